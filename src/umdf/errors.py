@@ -1,0 +1,59 @@
+"""The few error types.
+
+    UmdfError            anything a user can act on; `hint` says what to do next
+    ├── CaptureError     a capture file cannot be opened or is none
+    ├── SchemaError      an XML file is refused; carries every fault at once
+    ├── EncodeError      values that cannot be put on the wire
+    └── ConfigError      a flag or a setting that cannot be honoured
+
+Bad *data* is not an error: a damaged message is a row in a journal, a cut file a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class UmdfError(Exception):
+    """Something a user can act on, in one line, with what to do next."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.hint}" if self.hint else self.reason
+
+
+class CaptureError(UmdfError):
+    pass
+
+
+class EncodeError(UmdfError):
+    pass
+
+
+class ConfigError(UmdfError):
+    pass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong in an XML file, and where."""
+
+    file: str
+    line: int
+    element: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.element}: {self.reason}"
+
+
+class SchemaError(UmdfError):
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        first, more = self.faults[0], len(self.faults) - 1
+        super().__init__(f"{first}" + (f" (and {more} more)" if more else ""))

@@ -1,0 +1,160 @@
+"""How every numba kernel is compiled, cached, and how it touches memory.
+
+The one rule: numba code lives in files named `*kernel*.py` (and in generated files), so that a digest of those files
+is a complete source stamp. numba itself stamps a cached function with its own file only and misses a changed callee.
+
+Kernels take raw addresses (plain int64): one signature for every buffer, and the cheapest call.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import intrinsic
+
+PACKAGE = Path(__file__).parent
+
+
+def cache_dir() -> Path:
+    """Where compiled kernels are kept: numba's own setting, else inside the virtual environment, else the user's cache."""
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR)
+    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
+        return Path(sys.prefix) / "umdf-cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "umdf"
+
+
+@functools.cache
+def source_stamp() -> str:
+    """A digest of every kernel source in the package."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.glob("**/*kernel*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class _Locator(_CacheLocator):
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._file = Path(py_file)
+        self._line = py_func.__code__.co_firstlineno
+        room = self._file.parent.relative_to(PACKAGE).as_posix() if PACKAGE in self._file.parents else "generated"
+        self._path = cache_dir() / room.replace("/", ".")
+
+    def get_cache_path(self) -> str:
+        return str(self._path)
+
+    def get_source_stamp(self) -> str:
+        return source_stamp() + hashlib.sha256(self._file.read_bytes()).hexdigest()
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
+        locator = cls(py_func, py_file)
+        try:
+            locator.ensure_cache_path()
+        except OSError:
+            return None
+        return locator
+
+
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes = [_Locator]
+
+
+class _Cache(FunctionCache):
+    _impl_class = _CacheImpl
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that Python calls: cached on disk, without the GIL, without reference counting."""
+    dispatcher: Any = numba.njit(nogil=True, _nrt=False)(function)
+    try:
+        dispatcher._cache = _Cache(function)
+    except RuntimeError:  # no directory can be written: compile in memory, `umdf doctor` says so
+        pass
+    return dispatcher
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a helper that only kernels call; it is compiled into each of them."""
+    return numba.njit(forceinline=True, nogil=True, _nrt=False)(function)
+
+
+# Unaligned little-endian memory access at base + offset. The offset is a separate argument so that LLVM sees one
+# invariant pointer and an induction variable, and can vectorise.
+
+
+def _pointer(builder: Any, base: Any, offset: Any, bits: int) -> Any:
+    first = builder.inttoptr(base, ir.IntType(8).as_pointer())
+    return builder.bitcast(builder.gep(first, [offset]), ir.IntType(bits).as_pointer())
+
+
+def _load(result: Any, bits: int) -> Any:
+    @intrinsic
+    def load(typingctx: Any, base: Any, offset: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(_pointer(builder, args[0], args[1], bits))
+            value.align = 1
+            return value
+
+        return result(types.int64, types.int64), codegen
+
+    return load
+
+
+def _store(kind: Any, bits: int) -> Any:
+    @intrinsic
+    def store(typingctx: Any, base: Any, offset: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            instruction = builder.store(args[2], _pointer(builder, args[0], args[1], bits))
+            instruction.align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, kind), codegen
+
+    return store
+
+
+load_u8 = _load(types.uint8, 8)
+load_u16 = _load(types.uint16, 16)
+load_u32 = _load(types.uint32, 32)
+load_u64 = _load(types.uint64, 64)
+load_i8 = _load(types.int8, 8)
+load_i16 = _load(types.int16, 16)
+load_i32 = _load(types.int32, 32)
+load_i64 = _load(types.int64, 64)
+store_u8 = _store(types.uint8, 8)
+store_u16 = _store(types.uint16, 16)
+store_u32 = _store(types.uint32, 32)
+store_u64 = _store(types.uint64, 64)
+store_i32 = _store(types.int32, 32)
+store_i64 = _store(types.int64, 64)
+
+
+def _swap(result: Any, bits: int) -> Any:
+    @intrinsic
+    def swap(typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bswap(args[0])
+
+        return result(result), codegen
+
+    return swap
+
+
+swap_u16 = _swap(types.uint16, 16)
+swap_u32 = _swap(types.uint32, 32)
+swap_u64 = _swap(types.uint64, 64)

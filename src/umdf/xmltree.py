@@ -1,0 +1,113 @@
+"""XML files as plain nodes that remember their line, read safely.
+
+Both codecs are driven by XML that a user may pass in; defusedxml refuses entities and external references. The
+exchange's own file has an (empty) DOCTYPE, so a document type alone is no reason to refuse it.
+"""
+
+from __future__ import annotations
+
+import io
+import xml.sax
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from defusedxml import DefusedXmlException
+from defusedxml.expatreader import DefusedExpatParser
+
+from umdf.errors import Fault, SchemaError
+
+MOST_BYTES = 64 << 20
+MOST_DEPTH = 64
+
+
+@dataclass
+class Node:
+    """An element: its local name (no namespace), attributes, text, children and line."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    text: str = ""
+    children: list[Node] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.children)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return self.attributes.get(name, default)
+
+    def describe(self) -> str:
+        """How a fault names this element: `<field name="price">`."""
+        for key in ("name", "id"):
+            if key in self.attributes:
+                return f'<{self.tag} {key}="{self.attributes[key]}">'
+        return f"<{self.tag}>"
+
+
+class _Builder:
+    """A SAX content handler that keeps lines."""
+
+    def __init__(self) -> None:
+        self.root: Node | None = None
+        self._open: list[Node] = []
+        self._locator: Any = None
+
+    def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 (SAX's names)
+        self._locator = locator
+
+    def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
+        attributes = {_local(key): attrs[key] for key in attrs.getNames() if not key.startswith("xmlns")}
+        node = Node(_local(name), attributes, self._locator.getLineNumber())
+        if len(self._open) == MOST_DEPTH:
+            raise xml.sax.SAXParseException(f"elements nested deeper than {MOST_DEPTH}", None, self._locator)
+        if self._open:
+            self._open[-1].children.append(node)
+        else:
+            self.root = node
+        self._open.append(node)
+
+    def endElement(self, name: str) -> None:  # noqa: N802
+        node = self._open.pop()
+        node.text = node.text.strip()
+
+    def characters(self, content: str) -> None:
+        if self._open:
+            self._open[-1].text += content
+
+    def __getattr__(self, name: str) -> Any:  # every other SAX event
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *arguments: None
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def read(path: str | Path) -> Node:
+    """The root element of a file; a file that is no XML, or dangerous XML, is refused with its line."""
+    file = str(path)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise SchemaError([Fault(file, 0, "file", f"cannot be read: {error.strerror}")]) from None
+    if len(content) > MOST_BYTES:
+        raise SchemaError([Fault(file, 0, "file", f"{len(content)} bytes; at most {MOST_BYTES} are accepted")])
+    return parse(content, file)
+
+
+def parse(content: bytes, file: str = "<string>") -> Node:
+    """As `read`, from bytes."""
+    builder = _Builder()
+    parser = DefusedExpatParser()
+    parser.setContentHandler(builder)  # type: ignore[arg-type]
+    try:
+        parser.parse(io.BytesIO(content))
+    except xml.sax.SAXParseException as error:
+        raise SchemaError([Fault(file, error.getLineNumber() or 0, "file", f"not XML: {error.getMessage()}")]) from None
+    except DefusedXmlException as error:
+        raise SchemaError([Fault(file, 0, "file", f"refused: {type(error).__name__}: {error}")]) from None
+    assert builder.root is not None
+    return builder.root
