@@ -14,40 +14,46 @@ from numpy.typing import NDArray
 ALIGNMENT = 64  # what Arrow recommends
 
 
-def aligned(owner: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The part of `owner` that starts at a 64-byte boundary."""
-    shift = -owner.ctypes.data % ALIGNMENT
-    return owner[shift : len(owner) - ALIGNMENT + shift]
+class Memory:
+    """An aligned buffer. It is in use while anything refers to it or to a view of its array."""
+
+    __slots__ = ("address", "array", "nbytes", "owner")
+
+    def __init__(self, nbytes: int) -> None:
+        # Every view, however indirect, refers to the array that owns the bytes.
+        self.owner: NDArray[np.uint8] = np.empty(nbytes + ALIGNMENT, np.uint8)
+        shift = -self.owner.ctypes.data % ALIGNMENT
+        self.array = self.owner[shift : shift + nbytes]
+        self.address: int = self.array.ctypes.data
+        self.nbytes = nbytes
 
 
 class Pool:
-    """Hands out byte buffers; a buffer comes back by itself when every view of it is gone."""
+    """Hands out memory; it comes back by itself when nobody else refers to it."""
 
     def __init__(self, most_kept: int = 4) -> None:
-        # The owners, not the slices handed out: a view of a view refers to the owner.
-        self._owners: list[NDArray[np.uint8]] = []
+        self._kept: list[Memory] = []
         self._most_kept = most_kept
 
-    def take(self, nbytes: int) -> NDArray[np.uint8]:
+    def take(self, nbytes: int) -> Memory:
         """At least `nbytes` that nobody else looks at, uninitialised."""
-        for index in self._unused():
-            if len(self._owners[index]) >= nbytes + ALIGNMENT:
-                return aligned(self._owners[index])
-            del self._owners[index]  # too small for what is wanted now
-            break
-        if len(self._owners) == self._most_kept:
-            del self._owners[0]
-        self._owners.append(np.empty(nbytes + ALIGNMENT, np.uint8))
-        return aligned(self._owners[-1])
-
-    def _unused(self) -> list[int]:
-        return [index for index, owner in enumerate(self._owners) if sys.getrefcount(owner) <= _UNUSED]
-
-
-def _count_unused() -> int:
-    """What getrefcount says in `_unused` of a buffer that only the pool holds (it differs between Pythons)."""
-    owners = [np.empty(1, np.uint8)]
-    return next(sys.getrefcount(owner) for index, owner in enumerate(owners))
+        kept = self._kept
+        for index in range(len(kept)):
+            if sys.getrefcount(kept[index]) <= _HOLDERS and sys.getrefcount(kept[index].owner) <= _OWNERS:
+                if kept[index].nbytes >= nbytes:
+                    return kept[index]
+                del kept[index]  # too small for what is wanted now
+                break
+        if len(kept) == self._most_kept:
+            del kept[0]
+        kept.append(Memory(nbytes))
+        return kept[-1]
 
 
-_UNUSED = _count_unused()
+def _count_unused() -> tuple[int, int]:
+    """What `take` counts for memory that only the pool holds (it differs between Pythons)."""
+    kept = [Memory(1)]
+    return sys.getrefcount(kept[0]), sys.getrefcount(kept[0].owner)
+
+
+_HOLDERS, _OWNERS = _count_unused()

@@ -31,6 +31,8 @@ class Node:
     line: int
     text: str = ""
     children: list[Node] = field(default_factory=list)
+    namespace: str = ""
+    prefixed: frozenset[str] = frozenset()  # the attributes that came with a prefix: another namespace's
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.children)
@@ -52,14 +54,23 @@ class _Builder:
     def __init__(self) -> None:
         self.root: Node | None = None
         self._open: list[Node] = []
+        self._spaces: list[dict[str, str]] = [{"": ""}]  # prefix → namespace, for each open element
         self._locator: Any = None
 
     def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 (SAX's names)
         self._locator = locator
 
     def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
-        attributes = {_local(key): attrs[key] for key in attrs.getNames() if not key.startswith("xmlns")}
+        keys = [key for key in attrs.getNames() if not key.startswith("xmlns")]
+        keys.sort(key=lambda key: ":" not in key)  # a plain attribute wins over a prefixed namesake
+        attributes = {_local(key): attrs[key] for key in keys}
+        declared = {
+            _local(key) if ":" in key else "": attrs[key] for key in attrs.getNames() if key.startswith("xmlns")
+        }
+        self._spaces.append(self._spaces[-1] | declared)
         node = Node(_local(name), attributes, self._locator.getLineNumber())
+        node.namespace = self._spaces[-1].get(name.rpartition(":")[0], "?")
+        node.prefixed = frozenset(_local(key) for key in keys if ":" in key) - set(keys)
         if len(self._open) == MOST_DEPTH:
             raise xml.sax.SAXParseException(f"elements nested deeper than {MOST_DEPTH}", None, self._locator)
         if self._open:
@@ -70,6 +81,7 @@ class _Builder:
 
     def endElement(self, name: str) -> None:  # noqa: N802
         node = self._open.pop()
+        self._spaces.pop()
         node.text = node.text.strip()
 
     def characters(self, content: str) -> None:
@@ -109,5 +121,7 @@ def parse(content: bytes, file: str = "<string>") -> Node:
         raise SchemaError([Fault(file, error.getLineNumber() or 0, "file", f"not XML: {error.getMessage()}")]) from None
     except DefusedXmlException as error:
         raise SchemaError([Fault(file, 0, "file", f"refused: {type(error).__name__}: {error}")]) from None
+    except (LookupError, ValueError) as error:  # an encoding that the file declares and expat cannot read
+        raise SchemaError([Fault(file, 1, "file", f"not XML: {error}")]) from None
     assert builder.root is not None
     return builder.root

@@ -1,0 +1,93 @@
+"""The `umdf` command: global options, the list of commands, and the one place where errors end.
+
+A command is a module in COMMANDS: a function of the module's own name (its docstring is the help), and EXAMPLES.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+import umdf
+from umdf.cli import config, doctor
+from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, print_json, voice_of
+
+COMMANDS: tuple[ModuleType, ...] = (doctor,)
+EXAMPLES = (
+    "umdf doctor                      what is wrong here, and how to fix it",
+    "umdf --config day.toml doctor    settings from a file, a table per command",
+    "umdf --version --json",
+)
+
+
+def umdf_command(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings (TOML); else ./umdf.toml, if there is one."),
+    ] = None,
+    as_json: JsonFlag = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+) -> None:
+    """B3's Unified Market Data Feed, end to end. `umdf COMMAND --help` explains a command."""
+    if version:
+        about = {"version": umdf.__version__, "python": platform.python_version(), "platform": platform.platform()}
+        print_json(about) if as_json else print(f"umdf {umdf.__version__}")
+        leave(ExitCode.DONE)
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), end="")
+        leave(ExitCode.DONE)
+    _apply_settings(ctx, voice_of(ctx), config_file, as_json)
+
+
+def _apply_settings(ctx: typer.Context, voice: Voice, file: Path | None, as_json: bool) -> None:
+    """Make the file's settings the defaults of the commands, which are parsed after this."""
+    if file is None and config.DEFAULT_FILE.is_file() and not voice.helping:
+        file = config.DEFAULT_FILE
+    settings = config.defaults(file, ctx.command, config.read(file)) if file else {}
+    voice.config_file = file
+    mine = settings.setdefault(str(ctx.invoked_subcommand), {})
+    if as_json or settings.get("as_json"):
+        mine["as_json"] = True
+    voice.json = voice.json or mine.get("as_json", False)
+    voice.debug = voice.debug or settings.get("debug", False)
+    ctx.default_map = settings
+
+
+def build(commands: Iterable[ModuleType] = COMMANDS) -> typer.Typer:
+    settings = {"help_option_names": ["--help", "-h"]}
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=settings)
+    app.callback(invoke_without_command=True, epilog=epilog(EXAMPLES))(umdf_command)
+    for module in commands:
+        name = module.__name__.rpartition(".")[2]
+        app.command(name, epilog=epilog(module.EXAMPLES))(getattr(module, name))
+    return app
+
+
+def run(argv: Sequence[str], commands: Iterable[ModuleType] = COMMANDS) -> int:
+    """Run one command line; the exit code."""
+    voice = Voice(json="--json" in argv, debug="--debug" in argv, helping="--help" in argv or "-h" in argv)
+    code = int(ExitCode.DONE)
+    try:
+        try:
+            command = get_command(build(commands))
+            with command.make_context("umdf", list(argv), obj=voice) as ctx:
+                command.invoke(ctx)
+        except typer.Exit as left:
+            code = left.exit_code
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        return voice.explain(config.blame_file(error, voice.config_file))
+    return code
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))

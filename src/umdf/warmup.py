@@ -1,0 +1,52 @@
+"""Compiles every kernel once, so that nobody waits for it later and no two processes compile the same one.
+
+The one rule: each room that has kernels offers a `warm()` that calls them on a small input, and is named in WARMERS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+WARMERS: tuple[str, ...] = ()  # "umdf.wire.sbe.decode:warm"
+
+
+def warm_all(warmers: Sequence[str] = WARMERS) -> None:
+    """Compile what is not in the cache yet, and leave a mark that it is all there."""
+    for name in warmers:
+        module, function = name.split(":")
+        getattr(importlib.import_module(module), function)()
+    try:
+        mark = _mark_path()
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(_mark(warmers))
+    except OSError:  # no directory can be written: kernels compile in memory, `umdf doctor` says so
+        pass
+
+
+def is_warm(warmers: Sequence[str] = WARMERS) -> bool:
+    """Whether `warm_all` has run for these sources, this Python, this numba and this processor."""
+    try:
+        return _mark_path().read_text() == _mark(warmers)
+    except OSError:
+        return False
+
+
+def _mark_path() -> Path:
+    from umdf.kernels import cache_dir
+
+    return cache_dir() / "warm"
+
+
+def _mark(warmers: Sequence[str]) -> str:
+    import numba
+    from llvmlite import binding
+
+    from umdf.kernels import source_stamp
+
+    processor = binding.get_host_cpu_name() + binding.get_host_cpu_features().flatten()
+    parts = (source_stamp(), platform.python_version(), numba.__version__, processor, *warmers)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

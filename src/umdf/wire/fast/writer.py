@@ -1,0 +1,269 @@
+"""FAST messages from values, in canonical bytes: what can be left out is, and nothing is longer than it must be.
+
+The choices that the specification leaves open, so that every writer of ours makes them alike: a string delta takes
+the longest common front or back, whichever needs fewer bytes, and the common front if both need the same; a tail is
+the shortest that gives the value; decimals are compared as pairs, so nothing is ever rescaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from umdf.errors import EncodeError
+from umdf.wire.fast import convert
+from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Assigned, Dictionary, Reset, base_of, successor, to_bytes
+from umdf.wire.fast.message import Message
+from umdf.wire.fast.templates import (
+    ASCII,
+    BYTES,
+    CONSTANT,
+    DECIMAL,
+    DEFAULT,
+    DELTA,
+    NONE,
+    RANGES,
+    TAIL,
+    UNICODE,
+    Decimal,
+    DynamicRef,
+    Field,
+    Group,
+    Instruction,
+    Segment,
+    Sequence,
+    Template,
+    TemplateSet,
+    Value,
+)
+from umdf.wire.fast.values import write_ascii, write_presence_map, write_signed, write_unsigned, write_vector
+
+
+class Writer:
+    """Encodes message after message, as a `Reader` with the same `reset` reads them."""
+
+    def __init__(self, templates: TemplateSet, reset: Reset = "message") -> None:
+        self.templates = templates
+        self.reset = reset
+        self.dictionary = Dictionary(len(templates.slots))
+
+    def encode(self, template_id: int, values: Mapping[str, Any], *, template_id_always: bool = True) -> bytes:
+        """One message. With `template_id_always` it carries its template id even if the message before had the same.
+
+        Values that cannot be encoded are an EncodeError that names the field; the dictionaries are then as before.
+        """
+        before = self.dictionary.copy()
+        try:
+            if self.reset == "message":
+                self.dictionary.reset()
+            return self._message(self.templates.by_id, template_id, values, [], template_id_always)
+        except EncodeError:
+            self.dictionary = before
+            raise
+
+    def encode_block(self, messages: Iterable[tuple[int, Mapping[str, Any]]]) -> bytes:
+        """One or more messages behind their size (10); this feed does not use blocks."""
+        content = b"".join(self.encode(template_id, values) for template_id, values in messages)
+        if not content:
+            raise EncodeError("D12: a block needs at least one message")
+        return write_unsigned(len(content)) + content
+
+    def _message(
+        self,
+        templates: Mapping[int, Template],
+        template_id: int,
+        values: Mapping[str, Any],
+        path: list[str],
+        always: bool,
+    ) -> bytes:
+        template = templates.get(template_id)
+        if template is None:
+            raise _refused(path, "D9", f"there is no template {template_id}")
+        sent = always or self.dictionary.template_id != template_id
+        self.dictionary.template_id = template_id
+        bits, out = [sent], bytearray(write_unsigned(template_id) if sent else b"")
+        self._segment(template.body, values, bits, out, path)
+        return write_presence_map(bits) + out
+
+    def _segment(
+        self, segment: Segment, values: Mapping[str, Any], bits: list[bool], out: bytearray, path: list[str]
+    ) -> None:
+        if not isinstance(values, Mapping):
+            raise _refused(path, "D1", f"must be values by name, not a {values.__class__.__name__}")
+        for name in values:
+            if name not in segment.by_name:
+                raise _refused([*path, str(name)], "D1", "there is no such field in the template")
+        for instruction in segment.instructions:
+            self._instruction(instruction, values.get(instruction.name), bits, out, [*path, instruction.name])
+
+    def _instruction(
+        self, instruction: Instruction, value: Any, bits: list[bool], out: bytearray, path: list[str]
+    ) -> None:
+        if isinstance(instruction, Field):
+            self._field(instruction, value, bits, out, path)
+            return
+        if value is None and not instruction.optional:
+            raise _refused(path, "D1", "mandatory and missing")
+        if isinstance(instruction, Sequence):
+            self._sequence(instruction, value, bits, out, path)
+        elif isinstance(instruction, Group):
+            if instruction.optional:
+                bits.append(value is not None)
+            if value is not None:
+                out += self._inner_segment(instruction.body, value, path)
+        else:
+            out += self._dynamic(instruction, value, path)
+
+    def _sequence(self, sequence: Sequence, value: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
+        if value is not None and not isinstance(value, list | tuple):
+            raise _refused(path, "D1", f"must be a list of entries, not a {value.__class__.__name__}")
+        self._field(sequence.length, None if value is None else len(value), bits, out, path)
+        for index, entry in enumerate(value or ()):
+            out += self._inner_segment(sequence.body, entry, [*path[:-1], f"{path[-1]}[{index}]"])
+
+    def _inner_segment(self, segment: Segment, values: Mapping[str, Any], path: list[str]) -> bytes:
+        bits: list[bool] = []
+        out = bytearray()
+        self._segment(segment, values, bits, out, path)
+        return (write_presence_map(bits) if segment.has_presence_map else b"") + bytes(out)
+
+    def _dynamic(self, reference: DynamicRef, value: Any, path: list[str]) -> bytes:
+        if not isinstance(value, Message) or value.template.id is None:
+            raise _refused(path, "D1", "must be a Message whose template has an id")
+        templates = self.templates.referred(reference.application_type)
+        return self._message(templates, value.template.id, value.values, path, always=False)
+
+    def _field(self, field: Field, given: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
+        kind, initial = field.operator.kind, field.operator.initial
+        if given is None and not field.optional and kind == CONSTANT:
+            given = initial
+        if given is None and not field.optional and not field.in_parts:
+            raise _refused(path, "D1", "mandatory and missing")
+        if field.in_parts:
+            self._parts(field, given, bits, out, path)
+            return
+        value = None
+        if given is not None:
+            try:
+                value = convert.to_type(given, field.type)
+            except convert.ConversionError as error:
+                raise _refused(path, error.code, error.reason) from None
+        if kind == NONE:
+            out += _plain(field, value)
+        elif kind == CONSTANT:
+            if value is not None and value != initial:
+                raise _refused(path, "D3", f"always {initial!r}, cannot be {value!r}")
+            if field.optional:
+                bits.append(value is not None)
+        elif kind == DEFAULT:
+            bits.append(value != initial)
+            if value != initial:
+                out += _plain(field, value)
+        elif kind == DELTA:
+            out += self._delta(field, value, path)
+        else:
+            self._remembered(field, value, bits, out, path)
+
+    def _parts(self, field: Field, given: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
+        exponent, mantissa = field.parts
+        value = None
+        if given is not None:
+            try:
+                value = convert.to_type(given, DECIMAL)
+            except convert.ConversionError as error:
+                raise _refused(path, error.code, error.reason) from None
+        elif not field.optional:
+            # Both parts constant: nothing is sent, so nothing need be given.
+            if exponent.operator.kind != CONSTANT or mantissa.operator.kind != CONSTANT:
+                raise _refused(path, "D1", "mandatory and missing")
+            value = Decimal(exponent.operator.initial, mantissa.operator.initial)  # type: ignore[arg-type]
+        assert value is None or isinstance(value, Decimal)
+        self._field(exponent, None if value is None else value.exponent, bits, out, [*path, exponent.name])
+        if value is not None:
+            self._field(mantissa, value.mantissa, bits, out, [*path, mantissa.name])
+
+    def _remembered(self, field: Field, value: Value | None, bits: list[bool], out: bytearray, path: list[str]) -> None:
+        """Copy, increment or tail: not sent if the reader would find the same without it."""
+        entry, initial = self.dictionary.entry(field), field.operator.initial
+        if entry is UNDEFINED:
+            same = value == initial  # both may be None: absent, and the entry is empty from now on
+        elif entry is EMPTY:
+            same = value is None
+        else:
+            assert isinstance(entry, Assigned)
+            same = entry.type == field.type and value == successor(field, entry.value)
+        bits.append(not same)
+        if not same:
+            tail = field.operator.kind == TAIL and value is not None
+            out += _plain(field, self._tail(field, value, path)) if tail else _plain(field, value)
+        self.dictionary.assign(field, value)
+
+    def _base(self, field: Field, path: list[str]) -> Value:
+        entry, initial = self.dictionary.entry(field), field.operator.initial
+        if entry is EMPTY and field.operator.kind == DELTA:
+            raise _refused(path, "D6", "a delta to a previous value that is empty")
+        if isinstance(entry, Assigned):
+            if entry.type != field.type:
+                raise _refused(path, "D4", f"a {field.type} whose previous value is a {entry.type}")
+            return entry.value
+        return initial if initial is not None else base_of(field.type)
+
+    def _delta(self, field: Field, value: Value | None, path: list[str]) -> bytes:
+        nullable = field.optional
+        if value is None:
+            return write_signed(None)
+        base = self._base(field, path)
+        self.dictionary.assign(field, value)
+        if isinstance(value, Decimal) and isinstance(base, Decimal):
+            exponent = write_signed(value.exponent - base.exponent, nullable)
+            return exponent + write_signed(value.mantissa - base.mantissa)
+        if isinstance(value, int) and isinstance(base, int):
+            return write_signed(value - base, nullable)
+        return _shortest_delta(to_bytes(base), to_bytes(value), nullable, field.type == ASCII)
+
+    def _tail(self, field: Field, value: Value | None, path: list[str]) -> Value:
+        assert isinstance(value, str | bytes)
+        old, new = to_bytes(self._base(field, path)), to_bytes(value)
+        if len(new) < len(old):
+            raise _refused(path, "D3", f"tail cannot make the previous {len(old)} bytes shorter, to {len(new)}")
+        kept = _common(old, new) if len(new) == len(old) else 0
+        # The cut may be inside a UTF-8 character (6.3.8.2): such bytes survive as surrogates.
+        return new[kept:] if field.type == BYTES else new[kept:].decode("utf-8", "surrogateescape")
+
+
+def _plain(field: Field, value: Value | None) -> bytes:
+    """A value, or NULL, as it stands in the stream."""
+    nullable = field.optional
+    if value is None:
+        return b"\x80"
+    if isinstance(value, Decimal):
+        return write_signed(value.exponent, nullable) + write_signed(value.mantissa)
+    if isinstance(value, int):
+        return (write_signed if RANGES[field.type][0] < 0 else write_unsigned)(value, nullable)
+    if field.type == ASCII:
+        assert isinstance(value, str)
+        return write_ascii(value, nullable)
+    assert field.type in (UNICODE, BYTES)
+    return write_vector(to_bytes(value), nullable)
+
+
+def _shortest_delta(old: bytes, new: bytes, nullable: bool, ascii: bool) -> bytes:
+    front = _common(old, new)
+    back = _common(old[::-1], new[::-1])
+    # What stays cannot be removed from the front by a negative number, hence one less (6.3.7.3).
+    behind = write_signed(len(old) - front, nullable), new[front:]
+    before = write_signed(back - len(old) - 1, nullable), new[: len(new) - back]
+    choices = [
+        length + (write_ascii(text.decode()) if ascii else write_vector(text)) for length, text in (behind, before)
+    ]
+    return min(choices, key=len)
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes at the front are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def _refused(path: list[str], code: str, reason: str) -> EncodeError:
+    return EncodeError(f"{'.'.join(path) or 'message'}: {code}: {reason}")

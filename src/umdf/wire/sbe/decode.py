@@ -1,0 +1,247 @@
+"""Packets → columns.
+
+    decoder = Decoder(load())
+    batch = decoder.decode(buffer, start, end)      # packets as (start, end) within one buffer
+    batch.record_batch(50)                          # Order_MBO_50, zero-copy
+    batch.journal                                   # every message that is not among the rows, and why
+
+A batch owns its memory for as long as anything refers to it; memory that nobody looks at any more is used again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.wire.sbe import decode_kernel as k
+from umdf.wire.sbe.layout import Column, Layout, Node
+from umdf.wire.sbe.schema import Schema
+from umdf.wire.sbe.store import PACKET_WIDTHS, DataStore, PacketStore, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REASONS = {
+    k.PACKET_CUT: "the packet header needs {need} bytes, the packet has {left}",
+    k.PACKET_TOO_LONG: "a packet of {left} bytes is longer than {need}",
+    k.HEADER_CUT: "a message header needs {need} bytes, {left} left in the packet",
+    k.LENGTH_TOO_SMALL: "messageLength {need} is less than its own header of {left}",
+    k.LENGTH_PAST_END: "messageLength {need} goes past the packet, {left} left",
+    k.ENCODING_UNKNOWN: "encodingType {need:#06x} is not SBE 1.0 little-endian (0xeb50)",
+    k.BLOCK_PAST_END: "blockLength {need} goes past the message, {left} left",
+    k.GROUP_CUT: "the group's header needs {need} bytes, {left} left in the message",
+    k.GROUP_PAST_END: "the group's entries need {need} bytes, {left} left in the message",
+    k.GROUP_OF_NOTHING: "the group says {need} entries of no bytes",
+    k.DATA_CUT: "the length needs {need} bytes, {left} left in the message",
+    k.DATA_PAST_END: "a length of {need} goes past the message, {left} left",
+    k.TEMPLATE_UNKNOWN: "template {need} is not in the schema",
+    k.SCHEMA_OTHER: "schema id {need} is another's",
+}
+SKIPPED = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; nothing is wrong with them (3.3)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the journal: a message that was quarantined, or skipped because the schema does not know it."""
+
+    packet: int  # within the batch
+    msg_index: int
+    offset: int  # within the packet
+    template_id: int | None
+    version: int | None
+    field: str
+    reason: str
+    skipped: bool
+
+
+class Decoder:
+    """Decodes batches of packets by one schema. Not for several threads at once: one each."""
+
+    def __init__(self, schema: Schema, *, validity: bool = True) -> None:
+        self.layout = layout = Layout(schema)
+        self._nodes, self._columns, self._parts = layout.node_table.copy(), layout.columns.copy(), layout.parts.copy()
+        self._rows = self._nodes[:, k.N_ROWS]
+        places = np.cumsum(self._nodes[:, k.N_MOST]) - self._nodes[:, k.N_MOST]
+        self._where = np.empty(int(self._nodes[:, k.N_MOST].sum()), np.uint32)
+        self._meta = np.empty(len(self._where), np.int64)
+        self._nodes[:, k.N_WHERE] = self._where.ctypes.data + 4 * places
+        self._nodes[:, k.N_META] = self._meta.ctypes.data + 8 * places
+        self._stores = [Store(node) for node in layout.nodes]
+        self._seen: list[Store] = []
+        self._data = [DataStore() for _ in layout.data]
+        self._seen_data: list[int] = []
+        self._data_used, self._data_capacity, self._data_address = np.zeros((3, len(layout.data) + 1), np.int64)
+        self._data_saved = np.zeros(2 * len(layout.data) + 1, np.int64)
+        self._packets = PacketStore()
+        self._journal = np.empty((256, k.JOURNAL_LINE), np.int64)
+        self._stack = np.zeros(4 * (k.DEEPEST + 2), np.int64)
+        self._arguments = np.zeros(k.ARGUMENTS, np.int64)
+        for place, array in (
+            (k.NODES, self._nodes),
+            (k.COLUMNS, self._columns),
+            (k.PARTS, self._parts),
+            (k.NODE_OF_TEMPLATE, layout.node_of_template),
+            (k.DATA_USED, self._data_used),
+            (k.DATA_CAPACITY, self._data_capacity),
+            (k.DATA_ADDRESS, self._data_address),
+            (k.DATA_SAVED, self._data_saved),
+            (k.JOURNAL, self._journal),
+            (k.STACK, self._stack),
+        ):
+            self._arguments[place] = array.ctypes.data
+        self._arguments[k.NODE_COUNT], self._arguments[k.DATA_COUNT] = len(layout.nodes), len(layout.data)
+        self._arguments[k.SCHEMA_ID], self._arguments[k.VALIDITY] = schema.id, validity
+        self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
+        self._table: int = self._arguments.ctypes.data
+
+    def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
+        """Decode the packets buffer[start[i]:end[i]]."""
+        assert buffer.flags.c_contiguous and len(start) == len(end)
+        start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
+        arguments, packets = self._arguments, len(start)
+        arguments[k.BUFFER : k.PACKETS + 1] = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data, packets
+        arguments[k.SENDING_TIME : k.CHANNEL + 1] = self._packets.renew(packets)
+        for store in self._seen:
+            if store.renew():
+                self._place(store)
+        for number in self._seen_data:
+            self._data_address[number] = self._data[number].renew()
+        first = 0
+        while True:
+            arguments[k.FIRST] = first
+            first = k.decode_packets(self._table)
+            if first == packets:
+                return Batch(self)
+            if first < 0:
+                raise ValueError("a packet lies outside the buffer")
+            self._grow(int(arguments[k.FULL]))
+
+    def _place(self, store: Store) -> None:
+        """Tell the kernel where the columns of this node are."""
+        assert store.memory is not None
+        base, table, node = store.memory.address, store.table, self._nodes[store.node.index]
+        node[k.N_CAPACITY] = table.capacity
+        if store.node.parent is None:
+            node[k.N_PACKET], node[k.N_INDEX] = base + table.packet, base + table.index
+        columns = self._columns[node[k.N_COLUMNS] : node[k.N_COLUMNS_END]]
+        columns[:, k.C_VALUES] = [base + at for at in table.values]
+        columns[:, k.C_TEXT] = [base + at for at in table.text]
+        columns[:, k.C_BITMAP] = [base + at for at in table.bitmaps]
+        self._parts[node[k.N_PARTS] : node[k.N_PARTS_END], k.P_OFFSETS] = [base + at for at in table.offsets]
+
+    def _grow(self, full: int) -> None:
+        if full >= 0:
+            store = self._stores[full]
+            if store.memory is None:
+                self._seen.append(store)
+            store.grow(int(self._rows[full]))
+            self._place(store)
+        elif full == k.JOURNAL_FULL:
+            self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
+            self._arguments[k.JOURNAL] = self._journal.ctypes.data
+            self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
+        else:
+            number = k.DATA_FULL - full
+            if not self._data[number].capacity:
+                self._seen_data.append(number)
+            self._data_address[number] = self._data[number].grow(int(self._data_used[number]))
+            self._data_capacity[number] = self._data[number].capacity
+
+
+class Batch:
+    """The decoded columns of some packets; nothing is computed before it is asked for."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        arguments = decoder._arguments
+        self.layout = decoder.layout
+        self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
+        self.packets = int(arguments[k.PACKETS])
+        self.has_validity = bool(arguments[k.VALIDITY])
+        self._stores = {store.node.index: (store.table, store.memory) for store in decoder._seen}
+        self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
+        self._headers = decoder._packets.memory, decoder._packets.room
+        self._tracked = decoder._columns[:, k.C_TRACKED].copy()
+        self._journal = decoder._journal[: arguments[k.JOURNAL_ROWS]].copy()
+
+    @property
+    def templates(self) -> list[int]:
+        """The ids of the templates that have rows."""
+        return [template for template, node in self.layout.roots.items() if self.rows[node.index]]
+
+    def _header(self, column: int) -> NDArray[np.generic]:
+        memory, room = self._headers
+        assert memory is not None
+        at, width = sum(PACKET_WIDTHS[:column]) * room, PACKET_WIDTHS[column]
+        return memory.array[at : at + width * self.packets].view(f"u{width}")
+
+    @property
+    def sending_time(self) -> NDArray[np.generic]:
+        return self._header(0)
+
+    @property
+    def sequence(self) -> NDArray[np.generic]:
+        return self._header(1)
+
+    @property
+    def seq_version(self) -> NDArray[np.generic]:
+        return self._header(2)
+
+    @property
+    def messages(self) -> NDArray[np.generic]:
+        """How many messages each packet held, sound or not."""
+        return self._header(3)
+
+    @property
+    def channel(self) -> NDArray[np.generic]:
+        return self._header(4)
+
+    def stretch(self, node: Node, place: int, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes of a node's table, without a copy."""
+        memory = self._stores[node.index][1]
+        assert memory is not None
+        return memory.array[place : place + nbytes]
+
+    def packet(self, node: Node) -> NDArray[np.uint32]:
+        """For each row of a message, the packet it came in."""
+        return self.stretch(node, self._stores[node.index][0].packet, 4 * int(self.rows[node.index])).view(np.uint32)
+
+    def msg_index(self, node: Node) -> NDArray[np.uint16]:
+        """For each row of a message, its place in the packet."""
+        return self.stretch(node, self._stores[node.index][0].index, 2 * int(self.rows[node.index])).view(np.uint16)
+
+    def values(self, node: Node, column: Column) -> NDArray[np.generic]:
+        """A column of numbers as it was sent, null values included."""
+        assert not column.is_text
+        number = node.columns.index(column)
+        place = self._stores[node.index][0].values[number]
+        values = self.stretch(node, place, column.part.size * int(self.rows[node.index])).view(column.dtype)
+        if column.field.until is not None and not self._tracked[node.first_column + number]:
+            values[:] = np.asarray(column.part.null).astype(column.dtype)  # the kernel wrote nothing: no row has it
+        return values
+
+    def record_batch(self, template_id: int) -> pa.RecordBatch:
+        """The messages of one template as Arrow, without a copy."""
+        from umdf.wire.sbe.arrow import record_batch  # pyarrow only where it is wanted
+
+        return record_batch(self, self.layout.roots[template_id])
+
+    @cached_property
+    def journal(self) -> list[Entry]:
+        """What is not among the rows, in order."""
+        return [
+            Entry(
+                packet,
+                index,
+                offset,
+                template if template >= 0 else None,
+                version if version >= 0 else None,
+                self.layout.part_name(part) if part >= 0 else "",
+                REASONS[reason].format(need=need, left=left),
+                reason in SKIPPED,
+            )
+            for packet, index, offset, template, version, reason, part, need, left in self._journal.tolist()
+        ]

@@ -1,0 +1,314 @@
+"""From the XML of an SBE schema to the checked model of `schema`.
+
+Reads our own file and the exchange's (`--schema`). A file with faults is refused with all of them at once.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from umdf import xmltree
+from umdf.errors import SchemaError
+from umdf.wire.sbe.declared import MOST_LENGTH, TIME_UNITS, Declared, Reader, Types
+from umdf.wire.sbe.schema import CONSTANT, OPTIONAL, REQUIRED, SIZES, Data, Field, Group, Message, Part, Schema
+from umdf.xmltree import Node
+
+PACKAGED = "b3-umdf-2.2.0.xml"
+MOST_GROUPS = 8  # levels of groups within groups
+MOST_TAG = (1 << 31) - 1
+TEXT_ENCODINGS = ("utf-8", "ascii", "iso8859-1", "cp1252")  # as Python calls them
+
+
+def load(path: str | Path | None = None) -> Schema:
+    """The schema of a file; without one, ours."""
+    if path is None:
+        return _packaged()
+    return _schema(xmltree.read(path), str(path))
+
+
+def loads(content: bytes, source: str = "<string>") -> Schema:
+    """The schema that these bytes describe; `source` names them in faults."""
+    return _schema(xmltree.parse(content, source), source)
+
+
+@cache
+def _packaged() -> Schema:
+    file = resources.files("umdf.schemas").joinpath("sbe", PACKAGED)
+    return loads(file.read_bytes(), PACKAGED)
+
+
+def _schema(root: Node, source: str) -> Schema:
+    reader = Reader(source)
+    if root.tag != "messageSchema":
+        reader.fault(root, "is no SBE schema: the root element must be messageSchema")
+        raise SchemaError(reader.faults)
+    order = root.get("byteOrder", "littleEndian")
+    if order != "littleEndian":
+        reader.fault(root, f"byteOrder {order} is not supported: this feed is littleEndian")
+    number = reader.needed_integer(root, "id", 0, MOST_LENGTH)
+    version = reader.needed_integer(root, "version", 0, MOST_LENGTH)
+    for child in root:
+        if child.tag not in ("types", "message"):
+            reader.fault(child, "does not belong in <messageSchema>")
+    types = Types(reader, [node for child in root if child.tag == "types" for node in child])
+    types.check()
+    if not any(child.tag == "message" for child in root):
+        reader.fault(root, "has no messages")
+    layouts = _Layouts(reader, types)
+    messages = {m.template_id: m for m in layouts.messages([child for child in root if child.tag == "message"])}
+    if reader.faults:
+        raise SchemaError(sorted(reader.faults, key=lambda fault: fault.line))
+    assert number is not None and version is not None
+    return Schema(
+        id=number,
+        version=version,
+        semantic_version=root.get("semanticVersion") or "",
+        package=root.get("package") or "",
+        description=root.get("description") or "",
+        messages=messages,
+        source=source,
+    )
+
+
+@dataclass
+class _Body:
+    """A block while it is read."""
+
+    fields: list[Field] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    data: list[Data] = field(default_factory=list)
+    end: int = 0
+    length: int = 0
+
+
+class _Layouts:
+    """Puts fields at their offsets."""
+
+    def __init__(self, reader: Reader, types: Types) -> None:
+        self._reader = reader
+        self._types = types
+
+    def messages(self, nodes: list[Node]) -> list[Message]:
+        reader = self._reader
+        ids: dict[int, Node] = {}
+        names: dict[str, Node] = {}
+        messages = []
+        for node in nodes:
+            name, number = reader.text(node, "name"), reader.needed_integer(node, "id", 0, MOST_LENGTH)
+            if name is not None and names.setdefault(name, node) is not node:
+                reader.fault(node, f"a message of that name stands on line {names[name].line}")
+            if number is not None and ids.setdefault(number, node) is not node:
+                reader.fault(node, f"template id {number} is taken by the message on line {ids[number].line}")
+            body = self._body(node, MOST_LENGTH)
+            message = Message(
+                name=name or "",
+                block_length=body.length,
+                fields=tuple(body.fields),
+                groups=tuple(body.groups),
+                data=tuple(body.data),
+                template_id=number or 0,
+                since=reader.integer(node, "sinceVersion", 0, MOST_LENGTH) or 0,
+                semantic=node.get("semanticType") or "",
+                description=node.get("description") or "",
+            )
+            messages.append(message)
+        return messages
+
+    def _body(self, node: Node, most: int, depth: int = 0) -> _Body:
+        """The members of a message or a group. `most` is the longest block that its header can announce."""
+        reader, body = self._reader, _Body()
+        stated = reader.integer(node, "blockLength", 0, most)
+        order, latest = ("field", "group", "data"), 0
+        names: set[str] = set()
+        for child in node:
+            if child.tag not in order:
+                reader.fault(child, f"does not belong in <{node.tag}>")
+                continue
+            if order.index(child.tag) < latest:
+                reader.fault(child, f"comes after a <{order[latest]}>: the order is fields, groups, data")
+            latest = max(latest, order.index(child.tag))
+            name = reader.text(child, "name") or ""
+            if name in names:
+                reader.fault(child, f"a second member of that name in {node.describe()}")
+            names.add(name)
+            if child.tag == "field":
+                self._place(child, body, stated)
+            elif child.tag == "group":
+                self._group(child, body, depth + 1)
+            else:
+                self._data(child, body)
+        body.length = body.end if stated is None else stated
+        if stated is None and body.end > most:
+            reader.fault(node, f"its fields need {body.end} bytes; a block has at most {most}")
+        return body
+
+    def _place(self, node: Node, body: _Body, stated: int | None) -> None:
+        """Read a field and put it where it says, or right behind the one before it."""
+        offset = self._reader.integer(node, "offset", 0, MOST_LENGTH)
+        made = self._field(node, body.end if offset is None else offset)
+        is_sent = made is None or bool(made.parts)
+        if is_sent and offset is not None and offset < body.end:
+            self._reader.fault(node, f"offset {offset} is inside the field before it, which ends at {body.end}")
+        if made is None:
+            return
+        body.fields.append(made)
+        body.end = max(body.end, made.end)
+        if stated is not None and made.end > stated:
+            self._reader.fault(node, f"ends at {made.end}, past the blockLength of {stated}")
+
+    def _field(self, node: Node, start: int) -> Field | None:
+        reader = self._reader
+        tag = reader.needed_integer(node, "id", 0, MOST_TAG)
+        declared = self._types.find(reader.text(node, "type"), node)
+        presence = reader.presence(node)
+        since = reader.integer(node, "sinceVersion", 0, MOST_LENGTH) or 0
+        until = reader.integer(node, "until", since, MOST_LENGTH)
+        if declared is None or tag is None:
+            return None
+        constant: int | str | None = None
+        parts: tuple[Part, ...] = ()
+        if presence == CONSTANT or declared.constant is not None:
+            presence, constant = CONSTANT, self._constant(node, declared)
+        else:
+            parts = self._parts(node, declared, start, presence == OPTIONAL)
+            # A field marked required whose type has a null value may still carry it: UTCTimestampNanos 0 is no time.
+            optional = presence == OPTIONAL or all(slot.optional for slot in declared.slots)
+            presence = OPTIONAL if optional else REQUIRED
+        return Field(
+            name=node.get("name") or "",
+            tag=tag,
+            type=declared.name,
+            presence=presence,
+            parts=parts,
+            constant=constant,
+            exponent=self._exponent(declared),
+            time_unit=self._time_unit(node, declared),
+            semantic=node.get("semanticType") or declared.semantic,
+            codes=self._codes(node, declared),
+            bits=dict(declared.bits),
+            since=since,
+            until=until,
+            description=node.get("description") or declared.description,
+        )
+
+    def _parts(self, node: Node, declared: Declared, start: int, optional: bool) -> tuple[Part, ...]:
+        parts = []
+        for slot in declared.slots:
+            if slot.length == 0 or (slot.length > 1 and slot.primitive != "char"):
+                self._reader.fault(node, f"type {declared.name} has length {slot.length}; only char may, from 1")
+            name = slot.name if len(declared.slots) > 1 else ""
+            null = slot.null if optional or slot.optional else None
+            parts.append(Part(name, slot.primitive, start + slot.offset, slot.length, null))
+        return tuple(parts)
+
+    def _codes(self, node: Node, declared: Declared) -> dict[int | str, str]:
+        """The names of a field's codes: of its own enum, or of the one that our attribute `codes` names."""
+        named = node.get("codes")
+        if named is None:
+            return dict(declared.codes)
+        enum = self._types.find(named, node)
+        if enum is None:
+            return {}
+        kinds = [[slot.primitive == "char" for slot in used.slots] for used in (declared, enum)]
+        if not enum.codes or kinds[0] != kinds[1]:
+            self._reader.fault(node, f"codes names {named}, which is no enum for the type {declared.name}")
+        return dict(enum.codes)
+
+    def _constant(self, node: Node, declared: Declared) -> int | str | None:
+        """The value of a field that is not sent."""
+        reference = node.get("valueRef")
+        if declared.constant is not None:
+            return declared.constant
+        if reference is None:
+            self._reader.fault(node, "is constant but has neither a valueRef nor a constant type")
+            return None
+        found = self._types.value_of(reference, node)
+        if found is None:
+            return None
+        if len(declared.slots) != 1 or declared.bits:
+            self._reader.fault(node, f"type {declared.name} cannot be the constant {reference}")
+            return None
+        return self._types.fitting(node, found, declared.slots[0].primitive)
+
+    def _exponent(self, declared: Declared) -> int | None:
+        exponent = declared.constants.get("exponent")
+        is_decimal = [slot.name for slot in declared.slots] == ["mantissa"]
+        return exponent if is_decimal and isinstance(exponent, int) else None
+
+    def _time_unit(self, node: Node, declared: Declared) -> int | None:
+        unit = declared.constants.get("unit")
+        if [slot.name for slot in declared.slots] != ["time"] or unit is None:
+            return None
+        if unit not in TIME_UNITS:
+            self._reader.fault(node, f"type {declared.name} has the time unit {unit}; known are {TIME_UNITS}")
+            return None
+        return int(unit)
+
+    def _group(self, node: Node, body: _Body, depth: int) -> None:
+        reader = self._reader
+        if depth > MOST_GROUPS:
+            reader.fault(node, f"groups nested deeper than {MOST_GROUPS}")
+            return
+        kind = node.get("dimensionType", "groupSizeEncoding")
+        header = self._types.find(kind, node)
+        sizes = None if header is None else self._header(header, ("blockLength", "numInGroup"))
+        if header is not None and sizes is None:
+            reader.fault(node, f"dimensionType {kind} must be blockLength and numInGroup, unsigned, up to 4 bytes each")
+        length_size, count_size = sizes or (2, 1)
+        inner = self._body(node, min(MOST_LENGTH, (1 << 8 * length_size) - 1), depth)
+        group = Group(
+            name=node.get("name") or "",
+            block_length=inner.length,
+            fields=tuple(inner.fields),
+            groups=tuple(inner.groups),
+            data=tuple(inner.data),
+            tag=reader.needed_integer(node, "id", 0, MOST_TAG) or 0,
+            length_size=length_size,
+            count_size=count_size,
+            since=reader.integer(node, "sinceVersion", 0, MOST_LENGTH) or 0,
+            description=node.get("description") or "",
+        )
+        body.groups.append(group)
+
+    def _header(self, declared: Declared, names: tuple[str, str]) -> tuple[int, int] | None:
+        """The sizes of two adjacent unsigned members of these names, or None."""
+        slots = declared.slots
+        if tuple(slot.name for slot in slots) != names or declared.constants or slots[0].offset != 0:
+            return None
+        sizes = tuple(SIZES[slot.primitive] for slot in slots)
+        unsigned = all(slot.primitive in ("uint8", "uint16", "uint32") and slot.length == 1 for slot in slots)
+        return (sizes[0], sizes[1]) if unsigned and slots[1].offset == sizes[0] else None
+
+    def _data(self, node: Node, body: _Body) -> None:
+        reader = self._reader
+        tag = reader.needed_integer(node, "id", 0, MOST_TAG)
+        since = reader.integer(node, "sinceVersion", 0, MOST_LENGTH) or 0
+        declared = self._types.find(reader.text(node, "type"), node)
+        if declared is None or tag is None:
+            return
+        slots = declared.slots
+        is_text = [slot.name for slot in slots] == ["length", "varData"] and not declared.constants
+        if not is_text or slots[0].primitive not in ("uint8", "uint16", "uint32") or slots[0].length != 1:
+            reader.fault(node, f"type {declared.name} must be length (uint8, uint16 or uint32) and varData")
+            return
+        if slots[1].primitive not in ("char", "uint8") or (slots[0].offset, slots[1].offset) != (0, slots[0].end):
+            reader.fault(node, f"type {declared.name}: varData must be char or uint8, right behind length")
+            return
+        encoding = declared.encoding or "UTF-8"
+        if not _is_text_encoding(encoding):
+            reader.fault(node, f'type {declared.name} has the unknown characterEncoding "{encoding[:40]}"')
+            return
+        size = SIZES[slots[0].primitive]
+        text = node.get("description") or declared.description
+        body.data.append(Data(node.get("name") or "", tag, declared.name, size, encoding, since, text))
+
+
+def _is_text_encoding(name: str) -> bool:
+    try:
+        return codecs.lookup(name).name in TEXT_ENCODINGS
+    except LookupError:
+        return False

@@ -1,0 +1,118 @@
+"""The memory that decoded rows live in: one table per node, which grows, and is used again when nobody looks at it."""
+
+from __future__ import annotations
+
+from umdf.buffers import ALIGNMENT, Memory, Pool
+from umdf.wire.sbe.layout import Node
+
+FIRST_CAPACITY = 1024
+FIRST_DATA_CAPACITY = 1 << 17  # more than the longest variable data that a packet can hold
+
+
+class Table:
+    """Where the columns of one node stand in its memory, for a number of rows (a multiple of 64)."""
+
+    def __init__(self, node: Node, capacity: int) -> None:
+        self.capacity = capacity
+        self.nbytes = 0
+        root = node.parent is None
+        self.packet = self._place(4 * capacity * root)
+        self.index = self._place(2 * capacity * root)
+        self.values: list[int] = []  # of a text: Arrow's offsets
+        self.text: list[int] = []
+        self.bitmaps: list[int] = []
+        for column in node.columns:
+            size = column.part.size
+            self.values.append(self._place(4 * (capacity + 1) if column.is_text else size * capacity))
+            self.text.append(self._place(size * capacity * column.is_text))
+            self.bitmaps.append(self._place(capacity // 8))
+        self.offsets = [self._place(4 * (capacity + 1)) for _ in (*node.children, *node.data)]
+
+    def _place(self, nbytes: int) -> int:
+        at = self.nbytes
+        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return at
+
+    def used(self, node: Node, rows: int) -> list[tuple[int, int]]:
+        """The stretches (place, bytes) that hold something after `rows` rows."""
+        root = node.parent is None
+        stretches = [(self.packet, 4 * rows * root), (self.index, 2 * rows * root)]
+        for i, column in enumerate(node.columns):
+            size = column.part.size
+            stretches.append((self.values[i], 4 * (rows + 1) if column.is_text else size * rows))
+            stretches.append((self.text[i], size * rows * column.is_text))
+            stretches.append((self.bitmaps[i], -(-rows // 8)))
+        return stretches + [(place, 4 * (rows + 1)) for place in self.offsets]
+
+
+class Store:
+    """The rows of one node. `memory` is empty until the first row comes."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.table = Table(node, 0)
+        self.memory: Memory | None = None
+        self._pool = Pool()
+
+    def renew(self) -> bool:
+        """Start a new batch; True if the memory is another than before."""
+        before = self.memory.address if self.memory else 0
+        self.memory = None  # let go, so that the pool may hand it out again
+        self.memory = self._pool.take(self.table.nbytes)
+        return self.memory.address != before
+
+    def grow(self, rows: int) -> None:
+        """Four times the capacity, with the rows so far."""
+        old, memory = self.table, self.memory
+        self.table = Table(self.node, max(FIRST_CAPACITY, 4 * old.capacity))
+        self.memory = self._pool.take(self.table.nbytes)
+        for offset in self.table.offsets:
+            self.memory.array[offset : offset + 4] = 0
+        if memory is not None:
+            stretches = zip(old.used(self.node, rows), self.table.used(self.node, rows), strict=True)
+            for (source, nbytes), (target, _) in stretches:
+                self.memory.array[target : target + nbytes] = memory.array[source : source + nbytes]
+
+
+class DataStore:
+    """The bytes of one variable data field."""
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self.memory: Memory | None = None
+        self._pool = Pool()
+
+    def renew(self) -> int:
+        """Start a new batch; the address of its memory."""
+        self.memory = None
+        self.memory = self._pool.take(self.capacity)
+        return self.memory.address
+
+    def grow(self, used: int) -> int:
+        """Four times the capacity, with the bytes so far; the new address."""
+        old = self.memory
+        self.capacity = max(FIRST_DATA_CAPACITY, 4 * self.capacity)
+        self.memory = self._pool.take(self.capacity)
+        if old is not None:
+            self.memory.array[:used] = old.array[:used]
+        return self.memory.address
+
+
+PACKET_WIDTHS = (8, 4, 2, 2, 1)  # of sending_time, sequence, seq_version, messages, channel
+PACKET_PLACES = (0, 8, 12, 14, 16)
+
+
+class PacketStore:
+    """The packet headers of a batch as columns (reference 5.1)."""
+
+    def __init__(self) -> None:
+        self.memory: Memory | None = None
+        self.room = 0
+        self._pool = Pool()
+
+    def renew(self, packets: int) -> list[int]:
+        """Room for so many packets; the addresses of the columns."""
+        self.memory = None
+        self.room = max(self.room, -(-packets // 8) * 8)
+        self.memory = self._pool.take(sum(PACKET_WIDTHS) * self.room)
+        return [self.memory.address + at * self.room for at in PACKET_PLACES]

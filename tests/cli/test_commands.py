@@ -1,0 +1,43 @@
+"""What every command has, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from umdf.cli.app import COMMANDS, build, run
+from umdf.cli.voice import EXIT_CODES
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, and how it is called."""
+    for name, child in getattr(command, "commands", {}).items():
+        yield from leaves(child, (*path, name))
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+EVERY = dict(leaves(get_command(build())))
+
+
+def test_the_list_of_commands_is_complete() -> None:
+    assert {path[0] for path in EVERY} == {module.__name__.rpartition(".")[2] for module in COMMANDS}
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    examples = shown.partition("Examples")[2].partition("Exit codes")[0]
+    assert f"umdf {' '.join(path)}" in examples
+    codes = [line.split()[0] for line in shown.partition("Exit codes")[2].splitlines() if line.strip()]
+    assert set(codes) >= {str(int(code)) for code in EXIT_CODES}
+    assert "--json" in shown
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
+    assert [param.name for param in EVERY[path].params if not param.help] == []

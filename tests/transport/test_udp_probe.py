@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from umdf.transport.udp_probe import granted_receive_buffer_bytes, multicast_fault
+
+
+def test_a_small_buffer_is_granted_and_an_absurd_one_is_not() -> None:
+    assert granted_receive_buffer_bytes(64 << 10) == 64 << 10
+    assert granted_receive_buffer_bytes(2**30 - 1) < 2**30 - 1
+
+
+def test_the_multicast_question_is_answered_in_one_line() -> None:
+    assert "\n" not in multicast_fault()
+
+
+def test_an_impatient_question_is_not_answered_with_an_exception() -> None:
+    assert isinstance(multicast_fault(wait_s=1e-6), str)
