@@ -13,7 +13,6 @@ from umdf.transport.capture import Capture, Flow, Split, open_capture
 
 PAYLOAD = b"what the exchange says"
 SECOND = 1_700_000_000
-LINKS = {"ethernet": 1, "sll": 113, "sll2": 276, "raw": 101}
 
 
 def udp(payload: bytes = PAYLOAD, source_port: int = 1000, dest_port: int = 2000, length: int | None = None) -> bytes:
@@ -67,6 +66,49 @@ def sll2(packet: bytes) -> bytes:
 
 def _kind(packet: bytes) -> int:
     return 0x0800 if packet[0] >> 4 == 4 else 0x86DD
+
+
+V4, V6 = ipv4(udp()), ipv6(udp())
+V4_FLOW, V6_FLOW = Flow("10.0.0.1", 1000, "224.0.20.7", 2000), Flow("2001:db8::1", 1000, "ff0e::7", 2000)
+EIGHT = b"\x00" + bytes(6)  # a header of eight bytes, behind its first
+SIXTEEN = b"\x01" + bytes(14)
+
+# Ways to carry PAYLOAD: link type, frame, flow
+FRAMES = {
+    "ethernet": (1, ethernet(V4), V4_FLOW),
+    "ethernet, link type with bits about checksums": (0x2400_0001, ethernet(V4) + b"\xfc" * 4, V4_FLOW),
+    "ethernet IPv6": (1, ethernet(V6), V6_FLOW),
+    "ethernet with a trailer": (1, ethernet(V4) + bytes(18), V4_FLOW),
+    "802.1Q": (1, ethernet(V4, tags=(0x8100,)), V4_FLOW),
+    "802.1ad": (1, ethernet(V4, tags=(0x88A8, 0x8100)), V4_FLOW),
+    "QinQ of every age": (1, ethernet(V6, tags=(0x9100, 0x9200, 0x9300, 0x8100, 0x8100)), V6_FLOW),
+    "Linux cooked": (113, sll(V4), V4_FLOW),
+    "Linux cooked IPv6": (113, sll(V6), V6_FLOW),
+    "Linux cooked v2": (276, sll2(V4), V4_FLOW),
+    "Linux cooked v2 IPv6": (276, sll2(V6), V6_FLOW),
+    "raw": (101, V4, V4_FLOW),
+    "raw IPv6": (101, V6, V6_FLOW),
+    "raw 12": (12, V4, V4_FLOW),
+    "raw 14": (14, V6, V6_FLOW),
+    "raw only IPv4": (228, V4, V4_FLOW),
+    "raw only IPv6": (229, V6, V6_FLOW),
+    "loopback, little-endian": (0, b"\x02\0\0\0" + V4, V4_FLOW),
+    "loopback, big-endian": (0, b"\0\0\0\x02" + V4, V4_FLOW),
+    "loopback IPv6 of macOS": (0, b"\x1e\0\0\0" + V6, V6_FLOW),
+    "loopback IPv6 of FreeBSD": (0, b"\x1c\0\0\0" + V6, V6_FLOW),
+    "OpenBSD loopback": (108, b"\0\0\0\x18" + V6, V6_FLOW),
+    "IPv4 with options": (1, ethernet(ipv4(udp(), options=bytes(40))), V4_FLOW),
+    "IPv4 without a total length": (1, ethernet(ipv4(udp(), total=0)) + bytes(9), V4_FLOW),
+    "IPv6 without a length": (1, ethernet(ipv6(udp(), length=0)) + bytes(9), V6_FLOW),
+    "IPv6 hop-by-hop": (1, ethernet(ipv6(udp(), extensions=[(0, EIGHT)])), V6_FLOW),
+    "IPv6 routing, destination": (1, ethernet(ipv6(udp(), extensions=[(43, SIXTEEN), (60, EIGHT)])), V6_FLOW),
+    "IPv6 mobility, authentication": (
+        1,
+        ethernet(ipv6(udp(), extensions=[(135, EIGHT), (51, b"\x04" + bytes(22))])),
+        V6_FLOW,
+    ),
+    "IPv6 atomic fragment": (1, ethernet(ipv6(udp(), extensions=[(44, bytes(7))])), V6_FLOW),
+}
 
 
 def pcap_header(order: str = "<", nanoseconds: bool = True, link: int = 1, snaplen: int = 65_535) -> bytes:
@@ -143,7 +185,7 @@ def sample_pcapng(count: int = 40) -> bytes:
         unit = 10 ** (6 if number % 2 else 9)
         first += enhanced(frame, SECOND * unit + number, interface=1 - number % 2)
         if number == 3:
-            first += interface(link=101) + block(5, bytes(8)) + enhanced(ipv4(udp()), 1, interface=2)
+            first += interface(link=101) + block(5, bytes(12)) + enhanced(ipv4(udp()), 1, interface=2)
     for number, frame in enumerate(frames[half:]):
         second += (simple(frame, ">"), old_packet(frame, number, ">"), enhanced(frame, number, ">"))[number % 3]
     return first + second

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from transport.building import (
-    LINKS,
+    EIGHT,
+    FRAMES,
     PAYLOAD,
+    V4,
+    V4_FLOW,
+    V6,
     ethernet,
     ipv4,
     ipv6,
@@ -16,56 +20,13 @@ from transport.building import (
     pcap_header,
     pcap_record,
     read_bytes,
-    sll,
-    sll2,
     udp,
 )
 
 from umdf.transport.capture import OTHER_FLOWS, Counts, Flow
 
-V4, V6 = ipv4(udp()), ipv6(udp())
-V4_FLOW, V6_FLOW = Flow("10.0.0.1", 1000, "224.0.20.7", 2000), Flow("2001:db8::1", 1000, "ff0e::7", 2000)
-EIGHT = b"\x00" + bytes(6)  # a header of eight bytes, behind its first
-SIXTEEN = b"\x01" + bytes(14)
 
-DELIVERED = {
-    "ethernet": (1, ethernet(V4), V4_FLOW),
-    "ethernet, link type with bits about checksums": (0x2400_0001, ethernet(V4) + b"\xfc" * 4, V4_FLOW),
-    "ethernet IPv6": (1, ethernet(V6), V6_FLOW),
-    "ethernet with a trailer": (1, ethernet(V4) + bytes(18), V4_FLOW),
-    "802.1Q": (1, ethernet(V4, tags=(0x8100,)), V4_FLOW),
-    "802.1ad": (1, ethernet(V4, tags=(0x88A8, 0x8100)), V4_FLOW),
-    "QinQ of every age": (1, ethernet(V6, tags=(0x9100, 0x9200, 0x9300, 0x8100, 0x8100)), V6_FLOW),
-    "Linux cooked": (113, sll(V4), V4_FLOW),
-    "Linux cooked IPv6": (113, sll(V6), V6_FLOW),
-    "Linux cooked v2": (276, sll2(V4), V4_FLOW),
-    "Linux cooked v2 IPv6": (276, sll2(V6), V6_FLOW),
-    "raw": (101, V4, V4_FLOW),
-    "raw IPv6": (101, V6, V6_FLOW),
-    "raw 12": (12, V4, V4_FLOW),
-    "raw 14": (14, V6, V6_FLOW),
-    "raw only IPv4": (228, V4, V4_FLOW),
-    "raw only IPv6": (229, V6, V6_FLOW),
-    "loopback, little-endian": (0, b"\x02\0\0\0" + V4, V4_FLOW),
-    "loopback, big-endian": (0, b"\0\0\0\x02" + V4, V4_FLOW),
-    "loopback IPv6 of macOS": (0, b"\x1e\0\0\0" + V6, V6_FLOW),
-    "loopback IPv6 of FreeBSD": (0, b"\x1c\0\0\0" + V6, V6_FLOW),
-    "OpenBSD loopback": (108, b"\0\0\0\x18" + V6, V6_FLOW),
-    "IPv4 with options": (1, ethernet(ipv4(udp(), options=bytes(40))), V4_FLOW),
-    "IPv4 without a total length": (1, ethernet(ipv4(udp(), total=0)) + bytes(9), V4_FLOW),
-    "IPv6 without a length": (1, ethernet(ipv6(udp(), length=0)) + bytes(9), V6_FLOW),
-    "IPv6 hop-by-hop": (1, ethernet(ipv6(udp(), extensions=[(0, EIGHT)])), V6_FLOW),
-    "IPv6 routing, destination": (1, ethernet(ipv6(udp(), extensions=[(43, SIXTEEN), (60, EIGHT)])), V6_FLOW),
-    "IPv6 mobility, authentication": (
-        1,
-        ethernet(ipv6(udp(), extensions=[(135, EIGHT), (51, b"\x04" + bytes(22))])),
-        V6_FLOW,
-    ),
-    "IPv6 atomic fragment": (1, ethernet(ipv6(udp(), extensions=[(44, bytes(7))])), V6_FLOW),
-}
-
-
-@pytest.mark.parametrize("case", DELIVERED.values(), ids=DELIVERED.keys())
+@pytest.mark.parametrize("case", FRAMES.values(), ids=FRAMES.keys())
 def test_the_payload_is_found_behind(case: tuple[int, bytes, Flow], tmp_path: Path) -> None:
     link, frame, flow = case
     rows, capture = read_bytes(tmp_path, pcap([frame], link=link))
@@ -161,11 +122,13 @@ def test_flows_beyond_what_the_column_can_number_share_one_row(tmp_path: Path) -
     assert all(found[place] == ports[place] for place in told)
 
 
-def test_every_link_type_survives_a_cut_at_every_byte(tmp_path: Path) -> None:
-    framed = {"ethernet": ethernet(V4, tags=(0x8100,)), "sll": sll(V6), "sll2": sll2(V4), "raw": V6}
-    for name, frame in framed.items():
-        cuts = [frame[:size] for size in range(len(frame))]
-        rows, capture = read_bytes(tmp_path, pcap(cuts, link=LINKS[name]))
-        counts = capture.counts
-        assert (counts.udp, counts.cut, counts.malformed) == (len(PAYLOAD), len(PAYLOAD), len(frame) - len(PAYLOAD))
-        assert [row.payload for row in rows] == [PAYLOAD[:size] for size in range(len(PAYLOAD))]
+@pytest.mark.parametrize("case", FRAMES.values(), ids=FRAMES.keys())
+def test_a_frame_cut_at_any_byte_is_malformed_or_has_a_part_of_its_payload(
+    case: tuple[int, bytes, Flow], tmp_path: Path
+) -> None:
+    link, frame, _ = case
+    rows, capture = read_bytes(tmp_path, pcap([frame[:size] for size in range(len(frame))], link=link))
+    whole_from = frame.index(PAYLOAD) + len(PAYLOAD)
+    payloads = [PAYLOAD[:size] for size in range(len(PAYLOAD))] + [PAYLOAD] * (len(frame) - whole_from)
+    assert [row.payload for row in rows] == payloads
+    assert (capture.counts.cut, capture.counts.malformed) == (len(PAYLOAD), whole_from - len(PAYLOAD))

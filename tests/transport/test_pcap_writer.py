@@ -134,6 +134,22 @@ def test_the_snap_length_cuts_frames_and_keeps_their_length(tmp_path: Path) -> N
     assert [row.payload for row in rows] == [b"01234567", b"01"] and capture.counts.cut == 1
 
 
+@pytest.mark.parametrize("snaplen", [0, -1, 1 << 32])
+def test_a_snap_length_that_makes_no_sense_is_refused(snaplen: int) -> None:
+    with pytest.raises(EncodeError):
+        PcapWriter(io.BytesIO(), snaplen=snaplen)
+
+
+def test_nothing_is_written_after_the_end() -> None:
+    file = io.BytesIO()
+    writer = PcapWriter(file)
+    writer.close()
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(NOW, b"abc", V4[:2], V4[2:])
+    assert len(file.getvalue()) == 24
+
+
 def test_the_longest_payload_fits(tmp_path: Path) -> None:
     with PcapWriter(tmp_path / "long") as writer:
         for flow in (V4, V6):

@@ -33,6 +33,7 @@ FULL = 1  # no room for another packet
 STOPPED = 2  # at STOP
 # Damage; NEEDED is the number that is wrong
 LENGTH_INSANE, LENGTH_UNALIGNED, LENGTH_SHORT, LENGTH_DIFFERS, NO_BYTE_ORDER, VERSION_UNKNOWN = 3, 4, 5, 6, 7, 8
+ZEROS = 9
 
 LONGEST_BLOCK = 16 << 20
 MOST_INTERFACES = 4096
@@ -114,6 +115,10 @@ def walk_pcap(state):
         if length > longest:
             needed = length
             ended = LENGTH_INSANE
+            break
+        if length == 0 and load_i64(buffer, position) == 0 and load_i64(buffer, position + 8) == 0:
+            needed = np.int64(0)
+            ended = ZEROS
             break
         end = position + 16 + length
         if end > filled:

@@ -37,6 +37,7 @@ REASONS = {
     k.LENGTH_DIFFERS: "the block's two lengths differ, the second one is {}",
     k.NO_BYTE_ORDER: "the section has no byte order ({:#010x})",
     k.VERSION_UNKNOWN: "the section is of version {}, not 1",
+    k.ZEROS: "there are zeros instead of a record, as a crash leaves them",
 }
 
 

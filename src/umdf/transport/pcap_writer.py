@@ -32,6 +32,8 @@ class PcapWriter:
     """A pcap file being written: `write` for one packet, `write_batch` and `write_flows` for many."""
 
     def __init__(self, target: str | PathLike[str] | BinaryIO, snaplen: int = 256 << 10) -> None:
+        if not 1 <= snaplen < 1 << 32:
+            raise EncodeError(f"a snap length of {snaplen} cannot be written", "give at least 1")
         self._owned = isinstance(target, (str, PathLike))
         if isinstance(target, (str, PathLike)):
             try:
@@ -65,6 +67,8 @@ class PcapWriter:
         self, buffer: Any, start: Any, end: Any, ts_ns: Any, flow: Any, flows: Sequence[tuple[str, int, str, int]]
     ) -> None:
         """Packets of several flows, as a PacketBatch has them; `flow` says which row of `flows` each belongs to."""
+        if self._closed:
+            raise ValueError("the writer is closed")
         data = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
         starts, ends, times = (np.ascontiguousarray(column, np.int64) for column in (start, end, ts_ns))
         if not len(starts):

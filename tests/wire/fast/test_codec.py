@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from vectors.fast import one_field, template
-from wire.fast.strategies import damaged, hostile, streams, template_sets
+from vectors.fast import field, one_field, template
+from wire.fast.strategies import damaged, hostile, streams, template_sets, values_of
 
 from umdf.errors import EncodeError
 from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.loader import loads
+from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message, by_tag
 from umdf.wire.fast.reader import Reader
 from umdf.wire.fast.templates import Decimal, Sequence, TemplateSet
@@ -41,6 +41,17 @@ def test_random_messages_of_random_templates_come_back(reset: Reset, always: boo
         assert end == len(written)
         assert message == _as_read(templates, template_id, values)
         assert again.encode(template_id, message.values, template_id_always=always) == written
+
+
+@pytest.mark.parametrize("template_id", sorted(load().by_id))
+@settings(max_examples=settings().max_examples // 10)
+@given(data=st.data())
+def test_random_messages_of_the_packaged_templates_come_back(template_id: int, data: st.DataObject) -> None:
+    templates = load()
+    values = data.draw(values_of(templates.by_id[template_id].body, templates))
+    written = Writer(templates).encode(template_id, values)
+    message, end = Reader(templates).decode(written)
+    assert (message, end) == (_as_read(templates, template_id, values), len(written))
 
 
 @given(data=st.data())
@@ -75,14 +86,28 @@ def _read_all(templates: TemplateSet, data: bytes) -> None:
 
 
 def test_a_failed_message_leaves_the_writer_as_it_was() -> None:
-    templates = loads(one_field("uInt32", "<copy/>"))
+    templates = loads(template(field("uInt32", "<copy/>", name="A") + field("uInt32", name="B")))
     writer, reader = Writer(templates, "never"), Reader(templates, "never")
-    first = writer.encode(1, {"Value": 5})
+    first = writer.encode(1, {"A": 5, "B": 1})
     with pytest.raises(EncodeError):
-        writer.encode(1, {"Value": -1})
-    second = writer.encode(1, {"Value": 5})
-    assert second == bytes.fromhex("c081")
-    assert [reader.decode(data)[0].values for data in (first, second)] == [{"Value": 5}] * 2
+        writer.encode(1, {"A": 6, "B": -1})
+    second = writer.encode(1, {"A": 5, "B": 1})
+    assert second == bytes.fromhex("c08181")
+    assert [reader.decode(data)[0].values for data in (first, second)] == [{"A": 5, "B": 1}] * 2
+
+
+def test_a_tail_longer_than_the_previous_value_replaces_it() -> None:
+    templates = loads(one_field("string", '<tail value="AB"/>'))
+    assert Reader(templates).decode(bytes.fromhex("e081 5859da"))[0].values == {"Value": "XYZ"}
+    assert Writer(templates).encode(1, {"Value": "XYZ"}).hex() == "e0815859da"
+
+
+def test_equal_values_of_different_types_are_no_copies_of_each_other() -> None:
+    fields = field("int32", '<copy key="K"/>', name="A") + field("int64", '<copy key="K"/>', name="B")
+    templates = loads(template(fields))
+    written = Writer(templates).encode(1, {"A": 5, "B": 5})
+    assert written.hex() == "f0818585"
+    assert Reader(templates).decode(written)[0].values == {"A": 5, "B": 5}
 
 
 def test_each_message_starts_from_nothing_where_the_feed_resets() -> None:

@@ -122,6 +122,15 @@ def test_values_from_a_dictionary_are_not_reported_again() -> None:
     assert second.values == first.values
 
 
+def test_an_exponent_out_of_range_is_reported_of_every_decimal_that_has_it() -> None:
+    templates = loads(one_field("decimal", "<exponent><increment/></exponent>"))
+    reader, codes = Reader(templates, "never"), []
+    for stream in ("e081 bf 81", "c081 81", "c081 81"):
+        message, _ = reader.decode(bytes.fromhex(stream))
+        codes.append((message.values["Value"].exponent, [report.code for report in message.reports]))
+    assert codes == [(63, []), (64, ["R1"]), (65, ["R1"])]
+
+
 def test_reports_that_came_before_an_error_are_not_lost() -> None:
     templates = loads(template(field("uInt32", name="A") + field("uInt32", name="B")))
     with pytest.raises(FastError) as caught:

@@ -70,6 +70,12 @@ def test_the_digest_changes_with_what_decoding_depends_on_and_with_nothing_else(
     assert loads(OFFICIAL.replace(b'value="-2"', b'value="-3"')).digest != digest
 
 
+def test_the_namespace_may_have_a_prefix() -> None:
+    uri = "http://www.fixprotocol.org/ns/fast/td/1.1"
+    xml = f'<f:templates xmlns:f="{uri}"><f:template name="T" id="7"><f:uInt32 name="A"/></f:template></f:templates>'
+    assert loads(xml.encode()).by_id[7].body.instructions == (Field("A", None, "uInt32"),)
+
+
 def test_a_single_template_is_a_file_too() -> None:
     assert loads(b'<template name="T" id="7"><uint32 name="A"/></template>').by_id[7].body.bits == 0
 
@@ -191,6 +197,16 @@ def test_a_static_reference_is_replaced_by_what_it_stands_for() -> None:
     assert by_number.by_id[1].body == by_number.by_id[2].body
 
 
+def test_a_referred_template_brings_its_type_or_takes_that_of_the_place() -> None:
+    copy = '<{0} name="{1}"><copy dictionary="type"/></{0}>'
+    own = f'<template name="Own"><typeRef name="Mine"/>{copy.format("uInt32", "A")}</template>'
+    none = f'<template name="None">{copy.format("uInt32", "B")}</template>'
+    place = '<typeRef name="Place"/><templateRef name="Own"/><templateRef name="None"/>'
+    loaded = loads(template(place, own + none))
+    assert slot_of(loaded, 1, "A").scope == "Mine"
+    assert slot_of(loaded, 1, "B").scope == "Place"
+
+
 def test_dynamic_references_have_names_of_ours() -> None:
     body = loads(template("<templateRef/><templateRef/>")).by_id[1].body
     assert body.instructions == (DynamicRef("templateRef", "any"), DynamicRef("templateRef2", "any"))
@@ -244,6 +260,7 @@ FAULTS = [
     ),
     ("S1", "template name T is taken by the template of line 1", "", "<template name='T' id='2'/>"),
     ("S1", "template id 1 is taken by the template of line 1", "", "<template name='U' id='1'/>"),
+    ("S1", "template id 1 is taken by the template of line 1", "", "<template name='U' id=' 01'/>"),
     ("S1", "nothing can ever use it", "", "<template name='U'/>"),
     ("S1", "presence must be", "<uInt32 name='A' presence='maybe'/>", ""),
     ("S1", "presence must be", "<sequence name='A' presence='maybe'/>", ""),

@@ -99,6 +99,12 @@ def _attribute(node: Node, name: str) -> str | None:
     return None if name in node.prefixed else node.get(name)
 
 
+def _number(node: Node) -> str | None:
+    """An id such that 7, 07 and " 7" are the same."""
+    text = _attribute(node, "id")
+    return None if text is None else text.strip().lstrip("0") or "0"
+
+
 class _Builder:
     def __init__(self, root: Node, source: str) -> None:
         self.source = source
@@ -111,7 +117,7 @@ class _Builder:
         self.dictionary = _attribute(root, "dictionary") or "global"
         self.nodes = self.template_nodes(root)
         self.by_name = {node.get("name"): node for node in reversed(self.nodes)}
-        self.by_id = {node.get("id"): node for node in reversed(self.nodes)}
+        self.by_id = {_number(node): node for node in reversed(self.nodes)}
         self.referred: set[str] = set()
 
     def fault(self, node: Node, reason: str) -> None:
@@ -141,7 +147,7 @@ class _Builder:
         for kind in ("name", "id"):
             seen: dict[str, int] = {}
             for node in self.nodes:
-                value = _attribute(node, kind)
+                value = _attribute(node, kind) if kind == "name" else _number(node)
                 if value is not None and value in seen:
                     self.fault(node, f"S1: template {kind} {value} is taken by the template of line {seen[value]}")
                 elif value is not None:
@@ -221,7 +227,7 @@ class _Builder:
         if name is None and identifier is None:
             self.dynamic_types.add(context.application_type)
             return [(DynamicRef("templateRef", context.application_type), node)]
-        target = self.by_name.get(name) if name is not None else self.by_id.get(identifier)
+        target = self.by_name.get(name) if name is not None else self.by_id.get(_number(node))
         if target is None:
             self.fault(node, f"D8: there is no template {name if name is not None else identifier}")
             return []

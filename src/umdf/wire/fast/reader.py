@@ -1,8 +1,8 @@
 """FAST messages, byte by byte in plain Python: complete, obvious and slow.
 
 It is the reference that the kernels are held to, and the engine of `explain`. All bytes of a field are read before
-its operator is applied; reports (R1, R2) are about bytes of the stream, never about values taken from a dictionary
-or a template.
+its operator is applied. R1 is said of every decimal that has such an exponent (6.2.2), R2 where bytes of a string
+stand in the stream, not again where the string is taken from a dictionary.
 """
 
 from __future__ import annotations
@@ -223,6 +223,8 @@ class _Decoding:
         start, first_bit = self.cursor.offset, bits.used
         value, origin = self.operate(field, bits)
         bit = first_bit if bits.used > first_bit else None
+        if isinstance(value, Decimal):
+            self.check_exponent(value.exponent, start)
         self.note(what, shown or field, start, bits, bit, origin, value)
         return value
 
@@ -235,8 +237,7 @@ class _Decoding:
             self.cursor.path.pop()
             return None  # and the mantissa's bit is not there either (10.5.1)
         assert isinstance(power, int)
-        if self.cursor.offset > start:
-            self.check_exponent(power, start)
+        self.check_exponent(power, start)
         self.cursor.path[-1] = mantissa.name
         digits = self.field(mantissa, bits)
         self.cursor.path.pop()
@@ -316,7 +317,6 @@ class _Decoding:
             exponent = cursor.signed(INT32, nullable)
             if exponent is None:
                 return None
-            self.check_exponent(exponent, start)
             mantissa = cursor.signed(INT64)
             assert mantissa is not None
             return Decimal(exponent, mantissa)
@@ -347,7 +347,6 @@ class _Decoding:
             assert second is not None
             exponent = self.sum(base.exponent, first, INT32, start)
             value: Value = Decimal(exponent, self.sum(base.mantissa, second, INT64, start))
-            self.check_exponent(exponent, start)
         elif isinstance(base, int):
             value = self.sum(base, first, field.type, start)
         else:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import Memory
 from umdf.wire.sbe import decode_kernel as k
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import PACKET_WIDTHS, DataStore, PacketStore, Store
+from umdf.wire.sbe.store import PACKET_PLACES, PACKET_WIDTHS, DataStore, PacketStore, Store, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,7 +176,7 @@ class Batch:
     def _header(self, column: int) -> NDArray[np.generic]:
         memory, room = self._headers
         assert memory is not None
-        at, width = sum(PACKET_WIDTHS[:column]) * room, PACKET_WIDTHS[column]
+        at, width = PACKET_PLACES[column] * room, PACKET_WIDTHS[column]
         return memory.array[at : at + width * self.packets].view(f"u{width}")
 
     @property
@@ -199,26 +200,49 @@ class Batch:
     def channel(self) -> NDArray[np.generic]:
         return self._header(4)
 
-    def stretch(self, node: Node, place: int, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes of a node's table, without a copy."""
-        memory = self._stores[node.index][1]
+    def store(self, node: Node) -> tuple[Table, Memory]:
+        """Where the columns of a node that has rows are."""
+        table, memory = self._stores[node.index]
         assert memory is not None
-        return memory.array[place : place + nbytes]
+        return table, memory
+
+    def data(self, number: int) -> NDArray[np.uint8]:
+        """The bytes of all texts of one variable data field."""
+        memory = self._data.get(number)
+        return np.empty(0, np.uint8) if memory is None else memory.array
+
+    def has_bitmap(self, node: Node, column: int) -> bool:
+        """Whether the kernel has written which rows of a column are present; otherwise all are."""
+        nullable = self.has_validity and node.columns[column].part.null is not None
+        return nullable or bool(self._tracked[node.first_column + column])
+
+    def tracked(self, node: Node) -> bytes:
+        """For each column, whether something unusual happened to its presence (see the kernel)."""
+        return self._tracked[node.first_column : node.first_column + len(node.columns)].tobytes()
 
     def packet(self, node: Node) -> NDArray[np.uint32]:
         """For each row of a message, the packet it came in."""
-        return self.stretch(node, self._stores[node.index][0].packet, 4 * int(self.rows[node.index])).view(np.uint32)
+        return self._stretch(node, "packet", 4).view(np.uint32)
 
     def msg_index(self, node: Node) -> NDArray[np.uint16]:
         """For each row of a message, its place in the packet."""
-        return self.stretch(node, self._stores[node.index][0].index, 2 * int(self.rows[node.index])).view(np.uint16)
+        return self._stretch(node, "index", 2).view(np.uint16)
+
+    def _stretch(self, node: Node, name: str, width: int) -> NDArray[np.uint8]:
+        if not self.rows[node.index]:
+            return np.empty(0, np.uint8)
+        table, memory = self.store(node)
+        place = getattr(table, name)
+        return memory.array[place : place + width * int(self.rows[node.index])]
 
     def values(self, node: Node, column: Column) -> NDArray[np.generic]:
         """A column of numbers as it was sent, null values included."""
         assert not column.is_text
-        number = node.columns.index(column)
-        place = self._stores[node.index][0].values[number]
-        values = self.stretch(node, place, column.part.size * int(self.rows[node.index])).view(column.dtype)
+        if not self.rows[node.index]:
+            return np.empty(0, column.dtype)
+        number, (table, memory) = node.columns.index(column), self.store(node)
+        place, nbytes = table.values[number], column.part.size * int(self.rows[node.index])
+        values = memory.array[place : place + nbytes].view(column.dtype)
         if column.field.until is not None and not self._tracked[node.first_column + number]:
             values[:] = np.asarray(column.part.null).astype(column.dtype)  # the kernel wrote nothing: no row has it
         return values
@@ -227,7 +251,7 @@ class Batch:
         """The messages of one template as Arrow, without a copy."""
         from umdf.wire.sbe.arrow import record_batch  # pyarrow only where it is wanted
 
-        return record_batch(self, self.layout.roots[template_id])
+        return record_batch(self, template_id)
 
     @cached_property
     def journal(self) -> list[Entry]:

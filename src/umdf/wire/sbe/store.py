@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from umdf.buffers import ALIGNMENT, Memory, Pool
 from umdf.wire.sbe.layout import Node
 
 FIRST_CAPACITY = 1024
+HEADER = 512
 FIRST_DATA_CAPACITY = 1 << 17  # more than the longest variable data that a packet can hold
 
 
@@ -15,7 +18,10 @@ class Table:
     def __init__(self, node: Node, capacity: int) -> None:
         self.capacity = capacity
         self.nbytes = 0
+        self.envelopes: dict[object, Any] = {}  # kept here by `arrow`, as they are this table's
         root = node.parent is None
+        self.header = HEADER + 64 * len(node.columns)  # room for Arrow's header (see `envelope`)
+        self._place(self.header)
         self.packet = self._place(4 * capacity * root)
         self.index = self._place(2 * capacity * root)
         self.values: list[int] = []  # of a text: Arrow's offsets

@@ -1,0 +1,188 @@
+"""Raw files of framed messages, one after the other without datagrams (`.bin`), as batches like those of a capture.
+
+    with raw_stream("messages.bin.zst", FastStream()) as stream:
+        for batch in stream: ...
+    stream.warnings
+
+The one rule: bad data is never an exception. A damaged or cut stream yields every message before the damage, and
+`warnings` says what is wrong and where. Behind the damage nothing is read: without datagrams there is no telling where
+the next message starts, and a wrong guess would be shown as right.
+
+How messages are framed is the wire room's to know: it comes in as a `Framing`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import BinaryIO, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..buffers import Pool
+from ..errors import CaptureError
+from .capture import BATCH_PACKETS, CHUNK_BYTES, OTHER_FLOWS, Flow, PacketBatch
+from .capture_walk import Damage
+from .compression import decompressor
+
+Columns = NDArray[np.int64]
+
+
+class Framing(Protocol):
+    """How a stream is cut into units (a header and its message)."""
+
+    name: str
+    longest: int  # bytes of a unit
+
+    def recognise(self, head: NDArray[np.uint8]) -> bool: ...
+
+    def cut(self, buffer: NDArray[np.uint8], position: int, most: int) -> tuple[Columns, Columns, int, int, str]:
+        """Starts, ends, where it stopped, how many bytes the unit there has at least, and what is wrong with it."""
+        ...
+
+
+class RawStream:
+    """An open raw file; iterate once over its batches, in which each unit is a packet. Made by `raw_stream`."""
+
+    def __init__(
+        self, source: str | os.PathLike[str] | BinaryIO, framing: Framing, batch_packets: int, chunk_bytes: int
+    ) -> None:
+        self.warnings: list[Damage] = []
+        self.flows: list[Flow] = [OTHER_FLOWS]  # a raw file tells of no addresses: all is one flow
+        self._framing = framing
+        self._room = max(batch_packets, 1)
+        self._chunk_bytes = max(chunk_bytes, framing.longest)  # so that any unit fits
+        self._pool = Pool(most_kept=3)
+        self._drained = False
+        self._owned = isinstance(source, str | os.PathLike)
+        self._open(source)
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, source: str | os.PathLike[str] | BinaryIO) -> None:
+        if not isinstance(source, str | os.PathLike):
+            self.path = str(getattr(source, "name", "the stream"))
+            # Only what compression needs: a file that can be looked into without reading on.
+            self._file = cast(io.BufferedReader, source if hasattr(source, "peek") else io.BufferedReader(source))  # type: ignore[type-var]
+        else:
+            self.path = os.fspath(source)
+            try:
+                self._file = open(self.path, "rb")  # noqa: SIM115 (closed by close)
+            except OSError as error:
+                hint = "check the path" if isinstance(error, FileNotFoundError) else "name a file that can be read"
+                raise CaptureError(f"{self.path}: {error.strerror or error}", hint) from None
+        self._given = None if self._owned else source
+
+    def _begin(self) -> None:
+        """Read the first chunk and see whether it is what the framing frames."""
+        try:
+            self._source = decompressor(self._file, self._file.peek(4)[:4])
+        except OSError as error:
+            raise CaptureError(f"{self.path}: {error.strerror or error}", "name a file that can be read") from None
+        self._offset = 0  # of the chunk in the (decompressed) file
+        self._position = 0  # in the chunk
+        self._filled = 0
+        self._buffer = self._pool.take(self._chunk_bytes).array[: self._chunk_bytes]
+        self._fill(0)
+        head = self._buffer[: self._filled]
+        if not len(head) and not self._source.damage:
+            raise CaptureError(f"{self.path}: the file is empty", "was it written and closed?")
+        if not self._framing.recognise(head):
+            start = head[:16].tobytes().hex(" ")
+            why = self._source.damage or f"it starts with {start}"
+            raise CaptureError(
+                f"{self.path}: this is no stream of {self._framing.name} ({why})",
+                "captures (pcap, pcapng) and raw streams are read, plain or compressed by gzip or zstd",
+            )
+
+    def __enter__(self) -> RawStream:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, unless it was given open."""
+        self._drained = True
+        self._position = self._filled = 0
+        if self._owned:
+            self._file.close()
+        elif self._file is not self._given and not self._file.closed:
+            self._file.detach()
+
+    def __iter__(self) -> Iterator[PacketBatch]:
+        number = 1
+        while True:
+            buffer = self._buffer[: self._filled]
+            start, end, position, needed, reason = self._framing.cut(buffer, self._position, self._room)
+            self._position = position
+            if len(start):
+                yield self._batch(buffer, start, end, number)
+                number += len(start)
+            if reason:
+                rest = "; nothing behind it is read"
+                self.warnings.append(Damage(self.path, self._offset + position, reason + rest))
+                return
+            if len(start) == self._room:
+                continue
+            del buffer, start, end  # ours no longer: the chunk is used again once the caller lets go of the batch
+            if not self._refill():
+                self._tell_end(needed)
+                return
+
+    def _batch(self, buffer: NDArray[np.uint8], start: Columns, end: Columns, number: int) -> PacketBatch:
+        count = len(start)
+        times, numbers = np.zeros(count, np.int64), np.arange(number, number + count, dtype=np.int64)
+        flow = np.zeros(count, np.uint16)
+        return PacketBatch(buffer, start, end, times, numbers, self._offset + start, flow, self.flows)
+
+    def _refill(self) -> bool:
+        """The next chunk, with the start of the unit that the last one has cut; False at the end."""
+        if self._drained:
+            return False
+        carried = self._filled - self._position
+        chunk = self._pool.take(self._chunk_bytes).array[: self._chunk_bytes]
+        chunk[:carried] = self._buffer[self._position : self._filled]
+        self._offset += self._position
+        self._position, self._buffer = 0, chunk
+        self._fill(carried)
+        return self._filled > carried
+
+    def _fill(self, at: int) -> None:
+        view = self._buffer.data
+        while at < len(self._buffer):
+            got = self._source.readinto(view[at:])
+            if got == 0:
+                self._drained = True
+                break
+            at += got
+        self._filled = at
+
+    def _tell_end(self, needed: int) -> None:
+        left = self._filled - self._position
+        if self._source.damage:
+            self.warnings.append(Damage(self.path, self._offset + self._position, self._source.damage))
+        elif left:
+            reason = f"the file ends inside a message, after {left} of at least {needed} bytes"
+            self.warnings.append(Damage(self.path, self._offset + self._position, reason))
+
+
+def raw_stream(
+    source: str | os.PathLike[str] | BinaryIO,
+    framing: Framing,
+    *,
+    batch_packets: int = BATCH_PACKETS,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> RawStream:
+    """Open a raw file (plain, gzip or zstd, whatever its name) or one that is open already.
+
+    A file that is no such stream, by its first headers, is a CaptureError. A batch holds at most `batch_packets` units
+    and never more than what a chunk of `chunk_bytes` of the file holds.
+    """
+    return RawStream(source, framing, batch_packets, chunk_bytes)

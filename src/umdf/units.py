@@ -1,0 +1,50 @@
+"""Exact numbers and times at the edges: decimals as text, days and nanoseconds as dates.
+
+Nothing here rounds and nothing raises on a value that the wire can carry: what has no calendar date stays a number.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+EPOCH = date(1970, 1, 1)
+EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_DAY = (date.max - EPOCH).days
+FIRST_DAY = (date.min - EPOCH).days
+
+
+def decimal_text(mantissa: int, exponent: int) -> str:
+    """mantissa · 10^exponent without an exponent, keeping every digit: (123400, -4) → 12.3400."""
+    if exponent >= 0:
+        return str(mantissa * 10**exponent)
+    sign, digits = "-" if mantissa < 0 else "", str(abs(mantissa)).rjust(1 - exponent, "0")
+    return f"{sign}{digits[:exponent]}.{digits[exponent:]}"
+
+
+def plain_decimal_text(mantissa: int, exponent: int) -> str:
+    """As FIX writes it, without zeros that say nothing: (123400, -4) → 12.34."""
+    text = decimal_text(mantissa, exponent)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def fix_date(days: int) -> str:
+    """Days since 1970-01-01 as YYYYMMDD."""
+    if not FIRST_DAY <= days <= LAST_DAY:
+        return str(days)
+    return (EPOCH + timedelta(days)).strftime("%Y%m%d").rjust(8, "0")
+
+
+def fix_timestamp(value: int, unit: int) -> str:
+    """A time since the epoch, in 10^-unit seconds, as YYYYMMDD-HH:MM:SS[.fraction]."""
+    seconds, fraction = divmod(value, 10**unit)
+    days, seconds = divmod(seconds, 86400)
+    if not FIRST_DAY <= days <= LAST_DAY:
+        return str(value)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{fix_date(days)}-{clock}" + (f".{fraction:0{unit}}" if unit else "")
+
+
+def utc_text(ns: int) -> str:
+    """Nanoseconds since the epoch for people: 2026-11-13 13:00:00.123456789."""
+    text = fix_timestamp(ns, 9)
+    return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[9:]}" if "-" in text[1:] else text

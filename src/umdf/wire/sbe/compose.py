@@ -1,0 +1,141 @@
+"""Messages written by hand: dictionaries (as `view` shows them) → RecordBatches → packets.
+
+    compose(schema, [Packet(channel=72, sequence=1, messages=[("Order_MBO_50", {"securityID": 1, …})])])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from umdf.errors import EncodeError
+from umdf.wire.sbe.arrow import OWN_FIELDS, arrow_schema, arrow_type
+from umdf.wire.sbe.encode import Encoded, Encoder
+from umdf.wire.sbe.layout import Column, Layout, Node
+from umdf.wire.sbe.schema import Schema
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A packet to be: its header and its messages by template name or id."""
+
+    messages: Sequence[tuple[str | int, Values]] = ()
+    channel: int = 0
+    seq_version: int = 1
+    sequence: int = 0
+    sending_time: int = 0
+
+
+def compose(schema: Schema, packets: Iterable[Packet], version: int | None = None) -> Encoded:
+    """Encode packets given message by message."""
+    encoder, packets = Encoder(schema, version), list(packets)
+    ids = {message.name: template_id for template_id, message in schema.messages.items()}
+    tables: dict[int, _Table] = {}
+    for number, packet in enumerate(packets):
+        for index, (template, values) in enumerate(packet.messages):
+            template_id = ids.get(template, -1) if isinstance(template, str) else template
+            if template_id not in encoder.layout.roots:
+                raise EncodeError(f"the schema has no message {template!r}")
+            tables.setdefault(template_id, _Table()).add(number, index, values)
+    batches = [table.record_batch(encoder.layout, template_id) for template_id, table in tables.items()]
+    names = ("channel", "seq_version", "sequence", "sending_time")
+    return encoder.encode({name: [getattr(packet, name) for packet in packets] for name in names}, batches)
+
+
+def compose_message(schema: Schema, template: str | int, values: Values, version: int | None = None) -> bytes:
+    """One message with its framing, without a packet around it."""
+    encoded = compose(schema, [Packet([(template, values)])], version)
+    return encoded.buffer[16:].tobytes()
+
+
+@dataclass
+class _Table:
+    packet: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    rows: list[Values] = field(default_factory=list)
+
+    def add(self, packet: int, index: int, values: Values) -> None:
+        self.packet.append(packet)
+        self.index.append(index)
+        self.rows.append(values)
+
+    def record_batch(self, layout: Layout, template_id: int) -> pa.RecordBatch:
+        node = layout.roots[template_id]
+        own = [pa.array(column, kind.type) for column, kind in zip((self.packet, self.index), OWN_FIELDS, strict=True)]
+        columns = _columns(layout, node, self.rows)
+        return pa.RecordBatch.from_arrays(own + columns, schema=arrow_schema(layout, template_id))
+
+
+def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Array]:
+    _check_names(node, rows)
+    arrays = []
+    for column in node.columns:
+        values = [_sent(column, row.get(column.field.name)) for row in rows]
+        try:
+            arrays.append(pa.array(values, arrow_type(column)))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise EncodeError(f"{node.path}.{column.name}: {error}") from None
+    for group, child in zip(node.block.groups, node.children, strict=True):
+        entries = [entry for row in rows for entry in row.get(group.name, ())]
+        offsets = [0]
+        for row in rows:
+            offsets.append(offsets[-1] + len(row.get(group.name, ())))
+        inner = layout.nodes[child]
+        names = [*(column.name for column in inner.columns), *(part.name for part in inner.block.groups + inner.block.data)]
+        struct = pa.StructArray.from_arrays(_columns(layout, inner, entries), names=names)
+        arrays.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), struct))
+    for data in node.block.data:
+        arrays.append(pa.array([_content(row.get(data.name)) for row in rows], pa.binary()))
+    return arrays
+
+
+def _check_names(node: Node, rows: Sequence[Values]) -> None:
+    block = node.block
+    known = {part.name for part in (*block.fields, *block.groups, *block.data)}
+    for row in rows:
+        unknown = row.keys() - known
+        if unknown:
+            raise EncodeError(f"{node.path} has no field {sorted(unknown)[0]!r}")
+
+
+def _sent(column: Column, value: Any) -> Any:
+    """A value as it goes into the column: a decimal's mantissa, a char's code, the bytes of a text."""
+    field, part = column.field, column.part
+    if isinstance(value, Mapping):
+        value = value.get(part.name)
+    if value is None:
+        return None
+    if field.exponent is not None:
+        return _mantissa(field.name, value, field.exponent)
+    if column.is_text:
+        return _content(value)
+    if part.primitive == "char" and isinstance(value, str):
+        if len(value) != 1 or ord(value) > 255:
+            raise EncodeError(f"{field.name} is one character, not {value!r}")
+        return ord(value)
+    return value
+
+
+def _mantissa(name: str, value: Any, exponent: int) -> int:
+    try:
+        number = Decimal(value)
+    except (InvalidOperation, TypeError, ValueError):
+        raise EncodeError(f"{name}: {value!r} is no decimal number") from None
+    sign, digits, scale = number.as_tuple()
+    if not isinstance(scale, int):
+        raise EncodeError(f"{name}: {value!r} is no decimal number")
+    mantissa = int("".join(map(str, digits))) * (-1 if sign else 1)
+    whole, rest = divmod(mantissa * 10 ** max(scale - exponent, 0), 10 ** max(exponent - scale, 0))
+    if rest:
+        raise EncodeError(f"{name}: {value} has more than {-exponent} decimals")
+    return whole
+
+
+def _content(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

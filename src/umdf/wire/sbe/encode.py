@@ -1,0 +1,236 @@
+"""Columns → packets: the inverse of `decode`, a whole batch at a time.
+
+    encoder = Encoder(load())
+    packets = encoder.encode(headers, [orders, trades])     # RecordBatches with the columns that decode gives
+    packets.buffer, packets.start, packets.end
+
+Each row says by `packet` and `msg_index` where it stands. Absent values become the null value of their type; constants
+and padding are not the caller's business. `version` encodes as an older schema version did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from umdf.errors import EncodeError
+from umdf.wire.sbe import decode_kernel as k
+from umdf.wire.sbe.arrow import arrow_type
+from umdf.wire.sbe.encode_kernel import scatter, scatter_bytes
+from umdf.wire.sbe.layout import Layout, Node
+from umdf.wire.sbe.schema import Group, Message, Schema
+
+LONGEST_PAYLOAD = 65507  # what UDP carries over IPv4
+HEADERS = {"channel": (0, "u1"), "seq_version": (2, "<u2"), "sequence": (4, "<u4"), "sending_time": (8, "<u8")}
+
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    buffer: NDArray[np.uint8]
+    start: Places
+    end: Places
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The columns of one node, as arrays of the right type without nulls, and what hangs behind each row."""
+
+    node: Node
+    count: int
+    columns: list[pa.Array]
+    children: list[tuple[NDArray[np.int32], _Rows]]  # offsets of the entries, the entries
+    data: list[pa.Array]
+    length: Places  # of each row: its block and everything behind it
+
+
+class Encoder:
+    def __init__(self, schema: Schema, version: int | None = None) -> None:
+        self.layout = Layout(schema)
+        self.version = schema.version if version is None else version
+
+    def encode(self, headers: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Encoded:
+        """Packets with these headers (channel, seq_version, sequence, sending_time: an array or one value each)."""
+        tables = [self._root(batch) for batch in batches if batch.num_rows]
+        packets = max((int(packet.max()) + 1 for _, packet, _ in tables), default=0)
+        packets = max([packets, *(len(value) for value in headers.values() if np.ndim(value))])
+        first, lengths, orders = _order(tables, packets)
+        ends = np.cumsum(lengths)
+        at = ends - lengths + k.PACKET_HEADER * (1 + np.repeat(np.arange(packets), np.diff(first)))
+        sizes = np.diff(np.concatenate([[0], ends])[first]) + k.PACKET_HEADER
+        if packets and int(sizes.max()) > LONGEST_PAYLOAD:
+            raise EncodeError(f"packet {int(sizes.argmax())} would have {int(sizes.max())} bytes; UDP carries {LONGEST_PAYLOAD}")
+        end = np.cumsum(sizes)
+        start = end - sizes
+        buffer = np.zeros(int(end[-1]) if packets else 0, np.uint8)
+        for name, (offset, kind) in HEADERS.items():
+            _put(buffer, start, offset, _as_column(headers.get(name, 0), kind, packets, name))
+        for (rows, _, _), order in zip(tables, orders, strict=True):
+            self._write_messages(buffer, rows, at[order], lengths[order])
+        return Encoded(buffer, start, end)
+
+    def _root(self, batch: pa.RecordBatch) -> tuple[_Rows, Places, Places]:
+        template_id = int((batch.schema.metadata or {}).get(b"template_id", -1))
+        node = self.layout.roots.get(template_id)
+        if node is None:
+            raise EncodeError("a RecordBatch does not say a known template_id in its metadata", "use arrow_schema()")
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for name in ("packet", "msg_index"):
+            if name not in columns:
+                raise EncodeError(f"{node.path}: column {name} is missing")
+        rows = self._rows(node, columns, batch.num_rows)
+        return rows, *(columns[name].to_numpy().astype(np.int64) for name in ("packet", "msg_index"))
+
+    def _rows(self, node: Node, given: Mapping[str, pa.Array], count: int) -> _Rows:
+        columns = []
+        for column in node.columns:
+            array = given.get(column.name)
+            kind, null = arrow_type(column), column.part.null
+            absent = not column.field.in_version(self.version)
+            if array is None or absent:
+                array = pa.nulls(count, kind)
+            columns.append(_exact(array, kind, f"{node.path}.{column.name}"))
+            if columns[-1].null_count:
+                if null is None and not absent:
+                    raise EncodeError(f"{node.path}.{column.name} is required and has no value in some row")
+                columns[-1] = pc.fill_null(columns[-1], b"" if column.is_text else null or 0)
+            if column.is_text and (pc.max(pc.binary_length(columns[-1])).as_py() or 0) > column.part.length:
+                raise EncodeError(f"{node.path}.{column.name} holds at most {column.part.length} bytes")
+        length = np.full(count, node.block.block_length_of(self.version), np.int64)
+        children = []
+        for group, child in zip(node.block.groups, node.children, strict=True):
+            if group.since > self.version:
+                continue
+            offsets, entries = self._entries(group, self.layout.nodes[child], given.get(group.name), count)
+            ends = np.concatenate([[0], np.cumsum(entries.length)])
+            length += group.length_size + group.count_size + ends[offsets[1:]] - ends[offsets[:-1]]
+            children.append((offsets, entries))
+        data = []
+        for field in node.block.data:
+            if field.since > self.version:
+                continue
+            array = given.get(field.name)
+            texts = _exact(pa.nulls(count, pa.binary()) if array is None else array, pa.binary(), field.name)
+            texts = pc.fill_null(texts, b"")
+            sizes = np.diff(_offsets(texts))
+            if count and int(sizes.max()) >= 1 << 8 * field.length_size:
+                raise EncodeError(f"{node.path}.{field.name} of {int(sizes.max())} bytes does not fit its length")
+            length += field.length_size + sizes
+            data.append(texts)
+        return _Rows(node, count, columns, children, data, length)
+
+    def _entries(self, group: Group, node: Node, array: Any, count: int) -> tuple[NDArray[np.int32], _Rows]:
+        if array is None:
+            array = pa.array([[]] * count, pa.list_(pa.struct([])))
+        lists = pc.fill_null(array, []) if array.null_count else array
+        offsets = lists.offsets.to_numpy().astype(np.int32)
+        offsets -= offsets[0]
+        counts = np.diff(offsets)
+        if count and int(counts.max()) >= 1 << 8 * group.count_size:
+            raise EncodeError(f"{node.path}: {int(counts.max())} entries do not fit its counter")
+        entries = lists.flatten()
+        given = {entries.type.field(i).name: entries.field(i) for i in range(entries.type.num_fields)}
+        return offsets, self._rows(node, given, len(entries))
+
+    def _write_messages(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places, lengths: Places) -> None:
+        message = rows.node.block
+        assert isinstance(message, Message)
+        _put(buffer, at, 0, lengths.astype("<u2"))
+        header = (k.SBE_LITTLE_ENDIAN, message.block_length_of(self.version), message.template_id)
+        for i, value in enumerate((*header, self.layout.schema.id, self.version)):
+            _put(buffer, at, 2 + 2 * i, np.array([value], "<u2"))
+        self._write(buffer, rows, at + k.MESSAGE_HEADER)
+
+    def _write(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places) -> None:
+        """The blocks at these places, and what is behind them."""
+        for column, array in zip(rows.node.columns, rows.columns, strict=True):
+            if not column.field.in_version(self.version):
+                continue
+            if column.is_text:
+                _put_bytes(buffer, at, column.part.offset, array)
+            else:
+                _put(buffer, at, column.part.offset, _values(array, column.dtype))
+        at = at + rows.node.block.block_length_of(self.version)
+        groups = [group for group in rows.node.block.groups if group.since <= self.version]
+        for group, (offsets, entries) in zip(groups, rows.children, strict=True):
+            block, counts = entries.node.block.block_length_of(self.version), np.diff(offsets)
+            _put(buffer, at, 0, np.array([block], f"<u{group.length_size}"))
+            _put(buffer, at, group.length_size, counts.astype(f"<u{group.count_size}"))
+            at = at + group.length_size + group.count_size
+            ends = np.concatenate([[0], np.cumsum(entries.length)])
+            self._write(buffer, entries, np.repeat(at - ends[offsets[:-1]], counts) + ends[:-1])
+            at = at + ends[offsets[1:]] - ends[offsets[:-1]]
+        fields = [field for field in rows.node.block.data if field.since <= self.version]
+        for field, texts in zip(fields, rows.data, strict=True):
+            sizes = np.diff(_offsets(texts))
+            _put(buffer, at, 0, sizes.astype(f"<u{field.length_size}"))
+            _put_bytes(buffer, at, field.length_size, texts)
+            at = at + field.length_size + sizes
+
+
+def _order(tables: list[tuple[_Rows, Places, Places]], packets: int) -> tuple[Places, Places, list[Places]]:
+    """Where each packet's messages start among all, the length of each message in order, and the place of each row."""
+    counts = np.zeros(packets, np.int64)
+    for _, packet, _ in tables:
+        counts += np.bincount(packet, minlength=packets)
+    first = np.concatenate([[0], np.cumsum(counts)])
+    lengths = np.zeros(int(first[-1]), np.int64)
+    orders = []
+    for rows, packet, index in tables:
+        if len(index) and (int(packet.min()) < 0 or int(index.min()) < 0 or bool((index >= counts[packet]).any())):
+            raise EncodeError(f"{rows.node.path}: msg_index does not count a packet's messages from 0 without gaps")
+        orders.append(first[packet] + index)
+        lengths[orders[-1]] = rows.length + k.MESSAGE_HEADER
+    if len(lengths) and int(lengths.min()) == 0:
+        raise EncodeError("two messages have the same packet and msg_index")
+    return first, lengths, orders
+
+
+def _exact(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise EncodeError(f"{name} takes {kind}: {error}") from None
+
+
+def _as_column(value: Any, kind: str, packets: int, name: str) -> NDArray[np.generic]:
+    column = np.atleast_1d(np.asarray(value))
+    exact = column.astype(kind)
+    if len(column) not in (1, packets) or not np.array_equal(exact, column):
+        raise EncodeError(f"header {name}: one value or one for each of {packets} packets, that fit {exact.dtype}")
+    return exact
+
+
+def _values(array: pa.Array, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+
+
+def _offsets(texts: pa.Array) -> NDArray[np.int32]:
+    return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
+
+
+def _put(buffer: NDArray[np.uint8], where: Places, offset: int, values: NDArray[np.generic]) -> None:
+    """One value for each place, or the same for all."""
+    values = np.ascontiguousarray(values)
+    size, where = values.itemsize, np.ascontiguousarray(where)
+    step = 0 if len(values) == 1 and len(where) != 1 else size
+    assert step == 0 or len(values) == len(where)
+    scatter(buffer.ctypes.data, where.ctypes.data, len(where), offset, size, values.ctypes.data, step)
+
+
+def _put_bytes(buffer: NDArray[np.uint8], where: Places, offset: int, texts: pa.Array) -> None:
+    offsets, where = _offsets(texts), np.ascontiguousarray(where)
+    content = texts.buffers()[2]
+    if content is not None and content.size:
+        scatter_bytes(buffer.ctypes.data, where.ctypes.data, len(where), offset, offsets.ctypes.data, content.address)

@@ -1,0 +1,192 @@
+"""Every header and field of one packet: where it stands, its bytes, what it means.
+
+Plain Python over the schema, on purpose: it shares nothing with the kernels, and tests hold the two against each other.
+It reads on as far as the bytes make sense and says where they stop to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from umdf.units import decimal_text, fix_date, utc_text
+from umdf.wire.sbe.schema import Block, Data, Field, Group, Message, Part, Schema
+
+ENCODINGS = {0xEB50: "SBE 1.0 little-endian"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing in a packet. `offset` is None for what is not sent (constants, absent fields of other versions)."""
+
+    depth: int
+    name: str
+    offset: int | None = None
+    raw: bytes = b""
+    value: Any = None
+    meaning: str = ""
+    tag: int | None = None
+    fault: bool = False
+
+
+class _CutError(Exception):
+    """The bytes end in the middle of something."""
+
+
+class _Walk:
+    def __init__(self, schema: Schema, packet: bytes) -> None:
+        self.schema, self.packet = schema, packet
+        self.at, self.end = 0, len(packet)
+
+    def take(self, size: int, what: str) -> bytes:
+        if self.at + size > self.end:
+            raise _CutError(f"{what} needs {size} bytes, {self.end - self.at} left")
+        self.at += size
+        return self.packet[self.at - size : self.at]
+
+    def number(self, depth: int, name: str, size: int, meaning: str = "") -> Line:
+        raw = self.take(size, name)
+        return Line(depth, name, self.at - size, raw, int.from_bytes(raw, "little"), meaning)
+
+    def lines(self) -> Iterator[Line]:
+        try:
+            yield from self._packet_header()
+            while self.at < len(self.packet):
+                self.end = len(self.packet)
+                yield from self._message()
+        except _CutError as cut:
+            yield Line(0, "damaged", self.at, self.packet[self.at :], meaning=str(cut), fault=True)
+
+    def _packet_header(self) -> Iterator[Line]:
+        yield Line(0, "Packet header", 0, meaning="reference 5.1")
+        yield self.number(1, "channelNumber", 1)
+        yield self.number(1, "reserved", 1)
+        yield self.number(1, "sequenceVersion", 2)
+        yield self.number(1, "sequenceNumber", 4)
+        sent = self.number(1, "sendingTime", 8)
+        yield Line(1, sent.name, sent.offset, sent.raw, sent.value, utc_text(sent.value) + " UTC")
+
+    def _message(self) -> Iterator[Line]:
+        start = self.at
+        length, encoding = self.number(1, "messageLength", 2), self.number(1, "encodingType", 2)
+        header = [self.number(1, name, 2) for name in ("blockLength", "templateId", "schemaId", "version")]
+        block, template, schema_id, version = (line.value for line in header)
+        message = self.schema.messages.get(template) if schema_id == self.schema.id else None
+        name = message.name if message else f"template {template}"
+        yield Line(0, name, start, meaning=message.description if message else "not in the schema, skipped")
+        known = ENCODINGS.get(encoding.value, "unknown encoding")
+        yield length
+        yield Line(1, encoding.name, encoding.offset, encoding.raw, encoding.value, known)
+        yield from header
+        if length.value < 12:
+            raise _CutError(f"messageLength {length.value} is less than its own header of 12")
+        if start + length.value > len(self.packet):
+            raise _CutError(f"messageLength {length.value} goes past the packet, {len(self.packet) - start} left")
+        self.end = start + length.value
+        if message is not None and encoding.value in ENCODINGS:
+            try:
+                yield from self._block(1, message, block, version)
+            except _CutError as cut:
+                yield Line(1, "damaged", self.at, self.packet[self.at : self.end], meaning=str(cut), fault=True)
+                self.at = self.end
+        if self.at < self.end:
+            yield Line(1, "unknown bytes", self.at, self.packet[self.at : self.end], meaning="not in the schema, skipped")
+        self.at = self.end
+
+    def _block(self, depth: int, block: Block, length: int, version: int) -> Iterator[Line]:
+        start, body = self.at, self.take(length, f"the block of {block.name}")
+        if block.block_length and length != block.block_length_of(version):
+            yield Line(depth, "block", start, meaning=f"{length} bytes; this schema has {block.block_length_of(version)}")
+        done = 0
+        for field in sorted(block.fields, key=lambda f: f.offset if f.parts else -1):
+            if field.constant is not None:
+                meaning = field.codes.get(field.constant, "")
+                yield Line(depth, field.name, None, value=field.constant, meaning=_join("constant", meaning), tag=field.tag)
+                continue
+            if field.in_version(version) and field.end <= length and field.offset > done:
+                yield Line(depth, "padding", start + done, body[done : field.offset])
+            yield from _field(depth, field, start, body, version)
+            if field.in_version(version):
+                done = max(done, min(field.end, length))
+        if done < length:
+            yield Line(depth, "padding" if length <= block.block_length else "unknown bytes", start + done, body[done:])
+        for group in block.groups:
+            if group.since <= version:
+                yield from self._group(depth, group, version)
+        for data in block.data:
+            if data.since <= version:
+                yield from self._data(depth, data)
+
+    def _group(self, depth: int, group: Group, version: int) -> Iterator[Line]:
+        length = self.number(depth + 1, "blockLength", group.length_size)
+        count = self.number(depth + 1, "numInGroup", group.count_size)
+        yield Line(depth, group.name, length.offset, meaning=group.description, tag=group.tag)
+        yield length
+        yield count
+        if count.value and not length.value:
+            raise _CutError(f"{group.name} says {count.value} entries of no bytes")
+        if count.value * length.value > self.end - self.at:
+            raise _CutError(f"{group.name} needs {count.value * length.value} bytes, {self.end - self.at} left")
+        for number in range(count.value):
+            yield Line(depth + 1, f"{group.name}[{number}]", self.at)
+            yield from self._block(depth + 2, group, length.value, version)
+
+    def _data(self, depth: int, data: Data) -> Iterator[Line]:
+        start = self.at
+        length = int.from_bytes(self.take(data.length_size, data.name), "little")
+        content = self.take(length, data.name)
+        text = content.decode("utf-8", "backslashreplace")
+        raw = self.packet[start : self.at]
+        yield Line(depth, data.name, start, raw, text, f"{length} bytes" if length else "absent", tag=data.tag)
+
+
+def _field(depth: int, field: Field, start: int, body: bytes, version: int) -> Iterator[Line]:
+    if not field.in_version(version):
+        when = f"until version {field.until}" if field.until is not None and version > field.until else ""
+        yield Line(depth, field.name, None, meaning=f"absent: {when or f'since version {field.since}'}", tag=field.tag)
+        return
+    for part in field.parts:
+        name = f"{field.name}.{part.name}" if part.name else field.name
+        if part.offset + part.size > len(body):
+            yield Line(depth, name, None, meaning="absent: beyond the sent block", tag=field.tag)
+            continue
+        raw = body[part.offset : part.offset + part.size]
+        value, meaning = _meaning(field, part, raw)
+        yield Line(depth, name, start + part.offset, raw, value, meaning, field.tag)
+
+
+def _meaning(field: Field, part: Part, raw: bytes) -> tuple[Any, str]:
+    if part.primitive == "char":
+        if part.length > 1:
+            text = raw.split(b"\0")[0].decode("utf-8", "backslashreplace")
+            return (None, "absent") if not text and part.null is not None else (text, "")
+        return (None, "absent") if part.null == raw[0] else (chr(raw[0]), field.codes.get(chr(raw[0]), ""))
+    value = int.from_bytes(raw, "little", signed=part.primitive.startswith("int"))
+    if value == part.null:
+        return None, "absent"
+    if field.exponent is not None:
+        return decimal_text(value, field.exponent), f"{value} × 10^{field.exponent}"
+    if field.time_unit is not None:
+        return value, utc_text(value * 10 ** (9 - field.time_unit)) + " UTC"
+    if field.is_set:
+        bits = [f"{bit} {field.bits.get(bit, 'unknown')}" for bit in range(8 * part.size) if value >> bit & 1]
+        return value, ", ".join(bits) or "no bit set"
+    if field.semantic == "LocalMktDate":
+        date = fix_date(value)
+        return value, f"{date[:-4]}-{date[-4:-2]}-{date[-2:]}" if len(date) == 8 else ""
+    if field.codes:
+        return value, field.codes.get(value, "unknown code")
+    return value, ""
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def explain(schema: Schema, packet: bytes) -> list[Line]:
+    """What every byte of a packet means."""
+    return list(_Walk(schema, packet).lines())
+
+
+__all__ = ["Line", "Message", "explain"]

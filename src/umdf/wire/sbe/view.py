@@ -1,0 +1,139 @@
+"""Decoded messages as rows for people: dictionaries (what `--format json` prints) and FIX fields.
+
+Values are exact: integers and codes as sent, a char as text, a decimal as text with its full scale, a field of several
+parts as a dictionary. What is absent is left out. Constants are not sent, so only the FIX view shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from umdf.units import decimal_text, fix_date, fix_timestamp, plain_decimal_text
+from umdf.wire.fix.dictionary import lookup
+from umdf.wire.fix.text import month_year
+from umdf.wire.sbe.decode import Batch
+from umdf.wire.sbe.layout import Column, Layout, Node
+from umdf.wire.sbe.schema import Block, Field
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One message of a batch."""
+
+    packet: int
+    msg_index: int
+    node: Node
+    fields: Values
+
+
+def text_of(content: bytes) -> str:
+    return content.decode("utf-8", "backslashreplace")
+
+
+def named(field: Field, value: Any) -> Any:
+    """A code by its name, a set by the names of its bits; what has no name stays as it is."""
+    if field.codes:
+        return field.codes.get(value, value)
+    if field.is_set:
+        return [field.bits.get(bit, f"bit {bit}") for bit in range(64) if value >> bit & 1]
+    return value
+
+
+def rows(batch: Batch, *, names: bool = False) -> Iterator[Row]:
+    """Every message of a batch, in wire order."""
+    tables = []
+    for template_id in batch.templates:
+        node = batch.layout.roots[template_id]
+        place = batch.packet(node).astype(np.int64) << 16 | batch.msg_index(node)
+        tables.append((node, place, iter(node_rows(batch.layout, node, batch.record_batch(template_id), names))))
+    places = np.concatenate([place for _, place, _ in tables]) if tables else np.empty(0, np.int64)
+    owners = np.repeat(np.arange(len(tables)), [len(place) for _, place, _ in tables])
+    order = np.argsort(places, kind="stable")
+    for place, owner in zip(places[order].tolist(), owners[order].tolist(), strict=True):
+        node, _, fields = tables[owner]
+        yield Row(place >> 16, place & 0xFFFF, node, next(fields))
+
+
+def node_rows(layout: Layout, node: Node, table: pa.RecordBatch | pa.StructArray, names: bool) -> list[Values]:
+    """The rows of a message's RecordBatch, or of a group's struct array."""
+    pick = table.column if isinstance(table, pa.RecordBatch) else table.field
+    count = len(table)
+    found: list[Values] = [{} for _ in range(count)]
+    for column in node.columns:
+        show = _shower(column, names)
+        parts = bool(column.part.name)
+        for row, value in zip(found, pick(column.name).to_pylist(), strict=True):
+            if value is None:
+                continue
+            if parts:
+                row.setdefault(column.field.name, {})[column.part.name] = show(value)
+            else:
+                row[column.field.name] = show(value)
+    for group, child in zip(node.block.groups, node.children, strict=True):
+        lists = pick(group.name)
+        entries = node_rows(layout, layout.nodes[child], lists.flatten(), names)
+        offsets = lists.offsets.to_numpy()
+        offsets = (offsets - offsets[0]).tolist()
+        for row, first, last in zip(found, offsets, offsets[1:], strict=False):
+            if last > first:
+                row[group.name] = entries[first:last]
+    for data in node.block.data:
+        for row, content in zip(found, pick(data.name).to_pylist(), strict=True):
+            if content is not None:
+                row[data.name] = text_of(content)
+    return found
+
+
+def _shower(column: Column, names: bool) -> Callable[[Any], Any]:
+    field = column.field
+    if column.is_text:
+        return text_of
+    exponent = field.exponent
+    if exponent is not None:
+        return lambda mantissa: decimal_text(mantissa, exponent)
+    if column.part.primitive == "char":
+        return (lambda code: named(field, chr(code))) if names else chr
+    return (lambda value: named(field, value)) if names else (lambda value: value)
+
+
+def fix_fields(block: Block, values: Values, group_tag: int = 0) -> Iterator[tuple[int, str]]:
+    """The fields of a message as FIX writes them: constants too, a group as its count and then its entries."""
+    for field in block.fields:
+        value = field.constant if field.constant is not None else values.get(field.name)
+        if value is not None:
+            yield field.tag, _fix_text(field, value, group_tag)
+    for group in block.groups:
+        entries = values.get(group.name, [])
+        if entries:
+            yield group.tag, str(len(entries))
+            for entry in entries:
+                yield from fix_fields(group, entry, group.tag)
+    for data in block.data:
+        if data.name in values:
+            yield data.tag, values[data.name]
+
+
+def _fix_text(field: Field, value: Any, group_tag: int) -> str:
+    if isinstance(value, dict):
+        if value.keys() <= {"year", "month", "day", "week"}:
+            return month_year(*(value.get(part) for part in ("year", "month", "day", "week")))
+        return ",".join(f"{part}:{number}" for part, number in value.items())
+    if field.time_unit is not None:
+        return fix_timestamp(value, field.time_unit)
+    if field.exponent is not None:
+        whole, _, fraction = value.partition(".")
+        return plain_decimal_text(int(whole + fraction), -len(fraction))
+    tag = lookup(field.tag, group_tag)
+    kind = tag.type if tag else field.semantic
+    if field.semantic == "LocalMktDate" or kind in ("LocalMktDate", "UTCDateOnly"):
+        return fix_date(value)
+    if kind == "Boolean" and value in (0, 1):
+        return "NY"[value]
+    return str(value)
