@@ -16,10 +16,10 @@ import typer
 from typer.main import get_command
 
 import umdf
-from umdf.cli import config, doctor
+from umdf.cli import config, decode, doctor, explain
 from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, print_json, voice_of
 
-COMMANDS: tuple[ModuleType, ...] = (doctor,)
+COMMANDS: tuple[ModuleType, ...] = (decode, explain, doctor)
 EXAMPLES = (
     "umdf doctor                      what is wrong here, and how to fix it",
     "umdf --config day.toml doctor    settings from a file, a table per command",

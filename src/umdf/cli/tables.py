@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 
 def show_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[str, str] | None = None, title: str = ""
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    styles: Mapping[str, str] | None = None,
+    title: str = "",
+    stream: TextIO | None = None,
 ) -> None:
     """Print rows; `styles` colours whole cells by their text, on a terminal only."""
-    if not sys.stdout.isatty():
+    stream = stream or sys.stdout
+    if not stream.isatty():
         for row in (columns, *rows):
-            print("\t".join(" ".join(cell.split()) for cell in row))
+            print("\t".join(" ".join(cell.split()) for cell in row), file=stream)
         return
     from rich import box
     from rich.console import Console
@@ -24,4 +30,4 @@ def show_table(
         table.add_column(column, overflow="fold")  # a path cut short is of no use
     for row in rows:
         table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
-    Console().print(table)
+    Console(file=stream).print(table)

@@ -59,13 +59,11 @@ class Packets(typing.Protocol):
     def end(self) -> NDArray[np.int64]: ...
 
 
-def recognise(
-    buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
-) -> NDArray[np.uint8]:
+def recognise(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The `Protocol` of each packet buffer[start[i]:end[i]].
 
     SBE has encodingType 0xEB50 in its first framing header and a messageLength that can be one; FAST is a chain of
-    technical headers and messages that ends where the datagram ends. The rest, a lone SBE packet header too, is unknown.
+    technical headers and messages that ends where the datagram ends. The rest is unknown; so is a lone packet header.
     """
     arguments, _held = _arguments(buffer, start, end)
     protocol = np.empty(len(start), np.uint8)
@@ -86,7 +84,7 @@ class FlowProtocols:
 
     def add(self, protocol: NDArray[np.uint8], flow: NDArray[np.uint16]) -> NDArray[np.uint8]:
         """Count the packets of a batch; the `Protocol` of every flow number so far."""
-        count = max(len(self._counts), int(flow.max(initial=-1)) + 1)
+        count = max(len(self._counts), int(flow.max()) + 1 if len(flow) else 0)
         new = np.bincount(flow.astype(np.int64) * len(Protocol) + protocol, minlength=count * len(Protocol))
         grown = new.reshape(count, len(Protocol))
         grown[: len(self._counts)] += self._counts
@@ -261,7 +259,8 @@ class FastStream:
         """Whether a file that starts with these bytes is such a stream: its first headers chain, as far as they go."""
         cut = self.cut(head, 0, PROBED_HEADERS)
         places = [*cut.start.tolist(), cut.position][:PROBED_HEADERS]
-        headers = [_TECHNICAL_HEADER.unpack_from(head, at) for at in places if at + k.TECHNICAL_HEADER <= len(head)]
+        whole = [at for at in places if at + k.TECHNICAL_HEADER <= len(head)]
+        headers = [_TECHNICAL_HEADER.unpack_from(head.data, at) for at in whole]
         return bool(headers) and all(
             0 < current_chunk <= no_chunks and length and (no_chunks <= LIKELY_CHUNKS or current_chunk <= LIKELY_FIRST)
             for _, no_chunks, current_chunk, length in headers
@@ -287,5 +286,11 @@ def _arguments(
     assert buffer.flags.c_contiguous and buffer.dtype == np.uint8 and len(start) == len(end)
     start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
     arguments = np.zeros(k.ARGUMENTS, np.int64)
-    arguments[k.BUFFER : k.PACKETS + 1] = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data, len(start)
+    arguments[k.BUFFER : k.PACKETS + 1] = (
+        buffer.ctypes.data,
+        len(buffer),
+        start.ctypes.data,
+        end.ctypes.data,
+        len(start),
+    )
     return arguments, (start, end)

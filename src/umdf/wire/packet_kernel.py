@@ -30,13 +30,17 @@ ROWS, CAPACITY, CHUNKED, FULL = 7, 8, 9, 10
 START, END, PACKET, MSG_SEQ_NUM, NO_CHUNKS, CURRENT_CHUNK, MSG_INDEX = 11, 12, 13, 14, 15, 16, 17
 JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY = 18, 19, 20
 POSITION, NEEDED, REASON, NUMBER = 21, 22, 23, 24  # where a stream was left: the next unit's bytes, what is wrong
-KEYS, ARRIVALS, ARRIVED = 25, 26, 27
-ARGUMENTS = 28
+KEYS, ARRIVALS, ARRIVED, RESTART = 25, 26, 27, 28
+ARGUMENTS = 29
 
 # A line of the journal, as int64s: the datagram, the message in it, the byte in the datagram, MsgSeqNum (or -1), why,
 # the two numbers of the sentence, and how many bytes are passed over.
 J_PACKET, J_INDEX, J_OFFSET, J_SEQUENCE, J_REASON, J_FIRST, J_SECOND, J_SKIPPED = 0, 1, 2, 3, 4, 5, 6, 7
 JOURNAL_LINE = 8
+
+# What is known of a key, as int64s: its frames so far, the highest MsgSeqNum of its numbering, its numberings so far.
+A_COUNT, A_HIGHEST, A_NUMBERING = 0, 1, 2
+ARRIVAL = 3
 
 # Why a part of a datagram, or the rest of a stream, is not among the rows.
 SOUND, HEADER_CUT, TRAILING, TOO_LONG, LENGTH_PAST_END, NO_CHUNK, CHUNK_OUT_OF_RANGE, EMPTY = 0, 1, 2, 3, 4, 5, 6, 7
@@ -297,15 +301,24 @@ def cut_stream(t):
 
 @kernel
 def count_arrivals(t):
-    """Count the frames of each key, and leave in ARRIVED the count at each frame that is a chunk of several."""
-    packet, no_chunks, keys = _u(t, PACKET), _u(t, NO_CHUNKS), _u(t, KEYS)
-    arrivals, arrived = _u(t, ARRIVALS), _u(t, ARRIVED)
+    """Count the frames and the numberings of each key; ARRIVED gets both for each frame that is a chunk of several.
+
+    A MsgSeqNum that is RESTART below the highest one begins a new numbering.
+    """
+    packet, no_chunks, sequences, keys = _u(t, PACKET), _u(t, NO_CHUNKS), _u(t, MSG_SEQ_NUM), _u(t, KEYS)
+    arrivals, arrived, restart = _u(t, ARRIVALS), _u(t, ARRIVED), _u(t, RESTART)
     found = 0
     for row in range(_u(t, ROWS)):
-        key = np.int64(load_u16(keys, 2 * np.int64(load_u32(packet, 4 * row))))
-        count = load_i64(arrivals, 8 * key) + 1
-        store_i64(arrivals, 8 * key, count)
+        of_key = arrivals + 8 * ARRIVAL * np.int64(load_u16(keys, 2 * np.int64(load_u32(packet, 4 * row))))
+        sequence = np.int64(load_u32(sequences, 4 * row))
+        _set(of_key, A_COUNT, _u(of_key, A_COUNT) + 1)
+        if sequence > _u(of_key, A_HIGHEST):
+            _set(of_key, A_HIGHEST, sequence)
+        elif _u(of_key, A_HIGHEST) - sequence >= restart:
+            _set(of_key, A_HIGHEST, sequence)
+            _set(of_key, A_NUMBERING, _u(of_key, A_NUMBERING) + 1)
         if load_u16(no_chunks, 2 * row) > 1:
-            store_i64(arrived, 8 * found, count)
+            _set(arrived, 2 * found, _u(of_key, A_COUNT))
+            _set(arrived, 2 * found + 1, _u(of_key, A_NUMBERING))
             found += 1
     return found

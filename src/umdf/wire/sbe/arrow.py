@@ -81,7 +81,12 @@ def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
 def _envelope(batch: Batch, node: Node, schema: pa.Schema) -> Envelope:
     """A message without groups or data: its columns are one stretch of memory."""
     table = batch.store(node)[0]
-    buffers = [(table.header, 0), (table.packet, 4 * table.capacity), (table.header, 0), (table.index, 2 * table.capacity)]
+    buffers = [
+        (table.header, 0),
+        (table.packet, 4 * table.capacity),
+        (table.header, 0),
+        (table.index, 2 * table.capacity),
+    ]
     nulls = [0, 0]
     for i, column in enumerate(node.columns):
         known = batch.has_bitmap(node, i)

@@ -1,6 +1,6 @@
 """Messages written by hand: dictionaries (as `view` shows them) → RecordBatches → packets.
 
-    compose(schema, [Packet(channel=72, sequence=1, messages=[("Order_MBO_50", {"securityID": 1, …})])])
+compose(schema, [Packet(channel=72, sequence=1, messages=[("Order_MBO_50", {"securityID": 1, …})])])
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Arra
         for row in rows:
             offsets.append(offsets[-1] + len(row.get(group.name, ())))
         inner = layout.nodes[child]
-        names = [*(column.name for column in inner.columns), *(part.name for part in inner.block.groups + inner.block.data)]
+        names = [
+            *(column.name for column in inner.columns),
+            *(part.name for part in inner.block.groups + inner.block.data),
+        ]
         struct = pa.StructArray.from_arrays(_columns(layout, inner, entries), names=names)
         arrays.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), struct))
     for data in node.block.data:

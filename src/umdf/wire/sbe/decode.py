@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import Memory
-from umdf.wire.sbe import decode_kernel as k
+from umdf.wire.sbe import tables_kernel as k
+from umdf.wire.sbe.decode_kernel import decode_packets
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
 from umdf.wire.sbe.store import PACKET_PLACES, PACKET_WIDTHS, DataStore, PacketStore, Store, Table
@@ -104,7 +105,13 @@ class Decoder:
         assert buffer.flags.c_contiguous and len(start) == len(end)
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
-        arguments[k.BUFFER : k.PACKETS + 1] = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data, packets
+        arguments[k.BUFFER : k.PACKETS + 1] = (
+            buffer.ctypes.data,
+            len(buffer),
+            start.ctypes.data,
+            end.ctypes.data,
+            packets,
+        )
         arguments[k.SENDING_TIME : k.CHANNEL + 1] = self._packets.renew(packets)
         for store in self._seen:
             if store.renew():
@@ -114,7 +121,7 @@ class Decoder:
         first = 0
         while True:
             arguments[k.FIRST] = first
-            first = k.decode_packets(self._table)
+            first = decode_packets(self._table)
             if first == packets:
                 return Batch(self)
             if first < 0:

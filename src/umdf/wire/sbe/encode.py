@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from umdf.errors import EncodeError
-from umdf.wire.sbe import decode_kernel as k
+from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.arrow import arrow_type
 from umdf.wire.sbe.encode_kernel import scatter, scatter_bytes
 from umdf.wire.sbe.layout import Layout, Node
@@ -66,7 +66,9 @@ class Encoder:
         at = ends - lengths + k.PACKET_HEADER * (1 + np.repeat(np.arange(packets), np.diff(first)))
         sizes = np.diff(np.concatenate([[0], ends])[first]) + k.PACKET_HEADER
         if packets and int(sizes.max()) > LONGEST_PAYLOAD:
-            raise EncodeError(f"packet {int(sizes.argmax())} would have {int(sizes.max())} bytes; UDP carries {LONGEST_PAYLOAD}")
+            raise EncodeError(
+                f"packet {int(sizes.argmax())} would have {int(sizes.max())} bytes; UDP carries {LONGEST_PAYLOAD}"
+            )
         end = np.cumsum(sizes)
         start = end - sizes
         buffer = np.zeros(int(end[-1]) if packets else 0, np.uint8)

@@ -91,18 +91,24 @@ class _Walk:
                 yield Line(1, "damaged", self.at, self.packet[self.at : self.end], meaning=str(cut), fault=True)
                 self.at = self.end
         if self.at < self.end:
-            yield Line(1, "unknown bytes", self.at, self.packet[self.at : self.end], meaning="not in the schema, skipped")
+            yield Line(
+                1, "unknown bytes", self.at, self.packet[self.at : self.end], meaning="not in the schema, skipped"
+            )
         self.at = self.end
 
     def _block(self, depth: int, block: Block, length: int, version: int) -> Iterator[Line]:
         start, body = self.at, self.take(length, f"the block of {block.name}")
         if block.block_length and length != block.block_length_of(version):
-            yield Line(depth, "block", start, meaning=f"{length} bytes; this schema has {block.block_length_of(version)}")
+            yield Line(
+                depth, "block", start, meaning=f"{length} bytes; this schema has {block.block_length_of(version)}"
+            )
         done = 0
         for field in sorted(block.fields, key=lambda f: f.offset if f.parts else -1):
             if field.constant is not None:
                 meaning = field.codes.get(field.constant, "")
-                yield Line(depth, field.name, None, value=field.constant, meaning=_join("constant", meaning), tag=field.tag)
+                yield Line(
+                    depth, field.name, None, value=field.constant, meaning=_join("constant", meaning), tag=field.tag
+                )
                 continue
             if field.in_version(version) and field.end <= length and field.offset > done:
                 yield Line(depth, "padding", start + done, body[done : field.offset])

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.wire.sbe import decode_kernel as k
+from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.schema import CONSTANT, Block, Data, Field, Group, Message, Part, Schema
 
 STILL_SENT = 1 << 62
@@ -138,7 +138,9 @@ class Layout:
             if isinstance(node.block, Message) and not parts and node.index != k.NO_NODE:
                 length = node.block.block_length
                 header = (length, node.block.template_id, self.schema.id, self.schema.version)
-                row[k.N_HEADER] = int.from_bytes(b"".join(v.to_bytes(2, "little") for v in header), "little", signed=True)
+                row[k.N_HEADER] = int.from_bytes(
+                    b"".join(v.to_bytes(2, "little") for v in header), "little", signed=True
+                )
                 row[k.N_FRAMING] = k.MESSAGE_HEADER + length | k.SBE_LITTLE_ENDIAN << 16
         return table
 

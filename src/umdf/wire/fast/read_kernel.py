@@ -1,0 +1,93 @@
+"""How kernels read stop-bit items where all is as usual: up to nine bytes, not overlong. What is not usual gives a
+next place of 0 and is read again by `careful_kernel`, which knows every rule.
+
+All of them may read up to SLACK bytes behind a message, never further: an integer stops after nine bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from umdf.kernels import inlined, load_u8, load_u64, store_u64
+
+STOPS = np.uint64(0x8080808080808080)
+SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, value: Any) -> Any:
+    """Of a word that is not zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
+@inlined
+def unsigned(b, p):
+    """An unsigned integer and the place behind it; 0 if it is overlong or longer than nine bytes."""
+    c = np.int64(load_u8(b, p))
+    v, q = c & 127, p + 1
+    if c < 128:
+        if c == 0:
+            return v, np.int64(0)
+        c = np.int64(load_u8(b, q))
+        v = v << 7 | c & 127
+        q += 1
+        # Without a leading zero it grows by seven bits a byte, so this ends.
+        while c < 128 and v < 1 << 56:
+            c = np.int64(load_u8(b, q))
+            v = v << 7 | c & 127
+            q += 1
+        if c < 128:
+            return v, np.int64(0)
+    return v, q
+
+
+@inlined
+def signed(b, p):
+    """A signed integer and the place behind it; 0 if it is overlong or longer than nine bytes."""
+    c = np.int64(load_u8(b, p))
+    v, q = (c << 57) >> 57, p + 1
+    if c < 128:
+        c = np.int64(load_u8(b, q))
+        v = v << 7 | c & 127
+        q += 1
+        if -64 <= v and v < 64:
+            return v, np.int64(0)
+        while c < 128 and -(1 << 55) <= v and v < 1 << 55:
+            c = np.int64(load_u8(b, q))
+            v = v << 7 | c & 127
+            q += 1
+        if c < 128:
+            return v, np.int64(0)
+    return v, q
+
+
+@inlined
+def copy_bytes(source, to, count):
+    """Eight at a time: up to seven bytes more are read and written."""
+    at = np.int64(0)
+    while at < count:
+        store_u64(to, at, load_u64(source, at))
+        at += 8
+
+
+@inlined
+def stopped_bytes(b, p, end, to):
+    """Copy a string's bytes without the stop bit; returns the place behind it, or one behind `end` if it has no stop."""
+    q = p
+    while q < end:
+        w = load_u64(b, q)
+        store_u64(to, q - p, w & SEVENS)
+        stops = w & STOPS
+        if stops != 0:
+            return q + (trailing_zeros(stops) >> 3) + 1
+        q += 8
+    return end + 1

@@ -1,0 +1,240 @@
+"""The gathering of columns: from the places that the walk has found to values and presence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    store_i32,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+)
+from umdf.wire.sbe.tables_kernel import (
+    BASE,
+    BUFFER,
+    C_BITMAP,
+    C_KIND,
+    C_NULL,
+    C_NULLABLE,
+    C_OFFSET,
+    C_SINCE,
+    C_SIZE,
+    C_TEXT,
+    C_TRACKED,
+    C_UNTIL,
+    C_VALUES,
+    COLUMN,
+    COLUMNS,
+    FIXED,
+    N_CAREFUL,
+    N_COLUMNS,
+    N_COLUMNS_END,
+    N_COUNT,
+    N_META,
+    N_PACKET,
+    N_ROWS,
+    N_VERSION,
+    N_WHERE,
+    TEXT,
+    at,
+    put,
+)
+
+
+@inlined
+def _gather(base, where, count, size, values):
+    """A column of rows whose blocks all hold it; `base` is that of the pass plus the column's offset."""
+    if size == 8:
+        for i in range(count):
+            store_u64(values, 8 * i, load_u64(base, np.int64(load_u32(where, 4 * i))))
+    elif size == 4:
+        for i in range(count):
+            store_u32(values, 4 * i, load_u32(base, np.int64(load_u32(where, 4 * i))))
+    elif size == 2:
+        for i in range(count):
+            store_u16(values, 2 * i, load_u16(base, np.int64(load_u32(where, 4 * i))))
+    else:
+        for i in range(count):
+            store_u8(values, i, load_u8(base, np.int64(load_u32(where, 4 * i))))
+
+
+@inlined
+def fill(values, size, row, count, value):
+    """The same value in `count` rows."""
+    if size == 8:
+        for i in range(count):
+            store_u64(values, 8 * (row + i), value)
+    elif size == 4:
+        for i in range(count):
+            store_u32(values, 4 * (row + i), np.uint32(value))
+    elif size == 2:
+        for i in range(count):
+            store_u16(values, 2 * (row + i), np.uint16(value))
+    else:
+        for i in range(count):
+            store_u8(values, row + i, np.uint8(value))
+
+
+@inlined
+def _put(values, size, row, value):
+    if size == 8:
+        store_u64(values, 8 * row, value)
+    elif size == 4:
+        store_u32(values, 4 * row, np.uint32(value))
+    elif size == 2:
+        store_u16(values, 2 * row, np.uint16(value))
+    else:
+        store_u8(values, row, np.uint8(value))
+
+
+@inlined
+def _get(buffer, here, size):
+    if size == 8:
+        return load_u64(buffer, here)
+    if size == 4:
+        return np.uint64(load_u32(buffer, here))
+    if size == 2:
+        return np.uint64(load_u16(buffer, here))
+    return np.uint64(load_u8(buffer, here))
+
+
+@inlined
+def _in_block(c, meta):
+    """Whether a block of this length and version carries the column."""
+    block, version = meta & 0xFFFF, meta >> 16
+    if at(c, C_OFFSET) + at(c, C_SIZE) > block:
+        return False
+    return at(c, C_SINCE) <= version and version <= at(c, C_UNTIL)
+
+
+@kernel
+def _track(c, rows):
+    """From now on this column without a null value has a bitmap: every row so far is present."""
+    for word in range((rows + 63) >> 6):
+        store_u64(at(c, C_BITMAP), 8 * word, np.uint64(0xFFFFFFFFFFFFFFFF))
+    put(c, C_TRACKED, 1)
+
+
+@inlined
+def _mark(bitmap, row, present):
+    byte = load_u8(bitmap, row >> 3) & np.uint8((1 << (row & 7)) - 1)
+    store_u8(bitmap, row >> 3, byte | np.uint8(np.int64(present) << (row & 7)))
+
+
+@inlined
+def _meta(base, n, i):
+    """The block length and version of a row: a root's are in its own header, which stands before it."""
+    if at(n, N_PACKET) != 0:
+        here = np.int64(load_u32(at(n, N_WHERE), 4 * i))
+        return np.int64(load_u16(base, here - 8)) | np.int64(load_u16(base, here - 2)) << 16
+    return at(at(n, N_META), i)
+
+
+@inlined
+def _keepfind_presence(c, row, present):
+    """A column without a null value has a bitmap from its first absent row on."""
+    if not present and at(c, C_TRACKED) == 0:
+        _track(c, row)
+    if at(c, C_TRACKED) != 0:
+        _mark(at(c, C_BITMAP), row, present)
+
+
+@kernel
+def _gather_carefully(t, n, c):
+    """A column of rows of which some do not carry it (an older version, a shorter block), or of texts."""
+    base, size, values = at(t, BUFFER) + at(t, BASE), at(c, C_SIZE), at(c, C_VALUES)
+    where, first, count = at(n, N_WHERE), at(n, N_ROWS), at(n, N_COUNT)
+    nullable, null = at(c, C_NULLABLE), np.uint64(at(c, C_NULL))
+    if at(c, C_KIND) == FIXED:
+        if at(c, C_UNTIL) < at(n, N_VERSION) and at(c, C_TRACKED) == 0:
+            fill(values, size, 0, first, null)
+            put(c, C_TRACKED, 1)
+        for i in range(count):
+            present = _in_block(c, _meta(base, n, i))
+            value = _get(base, np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET), size) if present else null
+            _put(values, size, first + i, value)
+            if nullable == 0:
+                _keepfind_presence(c, first + i, present)
+        return
+    # Fixed-length texts, padded with NUL, become Arrow's offsets and bytes; empty means absent where it may (3.5).
+    text = at(c, C_TEXT)
+    if first == 0:
+        store_i32(values, 0, np.int32(0))
+    used = np.int64(load_u32(values, 4 * first))
+    for i in range(count):
+        present = _in_block(c, _meta(base, n, i))
+        length = np.int64(0)
+        if present:
+            here = np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET)
+            while length < size and load_u8(base, here + length) != 0:
+                store_u8(text, used + length, load_u8(base, here + length))
+                length += 1
+        used += length
+        store_i32(values, 4 * (first + i + 1), np.int32(used))
+        if nullable != 0:
+            _mark(at(c, C_BITMAP), first + i, length > 0)
+        else:
+            _keepfind_presence(c, first + i, present)
+
+
+@inlined
+def _word(values, size, first, null):
+    """64 rows' presence as one word."""
+    word = np.uint64(0)
+    if size == 8:
+        for i in range(64):
+            word |= np.uint64(load_u64(values, 8 * (first + i)) != null) << np.uint64(i)
+    elif size == 4:
+        n4 = np.uint32(null)
+        for i in range(64):
+            word |= np.uint64(load_u32(values, 4 * (first + i)) != n4) << np.uint64(i)
+    elif size == 2:
+        n2 = np.uint16(null)
+        for i in range(64):
+            word |= np.uint64(load_u16(values, 2 * (first + i)) != n2) << np.uint64(i)
+    else:
+        n1 = np.uint8(null)
+        for i in range(64):
+            word |= np.uint64(load_u8(values, first + i) != n1) << np.uint64(i)
+    return word
+
+
+@inlined
+def find_presence(values, size, null, bitmap, rows):
+    """The bitmap of a whole column: a row is present where it does not hold the null value.
+
+    Works in words of 64 rows; the buffers have room for that behind their last row.
+    """
+    for word in range((rows + 63) >> 6):
+        store_u64(bitmap, 8 * word, _word(values, size, 64 * word, null))
+
+
+@inlined
+def gather_node(t, n):
+    """Move the rows that the walk has found into the node's columns."""
+    count, row, where = at(n, N_COUNT), at(n, N_ROWS), at(n, N_WHERE)
+    base, careful = at(t, BUFFER) + at(t, BASE), at(n, N_CAREFUL)
+    for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
+        c = at(t, COLUMNS) + 8 * COLUMN * column
+        if careful != 0 or at(c, C_KIND) == TEXT:
+            _gather_carefully(t, n, c)
+        elif at(c, C_UNTIL) < at(n, N_VERSION):
+            # Gone in every version that comes here: its bytes are padding now. Nothing is written while nothing was sent.
+            if at(c, C_TRACKED) != 0:
+                fill(at(c, C_VALUES), at(c, C_SIZE), row, count, np.uint64(at(c, C_NULL)))
+        else:
+            size = at(c, C_SIZE)
+            _gather(base + at(c, C_OFFSET), where, count, size, at(c, C_VALUES) + size * row)
+            if at(c, C_TRACKED) != 0:
+                for i in range(count):
+                    _mark(at(c, C_BITMAP), row + i, True)
+    put(n, N_CAREFUL, 0)
+    put(n, N_ROWS, row + count)

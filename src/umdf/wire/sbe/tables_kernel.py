@@ -1,0 +1,74 @@
+"""The tables that drive the SBE kernels: the names of their places, and how a kernel reads and writes them.
+
+A table is an array of int64. `decode_packets` takes the address of the table of arguments, from which all others are
+reached; `layout` fills in what the schema says, `decode` the addresses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import inlined, load_i64, store_i64
+
+# Places in the table of arguments.
+BUFFER, BUFFER_SIZE, STARTS, ENDS, PACKETS = 0, 1, 2, 3, 4
+NODES, NODE_COUNT, COLUMNS, PARTS, NODE_OF_TEMPLATE, SCHEMA_ID = 5, 6, 7, 8, 9, 10
+DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14, 15
+SENDING_TIME, SEQUENCE, SEQ_VERSION, MESSAGES, CHANNEL = 16, 17, 18, 19, 20
+JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 21, 22, 23, 24, 25, 26, 27, 28
+ARGUMENTS = 29
+
+# A node, as int64s. First what the walk of a message of the expected kind needs: one cache line.
+N_HEADER, N_FRAMING = 0, 1  # the expected SBE header and framing header, each as one word
+N_COUNT, N_ROOM = 2, 3  # of a pass: rows found so far, and how many can be
+N_WHERE, N_NEXT_PACKET, N_NEXT_INDEX = 4, 5, 6  # addresses: where rows start; this pass's part of a root's own columns
+N_CAREFUL = 7  # of a pass: some row does not carry every column
+N_COLUMNS, N_COLUMNS_END, N_PARTS, N_PARTS_END, N_LAST = 8, 9, 10, 11, 12  # N_LAST: one past its descendants
+N_KNOWN, N_VERSION = 13, 14  # a block at least so long, of at least this version, holds every column as it is
+N_ROWS, N_CAPACITY, N_MOST, N_PACKET, N_INDEX, N_META, N_SAVED = 15, 16, 17, 18, 19, 20, 21
+NODE = 24
+NO_FRAMING = -1  # what no simple message can have: the node is a group, or has groups or data
+
+# A column, as int64s.
+C_OFFSET, C_SIZE, C_KIND, C_NULLABLE, C_NULL, C_SINCE, C_UNTIL = 0, 1, 2, 3, 4, 5, 6
+C_VALUES, C_BITMAP, C_TRACKED, C_TEXT = 7, 8, 9, 10  # addresses, and whether the unusual happened: a row of a
+# column without null value was absent (so it has a bitmap), or one of a column that is gone was there (so it has values)
+COLUMN = 11
+FIXED, TEXT = 0, 1
+
+# A part behind a block, as int64s.
+P_KIND, P_CHILD, P_LENGTH_SIZE, P_COUNT_SIZE, P_SINCE, P_OFFSETS = 0, 1, 2, 3, 4, 5
+PART = 6
+GROUP, DATA = 0, 1
+
+# A line of the journal, as int64s: the packet, the message in it, the byte in the packet, the template and version as
+# sent, why, which part (or -1), and the two numbers of the sentence.
+J_PACKET, J_INDEX, J_OFFSET, J_TEMPLATE, J_VERSION, J_REASON, J_PART, J_NEED, J_LEFT = 0, 1, 2, 3, 4, 5, 6, 7, 8
+JOURNAL_LINE = 9
+
+# Why a message (or the rest of a packet) is not among the rows.
+PACKET_CUT, PACKET_TOO_LONG, HEADER_CUT, LENGTH_TOO_SMALL, LENGTH_PAST_END, ENCODING_UNKNOWN = 1, 2, 3, 4, 5, 6
+BLOCK_PAST_END, GROUP_CUT, GROUP_PAST_END, GROUP_OF_NOTHING, DATA_CUT, DATA_PAST_END = 7, 8, 9, 10, 11, 12
+TEMPLATE_UNKNOWN, SCHEMA_OTHER = 13, 14
+
+PACKET_HEADER, MESSAGE_HEADER = 16, 12
+LONGEST_PACKET = 65535
+NO_NODE = 0  # unknown templates lead to the first node, which is no template's and expects nothing
+SBE_LITTLE_ENDIAN = 0xEB50  # framing header, encodingType (reference 5.2)
+PASS_PACKETS = 128  # walked, then gathered: small enough to stay in the cache
+DEEPEST = 8
+
+# What FULL says when a buffer has to grow; a node's number when it is the node's.
+NOTHING_FULL, JOURNAL_FULL, DATA_FULL = -1, -2, -3
+OK, BAD, STOP = 0, 1, 2  # what a walk came to
+
+
+@inlined
+def at(base, index):
+    """The int64 at this place of a table."""
+    return load_i64(base, 8 * index)
+
+
+@inlined
+def put(base, index, value):
+    store_i64(base, 8 * index, np.int64(value))
