@@ -39,7 +39,7 @@ class Pool:
         """At least `nbytes` that nobody else looks at, uninitialised."""
         kept = self._kept
         for index in range(len(kept)):
-            if sys.getrefcount(kept[index]) <= _HOLDERS and sys.getrefcount(kept[index].owner) <= _OWNERS:
+            if _holders(kept, index) == _UNUSED:
                 if kept[index].nbytes >= nbytes:
                     return kept[index]
                 del kept[index]  # too small for what is wanted now
@@ -50,10 +50,10 @@ class Pool:
         return kept[-1]
 
 
-def _count_unused() -> tuple[int, int]:
-    """What `take` counts for memory that only the pool holds (it differs between Pythons)."""
-    kept = [Memory(1)]
-    return sys.getrefcount(kept[0]), sys.getrefcount(kept[0].owner)
+def _holders(kept: list[Memory], index: int) -> tuple[int, int, int]:
+    """Who refers to a memory: to itself, to the array (an Arrow buffer does), to the bytes (every view does)."""
+    count = sys.getrefcount
+    return count(kept[index]), count(kept[index].array), count(kept[index].owner)
 
 
-_HOLDERS, _OWNERS = _count_unused()
+_UNUSED = _holders([Memory(1)], 0)  # when only the pool does; it differs between Pythons

@@ -1,7 +1,8 @@
 """How every numba kernel is compiled, cached, and how it touches memory.
 
-The one rule: numba code lives in files named `*kernel*.py` (and in generated files), so that a digest of those files
-is a complete source stamp. numba itself stamps a cached function with its own file only and misses a changed callee.
+The one rule: numba code lives in files named `*kernel*.py` (and in generated files) and kernels of other directories
+are imported by full name, so that a digest of those files is a complete source stamp. numba itself stamps a cached
+function with its own file only and misses a changed callee.
 
 Kernels take raw addresses (plain int64): one signature for every buffer, and the cheapest call.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.extending import intrinsic
 
 PACKAGE = Path(__file__).parent
+_KERNEL_IMPORT = re.compile(rb"^from (umdf[\w.]*kernel\w*) import", re.M)
 
 
 def cache_dir() -> Path:
@@ -35,13 +38,36 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "umdf"
 
 
-@functools.cache
-def source_stamp() -> str:
+def package_stamp() -> str:
     """A digest of every kernel source in the package."""
     digest = hashlib.sha256()
-    for path in sorted(PACKAGE.glob("**/*kernel*.py")):
+    for path in sorted(PACKAGE.rglob("*kernel*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def source_stamp(file: Path) -> str:
+    """A digest of every source that the kernels of a file can be made of."""
+    own = file.read_bytes()
+    rooms = [file.parent] if PACKAGE in file.parents else _imported_rooms(own)
+    return hashlib.sha256("".join([hashlib.sha256(own).hexdigest(), *map(_room_stamp, rooms)]).encode()).hexdigest()
+
+
+@functools.cache
+def _room_stamp(room: Path) -> str:
+    """Of this file, the kernel files of a directory, and those of the directories that they import kernels from."""
+    rooms, digest = [room], hashlib.sha256(Path(__file__).read_bytes())
+    for place in rooms:
+        for path in sorted(place.glob("*kernel*.py")):
+            source = path.read_bytes()
+            digest.update(source)
+            rooms += [other for other in _imported_rooms(source) if other not in rooms]
+    return digest.hexdigest()
+
+
+def _imported_rooms(source: bytes) -> list[Path]:
+    modules = (module.decode().split(".") for module in _KERNEL_IMPORT.findall(source))
+    return sorted({PACKAGE.parent.joinpath(*module[:-1]) for module in modules} - {PACKAGE})
 
 
 class _Locator(_CacheLocator):
@@ -55,7 +81,7 @@ class _Locator(_CacheLocator):
         return str(self._path)
 
     def get_source_stamp(self) -> str:
-        return source_stamp() + hashlib.sha256(self._file.read_bytes()).hexdigest()
+        return source_stamp(self._file)
 
     def get_disambiguator(self) -> str:
         return str(self._line)
@@ -77,20 +103,43 @@ class _CacheImpl(CompileResultCacheImpl):
 class _Cache(FunctionCache):
     _impl_class = _CacheImpl
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """As numba's, without first loading everything that only a compilation needs: a third of a cold start."""
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
+ENTRIES: list[Any] = []  # every kernel that was imported
+
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls: cached on disk, without the GIL, without reference counting."""
+    """Compile a function that Python calls: cached on disk, without the GIL, without reference counting.
+
+    Its arguments are int64 (numbers and addresses), so that `compile_entries` knows its one signature.
+    """
     dispatcher: Any = numba.njit(nogil=True, _nrt=False)(function)
     try:
         dispatcher._cache = _Cache(function)
     except RuntimeError:  # no directory can be written: compile in memory, `umdf doctor` says so
         pass
+    ENTRIES.append(dispatcher)
     return dispatcher
 
 
+def compile_entries() -> None:
+    """Compile every imported kernel that is not in the cache."""
+    for dispatcher in ENTRIES:
+        dispatcher.compile((types.int64,) * dispatcher.py_func.__code__.co_argcount)
+
+
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a helper that only kernels call; it is compiled into each of them."""
+    """Compile a helper that only kernels call, into each of them."""
     return numba.njit(forceinline=True, nogil=True, _nrt=False)(function)
+
+
+def outlined(function: Callable[..., Any]) -> Any:
+    """Compile a helper that only kernels call, as a function of its own: for what is long or rare."""
+    return numba.njit(nogil=True, _nrt=False)(function)
 
 
 # Unaligned little-endian memory access at base + offset. The offset is a separate argument so that LLVM sees one

@@ -1,6 +1,6 @@
 """Compiles every kernel once, so that nobody waits for it later and no two processes compile the same one.
 
-The one rule: each room that has kernels offers a `warm()` that calls them on a small input, and is named in WARMERS.
+The one rule: a `warm()` that compiles something is named in WARMERS.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-WARMERS: tuple[str, ...] = ()  # "umdf.wire.sbe.decode:warm"
+WARMERS: tuple[str, ...] = ("umdf.warmup:warm",)
+
+
+def warm() -> None:
+    """Compile every kernel of the package. (Code that is generated is its own room's to warm.)"""
+    from umdf.kernels import PACKAGE, compile_entries
+
+    for path in sorted(PACKAGE.rglob("*_kernel.py")):
+        importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+    compile_entries()
 
 
 def warm_all(warmers: Sequence[str] = WARMERS) -> None:
@@ -45,8 +54,8 @@ def _mark(warmers: Sequence[str]) -> str:
     import numba
     from llvmlite import binding
 
-    from umdf.kernels import source_stamp
+    from umdf.kernels import package_stamp
 
     processor = binding.get_host_cpu_name() + binding.get_host_cpu_features().flatten()
-    parts = (source_stamp(), platform.python_version(), numba.__version__, processor, *warmers)
+    parts = (package_stamp(), platform.python_version(), numba.__version__, processor, *warmers)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

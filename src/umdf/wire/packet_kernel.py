@@ -15,6 +15,7 @@ from umdf.kernels import (
     load_u16,
     load_u32,
     load_u64,
+    outlined,
     store_i64,
     store_u8,
     store_u16,
@@ -185,7 +186,7 @@ def _note(t, packet, index, offset, sequence, reason, first, second, skipped):
     return True
 
 
-@kernel
+@outlined
 def _refuse(t, packet, index, start, at, end):
     """Note what is wrong at `at`; returns where to go on: behind this pair, or at the end, or OUTSIDE (no room).
 

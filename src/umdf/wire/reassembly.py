@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from umdf.errors import ConfigError
 from umdf.wire import packet_kernel as k
-from umdf.wire.packet import FastStream, Framer, Frames, recognise
+from umdf.wire.packet import Frames
 
 # What Python keeps beside the bytes themselves, rounded up; small chunks count for what they really take.
 MESSAGE_BYTES, CHUNK_BYTES, DIGEST_BYTES = 1024, 192, 8
@@ -49,7 +49,8 @@ class Limits:
     wait_frames: int = 4096  # of the same key, since the message's last chunk
     # Since the message's last chunk, where datagrams have times. A loss is believed after 20 ms (13.7).
     wait_ms: int = 100
-    restart_distance: int = 1024  # a MsgSeqNum so far below the highest of its key begins a new numbering
+    # A MsgSeqNum so far below the highest of its key begins a new numbering: further than datagrams overtake each other.
+    restart_distance: int = 64
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -144,7 +145,6 @@ class Reassembler:
         assert len(key) == frames.packets and (ts_ns is None or len(ts_ns) == frames.packets)
         if frames.chunked == 0 and not self._open and not self._done:
             return Taken(_direct(frames, None), _gathered(frames, [], []), [])
-        self._drops = []
         arrived = self._count_arrivals(frames, np.ascontiguousarray(key, np.uint16))
         rows = np.flatnonzero(frames.no_chunks > 1)
         packet = frames.packet[rows]
@@ -167,16 +167,19 @@ class Reassembler:
             self._now_ns = max(self._now_ns, int(ts_ns.max(initial=0)))
         self._sweep()
         direct = _direct(frames, np.flatnonzero(frames.no_chunks == 1) if len(rows) else None)
-        return Taken(direct, _gathered(frames, whole, completing), self._drops)
+        return Taken(direct, _gathered(frames, whole, completing), self._told())
 
     def finish(self) -> list[Drop]:
         """No more will come: drop what is still open."""
-        self._drops = []
         for identity in list(self._open):
             self._drop(identity, ENDED)
-        self._done.clear()
-        self.held_bytes = 0
-        return self._drops
+        for identity in list(self._done):
+            self._forget(identity)
+        return self._told()
+
+    def _told(self) -> list[Drop]:
+        drops, self._drops = self._drops, []
+        return drops
 
     @property
     def open_messages(self) -> int:
@@ -328,12 +331,3 @@ def _gathered(frames: Frames, whole: list[bytes], completing: list[int]) -> Mess
     start = end - np.array([len(message) for message in whole], np.int64)
     buffer = np.frombuffer(b"".join(whole), np.uint8)
     return Messages(buffer, start, end, frames.packet[rows], frames.msg_index[rows], frames.msg_seq_num[rows], rows)
-
-
-def warm() -> None:
-    """Compile the kernels of `packet` and of this file."""
-    buffer = np.frombuffer(bytes.fromhex("00000001 0002 0001 0001 80"), np.uint8)
-    start, end = np.array([0]), np.array([len(buffer)])
-    recognise(buffer, start, end)
-    FastStream().cut(buffer, 0, 1)
-    Reassembler().take(Framer().frames(buffer, start, end), np.zeros(1, np.uint16))

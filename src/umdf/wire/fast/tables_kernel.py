@@ -18,8 +18,8 @@ MOST_PRESENCE_BYTES, MOST_INTEGER_BYTES, MOST_ENTRIES, MOST_EMPTY, MOST_NESTING,
 # The message at hand, for what is called from the middle of it.
 MESSAGE, MESSAGE_START, DEPTH, COMBINED, NOW_TEMPLATE = 33, 34, 35, 36, 37
 # What a careful read leaves: the value as 128 bits, whether it is NULL, and where the next item starts.
-HIGH, LOW, NULL, NEXT, LENGTH, FAULT_AT = 38, 39, 40, 41, 42, 43
-NODE_COUNT = 44
+HIGH, LOW, NULL, NEXT, LENGTH, FAULT_AT, FAULT_IN = 38, 39, 40, 41, 42, 43, 44
+NODE_COUNT = 45
 ARGUMENTS = 48
 
 # A node: a message's body or the entries of a sequence.
@@ -77,7 +77,7 @@ T1, T2, T3 = 31, 32, 33
 OUT_OF_ROOM = 40  # no fault of the message: something must grow, then it is read again
 
 # What FULL says: a node's or text's number, or one of these.
-NOTHING_FULL, JOURNAL_FULL, SCRATCH_FULL = -1, -2, -3
+NOTHING_FULL, JOURNAL_FULL, SCRATCH_FULL, OUTSIDE = -1, -2, -3, -4
 TEXT_FULL = 1 << 32  # + the text's number; LENGTH says how many bytes it needs
 
 # Bytes behind a message that may be read, though not used.

@@ -64,6 +64,8 @@ def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=arrow_schema(batch.layout, template_id))
     table, memory = batch.store(node)
     if not table.offsets:
+        if not batch.has_validity:
+            batch.fill_retired(node)
         key = batch.has_validity, batch.tracked(node)
         envelope = table.envelopes.get(key)
         if envelope is None:
@@ -105,6 +107,8 @@ def _arrays(batch: Batch, node: Node, types: list[pa.DataType]) -> list[pa.Array
     if not rows:
         return [pa.array([], kind) for kind in types]
     table, memory = batch.store(node)
+    if not batch.has_validity:
+        batch.fill_retired(node)
     whole, arrays = pa.py_buffer(memory.array), []
     for i, (column, kind) in enumerate(zip(node.columns, types, strict=False)):
         validity = whole.slice(table.bitmaps[i], (rows + 7) // 8) if batch.has_bitmap(node, i) else None

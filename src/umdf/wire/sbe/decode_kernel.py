@@ -18,9 +18,9 @@ from umdf.wire.sbe.tables_kernel import (
     C_KIND,
     C_NULL,
     C_NULLABLE,
+    C_RETIRED,
     C_SIZE,
     C_TRACKED,
-    C_UNTIL,
     C_VALUES,
     COLUMN,
     COLUMNS,
@@ -43,7 +43,6 @@ from umdf.wire.sbe.tables_kernel import (
     N_PACKET,
     N_ROOM,
     N_ROWS,
-    N_VERSION,
     NODE,
     NODE_COUNT,
     NODES,
@@ -94,6 +93,8 @@ def decode_packets(t):
                 put(n, N_ROWS, 0)
                 for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
                     put(at(t, COLUMNS), COLUMN * column + C_TRACKED, 0)
+    for n in range(first_node, last_node, 8 * NODE):
+        _start_pass(n)
     while packet < packets:
         limit = min(packets, packet + PASS_PACKETS)
         put(t, BASE, at(at(t, STARTS), packet))
@@ -101,10 +102,8 @@ def decode_packets(t):
         for i in range(data_count):
             put(at(t, DATA_SAVED), i, at(at(t, DATA_USED), i))
         while True:
-            # Walk up to the limit. Where a buffer is full in mid-packet, walk again up to that packet: rare, and simple.
+            # Walk up to the limit. Where a buffer is full in mid-packet, walk again up to that packet: rare and simple.
             put(t, FULL, NOTHING_FULL)
-            for n in range(first_node, last_node, 8 * NODE):
-                _start_pass(n)
             reached = walk_pass(t, packet, limit)
             if reached == limit:
                 break
@@ -114,9 +113,12 @@ def decode_packets(t):
             if reached == packet:
                 return packet
             limit = reached
+            for n in range(first_node, last_node, 8 * NODE):
+                _start_pass(n)
         for n in range(first_node, last_node, 8 * NODE):
             if at(n, N_COUNT) > 0:
                 gather_node(t, n)
+                _start_pass(n)
         packet = limit
     if at(t, VALIDITY) != 0:
         for n in range(first_node, last_node, 8 * NODE):
@@ -124,7 +126,7 @@ def decode_packets(t):
             if rows > 0:
                 for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
                     c = at(t, COLUMNS) + 8 * COLUMN * column
-                    if at(c, C_UNTIL) < at(n, N_VERSION) and at(c, C_TRACKED) == 0:
+                    if at(c, C_RETIRED) != 0 and at(c, C_TRACKED) == 0:
                         fill(at(c, C_BITMAP), 8, 0, (rows + 63) >> 6, np.uint64(0))
                     elif at(c, C_NULLABLE) != 0 and at(c, C_KIND) == FIXED:
                         find_presence(at(c, C_VALUES), at(c, C_SIZE), np.uint64(at(c, C_NULL)), at(c, C_BITMAP), rows)

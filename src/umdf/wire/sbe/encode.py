@@ -29,7 +29,10 @@ from umdf.wire.sbe.schema import Group, Message, Schema
 LONGEST_PAYLOAD = 65507  # what UDP carries over IPv4
 HEADERS = {"channel": (0, "u1"), "seq_version": (2, "<u2"), "sequence": (4, "<u4"), "sending_time": (8, "<u8")}
 
+STRETCH = 4096  # rows that are written column by column before the next
+
 Places = NDArray[np.int64]
+Put = tuple[int, NDArray[np.generic] | pa.Array]
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Encoder:
         packets = max([packets, *(len(value) for value in headers.values() if np.ndim(value))])
         first, lengths, orders = _order(tables, packets)
         ends = np.cumsum(lengths)
-        at = ends - lengths + k.PACKET_HEADER * (1 + np.repeat(np.arange(packets), np.diff(first)))
+        places = ends - lengths + k.PACKET_HEADER * (1 + np.repeat(np.arange(packets), np.diff(first)))
         sizes = np.diff(np.concatenate([[0], ends])[first]) + k.PACKET_HEADER
         if packets and int(sizes.max()) > LONGEST_PAYLOAD:
             raise EncodeError(
@@ -72,10 +75,10 @@ class Encoder:
         end = np.cumsum(sizes)
         start = end - sizes
         buffer = np.zeros(int(end[-1]) if packets else 0, np.uint8)
-        for name, (offset, kind) in HEADERS.items():
-            _put(buffer, start, offset, _as_column(headers.get(name, 0), kind, packets, name))
+        named = HEADERS.items()
+        _put(buffer, start, [(at, _as_column(headers.get(name, 0), kind, packets, name)) for name, (at, kind) in named])
         for (rows, _, _), order in zip(tables, orders, strict=True):
-            self._write_messages(buffer, rows, at[order], lengths[order])
+            self._write_messages(buffer, rows, places[order], lengths[order])
         return Encoded(buffer, start, end)
 
     def _root(self, batch: pa.RecordBatch) -> tuple[_Rows, Places, Places]:
@@ -144,36 +147,40 @@ class Encoder:
     def _write_messages(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places, lengths: Places) -> None:
         message = rows.node.block
         assert isinstance(message, Message)
-        _put(buffer, at, 0, lengths.astype("<u2"))
         header = (k.SBE_LITTLE_ENDIAN, message.block_length_of(self.version), message.template_id)
-        for i, value in enumerate((*header, self.layout.schema.id, self.version)):
-            _put(buffer, at, 2 + 2 * i, np.array([value], "<u2"))
-        self._write(buffer, rows, at + k.MESSAGE_HEADER)
+        header = (*header, self.layout.schema.id, self.version)
+        words: list[Put] = [(0, lengths.astype("<u2"))]
+        words += [(2 + 2 * i, np.array([value], "<u2")) for i, value in enumerate(header)]
+        body = [(k.MESSAGE_HEADER + offset, values) for offset, values in self._blocks(rows)]
+        _put(buffer, at, words + body)
+        self._write_rest(buffer, rows, at + k.MESSAGE_HEADER)
 
-    def _write(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places) -> None:
-        """The blocks at these places, and what is behind them."""
-        for column, array in zip(rows.node.columns, rows.columns, strict=True):
-            if not column.field.in_version(self.version):
-                continue
-            if column.is_text:
-                _put_bytes(buffer, at, column.part.offset, array)
-            else:
-                _put(buffer, at, column.part.offset, _values(array, column.dtype))
+    def _blocks(self, rows: _Rows) -> list[Put]:
+        """What stands in the block of each row."""
+        return [
+            (column.part.offset, array if column.is_text else _values(array, column.dtype))
+            for column, array in zip(rows.node.columns, rows.columns, strict=True)
+            if column.field.in_version(self.version)
+        ]
+
+    def _write_rest(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places) -> None:
+        """What is behind the blocks at these places: groups, then data."""
         at = at + rows.node.block.block_length_of(self.version)
         groups = [group for group in rows.node.block.groups if group.since <= self.version]
         for group, (offsets, entries) in zip(groups, rows.children, strict=True):
             block, counts = entries.node.block.block_length_of(self.version), np.diff(offsets)
-            _put(buffer, at, 0, np.array([block], f"<u{group.length_size}"))
-            _put(buffer, at, group.length_size, counts.astype(f"<u{group.count_size}"))
+            length = np.array([block], f"<u{group.length_size}")
+            _put(buffer, at, [(0, length), (group.length_size, counts.astype(f"<u{group.count_size}"))])
             at = at + group.length_size + group.count_size
             ends = np.concatenate([[0], np.cumsum(entries.length)])
-            self._write(buffer, entries, np.repeat(at - ends[offsets[:-1]], counts) + ends[:-1])
+            places = np.repeat(at - ends[offsets[:-1]], counts) + ends[:-1]
+            _put(buffer, places, self._blocks(entries))
+            self._write_rest(buffer, entries, places)
             at = at + ends[offsets[1:]] - ends[offsets[:-1]]
         fields = [field for field in rows.node.block.data if field.since <= self.version]
         for field, texts in zip(fields, rows.data, strict=True):
             sizes = np.diff(_offsets(texts))
-            _put(buffer, at, 0, sizes.astype(f"<u{field.length_size}"))
-            _put_bytes(buffer, at, field.length_size, texts)
+            _put(buffer, at, [(0, sizes.astype(f"<u{field.length_size}")), (field.length_size, texts)])
             at = at + field.length_size + sizes
 
 
@@ -222,17 +229,28 @@ def _offsets(texts: pa.Array) -> NDArray[np.int32]:
     return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
 
 
-def _put(buffer: NDArray[np.uint8], where: Places, offset: int, values: NDArray[np.generic]) -> None:
-    """One value for each place, or the same for all."""
+def _put(buffer: NDArray[np.uint8], where: Places, puts: list[Put]) -> None:
+    """At each place, each of these (offset, one value a place or the same for all). A stretch of places at a time, so
+    that what is written stays in the cache until the last column has been put."""
+    where = np.ascontiguousarray(where)
+    columns = [(offset, *_source(values, len(where))) for offset, values in puts]
+    target, places = buffer.ctypes.data, where.ctypes.data
+    for first in range(0, len(where), STRETCH):
+        count = min(STRETCH, len(where) - first)
+        for offset, size, step, values, content, _ in columns:
+            if content is None:
+                scatter(target, places + 8 * first, count, offset, size, values + step * first, step)
+            elif content:
+                scatter_bytes(target, places + 8 * first, count, offset, values + 4 * first, content)
+
+
+def _source(values: NDArray[np.generic] | pa.Array, count: int) -> tuple[int, int, int, int | None, Any]:
+    """Where a column's values are: their size and step, their address, that of their bytes, and what keeps them alive."""
+    if isinstance(values, pa.Array):
+        content = values.buffers()[2]
+        offsets = _offsets(values)
+        return 4, 4, offsets.ctypes.data, content.address if content else 0, (values, offsets)
     values = np.ascontiguousarray(values)
-    size, where = values.itemsize, np.ascontiguousarray(where)
-    step = 0 if len(values) == 1 and len(where) != 1 else size
-    assert step == 0 or len(values) == len(where)
-    scatter(buffer.ctypes.data, where.ctypes.data, len(where), offset, size, values.ctypes.data, step)
-
-
-def _put_bytes(buffer: NDArray[np.uint8], where: Places, offset: int, texts: pa.Array) -> None:
-    offsets, where = _offsets(texts), np.ascontiguousarray(where)
-    content = texts.buffers()[2]
-    if content is not None and content.size:
-        scatter_bytes(buffer.ctypes.data, where.ctypes.data, len(where), offset, offsets.ctypes.data, content.address)
+    same = len(values) == 1 and count != 1
+    assert same or len(values) == count
+    return values.itemsize, 0 if same else values.itemsize, values.ctypes.data, None, values

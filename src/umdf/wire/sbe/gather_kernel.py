@@ -6,11 +6,11 @@ import numpy as np
 
 from umdf.kernels import (
     inlined,
-    kernel,
     load_u8,
     load_u16,
     load_u32,
     load_u64,
+    outlined,
     store_i32,
     store_u8,
     store_u16,
@@ -25,6 +25,7 @@ from umdf.wire.sbe.tables_kernel import (
     C_NULL,
     C_NULLABLE,
     C_OFFSET,
+    C_RETIRED,
     C_SINCE,
     C_SIZE,
     C_TEXT,
@@ -41,7 +42,6 @@ from umdf.wire.sbe.tables_kernel import (
     N_META,
     N_PACKET,
     N_ROWS,
-    N_VERSION,
     N_WHERE,
     TEXT,
     at,
@@ -115,7 +115,7 @@ def _in_block(c, meta):
     return at(c, C_SINCE) <= version and version <= at(c, C_UNTIL)
 
 
-@kernel
+@outlined
 def _track(c, rows):
     """From now on this column without a null value has a bitmap: every row so far is present."""
     for word in range((rows + 63) >> 6):
@@ -147,14 +147,14 @@ def _keepfind_presence(c, row, present):
         _mark(at(c, C_BITMAP), row, present)
 
 
-@kernel
+@outlined
 def _gather_carefully(t, n, c):
     """A column of rows of which some do not carry it (an older version, a shorter block), or of texts."""
     base, size, values = at(t, BUFFER) + at(t, BASE), at(c, C_SIZE), at(c, C_VALUES)
     where, first, count = at(n, N_WHERE), at(n, N_ROWS), at(n, N_COUNT)
     nullable, null = at(c, C_NULLABLE), np.uint64(at(c, C_NULL))
     if at(c, C_KIND) == FIXED:
-        if at(c, C_UNTIL) < at(n, N_VERSION) and at(c, C_TRACKED) == 0:
+        if at(c, C_RETIRED) != 0 and at(c, C_TRACKED) == 0:
             fill(values, size, 0, first, null)
             put(c, C_TRACKED, 1)
         for i in range(count):
@@ -226,7 +226,7 @@ def gather_node(t, n):
         c = at(t, COLUMNS) + 8 * COLUMN * column
         if careful != 0 or at(c, C_KIND) == TEXT:
             _gather_carefully(t, n, c)
-        elif at(c, C_UNTIL) < at(n, N_VERSION):
+        elif at(c, C_RETIRED) != 0:
             # Gone in every version that comes here: its bytes are padding now. Nothing is written while nothing was sent.
             if at(c, C_TRACKED) != 0:
                 fill(at(c, C_VALUES), at(c, C_SIZE), row, count, np.uint64(at(c, C_NULL)))

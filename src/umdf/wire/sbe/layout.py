@@ -39,6 +39,11 @@ class Column:
         """The column's numpy type; a single char is its code."""
         return np.dtype("uint8" if self.part.primitive == "char" else self.part.primitive)
 
+    @property
+    def is_retired(self) -> bool:
+        """Gone from newer versions, which its null value says: the kernel writes nothing while no row has it."""
+        return self.field.until is not None and self.part.null is not None and not self.is_text
+
 
 @dataclass(frozen=True)
 class Node:
@@ -63,7 +68,7 @@ class Node:
     def fast_version(self) -> int:
         """From this version on every column that is still sent is in the block, and none that is gone."""
         sent = [c.field.since for c in self.columns]
-        gone = [c.field.until + 1 for c in self.columns if c.field.until is not None]
+        gone = [c.field.until + 1 if c.is_retired else STILL_SENT for c in self.columns if c.field.until is not None]
         return max(sent + gone, default=0)
 
 
@@ -109,6 +114,7 @@ class Layout:
                 row[k.C_NULLABLE] = part.null is not None
                 row[k.C_NULL] = null_bits(column)
                 row[k.C_SINCE], row[k.C_UNTIL] = field.since, STILL_SENT if field.until is None else field.until
+                row[k.C_RETIRED] = column.is_retired
         return table
 
     @cached_property
@@ -135,7 +141,8 @@ class Layout:
             row[k.N_KNOWN], row[k.N_VERSION] = node.known, node.fast_version
             row[k.N_MOST] = MESSAGES_PER_PASS if node.parent is None else ENTRIES_PER_PASS
             row[k.N_FRAMING] = k.NO_FRAMING
-            if isinstance(node.block, Message) and not parts and node.index != k.NO_NODE:
+            plain = isinstance(node.block, Message) and not parts and node.index != k.NO_NODE
+            if plain and self.schema.version >= node.fast_version:
                 length = node.block.block_length
                 header = (length, node.block.template_id, self.schema.id, self.schema.version)
                 row[k.N_HEADER] = int.from_bytes(

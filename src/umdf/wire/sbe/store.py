@@ -65,19 +65,26 @@ class Store:
         before = self.memory.address if self.memory else 0
         self.memory = None  # let go, so that the pool may hand it out again
         self.memory = self._pool.take(self.table.nbytes)
-        return self.memory.address != before
+        if self.memory.address == before:
+            return False
+        self._start_offsets(self.memory)
+        return True
 
     def grow(self, rows: int) -> None:
         """Four times the capacity, with the rows so far."""
         old, memory = self.table, self.memory
         self.table = Table(self.node, max(FIRST_CAPACITY, 4 * old.capacity))
         self.memory = self._pool.take(self.table.nbytes)
-        for offset in self.table.offsets:
-            self.memory.array[offset : offset + 4] = 0
+        self._start_offsets(self.memory)
         if memory is not None:
             stretches = zip(old.used(self.node, rows), self.table.used(self.node, rows), strict=True)
             for (source, nbytes), (target, _) in stretches:
                 self.memory.array[target : target + nbytes] = memory.array[source : source + nbytes]
+
+    def _start_offsets(self, memory: Memory) -> None:
+        """Arrow's offsets start at 0; the kernel writes only where each row ends."""
+        for place in self.table.offsets:
+            memory.array[place : place + 4] = 0
 
 
 class DataStore:

@@ -32,8 +32,9 @@ NO_FRAMING = -1  # what no simple message can have: the node is a group, or has 
 # A column, as int64s.
 C_OFFSET, C_SIZE, C_KIND, C_NULLABLE, C_NULL, C_SINCE, C_UNTIL = 0, 1, 2, 3, 4, 5, 6
 C_VALUES, C_BITMAP, C_TRACKED, C_TEXT = 7, 8, 9, 10  # addresses, and whether the unusual happened: a row of a
-# column without null value was absent (so it has a bitmap), or one of a column that is gone was there (so it has values)
-COLUMN = 11
+# column without null value was absent (so it has a bitmap), or one of a retired column was there (so it has values)
+C_RETIRED = 11  # gone from newer versions, which its null value says: nothing is written while no row has it
+COLUMN = 12
 FIXED, TEXT = 0, 1
 
 # A part behind a block, as int64s.

@@ -9,12 +9,12 @@ import numpy as np
 
 from umdf.kernels import (
     inlined,
-    kernel,
     load_i64,
     load_u8,
     load_u16,
     load_u32,
     load_u64,
+    outlined,
     store_i32,
     store_i64,
     store_u8,
@@ -167,7 +167,7 @@ def _close_part(n, part, total):
     store_i32(at(part, P_OFFSETS), 4 * _total(n), np.int32(total))
 
 
-@kernel
+@outlined
 def _walk_parts(t, root, here, end, version, fault):
     """Walk the groups and data behind a root block. Leaves the fault's reason, part, offset, need and left."""
     buffer, nodes, parts, stack = at(t, BUFFER), at(t, NODES), at(t, PARTS), at(t, STACK)
@@ -260,7 +260,7 @@ def _fault(fault, reason, part, here, need, left):
     put(fault, 4, left)
 
 
-@kernel
+@outlined
 def _walk_complex(t, n, body, end, meta, packet, index, start, template):
     """A message with groups or data: its rows are opened together, or not here all and noted in the journal."""
     data, saved, data_count = at(t, DATA_USED), at(t, DATA_SAVED), at(t, DATA_COUNT)
@@ -285,7 +285,7 @@ def _walk_complex(t, n, body, end, meta, packet, index, start, template):
     return _note(t, packet, index, offset, template, meta >> 16, reason, part, at(fault, 3), at(fault, 4))
 
 
-@kernel
+@outlined
 def _walk_unusual(t, packet, index, start, here, length):
     """A message that is not just the expected block: another version or length, groups, data, or something wrong."""
     buffer = at(t, BUFFER)
@@ -323,13 +323,13 @@ def walk_pass(t, packet, limit):
     sending_time, messages = at(t, SENDING_TIME), at(t, MESSAGES)
     while packet < limit:
         start, end = at(starts, packet), at(ends, packet)
-        if start < base or end - base > 0xFFFFFFFF:
-            break  # too far from the pass's first packet: another pass
         if end - start < PACKET_HEADER or end - start > LONGEST_PACKET:
             if not _refuse_packet(t, packet, end - start):
                 break
             packet += 1
             continue
+        if start < base or end - base > 0xFFFFFFFF:
+            break  # too far from the pass's first packet: another pass
         store_u64(sending_time, 8 * packet, load_u64(buffer, start + 8))
         store_u32(sequence, 4 * packet, load_u32(buffer, start + 4))
         store_u16(seq_version, 2 * packet, load_u16(buffer, start + 2))
@@ -364,7 +364,7 @@ def walk_pass(t, packet, limit):
     return packet
 
 
-@kernel
+@outlined
 def _refuse_packet(t, packet, size):
     store_u8(at(t, CHANNEL), packet, np.uint8(0))
     store_u16(at(t, SEQ_VERSION), 2 * packet, np.uint16(0))
@@ -376,7 +376,7 @@ def _refuse_packet(t, packet, size):
     return _note(t, packet, 0, 0, -1, -1, PACKET_TOO_LONG, -1, LONGEST_PACKET, size)
 
 
-@kernel
+@outlined
 def _refuse_rest(t, packet, index, start, here, end):
     """What is left of a packet cannot be framed: there is no telling where the next message would start."""
     buffer = at(t, BUFFER)

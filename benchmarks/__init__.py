@@ -1,0 +1,1 @@
+"""Measured ratios beside their targets: `make bench`."""

@@ -1,0 +1,50 @@
+"""How anything is timed here: the candidates take turns, and of each the fastest of several rounds counts.
+
+Machines are noisy, so what is printed and judged is a ratio of two things measured in the same rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table."""
+
+    name: str
+    figure: str  # what was measured, in its own unit
+    ratio: float
+    unit: str  # what the ratio is of
+    target: float | None = None  # None: told, not judged
+    at_least: bool = False  # the ratio should be no less than the target; otherwise no more
+
+    @property
+    def met(self) -> bool:
+        if self.target is None:
+            return True
+        return self.ratio >= self.target if self.at_least else self.ratio <= self.target
+
+
+def fastest(
+    candidates: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, clock: Callable[[], float] = time.thread_time
+) -> dict[str, float]:
+    """Seconds of each candidate: the minimum over interleaved rounds, after one unmeasured round."""
+    best = dict.fromkeys(candidates, float("inf"))
+    for candidate in candidates.values():
+        candidate()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, candidate in candidates.items():
+                begun = clock()
+                candidate()
+                best[name] = min(best[name], clock() - begun)
+    finally:
+        gc.enable()
+    return best

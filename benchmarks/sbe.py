@@ -1,0 +1,108 @@
+"""Binary UMDF: decode, RecordBatches, encode."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import sbe_traffic
+from benchmarks.measure import Result, fastest
+from umdf.wire.sbe.decode import Batch, Decoder
+from umdf.wire.sbe.encode import Encoder
+from umdf.wire.sbe.loader import load
+
+MESSAGES = 1_200_000
+BATCH_PACKETS = (2_000, 5_000, 10_000)
+STRUCT_MESSAGES = 60_000
+HEADER = struct.Struct("<HHHHHH")
+Spans = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+def run() -> Iterator[Result]:
+    encoded = sbe_traffic.packets(MESSAGES)
+    buffer, start, end = encoded.buffer, encoded.start, encoded.end
+    plain, full = Decoder(load(), validity=False), Decoder(load())
+    messages = _count(full.decode(buffer, start, end))
+    for size in BATCH_PACKETS:
+        spans: Spans = [(start[i : i + size], end[i : i + size]) for i in range(0, len(start), size)]
+        target = np.empty(max(int(e[-1] - s[0]) for s, e in spans), np.uint8)
+
+        def copy(spans: Spans = spans, target: NDArray[np.uint8] = target) -> None:
+            for s, e in spans:
+                target[: e[-1] - s[0]] = buffer[s[0] : e[-1]]
+
+        def decode(decoder: Decoder, spans: Spans = spans) -> None:
+            for s, e in spans:
+                decoder.decode(buffer, s, e)
+
+        def arrow(spans: Spans = spans) -> None:
+            for s, e in spans:
+                _record_batches(full.decode(buffer, s, e))
+
+        best = fastest({"copy": copy, "plain": lambda: decode(plain), "full": lambda: decode(full), "arrow": arrow})
+        rate = f"{best['plain'] / messages * 1e9:.1f} ns/message, {messages / best['plain'] / 1e6:.0f} M/s"
+        yield Result(f"SBE → columns, {size} packets", rate, best["plain"] / best["copy"], "× memcpy", 3.0)
+        rate = f"{best['full'] / messages * 1e9:.1f} ns/message, {messages / best['full'] / 1e6:.0f} M/s"
+        yield Result(f"SBE → columns + bitmaps, {size} packets", rate, best["full"] / best["copy"], "× memcpy", 3.4)
+        batches, extra = len(spans), best["arrow"] - best["full"]
+        yield Result(
+            f"RecordBatches, {size} packets",
+            f"{extra / batches * 1e6:.0f} µs a batch",
+            extra / best["full"],
+            "of decode",
+            0.05 if size == BATCH_PACKETS[-1] else None,
+        )
+    yield _struct(buffer, start, end, full)
+    yield _encode()
+
+
+def _count(batch: Batch) -> int:
+    return int(batch.rows.sum())
+
+
+def _record_batches(batch: Batch) -> None:
+    for template_id in batch.templates:
+        batch.record_batch(template_id)
+
+
+def _struct(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64], decoder: Decoder) -> Result:
+    """Against what a careful Python programmer would write without us."""
+    packets = int(np.searchsorted(np.cumsum(np.full(len(start), 6)), STRUCT_MESSAGES))
+    start, end = start[:packets], end[:packets]
+    content, starts, ends = buffer[: end[-1]].tobytes(), start.tolist(), end.tolist()
+    unpackers = {template_id: _unpacker(template_id) for template_id in sbe_traffic.MIX}
+
+    def loop() -> None:
+        found: dict[int, list[tuple[int, ...]]] = {template_id: [] for template_id in unpackers}
+        for at, last in zip(starts, ends, strict=True):
+            at += 16
+            while at < last:
+                length, _, _, template_id, _, _ = HEADER.unpack_from(content, at)
+                found[template_id].append(unpackers[template_id].unpack_from(content, at + 12))
+                at += length
+
+    best = fastest({"loop": loop, "decode": lambda: decoder.decode(buffer, start, end)})
+    figure = f"{best['loop'] * 1e9 / (packets * 6):.0f} ns/message in Python"
+    return Result("SBE decode against a struct loop", figure, best["loop"] / best["decode"], "× faster", 40, at_least=True)
+
+
+def _unpacker(template_id: int) -> struct.Struct:
+    codes = {"uint8": "B", "char": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int64": "q", "int32": "i"}
+    layout, at = "<", 0
+    message = load().messages[template_id]
+    for field in message.sent:
+        layout += f"{field.offset - at}x{codes[field.parts[0].primitive]}"
+        at = field.end
+    return struct.Struct(layout)
+
+
+def _encode() -> Result:
+    headers, batches = sbe_traffic.columns(MESSAGES)
+    messages = sum(batch.num_rows for batch in batches)
+    encoder = Encoder(load())
+    best = fastest({"encode": lambda: encoder.encode(headers, batches)})["encode"]
+    rate = messages / best / 1e6
+    return Result("SBE batch encode", f"{best / messages * 1e9:.0f} ns/message", rate, "M messages/s", 10, at_least=True)

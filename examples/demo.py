@@ -1,0 +1,127 @@
+"""`make demo`: writes a small capture of a made-up morning, decodes it, and explains one packet of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umdf.transport.pcap_writer import PcapWriter
+from umdf.wire.sbe.compose import Packet, compose
+from umdf.wire.sbe.loader import load
+
+OUT = Path("demo-out")
+OPEN_NS = 1_763_038_800_000_000_000  # 2025-11-13 13:00 UTC, 10:00 in São Paulo
+TODAY = 20_405  # days since 1970
+PETR4, FIRM_A, FIRM_B = 200_000_000_001, 3, 85
+LINE_A = ("10.0.0.1", 40_001), ("224.0.20.72", 20_001)
+END_OF_EVENT = 1 << 7
+
+
+def order(number: int, side: str, price: str, size: int, firm: int, rpt_seq: int, at_ns: int) -> tuple[str, dict[str, Any]]:
+    return "Order_MBO_50", {
+        "securityID": PETR4,
+        "matchEventIndicator": END_OF_EVENT,
+        "mDUpdateAction": 0,
+        "mDEntryType": side,
+        "mDEntryPx": price,
+        "mDEntrySize": size,
+        "enteringFirm": firm,
+        "mDInsertTimestamp": at_ns,
+        "secondaryOrderID": number,
+        "rptSeq": rpt_seq,
+        "transactTime": at_ns,
+    }
+
+
+def morning() -> list[Packet]:
+    """A definition, an opening phase, two orders, a trade, a heartbeat."""
+    definition = {
+        "securityID": PETR4,
+        "securityExchange": "BVMF",
+        "securityIDSource": "8",
+        "securityGroup": "TST",
+        "symbol": "PETR4",
+        "securityUpdateAction": "A",
+        "securityType": 14,
+        "securitySubType": 1004,
+        "totNoRelatedSym": 1,
+        "minPriceIncrement": "0.01",
+        "securityValidityTimestamp": 253_402_300_799,
+        "issueDate": 10_000,
+        "isinNumber": "BRPETRACNPR6",
+        "asset": "PETR",
+        "cfiCode": "EPNNPR",
+        "currency": "BRL",
+        "product": 5,
+        "tickSizeDenominator": 2,
+        "lastFragment": 1,
+        "noInstrAttribs": [{"instrAttribType": 24, "instrAttribValue": 1}],
+        "securityDesc": "PETROBRAS PN",
+    }
+    phase = {
+        "securityGroup": "TST",
+        "matchEventIndicator": END_OF_EVENT,
+        "tradingSessionID": 1,
+        "tradingSessionSubID": 17,
+        "tradeDate": TODAY,
+        "transactTime": OPEN_NS,
+    }
+    at = OPEN_NS + 1_500_000
+    match = {"securityID": PETR4, "transactTime": at + 40_000}
+    summary = match | {"aggressorSide": 2, "lastPx": "38.11", "fillQty": 300, "aggressorTime": at + 39_000, "rptSeq": 3}
+    trade = match | {"matchEventIndicator": 0, "tradingSessionID": 1, "tradeCondition": 1 << 13, "mDEntryPx": "38.11"}
+    trade |= {"mDEntrySize": 300, "tradeID": 10, "mDEntryBuyer": FIRM_A, "mDEntrySeller": FIRM_B, "rptSeq": 4}
+    gone = match | {"matchEventIndicator": 0, "mDEntryType": "0", "mDEntrySize": 300, "secondaryOrderID": 9001}
+    day = {"securityID": PETR4, "matchEventIndicator": END_OF_EVENT, "tradingSessionID": 1, "tradeDate": TODAY}
+    day |= {"tradeVolume": 300, "vwapPx": "38.11", "numberOfTrades": 1, "mDEntryTimestamp": at + 40_000, "rptSeq": 6}
+    contents: list[list[tuple[str, dict[str, Any]]]] = [
+        [("SecurityDefinition_12", definition)],
+        [("SecurityGroupPhase_10", phase)],
+        [order(9001, "0", "38.11", 300, FIRM_A, 1, at), order(9002, "1", "38.14", 500, FIRM_B, 2, at + 9_000)],
+        [
+            ("ExecutionSummary_55", summary),
+            ("Trade_53", trade | {"tradeDate": TODAY}),
+            ("DeleteOrder_MBO_51", gone | {"rptSeq": 5, "mDEntryPx": "38.11"}),
+            ("ExecutionStatistics_56", day),
+        ],
+        [("Sequence_2", {"nextSeqNo": 5})],
+    ]
+    return [
+        Packet(messages, channel=72, sequence=0 if messages[0][0] == "Sequence_2" else i + 1, sending_time=OPEN_NS + i * 1_000_000)
+        for i, messages in enumerate(contents)
+    ]
+
+
+def write_capture(path: Path) -> None:
+    packets = compose(load(), morning())
+    ts_ns = OPEN_NS + 150_000 + 1_000_000 * np.arange(len(packets.start))
+    with PcapWriter(path) as writer:
+        writer.write_batch(packets.buffer, packets.start, packets.end, ts_ns, *LINE_A)
+        # A packet that was cut on its way: it is quarantined, and nothing else suffers.
+        damaged = packets.buffer[packets.start[3] : packets.end[3] - 30].tobytes()
+        writer.write(int(ts_ns[-1]) + 1_000_000, damaged, *LINE_A)
+
+
+def show(*command: str) -> None:
+    print(f"\n$ umdf {' '.join(command)}", flush=True)
+    subprocess.run([str(Path(sys.executable).parent / "umdf"), *command], check=True)
+
+
+def main() -> None:
+    OUT.mkdir(exist_ok=True)
+    capture = OUT / "morning.pcap"
+    write_capture(capture)
+    print(f"wrote {capture} ({capture.stat().st_size} bytes)")
+    show("decode", str(capture))
+    show("decode", str(capture), "--format", "fix", "--limit", "4")
+    show("decode", str(capture), "--format", "json", "--names", "--limit", "3")
+    show("explain", str(capture), "--packet", "3")
+    print(f"\nnext: umdf decode {capture} --format parquet --out {OUT}/morning; umdf doctor; umdf decode --help")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What a decoder returns: the columns of some messages, and the journal of what went wrong with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.layout import ALWAYS, Column, Item, List, Node
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from umdf.wire.fast.decode import Decoder
+    from umdf.wire.fast.message import Message
+
+CODES = {
+    **{number: f"R{number}" for number in range(1, 10)},
+    **{10 + number: f"D{number}" for number in range(1, 13)},
+    **{30 + number: f"T{number}" for number in range(1, 4)},
+}
+REASONS = {
+    "R1": "an exponent outside -63 to 63",
+    "R2": "no valid UTF-8",
+    "R6": "more bytes for an integer than it needs",
+    "R7": "a presence map that ends in seven zeros",
+    "R8": "a presence map with more bits than are needed",
+    "R9": "zeros in front of a string that needs none",
+    "D2": "an integer outside its type",
+    "D4": "the previous value is of another type",
+    "D5": "mandatory, not sent, with neither a previous nor an initial value",
+    "D6": "mandatory, not sent, and the previous value is empty",
+    "D7": "more to subtract than the previous value has, or a tail to nothing",
+    "D9": "there is no such template",
+    "T1": "the message ends in the middle of something",
+    "T2": "larger than any sensible message",
+    "T3": "bytes are left behind the message",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the journal: a message that is not among the rows, or (R1 to R9) something odd about one that is."""
+
+    message: int  # within the batch
+    offset: int  # within the message; of the first, if there are several
+    template_id: int | None
+    field: str  # MDEntries[2].MDEntryPx
+    code: str
+    reason: str
+    count: int = 1  # how often the message has it
+
+    @property
+    def refused(self) -> bool:
+        return not self.code.startswith("R")
+
+
+class Batch:
+    """The decoded columns; nothing is computed before it is asked for."""
+
+    def __init__(self, decoder: Decoder, messages: int) -> None:
+        self.layout = decoder.layout
+        self.program = decoder.program
+        self.messages = messages
+        self.rows: NDArray[np.int64] = decoder._nodes[:, k.N_ROWS].copy()  # by node
+        self._text_used = decoder._texts[:, k.T_USED].copy()
+        self._stores = {store.node.index: (store.table, store.memory) for store in decoder._seen}
+        self._lines = decoder._journal[: decoder._arguments[k.JOURNAL_ROWS]].copy()
+        self._code = decoder._code.ctypes.data
+        self._plain_entries = decoder._plain_entries
+
+    @property
+    def templates(self) -> list[int]:
+        """The ids of the templates that have rows."""
+        return [template for template, node in self.layout.roots.items() if self.rows[node.index]]
+
+    def stretch(self, node: Node, place: int, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes of a node's table, without a copy."""
+        memory = self._stores[node.index][1]
+        assert memory is not None
+        return memory.array[place : place + nbytes]
+
+    def message(self, node: Node) -> NDArray[np.uint32]:
+        """For each row of a root node, its message within the batch."""
+        assert node.parent is None
+        return self.stretch(node, self._stores[node.index][0].message, 4 * int(self.rows[node.index])).view(np.uint32)
+
+    def values(self, node: Node, column: Column) -> NDArray[np.generic]:
+        """A column of numbers; what stands where the row has none means nothing."""
+        assert not column.is_text
+        place = self._stores[node.index][0].values[column.number]
+        return self.stretch(node, place, column.dtype.itemsize * int(self.rows[node.index])).view(column.dtype)
+
+    def text(self, node: Node, column: Column) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """A column of strings or byte vectors: Arrow's offsets, and the bytes."""
+        table, rows = self._stores[node.index][0], int(self.rows[node.index])
+        offsets = self.stretch(node, table.values[column.number], 4 * (rows + 1)).view(np.int32)
+        return offsets, self.stretch(node, table.texts[column.number], int(self._text_used[column.text]))
+
+    def offsets(self, node: Node, item: List) -> NDArray[np.int32]:
+        """Of a sequence: row i has the entries offsets[i] … offsets[i + 1] - 1 of its node."""
+        place = self._stores[node.index][0].lists[node.lists.index(item)]
+        return self.stretch(node, place, 4 * (int(self.rows[node.index]) + 1)).view(np.int32)
+
+    def bitmap(self, node: Node, item: Item) -> NDArray[np.uint8] | None:
+        """Arrow's validity bitmap; None where every row has it."""
+        if item.bit == ALWAYS:
+            return None
+        table = self._stores[node.index][0]
+        place = table.bitmaps + item.bit * table.capacity // 8
+        return self.stretch(node, place, -(-int(self.rows[node.index]) // 8))
+
+    def present(self, node: Node, item: Item) -> NDArray[np.bool_]:
+        """For each row whether it has this."""
+        rows, bitmap = int(self.rows[node.index]), self.bitmap(node, item) if self.rows[node.index] else None
+        if bitmap is None:
+            return np.ones(rows, np.bool_)
+        return np.unpackbits(bitmap, count=rows, bitorder="little").view(np.bool_)
+
+    def record_batch(self, template_id: int) -> pa.RecordBatch:
+        """The messages of one template as Arrow, without a copy."""
+        from umdf.wire.fast.arrow import record_batch  # pyarrow only where it is wanted
+
+        return record_batch(self, self.layout.roots[template_id])
+
+    def to_messages(self) -> dict[int, Message]:
+        """Every message that is among the rows, by its number: for people and tests, not for speed."""
+        from umdf.wire.fast.rows import messages_of
+
+        return messages_of(self)
+
+    @cached_property
+    def journal(self) -> list[Entry]:
+        """What went wrong, in the order of the messages."""
+        entries = [self._entry(line) for line in self._lines]
+        return sorted([*entries, *self._plain_entries], key=lambda entry: entry.message)
+
+    def _entry(self, line: NDArray[np.int64]) -> Entry:
+        place, code = "", CODES[int(line[k.J_CODE])]
+        if line[k.J_INSTRUCTION]:
+            place = self.program.code[(int(line[k.J_INSTRUCTION]) - self._code) // (8 * k.INSTRUCTION)].place
+        for index in line[k.J_INDEXES :].view(np.uint32)[: line[k.J_DEPTH]].tolist():
+            place = place.replace("[]", f"[{index}]", 1)
+        template = int(line[k.J_TEMPLATE])
+        return Entry(
+            int(line[k.J_MESSAGE]),
+            int(line[k.J_OFFSET]),
+            template if template >= 0 else None,
+            place,
+            code,
+            REASONS[code],
+            int(line[k.J_COUNT]),
+        )

@@ -1,0 +1,250 @@
+"""Messages → columns.
+
+    decoder = Decoder(load())
+    batch = decoder.decode(buffer, start, end)      # messages as (start, end) within one buffer
+    batch.record_batch(152)                         # MDIncrementalRefresh_152
+    batch.journal                                   # what is not among the rows, and what was odd about the rest
+
+A batch owns its memory for as long as anything refers to it; memory that nobody looks at any more is used again.
+Templates as the exchange writes them have generated code, all others the interpreter; one with a dynamic template
+reference is read by the plain reader, message by message, into the same columns. All agree, always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.batch import Batch, Entry
+from umdf.wire.fast.dictionary import Reset
+from umdf.wire.fast.finish_kernel import copy_text, finish
+from umdf.wire.fast.interpreter_kernel import interpret
+from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
+from umdf.wire.fast.program import Program
+from umdf.wire.fast.store import Store
+from umdf.wire.fast.templates import TemplateSet
+from umdf.wire.fast.values import Limits
+
+FIRST_LINES = 64
+FIRST_SCRATCH = 4096
+
+
+class Decoder:
+    """Decodes batches of messages by one template set. Not for several threads at once: one each.
+
+    `reset` says when dictionaries are forgotten: before each message, as this feed does, or never. With kept
+    dictionaries an error makes what follows doubtful: decoding starts again from nothing, as with a new reader.
+    """
+
+    def __init__(
+        self,
+        templates: TemplateSet,
+        reset: Reset = "message",
+        limits: Limits | None = None,
+        *,
+        generated: bool = True,
+        validity: bool = True,
+    ) -> None:
+        self.templates = templates
+        self.layout = layout = Layout(templates)
+        self.program = Program(layout)
+        self.reset: Reset = reset
+        self.limits = limits or Limits()
+        self._validity = validity
+        self._nodes = layout.node_table()
+        self._texts = np.zeros((len(layout.text_columns) + 1, k.TEXT), np.int64)
+        self._lists = np.zeros((len(layout.lists) + 1, k.LIST), np.int64)
+        self._slots = np.zeros((len(templates.slots) + 1, k.SLOT), np.int64)
+        self._slots_saved = self._slots.copy()
+        self._code = self.program.table()
+        self._constants = np.frombuffer(bytes(self.program.constants) + bytes(k.TEXT_SLACK), np.uint8)
+        self._programs = np.zeros((len(layout.roots) + 1, k.PROGRAM), np.int64)
+        self._stack = np.zeros(k.FRAME * k.DEEPEST, np.int64)
+        self._journal = np.empty((FIRST_LINES, k.JOURNAL_LINE), np.int64)
+        self._scratch = np.zeros(FIRST_SCRATCH, np.uint8)
+        self._block = np.empty(64, np.uint64)
+        self._arguments = np.zeros(k.ARGUMENTS, np.int64)
+        self._table: int = self._arguments.ctypes.data
+        self._block_address: int = self._block.ctypes.data
+        self._stores = [Store(node) for node in layout.nodes]
+        self._seen: list[Store] = []
+        self._kept_memory: list[object] = []  # where kept previous values may still stand
+        self._kept_texts = np.zeros(0, np.uint8)
+        self._plain_entries: list[Entry] = []
+        dynamic = [tid for tid, root in layout.roots.items() if has_dynamic_reference(root.segment)]
+        # With a kept dictionary the plain reader must have seen every message before its own.
+        self._all_plain = bool(dynamic) and reset == "never"
+        self._generated: dict[int, Callable[[int], int]] = {}
+        self._link(dynamic)
+        if generated and reset == "message":
+            self._load_generated()
+
+    def _link(self, dynamic: list[int]) -> None:
+        """Turn the numbers of the tables into addresses, once."""
+        layout, code = self.layout, self._code
+        nodes, texts, lists = self._nodes.ctypes.data, self._texts.ctypes.data, self._lists.ctypes.data
+        for node in layout.nodes:
+            row = self._nodes[node.index]
+            first = next((column.text for column in node.texts), 0)
+            row[k.N_TEXTS], row[k.N_TEXTS_END] = (texts + 8 * k.TEXT * (first + i) for i in (0, len(node.texts)))
+            first = next((item.number for item in node.lists), 0)
+            row[k.N_LISTS], row[k.N_LISTS_END] = (lists + 8 * k.LIST * (first + i) for i in (0, len(node.lists)))
+        for _, item in layout.lists:
+            self._lists[item.number, k.L_CHILD] = nodes + 8 * k.NODE * item.child
+        code[:, k.I_SLOT] = self._slots.ctypes.data + 8 * k.SLOT * np.maximum(code[:, k.I_SLOT], 0)
+        is_text, is_sequence = code[:, k.I_OP] >= k.TEXTUAL, code[:, k.I_OP] == k.SEQUENCE
+        code[is_text, k.I_TEXT] = texts + 8 * k.TEXT * code[is_text, k.I_TEXT]
+        code[is_text, k.I_INITIAL] += self._constants.ctypes.data
+        code[is_sequence, k.I_TEXT] = nodes + 8 * k.NODE * code[is_sequence, k.I_TEXT]
+        for (template_id, root), row in zip(layout.roots.items(), self._programs, strict=False):
+            row[k.P_START] = code.ctypes.data + 8 * k.INSTRUCTION * self.program.starts[template_id]
+            below = list(layout.descendants(root))
+            numbers = [column.text for node in below for column in node.texts]
+            row[k.P_ROOT], row[k.P_NODES_END] = (nodes + 8 * k.NODE * i for i in (root.index, root.index + len(below)))
+            row[k.P_TEXTS] = texts + 8 * k.TEXT * min(numbers, default=0)
+            row[k.P_TEXTS_END] = row[k.P_TEXTS] + 8 * k.TEXT * len(numbers)
+            row[k.P_BITS], row[k.P_ID] = root.segment.bits + 1, template_id
+            row[k.P_PLAIN] = template_id in dynamic
+        size = 1 << (2 * len(layout.roots) + 1).bit_length()
+        self._program_of = np.full((size, 2), -1, np.int64)
+        for number, template_id in enumerate(layout.roots):
+            place = template_id % size
+            while self._program_of[place, 0] >= 0:
+                place = (place + 1) % size
+            self._program_of[place] = template_id, self._programs[number].ctypes.data
+        # Which lines of code write to which column of a node.
+        self._writes: list[list[tuple[int, int, int]]] = [[] for _ in layout.nodes]
+        for number, line in enumerate(self.program.code):
+            if line.column is not None and not line.column.is_text:
+                self._writes[line.node].append((number, k.I_VALUES, line.column.number))
+            if line.exponents is not None:
+                self._writes[line.node].append((number, k.I_EXPONENTS, line.exponents.number))
+        limits, arguments = self.limits, self._arguments
+        for place, array in (
+            (k.NODES, self._nodes),
+            (k.TEXTS, self._texts),
+            (k.LISTS, self._lists),
+            (k.INSTRUCTIONS, code),
+            (k.SLOTS, self._slots),
+            (k.SLOTS_SAVED, self._slots_saved),
+            (k.PROGRAMS, self._programs),
+            (k.PROGRAM_OF, self._program_of),
+            (k.STACK, self._stack),
+            (k.JOURNAL, self._journal),
+            (k.SCRATCH, self._scratch),
+        ):
+            arguments[place] = array.ctypes.data
+        arguments[k.PROGRAM_OF_SIZE], arguments[k.SLOT_COUNT] = size, len(self.templates.slots)
+        arguments[k.NODE_COUNT], arguments[k.JOURNAL_CAPACITY] = len(layout.nodes), len(self._journal)
+        arguments[k.SCRATCH_SIZE], arguments[k.KEEP] = len(self._scratch), self.reset == "never"
+        arguments[k.EPOCH], arguments[k.TEMPLATE_ID] = 1, -1
+        arguments[k.MOST_PRESENCE_BYTES : k.MOST_COMBINED + 1] = (
+            limits.presence_map_bytes,
+            limits.integer_bytes,
+            limits.entries,
+            limits.empty_entries,
+            limits.nesting,
+            limits.combined_bytes,
+        )
+
+    def _load_generated(self) -> None:
+        pass
+
+    def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
+        """Decode the messages buffer[start[i]:end[i]]."""
+        assert buffer.flags.c_contiguous and len(start) == len(end)
+        start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
+        arguments, messages = self._arguments, len(start)
+        arguments[k.BUFFER : k.MESSAGES + 1] = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data, messages
+        self._nodes[:, k.N_ROWS] = 0
+        self._texts[:, k.T_USED] = 0
+        arguments[k.JOURNAL_ROWS] = 0
+        self._plain_entries = []
+        for store in self._seen:
+            if store.renew():
+                self._place(store)
+        first = 0
+        while first < messages:
+            first = self._advance(first, messages)
+        if self._validity:
+            finish(self._table, self._block_address)
+        batch = Batch(self, messages)
+        if self.reset == "never":
+            self._keep_texts()
+        return batch
+
+    def _advance(self, first: int, messages: int) -> int:
+        """Decode from this message on, as far as it goes without anything special."""
+        arguments = self._arguments
+        arguments[k.FIRST], arguments[k.FULL] = first, k.NOTHING_FULL
+        first = interpret(self._table)
+        if arguments[k.FULL] != k.NOTHING_FULL:
+            self._grow(int(arguments[k.FULL]), int(arguments[k.LENGTH]))
+        return first
+
+    def _place(self, store: Store) -> None:
+        """Tell the kernels where the columns of this node are."""
+        assert store.memory is not None
+        base, table, node = store.memory.address, store.table, store.node
+        row = self._nodes[node.index]
+        row[k.N_CAPACITY] = table.capacity
+        row[k.N_MASKS], row[k.N_BITMAPS], row[k.N_MESSAGE] = base + table.masks, base + table.bitmaps, base + table.message
+        for column in node.texts:
+            text = self._texts[column.text]
+            text[k.T_OFFSETS], text[k.T_BYTES] = base + table.values[column.number], base + table.texts[column.number]
+            text[k.T_CAPACITY] = table.text_capacity[column.number]
+        for item, place in zip(node.lists, table.lists, strict=True):
+            self._lists[item.number, k.L_OFFSETS] = base + place
+        for line, word, column in self._writes[node.index]:
+            self._code[line, word] = base + table.values[column]
+
+    def _grow(self, full: int, needed: int) -> None:
+        """Make room where the kernel found none."""
+        arguments = self._arguments
+        if full == k.OUTSIDE:
+            raise ValueError("a message lies outside the buffer")
+        if full == k.JOURNAL_FULL:
+            self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
+            arguments[k.JOURNAL], arguments[k.JOURNAL_CAPACITY] = self._journal.ctypes.data, len(self._journal)
+        elif full == k.SCRATCH_FULL:
+            self._scratch = np.zeros(2 * (needed + k.SLACK), np.uint8)
+            arguments[k.SCRATCH], arguments[k.SCRATCH_SIZE] = self._scratch.ctypes.data, len(self._scratch)
+        elif full >= k.TEXT_FULL:
+            node, column = self.layout.text_columns[full - k.TEXT_FULL]
+            self._grow_store(node, column.number, needed)
+        else:
+            self._grow_store(self.layout.nodes[full], None, needed)
+
+    def _grow_store(self, node: Node, column: int | None, needed: int) -> None:
+        store, rows = self._stores[node.index], int(self._nodes[node.index, k.N_ROWS])
+        used = {text.number: int(self._texts[text.text, k.T_USED]) for text in node.texts}
+        if store.memory is None:
+            self._seen.append(store)
+        elif self.reset == "never":
+            self._kept_memory.append(store.memory)
+        if column is None:
+            store.grow_rows(rows, used, needed)
+        else:
+            store.grow_text(rows, used, column, needed)
+        self._place(store)
+
+    def _keep_texts(self) -> None:
+        """Previous values that stand in a batch's columns move to memory of their own: the batch's will be used again."""
+        slots, epoch = self._slots, int(self._arguments[k.EPOCH])
+        texts = (slots[:, k.S_STATE] == 4 * epoch + k.ASSIGNED) & (slots[:, k.S_TYPE] >= k.ASCII)
+        lengths = np.where(texts, slots[:, k.S_MORE], 0)
+        kept = np.zeros(int(lengths.sum()) + k.TEXT_SLACK, np.uint8)
+        at = kept.ctypes.data
+        for number in np.flatnonzero(texts):
+            length = int(lengths[number])
+            copy_text(int(slots[number, k.S_VALUE]), at, length)
+            slots[number, k.S_VALUE] = at
+            at += length
+        self._kept_texts = kept
+        self._kept_memory.clear()
+
+
+__all__ = ["Batch", "Decoder", "Entry"]

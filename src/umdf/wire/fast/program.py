@@ -1,0 +1,291 @@
+"""Templates as instructions for the interpreter: one table of int64 for a whole template set.
+
+Where several fields in a row are usually absent, a SKIP in front of them asks once for all: their presence bits are
+zero and the next bytes are NULL. A decimal in parts, as the exchange has them, is one PRICE, followed by its two parts
+for the unusual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.layout import ALWAYS, Column, Item, Layout, List, Node, has_dynamic_reference
+from umdf.wire.fast.templates import (
+    CONSTANT,
+    DECIMAL,
+    DEFAULT,
+    DELTA,
+    NONE,
+    RANGES,
+    Decimal,
+    DynamicRef,
+    Field,
+    Group,
+    Segment,
+    Sequence,
+)
+
+OPERATORS = {
+    "none": k.NONE,
+    "default": k.DEFAULT,
+    "copy": k.COPY,
+    "increment": k.INCREMENT,
+    "delta": k.DELTA,
+    "constant": k.CONSTANT,
+    "tail": k.TAIL,
+}
+WINDOW = 57  # presence bits that the interpreter holds at once, at least
+MOST_NULLS = 16  # bytes that a SKIP can look at
+FEWEST_SKIPPED = 3
+
+
+@dataclass
+class Instruction:
+    op: int
+    place: str  # MDEntries[].MDEntryPx.exponent
+    words: dict[int, int] = field(default_factory=dict)
+    node: int = -1  # of the entry it stands in; known once the entry is complete
+    column: Column | None = None  # whose values it writes
+    exponents: Column | None = None
+
+
+@dataclass
+class Unit:
+    """The instructions of one field, group or sequence, and what it takes for it to be absent."""
+
+    code: list[Instruction]
+    bits: int  # that it may use
+    skippable: bool = False
+    nulls: int = 0  # bytes of NULL that say it is absent; otherwise a presence bit of zero
+
+
+class Program:
+    """The instructions of all templates, and where each starts."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.code: list[Instruction] = []
+        self.starts: dict[int, int] = {}
+        self.constants = bytearray()  # initial values of strings and byte vectors
+        for template_id, root in layout.roots.items():
+            self.starts[template_id] = len(self.code)
+            if not has_dynamic_reference(root.segment):
+                items = iter(root.items)
+                code = [*_with_skips(self._segment(root, root.segment, "", items, 1)), _end(k.END_MESSAGE, "")]
+                for line in code:
+                    line.node = root.index if line.node < 0 else line.node
+                self.code += code
+
+    def _segment(self, node: Node, segment: Segment, place: str, items: Iterator[Item], bits: int) -> list[Unit]:
+        """`bits` of the presence map are used by what stands in front: the template id."""
+        units: list[Unit] = []
+        mask_word = 0
+        wide, held = bits + segment.bits > WINDOW, bits
+        for instruction in segment.instructions:
+            if wide and bits + instruction.bits - held > WINDOW:
+                units.append(Unit([Instruction(k.REFILL, place, {k.I_LOW: bits})], 0))
+                held = bits
+            at = f"{place}.{instruction.name}".removeprefix(".")
+            if isinstance(instruction, Sequence):
+                unit, bit = self._sequence(node, instruction, at, items)
+            elif isinstance(instruction, Group):
+                unit, bit = self._group(node, instruction, at, items)
+            else:
+                assert isinstance(instruction, Field)
+                unit, bit = self._field(node, instruction, at, items)
+            if bit // 64 > mask_word:
+                # Presence bits come in the order of the instructions; the mask's words too.
+                mask_word = bit // 64
+                units.append(_mask_word(mask_word, place))
+            units.append(unit)
+            inside = max((line.words[k.I_LOW] for line in unit.code if line.op == k.MASK_WORD and line.node < 0), default=0)
+            if inside > mask_word:  # an absent group does not get there
+                mask_word = inside
+                units.append(_mask_word(mask_word, place))
+            bits += instruction.bits
+        return units
+
+    def _sequence(self, node: Node, sequence: Sequence, place: str, items: Iterator[Item]) -> tuple[Unit, int]:
+        item = next(items)
+        assert isinstance(item, List)
+        child = self.layout.nodes[item.child]
+        length = self._integer(sequence.length, place, k.COUNT)
+        body = [_open(sequence.body, f"{place}[]")]
+        body += _with_skips(self._segment(child, sequence.body, f"{place}[]", iter(child.items), 0))
+        body.append(_end(k.END_ENTRY, f"{place}[]"))
+        words = {
+            k.I_BIT: _mask(item.bit if sequence.optional else ALWAYS),
+            k.I_LOW: sequence.body.least_bytes,
+            k.I_TEXT: item.child,
+            k.I_JUMP: len(body),
+        }
+        for line in body:
+            line.node = child.index if line.node < 0 else line.node
+        unit = Unit([length, Instruction(k.SEQUENCE, place, words), *body], sequence.bits)
+        unit.skippable, unit.nulls = _absent(sequence.length)
+        return unit, item.bit if sequence.optional else ALWAYS
+
+    def _group(self, node: Node, group: Group, place: str, items: Iterator[Item]) -> tuple[Unit, int]:
+        bit = next(items).bit if group.optional else ALWAYS
+        body = [_open(group.body, place)]
+        body += _with_skips(self._segment(node, group.body, place, items, 0))
+        body.append(_end(k.END_GROUP, place))
+        words = {k.I_BIT: _mask(bit), k.I_OPTIONAL: int(group.optional), k.I_JUMP: len(body)}
+        return Unit([Instruction(k.GROUP, place, words), *body], group.bits, group.optional), bit
+
+    def _field(self, node: Node, instruction: Field, place: str, items: Iterator[Item]) -> tuple[Unit, int]:
+        item = next(items)
+        kind = instruction.operator.kind
+        # What is mandatory in a group is there if the group is, whose bit the group sets itself.
+        bit = item.bit if instruction.optional else ALWAYS
+        mask = {k.I_BIT: _mask(bit)}
+        skippable, nulls = _absent(instruction)
+        if kind == CONSTANT:
+            code = [Instruction(k.BIT, place, mask)] if instruction.optional else []
+        elif instruction.type == DECIMAL:
+            exponents = next(items)
+            assert isinstance(item, Column) and isinstance(exponents, Column)
+            code = self._decimal(instruction, place, item, exponents, mask)
+            if instruction.in_parts:
+                exponent, mantissa = instruction.parts
+                skippable, nulls = _absent(exponent)
+                skippable &= mantissa.bits == 0
+        elif isinstance(item, Column) and item.is_text:
+            words = {**mask, **self._operated(instruction), k.I_TEXT: item.text}
+            code = [Instruction(k.TEXTUAL + OPERATORS[kind], place, words, column=item)]
+        else:
+            assert isinstance(item, Column)
+            line = self._integer(instruction, place, k.COLUMN)
+            line.words |= mask
+            line.column = item
+            code = [line]
+        return Unit(code, instruction.bits, skippable, nulls), bit
+
+    def _decimal(self, decimal: Field, place: str, values: Column, exponents: Column, mask: dict[int, int]) -> list[Instruction]:
+        if not decimal.in_parts:
+            words = {**mask, **self._operated(decimal)}
+            op = k.DECIMAL + OPERATORS[decimal.operator.kind]
+            return [Instruction(op, place, words, column=values, exponents=exponents)]
+        exponent, mantissa = decimal.parts
+        parts = [
+            self._integer(exponent, f"{place}.exponent", k.EXPONENT),
+            self._integer(mantissa, f"{place}.mantissa", k.COLUMN),
+        ]
+        parts[0].words |= {**mask, k.I_JUMP: 1, k.I_TEXT: mantissa.bits}
+        parts[1].words |= mask
+        parts[0].column, parts[1].column = exponents, values
+        if exponent.operator.kind != DEFAULT or mantissa.operator.kind != DELTA:
+            return parts
+        words = {**mask, **self._operated(exponent), k.I_JUMP: 2}
+        words |= {k.I_SLOT: mantissa.operator.slot or 0, k.I_LOW: int(mantissa.operator.initial or 0)}  # type: ignore[arg-type]
+        return [Instruction(k.PRICE, place, words, column=values, exponents=exponents), *parts]
+
+    def _integer(self, integer: Field, place: str, role: int) -> Instruction:
+        low, high = RANGES[integer.type]
+        op = k.INTEGER + 2 * OPERATORS[integer.operator.kind] + (low < 0)
+        words = {**self._operated(integer), k.I_ROLE: role, k.I_LOW: low, k.I_HIGH: min(high, (1 << 63) - 1)}
+        words |= {k.I_MORE: _signed(low), k.I_EXPONENTS: _signed(high)}  # for the increment of the last value
+        return Instruction(op, place, words)
+
+    def _operated(self, operated: Field) -> dict[int, int]:
+        initial = operated.operator.initial
+        words = {
+            k.I_OPTIONAL: int(operated.optional),
+            k.I_TYPE: k.TYPES.index(operated.type),
+            k.I_HAS_INITIAL: int(initial is not None),
+            k.I_SLOT: -1 if operated.operator.slot is None else operated.operator.slot,
+        }
+        if isinstance(initial, Decimal):
+            words |= {k.I_INITIAL: initial.mantissa, k.I_MORE: initial.exponent}
+        elif isinstance(initial, int):
+            words[k.I_INITIAL] = _signed(initial)
+        elif operated.type in k.TYPES[k.ASCII :]:
+            content = initial.encode("utf-8", "surrogateescape") if isinstance(initial, str) else initial or b""
+            words |= {k.I_INITIAL: len(self.constants), k.I_MORE: len(content)}
+            self.constants += content
+        return words
+
+    def table(self) -> NDArray[np.int64]:
+        table = np.zeros((len(self.code) + 1, k.INSTRUCTION), np.int64)
+        for line, row in zip(self.code, table, strict=False):
+            row[k.I_OP] = line.op
+            for number, value in line.words.items():
+                row[number] = value
+            row[k.I_JUMP] *= 8 * k.INSTRUCTION
+            if line.column is not None and not line.column.is_text:
+                row[k.I_SHIFT] = line.column.dtype.itemsize.bit_length() - 1
+        return table
+
+
+def _absent(instruction: Field) -> tuple[bool, int]:
+    """Whether an optional field can be told to be absent by a zero bit or a NULL alone, and the bytes of that NULL."""
+    kind = instruction.operator.kind
+    if not instruction.optional or instruction.in_parts:
+        return False, 0
+    if kind in (NONE, DELTA):
+        return True, 1
+    return kind == CONSTANT or (kind == DEFAULT and instruction.operator.initial is None), 0
+
+
+def _with_skips(units: list[Unit]) -> Iterable[Instruction]:
+    for skippable, group in groupby(units, key=lambda unit: unit.skippable):
+        run: list[Unit] = []
+        for unit in group:
+            if run and (sum(u.nulls for u in run) + unit.nulls > MOST_NULLS or len(run) >= WINDOW):
+                yield from _skip(run, skippable, outer=True)
+                run = []
+            run.append(unit)
+        yield from _skip(run, skippable, outer=True)
+
+
+def _skip(run: list[Unit], skippable: bool, outer: bool) -> list[Instruction]:
+    """The code of a run of units; where all of it is absent, one instruction finds out."""
+    code: list[Instruction] = []
+    if outer and skippable:
+        for _, part in groupby(run, key=lambda unit: unit.nulls):
+            units = list(part)
+            code += _skip(units, skippable and len(units) < len(run), outer=False)
+    else:
+        code = [line for unit in run for line in unit.code]
+    if not skippable or len(run) < FEWEST_SKIPPED:
+        return code
+    bits, nulls = sum(unit.nulls == 0 for unit in run), sum(unit.nulls for unit in run)
+    words = {
+        k.I_INITIAL: _signed(((1 << bits) - 1) << (64 - bits) if bits else 0),
+        k.I_HIGH: bits,
+        k.I_LOW: nulls,
+        k.I_BIT: _signed((1 << 8 * min(nulls, 8)) - 1),
+        k.I_MORE: _signed((1 << 8 * max(0, nulls - 8)) - 1),
+        k.I_JUMP: len(code),
+    }
+    return [Instruction(k.SKIP, code[0].place, words), *code]
+
+
+def _mask_word(number: int, place: str) -> Unit:
+    return Unit([Instruction(k.MASK_WORD, place, {k.I_LOW: number})], 0)
+
+
+def _open(segment: Segment, place: str) -> Instruction:
+    return Instruction(k.OPEN, place, {k.I_LOW: segment.bits})
+
+
+def _end(op: int, place: str) -> Instruction:
+    return Instruction(op, place)
+
+
+def _mask(bit: int) -> int:
+    return 0 if bit == ALWAYS else _signed(1 << bit % 64)
+
+
+def _signed(value: int) -> int:
+    """As the bits of an int64."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+__all__ = ["DynamicRef", "Instruction", "Program"]

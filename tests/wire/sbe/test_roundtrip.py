@@ -1,0 +1,114 @@
+"""Every message of the schema, through bytes and back, with every kind of value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire.sbe.building import NESTED, SCHEMA, assert_as_reference, decode, headers, shown, split, tables
+from wire.sbe.reference import encode_message, encode_packet
+from wire.sbe.strategies import MODES, as_shown, bounds, values
+
+from umdf.wire.sbe.compose import Packet, compose
+from umdf.wire.sbe.decode import Decoder
+from umdf.wire.sbe.encode import Encoder
+from umdf.wire.sbe.schema import Message, Schema
+
+CASES = [pytest.param(schema, m, id=m.name) for schema in (SCHEMA, NESTED) for m in schema.messages.values()]
+DECODERS = {id(schema): Decoder(schema) for schema in (SCHEMA, NESTED)}
+
+
+@pytest.mark.parametrize(("schema", "message"), CASES)
+@given(st.data())
+def test_what_is_encoded_decodes_to_the_same(schema: Schema, message: Message, data: st.DataObject) -> None:
+    mode = data.draw(st.sampled_from(MODES))
+    messages = data.draw(st.lists(values(message, schema.version, mode), min_size=1, max_size=2))
+    assert_round_trip(schema, message, messages, schema.version)
+
+
+def assert_round_trip(schema: Schema, message: Message, messages: list[dict[str, Any]], version: int) -> None:
+    header = {"channel": 72, "seq_version": 3, "sequence": 9, "sending_time": 1_600_000_000_000_000_000}
+    encoded = compose(schema, [Packet([(message.name, m) for m in messages], **header)], version)
+    plain = [encode_message(schema, message, m, version) for m in messages]
+    assert split(encoded) == [encode_packet(plain, tuple(header.values()))]  # type: ignore[arg-type]
+    batch = decode(split(encoded), decoder=DECODERS[id(schema)])
+    assert [fields for *_, fields in shown(batch)] == [as_shown(message, m) for m in messages]
+    assert_as_reference(batch, split(encoded), schema)
+    again = Encoder(schema, version).encode(headers(batch), tables(batch))
+    assert split(again) == split(encoded)
+
+
+@pytest.mark.parametrize("message", SCHEMA.messages.values(), ids=lambda m: m.name)
+def test_every_null_value_is_read_as_absent(message: Message) -> None:
+    needed: dict[str, Any] = {f.name: "A" if f.parts[0].primitive == "char" else 1 for f in message.sent}
+    optional = {f.name for f in message.sent if all(part.null is not None for part in f.parts)}
+    given_values = {name: value for name, value in needed.items() if name not in optional}
+    packet = encode_packet([encode_message(SCHEMA, message, given_values)])
+    ((_, _, _, fields),) = shown(decode([packet]))
+    assert fields.keys() == given_values.keys()
+
+
+@pytest.mark.parametrize("message", SCHEMA.messages.values(), ids=lambda m: m.name)
+def test_a_required_field_keeps_every_value_it_can_hold(message: Message) -> None:
+    required = [f for f in message.sent if any(part.null is None for part in f.parts) and f.parts[0].length == 1]
+    for place in (0, 1):
+        given_values = {
+            f.name: chr(bounds(f.parts[0])[place])
+            if f.parts[0].primitive == "char"
+            else f"{bounds(f.parts[0])[place]}e{f.exponent or 0}"
+            if f.exponent is not None
+            else bounds(f.parts[0])[place]
+            for f in required
+        }
+        packet = encode_packet([encode_message(SCHEMA, message, given_values)])
+        batch = decode([packet])
+        assert {f.name for f in required} <= shown(batch)[0][3].keys()
+        assert_as_reference(batch, [packet])
+
+
+def test_codes_and_bits_that_the_schema_does_not_know_are_kept_raw() -> None:
+    status = SCHEMA.named("SecurityStatus_3")
+    given_values = {"securityID": 1, "matchEventIndicator": 0xFF, "tradingSessionID": 255, "tradeDate": 65535}
+    given_values |= {"securityTradingStatus": 254, "securityTradingEvent": 253}
+    packet = encode_packet([encode_message(SCHEMA, status, given_values)])
+    ((_, _, _, fields),) = shown(decode([packet]))
+    assert fields == given_values
+
+
+def test_a_required_char_may_be_nul() -> None:
+    order = SCHEMA.named("MassDeleteOrders_MBO_52")
+    given_values = {"securityID": 1, "matchEventIndicator": 0, "mDUpdateAction": 3, "mDEntryType": "\0"}
+    ((_, _, _, fields),) = shown(decode([encode_packet([encode_message(SCHEMA, order, given_values)])]))
+    assert fields["mDEntryType"] == "\0"
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        (b"A" * 20, "A" * 20),
+        (b"\xff\xfe" * 10, "\\xff\\xfe" * 10),
+        ("ação €".encode(), "ação €"),
+        (b"AB\0CD\xff", "AB"),  # what stands behind the first NUL is padding
+        (b"\0" * 20, ""),
+    ],
+)
+def test_a_text_ends_at_its_first_nul_and_is_never_refused(sent: bytes, seen: str) -> None:
+    phase = SCHEMA.named("SecurityDefinition_12")
+    numbers = {f.name: 1 for f in phase.sent if f.parts[0].null is None and f.parts[0].primitive != "char"}
+    chars = {f.name: "X" for f in phase.sent if f.parts[0].null is None and f.parts[0].primitive == "char"}
+    packet = encode_packet([encode_message(SCHEMA, phase, numbers | chars | {"symbol": sent})])
+    batch = decode([packet])
+    assert shown(batch)[0][3]["symbol"] == seen
+    assert_as_reference(batch, [packet])
+
+
+@pytest.mark.parametrize("message", [m for m in SCHEMA.messages.values() if m.groups], ids=lambda m: m.name)
+@given(st.data())
+def test_a_group_holds_up_to_255_entries(message: Message, data: st.DataObject) -> None:
+    group = data.draw(st.sampled_from(message.groups))
+    entries = [data.draw(values(group, 16, mode)) for mode in MODES]
+    count = data.draw(st.sampled_from([1, 2, 63, 64, 65, 254, 255]))
+    whole = data.draw(values(message, 16, "minimal")) | {group.name: (entries * 51)[:count]}
+    assert_round_trip(SCHEMA, message, [whole], 16)

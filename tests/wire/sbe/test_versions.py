@@ -1,0 +1,180 @@
+"""Blocks as versions 8 to 16 sent them, as a later one may send them, and of any length at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire.sbe.building import NESTED, SCHEMA, VERSIONS, assert_as_reference, decode, fields_of, shown
+from wire.sbe.reference import encode_message, encode_packet, frame
+from wire.sbe.strategies import MODES, framed, values
+from wire.sbe.test_roundtrip import CASES, assert_round_trip
+
+from umdf.wire.sbe.compose import compose_message
+from umdf.wire.sbe.loader import loads
+from umdf.wire.sbe.schema import Message, Schema
+
+# What the notes on the reference say of older versions: template, version, length of the block.
+LENGTHS = [
+    *((50, version, 64) for version in range(8, 16)),
+    (50, 16, 72),
+    *((51, version, 44) for version in (8, 9, 10)),
+    *((51, version, 52) for version in (15, 16)),
+    *((30, version, 32) for version in (8, 9, 10)),
+    *((30, version, 34) for version in (15, 16)),
+    *((12, version, 230) for version in (8, 9)),
+    *((12, version, 231) for version in (10, 15)),
+    (12, 16, 232),
+    *((53, version, 56) for version in (8, 9, 10, 15, 16)),
+]
+ORDER = {"securityID": 1, "matchEventIndicator": 128, "mDUpdateAction": 0, "mDEntryType": "0", "mDEntrySize": 100}
+ORDER |= {"mDEntryPx": "12.3400", "enteringFirm": 8, "mDInsertTimestamp": 5, "secondaryOrderID": 6, "rptSeq": 7}
+ORDER |= {"transactTime": 9}
+POSITIONS = ["Order_MBO_50", "DeleteOrder_MBO_51", "MassDeleteOrders_MBO_52"]
+
+
+@pytest.mark.parametrize(("schema", "message"), CASES)
+@given(st.data())
+def test_every_version_round_trips(schema: Schema, message: Message, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(VERSIONS if schema is SCHEMA else range(5)))
+    content = data.draw(values(message, version, data.draw(st.sampled_from(MODES))))
+    assert_round_trip(schema, message, [content], version)
+
+
+@pytest.mark.parametrize(("template", "version", "length"), LENGTHS)
+def test_a_block_is_as_long_as_its_version_sent_it(template: int, version: int, length: int) -> None:
+    message = SCHEMA.messages[template]
+    needed: dict[str, Any] = {f.name: "A" if f.parts[0].primitive == "char" else 1 for f in message.sent}
+    required = {f.name: needed[f.name] for f in message.sent if any(part.null is None for part in f.parts)}
+    framed_message = compose_message(SCHEMA, template, required, version)
+    assert int.from_bytes(framed_message[4:6], "little") == length
+    assert fields_of(decode([encode_packet([framed_message])])) == [required]
+
+
+@pytest.mark.parametrize(("version", "length"), [(8, 41), (9, 41), (10, 42), (15, 42), (16, 42)])
+def test_an_entry_of_a_snapshot_is_as_long_as_its_version_sent_it(version: int, length: int) -> None:
+    entry: dict[str, Any] = {"mDEntrySize": 5, "secondaryOrderID": 6, "mDEntryType": "1"}
+    entry |= {"mDEntryPositionNo": 3} if version <= 15 else {}
+    entry |= {"matchEventIndicator": 16} if version >= 10 else {}
+    message = compose_message(SCHEMA, 71, {"securityID": 1, "noMDEntries": [entry, entry]}, version)
+    assert int.from_bytes(message[20:22], "little") == length
+    assert fields_of(decode([encode_packet([message])])) == [{"securityID": 1, "noMDEntries": [entry, entry]}]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", POSITIONS)
+def test_a_position_is_read_up_to_version_15_and_is_padding_from_16_on(name: str, version: int) -> None:
+    message = SCHEMA.named(name)
+    known = {f.name for f in message.sent if f.in_version(version)}
+    content = {field: value for field, value in ORDER.items() if field in known}
+    if version <= 15:
+        packet = encode_packet([encode_message(SCHEMA, message, content | {"mDEntryPositionNo": 3}, version)])
+        assert fields_of(decode([packet])) == [content | {"mDEntryPositionNo": 3}]
+    else:
+        packet = encode_packet([encode_message(SCHEMA, message, content, version, padding=0xAB)])
+        assert fields_of(decode([packet])) == [content]
+
+
+@pytest.mark.parametrize(("schema", "message"), CASES)
+def test_a_shorter_block_lacks_the_fields_beyond_it_and_no_others(schema: Schema, message: Message) -> None:
+    full = {f.name: _some(f) for f in message.sent if f.in_version(schema.version)}
+    packets = [
+        encode_packet([encode_message(schema, message, full, schema.version, lengths={"": length})])
+        for length in range(message.block_length + 1)
+    ]
+    batch = decode(packets, schema)
+    assert_as_reference(batch, packets, schema)
+    for length, fields in enumerate(fields_of(batch)):
+        whole = {f.name for f in message.sent if f.in_version(schema.version) and f.end <= length}
+        begun = {f.name for f in message.sent if f.in_version(schema.version) and f.offset < length}
+        assert whole <= fields.keys() <= begun
+
+
+def _some(field: Any) -> Any:
+    if field.parts[0].name:
+        return {part.name: 3 for part in field.parts}
+    return "A" if field.parts[0].primitive == "char" else 3
+
+
+@pytest.mark.parametrize("message", [m for m in SCHEMA.messages.values() if m.groups], ids=lambda m: m.name)
+def test_shorter_entries_of_groups_lack_the_fields_beyond_them(message: Message) -> None:
+    full = {f.name: _some(f) for f in message.sent if f.in_version(16)}
+    for group in message.groups:
+        entry = {f.name: _some(f) for f in group.sent if f.in_version(16)}
+        packets = [
+            encode_packet(
+                [encode_message(SCHEMA, message, full | {group.name: [entry] * 3}, lengths={group.name: length})]
+            )
+            for length in range(1, group.block_length + 1)
+        ]
+        batch = decode(packets)
+        assert len(shown(batch)) == len(packets)
+        assert_as_reference(batch, packets)
+
+
+@pytest.mark.parametrize(("schema", "message"), CASES)
+@given(st.data())
+def test_a_later_version_with_longer_blocks_and_more_behind_them_is_read(
+    schema: Schema, message: Message, data: st.DataObject
+) -> None:
+    later = schema.version + 1
+    content = data.draw(values(message, later, data.draw(st.sampled_from(MODES))))
+    longer = st.integers(message.block_length, message.block_length + 40)
+    lengths = {"": data.draw(longer)} | {group.name: group.block_length + data.draw(longer) for group in message.groups}
+    tail = data.draw(st.binary(max_size=60))
+    packet = encode_packet(
+        [
+            encode_message(schema, message, content, later, lengths=lengths, padding=0xEE, tail=tail),
+            encode_message(schema, message, content, schema.version),
+        ]
+    )
+    batch = decode([packet], schema)
+    assert batch.journal == []
+    later_fields, fields = fields_of(batch)
+    assert later_fields == fields
+    assert_as_reference(batch, [packet], schema)
+
+
+@given(st.lists(st.lists(framed(SCHEMA, VERSIONS), max_size=4), min_size=1, max_size=6))
+def test_versions_mixed_within_a_batch_keep_order_and_values(packets: list[list[bytes]]) -> None:
+    made = [encode_packet(messages, (72, 1, number, 0)) for number, messages in enumerate(packets)]
+    assert_as_reference(decode(made), made)
+
+
+@given(st.lists(st.lists(framed(NESTED, range(6)), max_size=4), min_size=1, max_size=6))
+def test_versions_mixed_within_a_batch_of_nested_groups_keep_order_and_values(packets: list[list[bytes]]) -> None:
+    made = [encode_packet(messages, (72, 1, number, 0)) for number, messages in enumerate(packets)]
+    assert_as_reference(decode(made, NESTED), made, NESTED)
+
+
+def test_a_position_seen_once_leaves_the_rows_before_and_after_it_absent() -> None:
+    order = SCHEMA.named("Order_MBO_50")
+    today = encode_message(SCHEMA, order, ORDER, 16, padding=0xAB)
+    older = encode_message(SCHEMA, order, ORDER | {"mDEntryPositionNo": 3}, 15)
+    packets = [encode_packet([today] * 5)] * 300 + [encode_packet([older])] + [encode_packet([today] * 5)] * 300
+    positions = [fields.get("mDEntryPositionNo") for fields in fields_of(decode(packets))]
+    assert positions == [None] * 1500 + [3] + [None] * 1500
+
+
+def test_a_required_field_absent_once_leaves_the_rows_before_and_after_it_present() -> None:
+    order = SCHEMA.named("Order_MBO_50")
+    today = encode_message(SCHEMA, order, ORDER, 16)
+    cut = encode_message(SCHEMA, order, ORDER, 16, lengths={"": 20})
+    packets = [encode_packet([today] * 5)] * 300 + [encode_packet([cut])] + [encode_packet([today] * 5)] * 300
+    sizes = [fields.get("mDEntrySize") for fields in fields_of(decode(packets))]
+    assert sizes == [100] * 1500 + [None] + [100] * 1500
+
+
+def test_a_file_may_state_fields_of_a_version_that_is_not_its_own() -> None:
+    schema = loads(
+        b"""<messageSchema package="odd" id="9" version="3" byteOrder="littleEndian"><types>
+        <type name="u8" primitiveType="uint8"/><type name="maybe" primitiveType="uint8" presence="optional"/></types>
+        <message name="Odd_1" id="1"><field name="now" id="1" type="u8"/><field name="soon" id="2" type="u8"
+        sinceVersion="4"/><field name="going" id="3" type="maybe" until="4"/></message></messageSchema>"""
+    )
+    packets = [encode_packet([frame(b"\1\2\3", 3, 1, 9, version)]) for version in (3, 4, 5)]
+    batch = decode(packets, schema)
+    assert fields_of(batch) == [{"now": 1, "going": 3}, {"now": 1, "soon": 2, "going": 3}, {"now": 1, "soon": 2}]
+    assert_as_reference(batch, packets, schema)
