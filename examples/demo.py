@@ -21,7 +21,10 @@ LINE_A = ("10.0.0.1", 40_001), ("224.0.20.72", 20_001)
 END_OF_EVENT = 1 << 7
 
 
-def order(number: int, side: str, price: str, size: int, firm: int, rpt_seq: int, at_ns: int) -> tuple[str, dict[str, Any]]:
+Message = tuple[str, dict[str, Any]]
+
+
+def order(number: int, side: str, price: str, size: int, firm: int, rpt_seq: int, at_ns: int) -> Message:
     return "Order_MBO_50", {
         "securityID": PETR4,
         "matchEventIndicator": END_OF_EVENT,
@@ -78,7 +81,7 @@ def morning() -> list[Packet]:
     gone = match | {"matchEventIndicator": 0, "mDEntryType": "0", "mDEntrySize": 300, "secondaryOrderID": 9001}
     day = {"securityID": PETR4, "matchEventIndicator": END_OF_EVENT, "tradingSessionID": 1, "tradeDate": TODAY}
     day |= {"tradeVolume": 300, "vwapPx": "38.11", "numberOfTrades": 1, "mDEntryTimestamp": at + 40_000, "rptSeq": 6}
-    contents: list[list[tuple[str, dict[str, Any]]]] = [
+    contents: list[list[Message]] = [
         [("SecurityDefinition_12", definition)],
         [("SecurityGroupPhase_10", phase)],
         [order(9001, "0", "38.11", 300, FIRM_A, 1, at), order(9002, "1", "38.14", 500, FIRM_B, 2, at + 9_000)],
@@ -90,9 +93,10 @@ def morning() -> list[Packet]:
         ],
         [("Sequence_2", {"nextSeqNo": 5})],
     ]
+    sequences = (1, 2, 3, 4, 0)  # a heartbeat takes no number
     return [
-        Packet(messages, channel=72, sequence=0 if messages[0][0] == "Sequence_2" else i + 1, sending_time=OPEN_NS + i * 1_000_000)
-        for i, messages in enumerate(contents)
+        Packet(messages, channel=72, sequence=sequence, sending_time=OPEN_NS + i * 1_000_000)
+        for i, (sequence, messages) in enumerate(zip(sequences, contents, strict=True))
     ]
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numba.core.config
 from llvmlite import ir
 from numba import types
-from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.extending import intrinsic
 
@@ -30,9 +30,10 @@ _KERNEL_IMPORT = re.compile(rb"^from (umdf[\w.]*kernel\w*) import", re.M)
 
 
 def cache_dir() -> Path:
-    """Where compiled kernels are kept: numba's own setting, else inside the virtual environment, else the user's cache."""
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR)
+    """Where compiled kernels are kept: numba's own setting, else in the virtual environment, else the user's cache."""
+    configured: str = vars(numba.core.config)["CACHE_DIR"]
+    if configured:
+        return Path(configured)
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
         return Path(sys.prefix) / "umdf-cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "umdf"
@@ -109,6 +110,7 @@ class _Cache(FunctionCache):
             return self._load_overload(sig, target_context)
 
 
+_jit: Any = numba.njit  # its stubs do not know every option
 ENTRIES: list[Any] = []  # every kernel that was imported
 
 
@@ -117,7 +119,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     Its arguments are int64 (numbers and addresses), so that `compile_entries` knows its one signature.
     """
-    dispatcher: Any = numba.njit(nogil=True, _nrt=False)(function)
+    dispatcher: Any = _jit(nogil=True, _nrt=False)(function)
     try:
         dispatcher._cache = _Cache(function)
     except RuntimeError:  # no directory can be written: compile in memory, `umdf doctor` says so
@@ -134,12 +136,12 @@ def compile_entries() -> None:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a helper that only kernels call, into each of them."""
-    return numba.njit(forceinline=True, nogil=True, _nrt=False)(function)
+    return _jit(forceinline=True, nogil=True, _nrt=False)(function)
 
 
 def outlined(function: Callable[..., Any]) -> Any:
     """Compile a helper that only kernels call, as a function of its own: for what is long or rare."""
-    return numba.njit(nogil=True, _nrt=False)(function)
+    return _jit(nogil=True, _nrt=False)(function)
 
 
 # Unaligned little-endian memory access at base + offset. The offset is a separate argument so that LLVM sees one

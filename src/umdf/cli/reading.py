@@ -59,7 +59,8 @@ def quarantine(decoded: Decoded, entry: Entry) -> dict[str, Any]:
     """A quarantined message, as it is reported."""
     found = {"file": decoded.path, "packet": decoded.number(entry.packet), "msg_index": entry.msg_index}
     found |= {"offset": entry.offset, "template_id": entry.template_id, "version": entry.version}
-    return {name: value for name, value in (found | {"field": entry.field, "reason": entry.reason}).items() if value != ""}
+    found |= {"field": entry.field or None, "reason": entry.reason}
+    return found
 
 
 def decode_files(paths: Sequence[Path], schema: Schema, protocol: ProtocolChoice, tally: Tally) -> Iterator[Decoded]:

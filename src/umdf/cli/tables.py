@@ -15,10 +15,10 @@ def show_table(
     stream: TextIO | None = None,
 ) -> None:
     """Print rows; `styles` colours whole cells by their text, on a terminal only."""
-    stream = stream or sys.stdout
-    if not stream.isatty():
+    out = stream if stream is not None else sys.stdout
+    if not out.isatty():
         for row in (columns, *rows):
-            print("\t".join(" ".join(cell.split()) for cell in row), file=stream)
+            print("\t".join(" ".join(cell.split()) for cell in row), file=out)
         return
     from rich import box
     from rich.console import Console
@@ -30,4 +30,4 @@ def show_table(
         table.add_column(column, overflow="fold")  # a path cut short is of no use
     for row in rows:
         table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
-    Console(file=stream).print(table)
+    Console(file=out).print(table)

@@ -49,7 +49,7 @@ class Limits:
     wait_frames: int = 4096  # of the same key, since the message's last chunk
     # Since the message's last chunk, where datagrams have times. A loss is believed after 20 ms (13.7).
     wait_ms: int = 100
-    # A MsgSeqNum so far below the highest of its key begins a new numbering: further than datagrams overtake each other.
+    # A MsgSeqNum so far below the highest of its key begins a new numbering: further than datagrams overtake others.
     restart_distance: int = 64
 
     def __post_init__(self) -> None:
@@ -145,7 +145,8 @@ class Reassembler:
         assert len(key) == frames.packets and (ts_ns is None or len(ts_ns) == frames.packets)
         if frames.chunked == 0 and not self._open and not self._done:
             return Taken(_direct(frames, None), _gathered(frames, [], []), [])
-        arrived = self._count_arrivals(frames, np.ascontiguousarray(key, np.uint16))
+        key = np.ascontiguousarray(key, np.uint16)
+        arrived = self._count_arrivals(frames, key)
         rows = np.flatnonzero(frames.no_chunks > 1)
         packet = frames.packet[rows]
         times = np.zeros(len(rows), np.int64) if ts_ns is None else ts_ns[packet]

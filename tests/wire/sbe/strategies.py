@@ -86,6 +86,25 @@ def _without_absent(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value != []}
 
 
+def plain(field: Field) -> Any:
+    """Some value that is not the null value, where one will do."""
+    if field.parts[0].name:
+        return {part.name: 3 for part in field.parts}
+    if field.parts[0].primitive == "char":
+        return "A"
+    return 3 if field.exponent is None else f"{Decimal(3).scaleb(field.exponent):f}"
+
+
+def all_set(block: Block, version: int = 16, *, optional: bool = True) -> dict[str, Any]:
+    """Every field of a block that this version has (or only the required ones), one entry in each group, all data."""
+    fields = [f for f in block.sent if f.in_version(version)]
+    out = {f.name: plain(f) for f in fields if optional or any(part.null is None for part in f.parts)}
+    if optional:
+        out |= {g.name: [all_set(g, version)] for g in block.groups if g.since <= version and g.block_length}
+        out |= {data.name: "text" for data in block.data if data.since <= version}
+    return out
+
+
 def as_shown(block: Block, given: dict[str, Any]) -> dict[str, Any]:
     """What the view makes of given values: bytes as text, empty data left out."""
     out = {

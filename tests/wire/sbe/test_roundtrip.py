@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire.sbe.building import NESTED, SCHEMA, assert_as_reference, decode, headers, shown, split, tables
 from wire.sbe.reference import encode_message, encode_packet
-from wire.sbe.strategies import MODES, as_shown, bounds, values
+from wire.sbe.strategies import MODES, all_set, as_shown, bounds, values
 
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Decoder
@@ -42,9 +42,7 @@ def assert_round_trip(schema: Schema, message: Message, messages: list[dict[str,
 
 @pytest.mark.parametrize("message", SCHEMA.messages.values(), ids=lambda m: m.name)
 def test_every_null_value_is_read_as_absent(message: Message) -> None:
-    needed: dict[str, Any] = {f.name: "A" if f.parts[0].primitive == "char" else 1 for f in message.sent}
-    optional = {f.name for f in message.sent if all(part.null is not None for part in f.parts)}
-    given_values = {name: value for name, value in needed.items() if name not in optional}
+    given_values = all_set(message, optional=False)
     packet = encode_packet([encode_message(SCHEMA, message, given_values)])
     ((_, _, _, fields),) = shown(decode([packet]))
     assert fields.keys() == given_values.keys()
@@ -95,10 +93,8 @@ def test_a_required_char_may_be_nul() -> None:
     ],
 )
 def test_a_text_ends_at_its_first_nul_and_is_never_refused(sent: bytes, seen: str) -> None:
-    phase = SCHEMA.named("SecurityDefinition_12")
-    numbers = {f.name: 1 for f in phase.sent if f.parts[0].null is None and f.parts[0].primitive != "char"}
-    chars = {f.name: "X" for f in phase.sent if f.parts[0].null is None and f.parts[0].primitive == "char"}
-    packet = encode_packet([encode_message(SCHEMA, phase, numbers | chars | {"symbol": sent})])
+    definition = SCHEMA.named("SecurityDefinition_12")
+    packet = encode_packet([encode_message(SCHEMA, definition, all_set(definition) | {"symbol": sent})])
     batch = decode([packet])
     assert shown(batch)[0][3]["symbol"] == seen
     assert_as_reference(batch, [packet])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire.sbe.building import NESTED, SCHEMA, VERSIONS, assert_as_reference, decode, fields_of, shown
 from wire.sbe.reference import encode_message, encode_packet, frame
-from wire.sbe.strategies import MODES, framed, values
+from wire.sbe.strategies import MODES, all_set, framed, values
 from wire.sbe.test_roundtrip import CASES, assert_round_trip
 
 from umdf.wire.sbe.compose import compose_message
@@ -46,8 +46,7 @@ def test_every_version_round_trips(schema: Schema, message: Message, data: st.Da
 @pytest.mark.parametrize(("template", "version", "length"), LENGTHS)
 def test_a_block_is_as_long_as_its_version_sent_it(template: int, version: int, length: int) -> None:
     message = SCHEMA.messages[template]
-    needed: dict[str, Any] = {f.name: "A" if f.parts[0].primitive == "char" else 1 for f in message.sent}
-    required = {f.name: needed[f.name] for f in message.sent if any(part.null is None for part in f.parts)}
+    required = all_set(message, version, optional=False)
     framed_message = compose_message(SCHEMA, template, required, version)
     assert int.from_bytes(framed_message[4:6], "little") == length
     assert fields_of(decode([encode_packet([framed_message])])) == [required]
@@ -79,30 +78,25 @@ def test_a_position_is_read_up_to_version_15_and_is_padding_from_16_on(name: str
 
 @pytest.mark.parametrize(("schema", "message"), CASES)
 def test_a_shorter_block_lacks_the_fields_beyond_it_and_no_others(schema: Schema, message: Message) -> None:
-    full = {f.name: _some(f) for f in message.sent if f.in_version(schema.version)}
+    full = all_set(message, schema.version)
     packets = [
         encode_packet([encode_message(schema, message, full, schema.version, lengths={"": length})])
         for length in range(message.block_length + 1)
     ]
     batch = decode(packets, schema)
     assert_as_reference(batch, packets, schema)
+    behind = {part.name for part in (*message.groups, *message.data)}
     for length, fields in enumerate(fields_of(batch)):
         whole = {f.name for f in message.sent if f.in_version(schema.version) and f.end <= length}
         begun = {f.name for f in message.sent if f.in_version(schema.version) and f.offset < length}
-        assert whole <= fields.keys() <= begun
-
-
-def _some(field: Any) -> Any:
-    if field.parts[0].name:
-        return {part.name: 3 for part in field.parts}
-    return "A" if field.parts[0].primitive == "char" else 3
+        assert whole <= fields.keys() - behind <= begun
 
 
 @pytest.mark.parametrize("message", [m for m in SCHEMA.messages.values() if m.groups], ids=lambda m: m.name)
 def test_shorter_entries_of_groups_lack_the_fields_beyond_them(message: Message) -> None:
-    full = {f.name: _some(f) for f in message.sent if f.in_version(16)}
+    full = all_set(message)
     for group in message.groups:
-        entry = {f.name: _some(f) for f in group.sent if f.in_version(16)}
+        entry = all_set(group)
         packets = [
             encode_packet(
                 [encode_message(SCHEMA, message, full | {group.name: [entry] * 3}, lengths={group.name: length})]

@@ -23,6 +23,7 @@ from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.finish_kernel import copy_text, finish
 from umdf.wire.fast.interpreter_kernel import interpret
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
+from umdf.wire.fast.plain import PlainRows
 from umdf.wire.fast.program import Program
 from umdf.wire.fast.store import Store
 from umdf.wire.fast.templates import TemplateSet
@@ -79,6 +80,8 @@ class Decoder:
         self._all_plain = bool(dynamic) and reset == "never"
         self._generated: dict[int, Callable[[int], int]] = {}
         self._link(dynamic)
+        rows = self._stores, self._nodes, self._texts, self._grow_store
+        self._plain = PlainRows(layout, reset, self.limits, *rows)
         if generated and reset == "message":
             self._load_generated()
 
@@ -158,6 +161,7 @@ class Decoder:
         assert buffer.flags.c_contiguous and len(start) == len(end)
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, messages = self._arguments, len(start)
+        self._buffer, self._starts, self._ends = buffer, start, end
         arguments[k.BUFFER : k.MESSAGES + 1] = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data, messages
         self._nodes[:, k.N_ROWS] = 0
         self._texts[:, k.T_USED] = 0
@@ -168,7 +172,7 @@ class Decoder:
                 self._place(store)
         first = 0
         while first < messages:
-            first = self._advance(first, messages)
+            first = self._read_plainly(first, None) if self._all_plain else self._advance(first, messages)
         if self._validity:
             finish(self._table, self._block_address)
         batch = Batch(self, messages)
@@ -177,13 +181,31 @@ class Decoder:
         return batch
 
     def _advance(self, first: int, messages: int) -> int:
-        """Decode from this message on, as far as it goes without anything special."""
+        """Decode from this message on, as far as it goes in one way; returns the next message."""
         arguments = self._arguments
         arguments[k.FIRST], arguments[k.FULL] = first, k.NOTHING_FULL
-        first = interpret(self._table)
-        if arguments[k.FULL] != k.NOTHING_FULL:
-            self._grow(int(arguments[k.FULL]), int(arguments[k.LENGTH]))
-        return first
+        arguments[k.MESSAGES], arguments[k.USE_GENERATED] = messages, 1
+        reached = interpret(self._table)
+        if reached == messages or self._grown():
+            return reached
+        template_id = int(arguments[k.NOW_TEMPLATE])
+        if template_id not in self._generated:
+            return self._read_plainly(reached, template_id)
+        arguments[k.FIRST] = reached
+        after = self._generated[template_id](self._table)
+        if after == reached:
+            # Something about this message is unusual: one for the interpreter.
+            arguments[k.MESSAGES], arguments[k.USE_GENERATED] = reached + 1, 0
+            after = interpret(self._table)
+            self._grown()
+        return after
+
+    def _read_plainly(self, message: int, template_id: int | None) -> int:
+        """One message by the plain reader; returns the next."""
+        start, end = int(self._starts[message]), int(self._ends[message])
+        data = self._buffer[start:end].tobytes()
+        self._plain_entries += self._plain.take(message, template_id, data)
+        return message + 1
 
     def _place(self, store: Store) -> None:
         """Tell the kernels where the columns of this node are."""
@@ -201,9 +223,12 @@ class Decoder:
         for line, word, column in self._writes[node.index]:
             self._code[line, word] = base + table.values[column]
 
-    def _grow(self, full: int, needed: int) -> None:
-        """Make room where the kernel found none."""
+    def _grown(self) -> bool:
+        """Make room where the kernel found none; False if that was not the reason why it stopped."""
         arguments = self._arguments
+        full, needed = int(arguments[k.FULL]), int(arguments[k.LENGTH])
+        if full == k.NOTHING_FULL:
+            return False
         if full == k.OUTSIDE:
             raise ValueError("a message lies outside the buffer")
         if full == k.JOURNAL_FULL:
@@ -217,6 +242,7 @@ class Decoder:
             self._grow_store(node, column.number, needed)
         else:
             self._grow_store(self.layout.nodes[full], None, needed)
+        return True
 
     def _grow_store(self, node: Node, column: int | None, needed: int) -> None:
         store, rows = self._stores[node.index], int(self._nodes[node.index, k.N_ROWS])

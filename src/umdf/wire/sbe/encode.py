@@ -24,7 +24,7 @@ from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.arrow import arrow_type
 from umdf.wire.sbe.encode_kernel import scatter, scatter_bytes
 from umdf.wire.sbe.layout import Layout, Node
-from umdf.wire.sbe.schema import Group, Message, Schema
+from umdf.wire.sbe.schema import REQUIRED, Group, Message, Schema
 
 LONGEST_PAYLOAD = 65507  # what UDP carries over IPv4
 HEADERS = {"channel": (0, "u1"), "seq_version": (2, "<u2"), "sequence": (4, "<u4"), "sending_time": (8, "<u8")}
@@ -103,10 +103,10 @@ class Encoder:
                 array = pa.nulls(count, kind)
             columns.append(_exact(array, kind, f"{node.path}.{column.name}"))
             if columns[-1].null_count:
-                if null is None and not absent:
+                if column.field.presence == REQUIRED and not absent:
                     raise EncodeError(f"{node.path}.{column.name} is required and has no value in some row")
                 columns[-1] = pc.fill_null(columns[-1], b"" if column.is_text else null or 0)
-            if column.is_text and (pc.max(pc.binary_length(columns[-1])).as_py() or 0) > column.part.length:
+            if column.is_text and int(np.diff(_offsets(columns[-1])).max(initial=0)) > column.part.length:
                 raise EncodeError(f"{node.path}.{column.name} holds at most {column.part.length} bytes")
         length = np.full(count, node.block.block_length_of(self.version), np.int64)
         children = []
@@ -245,8 +245,8 @@ def _put(buffer: NDArray[np.uint8], where: Places, puts: list[Put]) -> None:
 
 
 def _source(values: NDArray[np.generic] | pa.Array, count: int) -> tuple[int, int, int, int | None, Any]:
-    """Where a column's values are: their size and step, their address, that of their bytes, and what keeps them alive."""
-    if isinstance(values, pa.Array):
+    """Where a column's values are: size, step, address, the address of their bytes, and what keeps them alive."""
+    if not isinstance(values, np.ndarray):
         content = values.buffers()[2]
         offsets = _offsets(values)
         return 4, 4, offsets.ctypes.data, content.address if content else 0, (values, offsets)

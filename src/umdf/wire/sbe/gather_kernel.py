@@ -227,7 +227,7 @@ def gather_node(t, n):
         if careful != 0 or at(c, C_KIND) == TEXT:
             _gather_carefully(t, n, c)
         elif at(c, C_RETIRED) != 0:
-            # Gone in every version that comes here: its bytes are padding now. Nothing is written while nothing was sent.
+            # Gone in every version that comes here: its bytes are padding now. Nothing is written while none was sent.
             if at(c, C_TRACKED) != 0:
                 fill(at(c, C_VALUES), at(c, C_SIZE), row, count, np.uint64(at(c, C_NULL)))
         else:

@@ -18,9 +18,11 @@ from umdf.wire.fix.dictionary import lookup
 from umdf.wire.fix.text import month_year
 from umdf.wire.sbe.decode import Batch
 from umdf.wire.sbe.layout import Column, Layout, Node
-from umdf.wire.sbe.schema import Block, Field
+from umdf.wire.sbe.schema import OPTIONAL, REQUIRED, Block, Field, Group
 
 Values = dict[str, Any]
+
+MD_ENTRY_TYPE = 269  # what an entry of a book starts with in FIX
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _shower(column: Column, names: bool) -> Callable[[Any], Any]:
 
 def fix_fields(block: Block, values: Values, group_tag: int = 0) -> Iterator[tuple[int, str]]:
     """The fields of a message as FIX writes them: constants too, a group as its count and then its entries."""
-    for field in block.fields:
+    for field in _fix_order(block):
         value = field.constant if field.constant is not None else values.get(field.name)
         if value is not None:
             yield field.tag, _fix_text(field, value, group_tag)
@@ -118,6 +120,17 @@ def fix_fields(block: Block, values: Values, group_tag: int = 0) -> Iterator[tup
     for data in block.data:
         if data.name in values:
             yield data.tag, values[data.name]
+
+
+def _fix_order(block: Block) -> list[Field]:
+    """FIX tells the entries of a group apart by their first field, so that must be one that every entry has."""
+    fields = list(block.fields)
+    if isinstance(block, Group) and fields[0].presence == OPTIONAL:
+        always = [field for field in fields if field.presence == REQUIRED]
+        first = next((field for field in always if field.tag == MD_ENTRY_TYPE), always[0] if always else fields[0])
+        fields.remove(first)
+        fields.insert(0, first)
+    return fields
 
 
 def _fix_text(field: Field, value: Any, group_tag: int) -> str:

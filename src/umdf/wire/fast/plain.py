@@ -1,0 +1,163 @@
+"""Messages with a dynamic template reference (6.4): read by the plain reader, put into the same columns.
+
+A message inside a message is a row of its own template's node, in front of the row that refers to it by template id
+(column `templateRef`) and row number (`templateRef.row`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.batch import Entry
+from umdf.wire.fast.dictionary import Reset, to_bytes
+from umdf.wire.fast.layout import Layout, Node
+from umdf.wire.fast.message import Message
+from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.store import Store
+from umdf.wire.fast.templates import CONSTANT, DECIMAL, DynamicRef, Group, Segment, Sequence
+from umdf.wire.fast.values import FastError, Limits, Report
+
+Grow = Callable[[Node, int | None, int], None]  # a node, one of its text columns or its rows, and how much is needed
+
+
+class PlainRows:
+    """Reads single messages and appends their rows; nothing is appended of one with an error."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        reset: Reset,
+        limits: Limits,
+        stores: list[Store],
+        nodes: NDArray[np.int64],
+        texts: NDArray[np.int64],
+        grow: Grow,
+    ) -> None:
+        self.layout, self.reset, self.limits, self.stores = layout, reset, limits, stores
+        self.nodes, self.texts, self.grow = nodes, texts, grow
+        self.reader = Reader(layout.templates, reset, limits)
+
+    def take(self, number: int, template_id: int | None, data: bytes) -> list[Entry]:
+        """One message; returns what there is to say about it."""
+        try:
+            message, end = self.reader.decode(data)
+            if end < len(data):
+                error = FastError("T3", end, "", "bytes are left behind the message")
+                error.reports = message.reports
+                raise error
+        except FastError as error:
+            self.reader = Reader(self.layout.templates, self.reset, self.limits)
+            faults = [*counted(error.reports), (error.code, error.offset, error.field, error.reason, 1)]
+            return [Entry(number, at, template_id, field, code, why, count) for code, at, field, why, count in faults]
+        self.add(number, message)
+        return [
+            Entry(number, at, message.template.id, field, code, reason, count)
+            for code, at, field, reason, count in counted(message.reports)
+        ]
+
+    def add(self, number: int, message: Message) -> tuple[int, int]:
+        """Append a message behind those inside it; its template id and row."""
+        inner = {id(inside): self.add(number, inside) for inside in _inside(message.template.body, message.values)}
+        template_id = message.template.id
+        assert template_id is not None
+        root = self.layout.roots[template_id]
+        row = self.append(root, message.template.body, message.values, inner)
+        store = self.stores[root.index]
+        self.put(store, store.table.message, 4, row, number)
+        return template_id, row
+
+    def append(self, node: Node, segment: Segment, values: Mapping[str, Any], inner: Mapping[int, tuple[int, int]]) -> int:
+        """Append one row, its entries first."""
+        cells: dict[str, Any] = {}
+        self.collect(node, segment, values, "", inner, cells)
+        store = self.stores[node.index]
+        row = int(self.nodes[node.index, k.N_ROWS])
+        if row >= store.table.capacity:
+            self.grow(node, None, 1)
+        mask = sum(1 << bit for bit in {item.bit for item in node.items if item.bit >= 0 and item.name in cells})
+        for word in range(node.mask_words):
+            self.put(store, store.table.masks, 8, row * node.mask_words + word, mask >> 64 * word & (1 << 64) - 1)
+        for column in node.columns:
+            value = cells.get(column.name)
+            if column.is_text:
+                used = self.append_text(node, column.number, column.text, b"" if value is None else to_bytes(value))
+                self.put(store, store.table.values[column.number], 4, row + 1, used)
+            elif value is not None:
+                size = column.dtype.itemsize
+                self.put(store, store.table.values[column.number], size, row, value % (1 << 8 * size))
+        for item, place in zip(node.lists, store.table.lists, strict=True):
+            self.put(store, place, 4, row + 1, int(self.nodes[item.child, k.N_ROWS]))
+        self.nodes[node.index, k.N_ROWS] = row + 1
+        return row
+
+    def collect(
+        self,
+        node: Node,
+        segment: Segment,
+        values: Mapping[str, Any],
+        prefix: str,
+        inner: Mapping[int, tuple[int, int]],
+        cells: dict[str, Any],
+    ) -> None:
+        """What each item of a row has; entries are appended on the way."""
+        for instruction in segment.instructions:
+            value, name = values.get(instruction.name), prefix + instruction.name
+            if value is None:
+                continue
+            cells[name] = value
+            if isinstance(instruction, Sequence):
+                child = self.layout.nodes[next(item.child for item in node.lists if item.name == name)]
+                for entry in value:
+                    self.append(child, instruction.body, entry, inner)
+            elif isinstance(instruction, Group):
+                self.collect(node, instruction.body, value, f"{name}.", inner, cells)
+            elif isinstance(instruction, DynamicRef):
+                cells[name], cells[f"{name}.row"] = inner[id(value)]
+            elif instruction.type == DECIMAL and instruction.operator.kind != CONSTANT:
+                cells[f"{name}.exponent"], cells[name] = value
+
+    def append_text(self, node: Node, column: int, text: int, content: bytes) -> int:
+        """Append to a text column; the bytes that it has now."""
+        used = int(self.texts[text, k.T_USED])
+        store = self.stores[node.index]
+        if used + len(content) + k.TEXT_SLACK > store.table.text_capacity[column]:
+            self.grow(node, column, len(content))
+        assert store.memory is not None
+        at = store.table.texts[column] + used
+        store.memory.array[at : at + len(content)] = np.frombuffer(content, np.uint8)
+        self.texts[text, k.T_USED] = used + len(content)
+        return used + len(content)
+
+    def put(self, store: Store, place: int, size: int, index: int, value: int) -> None:
+        assert store.memory is not None
+        at = place + size * index
+        store.memory.array[at : at + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+
+
+def counted(reports: list[Report]) -> list[tuple[str, int, str, str, int]]:
+    """Each code once, where it came first, and how often."""
+    counts: dict[str, int] = {}
+    for report in reports:
+        counts[report.code] = counts.get(report.code, 0) + 1
+    firsts = {report.code: report for report in reversed(reports)}
+    return [(code, firsts[code].offset, firsts[code].field, firsts[code].reason, n) for code, n in counts.items()]
+
+
+def _inside(segment: Segment, values: Mapping[str, Any]) -> Iterator[Message]:
+    """The messages directly inside a message."""
+    for instruction in segment.instructions:
+        value = values.get(instruction.name)
+        if value is None:
+            continue
+        if isinstance(instruction, DynamicRef):
+            yield value
+        elif isinstance(instruction, Group):
+            yield from _inside(instruction.body, value)
+        elif isinstance(instruction, Sequence):
+            for entry in value:
+                yield from _inside(instruction.body, entry)

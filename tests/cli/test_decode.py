@@ -1,0 +1,225 @@
+"""`umdf decode` and `umdf explain` on real files: what a user sees, on sound and on damaged input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from umdf.cli.app import run
+from umdf.transport.pcap_writer import PcapWriter
+from umdf.wire.sbe.compose import Packet, compose
+from umdf.wire.sbe.loader import load
+
+FLOW = ("10.0.0.1", 40_001), ("224.0.20.72", 20_001)
+ORDER = {
+    "securityID": 2**63 + 7,
+    "matchEventIndicator": 144,
+    "mDUpdateAction": 0,
+    "mDEntryType": "0",
+    "mDEntryPx": "-12.3456",
+    "mDEntrySize": 300,
+    "mDInsertTimestamp": 1_763_038_800_000_000_001,
+    "secondaryOrderID": 9001,
+    "rptSeq": 5,
+    "transactTime": 1_763_038_800_000_000_002,
+}
+SNAPSHOT = {
+    "securityID": 1,
+    "noMDEntries": [
+        {"mDEntryPx": "1.5", "mDEntrySize": 1, "secondaryOrderID": 4, "mDEntryType": "0"},
+        {"mDEntrySize": 2, "secondaryOrderID": 5, "mDEntryType": "1", "mDEntryPx": None},
+    ],
+}
+BEAT = ("Sequence_2", {"nextSeqNo": 3})
+
+
+def capture(path: Path, packets: list[Packet], damaged: bytes = b"") -> Path:
+    encoded = compose(load(), packets)
+    ts_ns = 1_763_038_800_000_000_000 + np.arange(len(packets))
+    with PcapWriter(path) as writer:
+        writer.write_batch(encoded.buffer, encoded.start, encoded.end, ts_ns, *FLOW)
+        if damaged:
+            writer.write(int(ts_ns[-1]), damaged, *FLOW)
+    return path
+
+
+@pytest.fixture
+def day(tmp_path: Path) -> Path:
+    first = Packet([("Order_MBO_50", ORDER), ("SnapshotFullRefresh_Orders_MBO_71", SNAPSHOT)], 72, 1, 1)
+    return capture(tmp_path / "day.pcap", [first, Packet([BEAT], 72, 1, 0)])
+
+
+def test_json_is_one_object_a_message_with_exact_values(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decode", str(day), "--format", "json"]) == 0
+    order, snapshot, beat = map(json.loads, capsys.readouterr().out.splitlines())
+    assert order == {
+        "packet": 1,
+        "channel": 72,
+        "seq_version": 1,
+        "sequence": 1,
+        "msg_index": 0,
+        "template_id": 50,
+        "name": "Order_MBO_50",
+        "fields": ORDER,
+    }
+    assert snapshot["msg_index"] == 1
+    entries = snapshot["fields"]["noMDEntries"]
+    assert [entry.get("mDEntryPx") for entry in entries] == ["1.5000", None]
+    assert beat["packet"] == 2 and beat["fields"] == {"nextSeqNo": 3}
+
+
+def test_names_replace_codes_only_when_asked_for(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decode", str(day), "--json", "--names", "--limit", "1"]) == 0
+    fields = json.loads(capsys.readouterr().out)["fields"]
+    assert fields["mDUpdateAction"] == "NEW" and fields["mDEntryType"] == "BID"
+    assert fields["matchEventIndicator"] == ["Implied", "EndOfEvent"]
+
+
+def test_fix_writes_a_group_with_its_count_first(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decode", str(day), "--format", "fix"]) == 0
+    order, snapshot, beat = capsys.readouterr().out.splitlines()
+    assert order.startswith(f"35=X|1128=9|48={2**63 + 7}|22=8|207=BVMF|37035=144|279=0|269=0|270=-12.3456|271=300|")
+    assert "|60=20251113-13:00:00.000000002" in order
+    assert snapshot.endswith("|268=2|269=0|270=1.5|271=1|198=4|37035=0|269=1|271=2|198=5|37035=0")
+    assert beat == "35=0|1128=9|35526=3"
+
+
+def test_a_table_shows_every_message_and_what_it_is(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decode", str(day)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[5] for line in lines[1:]] == [
+        "Order_MBO_50",
+        "SnapshotFullRefresh_Orders_MBO_71",
+        "Sequence_2",
+    ]
+
+
+def test_parquet_is_a_file_a_template_with_exact_decimals(day: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    assert run(["decode", str(day), "--format", "parquet", "--out", str(out)]) == 0
+    assert sorted(path.stem for path in out.iterdir()) == sorted(
+        ["Order_MBO_50", "SnapshotFullRefresh_Orders_MBO_71", "Sequence_2"]
+    )
+    (order,) = pq.read_table(out / "Order_MBO_50.parquet").to_pylist()
+    assert str(order["mDEntryPx"]) == "-12.3456" and order["mDEntryType"] == "0" and order["sequence"] == 1
+    assert order["securityID"] == 2**63 + 7 and order["mDEntryPrevSize"] is None
+    (snapshot,) = pq.read_table(out / "SnapshotFullRefresh_Orders_MBO_71.parquet").to_pylist()
+    assert [str(entry["mDEntryPx"]) for entry in snapshot["noMDEntries"]] == ["1.5000", "None"]
+
+
+def test_parquet_without_a_place_says_what_to_do(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decode", str(day), "--format", "parquet"]) == 3
+    assert capsys.readouterr().err == "umdf: Parquet needs a directory; say which with --out DIR\n"
+
+
+@pytest.mark.parametrize("format_", ["json", "fix", "table", "parquet"])
+def test_a_limit_stops_after_so_many_messages(format_: str, day: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(["decode", str(day), "--format", format_, "--limit", "2", "--out", str(out)]) == 0
+    if format_ == "parquet":
+        assert sum(pq.read_metadata(path).num_rows for path in out.iterdir()) == 2
+    else:
+        assert len(out.read_text().splitlines()) == 2 + (format_ == "table")
+
+
+def test_several_files_follow_each_other(day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = capture(tmp_path / "other.pcap", [Packet([BEAT], 73)])
+    assert run(["decode", str(day), str(other), "--json"]) == 0
+    assert [json.loads(line)["channel"] for line in capsys.readouterr().out.splitlines()] == [72, 72, 72, 73]
+
+
+def test_a_damaged_packet_is_quarantined_and_the_rest_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = compose(load(), [Packet([BEAT, ("Order_MBO_50", ORDER)], 72, 1, 9)]).buffer.tobytes()
+    path = capture(tmp_path / "day.pcap", [Packet([BEAT], 72, 1, 8)], damaged=whole[:-1])
+    faults = tmp_path / "faults.jsonl"
+    assert run(["decode", str(path), "--format", "json", "--quarantine", str(faults)]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line)["sequence"] for line in printed.out.splitlines()] == [8, 9]
+    assert "packet 2, byte 32, template 50: messageLength 84 goes past the packet, 83 left" in printed.err
+    assert "1 messages quarantined, 2 decoded" in printed.err
+    assert json.loads(faults.read_text()) == {
+        "file": str(path),
+        "packet": 2,
+        "msg_index": 1,
+        "offset": 32,
+        "template_id": 50,
+        "version": 16,
+        "field": None,
+        "reason": "messageLength 84 goes past the packet, 83 left",
+    }
+    assert run(["decode", str(path), "--json", "--strict"]) == 4
+
+
+def test_packets_of_something_else_are_counted_not_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mixed.pcap"
+    capture(path, [Packet([BEAT], 72)])
+    with PcapWriter(path) as writer:
+        writer.write(0, compose(load(), [Packet([BEAT], 72)]).buffer.tobytes(), *FLOW)
+        writer.write(0, b"GET / HTTP/1.1", ("10.0.0.2", 1), ("10.0.0.3", 2))
+    assert run(["decode", str(path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 1
+    assert "1 of 2 packets are not" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "the file is empty"), (b"no capture at all", "this is no capture file")],
+)
+def test_what_is_no_capture_is_refused_in_one_line(
+    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(content)
+    assert run(["decode", str(path)]) == 3
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_bad_schema_is_refused_with_every_fault(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "bad.xml"
+    schema.write_text(
+        '<messageSchema id="2" version="16">\n<message name="A" id="1"><field name="x" id="1" type="Nothing"/>\n'
+        '<field name="y" id="2" type="Nowhere"/></message></messageSchema>'
+    )
+    assert run(["decode", str(day), "--schema", str(schema)]) == 3
+    error = capsys.readouterr().err
+    assert "bad.xml:2" in error and "bad.xml:3" in error and "Nothing" in error and "Nowhere" in error
+
+
+def test_explain_shows_every_byte_of_a_packet(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", str(day), "--packet", "1", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    covered = {
+        offset
+        for line in shown["lines"]
+        if line.get("raw")
+        for offset in range(line["offset"], line["offset"] + len(line["raw"]) // 2)
+    }
+    packet = compose(load(), [Packet([("Order_MBO_50", ORDER), ("SnapshotFullRefresh_Orders_MBO_71", SNAPSHOT)])])
+    assert covered == set(range(len(packet.buffer)))
+    price = next(line for line in shown["lines"] if line["name"] == "mDEntryPx")
+    assert price["value"] == "-12.3456" and price["tag"] == 270 and price["offset"] == 16 + 12 + 12
+
+
+def test_explaining_a_packet_that_is_not_there_says_how_many_there_are(
+    day: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", str(day), "--packet", "9"]) == 3
+    assert "has no packet 9; it has 2 packets" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(day: Path) -> None:
+    program = f"{sys.executable} -m umdf.cli decode {day} {day} --json | head -n 1"
+    done = subprocess.run(program, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == 1
