@@ -141,10 +141,10 @@ class Layout:
             row[k.N_KNOWN], row[k.N_VERSION] = node.known, node.fast_version
             row[k.N_MOST] = MESSAGES_PER_PASS if node.parent is None else ENTRIES_PER_PASS
             row[k.N_FRAMING] = k.NO_FRAMING
-            plain = isinstance(node.block, Message) and not parts and node.index != k.NO_NODE
-            if plain and self.schema.version >= node.fast_version:
-                length = node.block.block_length
-                header = (length, node.block.template_id, self.schema.id, self.schema.version)
+            message, plain = node.block, not parts and node.index != k.NO_NODE
+            if isinstance(message, Message) and plain and self.schema.version >= node.fast_version:
+                length = message.block_length
+                header = (length, message.template_id, self.schema.id, self.schema.version)
                 row[k.N_HEADER] = int.from_bytes(
                     b"".join(v.to_bytes(2, "little") for v in header), "little", signed=True
                 )

@@ -1,0 +1,67 @@
+"""Memory that ends where a page without access begins, for a process that tests run on its own."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+from wire.sbe.building import NESTED, SCHEMA, assert_sound
+from wire.sbe.mutating import mutated
+
+from umdf import buffers
+from umdf.buffers import ALIGNMENT
+from umdf.wire.sbe.decode import Decoder
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_maps: list[mmap.mmap] = []  # alive for as long as the process
+
+
+def guarded(nbytes: int) -> NDArray[np.uint8]:
+    """So many bytes, of which the last one is the last that may be touched."""
+    whole = -(-nbytes // PAGE) * PAGE
+    memory = mmap.mmap(-1, whole + PAGE)
+    _maps.append(memory)
+    array = np.frombuffer(memory, np.uint8)
+    last = ctypes.c_void_p(array.ctypes.data + whole)
+    assert _libc.mprotect(last, ctypes.c_size_t(PAGE), 0) == 0, "mprotect failed"
+    return array[whole - nbytes : whole]
+
+
+class GuardedMemory(buffers.Memory):
+    """As `Memory`, but for where it ends."""
+
+    __slots__ = ()
+
+    def __init__(self, nbytes: int) -> None:
+        rounded = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.owner = guarded(rounded)
+        self.array = self.owner[:nbytes]
+        self.address = self.array.ctypes.data
+        self.nbytes = nbytes
+
+
+def run(seed: int, count: int) -> None:
+    """Decode damaged packets one by one, each at the very end of its buffer, and in a batch with guarded tables."""
+    buffers.Memory = GuardedMemory  # type: ignore[misc]
+    random, place = np.random.default_rng(seed), guarded(1 << 16)
+    for schema in (SCHEMA, NESTED):
+        decoder = Decoder(schema)
+        buffer, start, end = mutated(schema, count // 2, random)
+        for first, last in zip(start.tolist(), end.tolist(), strict=True):
+            packet = place[len(place) - (last - first) :]
+            packet[:] = buffer[first:last]
+            decoder.decode(packet, np.array([0]), np.array([last - first]))
+        whole = guarded(len(buffer))
+        whole[:] = buffer
+        for _ in range(3):
+            assert_sound(decoder.decode(whole, start, end))
+    print(f"guarded {count} packets")
+
+
+def trespass() -> None:
+    """Read one byte too many, as a decoder without checks would."""
+    place = guarded(100)
+    ctypes.string_at(place.ctypes.data, 101)
