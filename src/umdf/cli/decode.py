@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +17,8 @@ from umdf.cli.voice import DamagedError, JsonFlag, Voice, voice_of
 from umdf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from umdf.cli.reading import Decoded, Tally
-    from umdf.wire.sbe.view import Row
+    from umdf.cli.found import Decoded, Found
+    from umdf.cli.reading import Tally
 
 EXAMPLES = (
     "umdf decode day.pcap --limit 20                  the first messages, as a table",
@@ -25,6 +26,7 @@ EXAMPLES = (
     "umdf decode a.pcap b.pcap.gz --format fix --out day.fix",
     "umdf decode day.pcap --format parquet --out day  a Parquet file per template in day/",
     "umdf decode day.pcap --schema b3-market-data-messages.xml --json",
+    "umdf decode fast.bin --templates templates-FIX.xml --format fix",
 )
 TABLE_ROWS = 100  # shown unless --limit says otherwise: a table is for people
 FAULTS_SHOWN = 10
@@ -45,13 +47,17 @@ class ProtocolName(StrEnum):
 
 def decode(
     ctx: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="Captures: pcap, pcapng, also as .gz or .zst.", metavar="FILE…")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Captures (pcap, pcapng) or raw FAST streams; also as .gz or .zst.", metavar="FILE…"),
+    ],
     protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packets look like.")] = ProtocolName.AUTO,
     schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
+    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print the messages.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Write here instead of stdout; for parquet a directory.")] = None,
     limit: Annotated[int | None, typer.Option(help="Stop after so many messages.", min=0)] = None,
-    names: Annotated[bool, typer.Option("--names", help="Codes and set bits by their names.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Codes and set bits by their names (Binary).")] = False,
     quarantine: Annotated[Path | None, typer.Option(help="Write every quarantined message here (JSON lines).")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with 4 if anything was damaged.")] = False,
     as_json: JsonFlag = False,
@@ -62,18 +68,27 @@ def decode(
     template_id, name and fields. Values are exact: integers and codes as sent, decimals as text; absent fields are left
     out. FIX is tag=value, a line a message. What cannot be decoded is quarantined and counted, and the rest goes on.
     """
-    from umdf.cli.reading import ProtocolChoice, Tally, decode_files
-    from umdf.wire.sbe.loader import load
+    from umdf.cli.reading import AUTO, Readers, Speaks, Tally, decode_files
+    from umdf.cli.reading_fast import FastReader
+    from umdf.cli.reading_sbe import SbeReader
+    from umdf.wire.fast.loader import load as load_templates
+    from umdf.wire.sbe.loader import load as load_schema
 
     voice, tally = voice_of(ctx), Tally()
     format_ = Format.JSON if as_json else format_
     if format_ is Format.PARQUET and out is None:
         raise ConfigError("Parquet needs a directory", "say which with --out DIR")
+    # A file that was named is read at once, so that its faults are told even if no packet needs it.
+    loaded_schema = load_schema(schema) if schema else None
+    loaded_templates = load_templates(templates) if templates else None
+    readers = Readers(
+        lambda: SbeReader(loaded_schema or load_schema()), lambda: FastReader(loaded_templates or load_templates())
+    )
+    chosen = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: Speaks.SBE, ProtocolName.FAST: Speaks.FAST}[protocol]
     with ExitStack() as stack:
-        loaded = load(schema)
         faults = stack.enter_context(quarantine.open("w")) if quarantine else None
         sink = stack.enter_context(_sink(format_, out, names, limit))
-        for decoded in decode_files(files, loaded, ProtocolChoice(protocol), tally):
+        for decoded in decode_files(files, readers, chosen, tally):
             tally.messages += sink.take(decoded)
             _report_quarantine(voice, tally, decoded, faults)
             if sink.is_full:
@@ -84,20 +99,14 @@ def decode(
 
 
 def _report_quarantine(voice: Voice, tally: Tally, decoded: Decoded, faults: TextIO | None) -> None:
-    from umdf.cli.reading import quarantine
-
-    for entry in decoded.batch.journal:
-        if entry.skipped:
-            tally.skipped[entry.reason] += 1
-            continue
+    tally.skipped.update(decoded.skipped())
+    tally.reported.update(decoded.reported())
+    for fault in decoded.faults():
         tally.quarantined += 1
-        found = quarantine(decoded, entry)
         if faults:
-            faults.write(json.dumps(found) + "\n")
+            faults.write(json.dumps(fault.as_json()) + "\n")
         if tally.quarantined <= FAULTS_SHOWN:
-            place = f"{found['file']}: packet {found['packet']}, byte {found['offset']}"
-            template = f", template {found['template_id']}" if found["template_id"] is not None else ""
-            voice.warn(f"{place}{template}: {f'{entry.field}: ' if entry.field else ''}{entry.reason}")
+            voice.warn(str(fault))
         elif tally.quarantined == FAULTS_SHOWN + 1:
             voice.warn("more messages are quarantined; --quarantine FILE writes them all")
 
@@ -107,12 +116,14 @@ def _report(voice: Voice, tally: Tally) -> None:
         voice.warn(damage)
     for reason, count in tally.skipped.most_common():
         voice.warn(f"{count} messages skipped: {reason}")
+    for reason, count in tally.reported.most_common():
+        voice.warn(f"{count} messages decoded in spite of {reason}")
     if tally.quarantined:
         voice.warn(f"{tally.quarantined} messages quarantined, {tally.messages} decoded")
     if tally.packets and tally.unrecognised == tally.packets:
-        voice.warn("no packet looks like Binary UMDF; --protocol sbe decodes them as such all the same")
+        voice.warn("no packet looks like UMDF; --protocol sbe or fast decodes them as such all the same")
     elif tally.unrecognised:
-        voice.warn(f"{tally.unrecognised} of {tally.packets} packets are not Binary UMDF")
+        voice.warn(f"{tally.unrecognised} of {tally.packets} packets are not UMDF")
 
 
 def _sink(format_: Format, out: Path | None, names: bool, limit: int | None) -> Sink:
@@ -120,11 +131,11 @@ def _sink(format_: Format, out: Path | None, names: bool, limit: int | None) -> 
         assert out is not None
         return ParquetSink(out, limit)
     if format_ is Format.TABLE:
-        return TableSink(out, names, TABLE_ROWS if limit is None else limit)
+        return TableSink(out, TABLE_ROWS if limit is None else limit)
     return LineSink(out, names, limit, as_fix=format_ is Format.FIX)
 
 
-class Sink:
+class Sink(ABC):
     """Where decoded messages go; a context manager. `take` says how many it took."""
 
     def __init__(self, limit: int | None) -> None:
@@ -139,12 +150,13 @@ class Sink:
         self.left = None if self.left is None else self.left - taken
         return taken
 
-    def take(self, decoded: Decoded) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, decoded: Decoded) -> int: ...
 
     def __enter__(self) -> Sink:
         return self
 
+    @abstractmethod
     def __exit__(self, *error: Any) -> None: ...
 
 
@@ -157,18 +169,16 @@ class RowSink(Sink):
         self.stream: TextIO = out.open("w", encoding="utf-8") if out else sys.stdout
 
     def take(self, decoded: Decoded) -> int:
-        from umdf.wire.sbe.view import rows
-
         taken = 0
-        for row in rows(decoded.batch, names=self.names):
+        for found in decoded.messages(self.names):
             if not self.room(1):
                 break
-            self.show(decoded, row)
+            self.show(found)
             taken += 1
         return taken
 
-    def show(self, decoded: Decoded, row: Row) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def show(self, found: Found) -> None: ...
 
     def __exit__(self, *error: Any) -> None:
         self.stream.flush()
@@ -181,52 +191,31 @@ class LineSink(RowSink):
         super().__init__(out, names and not as_fix, limit)
         self.as_fix = as_fix
 
-    def show(self, decoded: Decoded, row: Row) -> None:
-        if self.as_fix:
-            from umdf.wire.fix.text import line
-            from umdf.wire.sbe.view import fix_fields
+    def show(self, found: Found) -> None:
+        from umdf.wire.fix.text import line
 
-            self.stream.write(line(fix_fields(row.node.block, row.fields)) + "\n")
-        else:
-            self.stream.write(json.dumps(message_object(decoded, row), ensure_ascii=False) + "\n")
-
-
-def message_object(decoded: Decoded, row: Row) -> dict[str, Any]:
-    """A message as `--format json` prints it."""
-    batch, message = decoded.batch, decoded.batch.layout.message_of(row.node)
-    return {
-        "packet": decoded.number(row.packet),
-        "channel": int(batch.channel[row.packet]),
-        "seq_version": int(batch.seq_version[row.packet]),
-        "sequence": int(batch.sequence[row.packet]),
-        "msg_index": row.msg_index,
-        "template_id": message.template_id,
-        "name": message.name,
-        "fields": row.fields,
-    }
+        self.stream.write(line(found.fix()) if self.as_fix else json.dumps(found.as_json(), ensure_ascii=False))
+        self.stream.write("\n")
 
 
 class TableSink(RowSink):
-    def __init__(self, out: Path | None, names: bool, limit: int) -> None:
+    def __init__(self, out: Path | None, limit: int) -> None:
         super().__init__(out, True, limit)
         self.shown: list[tuple[str, ...]] = []
 
-    def show(self, decoded: Decoded, row: Row) -> None:
+    def show(self, found: Found) -> None:
         from umdf.units import utc_text
 
-        found = message_object(decoded, row)
-        fields = " ".join(f"{name}={_short(value)}" for name, value in row.fields.items())
-        time = utc_text(int(decoded.packets.ts_ns[decoded.chosen[row.packet]]))[11:]
-        keys = ("packet", "channel", "sequence", "msg_index", "name")
-        packet, channel, sequence, index, name = (str(found[key]) for key in keys)
-        self.shown.append((packet, time, channel, sequence, index, name, fields))
+        fields = " ".join(f"{name}={_short(value)}" for name, value in found.fields.items())
+        where = found.channel if found.channel is not None else "", found.sequence, found.msg_index, found.name
+        self.shown.append((str(found.packet), utc_text(found.ts_ns)[11:], *map(str, where), fields))
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
             columns = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
             show_table(columns, self.shown, stream=self.stream)
-            if self.is_full and self.stream is sys.stdout and sys.stdout.isatty():
-                print(f"{len(self.shown)} messages shown; --limit says how many")
+            if self.is_full and self.stream.isatty():
+                print(f"{len(self.shown)} messages shown; --limit says how many", file=self.stream)
         super().__exit__(*error)
 
 
@@ -245,51 +234,19 @@ class ParquetSink(Sink):
         super().__init__(limit)
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.writers: dict[int, Any] = {}
+        self.writers: dict[str, Any] = {}
 
     def take(self, decoded: Decoded) -> int:
-        import numpy as np
         import pyarrow.parquet as pq
 
-        from umdf.wire.sbe.export import readable
-
-        batch, layout = decoded.batch, decoded.batch.layout
-        nodes = [layout.roots[template_id] for template_id in batch.templates]
-        places = [batch.packet(node).astype(np.int64) << 16 | batch.msg_index(node) for node in nodes]
-        everything = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
-        taken = self.room(len(everything))
-        last = everything[taken - 1] if taken else -1
-        for template_id, place in zip(batch.templates, places, strict=True):
-            table = batch.record_batch(template_id).slice(0, int((place <= last).sum()))
-            if not table.num_rows:
-                continue
-            table = _with_packet(decoded, readable(table))
-            if template_id not in self.writers:
-                path = self.directory / f"{layout.roots[template_id].path}.parquet"
-                self.writers[template_id] = pq.ParquetWriter(path, table.schema, compression="zstd")
-            self.writers[template_id].write_batch(table)
+        taken = self.room(decoded.count)
+        for name, table in decoded.tables(taken):
+            if name not in self.writers:
+                path = self.directory / f"{name}.parquet"
+                self.writers[name] = pq.ParquetWriter(path, table.schema, compression="zstd")
+            self.writers[name].write_batch(table)
         return taken
 
     def __exit__(self, *error: Any) -> None:
         for writer in self.writers.values():
             writer.close()
-
-
-def _with_packet(decoded: Decoded, table: Any) -> Any:
-    """The columns that say where a message came from, in front of its own."""
-    import pyarrow as pa
-
-    batch, packet = decoded.batch, table.column("packet").to_numpy()
-    frame = decoded.chosen[packet]
-    own = {
-        "packet": decoded.packets.number[frame],
-        "ts_recv": decoded.packets.ts_ns[frame],
-        "sending_time": batch.sending_time[packet],
-        "channel": batch.channel[packet],
-        "seq_version": batch.seq_version[packet],
-        "sequence": batch.sequence[packet],
-    }
-    fields = [pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in own.items()]
-    arrays = [pa.array(column) for column in own.values()]
-    schema = pa.schema(fields + list(table.schema)[1:], table.schema.metadata)
-    return pa.RecordBatch.from_arrays(arrays + table.columns[1:], schema=schema)

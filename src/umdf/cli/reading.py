@@ -1,38 +1,36 @@
-"""Captures → decoded batches: what `decode` and `explain` both start from. Joins transport and wire."""
+"""Captures and raw streams → decoded messages of either protocol: what `decode` starts from. Joins transport and wire."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.errors import ConfigError
+from umdf.cli import reading_fast, reading_sbe
+from umdf.cli.found import Decoded
+from umdf.errors import CaptureError
 from umdf.transport.capture import PacketBatch, open_capture
-from umdf.wire.packet import FlowProtocols, Protocol, recognise
-from umdf.wire.sbe.decode import Batch, Decoder, Entry
-from umdf.wire.sbe.schema import Schema
+from umdf.transport.raw_stream import raw_stream
+from umdf.wire.packet import FastStream, FlowProtocols, recognise
+from umdf.wire.packet import Protocol as Speaks
 
-
-class ProtocolChoice(StrEnum):
-    AUTO = "auto"
-    SBE = "sbe"
-    FAST = "fast"
+AUTO = Speaks.UNKNOWN  # no choice made: by what the packets look like
 
 
 @dataclass
 class Tally:
-    """What was found in all files, for the last line of a command."""
+    """What was found in all files, for the last lines of a command."""
 
     packets: int = 0
     messages: int = 0
     quarantined: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)  # by reason
+    skipped: Counter[str] = field(default_factory=Counter)  # messages that the schema does not know, by reason
+    reported: Counter[str] = field(default_factory=Counter)  # oddities of messages that were decoded all the same
     unrecognised: int = 0
     damaged: list[str] = field(default_factory=list)
 
@@ -41,47 +39,61 @@ class Tally:
         return not (self.quarantined or self.damaged)
 
 
+class Source(Protocol):
+    """An open file of packets."""
+
+    @property
+    def warnings(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[PacketBatch]: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+
 @dataclass(frozen=True)
-class Decoded:
-    """Some SBE packets of a capture, and what they hold."""
+class Readers:
+    """Makes the decoders when the first packet of their protocol comes: most files speak only one."""
 
-    path: str
-    packets: PacketBatch
-    chosen: NDArray[np.int64]  # the packets of `batch`, by row of `packets`
-    batch: Batch
-
-    def number(self, packet: int) -> int:
-        """The frame's number in its file, as Wireshark counts."""
-        return int(self.packets.number[self.chosen[packet]])
+    sbe: Callable[[], reading_sbe.SbeReader]
+    fast: Callable[[], reading_fast.FastReader]
 
 
-def quarantine(decoded: Decoded, entry: Entry) -> dict[str, Any]:
-    """A quarantined message, as it is reported."""
-    found = {"file": decoded.path, "packet": decoded.number(entry.packet), "msg_index": entry.msg_index}
-    found |= {"offset": entry.offset, "template_id": entry.template_id, "version": entry.version}
-    found |= {"field": entry.field or None, "reason": entry.reason}
-    return found
+def open_source(path: Path) -> Source:
+    """A capture, or a raw stream of framed FAST messages, told apart by content."""
+    try:
+        return open_capture(path)
+    except CaptureError as error:
+        try:
+            return raw_stream(path, FastStream())
+        except CaptureError:
+            raise error from None
 
 
-def decode_files(paths: Sequence[Path], schema: Schema, protocol: ProtocolChoice, tally: Tally) -> Iterator[Decoded]:
-    """Decode captures batch by batch. What is wrong with a file is kept in the tally when it has been read."""
-    if protocol is ProtocolChoice.FAST:
-        raise ConfigError("FIX/FAST is not decoded yet", "only Binary UMDF (--protocol sbe) is, in this version")
-    decoder = Decoder(schema)
+def decode_files(paths: Sequence[Path], readers: Readers, protocol: Speaks, tally: Tally) -> Iterator[Decoded]:
+    """Decode files batch by batch. What is wrong with a file is in the tally when it has been read."""
+    sbe: reading_sbe.SbeReader | None = None
+    fast: reading_fast.FastReader | None = None
     for path in paths:
-        with open_capture(path) as capture:
+        with open_source(path) as source:
             flows = FlowProtocols()
-            for packets in capture:
-                speaks = np.full(len(packets), Protocol.SBE)
-                if protocol is ProtocolChoice.AUTO:
-                    # By flow, so that a damaged packet is quarantined where it belongs and does not just vanish.
-                    found = recognise(packets.buffer, packets.start, packets.end)
-                    verdict = flows.add(found, packets.flow)
-                    speaks = np.where(found == Protocol.UNKNOWN, verdict[packets.flow], found)
-                chosen = np.flatnonzero(speaks == Protocol.SBE)
+            for packets in source:
+                speaks = _protocols(packets, flows) if protocol is AUTO else np.full(len(packets), protocol)
                 tally.packets += len(packets)
-                tally.unrecognised += len(packets) - len(chosen)
+                tally.unrecognised += int((speaks == Speaks.UNKNOWN).sum())
+                chosen = np.flatnonzero(speaks == Speaks.SBE)
                 if len(chosen):
-                    batch = decoder.decode(packets.buffer, packets.start[chosen], packets.end[chosen])
-                    yield Decoded(str(path), packets, chosen, batch)
-            tally.damaged += [str(damage) for damage in capture.warnings]
+                    sbe = sbe or readers.sbe()
+                    yield sbe.decode(str(path), packets, chosen)
+                chosen = np.flatnonzero(speaks == Speaks.FAST)
+                if len(chosen):
+                    fast = fast or readers.fast()
+                    yield fast.decode(str(path), packets, chosen)
+            if fast:
+                tally.damaged += [f"{path}: {reason}" for reason in fast.finish()]
+            tally.damaged += [str(damage) for damage in source.warnings]
+
+
+def _protocols(packets: PacketBatch, flows: FlowProtocols) -> NDArray[np.uint8]:
+    """By flow where a packet alone does not tell, so that a damaged one is quarantined where it belongs."""
+    found = recognise(packets.buffer, packets.start, packets.end)
+    verdict = flows.add(found, packets.flow)
+    return np.where(found == Speaks.UNKNOWN, verdict[packets.flow], found)

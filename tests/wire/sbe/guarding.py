@@ -19,15 +19,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _maps: list[mmap.mmap] = []  # alive for as long as the process
 
 
-def guarded(nbytes: int) -> NDArray[np.uint8]:
-    """So many bytes, of which the last one is the last that may be touched."""
-    whole = -(-nbytes // PAGE) * PAGE
-    memory = mmap.mmap(-1, whole + PAGE)
+def _whole_pages(nbytes: int) -> NDArray[np.uint8]:
+    """At least so many bytes; the last one is the last that may be touched."""
+    size = -(-nbytes // PAGE) * PAGE
+    memory = mmap.mmap(-1, size + PAGE)
     _maps.append(memory)
     array = np.frombuffer(memory, np.uint8)
-    last = ctypes.c_void_p(array.ctypes.data + whole)
-    assert _libc.mprotect(last, ctypes.c_size_t(PAGE), 0) == 0, "mprotect failed"
-    return array[whole - nbytes : whole]
+    assert _libc.mprotect(ctypes.c_void_p(array.ctypes.data + size), ctypes.c_size_t(PAGE), 0) == 0, "mprotect failed"
+    return np.frombuffer(memory, np.uint8, size)
+
+
+def guarded(nbytes: int) -> NDArray[np.uint8]:
+    """So many bytes, of which the last one is the last that may be touched."""
+    pages = _whole_pages(nbytes)
+    return pages[len(pages) - nbytes :]
 
 
 class GuardedMemory(buffers.Memory):
@@ -36,9 +41,9 @@ class GuardedMemory(buffers.Memory):
     __slots__ = ()
 
     def __init__(self, nbytes: int) -> None:
-        rounded = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        self.owner = guarded(rounded)
-        self.array = self.owner[:nbytes]
+        self.owner = _whole_pages(nbytes)
+        first = len(self.owner) - -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.array = self.owner[first : first + nbytes]
         self.address = self.array.ctypes.data
         self.nbytes = nbytes
 

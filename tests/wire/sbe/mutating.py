@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from wire.sbe.building import NESTED, SCHEMA, VERSIONS, gathered
+from wire.sbe.building import NESTED, SCHEMA, gathered, versions_of
 from wire.sbe.reference import encode_message, encode_packet, frame
 from wire.sbe.strategies import all_set
 
@@ -16,16 +16,20 @@ TELLING = np.array([0, 1, 2, 7, 11, 12, 13, 127, 128, 255], np.uint8)  # bytes t
 
 def corpus(schema: Schema) -> list[bytes]:
     """Sound packets: every message in every version, alone and among others; and some that are unknown."""
-    versions = VERSIONS if schema is SCHEMA else range(5)
+    versions = versions_of(schema)
     made = {
         (message.template_id, version): encode_message(schema, message, all_set(message, version), version)
         for message in schema.messages.values()
         for version in versions
     }
-    packets = [encode_packet([message], (number % 256, 1, number, number)) for number, message in enumerate(made.values())]
+    packets = [
+        encode_packet([message], (number % 256, 1, number, number)) for number, message in enumerate(made.values())
+    ]
     today = [message for (_, version), message in made.items() if version == schema.version]
     strange = [frame(b"abc", 3, 999), frame(b"abc", 3, 1, 99), frame(b"abc", 3, 1, schema.id, 16, 0x5BE0)]
-    packets += [encode_packet([first, *strange[i % 3 : i % 3 + 1], second]) for i, first in enumerate(today) for second in today]
+    packets += [
+        encode_packet([first, *strange[i % 3 : i % 3 + 1], second]) for i, first in enumerate(today) for second in today
+    ]
     message = schema.messages[71 if schema is SCHEMA else 1]
     whole = all_set(message, schema.version)
     group = message.groups[0].name
@@ -37,7 +41,7 @@ CORPUS = {SCHEMA.id: corpus(SCHEMA), NESTED.id: corpus(NESTED)}
 
 
 def mutated(schema: Schema, count: int, random: np.random.Generator) -> Packets:
-    """So many packets of the corpus, each with some damage: bits, bytes, telling bytes, cuts, noise, a shifted window."""
+    """So many packets of the corpus, each with some damage: bits, telling bytes, cuts, noise, a shifted start."""
     packets = CORPUS[schema.id]
     buffer, start, end = gathered([packets[i] for i in random.integers(0, len(packets), count).tolist()])
     buffer, size = buffer.copy(), end - start

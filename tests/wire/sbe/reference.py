@@ -65,8 +65,8 @@ def decode_packet(schema: Schema, packet: bytes) -> Decoded:
         return Decoded(refused=[Refused(0, 0, None, None, "", "PACKET_CUT", 16, len(packet))])
     if len(packet) > 65535:
         return Decoded(refused=[Refused(0, 0, None, None, "", "PACKET_TOO_LONG", 65535, len(packet))])
-    channel, _reserved, *rest = struct.unpack_from("<BBHIQ", packet)
-    decoded = Decoded(header=(channel, *rest))
+    channel, _reserved, seq_version, sequence, sending_time = struct.unpack_from("<BBHIQ", packet)
+    decoded = Decoded(header=(channel, seq_version, sequence, sending_time))
     at = 16
     while at < len(packet):
         index, left = decoded.messages, len(packet) - at
@@ -161,7 +161,7 @@ def read_block(block: Block, content: bytes, version: int) -> Values:
             if value is not None:
                 parts[part.name] = value
         if parts:
-            values[each.name] = parts[""] if "" in parts else parts
+            values[each.name] = parts.get("", parts)
     return values
 
 

@@ -65,8 +65,18 @@ def _field(field: Field, mode: str) -> st.SearchStrategy[Any]:
     return parts.map(lambda each: {name: value for name, value in each.items() if value is not None} or None)
 
 
+_MADE: dict[tuple[int, int, str, int], st.SearchStrategy[dict[str, Any]]] = {}  # making one costs more than drawing
+
+
 def values(block: Block, version: int, mode: str, most_entries: int = 3) -> st.SearchStrategy[dict[str, Any]]:
     """The fields of one block that this version has, and its groups and data; what is absent is left out."""
+    key = id(block), version, mode, most_entries
+    if key not in _MADE:
+        _MADE[key] = _values(block, version, mode, most_entries)
+    return _MADE[key]
+
+
+def _values(block: Block, version: int, mode: str, most_entries: int) -> st.SearchStrategy[dict[str, Any]]:
     content: dict[str, st.SearchStrategy[Any]] = {
         field.name: _field(field, mode) for field in block.sent if field.in_version(version)
     }
@@ -107,13 +117,10 @@ def all_set(block: Block, version: int = 16, *, optional: bool = True) -> dict[s
 
 def as_shown(block: Block, given: dict[str, Any]) -> dict[str, Any]:
     """What the view makes of given values: bytes as text, empty data left out."""
-    out = {
-        name: shown_text(value) if isinstance(value, (str, bytes)) else value
-        for name, value in given.items()
-    }
+    out = {name: shown_text(value) if isinstance(value, (str, bytes)) else value for name, value in given.items()}
     for group in block.groups:
         if group.name in out:
-            out[group.name] = [as_shown(group, entry) for entry in out[group.name]]
+            out[group.name] = [as_shown(group, entry) for entry in given[group.name]]
     for data in block.data:
         if not out.get(data.name):
             out.pop(data.name, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
+import weakref
 from pathlib import Path
 from random import Random
 
@@ -26,10 +28,12 @@ from wire.sbe.building import (
 from wire.sbe.reference import encode_message, encode_packet, frame
 from wire.sbe.strategies import all_set, framed
 
+from umdf.errors import UmdfError
+from umdf.wire.sbe import store
 from umdf.wire.sbe.arrow import arrow_schema
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import FIRST_CAPACITY
+from umdf.wire.sbe.store import FIRST_CAPACITY, FIRST_DATA_CAPACITY
 
 ORDER = SCHEMA.named("Order_MBO_50")
 PACKETS = st.lists(
@@ -249,6 +253,27 @@ def test_a_template_without_rows_is_an_empty_table() -> None:
         table = batch.record_batch(template_id)
         assert table.schema.equals(arrow_schema(batch.layout, template_id), check_metadata=True)
         assert table.num_rows == (template_id == 1)
+
+
+def test_decoders_that_are_gone_leave_nothing_behind() -> None:
+    layouts = []
+    for _ in range(3):
+        batch = decode(ALL)
+        tables(batch)
+        layouts.append(weakref.ref(batch.layout))
+        del batch
+    gc.collect()
+    assert [layout() for layout in layouts] == [None] * 3
+
+
+def test_more_text_than_arrow_can_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_DATA_CAPACITY", FIRST_DATA_CAPACITY)
+    news = SCHEMA.named("News_5")
+    packet = encode_packet([encode_message(SCHEMA, news, all_set(news) | {"text": "A" * 50_000})])
+    decoder = Decoder(SCHEMA)
+    with pytest.raises(UmdfError, match="decode fewer packets at once"):
+        decode([packet] * 3, decoder=decoder)
+    assert_as_reference(decode([packet] * 2, decoder=decoder), [packet] * 2)
 
 
 def test_asking_twice_gives_the_same_table() -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.sbe.building import NESTED, SCHEMA, assert_as_reference, decode, headers, shown, split, tables
+from wire.sbe.building import NESTED, SCHEMA, assert_as_reference, decode, headers, shown, split, tables, versions_of
 from wire.sbe.reference import encode_message, encode_packet
 from wire.sbe.strategies import MODES, all_set, as_shown, bounds, values
 
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.encode import Encoder
+from umdf.wire.sbe.loader import loads
 from umdf.wire.sbe.schema import Message, Schema
 
 CASES = [pytest.param(schema, m, id=m.name) for schema in (SCHEMA, NESTED) for m in schema.messages.values()]
@@ -22,10 +23,12 @@ DECODERS = {id(schema): Decoder(schema) for schema in (SCHEMA, NESTED)}
 
 @pytest.mark.parametrize(("schema", "message"), CASES)
 @given(st.data())
-def test_what_is_encoded_decodes_to_the_same(schema: Schema, message: Message, data: st.DataObject) -> None:
-    mode = data.draw(st.sampled_from(MODES))
-    messages = data.draw(st.lists(values(message, schema.version, mode), min_size=1, max_size=2))
-    assert_round_trip(schema, message, messages, schema.version)
+def test_what_is_encoded_in_any_version_decodes_to_the_same(
+    schema: Schema, message: Message, data: st.DataObject
+) -> None:
+    mode, version = data.draw(st.sampled_from(MODES)), data.draw(st.sampled_from(versions_of(schema)))
+    messages = data.draw(st.lists(values(message, version, mode), min_size=1, max_size=2))
+    assert_round_trip(schema, message, messages, version)
 
 
 def assert_round_trip(schema: Schema, message: Message, messages: list[dict[str, Any]], version: int) -> None:
@@ -98,6 +101,31 @@ def test_a_text_ends_at_its_first_nul_and_is_never_refused(sent: bytes, seen: st
     batch = decode([packet])
     assert shown(batch)[0][3]["symbol"] == seen
     assert_as_reference(batch, [packet])
+
+
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_groups_nest_as_deep_as_a_schema_may_have_them(depth: int) -> None:
+    opened = "".join(f'<group name="g{n}" id="{n}"><field name="f{n}" id="{9 + n}" type="u8"/>' for n in range(depth))
+    texts = "".join(f'<data name="d{n}" id="{30 + n}" type="text"/></group>' for n in range(depth))
+    schema = loads(
+        f"""<messageSchema package="deep" id="9" version="1" byteOrder="littleEndian"><types>
+        <type name="u8" primitiveType="uint8"/><composite name="groupSizeEncoding">
+        <type name="blockLength" primitiveType="uint16"/><type name="numInGroup" primitiveType="uint8"/></composite>
+        <composite name="text"><type name="length" primitiveType="uint8"/><type name="varData" primitiveType="char"
+        length="0"/></composite></types><message name="Deep_1" id="1">{opened}{texts}</message>
+        </messageSchema>""".encode()
+    )
+    content: dict[str, Any] = {}
+    for number in reversed(range(depth)):
+        entry = content | {f"f{number}": number, f"d{depth - 1 - number}": "x" * number}
+        content = {f"g{number}": [entry, {f"f{number}": 255}]}
+    message = schema.messages[1]
+    packets = [encode_packet([encode_message(schema, message, content, 1)] * 2)]
+    packets += [packets[0][:-1], packets[0][:16] + b"\xff" * 9 + packets[0][25:]]
+    batch = decode(packets, schema)
+    assert_as_reference(batch, packets, schema)
+    assert len(shown(batch)) == 3
+    assert split(compose(schema, [Packet([(1, content)] * 2, 72, 1, 1)])) == packets[:1]
 
 
 @pytest.mark.parametrize("message", [m for m in SCHEMA.messages.values() if m.groups], ids=lambda m: m.name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wire.sbe.building import NESTED, SCHEMA, VERSIONS, assert_as_reference, decode, fields_of, shown
 from wire.sbe.reference import encode_message, encode_packet, frame
 from wire.sbe.strategies import MODES, all_set, framed, values
-from wire.sbe.test_roundtrip import CASES, assert_round_trip
+from wire.sbe.test_roundtrip import CASES
 
 from umdf.wire.sbe.compose import compose_message
 from umdf.wire.sbe.loader import loads
@@ -33,14 +33,6 @@ ORDER = {"securityID": 1, "matchEventIndicator": 128, "mDUpdateAction": 0, "mDEn
 ORDER |= {"mDEntryPx": "12.3400", "enteringFirm": 8, "mDInsertTimestamp": 5, "secondaryOrderID": 6, "rptSeq": 7}
 ORDER |= {"transactTime": 9}
 POSITIONS = ["Order_MBO_50", "DeleteOrder_MBO_51", "MassDeleteOrders_MBO_52"]
-
-
-@pytest.mark.parametrize(("schema", "message"), CASES)
-@given(st.data())
-def test_every_version_round_trips(schema: Schema, message: Message, data: st.DataObject) -> None:
-    version = data.draw(st.sampled_from(VERSIONS if schema is SCHEMA else range(5)))
-    content = data.draw(values(message, version, data.draw(st.sampled_from(MODES))))
-    assert_round_trip(schema, message, [content], version)
 
 
 @pytest.mark.parametrize(("template", "version", "length"), LENGTHS)
@@ -108,11 +100,11 @@ def test_shorter_entries_of_groups_lack_the_fields_beyond_them(message: Message)
         assert_as_reference(batch, packets)
 
 
-@pytest.mark.parametrize(("schema", "message"), CASES)
-@given(st.data())
+@given(st.data(), st.sampled_from([case.values for case in CASES]))
 def test_a_later_version_with_longer_blocks_and_more_behind_them_is_read(
-    schema: Schema, message: Message, data: st.DataObject
+    data: st.DataObject, case: tuple[Schema, Message]
 ) -> None:
+    schema, message = case
     later = schema.version + 1
     content = data.draw(values(message, later, data.draw(st.sampled_from(MODES))))
     longer = st.integers(message.block_length, message.block_length + 40)
@@ -129,6 +121,17 @@ def test_a_later_version_with_longer_blocks_and_more_behind_them_is_read(
     later_fields, fields = fields_of(batch)
     assert later_fields == fields
     assert_as_reference(batch, [packet], schema)
+
+
+@pytest.mark.parametrize(("schema", "message"), CASES)
+@pytest.mark.parametrize("longer", [1, 8, 1000])
+def test_a_longer_block_is_skipped_to_its_end(schema: Schema, message: Message, longer: int) -> None:
+    content, later = all_set(message, schema.version), schema.version + 1
+    lengths = {"": message.block_length + longer}
+    packet = encode_packet([encode_message(schema, message, content, later, lengths=lengths, padding=0xEE)] * 2)
+    batch = decode([packet], schema)
+    assert fields_of(batch) == [content] * 2
+    assert batch.journal == []
 
 
 @given(st.lists(st.lists(framed(SCHEMA, VERSIONS), max_size=4), min_size=1, max_size=6))

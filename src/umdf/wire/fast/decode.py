@@ -12,8 +12,6 @@ reference is read by the plain reader, message by message, into the same columns
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +19,8 @@ from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.batch import Batch, Entry
 from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.finish_kernel import copy_text, finish
+from umdf.wire.fast.generate import can_generate
+from umdf.wire.fast.generated import Decode, load_generated
 from umdf.wire.fast.interpreter_kernel import interpret
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
 from umdf.wire.fast.plain import PlainRows
@@ -60,6 +60,8 @@ class Decoder:
         self._lists = np.zeros((len(layout.lists) + 1, k.LIST), np.int64)
         self._slots = np.zeros((len(templates.slots) + 1, k.SLOT), np.int64)
         self._slots_saved = self._slots.copy()
+        self._first_column = [layout.first_column(node) for node in layout.nodes]
+        self._columns = np.zeros(sum(len(node.columns) for node in layout.nodes) + 1, np.int64)
         self._code = self.program.table()
         self._constants = np.frombuffer(bytes(self.program.constants) + bytes(k.TEXT_SLACK), np.uint8)
         self._programs = np.zeros((len(layout.roots) + 1, k.PROGRAM), np.int64)
@@ -75,17 +77,17 @@ class Decoder:
         self._kept_memory: list[object] = []  # where kept previous values may still stand
         self._kept_texts = np.zeros(0, np.uint8)
         self._plain_entries: list[Entry] = []
-        dynamic = [tid for tid, root in layout.roots.items() if has_dynamic_reference(root.segment)]
+        self._dynamic = {tid for tid, root in layout.roots.items() if has_dynamic_reference(root.segment)}
         # With a kept dictionary the plain reader must have seen every message before its own.
-        self._all_plain = bool(dynamic) and reset == "never"
-        self._generated: dict[int, Callable[[int], int]] = {}
-        self._link(dynamic)
+        self._all_plain = bool(self._dynamic) and reset == "never"
+        self._generated: dict[int, Decode] = {}
+        self._link()
         rows = self._stores, self._nodes, self._texts, self._grow_store
         self._plain = PlainRows(layout, reset, self.limits, *rows)
         if generated and reset == "message":
-            self._load_generated()
+            self._offer_generated()
 
-    def _link(self, dynamic: list[int]) -> None:
+    def _link(self) -> None:
         """Turn the numbers of the tables into addresses, once."""
         layout, code = self.layout, self._code
         nodes, texts, lists = self._nodes.ctypes.data, self._texts.ctypes.data, self._lists.ctypes.data
@@ -110,7 +112,7 @@ class Decoder:
             row[k.P_TEXTS] = texts + 8 * k.TEXT * min(numbers, default=0)
             row[k.P_TEXTS_END] = row[k.P_TEXTS] + 8 * k.TEXT * len(numbers)
             row[k.P_BITS], row[k.P_ID] = root.segment.bits + 1, template_id
-            row[k.P_PLAIN] = template_id in dynamic
+            row[k.P_PLAIN] = template_id in self._dynamic
         size = 1 << (2 * len(layout.roots) + 1).bit_length()
         self._program_of = np.full((size, 2), -1, np.int64)
         for number, template_id in enumerate(layout.roots):
@@ -130,6 +132,7 @@ class Decoder:
             (k.NODES, self._nodes),
             (k.TEXTS, self._texts),
             (k.LISTS, self._lists),
+            (k.COLUMNS, self._columns),
             (k.INSTRUCTIONS, code),
             (k.SLOTS, self._slots),
             (k.SLOTS_SAVED, self._slots_saved),
@@ -153,8 +156,23 @@ class Decoder:
             limits.combined_bytes,
         )
 
-    def _load_generated(self) -> None:
-        pass
+    def _offer_generated(self) -> None:
+        """Let the interpreter stop at messages of templates that generated code knows."""
+        limits = self.limits
+        if limits.presence_map_bytes < 9 or limits.integer_bytes < 10 or limits.nesting < k.DEEPEST:
+            return
+        for number, root in enumerate(self.layout.roots.values()):
+            self._programs[number, k.P_GENERATED] = can_generate(root)
+
+    def _generated_of(self, template_id: int) -> Decode | None:
+        """The generated code of a template that comes for the first time."""
+        number = list(self.layout.roots).index(template_id)
+        code = load_generated(self.layout, self.layout.roots[template_id])
+        if code is None:
+            self._programs[number, k.P_GENERATED] = 0
+        else:
+            self._generated[template_id] = code
+        return code
 
     def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
         """Decode the messages buffer[start[i]:end[i]]."""
@@ -189,10 +207,15 @@ class Decoder:
         if reached == messages or self._grown():
             return reached
         template_id = int(arguments[k.NOW_TEMPLATE])
-        if template_id not in self._generated:
-            return self._read_plainly(reached, template_id)
         arguments[k.FIRST] = reached
-        after = self._generated[template_id](self._table)
+        code = self._generated.get(template_id)
+        if code is None:
+            if template_id in self._dynamic:
+                return self._read_plainly(reached, template_id)
+            code = self._generated_of(template_id)
+            if code is None:
+                return reached
+        after = code(self._table)
         if after == reached:
             # Something about this message is unusual: one for the interpreter.
             arguments[k.MESSAGES], arguments[k.USE_GENERATED] = reached + 1, 0
@@ -220,6 +243,8 @@ class Decoder:
             text[k.T_CAPACITY] = table.text_capacity[column.number]
         for item, place in zip(node.lists, table.lists, strict=True):
             self._lists[item.number, k.L_OFFSETS] = base + place
+        first = self._first_column[node.index]
+        self._columns[first : first + len(node.columns)] = [base + place for place in table.values]
         for line, word, column in self._writes[node.index]:
             self._code[line, word] = base + table.values[column]
 

@@ -59,22 +59,23 @@ def _make_room(t, program, length):
     fit, so that only entries and what comes from a dictionary have to be looked at later."""
     for node in range(word(program, k.P_ROOT), word(program, k.P_NODES_END), 8 * k.NODE):
         put(node, k.N_SAVED, word(node, k.N_ROWS))
-    root = word(program, k.P_ROOT)
+    full, root = np.int64(k.NOTHING_FULL), word(program, k.P_ROOT)
     if word(root, k.N_ROWS) >= word(root, k.N_CAPACITY):
-        put(t, k.FULL, (root - word(t, k.NODES)) // (8 * k.NODE))
-        return np.int64(k.OUT_OF_ROOM)
+        full = (root - word(t, k.NODES)) // (8 * k.NODE)
     for text in range(word(program, k.P_TEXTS), word(program, k.P_TEXTS_END), 8 * k.TEXT):
         used = word(text, k.T_USED)
         put(text, k.T_SAVED, used)
-        if used + length + k.TEXT_SLACK > word(text, k.T_CAPACITY):
-            put(t, k.FULL, k.TEXT_FULL + (text - word(t, k.TEXTS)) // (8 * k.TEXT))
-            put(t, k.LENGTH, length)
-            return np.int64(k.OUT_OF_ROOM)
-    return np.int64(0)
+        if used + length + k.TEXT_RESERVE > word(text, k.T_CAPACITY):
+            full = k.TEXT_FULL + (text - word(t, k.TEXTS)) // (8 * k.TEXT)
+    if full == k.NOTHING_FULL:
+        return np.int64(0)
+    put(t, k.FULL, full)
+    put(t, k.LENGTH, length)
+    return np.int64(k.OUT_OF_ROOM)
 
 
 @inlined
-def _save_slots(t, source, target):
+def _copy_slots(t, source, target):
     if word(t, k.KEEP) != 0:
         for at in range(k.SLOT * word(t, k.SLOT_COUNT)):
             put(target, at, word(source, at))
@@ -139,10 +140,10 @@ def interpret(t):
                 return message
             p = word(t, k.NEXT)
             put(t, k.NOW_TEMPLATE, template_id)
+        _copy_slots(t, word(t, k.SLOTS), word(t, k.SLOTS_SAVED))
         if code == 0:
             code = _make_room(t, program, end)
         if code == 0:
-            _save_slots(t, word(t, k.SLOTS), word(t, k.SLOTS_SAVED))
             check_map(t, b, map_at, map_bytes, word(program, k.P_BITS), 0)
             code = _run(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
         if code == 0:
@@ -152,8 +153,7 @@ def interpret(t):
         if code == k.OUT_OF_ROOM:
             put(t, k.JOURNAL_ROWS, lines)
             put(t, k.TEMPLATE_ID, template_before)
-            if word(t, k.NOW_TEMPLATE) >= 0:
-                _save_slots(t, word(t, k.SLOTS_SAVED), word(t, k.SLOTS))
+            _copy_slots(t, word(t, k.SLOTS_SAVED), word(t, k.SLOTS))
             return message
         careful.note(t, code, word(t, k.FAULT_AT), word(t, k.FAULT_IN))
         # A kept dictionary is worth nothing after an error: start again.

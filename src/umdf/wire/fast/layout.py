@@ -176,6 +176,10 @@ class Layout:
         node.columns.append(Column(name, shown, type, bit, len(node.columns)))
         node.items.append(node.columns[-1])
 
+    def first_column(self, node: Node) -> int:
+        """The number of a node's first column within the template set."""
+        return sum(len(before.columns) for before in self.nodes[: node.index])
+
     def descendants(self, node: Node) -> Iterator[Node]:
         """The node and all below it."""
         yield node

@@ -79,13 +79,18 @@ class PlainRows:
         row = int(self.nodes[node.index, k.N_ROWS])
         if row >= store.table.capacity:
             self.grow(node, None, 1)
+        texts = {column.number: to_bytes(cells.get(column.name, b"")) for column in node.texts}
+        for column in node.texts:
+            used, content = int(self.texts[column.text, k.T_USED]), texts[column.number]
+            if used + len(content) + k.TEXT_SLACK > store.table.text_capacity[column.number]:
+                self.grow(node, column.number, len(content))
         mask = sum(1 << bit for bit in {item.bit for item in node.items if item.bit >= 0 and item.name in cells})
         for word in range(node.mask_words):
             self.put(store, store.table.masks, 8, row * node.mask_words + word, mask >> 64 * word & (1 << 64) - 1)
         for column in node.columns:
             value = cells.get(column.name)
             if column.is_text:
-                used = self.append_text(node, column.number, column.text, b"" if value is None else to_bytes(value))
+                used = self.append_text(store, column.number, column.text, texts[column.number])
                 self.put(store, store.table.values[column.number], 4, row + 1, used)
             elif value is not None:
                 size = column.dtype.itemsize
@@ -121,13 +126,10 @@ class PlainRows:
             elif instruction.type == DECIMAL and instruction.operator.kind != CONSTANT:
                 cells[f"{name}.exponent"], cells[name] = value
 
-    def append_text(self, node: Node, column: int, text: int, content: bytes) -> int:
-        """Append to a text column; the bytes that it has now."""
-        used = int(self.texts[text, k.T_USED])
-        store = self.stores[node.index]
-        if used + len(content) + k.TEXT_SLACK > store.table.text_capacity[column]:
-            self.grow(node, column, len(content))
+    def append_text(self, store: Store, column: int, text: int, content: bytes) -> int:
+        """Append to a text column, which has room; the bytes that it has now."""
         assert store.memory is not None
+        used = int(self.texts[text, k.T_USED])
         at = store.table.texts[column] + used
         store.memory.array[at : at + len(content)] = np.frombuffer(content, np.uint8)
         self.texts[text, k.T_USED] = used + len(content)

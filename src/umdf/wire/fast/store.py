@@ -7,7 +7,7 @@ from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.layout import Node
 
 FIRST_ROWS = 256
-FIRST_TEXT_BYTES = 4096
+FIRST_TEXT_BYTES = 1 << 15
 VALUE_SLACK = 8  # kernels store eight bytes, whatever the width of the column
 
 
@@ -74,7 +74,7 @@ class Store:
 
     def grow_text(self, rows: int, text_used: dict[int, int], column: int, needed: int) -> None:
         texts = dict(self.table.text_capacity)
-        texts[column] = max(FIRST_TEXT_BYTES, 4 * texts[column], text_used[column] + needed + k.TEXT_SLACK)
+        texts[column] = max(FIRST_TEXT_BYTES, 4 * texts[column], text_used[column] + needed + k.TEXT_RESERVE)
         self._move(Table(self.node, max(FIRST_ROWS, self.table.capacity), texts), rows, text_used)
 
     def _move(self, table: Table, rows: int, text_used: dict[int, int]) -> None:

@@ -19,7 +19,7 @@ MOST_PRESENCE_BYTES, MOST_INTEGER_BYTES, MOST_ENTRIES, MOST_EMPTY, MOST_NESTING,
 MESSAGE, MESSAGE_START, DEPTH, COMBINED, NOW_TEMPLATE = 33, 34, 35, 36, 37
 # What a careful read leaves: the value as 128 bits, whether it is NULL, and where the next item starts.
 HIGH, LOW, NULL, NEXT, LENGTH, FAULT_AT, FAULT_IN = 38, 39, 40, 41, 42, 43, 44
-NODE_COUNT = 45
+NODE_COUNT, COLUMNS = 45, 46  # COLUMNS: the address of every column's values, for generated code
 ARGUMENTS = 48
 
 # A node: a message's body or the entries of a sequence.
@@ -84,6 +84,9 @@ TEXT_FULL = 1 << 32  # + the text's number; LENGTH says how many bytes it needs
 SLACK = 32
 # Bytes behind a text that may be written: eight are copied at a time.
 TEXT_SLACK = 16
+# Bytes that every text column has free beyond a message's own length when the message begins, so that generated code
+# need not look: MOST_REPEATED from previous and default values, and what it may read behind the end before it notices.
+TEXT_RESERVE, MOST_REPEATED = 1 << 13, 1 << 12
 
 
 @inlined

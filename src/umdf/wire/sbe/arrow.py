@@ -7,8 +7,6 @@ mean stands in each field's metadata: tag, type, exponent, time_unit.
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pyarrow as pa
 
@@ -48,12 +46,15 @@ def _node_fields(layout: Layout, node: Node) -> list[pa.Field]:
     return fields + [_data_field(data) for data in node.block.data]
 
 
-@cache
 def arrow_schema(layout: Layout, template_id: int) -> pa.Schema:
     """The columns of one template's RecordBatch."""
-    node = layout.roots[template_id]
-    metadata = {"template_id": str(template_id), "name": node.path, "schema_version": str(layout.schema.version)}
-    return pa.schema(OWN_FIELDS + _node_fields(layout, node), metadata=metadata)
+    made = layout.arrow_schemas.get(template_id)
+    if made is None:
+        node = layout.roots[template_id]
+        metadata = {"template_id": str(template_id), "name": node.path, "schema_version": str(layout.schema.version)}
+        made = pa.schema(OWN_FIELDS + _node_fields(layout, node), metadata=metadata)
+        layout.arrow_schemas[template_id] = made
+    return made
 
 
 def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
@@ -122,7 +123,8 @@ def _arrays(batch: Batch, node: Node, types: list[pa.DataType]) -> list[pa.Array
         offsets = whole.slice(place, 4 * (rows + 1))
         if i < len(node.children):
             entries = _arrays(batch, batch.layout.nodes[number], [f.type for f in kind.value_type])
-            entry = pa.StructArray.from_arrays(entries, fields=list(kind.value_type))
+            count = int(batch.rows[number])
+            entry = pa.Array.from_buffers(kind.value_type, count, [None], null_count=0, children=entries)
             arrays.append(pa.ListArray.from_buffers(kind, rows, [None, offsets], null_count=0, children=[entry]))
         else:
             # Null and empty are encoded the same way (3.5), and read as null.

@@ -5,6 +5,7 @@ compose(schema, [Packet(channel=72, sequence=1, messages=[("Order_MBO_50", {"sec
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -19,6 +20,7 @@ from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
 
 Values = Mapping[str, Any]
+MOST_DIGITS = 40  # before or behind the point: no field holds half of them
 
 
 @dataclass(frozen=True)
@@ -79,22 +81,28 @@ def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Arra
         values = [_sent(column, row.get(column.field.name)) for row in rows]
         try:
             arrays.append(pa.array(values, arrow_type(column)))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowInvalid, OverflowError) as error:
             raise EncodeError(f"{node.path}.{column.name}: {error}") from None
     for group, child in zip(node.block.groups, node.children, strict=True):
-        entries = [entry for row in rows for entry in row.get(group.name, ())]
-        offsets = [0]
+        entries, offsets = [], [0]
         for row in rows:
-            offsets.append(offsets[-1] + len(row.get(group.name, ())))
+            found = row.get(group.name, ())
+            if not isinstance(found, Sequence) or not all(isinstance(entry, Mapping) for entry in found):
+                raise EncodeError(f"{node.path}.{group.name} takes a list of entries, each a dictionary")
+            entries += found
+            offsets.append(len(entries))
         inner = layout.nodes[child]
         names = [
             *(column.name for column in inner.columns),
             *(part.name for part in inner.block.groups + inner.block.data),
         ]
-        struct = pa.StructArray.from_arrays(_columns(layout, inner, entries), names=names)
+        columns = _columns(layout, inner, entries)
+        kind = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
+        struct = pa.Array.from_buffers(kind, len(entries), [None], null_count=0, children=columns)
         arrays.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), struct))
     for data in node.block.data:
-        arrays.append(pa.array([_content(row.get(data.name)) for row in rows], pa.binary()))
+        texts = [_content(f"{node.path}.{data.name}", row.get(data.name)) for row in rows]
+        arrays.append(pa.array(texts, pa.binary()))
     return arrays
 
 
@@ -110,19 +118,28 @@ def _check_names(node: Node, rows: Sequence[Values]) -> None:
 def _sent(column: Column, value: Any) -> Any:
     """A value as it goes into the column: a decimal's mantissa, a char's code, the bytes of a text."""
     field, part = column.field, column.part
-    if isinstance(value, Mapping):
+    if part.name and value is not None:
+        names = {each.name for each in field.parts}
+        if not isinstance(value, Mapping) or value.keys() - names:
+            raise EncodeError(f"{field.name} takes a dictionary of {', '.join(sorted(names))}")
         value = value.get(part.name)
     if value is None:
         return None
     if field.exponent is not None:
         return _mantissa(field.name, value, field.exponent)
     if column.is_text:
-        return _content(value)
+        content = _content(field.name, value)
+        if content and b"\0" in content:
+            raise EncodeError(f"{field.name}: a NUL would end the text {value!r}")
+        return content
     if part.primitive == "char" and isinstance(value, str):
         if len(value) != 1 or ord(value) > 255:
             raise EncodeError(f"{field.name} is one character, not {value!r}")
         return ord(value)
-    return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise EncodeError(f"{field.name} is a whole number, not {value!r}") from None
 
 
 def _mantissa(name: str, value: Any, exponent: int) -> int:
@@ -131,7 +148,7 @@ def _mantissa(name: str, value: Any, exponent: int) -> int:
     except (InvalidOperation, TypeError, ValueError):
         raise EncodeError(f"{name}: {value!r} is no decimal number") from None
     sign, digits, scale = number.as_tuple()
-    if not isinstance(scale, int):
+    if not isinstance(scale, int) or abs(number.adjusted()) > MOST_DIGITS:
         raise EncodeError(f"{name}: {value!r} is no decimal number")
     mantissa = int("".join(map(str, digits))) * (-1 if sign else 1)
     whole, rest = divmod(mantissa * 10 ** max(scale - exponent, 0), 10 ** max(exponent - scale, 0))
@@ -140,5 +157,10 @@ def _mantissa(name: str, value: Any, exponent: int) -> int:
     return whole
 
 
-def _content(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _content(name: str, value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    try:
+        return value.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise EncodeError(f"{name}: {value!r} is no text") from None

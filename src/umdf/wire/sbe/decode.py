@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Memory
+from umdf.buffers import Memory, Pool
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.decode_kernel import decode_packets
+from umdf.wire.sbe.headers import Headers, read_headers
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import PACKET_PLACES, PACKET_WIDTHS, DataStore, PacketStore, Store, Table
+from umdf.wire.sbe.store import DataStore, Store, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,7 @@ SKIPPED = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; 
 
 
 HEAD = struct.Struct("<5q")  # of the table of arguments; far quicker than a numpy assignment
+Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 NO_LINES = np.empty((0, k.JOURNAL_LINE), np.int64)
 
 
@@ -63,10 +65,6 @@ class Entry:
     field: str
     reason: str
     skipped: bool
-
-
-def _address(array: NDArray[np.generic]) -> int:
-    return array.__array_interface__["data"][0]  # a third of the time of `.ctypes.data`
 
 
 class Decoder:
@@ -87,7 +85,7 @@ class Decoder:
         self._seen_data: list[int] = []
         self._data_used, self._data_capacity, self._data_address = np.zeros((3, len(layout.data) + 1), np.int64)
         self._data_saved = np.zeros(2 * len(layout.data) + 1, np.int64)
-        self._packets = PacketStore()
+        self._message_counts = Pool()
         self._journal = np.empty((256, k.JOURNAL_LINE), np.int64)
         self._stack = np.zeros(4 * (k.DEEPEST + 2), np.int64)
         self._arguments = np.zeros(k.ARGUMENTS, np.int64)
@@ -114,14 +112,10 @@ class Decoder:
         assert buffer.flags.c_contiguous and len(start) == len(end)
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
-        arguments[k.BUFFER : k.PACKETS + 1] = (
-            buffer.ctypes.data,
-            len(buffer),
-            start.ctypes.data,
-            end.ctypes.data,
-            packets,
-        )
-        arguments[k.SENDING_TIME : k.CHANNEL + 1] = self._packets.renew(packets)
+        spans = start.ctypes.data, end.ctypes.data, packets
+        HEAD.pack_into(arguments, 8 * k.BUFFER, buffer.ctypes.data, len(buffer), *spans)
+        counts = self._message_counts.take(2 * packets)
+        arguments[k.MESSAGES] = counts.address
         for store in self._seen:
             if store.renew():
                 self._place(store)
@@ -132,7 +126,7 @@ class Decoder:
             arguments[k.FIRST] = first
             first = decode_packets(self._table)
             if first == packets:
-                return Batch(self)
+                return Batch(self, (buffer, start, end), counts)
             if first < 0:
                 raise ValueError("a packet lies outside the buffer")
             self._grow(int(arguments[k.FULL]))
@@ -172,15 +166,15 @@ class Decoder:
 class Batch:
     """The decoded columns of some packets; nothing is computed before it is asked for."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, source: Spans, counts: Memory) -> None:
         arguments = decoder._arguments
+        self._source, self._counts = source, counts
         self.layout = decoder.layout
         self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
         self.packets = int(arguments[k.PACKETS])
         self.has_validity = bool(arguments[k.VALIDITY])
         self._stores = {store.node.index: (store.table, store.memory) for store in decoder._seen}
         self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
-        self._headers = decoder._packets.memory, decoder._packets.room
         self._tracked = decoder._columns[:, k.C_TRACKED].copy()
         lines = int(arguments[k.JOURNAL_ROWS])
         self._journal = decoder._journal[:lines].copy() if lines else NO_LINES
@@ -190,32 +184,20 @@ class Batch:
         """The ids of the templates that have rows."""
         return [template for template, node in self.layout.roots.items() if self.rows[node.index]]
 
-    def _header(self, column: int) -> NDArray[np.generic]:
-        memory, room = self._headers
-        assert memory is not None
-        at, width = PACKET_PLACES[column] * room, PACKET_WIDTHS[column]
-        return memory.array[at : at + width * self.packets].view(f"u{width}")
+    @cached_property
+    def headers(self) -> Headers:
+        """The packet headers as columns, read from the buffer when they are first asked for."""
+        return read_headers(*self._source)
+
+    sending_time = property(lambda self: self.headers.sending_time)
+    sequence = property(lambda self: self.headers.sequence)
+    seq_version = property(lambda self: self.headers.seq_version)
+    channel = property(lambda self: self.headers.channel)
 
     @property
-    def sending_time(self) -> NDArray[np.generic]:
-        return self._header(0)
-
-    @property
-    def sequence(self) -> NDArray[np.generic]:
-        return self._header(1)
-
-    @property
-    def seq_version(self) -> NDArray[np.generic]:
-        return self._header(2)
-
-    @property
-    def messages(self) -> NDArray[np.generic]:
+    def messages(self) -> NDArray[np.uint16]:
         """How many messages each packet held, sound or not."""
-        return self._header(3)
-
-    @property
-    def channel(self) -> NDArray[np.generic]:
-        return self._header(4)
+        return self._counts.array[: 2 * self.packets].view(np.uint16)
 
     def store(self, node: Node) -> tuple[Table, Memory]:
         """Where the columns of a node that has rows are."""
@@ -288,7 +270,7 @@ class Batch:
                 template if template >= 0 else None,
                 version if version >= 0 else None,
                 self.layout.part_name(part) if part >= 0 else "",
-                REASONS[reason].format(need=need, left=left),
+                REASONS[reason].format(need=need % (1 << 64), left=left),  # the widest group's size takes 64 bits
                 reason in SKIPPED,
             )
             for packet, index, offset, template, version, reason, part, need, left in self._journal.tolist()

@@ -58,6 +58,8 @@ class Encoder:
     def __init__(self, schema: Schema, version: int | None = None) -> None:
         self.layout = Layout(schema)
         self.version = schema.version if version is None else version
+        if not 0 <= self.version <= 0xFFFF:
+            raise EncodeError(f"version {self.version} does not fit the message header")
 
     def encode(self, headers: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Encoded:
         """Packets with these headers (channel, seq_version, sequence, sending_time: an array or one value each)."""
@@ -90,10 +92,14 @@ class Encoder:
         for name in ("packet", "msg_index"):
             if name not in columns:
                 raise EncodeError(f"{node.path}: column {name} is missing")
-        rows = self._rows(node, columns, batch.num_rows)
-        return rows, *(columns[name].to_numpy().astype(np.int64) for name in ("packet", "msg_index"))
+        packet, index = (_place(columns.pop(name), f"{node.path}.{name}") for name in ("packet", "msg_index"))
+        return self._rows(node, columns, batch.num_rows), packet, index
 
     def _rows(self, node: Node, given: Mapping[str, pa.Array], count: int) -> _Rows:
+        parts = (*node.block.groups, *node.block.data)
+        unknown = given.keys() - {column.name for column in node.columns} - {part.name for part in parts}
+        if unknown:
+            raise EncodeError(f"{node.path} has no column {min(unknown)!r}")
         columns = []
         for column in node.columns:
             array = given.get(column.name)
@@ -103,7 +109,7 @@ class Encoder:
                 array = pa.nulls(count, kind)
             columns.append(_exact(array, kind, f"{node.path}.{column.name}"))
             if columns[-1].null_count:
-                if column.field.presence == REQUIRED and not absent:
+                if null is None and column.field.presence == REQUIRED and not absent:
                     raise EncodeError(f"{node.path}.{column.name} is required and has no value in some row")
                 columns[-1] = pc.fill_null(columns[-1], b"" if column.is_text else null or 0)
             if column.is_text and int(np.diff(_offsets(columns[-1])).max(initial=0)) > column.part.length:
@@ -140,6 +146,8 @@ class Encoder:
         counts = np.diff(offsets)
         if count and int(counts.max()) >= 1 << 8 * group.count_size:
             raise EncodeError(f"{node.path}: {int(counts.max())} entries do not fit its counter")
+        if not node.block.block_length_of(self.version) and counts.any():
+            raise EncodeError(f"{node.path}: entries of no bytes cannot be told from none")
         entries = lists.flatten()
         given = {entries.type.field(i).name: entries.field(i) for i in range(entries.type.num_fields)}
         return offsets, self._rows(node, given, len(entries))
@@ -193,13 +201,21 @@ def _order(tables: list[tuple[_Rows, Places, Places]], packets: int) -> tuple[Pl
     lengths = np.zeros(int(first[-1]), np.int64)
     orders = []
     for rows, packet, index in tables:
-        if len(index) and (int(packet.min()) < 0 or int(index.min()) < 0 or bool((index >= counts[packet]).any())):
+        if bool((index >= counts[packet]).any()):
             raise EncodeError(f"{rows.node.path}: msg_index does not count a packet's messages from 0 without gaps")
         orders.append(first[packet] + index)
         lengths[orders[-1]] = rows.length + k.MESSAGE_HEADER
     if len(lengths) and int(lengths.min()) == 0:
         raise EncodeError("two messages have the same packet and msg_index")
     return first, lengths, orders
+
+
+def _place(array: pa.Array, name: str) -> Places:
+    """Packets and messages are counted from 0."""
+    exact = _exact(array, pa.int64(), name)
+    if exact.null_count or int(_values(exact, np.dtype(np.int64)).min(initial=0)) < 0:
+        raise EncodeError(f"{name} counts from 0 and has a value in every row")
+    return exact.to_numpy()
 
 
 def _exact(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
@@ -215,7 +231,10 @@ def _exact(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 def _as_column(value: Any, kind: str, packets: int, name: str) -> NDArray[np.generic]:
     column = np.atleast_1d(np.asarray(value))
-    exact = column.astype(kind)
+    try:
+        exact = column.astype(kind)
+    except (OverflowError, TypeError, ValueError):
+        exact = np.zeros(0, kind)
     if len(column) not in (1, packets) or not np.array_equal(exact, column):
         raise EncodeError(f"header {name}: one value or one for each of {packets} packets, that fit {exact.dtype}")
     return exact

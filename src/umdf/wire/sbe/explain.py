@@ -39,9 +39,12 @@ class _Walk:
         self.schema, self.packet = schema, packet
         self.at, self.end = 0, len(packet)
 
-    def take(self, size: int, what: str) -> bytes:
+    def check(self, size: int, what: str) -> None:
         if self.at + size > self.end:
             raise _CutError(f"{what} needs {size} bytes, {self.end - self.at} left")
+
+    def take(self, size: int, what: str) -> bytes:
+        self.check(size, what)
         self.at += size
         return self.packet[self.at - size : self.at]
 
@@ -69,6 +72,7 @@ class _Walk:
 
     def _message(self) -> Iterator[Line]:
         start = self.at
+        self.check(12, "a message header")
         length, encoding = self.number(1, "messageLength", 2), self.number(1, "encodingType", 2)
         header = [self.number(1, name, 2) for name in ("blockLength", "templateId", "schemaId", "version")]
         block, template, schema_id, version = (line.value for line in header)
@@ -76,15 +80,16 @@ class _Walk:
         name = message.name if message else f"template {template}"
         yield Line(0, name, start, meaning=message.description if message else "not in the schema, skipped")
         known = ENCODINGS.get(encoding.value, "unknown encoding")
+        strange = encoding.value not in ENCODINGS
         yield length
-        yield Line(1, encoding.name, encoding.offset, encoding.raw, encoding.value, known)
+        yield Line(1, encoding.name, encoding.offset, encoding.raw, encoding.value, known, fault=strange)
         yield from header
         if length.value < 12:
             raise _CutError(f"messageLength {length.value} is less than its own header of 12")
         if start + length.value > len(self.packet):
             raise _CutError(f"messageLength {length.value} goes past the packet, {len(self.packet) - start} left")
         self.end = start + length.value
-        if message is not None and encoding.value in ENCODINGS:
+        if message is not None and not strange:
             try:
                 yield from self._block(1, message, block, version)
             except _CutError as cut:
@@ -110,11 +115,12 @@ class _Walk:
                     depth, field.name, None, value=field.constant, meaning=_join("constant", meaning), tag=field.tag
                 )
                 continue
-            if field.in_version(version) and field.end <= length and field.offset > done:
-                yield Line(depth, "padding", start + done, body[done : field.offset])
-            yield from _field(depth, field, start, body, version)
-            if field.in_version(version):
-                done = max(done, min(field.end, length))
+            for line in _field(depth, field, start, body, version):
+                if line.offset is not None:
+                    if line.offset > start + done:
+                        yield Line(depth, "padding", start + done, body[done : line.offset - start])
+                    done = line.offset + len(line.raw) - start
+                yield line
         if done < length:
             yield Line(depth, "padding" if length <= block.block_length else "unknown bytes", start + done, body[done:])
         for group in block.groups:
@@ -125,6 +131,7 @@ class _Walk:
                 yield from self._data(depth, data)
 
     def _group(self, depth: int, group: Group, version: int) -> Iterator[Line]:
+        self.check(group.length_size + group.count_size, group.name)
         length = self.number(depth + 1, "blockLength", group.length_size)
         count = self.number(depth + 1, "numInGroup", group.count_size)
         yield Line(depth, group.name, length.offset, meaning=group.description, tag=group.tag)
@@ -140,10 +147,10 @@ class _Walk:
 
     def _data(self, depth: int, data: Data) -> Iterator[Line]:
         start = self.at
-        length = int.from_bytes(self.take(data.length_size, data.name), "little")
-        content = self.take(length, data.name)
-        text = content.decode("utf-8", "backslashreplace")
-        raw = self.packet[start : self.at]
+        self.check(data.length_size, data.name)
+        length = int.from_bytes(self.packet[start : start + data.length_size], "little")
+        raw = self.take(data.length_size + length, data.name)
+        text = raw[data.length_size :].decode("utf-8", "backslashreplace") if length else None
         yield Line(depth, data.name, start, raw, text, f"{length} bytes" if length else "absent", tag=data.tag)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,7 @@ class Layout:
         self._columns = 0
         self._parts = 0
         self.roots: dict[int, Node] = {}  # by template id
+        self.arrow_schemas: dict[int, Any] = {}  # kept here by `arrow`, so that they go when the layout goes
         for template_id, message in sorted(schema.messages.items()):
             self.roots[template_id] = self._add(message, message.name, None)
         self.node_of_template = np.full(1 << 16, k.NO_NODE, np.uint32)  # by byte offset

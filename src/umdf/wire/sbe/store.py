@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from umdf.buffers import ALIGNMENT, Memory, Pool
+from umdf.errors import UmdfError
 from umdf.wire.sbe.layout import Node
 
 FIRST_CAPACITY = 1024
 HEADER = 512
 FIRST_DATA_CAPACITY = 1 << 17  # more than the longest variable data that a packet can hold
+MOST_DATA_CAPACITY = (1 << 31) - 1  # what Arrow's offsets reach
 
 
 class Table:
@@ -103,29 +105,11 @@ class DataStore:
 
     def grow(self, used: int) -> int:
         """Four times the capacity, with the bytes so far; the new address."""
+        if self.capacity == MOST_DATA_CAPACITY:
+            raise UmdfError("a batch holds more than 2 GiB of one variable data field", "decode fewer packets at once")
         old = self.memory
-        self.capacity = max(FIRST_DATA_CAPACITY, 4 * self.capacity)
+        self.capacity = min(max(FIRST_DATA_CAPACITY, 4 * self.capacity), MOST_DATA_CAPACITY)
         self.memory = self._pool.take(self.capacity)
         if old is not None:
             self.memory.array[:used] = old.array[:used]
         return self.memory.address
-
-
-PACKET_WIDTHS = (8, 4, 2, 2, 1)  # of sending_time, sequence, seq_version, messages, channel
-PACKET_PLACES = (0, 8, 12, 14, 16)
-
-
-class PacketStore:
-    """The packet headers of a batch as columns (reference 5.1)."""
-
-    def __init__(self) -> None:
-        self.memory: Memory | None = None
-        self.room = 0
-        self._pool = Pool()
-
-    def renew(self, packets: int) -> list[int]:
-        """Room for so many packets; the addresses of the columns."""
-        self.memory = None
-        self.room = max(self.room, -(-packets // 8) * 8)
-        self.memory = self._pool.take(sum(PACKET_WIDTHS) * self.room)
-        return [self.memory.address + at * self.room for at in PACKET_PLACES]

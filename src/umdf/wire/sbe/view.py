@@ -125,7 +125,7 @@ def fix_fields(block: Block, values: Values, group_tag: int = 0) -> Iterator[tup
 def _fix_order(block: Block) -> list[Field]:
     """FIX tells the entries of a group apart by their first field, so that must be one that every entry has."""
     fields = list(block.fields)
-    if isinstance(block, Group) and fields[0].presence == OPTIONAL:
+    if isinstance(block, Group) and fields and fields[0].presence == OPTIONAL:
         always = [field for field in fields if field.presence == REQUIRED]
         first = next((field for field in always if field.tag == MD_ENTRY_TYPE), always[0] if always else fields[0])
         fields.remove(first)
@@ -145,7 +145,7 @@ def _fix_text(field: Field, value: Any, group_tag: int) -> str:
         return plain_decimal_text(int(whole + fraction), -len(fraction))
     tag = lookup(field.tag, group_tag)
     kind = tag.type if tag else field.semantic
-    if field.semantic == "LocalMktDate" or kind in ("LocalMktDate", "UTCDateOnly"):
+    if isinstance(value, int) and (field.semantic == "LocalMktDate" or kind in ("LocalMktDate", "UTCDateOnly")):
         return fix_date(value)
     if kind == "Boolean" and value in (0, 1):
         return "NY"[value]

@@ -13,21 +13,18 @@ from umdf.kernels import (
     load_u8,
     load_u16,
     load_u32,
-    load_u64,
     outlined,
     store_i32,
     store_i64,
     store_u8,
     store_u16,
     store_u32,
-    store_u64,
 )
 from umdf.wire.sbe.tables_kernel import (
     BAD,
     BASE,
     BLOCK_PAST_END,
     BUFFER,
-    CHANNEL,
     DATA,
     DATA_ADDRESS,
     DATA_CAPACITY,
@@ -98,9 +95,6 @@ from umdf.wire.sbe.tables_kernel import (
     SBE_LITTLE_ENDIAN,
     SCHEMA_ID,
     SCHEMA_OTHER,
-    SENDING_TIME,
-    SEQ_VERSION,
-    SEQUENCE,
     STACK,
     STARTS,
     STOP,
@@ -319,8 +313,7 @@ def walk_pass(t, packet, limit):
     """Open a row for every sound message of these packets; returns the packet for which a buffer was full, or limit."""
     buffer, nodes, node_of = at(t, BUFFER), at(t, NODES), at(t, NODE_OF_TEMPLATE)
     starts, ends, base = at(t, STARTS), at(t, ENDS), at(t, BASE)
-    channel, seq_version, sequence = at(t, CHANNEL), at(t, SEQ_VERSION), at(t, SEQUENCE)
-    sending_time, messages = at(t, SENDING_TIME), at(t, MESSAGES)
+    messages = at(t, MESSAGES)
     while packet < limit:
         start, end = at(starts, packet), at(ends, packet)
         if end - start < PACKET_HEADER or end - start > LONGEST_PACKET:
@@ -330,10 +323,6 @@ def walk_pass(t, packet, limit):
             continue
         if start < base or end - base > 0xFFFFFFFF:
             break  # too far from the pass's first packet: another pass
-        store_u64(sending_time, 8 * packet, load_u64(buffer, start + 8))
-        store_u32(sequence, 4 * packet, load_u32(buffer, start + 4))
-        store_u16(seq_version, 2 * packet, load_u16(buffer, start + 2))
-        store_u8(channel, packet, load_u8(buffer, start))
         here, index, room = start + PACKET_HEADER, 0, True
         while here + MESSAGE_HEADER <= end:
             framing, header = np.int64(load_u32(buffer, here)), load_i64(buffer, here + 4)
@@ -366,10 +355,6 @@ def walk_pass(t, packet, limit):
 
 @outlined
 def _refuse_packet(t, packet, size):
-    store_u8(at(t, CHANNEL), packet, np.uint8(0))
-    store_u16(at(t, SEQ_VERSION), 2 * packet, np.uint16(0))
-    store_u32(at(t, SEQUENCE), 4 * packet, np.uint32(0))
-    store_u64(at(t, SENDING_TIME), 8 * packet, np.uint64(0))
     store_u16(at(t, MESSAGES), 2 * packet, np.uint16(0))
     if size < PACKET_HEADER:
         return _note(t, packet, 0, 0, -1, -1, PACKET_CUT, -1, PACKET_HEADER, size)

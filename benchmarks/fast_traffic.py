@@ -1,0 +1,172 @@
+"""X 152 messages of a busy order channel, for timing: one to five entries of 55 template fields each, mostly orders,
+with trades, price bands, statistics and indexes with their underlyings among them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.wire.fast.loader import load
+from umdf.wire.fast.templates import Decimal
+from umdf.wire.fast.writer import Writer
+
+TEMPLATE = 152
+DATE = 20260302
+FIRMS = ("3", "8", "16", "27", "45", "85", "107", "114", "120", "122", "131", "238", "308", "386", "1618")
+INSTRUMENTS = 500
+
+
+def x152_messages(messages: int, seed: int = 3) -> list[dict[str, Any]]:
+    """Values, as `Writer.encode` takes them."""
+    chance = random.Random(seed)
+    return [_message(chance, number) for number in range(messages)]
+
+
+def x152(
+    messages: int, repeat: int = 1, seed: int = 3
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int]:
+    """The buffer, start and end of each message, and the number of entries; `repeat` times the same messages."""
+    writer = Writer(load())
+    values = x152_messages(messages, seed)
+    written = [writer.encode(TEMPLATE, message) for message in values] * repeat
+    sizes = np.array([len(data) for data in written], np.int64)
+    end = np.cumsum(sizes)
+    return np.frombuffer(b"".join(written), np.uint8), end - sizes, end, repeat * sum(len(m["MDEntries"]) for m in values)
+
+
+def _message(chance: random.Random, number: int) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "ApplVerID": "9",
+        "MsgType": "X",
+        "MsgSeqNum": number + 1,
+        "SendingTime": DATE * 1_000_000_000 + 100_000_000 + 3 * number,
+    }
+    if chance.random() < 0.02:
+        message["TradeDate"] = DATE
+    market = _Market(chance)
+    message["MDEntries"] = [market.entry() for _ in range(chance.choice((1, 1, 2, 2, 2, 3, 3, 4, 5)))]
+    return message
+
+
+class _Market:
+    """What the entries of a message have in common."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.time = chance.randrange(100_000_000, 170_000_000)
+        self.price = chance.randrange(1_000, 60_000)
+        self.order = chance.randrange(80_000_000_000, 90_000_000_000)
+        self.choose()
+
+    def choose(self) -> None:
+        self.security = 100_000_000 + int(self.chance.random() ** 3 * INSTRUMENTS) * 7919
+        self.rpt_seq = self.chance.randrange(1, 3_000_000)
+
+    def entry(self) -> dict[str, Any]:
+        if self.chance.random() < 0.1:
+            self.choose()
+        self.rpt_seq += 1
+        entry = {
+            "SecurityIDSource": 8,
+            "SecurityExchange": "BVMF",
+            "SecurityID": self.security,
+            "RptSeq": self.rpt_seq,
+            "MDEntryTime": self.time,
+            "MDEntryDate": DATE,
+            "MDStreamID": "E",
+        }
+        kind = self.chance.random()
+        return entry | (
+            self.an_order()
+            if kind < 0.85
+            else self.a_trade()
+            if kind < 0.95
+            else self.a_band()
+            if kind < 0.97
+            else self.a_close()
+            if kind < 0.99
+            else self.an_index()
+        )
+
+    def an_order(self) -> dict[str, Any]:
+        chance = self.chance
+        side = chance.choice("01")
+        order = {
+            "MDUpdateAction": chance.choice((0, 0, 0, 0, 0, 1, 2, 2, 2, 2)),
+            "MDEntryType": side,
+            "MDEntrySize": 100 * chance.randrange(1, 60),
+            "OrderID": str(self.order + chance.randrange(900)),
+            "MDInsertDate": DATE,
+            "MDInsertTime": self.time - chance.randrange(50_000),
+            "MDEntryBuyer" if side == "0" else "MDEntrySeller": chance.choice(FIRMS),
+        }
+        if chance.random() < 0.97:  # the others are for the auction: any price
+            order["MDEntryPx"] = Decimal(-2, self.price + chance.randrange(-20, 20))
+        if order["MDUpdateAction"] == 1:
+            order["MDEntryPrevSize"] = 100 * chance.randrange(1, 60)
+        return order
+
+    def a_trade(self) -> dict[str, Any]:
+        chance = self.chance
+        trade = {
+            "MDUpdateAction": 0,
+            "MDEntryType": "2",
+            "MDEntryPx": Decimal(-2, self.price + chance.randrange(-3, 3)),
+            "MDEntrySize": 100 * chance.randrange(1, 30),
+            "TradeID": str(chance.randrange(10, 900_000)),
+            "MDEntryBuyer": chance.choice(FIRMS),
+            "MDEntrySeller": chance.choice(FIRMS),
+            "TickDirection": chance.choice("0123"),
+            "TradeVolume": chance.randrange(10**4, 10**8),
+            "TradingSessionID": 1,
+        }
+        return trade | ({"TradeCondition": chance.choice("RL")} if chance.random() < 0.5 else {})
+
+    def a_band(self) -> dict[str, Any]:
+        return {
+            "MDUpdateAction": 0,
+            "MDEntryType": "g",
+            "LowLimitPrice": Decimal(-2, self.price - 500),
+            "HighLimitPrice": Decimal(-2, self.price + 500),
+            "TradingReferencePrice": Decimal(-4, 100 * self.price + 7),
+            "PriceBandType": "1",
+            "PriceLimitType": 0,
+            "AvgDailyTradedQty": self.chance.randrange(10**6),
+            "MaxTradeVol": 10**6,
+        }
+
+    def a_close(self) -> dict[str, Any]:
+        return {
+            "MDUpdateAction": 0,
+            "MDEntryType": "5",
+            "MDEntryPx": Decimal(-2, self.price),
+            "NetChgPrevDay": Decimal(-2, self.chance.randrange(-90, 90)),
+            "PriceType": "2",
+            "OpenCloseSettlFlag": 4,
+            "SettlPriceType": 1,
+            "LastTradeDate": DATE - 3,
+            "Currency": "BRL",
+        }
+
+    def an_index(self) -> dict[str, Any]:
+        chance = self.chance
+        underlyings = [
+            {
+                "UnderlyingSecurityID": 100_000_000 + 7919 * chance.randrange(INSTRUMENTS),
+                "UnderlyingSecurityIDSource": 8,
+                "UnderlyingSecurityExchange": "BVMF",
+                "UnderlyingPx": Decimal(-2, chance.randrange(1_000, 60_000)),
+                "UnderlyingPxType": 1,
+            }
+            for _ in range(chance.randrange(2, 9))
+        ]
+        return {
+            "MDUpdateAction": 0,
+            "MDEntryType": "3",
+            "MDEntryPx": Decimal(-2, 100 * self.price),
+            "Underlyings": underlyings,
+            "IndexSeq": chance.randrange(10**6),
+        }

@@ -1,0 +1,208 @@
+"""Columns → messages: the inverse of `decode`, a whole batch at a time.
+
+    encoder = Encoder(load())
+    messages = encoder.encode({152: incrementals, 153: snapshots})     # RecordBatches with the columns that decode gives
+    messages.buffer, messages.start, messages.end
+
+A row is a message; its number in the column `message` gives the order among all templates: numbers need not follow each
+other, and no two are the same. Columns are found by name (`MDEntryPx` with `MDEntryPx.exponent`, `Group.field`, a list
+of structs for a sequence); those of constants and of optional fields may be missing. An optional group is a column of
+booleans; what stands in a group that is not there is not looked at.
+
+The bytes are those of the plain `Writer`, which also encodes what the kernel does not: templates with a dynamic
+reference or with a string that has delta or tail, everything where dictionaries are kept, and the rare single message
+(a delta of more than 64 bits). It is the one that says what is wrong with a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.buffers import Memory, Pool
+from umdf.errors import EncodeError
+from umdf.wire.fast import encode_tables_kernel as e
+from umdf.wire.fast.dictionary import Reset
+from umdf.wire.fast.encode_columns import NodeColumns, exact, values_of
+from umdf.wire.fast.encode_kernel import encode_messages
+from umdf.wire.fast.encode_program import EncodeProgram
+from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
+from umdf.wire.fast.message import Message
+from umdf.wire.fast.templates import DynamicRef, TemplateSet
+from umdf.wire.fast.writer import Writer
+
+Places = NDArray[np.int64]
+BYTES_PER_ROW = 96  # what the first buffer has room for, for messages and entries alike
+
+
+@dataclass(frozen=True)
+class Encoded:
+    buffer: NDArray[np.uint8]
+    start: Places
+    end: Places
+
+
+@dataclass
+class _Table:
+    """The messages of one template."""
+
+    root: Node
+    batch: pa.RecordBatch
+    message: Places
+    columns: NodeColumns
+    start: int  # of its instructions; 0 if all of it is the plain writer's
+
+
+class Encoder:
+    """Encodes batches of messages by one template set. Not for several threads at once: one each."""
+
+    def __init__(self, templates: TemplateSet, reset: Reset = "message") -> None:
+        self.templates = templates
+        self.layout = Layout(templates)
+        self.reset: Reset = reset
+        self._program = program = EncodeProgram(self.layout)
+        self._writer = Writer(templates, reset)
+        self._code = code = program.table()
+        self._constants = np.frombuffer(bytes(program.constants) + b"\0", np.uint8)
+        self._slots = np.zeros((len(templates.slots) + 1, e.SLOT), np.int64)
+        self._stack = np.zeros(e.FRAME * program.deepest, np.int64)
+        width = program.most_bits // 7 + 8
+        self._scratch = np.zeros(width * (program.deepest + 1), np.uint8)
+        self._arguments = arguments = np.zeros(e.ARGUMENTS, np.int64)
+        arguments[e.STACK], arguments[e.SCRATCH] = self._stack.ctypes.data, self._scratch.ctypes.data
+        arguments[e.SCRATCH_WIDTH], arguments[e.EPOCH] = width, 1
+        code[:, e.I_SLOT] = self._slots.ctypes.data + 8 * e.SLOT * code[:, e.I_SLOT]
+        code[code[:, e.I_OP] == e.TEXT, e.I_INITIAL] += self._constants.ctypes.data
+        self._reads = program.reads()
+        self._pool = Pool()
+        self._tables: dict[int, _Table] = {}  # of the batch at hand, by template id
+
+    def encode(self, batches: Mapping[int, pa.RecordBatch]) -> Encoded:
+        """The messages (RecordBatches by template id) in the order of their numbers; EncodeError, with its row and
+        field, where one cannot be."""
+        self._tables = {template_id: self._table(batch, template_id) for template_id, batch in batches.items()}
+        tables, outer = list(self._tables.values()), self._outer_rows()
+        nothing = np.zeros(0, np.int64)
+        numbers = np.concatenate([nothing, *(table.message[rows] for table, rows in zip(tables, outer, strict=True))])
+        order = np.argsort(numbers, kind="stable")
+        again = np.flatnonzero(np.diff(numbers[order]) == 0)
+        if len(again):
+            raise EncodeError(f"two rows are message {numbers[order][again[0]]}")
+        owners = np.repeat(np.arange(len(tables)), [len(rows) for rows in outer])[order]
+        rows = np.concatenate([nothing, *outer])[order]
+        before = self._writer.dictionary.copy()
+        try:
+            return self._write(tables, owners, rows)
+        except EncodeError:
+            self._writer.dictionary = before
+            raise
+        finally:
+            self._tables = {}
+
+    def _table(self, batch: pa.RecordBatch, template_id: int) -> _Table:
+        root = self.layout.roots.get(template_id)
+        if root is None:
+            raise EncodeError(f"there is no template {template_id}")
+        batch.validate()
+        given = {name: batch.column(name) for name in batch.schema.names}
+        number = given.pop("message", None)
+        if number is None or number.null_count:
+            raise EncodeError(f"{root.path}: column message is missing, or has no value in some row")
+        message = exact(number, pa.int64(), f"{root.path}.message").to_numpy()
+        columns = NodeColumns(self.layout, root, given, batch.num_rows)
+        start = 0
+        if self.reset == "message" and columns.regular and template_id in self._program.starts:
+            start = self._code.ctypes.data + 8 * e.INSTRUCTION * self._program.starts[template_id]
+            self._point(columns)
+        return _Table(root, batch, message, columns, start)
+
+    def _point(self, root: NodeColumns) -> None:
+        """Make the instructions of a template read these columns."""
+        places: list[int] = []
+        addresses: list[int] = []
+        for columns in root.all():
+            reads = self._reads[columns.node.index]
+            places += reads.places
+            sources = {e.MASKS: [columns.masks], e.VALUES: columns.values}
+            sources |= {e.CONTENT: columns.content, e.OFFSETS: columns.offsets}
+            addresses += [sources[kind][number] for kind, number in reads.sources]
+        self._code.reshape(-1)[places] = addresses
+
+    def _write(self, tables: list[_Table], owners: Places, rows: Places) -> Encoded:
+        arguments, count = self._arguments, len(rows)
+        starts = np.array([table.start for table in tables], np.int64)[owners] if count else rows
+        total = sum(columns.rows for table in tables for columns in table.columns.all())
+        memory = self._pool.take(BYTES_PER_ROW * total + e.SLACK)
+        ends = np.zeros(count, np.int64)
+        arguments[e.STARTS], arguments[e.ROWS], arguments[e.ENDS] = (a.ctypes.data for a in (starts, rows, ends))
+        arguments[e.USED], arguments[e.MESSAGES] = 0, count
+        at = 0
+        while at < count:
+            arguments[e.BUFFER], arguments[e.CAPACITY], arguments[e.FIRST] = memory.address, memory.nbytes, at
+            at = encode_messages(arguments.ctypes.data)
+            used = int(arguments[e.USED])
+            if arguments[e.STATUS] == e.FULL:
+                memory = self._grown(memory, used, 2 * memory.nbytes)
+                arguments[e.EPOCH] += 1  # forget what the message has left in the dictionaries so far
+            elif arguments[e.STATUS] == e.PLAIN:
+                content = self._plainly(tables[owners[at]], int(rows[at]))
+                if used + len(content) > memory.nbytes:
+                    memory = self._grown(memory, used, 2 * memory.nbytes + len(content))
+                memory.array[used : used + len(content)] = np.frombuffer(content, np.uint8)
+                ends[at] = arguments[e.USED] = used + len(content)
+                at += 1
+        arguments[e.EPOCH] += count
+        start = np.zeros(count, np.int64)
+        start[1:] = ends[:-1]
+        return Encoded(memory.array[: int(arguments[e.USED])], start, ends)
+
+    def _grown(self, memory: Memory, used: int, nbytes: int) -> Memory:
+        grown = self._pool.take(nbytes)
+        grown.array[:used] = memory.array[:used]
+        return grown
+
+    def _plainly(self, table: _Table, row: int) -> bytes:
+        """One message by the plain writer."""
+        template_id = table.root.template.id
+        assert template_id is not None
+        try:
+            return self._writer.encode(template_id, self._inner(template_id, row).values)
+        except EncodeError as error:
+            raise EncodeError(f"{table.root.path}, row {row}: {error.reason}", error.hint) from None
+
+    def _inner(self, template_id: int, row: int) -> Message:
+        """A row as a message, for the plain writer; those inside others are rows too."""
+        table = self._tables.get(template_id)
+        if table is None or row >= table.batch.num_rows:
+            raise EncodeError(f"there is no row {row} of template {template_id}")
+        cells = table.batch.slice(row, 1).to_pylist()[0]
+        return Message(table.root.template, values_of(self.layout, table.root, table.root.segment, cells, self._inner))
+
+    def _outer_rows(self) -> list[Places]:
+        """Of each table the rows that are messages by themselves, not inside others."""
+        inside: set[tuple[int, int]] = set()
+        for table in self._tables.values():
+            if has_dynamic_reference(table.root.segment):
+                for cells in table.batch.to_pylist():
+                    inside.update(self._inside(table.root, cells))
+        outer = []
+        for template_id, table in self._tables.items():
+            rows = np.arange(table.batch.num_rows)
+            own = [row for other, row in inside if other == template_id]
+            outer.append(np.setdiff1d(rows, own) if own else rows)
+        return outer
+
+    def _inside(self, node: Node, cells: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+        """Template and row of the messages inside a row."""
+        for column in node.columns:
+            if isinstance(column.field, DynamicRef) and not column.name.endswith(".row"):
+                if cells.get(column.name) is not None:
+                    yield cells[column.name], cells[f"{column.name}.row"]
+        for item in node.lists:
+            for entry in cells.get(item.name) or ():
+                yield from self._inside(self.layout.nodes[item.child], entry or {})

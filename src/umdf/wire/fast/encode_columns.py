@@ -1,0 +1,219 @@
+"""A template's RecordBatch as the encode kernel reads it: addresses of values and offsets, and a presence mask a row.
+
+Nothing is copied but presence: a bit for everything optional, as `layout` numbers them. Columns that the kernel cannot
+take row by row (no value where one must be, half a decimal) are not `regular`: the plain writer, given the same rows by
+`values_of`, says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from umdf.errors import EncodeError
+from umdf.wire.fast.dictionary import to_bytes
+from umdf.wire.fast.encode_kernel import mark
+from umdf.wire.fast.layout import DTYPES, TEXTS, Column, Constant, Layout, List, Node, Presence
+from umdf.wire.fast.message import Message
+from umdf.wire.fast.templates import (
+    BYTES,
+    DECIMAL,
+    INT32,
+    INT64,
+    Decimal,
+    DynamicRef,
+    Group,
+    Segment,
+    Sequence,
+    Value,
+)
+
+Words = NDArray[np.uint64]  # a bit for each row
+Rows = Words | bool  # some rows, all or none of them
+Inner = Callable[[int, int], Message]  # the message that a row of a template is
+ARROW_TYPES = {type: pa.from_numpy_dtype(dtype) for type, dtype in DTYPES.items()} | dict.fromkeys(TEXTS, pa.binary())
+
+
+class NodeColumns:
+    """The columns of a node, and of the nodes below it. Addresses are as if the rows before the first stood there too:
+    a list's offsets count from the start of its entries, wherever a slice of it begins."""
+
+    def __init__(self, layout: Layout, node: Node, given: Mapping[str, pa.Array], rows: int, first: int = 0) -> None:
+        self.node = node
+        self.rows = rows
+        self.regular = True
+        self.values: list[int] = []  # of each column the address of its values, or of a text's offsets
+        self.content: list[int] = []  # of each column the address of a text's bytes
+        self.offsets: list[int] = []  # of each list
+        self.children: list[NodeColumns] = []
+        self._first = first
+        self._alive: list[pa.Array] = []
+        self._present: dict[int, Rows] = {}  # by bit
+        # What no row has may be of any type.
+        left = {name: array for name, array in given.items() if array.null_count < rows}
+        for item in node.items:
+            array = left.pop(item.name, None)
+            if isinstance(item, Column):
+                array = self._exact(item.name, array, item.type)
+                self._place(item, array)
+                self._note(item.bit, item.field.optional, _valid(array))
+            elif isinstance(item, List):
+                self._entries(layout, item, array)
+                self._note(item.bit, item.sequence.optional, _valid(array))
+            elif isinstance(item, Presence):
+                self._note(item.bit, True, _true(array, f"{node.path}.{item.name}"))
+            elif isinstance(item.value, Decimal):
+                self._constant(item, item.name, array, INT64, item.value.mantissa)
+                exponent = f"{item.name}.exponent"
+                self._constant(item, exponent, left.pop(exponent, None), INT32, item.value.exponent)
+            else:
+                self._constant(item, item.name, array, item.field.type, item.value)
+        if left:
+            raise EncodeError(f"{node.path} has no field {min(left)!r}")
+        self._masks = self._masked()
+        self.masks = self._masks.ctypes.data - 8 * node.mask_words * first
+
+    def _exact(self, name: str, array: pa.Array | None, type: str) -> pa.Array | None:
+        return None if array is None else exact(array, ARROW_TYPES[type], f"{self.node.path}.{name}")
+
+    def _constant(self, item: Constant, name: str, array: pa.Array | None, type: str, value: Value) -> None:
+        """It need not be given, except to say whether an optional one is there; if it is, it must be the value."""
+        array = self._exact(name, array, type)
+        if array is not None:
+            content = value if isinstance(value, int) else to_bytes(value)
+            same = pc.equal(array.cast(ARROW_TYPES[type]), pa.scalar(content, ARROW_TYPES[type]))
+            self.regular &= pc.all(same).as_py() is True
+        if item.field.optional:
+            self._note(item.bit, True, _valid(array))
+
+    def _place(self, column: Column, array: pa.Array | None) -> None:
+        if array is None:
+            self.values.append(0)
+            self.content.append(0)
+            return
+        buffers = array.buffers()
+        width = 4 if column.is_text else array.type.bit_width // 8
+        self.values.append(buffers[1].address + width * (array.offset - self._first))
+        self.content.append(buffers[2].address if column.is_text and buffers[2] is not None else 0)
+        self._alive.append(array)
+
+    def _entries(self, layout: Layout, item: List, array: pa.Array | None) -> None:
+        child = layout.nodes[item.child]
+        if array is None:
+            self.offsets.append(0)
+            self.children.append(NodeColumns(layout, child, {}, 0))
+            return
+        name = f"{self.node.path}.{item.name}"
+        if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+            array = exact(array, pa.list_(array.type.value_type), name)
+        if not pa.types.is_list(array.type) or not pa.types.is_struct(array.type.value_type):
+            raise EncodeError(f"{name} takes a list of structs, not {array.type}")
+        offsets = array.buffers()[1].address + 4 * array.offset
+        first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        entries = array.values.slice(first, last - first)
+        given = {field.name: entries.field(number) for number, field in enumerate(entries.type)}
+        self.offsets.append(offsets - 4 * self._first)
+        self.children.append(NodeColumns(layout, child, given, len(entries), first))
+        self.regular &= self.children[-1].regular and entries.null_count == 0
+        self._alive += [array, entries]
+
+    def _note(self, bit: int, optional: bool, present: Rows) -> None:
+        """Who has it. A decimal comes here twice, with its mantissa and its exponent; what is mandatory in a group has
+        the group's bit."""
+        if bit < 0:
+            self.regular &= present is True or self.rows == 0
+        elif optional and bit not in self._present:
+            self._present[bit] = present
+        elif optional:
+            self.regular &= np.array_equal(self._present[bit], present)
+        elif present is not True:
+            self.regular &= not bool(np.any(self._present[bit] & ~np.asarray(present)))
+
+    def _masked(self) -> NDArray[np.uint64]:
+        words = self.node.mask_words
+        everywhere = sum(1 << bit for bit, present in self._present.items() if present is True)
+        masks = np.empty((self.rows, words), np.uint64)
+        masks[:] = [everywhere >> 64 * word & (1 << 64) - 1 for word in range(words)]
+        for bit, present in self._present.items():
+            if not isinstance(present, bool):
+                one = np.array(1 << bit % 64, np.uint64).view(np.int64)
+                mark(masks.ctypes.data + 8 * (bit // 64), 8 * words, present.ctypes.data, self.rows, int(one))
+        return masks
+
+    def all(self) -> Iterator[NodeColumns]:
+        yield self
+        for child in self.children:
+            yield from child.all()
+
+
+def exact(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    if array.type == kind or (kind == pa.binary() and array.type == pa.string()):
+        return array
+    try:
+        return array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise EncodeError(f"{name} takes {kind}: {error}") from None
+
+
+def _valid(array: pa.Array | None) -> Rows:
+    if array is None:
+        return False
+    return _bits(array.buffers()[0], array.offset, len(array)) if array.null_count else True
+
+
+def _true(array: pa.Array | None, name: str) -> Rows:
+    """Of an optional group: whether it is there."""
+    if array is None:
+        return False
+    if not pa.types.is_boolean(array.type):
+        raise EncodeError(f"{name} takes bool, not {array.type}")
+    shown = _bits(array.buffers()[1], array.offset, len(array))
+    return shown & _bits(array.buffers()[0], array.offset, len(array)) if array.null_count else shown
+
+
+def _bits(buffer: pa.Buffer, offset: int, rows: int) -> Words:
+    """`rows` bits of a bitmap as whole words."""
+    part = np.frombuffer(buffer, np.uint8)[offset // 8 : -(-(offset + rows) // 8)]
+    if offset % 8:
+        part = np.packbits(np.unpackbits(part, bitorder="little")[offset % 8 :][:rows], bitorder="little")
+    words = np.zeros(-(-rows // 64), np.uint64)
+    words.view(np.uint8)[: len(part)] = part
+    if rows % 64:
+        words[-1] &= np.uint64((1 << rows % 64) - 1)
+    return words
+
+
+def values_of(layout: Layout, node: Node, segment: Segment, cells: Mapping[str, Any], inner: Inner, prefix: str = "") -> Any:
+    """A row, as Arrow shows it, as the plain writer takes it."""
+    values: dict[str, Any] = {}
+    for instruction in segment.instructions:
+        name = prefix + instruction.name
+        cell, value = cells.get(name), None
+        if isinstance(instruction, Group):
+            if cell or not instruction.optional:
+                value = values_of(layout, node, instruction.body, cells, inner, f"{name}.")
+        elif isinstance(instruction, Sequence):
+            child = layout.nodes[next(item.child for item in node.lists if item.name == name)]
+            if cell is not None:
+                whole = child.segment
+                value = [None if entry is None else values_of(layout, child, whole, entry, inner) for entry in cell]
+        elif isinstance(instruction, DynamicRef):
+            if cell is not None:
+                value = inner(cell, cells[f"{name}.row"])
+        elif instruction.type == DECIMAL:
+            exponent = cells.get(f"{name}.exponent")
+            if (exponent is None) != (cell is None):
+                raise EncodeError(f"{name}: D1: a decimal needs both its mantissa and its exponent")
+            value = None if cell is None else Decimal(exponent, cell)
+        elif isinstance(cell, bytes) and instruction.type != BYTES:
+            value = cell.decode("utf-8", "surrogateescape")
+        else:
+            value = cell
+        if value is not None:
+            values[instruction.name] = value
+    return values

@@ -1,0 +1,48 @@
+"""The tables of int64 that the encode kernel is driven by; `encode_program` and `encode` fill them.
+
+Operators, types and dictionary states are those of `tables_kernel`; an instruction here is another thing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.tables_kernel import put, word
+
+# The table of arguments.
+BUFFER, CAPACITY, USED, STARTS, ROWS, ENDS, FIRST, MESSAGES = range(8)
+EPOCH, STACK, SCRATCH, SCRATCH_WIDTH, STATUS = range(8, 13)
+ARGUMENTS = 16
+DONE, PLAIN, FULL = range(3)  # STATUS: all written; the next message is the plain writer's; the buffer must grow
+
+# An instruction. VALUES: its column, a text's or a list's offsets, or the masks of an OPEN's node; CONTENT: the bytes of
+# a text, the exponents of a decimal.
+I_OP, I_OPERATOR, I_OPTIONAL, I_BIT, I_WORD, I_VALUES, I_CONTENT, I_TYPE = range(8)
+I_SLOT, I_INITIAL, I_MORE, I_HAS_INITIAL, I_ROLE, I_JUMP, I_LOW, I_HIGH = range(8, 16)
+INSTRUCTION = 16
+END_MESSAGE, END_GROUP, END_ENTRY, GROUP, SEQUENCE, OPEN, FLUSH, SKIP, BIT, INTEGER, FIXED, TEXT, TEMPLATE = range(13)
+
+NONE, DEFAULT, COPY, INCREMENT, DELTA, CONSTANT = k.NONE, k.DEFAULT, k.COPY, k.INCREMENT, k.DELTA, k.CONSTANT
+COLUMN, EXPONENT, COUNT = k.COLUMN, k.EXPONENT, k.COUNT
+INT32, INT64, UINT64, DECIMAL, ASCII = k.INT32, k.INT64, k.UINT64, k.DECIMAL_TYPE, k.ASCII
+S_STATE, S_TYPE, S_VALUE, S_MORE, SLOT = k.S_STATE, k.S_TYPE, k.S_VALUE, k.S_MORE, k.SLOT
+EMPTY, ASSIGNED = k.EMPTY, k.ASSIGNED
+
+# Kinds of addresses that an instruction reads from.
+MASKS, VALUES, CONTENT, OFFSETS = range(4)
+
+# A frame: what a group or sequence returns to.
+F_RETURN, F_LEFT, F_ROW, F_MASKS, F_BITS, F_COUNT, F_FLUSHED, F_MAP, F_ROOM, F_NEED, F_OPENED = range(11)
+FRAME = 12
+
+# Bytes behind what is written that may be written too: sixteen NULLs at once.
+SLACK = 32
+# Presence bits that are added without a look at how many there are; with the six that may be left from before they fit
+# nine bytes of a map.
+WINDOW = 56
+MOST_NULLS = 16  # that a SKIP writes
+
+STOPS = np.uint64(0x8080808080808080)
+
+__all__ = ["put", "word"]

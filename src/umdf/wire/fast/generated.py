@@ -1,0 +1,57 @@
+"""Generated code in real files, so that numba can keep what it compiled (see `umdf.kernels`).
+
+A file is named after the digest of all that it depends on: its own source (which follows from the template and the
+generator) and every kernel that it is compiled with. Processes that write the same file at the same time write the same thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from umdf.kernels import cache_dir, source_stamp
+from umdf.wire.fast import tables_kernel
+from umdf.wire.fast.generate import HEADER, Generator
+from umdf.wire.fast.layout import Layout, Node
+
+Decode = Callable[[int], int]
+
+
+def load_generated(layout: Layout, root: Node) -> Decode | None:
+    """The compiled code of a template (compiled at its first call, if nobody has before); None where no file can be
+    written, and the interpreter has to serve."""
+    source = Generator(layout, root).source()
+    kernels = source_stamp(Path(tables_kernel.__file__))
+    digest = hashlib.sha256((HEADER + source + kernels).encode()).hexdigest()
+    path = cache_dir() / "generated" / f"fast_{root.template.id}_{digest[:24]}.py"
+    try:
+        if not path.exists():
+            _write(path, HEADER.format(name=root.template.name, digest=digest) + "\n\n" + source)
+        spec = importlib.util.spec_from_file_location(f"umdf_generated_{path.stem}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # numba finds a cached function's globals by the name of its module
+        spec.loader.exec_module(module)
+    except OSError:
+        return None
+    return module.decode
+
+
+def _write(path: Path, content: str) -> None:
+    """All of it or nothing, whoever else writes there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

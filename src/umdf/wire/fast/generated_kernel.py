@@ -1,0 +1,180 @@
+"""What generated code is made of: one call for each way a value can stand in the stream.
+
+Each returns a state with it: ABSENT (it is NULL), PRESENT, or UNUSUAL: then nothing of what is returned means anything,
+and the message is the interpreter's. Up to ten bytes behind the end of a message may be read; generated code finds out
+at the end of an entry. Written as calls and not as text, because numba's own part of a compilation grows with the
+square of the generated function.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import inlined, load_u8, load_u64, store_u64
+from umdf.wire.fast.careful_kernel import is_utf8
+from umdf.wire.fast.read_kernel import SEVENS, STOPS, copy_bytes, signed, stopped_bytes, trailing_zeros, unsigned
+
+ABSENT, PRESENT, UNUSUAL = 0, 1, 2
+
+
+@inlined
+def presence(b, p, needed):
+    """A presence map, its first bit on top, and the place behind it: 0 if it is longer than needed, or has more bits."""
+    c = np.int64(load_u8(b, p))
+    bits, q = np.uint64(c & 127), p + 1
+    while c < 128 and q < p + 9:
+        c = np.int64(load_u8(b, q))
+        bits = bits << np.uint64(7) | np.uint64(c & 127)
+        q += 1
+    bits <<= np.uint64(64 - 7 * (q - p))
+    if c < 128 or (c == 128 and q > p + 1) or 7 * (q - p) >= needed + 7 or bits << np.uint64(needed) != 0:
+        return bits, np.int64(0)
+    return bits, q
+
+
+@inlined
+def unsigned_sent(b, p, high):
+    c = np.int64(load_u8(b, p))
+    if c > 127:
+        return c & 127, p + 1, np.int64(PRESENT)
+    x, q = unsigned(b, p)
+    if q == 0 or x > high:
+        return x, q, np.int64(UNUSUAL)
+    return x, q, np.int64(PRESENT)
+
+
+@inlined
+def unsigned_optional(b, p, high):
+    c = np.int64(load_u8(b, p))
+    if c == 128:
+        return np.int64(0), p + 1, np.int64(ABSENT)
+    if c > 127:
+        return (c & 127) - 1, p + 1, np.int64(PRESENT)
+    x, q = unsigned(b, p)
+    if q == 0 or x - 1 > high:
+        return x, q, np.int64(UNUSUAL)
+    return x - 1, q, np.int64(PRESENT)
+
+
+@inlined
+def signed_sent(b, p, low, high):
+    c = np.int64(load_u8(b, p))
+    if c > 127:
+        x, q = (c & 63) - (c & 64), p + 1
+    else:
+        x, q = signed(b, p)
+    if q == 0 or x < low or x > high:
+        return x, q, np.int64(UNUSUAL)
+    return x, q, np.int64(PRESENT)
+
+
+@inlined
+def signed_optional(b, p, low, high):
+    c = np.int64(load_u8(b, p))
+    if c == 128:
+        return np.int64(0), p + 1, np.int64(ABSENT)
+    if c > 127:
+        x, q = (c & 63) - (c & 64), p + 1
+    else:
+        x, q = signed(b, p)
+    x -= np.int64(x > 0)
+    if q == 0 or x < low or x > high:
+        return x, q, np.int64(UNUSUAL)
+    return x, q, np.int64(PRESENT)
+
+
+@inlined
+def _sum(base, delta, q, low, high):
+    x = base + delta
+    if q == 0 or base < low or x < low or x > high or ((base ^ x) & (delta ^ x)) < 0:
+        return x, q, np.int64(UNUSUAL)
+    return x, q, np.int64(PRESENT)
+
+
+@inlined
+def delta_sent(b, p, base, low, high):
+    c = np.int64(load_u8(b, p))
+    if c > 127:
+        return _sum(base, (c & 63) - (c & 64), p + 1, low, high)
+    delta, q = signed(b, p)
+    return _sum(base, delta, q, low, high)
+
+
+@inlined
+def delta_optional(b, p, base, low, high):
+    c = np.int64(load_u8(b, p))
+    if c == 128:
+        return base, p + 1, np.int64(ABSENT)
+    if c > 127:
+        delta, q = (c & 63) - (c & 64), p + 1
+    else:
+        delta, q = signed(b, p)
+    return _sum(base, delta - np.int64(delta > 0), q, low, high)
+
+
+@inlined
+def ascii_sent(b, p, end, to):
+    """A string into `to`: the place behind it, its length, and its state. One that starts with zero is unusual."""
+    w = load_u64(b, p)
+    stops = w & STOPS
+    if (w & np.uint64(127)) == 0:
+        return p, np.int64(0), np.int64(UNUSUAL)
+    if stops != 0:
+        store_u64(to, 0, w & SEVENS)
+        n = (trailing_zeros(stops) >> 3) + 1
+        return p + n, n, np.int64(PRESENT)
+    n = stopped_bytes(b, p, end, to) - p
+    if p + n > end:
+        return p, np.int64(0), np.int64(UNUSUAL)
+    return p + n, n, np.int64(PRESENT)
+
+
+@inlined
+def ascii_optional(b, p, end, to):
+    if load_u8(b, p) == 128:
+        return p + 1, np.int64(0), np.int64(ABSENT)
+    return ascii_sent(b, p, end, to)
+
+
+@inlined
+def vector_sent(b, p, end, to):
+    n, q, state = unsigned_sent(b, p, np.int64(0xFFFFFFFF))
+    if state != PRESENT or n > end - q:
+        return q, np.int64(0), np.int64(UNUSUAL)
+    copy_bytes(b + q, to, n)
+    return q + n, n, np.int64(PRESENT)
+
+
+@inlined
+def vector_optional(b, p, end, to):
+    n, q, state = unsigned_optional(b, p, np.int64(0xFFFFFFFF))
+    if state == ABSENT:
+        return q, np.int64(0), np.int64(ABSENT)
+    if state != PRESENT or n > end - q:
+        return q, np.int64(0), np.int64(UNUSUAL)
+    copy_bytes(b + q, to, n)
+    return q + n, n, np.int64(PRESENT)
+
+
+@inlined
+def unicode_sent(b, p, end, to):
+    q, n, state = vector_sent(b, p, end, to)
+    if state == PRESENT and not is_utf8(to, n):
+        return q, n, np.int64(UNUSUAL)
+    return q, n, state
+
+
+@inlined
+def unicode_optional(b, p, end, to):
+    q, n, state = vector_optional(b, p, end, to)
+    if state == PRESENT and not is_utf8(to, n):
+        return q, n, np.int64(UNUSUAL)
+    return q, n, state
+
+
+@inlined
+def repeat(to, first, at, length):
+    """A previous text again: its first eight bytes are at hand."""
+    store_u64(to, 0, first)
+    if length > 8:
+        copy_bytes(at, to, length)
