@@ -2,76 +2,187 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from umdf.cli.decode import ProtocolName
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, print_json
 from umdf.errors import CaptureError
+
+if TYPE_CHECKING:
+    from umdf.transport.capture import Flow
+    from umdf.wire.fast.templates import TemplateSet
+    from umdf.wire.sbe.schema import Schema
 
 EXAMPLES = (
     "umdf explain day.pcap --packet 17             every byte of frame 17 (as Wireshark counts)",
     "umdf explain day.pcap.zst --packet 17 --json",
     "umdf explain day.pcap --packet 1 --schema b3-market-data-messages.xml",
+    "umdf explain fast.pcap --packet 3 --templates templates-FIX.xml",
 )
 RAW_SHOWN = 16  # bytes of a long value
 
 
+@dataclass(frozen=True)
+class Line:
+    """One thing in a packet. What is not sent (constants, defaults, absent fields) has no offset and no bytes."""
+
+    depth: int
+    name: str
+    offset: int | None
+    raw: str  # in base 16
+    tag: int | None
+    how: str  # FAST: operator, presence-map bit, where the value came from
+    value: Any
+    meaning: str
+    fault: bool = False
+
+
 def explain(
-    file: Annotated[Path, typer.Argument(help="A capture: pcap, pcapng, also as .gz or .zst.", metavar="FILE")],
+    file: Annotated[
+        Path, typer.Argument(help="A capture (pcap, pcapng) or a raw FAST stream; also as .gz or .zst.", metavar="FILE")
+    ],
     packet: Annotated[int, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)],
+    protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packet looks like.")] = ProtocolName.AUTO,
     schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
+    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what every byte of one packet means: offset, raw bytes, value, meaning."""
-    from umdf.units import utc_text
-    from umdf.wire.sbe.explain import explain as explain_packet
-    from umdf.wire.sbe.loader import load
+    """Show what every byte of one packet means: offset, raw bytes, value, meaning.
 
-    loaded = load(schema)
+    Of FAST also the operator of each field, its presence-map bit, and what came from a default or the dictionary.
+    """
+    from umdf.units import utc_text
+    from umdf.wire.fast.loader import load as load_templates
+    from umdf.wire.sbe.loader import load as load_schema
+
     flow, ts_ns, payload = _find(file, packet)
-    lines = explain_packet(loaded, payload)
+    if _is_fast(payload, protocol):
+        lines = list(_fast_lines(load_templates(templates), payload))
+    else:
+        lines = list(_sbe_lines(load_schema(schema), payload))
     if as_json:
-        shown = [_object(line) for line in lines]
+        shown = [{name: value for name, value in asdict(line).items() if _is_said(value)} for line in lines]
         print_json({"file": str(file), "packet": packet, "ts_recv": ts_ns, "flow": list(flow), "lines": shown})
         return
-    source, source_port, dest, dest_port = flow
-    title = f"packet {packet} of {file}: {len(payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
     rows = [
         (
             "" if line.offset is None else f"{line.offset:04x}",
-            line.raw[:RAW_SHOWN].hex(" ") + (" …" if len(line.raw) > RAW_SHOWN else ""),
+            _spaced(line.raw),
             "  " * line.depth + line.name,
             "" if line.tag is None else str(line.tag),
+            line.how,
             "" if line.value is None else str(line.value),
             f"✗ {line.meaning}" if line.fault else line.meaning,
         )
         for line in lines
     ]
-    show_table(("offset", "bytes", "field", "tag", "value", "meaning"), rows, title=title + utc_text(ts_ns) + " UTC")
+    columns = ["offset", "bytes", "field", "tag", "how", "value", "meaning"]
+    if not any(line.how for line in lines):
+        columns.remove("how")
+        rows = [row[:4] + row[5:] for row in rows]
+    source, source_port, dest, dest_port = flow
+    title = f"packet {packet} of {file}: {len(payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
+    show_table(columns, rows, title=title + utc_text(ts_ns) + " UTC")
 
 
-def _find(file: Path, number: int) -> tuple[Any, int, bytes]:
-    from umdf.transport.capture import open_capture
+def _is_said(value: Any) -> bool:
+    return value is not None and value is not False and value != ""
+
+
+def _spaced(raw: str) -> str:
+    shown = bytes.fromhex(raw)[:RAW_SHOWN].hex(" ")
+    return f"{shown} …" if len(raw) > 2 * RAW_SHOWN else shown
+
+
+def _is_fast(payload: bytes, protocol: ProtocolName) -> bool:
+    import numpy as np
+
+    from umdf.wire.packet import Protocol, recognise
+
+    if protocol is not ProtocolName.AUTO:
+        return protocol is ProtocolName.FAST
+    buffer = np.frombuffer(payload, np.uint8)
+    return bool(recognise(buffer, np.array([0]), np.array([len(payload)]))[0] == Protocol.FAST)
+
+
+def _sbe_lines(schema: Schema, payload: bytes) -> Iterator[Line]:
+    from umdf.wire.sbe.explain import explain as explain_packet
+
+    for line in explain_packet(schema, payload):
+        sent = line.offset, line.raw.hex(), line.tag, ""
+        yield Line(line.depth, line.name, *sent, line.value, line.meaning, line.fault)
+
+
+def _fast_lines(templates: TemplateSet, payload: bytes) -> Iterator[Line]:
+    import numpy as np
+
+    from umdf.wire.packet import Framer
+
+    frames = Framer().frames(np.frombuffer(payload, np.uint8), np.array([0]), np.array([len(payload)]))
+    for i in range(len(frames)):
+        start, end = int(frames.start[i]), int(frames.end[i])
+        numbers = [int(column[i]) for column in (frames.msg_seq_num, frames.no_chunks, frames.current_chunk)]
+        yield Line(0, "Technical header", start - 10, "", None, "", None, "")
+        at = start - 10
+        named = zip(
+            ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength"), (4, 2, 2, 2), (*numbers, end - start), strict=True
+        )
+        for name, size, value in named:
+            yield Line(1, name, at, payload[at : at + size].hex(), None, "", value, "")
+            at += size
+        if numbers[1] != 1:
+            meaning = f"chunk {numbers[2]} of {numbers[1]}: a message is explained only when it is whole"
+            yield Line(0, "chunk", start, payload[start:end].hex(), None, "", None, meaning)
+        else:
+            yield from _fast_message(templates, payload[start:end], start)
+    for entry in frames.journal:
+        raw = payload[entry.offset : entry.offset + entry.skipped_bytes].hex()
+        yield Line(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True)
+
+
+def _fast_message(templates: TemplateSet, message: bytes, start: int) -> Iterator[Line]:
+    from umdf.wire.fast.explain import explain as explain_message
+
+    for line in explain_message(templates, message):
+        depth = 1 + line.path.count("[")
+        bit = f"bit {line.bit.index}={int(line.bit.set)}" if line.bit else ""
+        operator = "" if line.operator in ("none", line.origin) else line.operator
+        how = " ".join(filter(None, (operator, bit, line.origin)))
+        offset = start + line.offset if line.raw else None
+        name = line.path or line.what
+        sent = name, offset, line.raw.hex(), line.tag, how
+        yield Line(depth, *sent, _value(line), line.meaning, line.what == "error")
+
+
+def _value(line: Any) -> Any:
+    from umdf.wire.fast.templates import Decimal
+    from umdf.wire.fast.view import shown
+
+    if line.what == "presence map":
+        return None
+    return shown(line.value) if isinstance(line.value, Decimal | bytes | str) else line.value
+
+
+def _find(file: Path, number: int) -> tuple[Flow, int, bytes]:
+    from umdf.cli.reading import open_source
 
     last = 0
-    with open_capture(file) as capture:
-        for batch in capture:
+    with open_source(file) as source:
+        for batch in source:
             at = int(batch.number.searchsorted(number))
             if at < len(batch) and batch.number[at] == number:
                 return batch.flows[batch.flow[at]], int(batch.ts_ns[at]), batch.payload(at)
             last = int(batch.number[-1])
             if last > number:
                 raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
-        records = capture.counts.records
+        counts = getattr(source, "counts", None)
+    records = counts.records if counts else last
     if number <= records:
         raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
     raise CaptureError(f"{file} has no packet {number}", f"it has {records} packets, the last with UDP is {last}")
-
-
-def _object(line: Any) -> dict[str, Any]:
-    found = {"depth": line.depth, "name": line.name, "offset": line.offset, "raw": line.raw.hex(), "tag": line.tag}
-    found |= {"value": line.value, "meaning": line.meaning, "fault": line.fault or None}
-    return {name: value for name, value in found.items() if value not in (None, "")}

@@ -1,4 +1,4 @@
-"""Captures and raw streams → decoded messages of either protocol: what `decode` starts from. Joins transport and wire."""
+"""Captures and raw streams → decoded messages of either protocol. Joins transport and wire."""
 
 from __future__ import annotations
 

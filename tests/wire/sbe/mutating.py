@@ -30,11 +30,13 @@ def corpus(schema: Schema) -> list[bytes]:
     packets += [
         encode_packet([first, *strange[i % 3 : i % 3 + 1], second]) for i, first in enumerate(today) for second in today
     ]
-    message = schema.messages[71 if schema is SCHEMA else 1]
-    whole = all_set(message, schema.version)
-    group = message.groups[0].name
-    many = encode_message(schema, message, whole | {group: whole[group] * 20}, schema.version)
-    return [*packets, encode_packet([many, *today[:5], many]), encode_packet([])]
+    for message in schema.messages.values():
+        if message.groups or message.data:
+            whole = all_set(message, schema.version)
+            more = whole | {group.name: whole[group.name] * 20 for group in message.groups}
+            many = encode_message(schema, message, more, schema.version)
+            packets += [encode_packet([many, *today[:5], many]), encode_packet([many])] * 40
+    return [*packets, encode_packet([])]
 
 
 CORPUS = {SCHEMA.id: corpus(SCHEMA), NESTED.id: corpus(NESTED)}
@@ -50,14 +52,18 @@ def mutated(schema: Schema, count: int, random: np.random.Generator) -> Packets:
     def places(chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         return start[chosen] + (random.random(len(chosen)) * size[chosen]).astype(np.int64)
 
-    for _ in range(3):
+    for _ in range(2):
         flipped = np.flatnonzero((kind & 1) != 0)
         buffer[places(flipped)] ^= np.uint8(1) << random.integers(0, 8, len(flipped), np.uint8)
         told = np.flatnonzero((kind & 2) != 0)
         buffer[places(told)] = random.choice(TELLING, len(told))
-    # The headers and the lengths behind a block are where it hurts.
-    headers = np.flatnonzero(((kind & 4) != 0) & (size > 28))
+    # Where it hurts: the first message's header, its length alone, the groups and texts at the end.
+    headers = np.flatnonzero((random.random(count) < 0.2) & (size > 28))
     buffer[start[headers] + 16 + random.integers(0, 12, len(headers))] = random.choice(TELLING, len(headers))
+    shorter = np.flatnonzero((random.random(count) < 0.2) & (size > 28))
+    buffer[start[shorter] + 16] -= random.integers(0, 60, len(shorter), np.uint8)
+    tails = np.flatnonzero(((kind & 4) != 0) & (size > 60))
+    buffer[end[tails] - random.integers(1, 40, len(tails))] = random.choice(TELLING, len(tails))
     noisy = np.flatnonzero(random.random(count) < 0.03)
     for packet in noisy.tolist():
         buffer[start[packet] : end[packet]] = random.integers(0, 256, size[packet], np.uint8)

@@ -30,10 +30,13 @@ def lines(batch: Batch) -> list[tuple[int, str, str]]:
     return [(line.msg_index, line.field, line.reason) for line in batch.journal]
 
 
-@pytest.mark.parametrize(
+EVERY = pytest.mark.parametrize(
     ("schema", "message"),
     [pytest.param(s, m, id=m.name) for s in (SCHEMA, NESTED) for m in s.messages.values()],
 )
+
+
+@EVERY
 def test_a_packet_cut_at_any_byte_keeps_what_came_before_the_cut(schema: Schema, message: Message) -> None:
     made = encode_message(schema, message, all_set(message, schema.version), schema.version)
     whole = encode_packet([made, made], (1, 2, 3, 4))
@@ -41,6 +44,20 @@ def test_a_packet_cut_at_any_byte_keeps_what_came_before_the_cut(schema: Schema,
     batch = decode(packets, schema)
     assert_as_reference(batch, packets, schema)
     assert len(shown(batch)) == len(made)  # the first message, in every packet that holds all of it
+
+
+@EVERY
+def test_a_message_cut_at_any_byte_is_quarantined_and_the_next_message_is_read(
+    schema: Schema, message: Message
+) -> None:
+    made = encode_message(schema, message, all_set(message, schema.version), schema.version)
+    packets = [encode_packet([struct.pack("<H", size) + made[2:size], made]) for size in range(12, len(made))] or [
+        encode_packet([made])
+    ]
+    batch = decode(packets, schema)
+    assert_as_reference(batch, packets, schema)
+    assert {packet for packet, *_ in shown(batch)} == {*range(len(packets))}
+    assert len(batch.journal) == len(made) - 12
 
 
 @pytest.mark.parametrize("length", range(0, 12))

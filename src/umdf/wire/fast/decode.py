@@ -12,6 +12,8 @@ reference is read by the plain reader, message by message, into the same columns
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,15 +21,16 @@ from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.batch import Batch, Entry
 from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.finish_kernel import copy_text, finish
-from umdf.wire.fast.generate import can_generate
+from umdf.wire.fast.generate import can_generate, pays
 from umdf.wire.fast.generated import Decode, load_generated
 from umdf.wire.fast.interpreter_kernel import interpret
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
+from umdf.wire.fast.loader import load
 from umdf.wire.fast.plain import PlainRows
 from umdf.wire.fast.program import Program
 from umdf.wire.fast.store import Store
 from umdf.wire.fast.templates import TemplateSet
-from umdf.wire.fast.values import Limits
+from umdf.wire.fast.values import Limits, write_unsigned
 
 FIRST_LINES = 64
 FIRST_SCRATCH = 4096
@@ -38,6 +41,8 @@ class Decoder:
 
     `reset` says when dictionaries are forgotten: before each message, as this feed does, or never. With kept
     dictionaries an error makes what follows doubtful: decoding starts again from nothing, as with a new reader.
+    `generated` are the ids of templates to generate code for where that is possible, by default those where it pays;
+    the first message of such a template waits for the compilation, unless `warm` or another process had it compiled.
     """
 
     def __init__(
@@ -46,7 +51,7 @@ class Decoder:
         reset: Reset = "message",
         limits: Limits | None = None,
         *,
-        generated: bool = True,
+        generated: Collection[int] | None = None,
         validity: bool = True,
     ) -> None:
         self.templates = templates
@@ -84,8 +89,8 @@ class Decoder:
         self._link()
         rows = self._stores, self._nodes, self._texts, self._grow_store
         self._plain = PlainRows(layout, reset, self.limits, *rows)
-        if generated and reset == "message":
-            self._offer_generated()
+        if reset == "message":
+            self._offer_generated(generated)
 
     def _link(self) -> None:
         """Turn the numbers of the tables into addresses, once."""
@@ -156,13 +161,14 @@ class Decoder:
             limits.combined_bytes,
         )
 
-    def _offer_generated(self) -> None:
+    def _offer_generated(self, wanted: Collection[int] | None) -> None:
         """Let the interpreter stop at messages of templates that generated code knows."""
         limits = self.limits
         if limits.presence_map_bytes < 9 or limits.integer_bytes < 10 or limits.nesting < k.DEEPEST:
             return
-        for number, root in enumerate(self.layout.roots.values()):
-            self._programs[number, k.P_GENERATED] = can_generate(root)
+        for number, (template_id, root) in enumerate(self.layout.roots.items()):
+            chosen = pays(self.layout, root) if wanted is None else template_id in wanted
+            self._programs[number, k.P_GENERATED] = chosen and can_generate(root)
 
     def _generated_of(self, template_id: int) -> Decode | None:
         """The generated code of a template that comes for the first time."""
@@ -296,6 +302,17 @@ class Decoder:
             at += length
         self._kept_texts = kept
         self._kept_memory.clear()
+
+
+def warm(templates: TemplateSet | None = None) -> None:
+    """Compile the kernels, and the generated code of a template set, by default of the packaged one."""
+    decoder = Decoder(templates or load())
+    # Messages that are nothing but a template id: the generated code is called, and leaves them to the interpreter.
+    chosen = decoder._programs[decoder._programs[:, k.P_GENERATED] != 0, k.P_ID].tolist()
+    messages = [b"\xc0" + write_unsigned(template_id) for template_id in chosen] or [b"\xc0\x80"]
+    end = np.cumsum([len(message) for message in messages], dtype=np.int64)
+    decoder.decode(np.frombuffer(b"".join(messages), np.uint8), np.concatenate([[0], end[:-1]]), end)
+    copy_text(decoder._table, decoder._table, 0)
 
 
 __all__ = ["Batch", "Decoder", "Entry"]

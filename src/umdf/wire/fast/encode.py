@@ -1,7 +1,7 @@
 """Columns → messages: the inverse of `decode`, a whole batch at a time.
 
     encoder = Encoder(load())
-    messages = encoder.encode({152: incrementals, 153: snapshots})     # RecordBatches with the columns that decode gives
+    messages = encoder.encode({152: incrementals, 153: snapshots})    # RecordBatches with the columns that decode gives
     messages.buffer, messages.start, messages.end
 
 A row is a message; its number in the column `message` gives the order among all templates: numbers need not follow each
@@ -200,9 +200,9 @@ class Encoder:
     def _inside(self, node: Node, cells: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         """Template and row of the messages inside a row."""
         for column in node.columns:
-            if isinstance(column.field, DynamicRef) and not column.name.endswith(".row"):
-                if cells.get(column.name) is not None:
-                    yield cells[column.name], cells[f"{column.name}.row"]
+            row = cells.get(f"{column.name}.row")
+            if isinstance(column.field, DynamicRef) and row is not None:
+                yield cells[column.name], row
         for item in node.lists:
             for entry in cells.get(item.name) or ():
                 yield from self._inside(self.layout.nodes[item.child], entry or {})

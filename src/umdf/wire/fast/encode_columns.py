@@ -86,8 +86,9 @@ class NodeColumns:
         array = self._exact(name, array, type)
         if array is not None:
             content = value if isinstance(value, int) else to_bytes(value)
-            same = pc.equal(array.cast(ARROW_TYPES[type]), pa.scalar(content, ARROW_TYPES[type]))
-            self.regular &= pc.all(same).as_py() is True
+            kind = ARROW_TYPES[type]
+            same = pc.call_function("equal", [array.cast(kind), pa.scalar(content, kind)])
+            self.regular &= pc.call_function("all", [same]).as_py()
         if item.field.optional:
             self._note(item.bit, True, _valid(array))
 
@@ -102,7 +103,7 @@ class NodeColumns:
         self.content.append(buffers[2].address if column.is_text and buffers[2] is not None else 0)
         self._alive.append(array)
 
-    def _entries(self, layout: Layout, item: List, array: pa.Array | None) -> None:
+    def _entries(self, layout: Layout, item: List, array: Any) -> None:
         child = layout.nodes[item.child]
         if array is None:
             self.offsets.append(0)
@@ -132,7 +133,11 @@ class NodeColumns:
         elif optional:
             self.regular &= np.array_equal(self._present[bit], present)
         elif present is not True:
-            self.regular &= not bool(np.any(self._present[bit] & ~np.asarray(present)))
+            group = self._present[bit]
+            if isinstance(group, bool) or isinstance(present, bool):
+                self.regular &= not np.any(group)
+            else:
+                self.regular &= not np.any(group & ~present)
 
     def _masked(self) -> NDArray[np.uint64]:
         words = self.node.mask_words
@@ -188,12 +193,15 @@ def _bits(buffer: pa.Buffer, offset: int, rows: int) -> Words:
     return words
 
 
-def values_of(layout: Layout, node: Node, segment: Segment, cells: Mapping[str, Any], inner: Inner, prefix: str = "") -> Any:
+def values_of(
+    layout: Layout, node: Node, segment: Segment, cells: Mapping[str, Any], inner: Inner, prefix: str = ""
+) -> dict[str, Any]:
     """A row, as Arrow shows it, as the plain writer takes it."""
     values: dict[str, Any] = {}
     for instruction in segment.instructions:
         name = prefix + instruction.name
-        cell, value = cells.get(name), None
+        cell: Any = cells.get(name)
+        value: Any = None
         if isinstance(instruction, Group):
             if cell or not instruction.optional:
                 value = values_of(layout, node, instruction.body, cells, inner, f"{name}.")
@@ -209,7 +217,7 @@ def values_of(layout: Layout, node: Node, segment: Segment, cells: Mapping[str, 
             exponent = cells.get(f"{name}.exponent")
             if (exponent is None) != (cell is None):
                 raise EncodeError(f"{name}: D1: a decimal needs both its mantissa and its exponent")
-            value = None if cell is None else Decimal(exponent, cell)
+            value = None if exponent is None else Decimal(exponent, cell)
         elif isinstance(cell, bytes) and instruction.type != BYTES:
             value = cell.decode("utf-8", "surrogateescape")
         else:

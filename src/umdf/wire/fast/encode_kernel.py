@@ -1,9 +1,9 @@
 """Columns → messages: the kernel that walks `encode_program`'s instructions, message by message and row by row.
 
-The presence map of a segment stands in front of it, trimmed, so its length is known last: room is left for as many bytes
-as the segment's map took the time before, and what was written is moved where that was wrong. What is rare (a delta that
-needs more than 64 bits, a value that is refused) is not dealt with here: the kernel gives up on the message, and the
-plain writer encodes it or says what is wrong.
+The presence map of a segment stands in front of it, trimmed, so its length is known last: room is left for as many
+bytes as the segment's map took the time before, and what was written is moved where that was wrong. What is rare (a
+delta that needs more than 64 bits, a value that is refused) is not dealt with here: the kernel gives up on the message,
+and the plain writer encodes it or says what is wrong.
 """
 
 from __future__ import annotations
@@ -13,11 +13,25 @@ import numpy as np
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u32, load_u64, outlined, store_u8, store_u64
 from umdf.wire.fast import encode_tables_kernel as e
 from umdf.wire.fast.encode_tables_kernel import put, word
-from umdf.wire.fast.encode_values_kernel import close_map, flush_map, put_signed, put_text, put_unsigned, same_text
-from umdf.wire.fast.read_kernel import trailing_zeros
-
+from umdf.wire.fast.encode_values_kernel import (
+    close_map,
+    flush_map,
+    leading_zeros,
+    put_signed,
+    put_text,
+    put_unsigned,
+    same_text,
+)
 
 LAST = (1 << 63) - 1
+
+
+@inlined
+def _range(i, row):
+    """Where a text or a list of the row begins, and how long it is."""
+    offsets = word(i, e.I_VALUES)
+    first = np.int64(load_i32(offsets, 4 * row))
+    return first, np.int64(load_i32(offsets, 4 * row + 4)) - first
 
 
 @inlined
@@ -29,8 +43,7 @@ def _load(i, row):
     if type == e.INT32:
         return np.int64(load_i32(word(i, e.I_VALUES), 4 * row))
     if word(i, e.I_ROLE) == e.COUNT:
-        offsets = word(i, e.I_VALUES)
-        return np.int64(load_i32(offsets, 4 * row + 4)) - np.int64(load_i32(offsets, 4 * row))
+        return _range(i, row)[1]
     return np.int64(load_u32(word(i, e.I_VALUES), 4 * row))
 
 
@@ -235,8 +248,7 @@ def _message(t, p, pc, row, epoch):
             present = mask == 0 or (load_u64(masks, word(i, e.I_WORD)) & mask) != 0
             operator, source, length = word(i, e.I_OPERATOR), np.int64(0), np.int64(0)
             if present:
-                first = np.int64(load_i32(word(i, e.I_VALUES), 4 * row))
-                length = np.int64(load_i32(word(i, e.I_VALUES), 4 * row + 4)) - first
+                first, length = _range(i, row)
                 source = word(i, e.I_CONTENT) + first
             sent = True
             if operator == e.DEFAULT:
@@ -260,9 +272,9 @@ def _message(t, p, pc, row, epoch):
                 else:
                     p = _put_null(p)
         elif op == e.SEQUENCE or op == e.GROUP:
-            length = np.int64(1)
+            first, length = row, np.int64(1)
             if op == e.SEQUENCE:
-                length = np.int64(load_i32(word(i, e.I_VALUES), 4 * row + 4)) - np.int64(load_i32(word(i, e.I_VALUES), 4 * row))
+                first, length = _range(i, row)
                 if length == 0:
                     pc += word(i, e.I_JUMP)
                     continue
@@ -286,8 +298,7 @@ def _message(t, p, pc, row, epoch):
             put(frame, e.F_OPENED, opened)
             frame += 8 * e.FRAME
             scratch += word(t, e.SCRATCH_WIDTH)
-            if op == e.SEQUENCE:
-                row = np.int64(load_i32(word(i, e.I_VALUES), 4 * row))
+            row = first
         elif op == e.OPEN:
             need = word(i, e.I_HIGH)
             if p + need > limit:
@@ -358,7 +369,7 @@ def mark(masks, stride, bitmap, rows, bit):
     for group in range((rows + 63) >> 6):
         present = load_u64(bitmap, 8 * group)
         while present != 0:
-            at = masks + stride * (64 * group + trailing_zeros(present))
+            highest = 63 - leading_zeros(present)
+            at = masks + stride * (64 * group + highest)
             store_u64(at, 0, load_u64(at, 0) | np.uint64(bit))
-            present &= present - np.uint64(1)
-
+            present ^= np.uint64(1) << np.uint64(highest)

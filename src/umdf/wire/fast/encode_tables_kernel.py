@@ -16,8 +16,10 @@ EPOCH, STACK, SCRATCH, SCRATCH_WIDTH, STATUS = range(8, 13)
 ARGUMENTS = 16
 DONE, PLAIN, FULL = range(3)  # STATUS: all written; the next message is the plain writer's; the buffer must grow
 
-# An instruction. VALUES: its column, a text's or a list's offsets, or the masks of an OPEN's node; CONTENT: the bytes of
-# a text, the exponents of a decimal.
+# An instruction. VALUES: its column, a text's or a list's offsets, or the masks of an OPEN's node; CONTENT: the bytes
+# of a text, the exponents of a decimal. LOW and HIGH: the ends of an integer's type; of a SKIP how many NULLs and bits;
+# of an OPEN the bytes of its presence map (0: it has none; otherwise as many as the last time), and the most bytes that
+# the segment takes by itself, without what texts hold.
 I_OP, I_OPERATOR, I_OPTIONAL, I_BIT, I_WORD, I_VALUES, I_CONTENT, I_TYPE = range(8)
 I_SLOT, I_INITIAL, I_MORE, I_HAS_INITIAL, I_ROLE, I_JUMP, I_LOW, I_HIGH = range(8, 16)
 INSTRUCTION = 16

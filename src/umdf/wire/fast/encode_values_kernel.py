@@ -27,12 +27,18 @@ from umdf.wire.fast import encode_tables_kernel as e
 from umdf.wire.fast.encode_tables_kernel import put, word
 
 
-@intrinsic
-def leading_zeros(typingctx: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
+def _leading_zeros() -> Any:
+    @intrinsic
+    def count(typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
 
-    return types.int64(types.uint64), codegen
+        return types.int64(types.uint64), codegen
+
+    return count
+
+
+leading_zeros = _leading_zeros()
 
 
 @inlined
@@ -129,10 +135,10 @@ def put_text(p, i, source, length):
 def same_text(one, one_length, other, other_length):
     if one_length != other_length:
         return False
-    for at in range(one_length):
-        if load_u8(one, at) != load_u8(other, at):
-            return False
-    return True
+    at = 0
+    while at < one_length and load_u8(one, at) == load_u8(other, at):
+        at += 1
+    return at == one_length
 
 
 @outlined

@@ -35,6 +35,7 @@ from umdf.wire.fast.templates import (
 MOST_BITS = 62  # presence bits of one segment, the template id's included
 SHORT = 8  # the longest text that is one word
 MOST_NULLS = 16
+MOST_NODES, MANY_ITEMS = 8, 40
 MOST_TOKENS = 300  # integers of a template; ten bytes each may be read behind the end (see TEXT_RESERVE)
 
 HEADER = '''"""{name}: generated, do not edit. Digest of what it depends on: {digest}"""
@@ -75,6 +76,13 @@ class Unit:
     bit: int = 0  # of the presence map, as a mask; 0 if it has none
     skippable: bool = False
     nulls: int = 0
+
+
+def pays(layout: Layout, root: Node) -> bool:
+    """Whether generated code is worth the ten seconds of its compilation: messages of many fields that come in masses,
+    market data, and not those with a dozen groups that come once a day, security lists."""
+    nodes = list(layout.descendants(root))
+    return len(nodes) <= MOST_NODES and any(len(node.items) >= MANY_ITEMS for node in nodes[1:])
 
 
 def can_generate(root: Node) -> bool:

@@ -68,7 +68,7 @@ def fields_of(segment: Segment, values: Mapping[str, Any]) -> Values:
         elif isinstance(instruction, DynamicRef):
             value = {"template": value.template.name, **fields_of(value.template.body, value.values)}
         else:
-            value = _shown(value)
+            value = shown(value)
         found[instruction.name] = value
     return found
 
@@ -94,7 +94,8 @@ def fix_fields(segment: Segment, values: Mapping[str, Any], group_tag: int = 0) 
             yield instruction.id, _fix_text(instruction, value, group_tag)
 
 
-def _shown(value: Any) -> Any:
+def shown(value: Any) -> Any:
+    """A value as JSON has it."""
     if isinstance(value, Decimal):
         return _decimal(value, decimal_text)
     if isinstance(value, bytes):
@@ -108,7 +109,7 @@ def _shown(value: Any) -> Any:
 def _fix_text(field: Field, value: Any, group_tag: int) -> str:
     if isinstance(value, Decimal):
         return _decimal(value, plain_decimal_text)
-    text = str(_shown(value))
+    text = str(shown(value))
     tag = lookup(field.id, group_tag) if field.id is not None else None
     kind = tag.type if tag else ""
     if kind == "UTCTimestamp" and (match := _TIMESTAMP.fullmatch(text)):

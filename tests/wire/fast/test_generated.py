@@ -1,0 +1,168 @@
+"""Generated code is the interpreter's equal: on every kind of field it knows, on sound and on damaged messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vectors.fast import field, template
+from wire.fast.strategies import damaged, streams, template_sets
+from wire.fast.test_decode import assert_agreement, encoded
+
+from umdf.wire.fast import decode as decoding
+from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.decode import Decoder
+from umdf.wire.fast.generate import Generator, can_generate, pays
+from umdf.wire.fast.generated import load_generated
+from umdf.wire.fast.layout import Layout
+from umdf.wire.fast.loader import load, loads
+
+INTEGERS = {"int32": "-7", "uInt32": "7", "int64": "-9", "uInt64": "9"}
+HOT = [145, 147, 152, 153]
+SPARE = 4096  # bytes behind the last message: near the end of the buffer the interpreter is in charge
+
+
+def _kinds(name: Iterator[str], *types: str) -> str:
+    """A field for every operator and presence that generated code knows."""
+    few = ("", "<increment/>", "<delta{}/>")
+    texts = ("", "<default{}/>", "<copy/>", "<copy{}/>")
+    all_of_them = ("", "<default{}/>", "<copy/>", "<copy{}/>", "<increment/>", "<increment{}/>", "<delta/>")
+    operators = {"int32": all_of_them, "uInt32": all_of_them, "int64": few, "uInt64": few}
+    operators |= {"string": texts, "unicode": texts[:1], "byteVector": texts[2:]}
+    values = {**INTEGERS, "string": "AB", "unicode": "é", "byteVector": "00ff"}
+    fields = [
+        field(t, operator.format(f' value="{values[t]}"'), optional, next(name))
+        for t in types
+        for operator in operators[t]
+        for optional in (False, True)
+    ]
+    fields += [field(t, "<default/>", True, next(name)) for t in types]
+    return "".join(fields)
+
+
+def _decimals(name: Iterator[str]) -> str:
+    exponents = ("", '<default value="-2"/>', "<copy/>")
+    return "".join(
+        field("decimal", f"<exponent>{e}</exponent><mantissa>{m}</mantissa>", optional, next(name))
+        for e, m, optional in zip(exponents, ("<delta/>", "<delta/>", ""), (True, False, True), strict=True)
+    )
+
+
+def _every_kind() -> bytes:
+    """Two templates, because compiling one of twice the size takes four times as long. All kinds of fields, groups in
+    groups, sequences in sequences, and more than 64 optional fields in a row."""
+    name = (f"F{number}" for number in count())
+    inner = f'<sequence name="Inner" presence="optional"><length><default/></length>{_kinds(name, "byteVector")}</sequence>'
+    entries = f'<sequence name="S">{_kinds(name, "string")}{_decimals(name)}{inner}</sequence>'
+    last = f'<sequence name="L"><length><copy value="1"/></length>{_kinds(name, "uInt64")}</sequence>'
+    first = _kinds(name, "uInt32") + entries + last
+    many = "".join(field("uInt32", "", True, next(name)) for _ in range(40))
+    flag = field("string", '<constant value="Y"/>', True, next(name))
+    more = "".join(field("string", "", True, next(name)) for _ in range(20))
+    group = f'<group name="G" presence="optional">{many}<group name="H">{more}{flag}</group></group>'
+    second = f'{_kinds(name, "int32")}<sequence name="S">{_kinds(name, "unicode", "int64")}{group}</sequence>'
+    return template(first, f'<template name="U" id="2">{second}</template>')
+
+
+EVERY_KIND = loads(_every_kind())
+
+
+def test_every_kind_is_one_that_generated_code_knows() -> None:
+    layout = Layout(EVERY_KIND)
+    assert all(can_generate(root) for root in layout.roots.values())
+    assert max(node.mask_words for node in layout.nodes) > 1
+
+
+def test_code_is_generated_for_market_data_of_both_generations() -> None:
+    layout = Layout(load())
+    assert [tid for tid, root in layout.roots.items() if pays(layout, root) and can_generate(root)] == HOT
+    assert all(can_generate(root) for root in layout.roots.values())
+
+
+@given(data=st.data())
+def test_every_kind_of_field_agrees(data: st.DataObject) -> None:
+    messages = encoded(EVERY_KIND, data.draw(streams(EVERY_KIND, most=2)), "message")
+    assert_agreement(Decoder(EVERY_KIND, generated=[1, 2]), messages, spare=SPARE)
+
+
+@given(data=st.data())
+def test_damaged_messages_of_every_kind_agree(data: st.DataObject) -> None:
+    messages = encoded(EVERY_KIND, data.draw(streams(EVERY_KIND, most=2)), "message")
+    messages += [data.draw(damaged(message)) for message in messages for _ in range(4)]
+    assert_agreement(Decoder(EVERY_KIND, generated=[1, 2]), messages, spare=SPARE)
+
+
+@settings(max_examples=10)
+@given(data=st.data())
+def test_market_data_sound_and_damaged_agrees(data: st.DataObject) -> None:
+    templates = load()
+    drawn = [m for m in data.draw(streams(templates, most=6)) if m[0] in HOT]
+    messages = encoded(templates, drawn, "message")
+    messages += [data.draw(damaged(message)) for message in messages for _ in range(3)]
+    assert_agreement(Decoder(templates), messages, spare=SPARE)
+
+
+def test_usual_messages_never_reach_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    templates = load()
+    entry = {"SecurityIDSource": 8, "SecurityExchange": "BVMF", "SecurityID": 5, "MDEntryTime": 1, "MDUpdateAction": 0}
+    entries = [{**entry, "MDEntryType": "0", "OrderID": str(number)} for number in range(5)]
+    body = {"ApplVerID": "9", "MsgType": "X", "MsgSeqNum": 1, "SendingTime": 1}
+    messages = encoded(templates, [(152, {**body, "MDEntries": entries})] * 10, "message")
+    decoder = Decoder(templates)
+    assert_agreement(decoder, messages, spare=SPARE)  # makes room
+    left = []
+
+    def interpret(table: int) -> int:
+        if not decoder._arguments[k.USE_GENERATED]:
+            left.append(int(decoder._arguments[k.FIRST]))
+        return original(table)
+
+    original = decoding.interpret
+    monkeypatch.setattr(decoding, "interpret", interpret)
+    assert_agreement(decoder, messages, spare=SPARE)
+    assert left == []
+
+
+def test_random_templates_agree(sized: Callable[[int, int], int]) -> None:
+    """Each one is compiled, so there are few of them."""
+
+    @settings(max_examples=sized(1, 100))
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        templates = data.draw(template_sets(most_templates=1).filter(lambda t: can_generate(Layout(t).roots[1])))
+        messages = encoded(templates, data.draw(streams(templates)), "message")
+        messages += [data.draw(damaged(message)) for message in messages for _ in range(10)]
+        assert_agreement(Decoder(templates, generated=[1]), messages, spare=SPARE)
+
+    check()
+
+
+def test_the_same_template_is_the_same_file_and_another_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umdf.wire.fast.generated.cache_dir", lambda: tmp_path)
+    for xml in (field("uInt32"), field("uInt32"), field("uInt32", "<copy/>")):
+        layout = Layout(loads(template(xml)))
+        assert load_generated(layout, layout.roots[1]) is not None
+    files = sorted((tmp_path / "generated").iterdir())
+    assert len(files) == 2
+    assert all(file.stem.rpartition("_")[2] in file.read_text() for file in files)
+
+
+def test_where_no_file_can_be_written_the_interpreter_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "generated").write_text("in the way")
+    monkeypatch.setattr("umdf.wire.fast.generated.cache_dir", lambda: tmp_path)
+    messages = encoded(EVERY_KIND, [], "message")
+    decoder = Decoder(EVERY_KIND, generated=[1, 2])
+    assert_agreement(decoder, [*messages, b"\xc0\x81", b"\xc0\x81"])
+    assert not decoder._generated
+
+
+def test_generated_code_says_what_it_is() -> None:
+    layout = Layout(load())
+    source = Generator(layout, layout.roots[152]).source()
+    assert '"""MDIncrementalRefresh_152: from message FIRST on' in source
