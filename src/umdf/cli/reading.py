@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,12 @@ from numpy.typing import NDArray
 from umdf.cli import reading_fast, reading_sbe
 from umdf.cli.found import Decoded
 from umdf.errors import CaptureError
-from umdf.transport.capture import PacketBatch, open_capture
-from umdf.transport.raw_stream import raw_stream
+from umdf.transport.capture import Capture, PacketBatch, open_capture
+from umdf.transport.raw_stream import RawStream, raw_stream
 from umdf.wire.packet import FastStream, FlowProtocols, recognise
 from umdf.wire.packet import Protocol as Speaks
+
+Source = Capture | RawStream
 
 AUTO = Speaks.UNKNOWN  # no choice made: by what the packets look like
 
@@ -37,16 +38,6 @@ class Tally:
     @property
     def is_sound(self) -> bool:
         return not (self.quarantined or self.damaged)
-
-
-class Source(Protocol):
-    """An open file of packets."""
-
-    @property
-    def warnings(self) -> list[Any]: ...
-    def __iter__(self) -> Iterator[PacketBatch]: ...
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *error: Any) -> None: ...
 
 
 @dataclass(frozen=True)

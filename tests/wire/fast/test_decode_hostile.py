@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from vectors.fast import field, one_field, template
 from wire.fast.test_decode import assert_agreement, decode, journal_of
+from wire.fast.traffic import messages_of, mutated
 
 from umdf.wire.fast.decode import Batch, Decoder
-from umdf.wire.fast.layout import Layout
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.values import Limits, write_unsigned
 
@@ -90,30 +90,6 @@ run_guarded(int(sys.argv[1]), int(sys.argv[2]))
 """
 
 
-def _corpus(random: np.random.Generator) -> list[bytes]:
-    """A sound message of each template, with as much in it as the generator of random bytes can hit."""
-    templates, found = load(), []
-    decoder = Decoder(templates, generated=())
-    for template_id in Layout(templates).roots:
-        for _ in range(300):
-            data = b"\xc0" + write_unsigned(template_id) + random.integers(0, 256, 200, np.uint8).tobytes()
-            entry = decode(decoder, [data]).journal[-1]
-            if entry.code == "T3":
-                found.append(data[: entry.offset])
-    return found
-
-
-def _mutated(corpus: list[bytes], count: int, random: np.random.Generator) -> list[bytes]:
-    messages = []
-    for number in random.integers(0, len(corpus), count).tolist():
-        data = bytearray(corpus[number])
-        for _ in range(int(random.integers(0, 3))):
-            at = int(random.integers(0, len(data)))
-            data[at] = random.choice([0, 0x7F, 0x80, 0x81, 0xFF, int(random.integers(0, 256))])
-        messages.append(bytes(data[: int(random.integers(1, len(data) + 1))] if random.random() < 0.1 else data))
-    return messages
-
-
 def run_guarded(seed: int, count: int) -> None:
     """Damaged messages one by one at the very end of guarded memory, and in a batch with guarded tables."""
     from wire.sbe.guarding import GuardedMemory, guarded
@@ -122,7 +98,7 @@ def run_guarded(seed: int, count: int) -> None:
 
     buffers.Memory = GuardedMemory  # type: ignore[misc]
     random, place = np.random.default_rng(seed), guarded(1 << 16)
-    messages = _mutated(_corpus(random), count, random)
+    messages = mutated(messages_of(load(), 50, random), count, random)
     decoder = Decoder(load())
     for data in messages[: count // 4]:
         packet: NDArray[np.uint8] = place[len(place) - len(data) :]
@@ -153,10 +129,10 @@ def test_fuzz_mutated_messages_agree_in_all_three(sized: Callable[[int, int], in
     seed = int(np.random.default_rng().integers(1 << 62))
     print(f"seed {seed}")  # shown when it fails
     random, size = np.random.default_rng(seed), 5_000
-    corpus = _corpus(random)
+    corpus = messages_of(load(), 50, random)
     hot, cold = Decoder(load()), Decoder(load(), generated=())
     for number in range(sized(10_000, 1_000_000) // size):
-        messages = _mutated(corpus, size, random)
+        messages = mutated(corpus, size, random)
         batches = [decode(decoder, messages, spare=4096) for decoder in (hot, cold)]
         assert journal_of(batches[0]) == journal_of(batches[1])
         assert batches[0].rows.tolist() == batches[1].rows.tolist()
