@@ -34,7 +34,8 @@ def x152(
     written = [writer.encode(TEMPLATE, message) for message in values] * repeat
     sizes = np.array([len(data) for data in written], np.int64)
     end = np.cumsum(sizes)
-    return np.frombuffer(b"".join(written), np.uint8), end - sizes, end, repeat * sum(len(m["MDEntries"]) for m in values)
+    entries = repeat * sum(len(message["MDEntries"]) for message in values)
+    return np.frombuffer(b"".join(written), np.uint8), end - sizes, end, entries
 
 
 def _message(chance: random.Random, number: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""`make demo`: writes a small capture of a made-up morning, decodes it, and explains one packet of it."""
+"""`make demo`: writes small captures of a made-up morning in both encodings, decodes and explains them."""
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from umdf.transport.pcap_writer import PcapWriter
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.fast.templates import Decimal
+from umdf.wire.fast.writer import Writer
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.loader import load
 
@@ -110,20 +114,65 @@ def write_capture(path: Path) -> None:
         writer.write(int(ts_ns[-1]) + 1_000_000, damaged, *LINE_A)
 
 
+def same_morning_in_fast() -> list[tuple[int, dict[str, Any]]]:
+    """The phase, the first order and the trade once more: (template, values)."""
+    entry = {"SecurityID": PETR4, "MDEntryDate": 20251113, "SecurityIDSource": 8, "SecurityExchange": "BVMF"}
+    bid = entry | {"MDUpdateAction": 0, "MDEntryType": "0", "RptSeq": 1, "MDEntryPx": Decimal(-2, 3811)}
+    bid |= {"MDEntrySize": 300, "OrderID": "9001", "MDEntryBuyer": str(FIRM_A), "MDEntryTime": 130000001}
+    bid |= {"MDInsertDate": 20251113, "MDInsertTime": 130000001}
+    trade = entry | {"MDUpdateAction": 0, "MDEntryType": "2", "RptSeq": 4, "MDEntryPx": Decimal(-2, 3811)}
+    trade |= {"MDEntrySize": 300, "TradeID": "10", "MDEntryBuyer": str(FIRM_A), "MDEntrySeller": str(FIRM_B)}
+    trade |= {"TradingSessionID": 1, "MDEntryTime": 130000001}
+    phase = {"SecurityGroup": "TST", "TradingSessionSubID": "17", "TradingSessionID": 1, "TradeDate": 20251113}
+    phase |= {"TransactTime": 20251113130000000}
+    return [(142, phase), (152, {"MDEntries": [bid]}), (152, {"MDEntries": [trade]})]
+
+
+def write_fast_capture(path: Path) -> None:
+    encoder = Writer(load_templates())
+    with PcapWriter(path) as writer:
+        for sequence, (template_id, values) in enumerate(same_morning_in_fast(), 1):
+            head = {"ApplVerID": "9", "MsgType": "f" if template_id == 142 else "X"}
+            head |= {"MsgSeqNum": sequence, "SendingTime": 20251113130000000 + sequence}
+            message = encoder.encode(template_id, head | values)
+            technical_header = struct.pack(">IHHH", sequence, 1, 1, len(message))
+            writer.write(OPEN_NS + sequence * 1_000_000, technical_header + message, *LINE_A)
+
+
+def umdf(*command: str) -> list[str]:
+    return [str(Path(sys.executable).parent / "umdf"), *command]
+
+
 def show(*command: str) -> None:
     print(f"\n$ umdf {' '.join(command)}", flush=True)
-    subprocess.run([str(Path(sys.executable).parent / "umdf"), *command], check=True)
+    subprocess.run(umdf(*command), check=True)
+
+
+def show_side_by_side(sbe: Path, fast: Path) -> None:
+    """The same three messages in both encodings, as FIX."""
+    print("\nthe same three messages in FAST and in SBE, as FIX:", flush=True)
+    lines = [
+        subprocess.run(umdf("decode", str(path), "--format", "fix"), check=True, capture_output=True, text=True)
+        for path in (fast, sbe)
+    ]
+    in_fast, in_sbe = (done.stdout.splitlines() for done in lines)
+    for what, ours, theirs in zip(("phase", "order", "trade"), in_fast, (in_sbe[1], in_sbe[2], in_sbe[5]), strict=True):
+        print(f"  {what}\n    FAST  {ours}\n    SBE   {theirs}")
 
 
 def main() -> None:
     OUT.mkdir(exist_ok=True)
-    capture = OUT / "morning.pcap"
+    capture, fast = OUT / "morning.pcap", OUT / "morning-fast.pcap"
     write_capture(capture)
-    print(f"wrote {capture} ({capture.stat().st_size} bytes)")
+    write_fast_capture(fast)
+    for path in (capture, fast):
+        print(f"wrote {path} ({path.stat().st_size} bytes)")
     show("decode", str(capture))
     show("decode", str(capture), "--format", "fix", "--limit", "4")
     show("decode", str(capture), "--format", "json", "--names", "--limit", "3")
     show("explain", str(capture), "--packet", "3")
+    show("explain", str(fast), "--packet", "2")
+    show_side_by_side(capture, fast)
     print(f"\nnext: umdf decode {capture} --format parquet --out {OUT}/morning; umdf doctor; umdf decode --help")
 
 

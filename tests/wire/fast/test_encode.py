@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
@@ -17,6 +18,7 @@ from umdf.wire.fast.arrow import arrow_schema
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.encode import Encoded, Encoder
+from umdf.wire.fast.encode_columns import values_of as row_values
 from umdf.wire.fast.encode_program import EncodeProgram
 from umdf.wire.fast.layout import Layout, Node
 from umdf.wire.fast.loader import load, loads
@@ -91,6 +93,11 @@ def encodable(templates: TemplateSet, messages: Messages, reset: Reset) -> tuple
     return kept, written
 
 
+def assert_like_the_writer(templates: TemplateSet, messages: Messages) -> None:
+    encoded = Encoder(templates).encode(Columns(templates, messages).record_batches())
+    assert cut(encoded) == encodable(templates, messages, "message")[1]
+
+
 @pytest.mark.parametrize("reset", ["message", "never"])
 @given(data=st.data())
 def test_random_messages_of_random_templates_are_the_plain_writers_bytes(reset: Reset, data: st.DataObject) -> None:
@@ -121,8 +128,48 @@ def test_random_messages_of_the_packaged_templates_are_the_plain_writers_bytes(d
     template_id = data.draw(st.sampled_from(sorted(PACKAGED.by_id)))
     values = values_of(PACKAGED.by_id[template_id].body, PACKAGED)
     messages = [(template_id, message) for message in data.draw(st.lists(values, min_size=1, max_size=3))]
-    encoded = Encoder(PACKAGED).encode(Columns(PACKAGED, messages).record_batches())
-    assert cut(encoded) == encodable(PACKAGED, messages, "message")[1]
+    assert_like_the_writer(PACKAGED, messages)
+
+
+def with_holes(draw: Any, cells: Any) -> Any:
+    """A row, or an entry, that has lost some values."""
+    if isinstance(cells, dict):
+        kept = {name: cell for name, cell in cells.items() if name == "message" or draw(st.integers(0, 7))}
+        return {name: with_holes(draw, cell) for name, cell in kept.items()}
+    if isinstance(cells, list):
+        return [with_holes(draw, entry) if draw(st.integers(0, 9)) else None for entry in cells]
+    return cells
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    if not pa.types.is_list(kind):
+        return kind
+    return pa.list_(pa.struct([pa.field(inner.name, nullable(inner.type)) for inner in kind.value_type]))
+
+
+@given(data=st.data())
+def test_rows_with_holes_are_written_or_refused_as_by_the_plain_writer(data: st.DataObject) -> None:
+    templates = data.draw(template_sets(most_templates=1))
+    columns = Columns(templates, encodable(templates, data.draw(streams(templates)), "message")[0])
+    cells = [with_holes(data.draw, row) for row in columns.rows.get(1, [])]
+    schema = pa.schema([pa.field(each.name, nullable(each.type)) for each in arrow_schema(columns.layout, 1)])
+    batch, root, writer = pa.RecordBatch.from_pylist(cells, schema=schema), columns.layout.roots[1], Writer(templates)
+    written: list[bytes] = []
+    refused = ""
+    for row in cells:
+        try:
+            written.append(writer.encode(1, row_values(columns.layout, root, root.segment, row, no_inner)))
+        except EncodeError as error:
+            refused = f"T1, row {len(written)}: {error.reason}"
+            break
+    try:
+        assert cut(Encoder(templates).encode({1: batch})) == written and not refused
+    except EncodeError as error:
+        assert error.reason == refused
+
+
+def no_inner(template_id: int, row: int) -> Message:
+    raise AssertionError("the first template has no dynamic reference")
 
 
 def test_every_template_of_the_exchange_is_the_kernels() -> None:
@@ -220,10 +267,8 @@ def test_a_result_stays_as_it_is_when_the_encoder_goes_on() -> None:
 def test_no_messages_are_no_bytes() -> None:
     encoded = Encoder(PACKAGED).encode({})
     assert len(encoded.buffer) == len(encoded.start) == len(encoded.end) == 0
-    empty = arrow_schema(Layout(PACKAGED), 152).empty_table().to_batches() or [
-        pa.RecordBatch.from_pylist([], schema=arrow_schema(Layout(PACKAGED), 152))
-    ]
-    assert len(Encoder(PACKAGED).encode({152: empty[0]}).buffer) == 0
+    empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(Layout(PACKAGED), 152))
+    assert len(Encoder(PACKAGED).encode({152: empty}).buffer) == 0
 
 
 def test_the_number_of_a_message_is_its_place_among_all_templates() -> None:
@@ -253,16 +298,14 @@ def test_presence_maps_of_any_width_are_as_short_as_their_last_bit_allows() -> N
     entries = [{f"F{number}": number for number in some} for some in present]
     bodies = [{f"B{number}": 7 for number in some} for some in present]
     messages = [(1, {"S": entries[: number % 11], **body}) for number, body in enumerate(bodies * 2)]
-    encoded = Encoder(file).encode(Columns(file, messages).record_batches())
-    assert cut(encoded) == encodable(file, messages, "message")[1]
+    assert_like_the_writer(file, messages)
 
 
 def test_long_texts_make_the_buffer_grow() -> None:
     file = loads(template(field("string", name="A") + field("byteVector", name="B") + field("uInt32", name="C")))
     lengths = [0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 5000, 2, 70_000, 1]
     messages = [(1, {"A": "x" * length, "B": b"\xff" * (length // 2), "C": length}) for length in lengths]
-    encoded = Encoder(file).encode(Columns(file, messages).record_batches())
-    assert cut(encoded) == encodable(file, messages, "message")[1]
+    assert_like_the_writer(file, messages)
 
 
 INTEGERS = [0, 1, *(2**bits + more for bits in (6, 7, 13, 14, 31, 32, 55, 56, 62, 63, 64) for more in (-2, -1, 0))]
@@ -279,9 +322,7 @@ def test_integers_at_the_ends_of_groups_and_types(type: str, operator: str, opti
     order = [number for pair in zip(numbers, reversed(numbers), strict=True) for number in pair]
     alone = [(1, {"S": [{"Value": number}]}) for number in numbers]
     together = [(1, {"S": [{"Value": number} for number in some]}) for some in (order, numbers)]
-    messages = [*alone, *together]
-    encoded = Encoder(file).encode(Columns(file, messages).record_batches())
-    assert cut(encoded) == encodable(file, messages, "message")[1]
+    assert_like_the_writer(file, [*alone, *together])
 
 
 def test_columns_of_another_width_are_taken_if_their_values_fit() -> None:
@@ -348,6 +389,13 @@ def test_a_value_that_cannot_be_encoded_is_named_with_its_row(more: dict[str, An
 def test_a_batch_of_another_shape_is_refused(template_id: int, columns: dict[str, list[Any]], reason: str) -> None:
     with pytest.raises(EncodeError, match=reason):
         Encoder(loads(one_field("uInt32"))).encode({template_id: pa.RecordBatch.from_pydict(columns)})
+
+
+def test_a_batch_with_offsets_that_lead_outside_is_refused() -> None:
+    offsets = pa.py_buffer(np.array([0, 900, 1], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"x")])
+    with pytest.raises(EncodeError, match="T is no sound RecordBatch"):
+        Encoder(loads(one_field("string"))).encode({1: pa.RecordBatch.from_pydict({"message": [0, 1], "Value": text})})
 
 
 def test_a_refused_batch_leaves_kept_dictionaries_as_they_were() -> None:

@@ -56,7 +56,8 @@ def _every_kind() -> bytes:
     """Two templates, because compiling one of twice the size takes four times as long. All kinds of fields, groups in
     groups, sequences in sequences, and more than 64 optional fields in a row."""
     name = (f"F{number}" for number in count())
-    inner = f'<sequence name="Inner" presence="optional"><length><default/></length>{_kinds(name, "byteVector")}</sequence>'
+    inside = "<length><default/></length>" + _kinds(name, "byteVector")
+    inner = f'<sequence name="Inner" presence="optional">{inside}</sequence>'
     entries = f'<sequence name="S">{_kinds(name, "string")}{_decimals(name)}{inner}</sequence>'
     last = f'<sequence name="L"><length><copy value="1"/></length>{_kinds(name, "uInt64")}</sequence>'
     first = _kinds(name, "uInt32") + entries + last

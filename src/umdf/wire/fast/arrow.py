@@ -69,7 +69,9 @@ def _arrays(batch: Batch, node: Node) -> list[pa.Array]:
     arrays = []
     for item in node.items:
         if isinstance(item, Constant):
-            arrays += [_repeated(value, TYPES[type], rows, _validity(batch, node, item)) for _, type, value in _parts(item)]
+            arrays += [
+                _repeated(value, TYPES[type], rows, _validity(batch, node, item)) for _, type, value in _parts(item)
+            ]
         elif isinstance(item, List):
             arrays.append(_list(batch, node, item))
         elif not rows:
@@ -112,13 +114,12 @@ def _list(batch: Batch, node: Node, item: List) -> pa.Array:
     )
     kind = pa.list_(pa.field("item", entries.type, nullable=False))
     offsets = batch.offsets(node, item) if rows else np.zeros(1, np.int32)
-    return pa.ListArray.from_buffers(kind, rows, [_validity(batch, node, item), pa.py_buffer(offsets)], children=[entries])
+    return pa.ListArray.from_buffers(
+        kind, rows, [_validity(batch, node, item), pa.py_buffer(offsets)], children=[entries]
+    )
 
 
 def _repeated(value: Value, kind: pa.DataType, rows: int, validity: pa.Buffer | None) -> pa.Array:
     """The same value in every row, except where the bitmap says that there is none."""
     buffers = pa.repeat(pa.scalar(value, kind), rows).buffers()
     return pa.Array.from_buffers(kind, rows, [validity, *buffers[1:]])
-
-
-

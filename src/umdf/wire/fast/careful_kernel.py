@@ -58,9 +58,9 @@ def _in_range(high, low, type):
     if high != value >> 63:
         return False
     if type == k.INT32:
-        return -(1 << 31) <= value and value < 1 << 31
+        return value >= -(1 << 31) and value < 1 << 31
     if type == k.UINT32:
-        return 0 <= value and value < 1 << 32
+        return value >= 0 and value < 1 << 32
     return True
 
 

@@ -23,9 +23,9 @@ from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.finish_kernel import copy_text, finish
 from umdf.wire.fast.generate import can_generate, pays
 from umdf.wire.fast.generated import Decode, load_generated
-from umdf.wire.fast.interpreter_kernel import interpret
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
 from umdf.wire.fast.loader import load
+from umdf.wire.fast.messages_kernel import interpret
 from umdf.wire.fast.plain import PlainRows
 from umdf.wire.fast.program import Program
 from umdf.wire.fast.store import Store
@@ -186,7 +186,13 @@ class Decoder:
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, messages = self._arguments, len(start)
         self._buffer, self._starts, self._ends = buffer, start, end
-        arguments[k.BUFFER : k.MESSAGES + 1] = buffer.ctypes.data, len(buffer), start.ctypes.data, end.ctypes.data, messages
+        arguments[k.BUFFER : k.MESSAGES + 1] = (
+            buffer.ctypes.data,
+            len(buffer),
+            start.ctypes.data,
+            end.ctypes.data,
+            messages,
+        )
         self._nodes[:, k.N_ROWS] = 0
         self._texts[:, k.T_USED] = 0
         arguments[k.JOURNAL_ROWS] = 0
@@ -242,7 +248,11 @@ class Decoder:
         base, table, node = store.memory.address, store.table, store.node
         row = self._nodes[node.index]
         row[k.N_CAPACITY] = table.capacity
-        row[k.N_MASKS], row[k.N_BITMAPS], row[k.N_MESSAGE] = base + table.masks, base + table.bitmaps, base + table.message
+        row[k.N_MASKS], row[k.N_BITMAPS], row[k.N_MESSAGE] = (
+            base + table.masks,
+            base + table.bitmaps,
+            base + table.message,
+        )
         for column in node.texts:
             text = self._texts[column.text]
             text[k.T_OFFSETS], text[k.T_BYTES] = base + table.values[column.number], base + table.texts[column.number]
@@ -289,7 +299,7 @@ class Decoder:
         self._place(store)
 
     def _keep_texts(self) -> None:
-        """Previous values that stand in a batch's columns move to memory of their own: the batch's will be used again."""
+        """Previous values that stand in a batch's columns move to memory of their own: that will be used again."""
         slots, epoch = self._slots, int(self._arguments[k.EPOCH])
         texts = (slots[:, k.S_STATE] == 4 * epoch + k.ASSIGNED) & (slots[:, k.S_TYPE] >= k.ASCII)
         lengths = np.where(texts, slots[:, k.S_MORE], 0)

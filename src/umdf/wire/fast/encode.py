@@ -85,7 +85,18 @@ class Encoder:
     def encode(self, batches: Mapping[int, pa.RecordBatch]) -> Encoded:
         """The messages (RecordBatches by template id) in the order of their numbers; EncodeError, with its row and
         field, where one cannot be."""
-        self._tables = {template_id: self._table(batch, template_id) for template_id, batch in batches.items()}
+        before = self._writer.dictionary.copy()
+        try:
+            self._tables = {template_id: self._table(batch, template_id) for template_id, batch in batches.items()}
+            return self._write(*self._in_order())
+        except EncodeError:
+            self._writer.dictionary = before
+            raise
+        finally:
+            self._tables = {}
+
+    def _in_order(self) -> tuple[list[_Table], Places, Places]:
+        """The tables, and for each message its table's number and its row."""
         tables, outer = list(self._tables.values()), self._outer_rows()
         nothing = np.zeros(0, np.int64)
         numbers = np.concatenate([nothing, *(table.message[rows] for table, rows in zip(tables, outer, strict=True))])
@@ -94,21 +105,16 @@ class Encoder:
         if len(again):
             raise EncodeError(f"two rows are message {numbers[order][again[0]]}")
         owners = np.repeat(np.arange(len(tables)), [len(rows) for rows in outer])[order]
-        rows = np.concatenate([nothing, *outer])[order]
-        before = self._writer.dictionary.copy()
-        try:
-            return self._write(tables, owners, rows)
-        except EncodeError:
-            self._writer.dictionary = before
-            raise
-        finally:
-            self._tables = {}
+        return tables, owners, np.concatenate([nothing, *outer])[order]
 
     def _table(self, batch: pa.RecordBatch, template_id: int) -> _Table:
         root = self.layout.roots.get(template_id)
         if root is None:
             raise EncodeError(f"there is no template {template_id}")
-        batch.validate()
+        try:
+            batch.validate(full=True)  # the kernel believes every offset
+        except pa.ArrowInvalid as error:
+            raise EncodeError(f"{root.path} is no sound RecordBatch: {error}") from None
         given = {name: batch.column(name) for name in batch.schema.names}
         number = given.pop("message", None)
         if number is None or number.null_count:

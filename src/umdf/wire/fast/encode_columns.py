@@ -68,9 +68,10 @@ class NodeColumns:
             elif isinstance(item, Presence):
                 self._note(item.bit, True, _true(array, f"{node.path}.{item.name}"))
             elif isinstance(item.value, Decimal):
+                exponents = left.pop(f"{item.name}.exponent", None)
                 self._constant(item, item.name, array, INT64, item.value.mantissa)
-                exponent = f"{item.name}.exponent"
-                self._constant(item, exponent, left.pop(exponent, None), INT32, item.value.exponent)
+                self._constant(item, f"{item.name}.exponent", exponents, INT32, item.value.exponent)
+                self.regular &= np.array_equal(_valid(array), _valid(exponents))
             else:
                 self._constant(item, item.name, array, item.field.type, item.value)
         if left:

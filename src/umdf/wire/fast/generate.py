@@ -9,22 +9,17 @@ dictionaries are forgotten before each message; a text's are its first eight byt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import groupby
 
-from umdf.wire.fast.layout import ALWAYS, Column, Item, Layout, List, Node
+from umdf.wire.fast.generate_fields import SHORT, Fields, Place, as_bytes, indented, mark, mark_if, store, values_of
+from umdf.wire.fast.layout import ALWAYS, Column, Layout, List, Node
+from umdf.wire.fast.skips import Ask, Unit, with_skips
 from umdf.wire.fast.templates import (
-    ASCII,
-    BYTES,
     CONSTANT,
     COPY,
     DECIMAL,
     DEFAULT,
-    DELTA,
-    INCREMENT,
     NONE,
     RANGES,
-    UNICODE,
     DynamicRef,
     Field,
     Group,
@@ -33,8 +28,7 @@ from umdf.wire.fast.templates import (
 )
 
 MOST_BITS = 62  # presence bits of one segment, the template id's included
-SHORT = 8  # the longest text that is one word
-MOST_NULLS = 16
+FEWEST_SKIPPED = 2
 MOST_NODES, MANY_ITEMS = 8, 40
 MOST_TOKENS = 300  # integers of a template; ten bytes each may be read behind the end (see TEXT_RESERVE)
 
@@ -65,17 +59,6 @@ from umdf.wire.fast.tables_kernel import put, word
 
 U = np.uint64
 '''
-UNUSUAL = ["if s == 2:", "    return message"]
-
-
-@dataclass
-class Unit:
-    """The lines of one field, group or sequence, and what it takes for it to be absent."""
-
-    lines: list[str]
-    bit: int = 0  # of the presence map, as a mask; 0 if it has none
-    skippable: bool = False
-    nulls: int = 0
 
 
 def pays(layout: Layout, root: Node) -> bool:
@@ -117,37 +100,14 @@ def _is_known(instruction: Field | Group | Sequence | DynamicRef) -> bool:
     kind, initial = instruction.operator.kind, instruction.operator.initial
     if instruction.in_parts:
         exponent, mantissa = instruction.parts
-        return mantissa.bits == 0 and all(part.operator.kind != CONSTANT and _is_known(part) for part in (exponent, mantissa))
-    if kind == CONSTANT:
-        return True
-    if instruction.type in RANGES:
+        return mantissa.bits == 0 and all(
+            part.operator.kind != CONSTANT and _is_known(part) for part in (exponent, mantissa)
+        )
+    if kind == CONSTANT or instruction.type in RANGES:
         return True
     if instruction.type == DECIMAL:
         return False
-    return kind in (NONE, DEFAULT, COPY) and (initial is None or len(_bytes(initial)) <= SHORT)
-
-
-def _bytes(value: object) -> bytes:
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
-
-
-def _indented(lines: list[str], by: int = 1) -> list[str]:
-    return ["    " * by + line for line in lines]
-
-
-@dataclass
-class _Place:
-    """Where in the nest of segments a line stands: the node it writes to, and the map that its bits are in."""
-
-    node: Node
-    row: str
-    map: str
-    bit: int  # the next bit of the map, from the top
-    items: Iterator[Item] = field(default_factory=lambda: iter(()))
-
-    def take_bit(self) -> int:
-        self.bit += 1
-        return 1 << (64 - self.bit)
+    return kind in (NONE, DEFAULT, COPY) and (initial is None or len(as_bytes(initial)) <= SHORT)
 
 
 class Generator:
@@ -156,13 +116,12 @@ class Generator:
     def __init__(self, layout: Layout, root: Node) -> None:
         self.layout, self.root = layout, root
         self.nodes = list(layout.descendants(root))
-        self.tokens = 2  # integers, for the worst that can be read behind the end
-        self.previous: list[str] = []  # the lines that forget all previous values
+        self.fields = Fields()
         self.maps = 0
         self.counts = 0
 
     def source(self) -> str:
-        place = _Place(self.root, f"r{self.root.index}", "m0", 1, iter(self.root.items))
+        place = Place(self.root, f"r{self.root.index}", "m0", 1, iter(self.root.items))
         body = self.segment(self.root.segment, place)
         template_id = self.root.template.id
         assert template_id is not None
@@ -172,9 +131,10 @@ class Generator:
             "def decode(t):",
             f'    """{self.root.template.name}: from message FIRST on; returns the first that is not as usual."""',
             "    buffer, starts, ends = word(t, k.BUFFER), word(t, k.STARTS), word(t, k.ENDS)",
-            "    nodes, texts, columns, lists = word(t, k.NODES), word(t, k.TEXTS), word(t, k.COLUMNS), word(t, k.LISTS)",
-            *_indented(self.prologue()),
-            f"    safe = word(t, k.BUFFER_SIZE) - {64 + 10 * self.tokens}",
+            "    nodes, texts = word(t, k.NODES), word(t, k.TEXTS)",
+            "    columns, lists = word(t, k.COLUMNS), word(t, k.LISTS)",
+            *indented(self.prologue()),
+            f"    safe = word(t, k.BUFFER_SIZE) - {64 + 10 * self.fields.tokens}",
             "    most_made = min(k.MOST_REPEATED, word(t, k.MOST_COMBINED))",
             "    most = word(t, k.MOST_ENTRIES)",
             "    room = np.int64(-1)",
@@ -186,23 +146,23 @@ class Generator:
             "        if end > most:",
             "            return message",
             "        if room < end + k.TEXT_RESERVE:",
-            *_indented(self.find_room(), 3),
+            *indented(self.find_room(), 3),
             f"            if room < end + k.TEXT_RESERVE or r{self.root.index} >= c{self.root.index}:",
             "                return message",
             "        c = np.int64(load_u8(b, 0))",
             f"        m0, p = presence(b, np.int64(0), {self.root.segment.bits + 1})",
             "        if p == 0 or (c & 64) == 0:",
             "            return message",
-            *_indented(_template_id(coded), 2),
+            *indented(_template_id(coded), 2),
             f"        p += {len(coded)}",
-            *_indented(self.previous, 2),
-            *_indented(self.zero_masks(self.root), 2),
-            *_indented(body, 2),
+            *indented(self.fields.previous, 2),
+            *indented(self.zero_masks(self.root), 2),
+            *indented(body, 2),
             "        if p != end:",
             "            return message",
             f"        store_u32(n{self.root.index}_message, 4 * r{self.root.index}, np.uint32(message))",
-            *_indented(self.close(self.root), 2),
-            *_indented(self.commit(), 2),
+            *indented(self.close(self.root), 2),
+            *indented(self.commit(), 2),
             "        room -= end + made",
             f"        if r{self.root.index} >= c{self.root.index}:",
             "            room = np.int64(-1)",
@@ -228,7 +188,9 @@ class Generator:
                         f"o{x}, h{x}, q{x} = word(t{x}, k.T_OFFSETS), word(t{x}, k.T_BYTES), word(t{x}, k.T_USED)",
                     ]
                 else:
-                    lines.append(f"{_values(node, column)} = word(columns, {self.layout.first_column(node) + column.number})")
+                    lines.append(
+                        f"{values_of(node, column)} = word(columns, {self.layout.first_column(node) + column.number})"
+                    )
             lines += [f"l{item.number} = word(lists + {item.number} * 8 * k.LIST, k.L_OFFSETS)" for item in node.lists]
         return lines
 
@@ -255,16 +217,7 @@ class Generator:
             f"r{i} += 1",
         ]
 
-    def mark(self, place: _Place, bit: int) -> list[str]:
-        if bit == ALWAYS:
-            return []
-        return [f"n{place.node.index}_mask{bit // 64} |= U({1 << bit % 64:#x})"]
-
-    def mark_if(self, place: _Place, bit: int) -> list[str]:
-        """Present or not, as s says."""
-        return [] if bit == ALWAYS else [f"n{place.node.index}_mask{bit // 64} |= U(s) << U({bit % 64})"]
-
-    def segment(self, segment: Segment, place: _Place) -> list[str]:
+    def segment(self, segment: Segment, place: Place) -> list[str]:
         units = []
         for instruction in segment.instructions:
             if isinstance(instruction, Sequence):
@@ -274,7 +227,7 @@ class Generator:
             else:
                 assert isinstance(instruction, Field)
                 units.append(self.field(instruction, place))
-        return _with_skips(units, place.map)
+        return with_skips(units, _ask(place.map), FEWEST_SKIPPED)
 
     def map(self, needed: int) -> tuple[str, list[str]]:
         """A new presence map and how it is read; nothing where there is none."""
@@ -284,18 +237,18 @@ class Generator:
             return name, []
         return name, [f"{name}, p = presence(b, p, {needed})", "if p == 0:", "    return message"]
 
-    def group(self, group: Group, place: _Place) -> Unit:
+    def group(self, group: Group, place: Place) -> Unit[str]:
         bit = next(place.items).bit if group.optional else ALWAYS
         sent = place.take_bit() if group.optional else 0
         name, lines = self.map(group.body.bits)
-        inner = _Place(place.node, place.row, name, 0, place.items)
+        inner = Place(place.node, place.row, name, 0, place.items)
         lines += self.segment(group.body, inner)
         if not group.optional:
             return Unit(lines)
-        lines = [f"if {place.map} & U({sent:#x}):", *_indented([*self.mark(place, bit), *lines])]
-        return Unit(lines, sent, True)
+        lines = [f"if {place.map} & U({sent:#x}):", *indented([*mark(place, bit), *lines])]
+        return Unit(lines, True, 0, sent)
 
-    def sequence(self, sequence: Sequence, place: _Place) -> Unit:
+    def sequence(self, sequence: Sequence, place: Place) -> Unit[str]:
         item = next(place.items)
         assert isinstance(item, List)
         child = self.layout.nodes[item.child]
@@ -303,7 +256,7 @@ class Generator:
         count = f"count{self.counts}"
         i = child.index
         name, opened = self.map(sequence.body.bits)
-        inner = _Place(child, f"r{i}", name, 0, iter(child.items))
+        inner = Place(child, f"r{i}", name, 0, iter(child.items))
         entry = [
             "if p >= end:",
             "    return message",
@@ -315,161 +268,38 @@ class Generator:
             "    return message",
         ]
         counted = [
-            *(self.mark(place, item.bit) if sequence.optional else []),
+            *(mark(place, item.bit) if sequence.optional else []),
             f"{count} = x",
             f"if {count} * {sequence.body.least_bytes} > end - p or r{i} + {count} > c{i}:",
             "    return message",
             f"for _ in range({count}):",
-            *_indented(entry),
+            *indented(entry),
         ]
         if sequence.optional:
-            counted = ["if s == 1:", *_indented(counted)]
-        return self.integer(sequence.length, place, counted)
+            counted = ["if s == 1:", *indented(counted)]
+        return self.fields.integer(sequence.length, place, counted)
 
-    def field(self, instruction: Field, place: _Place) -> Unit:
+    def field(self, instruction: Field, place: Place) -> Unit[str]:
         item = next(place.items)
         bit = item.bit if instruction.optional else ALWAYS
         if instruction.operator.kind == CONSTANT:
             if not instruction.optional:
                 return Unit([])
             sent = place.take_bit()
-            return Unit([f"if {place.map} & U({sent:#x}):", *_indented(self.mark(place, bit))], sent, True)
+            return Unit([f"if {place.map} & U({sent:#x}):", *indented(mark(place, bit))], True, 0, sent)
         assert isinstance(item, Column)
         if item.is_text:
-            return self.text(instruction, place, item, bit)
+            return self.fields.text(instruction, place, item, bit)
         if not instruction.in_parts:
-            return self.integer(instruction, place, [*self.mark_if(place, bit), _store(place, item)])
+            return self.fields.integer(instruction, place, [*mark_if(place, bit), store(place, item)])
         exponents = next(place.items)
         assert isinstance(exponents, Column)
         exponent, mantissa = instruction.parts
-        digits = self.integer(mantissa, place, [*self.mark(place, bit), _store(place, item)]).lines
-        shown = [_store(place, exponents), *digits]
-        return self.integer(exponent, place, ["if s == 1:", *_indented(shown)] if exponent.optional else shown, 63)
-
-    # Integers. `then` are the lines for a value in x; that of an optional one may be absent: then s is 0.
-
-    def integer(self, integer: Field, place: _Place, then: list[str], most: int | None = None) -> Unit:
-        kind, optional, initial = integer.operator.kind, integer.optional, integer.operator.initial
-        known = [f"x, s = np.int64({_signed(initial)}), 1"] if isinstance(initial, int) else []
-        if kind == CONSTANT:
-            if not optional:
-                return Unit([*known, *then])
-            bit = place.take_bit()
-            return Unit([f"if {place.map} & U({bit:#x}):", *_indented([*known, *then])], bit, True)
-        self.tokens += 1
-        if kind == NONE:
-            return Unit([*self.sent(integer, "x", most), *then], 0, optional, int(optional))
-        if kind == DELTA:
-            return Unit(self.delta(integer, then, most), 0, optional, int(optional))
-        bit = place.take_bit()
-        test = f"if {place.map} & U({bit:#x}):"
-        if kind != DEFAULT:
-            return Unit([test, *self.remembered(integer, then, most)])
-        if initial is None:
-            return Unit([test, *_indented([*self.sent(integer, "x", most), *then])], bit, True)
-        return Unit([*known, test, *_indented(self.sent(integer, "x", most)), *then])
-
-    def sent(self, integer: Field, name: str, most: int | None) -> list[str]:
-        """An integer in the stream. Of an exponent only what needs no report is usual (6.2.2)."""
-        low, high = RANGES[integer.type] if most is None else (-most, most)
-        limits = f"{low}, {min(high, _HIGHEST)}" if low < 0 else f"{min(high, _HIGHEST)}"
-        call = f"{'signed' if low < 0 else 'unsigned'}_{_how(integer)}(b, p, {limits})"
-        return [f"{name}, p, s = {call}", *UNUSUAL]
-
-    def remembered(self, integer: Field, then: list[str], most: int | None) -> list[str]:
-        """Copy and increment. Without an initial value, undefined and empty are the same: absent, or an error."""
-        slot, initial = integer.operator.slot, integer.operator.initial
-        value, has, step = f"p{slot}", f"s{slot}", int(integer.operator.kind == INCREMENT)
-        # The first that is not sent is the initial value itself, so an increment starts one before it.
-        first = initial - step if isinstance(initial, int) else 0
-        self.previous.append(f"{value} = np.int64({_signed(first % (1 << 64))})")
-        always = initial is not None and not integer.optional
-        lines = _indented(self.sent(integer, value, most))
-        if not always:
-            self.previous.append(f"{has} = {int(initial is not None)}")
-            lines.append(f"    {has} = s")
-        if step:
-            low, high = RANGES[integer.type]
-            lines += ["else:"]
-            lines += [f"    {value} = np.int64({_signed(low)}) if {value} == {_signed(high)} else {value} + 1"]
-        if not always and not integer.optional:
-            lines += [f"if {has} != 1:", "    return message"]
-        if most is not None:
-            lines += [f"if {value} < {-most} or {value} > {most}:", "    return message"]
-        return [*lines, f"x, s = {value}, {'1' if always else has}", *then]
-
-    def delta(self, integer: Field, then: list[str], most: int | None) -> list[str]:
-        slot, initial = integer.operator.slot, integer.operator.initial
-        self.previous.append(f"p{slot} = np.int64({_signed(initial) if isinstance(initial, int) else 0})")
-        low, high = RANGES[integer.type] if most is None else (-most, most)
-        limits = f"{low}, {min(high, _HIGHEST)}"
-        return [
-            f"p{slot}, p, s = delta_{_how(integer)}(b, p, p{slot}, {limits})",
-            *UNUSUAL,
-            f"x = p{slot}",
-            *then,
-        ]
-
-    # Strings and byte vectors. n is the length.
-
-    def text(self, instruction: Field, place: _Place, column: Column, bit: int) -> Unit:
-        kind, optional, initial = instruction.operator.kind, instruction.optional, instruction.operator.initial
-        x, slot = column.text, instruction.operator.slot
-        read = {ASCII: "ascii", UNICODE: "unicode", BYTES: "vector"}[instruction.type]
-        if read != "ascii":
-            self.tokens += 1
-        sent = [f"p, n, s = {read}_{_how(instruction)}(b, p, end, h{x} + q{x})", *UNUSUAL]
-        grown = [f"q{x} += n", *self.mark_if(place, bit)]
-        if kind == NONE:
-            return Unit([*sent, *grown], 0, optional, int(optional))
-        asked = place.take_bit()
-        test = f"if {place.map} & U({asked:#x}):"
-        short = _bytes(initial) if initial is not None else b""
-        number = int.from_bytes(short, "little")
-        if kind == DEFAULT:
-            if initial is None:
-                return Unit([test, *_indented([*sent, *grown])], asked, True)
-            made = [f"store_u64(h{x}, q{x}, U({number:#x}))", f"n, s = np.int64({len(short)}), 1", "made += n"]
-            return Unit([test, *_indented(sent), "else:", *_indented(made), *grown])
-        has, first, at, length = f"s{slot}", f"w{slot}", f"a{slot}", f"z{slot}"
-        self.previous += [
-            f"{first}, {at}, {length} = U({number:#x}), np.int64(0), np.int64({len(short)})",
-            f"{has} = {int(initial is not None)}",
-        ]
-        keep = [f"{first}, {at}, {length}, {has} = load_u64(h{x}, q{x}), h{x} + q{x}, n, s"]
-        again = [
-            f"made += {length}",
-            "if made > most_made:",
-            "    return message",
-            f"repeat(h{x} + q{x}, {first}, {at}, {length})",
-        ]
-        lines = [test, *_indented([*sent, *keep]), f"elif {has} == 1:", *_indented(again)]
-        if not optional:
-            return Unit([*lines, "else:", "    return message", f"q{x} += {length}"])
-        marked = f"n{place.node.index}_mask{bit // 64} |= U({has}) << U({bit % 64})"
-        return Unit([*lines, f"if {has} == 1:", f"    q{x} += {length}", f"    {marked}"])
-
-
-_HIGHEST = (1 << 63) - 1
-
-
-def _how(instruction: Field) -> str:
-    return "optional" if instruction.optional else "sent"
-
-
-def _store(place: _Place, column: Column) -> str:
-    """Of an absent value too: what stands there means nothing."""
-    if column.dtype.itemsize == 8:
-        return f"store_i64({_values(place.node, column)}, 8 * {place.row}, x)"
-    return f"store_u32({_values(place.node, column)}, 4 * {place.row}, np.uint32(x))"
-
-
-def _values(node: Node, column: Column) -> str:
-    return f"v{node.index}_{column.number}"
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
+        digits = self.fields.integer(mantissa, place, [*mark(place, bit), store(place, item)]).lines
+        shown = [store(place, exponents), *digits]
+        return self.fields.integer(
+            exponent, place, ["if s == 1:", *indented(shown)] if exponent.optional else shown, 63
+        )
 
 
 def _stop_bits(value: int) -> bytes:
@@ -484,38 +314,16 @@ def _template_id(coded: bytes) -> list[str]:
     return [f"if {compared}:", "    return message"]
 
 
-def _with_skips(units: list[Unit], map: str) -> list[str]:
-    """Where several units are usually absent, one question finds out."""
-    lines: list[str] = []
-    for skippable, group in groupby((unit for unit in units if unit.lines), key=lambda unit: unit.skippable):
-        run: list[Unit] = []
-        for unit in group:
-            if run and sum(u.nulls for u in run) + unit.nulls > MOST_NULLS:
-                lines += _skip(run, skippable, map, outer=True)
-                run = []
-            run.append(unit)
-        lines += _skip(run, skippable, map, outer=True)
-    return lines
+def _ask(map: str) -> Ask[str]:
+    """Lines behind the question whether any of them is needed."""
 
+    def ask(run: list[Unit[str]], lines: list[str]) -> list[str]:
+        bits, nulls = sum(unit.bit for unit in run), sum(unit.nulls for unit in run)
+        present = [f"({map} & U({bits:#x})) != 0"] if bits else []
+        for at in range(0, nulls, 8):
+            wanted = (1 << 8 * min(8, nulls - at)) - 1
+            present.append(f"((load_u64(b, p + {at}) ^ STOPS) & U({wanted:#x})) != 0")
+        absent = ["else:", f"    p += {nulls}"] if nulls else []
+        return [f"if {' or '.join(present)}:", *indented(lines), *absent]
 
-def _skip(run: list[Unit], skippable: bool, map: str, outer: bool) -> list[str]:
-    lines: list[str] = []
-    if outer and skippable:
-        for _, part in groupby(run, key=lambda unit: unit.nulls):
-            units = list(part)
-            lines += _skip(units, len(units) < len(run), map, outer=False)
-    else:
-        lines = [line for unit in run for line in unit.lines]
-    if not skippable or len(run) < 2:
-        return lines
-    bits, nulls = sum(unit.bit for unit in run), sum(unit.nulls for unit in run)
-    present = [f"({map} & U({bits:#x})) != 0"] if bits else []
-    for at in range(0, nulls, 8):
-        wanted = (1 << 8 * min(8, nulls - at)) - 1
-        place = f"p + {at}" if at else "p"
-        present.append(f"((load_u64(b, {place}) ^ STOPS) & U({wanted:#x})) != 0")
-    absent = ["else:", f"    p += {nulls}"] if nulls else []
-    return [f"if {' or '.join(present)}:", *_indented(lines), *absent]
-
-
-__all__ = ["BYTES", "Generator", "can_generate"]
+    return ask

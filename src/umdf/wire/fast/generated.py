@@ -1,7 +1,8 @@
 """Generated code in real files, so that numba can keep what it compiled (see `umdf.kernels`).
 
 A file is named after the digest of all that it depends on: its own source (which follows from the template and the
-generator) and every kernel that it is compiled with. Processes that write the same file at the same time write the same thing.
+generator) and every kernel that it is compiled with. Processes that write the same file at the same time write the
+same thing.
 """
 
 from __future__ import annotations

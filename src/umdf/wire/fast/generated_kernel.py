@@ -19,7 +19,7 @@ ABSENT, PRESENT, UNUSUAL = 0, 1, 2
 
 @inlined
 def presence(b, p, needed):
-    """A presence map, its first bit on top, and the place behind it: 0 if it is longer than needed, or has more bits."""
+    """A presence map, its first bit on top, and the place behind it: 0 if it has more bytes or bits than needed."""
     c = np.int64(load_u8(b, p))
     bits, q = np.uint64(c & 127), p + 1
     while c < 128 and q < p + 9:

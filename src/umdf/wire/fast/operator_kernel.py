@@ -71,7 +71,7 @@ def assign(slot, epoch, state, type, value, more):
 
 @kernel
 def not_sent(t, i, epoch, at):
-    """Copy, increment or tail whose bit is not set: ASSIGNED and the value in LOW and LENGTH, EMPTY, or a fault (6.3)."""
+    """Copy, increment or tail whose bit is not set: EMPTY, ASSIGNED and the value in LOW and LENGTH, or a fault."""
     slot, tail = word(i, k.I_SLOT), word(i, k.I_OP) == k.TEXTUAL + k.TAIL
     state = word(slot, k.S_STATE) - 4 * epoch
     if state == k.ASSIGNED:
@@ -97,7 +97,7 @@ def not_sent(t, i, epoch, at):
 
 @kernel
 def decimal_of(t, b, p, end, i, epoch, bit):
-    """A decimal with at most one operator: NULL, LOW and LENGTH (mantissa and exponent) and NEXT, or a fault (6.2.2)."""
+    """A decimal with at most one operator: NULL, LOW and LENGTH (mantissa and exponent) and NEXT, or a fault."""
     operator, slot, start = word(i, k.I_OP) - k.DECIMAL, word(i, k.I_SLOT), p
     mantissa, exponent = word(i, k.I_INITIAL), word(i, k.I_MORE)
     null = np.int64(0)
@@ -193,5 +193,3 @@ def text_of(t, b, p, end, i, epoch, bit):
             return np.int64(k.OUT_OF_ROOM)
         copy_bytes(source, to, length)
     return np.int64(0)
-
-

@@ -71,7 +71,9 @@ class PlainRows:
         self.put(store, store.table.message, 4, row, number)
         return template_id, row
 
-    def append(self, node: Node, segment: Segment, values: Mapping[str, Any], inner: Mapping[int, tuple[int, int]]) -> int:
+    def append(
+        self, node: Node, segment: Segment, values: Mapping[str, Any], inner: Mapping[int, tuple[int, int]]
+    ) -> int:
         """Append one row, its entries first."""
         cells: dict[str, Any] = {}
         self.collect(node, segment, values, "", inner, cells)

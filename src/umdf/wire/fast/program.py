@@ -7,24 +7,22 @@ for the unusual.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.layout import ALWAYS, Column, Item, Layout, List, Node, has_dynamic_reference
+from umdf.wire.fast.skips import Unit, is_absent_by, with_skips
 from umdf.wire.fast.templates import (
     CONSTANT,
     DECIMAL,
     DEFAULT,
     DELTA,
-    NONE,
     RANGES,
     Decimal,
-    DynamicRef,
     Field,
     Group,
     Segment,
@@ -41,7 +39,6 @@ OPERATORS = {
     "tail": k.TAIL,
 }
 WINDOW = 57  # presence bits that the interpreter holds at once, at least
-MOST_NULLS = 16  # bytes that a SKIP can look at
 FEWEST_SKIPPED = 3
 
 
@@ -53,16 +50,6 @@ class Instruction:
     node: int = -1  # of the entry it stands in; known once the entry is complete
     column: Column | None = None  # whose values it writes
     exponents: Column | None = None
-
-
-@dataclass
-class Unit:
-    """The instructions of one field, group or sequence, and what it takes for it to be absent."""
-
-    code: list[Instruction]
-    bits: int  # that it may use
-    skippable: bool = False
-    nulls: int = 0  # bytes of NULL that say it is absent; otherwise a presence bit of zero
 
 
 class Program:
@@ -77,19 +64,19 @@ class Program:
             self.starts[template_id] = len(self.code)
             if not has_dynamic_reference(root.segment):
                 items = iter(root.items)
-                code = [*_with_skips(self._segment(root, root.segment, "", items, 1)), _end(k.END_MESSAGE, "")]
+                code = [*self._segment(root, root.segment, "", items, 1), _end(k.END_MESSAGE, "")]
                 for line in code:
                     line.node = root.index if line.node < 0 else line.node
                 self.code += code
 
-    def _segment(self, node: Node, segment: Segment, place: str, items: Iterator[Item], bits: int) -> list[Unit]:
+    def _segment(self, node: Node, segment: Segment, place: str, items: Iterator[Item], bits: int) -> list[Instruction]:
         """`bits` of the presence map are used by what stands in front: the template id."""
-        units: list[Unit] = []
+        units: list[Unit[Instruction]] = []
         mask_word = 0
         wide, held = bits + segment.bits > WINDOW, bits
         for instruction in segment.instructions:
             if wide and bits + instruction.bits - held > WINDOW:
-                units.append(Unit([Instruction(k.REFILL, place, {k.I_LOW: bits})], 0))
+                units.append(Unit([Instruction(k.REFILL, place, {k.I_LOW: bits})]))
                 held = bits
             at = f"{place}.{instruction.name}".removeprefix(".")
             if isinstance(instruction, Sequence):
@@ -104,20 +91,23 @@ class Program:
                 mask_word = bit // 64
                 units.append(_mask_word(mask_word, place))
             units.append(unit)
-            inside = max((line.words[k.I_LOW] for line in unit.code if line.op == k.MASK_WORD and line.node < 0), default=0)
+            words = [line.words[k.I_LOW] for line in unit.lines if line.op == k.MASK_WORD and line.node < 0]
+            inside = max(words, default=0)
             if inside > mask_word:  # an absent group does not get there
                 mask_word = inside
                 units.append(_mask_word(mask_word, place))
             bits += instruction.bits
-        return units
+        return with_skips(units, _ask, FEWEST_SKIPPED)
 
-    def _sequence(self, node: Node, sequence: Sequence, place: str, items: Iterator[Item]) -> tuple[Unit, int]:
+    def _sequence(
+        self, node: Node, sequence: Sequence, place: str, items: Iterator[Item]
+    ) -> tuple[Unit[Instruction], int]:
         item = next(items)
         assert isinstance(item, List)
         child = self.layout.nodes[item.child]
         length = self._integer(sequence.length, place, k.COUNT)
         body = [_open(sequence.body, f"{place}[]")]
-        body += _with_skips(self._segment(child, sequence.body, f"{place}[]", iter(child.items), 0))
+        body += self._segment(child, sequence.body, f"{place}[]", iter(child.items), 0)
         body.append(_end(k.END_ENTRY, f"{place}[]"))
         words = {
             k.I_BIT: _mask(item.bit if sequence.optional else ALWAYS),
@@ -127,25 +117,26 @@ class Program:
         }
         for line in body:
             line.node = child.index if line.node < 0 else line.node
-        unit = Unit([length, Instruction(k.SEQUENCE, place, words), *body], sequence.bits)
-        unit.skippable, unit.nulls = _absent(sequence.length)
+        unit = Unit([length, Instruction(k.SEQUENCE, place, words), *body], *is_absent_by(sequence.length))
         return unit, item.bit if sequence.optional else ALWAYS
 
-    def _group(self, node: Node, group: Group, place: str, items: Iterator[Item]) -> tuple[Unit, int]:
+    def _group(self, node: Node, group: Group, place: str, items: Iterator[Item]) -> tuple[Unit[Instruction], int]:
         bit = next(items).bit if group.optional else ALWAYS
         body = [_open(group.body, place)]
-        body += _with_skips(self._segment(node, group.body, place, items, 0))
+        body += self._segment(node, group.body, place, items, 0)
         body.append(_end(k.END_GROUP, place))
         words = {k.I_BIT: _mask(bit), k.I_OPTIONAL: int(group.optional), k.I_JUMP: len(body)}
-        return Unit([Instruction(k.GROUP, place, words), *body], group.bits, group.optional), bit
+        return Unit([Instruction(k.GROUP, place, words), *body], group.optional), bit
 
-    def _field(self, node: Node, instruction: Field, place: str, items: Iterator[Item]) -> tuple[Unit, int]:
+    def _field(
+        self, node: Node, instruction: Field, place: str, items: Iterator[Item]
+    ) -> tuple[Unit[Instruction], int]:
         item = next(items)
         kind = instruction.operator.kind
         # What is mandatory in a group is there if the group is, whose bit the group sets itself.
         bit = item.bit if instruction.optional else ALWAYS
         mask = {k.I_BIT: _mask(bit)}
-        skippable, nulls = _absent(instruction)
+        skippable, nulls = is_absent_by(instruction)
         if kind == CONSTANT:
             code = [Instruction(k.BIT, place, mask)] if instruction.optional else []
         elif instruction.type == DECIMAL:
@@ -154,7 +145,7 @@ class Program:
             code = self._decimal(instruction, place, item, exponents, mask)
             if instruction.in_parts:
                 exponent, mantissa = instruction.parts
-                skippable, nulls = _absent(exponent)
+                skippable, nulls = is_absent_by(exponent)
                 skippable &= mantissa.bits == 0
         elif isinstance(item, Column) and item.is_text:
             words = {**mask, **self._operated(instruction), k.I_TEXT: item.text}
@@ -165,9 +156,11 @@ class Program:
             line.words |= mask
             line.column = item
             code = [line]
-        return Unit(code, instruction.bits, skippable, nulls), bit
+        return Unit(code, skippable, nulls), bit
 
-    def _decimal(self, decimal: Field, place: str, values: Column, exponents: Column, mask: dict[int, int]) -> list[Instruction]:
+    def _decimal(
+        self, decimal: Field, place: str, values: Column, exponents: Column, mask: dict[int, int]
+    ) -> list[Instruction]:
         if not decimal.in_parts:
             words = {**mask, **self._operated(decimal)}
             op = k.DECIMAL + OPERATORS[decimal.operator.kind]
@@ -183,7 +176,7 @@ class Program:
         if exponent.operator.kind != DEFAULT or mantissa.operator.kind != DELTA:
             return parts
         words = {**mask, **self._operated(exponent), k.I_JUMP: 2}
-        words |= {k.I_SLOT: mantissa.operator.slot or 0, k.I_LOW: int(mantissa.operator.initial or 0)}  # type: ignore[arg-type]
+        words |= {k.I_SLOT: mantissa.operator.slot or 0, k.I_LOW: _initial(mantissa)}
         return [Instruction(k.PRICE, place, words, column=values, exponents=exponents), *parts]
 
     def _integer(self, integer: Field, place: str, role: int) -> Instruction:
@@ -223,38 +216,7 @@ class Program:
         return table
 
 
-def _absent(instruction: Field) -> tuple[bool, int]:
-    """Whether an optional field can be told to be absent by a zero bit or a NULL alone, and the bytes of that NULL."""
-    kind = instruction.operator.kind
-    if not instruction.optional or instruction.in_parts:
-        return False, 0
-    if kind in (NONE, DELTA):
-        return True, 1
-    return kind == CONSTANT or (kind == DEFAULT and instruction.operator.initial is None), 0
-
-
-def _with_skips(units: list[Unit]) -> Iterable[Instruction]:
-    for skippable, group in groupby(units, key=lambda unit: unit.skippable):
-        run: list[Unit] = []
-        for unit in group:
-            if run and (sum(u.nulls for u in run) + unit.nulls > MOST_NULLS or len(run) >= WINDOW):
-                yield from _skip(run, skippable, outer=True)
-                run = []
-            run.append(unit)
-        yield from _skip(run, skippable, outer=True)
-
-
-def _skip(run: list[Unit], skippable: bool, outer: bool) -> list[Instruction]:
-    """The code of a run of units; where all of it is absent, one instruction finds out."""
-    code: list[Instruction] = []
-    if outer and skippable:
-        for _, part in groupby(run, key=lambda unit: unit.nulls):
-            units = list(part)
-            code += _skip(units, skippable and len(units) < len(run), outer=False)
-    else:
-        code = [line for unit in run for line in unit.code]
-    if not skippable or len(run) < FEWEST_SKIPPED:
-        return code
+def _ask(run: list[Unit[Instruction]], code: list[Instruction]) -> list[Instruction]:
     bits, nulls = sum(unit.nulls == 0 for unit in run), sum(unit.nulls for unit in run)
     words = {
         k.I_INITIAL: _signed(((1 << bits) - 1) << (64 - bits) if bits else 0),
@@ -267,8 +229,8 @@ def _skip(run: list[Unit], skippable: bool, outer: bool) -> list[Instruction]:
     return [Instruction(k.SKIP, code[0].place, words), *code]
 
 
-def _mask_word(number: int, place: str) -> Unit:
-    return Unit([Instruction(k.MASK_WORD, place, {k.I_LOW: number})], 0)
+def _mask_word(number: int, place: str) -> Unit[Instruction]:
+    return Unit([Instruction(k.MASK_WORD, place, {k.I_LOW: number})])
 
 
 def _open(segment: Segment, place: str) -> Instruction:
@@ -283,9 +245,10 @@ def _mask(bit: int) -> int:
     return 0 if bit == ALWAYS else _signed(1 << bit % 64)
 
 
+def _initial(integer: Field) -> int:
+    return integer.operator.initial if isinstance(integer.operator.initial, int) else 0
+
+
 def _signed(value: int) -> int:
     """As the bits of an int64."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-__all__ = ["DynamicRef", "Instruction", "Program"]

@@ -59,9 +59,9 @@ def signed(b, p):
         c = np.int64(load_u8(b, q))
         v = v << 7 | c & 127
         q += 1
-        if -64 <= v and v < 64:
+        if v >= -64 and v < 64:
             return v, np.int64(0)
-        while c < 128 and -(1 << 55) <= v and v < 1 << 55:
+        while c < 128 and v >= -(1 << 55) and v < 1 << 55:
             c = np.int64(load_u8(b, q))
             v = v << 7 | c & 127
             q += 1
@@ -81,7 +81,7 @@ def copy_bytes(source, to, count):
 
 @inlined
 def stopped_bytes(b, p, end, to):
-    """Copy a string's bytes without the stop bit; returns the place behind it, or one behind `end` if it has no stop."""
+    """Copy a string without its stop bit; returns the place behind it, or one behind `end` if it has no stop."""
     q = p
     while q < end:
         w = load_u64(b, q)

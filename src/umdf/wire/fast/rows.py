@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from umdf.wire.fast.batch import Batch
@@ -55,7 +56,7 @@ class _Rows:
         if isinstance(item, Column) and item.is_text:
             offsets, content = batch.text(node, item)
             ends, whole = offsets.tolist(), content.tobytes()
-            cut = [whole[first:last] for first, last in zip(ends, ends[1:], strict=False)]
+            cut = [whole[first:last] for first, last in pairwise(ends)]
             values: list[Any] = [_text(part, item.type) for part in cut]
         elif isinstance(item, Column):
             values = batch.values(node, item).tolist()

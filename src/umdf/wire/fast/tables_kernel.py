@@ -39,7 +39,7 @@ LIST = 2
 P_START, P_ROOT, P_NODES_END, P_TEXTS, P_TEXTS_END, P_BITS, P_GENERATED, P_PLAIN, P_ID = 0, 1, 2, 3, 4, 5, 6, 7, 8
 PROGRAM = 10
 
-# A dictionary entry. STATE is 4 · epoch + state: entries of an older epoch are undefined, so that a reset is one addition.
+# A dictionary entry. STATE is 4 · epoch + state: entries of an older epoch are undefined, so a reset is one addition.
 S_STATE, S_TYPE, S_VALUE, S_MORE = 0, 1, 2, 3  # MORE: a decimal's exponent (its VALUE is the mantissa), a text's length
 SLOT = 4
 UNDEFINED, EMPTY, ASSIGNED = 0, 1, 2

@@ -1,0 +1,196 @@
+"""The lines of generated code for single values (see `generate`): integers of all operators, strings, byte vectors.
+
+Names in the lines: b, p and end are the message and the place in it; x is a value, n a length, s the state that came
+with it (`generated_kernel`); p1, s1 … are the previous value of dictionary slot 1 and whether it has one; w1, a1 and z1
+a previous text's first eight bytes, place and length; h2 and q2 the bytes of text column 2 and how many are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from umdf.wire.fast.layout import ALWAYS, Column, Item, Node
+from umdf.wire.fast.skips import Unit
+from umdf.wire.fast.templates import (
+    ASCII,
+    BYTES,
+    CONSTANT,
+    DEFAULT,
+    DELTA,
+    INCREMENT,
+    NONE,
+    RANGES,
+    UNICODE,
+    Field,
+)
+
+SHORT = 8  # the longest text that is one word
+UNUSUAL = ["if s == 2:", "    return message"]
+
+
+@dataclass
+class Place:
+    """Where in the nest of segments a line stands: the node it writes to, and the map that its bits are in."""
+
+    node: Node
+    row: str
+    map: str
+    bit: int  # the next bit of the map, from the top
+    items: Iterator[Item] = field(default_factory=lambda: iter(()))
+
+    def take_bit(self) -> int:
+        self.bit += 1
+        return 1 << (64 - self.bit)
+
+
+def as_bytes(value: object) -> bytes:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
+
+
+def indented(lines: list[str], by: int = 1) -> list[str]:
+    return ["    " * by + line for line in lines]
+
+
+def mark(place: Place, bit: int) -> list[str]:
+    if bit == ALWAYS:
+        return []
+    return [f"n{place.node.index}_mask{bit // 64} |= U({1 << bit % 64:#x})"]
+
+
+def mark_if(place: Place, bit: int) -> list[str]:
+    """Present or not, as s says."""
+    return [] if bit == ALWAYS else [f"n{place.node.index}_mask{bit // 64} |= U(s) << U({bit % 64})"]
+
+
+class Fields:
+    """Makes the lines of fields, and collects what they need at the start of a message."""
+
+    def __init__(self) -> None:
+        self.tokens = 2  # integers: what can be read behind the end of a message follows from it
+        self.previous: list[str] = []  # the lines that forget all previous values
+
+    # Integers. `then` are the lines for a value in x; that of an optional one may be absent: then s is 0.
+
+    def integer(self, integer: Field, place: Place, then: list[str], most: int | None = None) -> Unit[str]:
+        kind, optional, initial = integer.operator.kind, integer.optional, integer.operator.initial
+        known = [f"x, s = np.int64({_signed(initial)}), 1"] if isinstance(initial, int) else []
+        if kind == CONSTANT:
+            if not optional:
+                return Unit([*known, *then])
+            bit = place.take_bit()
+            return Unit([f"if {place.map} & U({bit:#x}):", *indented([*known, *then])], True, 0, bit)
+        self.tokens += 1
+        if kind == NONE:
+            return Unit([*self.sent(integer, "x", most), *then], optional, int(optional))
+        if kind == DELTA:
+            return Unit(self.delta(integer, then, most), optional, int(optional))
+        bit = place.take_bit()
+        test = f"if {place.map} & U({bit:#x}):"
+        if kind != DEFAULT:
+            return Unit([test, *self.remembered(integer, then, most)])
+        if initial is None:
+            return Unit([test, *indented([*self.sent(integer, "x", most), *then])], True, 0, bit)
+        return Unit([*known, test, *indented(self.sent(integer, "x", most)), *then])
+
+    def sent(self, integer: Field, name: str, most: int | None) -> list[str]:
+        """An integer in the stream. Of an exponent only what needs no report is usual (6.2.2)."""
+        low, high = RANGES[integer.type] if most is None else (-most, most)
+        limits = f"{low}, {min(high, _HIGHEST)}" if low < 0 else f"{min(high, _HIGHEST)}"
+        call = f"{'signed' if low < 0 else 'unsigned'}_{_how(integer)}(b, p, {limits})"
+        return [f"{name}, p, s = {call}", *UNUSUAL]
+
+    def remembered(self, integer: Field, then: list[str], most: int | None) -> list[str]:
+        """Copy and increment. Without an initial value, undefined and empty are the same: absent, or an error."""
+        slot, initial = integer.operator.slot, integer.operator.initial
+        value, has, step = f"p{slot}", f"s{slot}", int(integer.operator.kind == INCREMENT)
+        # The first that is not sent is the initial value itself, so an increment starts one before it.
+        first = initial - step if isinstance(initial, int) else 0
+        self.previous.append(f"{value} = np.int64({_signed(first % (1 << 64))})")
+        always = initial is not None and not integer.optional
+        lines = indented(self.sent(integer, value, most))
+        if not always:
+            self.previous.append(f"{has} = {int(initial is not None)}")
+            lines.append(f"    {has} = s")
+        if step:
+            low, high = RANGES[integer.type]
+            lines += ["else:"]
+            lines += [f"    {value} = np.int64({_signed(low)}) if {value} == {_signed(high)} else {value} + 1"]
+        if not always and not integer.optional:
+            lines += [f"if {has} != 1:", "    return message"]
+        if most is not None:
+            lines += [f"if {value} < {-most} or {value} > {most}:", "    return message"]
+        return [*lines, f"x, s = {value}, {'1' if always else has}", *then]
+
+    def delta(self, integer: Field, then: list[str], most: int | None) -> list[str]:
+        slot, initial = integer.operator.slot, integer.operator.initial
+        self.previous.append(f"p{slot} = np.int64({_signed(initial) if isinstance(initial, int) else 0})")
+        low, high = RANGES[integer.type] if most is None else (-most, most)
+        limits = f"{low}, {min(high, _HIGHEST)}"
+        return [
+            f"p{slot}, p, s = delta_{_how(integer)}(b, p, p{slot}, {limits})",
+            *UNUSUAL,
+            f"x = p{slot}",
+            *then,
+        ]
+
+    # Strings and byte vectors. n is the length.
+
+    def text(self, instruction: Field, place: Place, column: Column, bit: int) -> Unit[str]:
+        kind, optional, initial = instruction.operator.kind, instruction.optional, instruction.operator.initial
+        x, slot = column.text, instruction.operator.slot
+        read = {ASCII: "ascii", UNICODE: "unicode", BYTES: "vector"}[instruction.type]
+        if read != "ascii":
+            self.tokens += 1
+        sent = [f"p, n, s = {read}_{_how(instruction)}(b, p, end, h{x} + q{x})", *UNUSUAL]
+        grown = [f"q{x} += n", *mark_if(place, bit)]
+        if kind == NONE:
+            return Unit([*sent, *grown], optional, int(optional))
+        asked = place.take_bit()
+        test = f"if {place.map} & U({asked:#x}):"
+        short = as_bytes(initial) if initial is not None else b""
+        number = int.from_bytes(short, "little")
+        if kind == DEFAULT:
+            if initial is None:
+                return Unit([test, *indented([*sent, *grown])], True, 0, asked)
+            made = [f"store_u64(h{x}, q{x}, U({number:#x}))", f"n, s = np.int64({len(short)}), 1", "made += n"]
+            return Unit([test, *indented(sent), "else:", *indented(made), *grown])
+        has, first, at, length = f"s{slot}", f"w{slot}", f"a{slot}", f"z{slot}"
+        self.previous += [
+            f"{first}, {at}, {length} = U({number:#x}), np.int64(0), np.int64({len(short)})",
+            f"{has} = {int(initial is not None)}",
+        ]
+        keep = [f"{first}, {at}, {length}, {has} = load_u64(h{x}, q{x}), h{x} + q{x}, n, s"]
+        again = [
+            f"made += {length}",
+            "if made > most_made:",
+            "    return message",
+            f"repeat(h{x} + q{x}, {first}, {at}, {length})",
+        ]
+        lines = [test, *indented([*sent, *keep]), f"elif {has} == 1:", *indented(again)]
+        if not optional:
+            return Unit([*lines, "else:", "    return message", f"q{x} += {length}"])
+        marked = f"n{place.node.index}_mask{bit // 64} |= U({has}) << U({bit % 64})"
+        return Unit([*lines, f"if {has} == 1:", f"    q{x} += {length}", f"    {marked}"])
+
+
+_HIGHEST = (1 << 63) - 1
+
+
+def _how(instruction: Field) -> str:
+    return "optional" if instruction.optional else "sent"
+
+
+def store(place: Place, column: Column) -> str:
+    """Of an absent value too: what stands there means nothing."""
+    if column.dtype.itemsize == 8:
+        return f"store_i64({values_of(place.node, column)}, 8 * {place.row}, x)"
+    return f"store_u32({values_of(place.node, column)}, 4 * {place.row}, np.uint32(x))"
+
+
+def values_of(node: Node, column: Column) -> str:
+    return f"v{node.index}_{column.number}"
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
