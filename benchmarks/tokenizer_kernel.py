@@ -17,7 +17,7 @@ def tokenize(buffer, size):
         c = np.int64(load_u8(buffer, p))
         p += 1
         value = np.uint64(c & 127)
-        while c < 128 and p < size:
+        while c < 128:
             c = np.int64(load_u8(buffer, p))
             p += 1
             value = value << np.uint64(7) | np.uint64(c & 127)

@@ -61,10 +61,9 @@ def _every_kind() -> bytes:
     entries = f'<sequence name="S">{_kinds(name, "string")}{_decimals(name)}{inner}</sequence>'
     last = f'<sequence name="L"><length><copy value="1"/></length>{_kinds(name, "uInt64")}</sequence>'
     first = _kinds(name, "uInt32") + entries + last
-    many = "".join(field("uInt32", "", True, next(name)) for _ in range(40))
-    flag = field("string", '<constant value="Y"/>', True, next(name))
-    more = "".join(field("string", "", True, next(name)) for _ in range(20))
-    group = f'<group name="G" presence="optional">{many}<group name="H">{more}{flag}</group></group>'
+    flags = "".join(field("string", '<constant value="Y"/>', True, next(name)) for _ in range(45))
+    more = "".join(field("uInt32", "", True, next(name)) for _ in range(18))
+    group = f'<group name="G" presence="optional">{flags}<group name="H">{more}</group></group>'
     second = f'{_kinds(name, "int32")}<sequence name="S">{_kinds(name, "unicode", "int64")}{group}</sequence>'
     return template(first, f'<template name="U" id="2">{second}</template>')
 

@@ -58,7 +58,7 @@ def run(seed: int, count: int) -> None:
         for first, last in zip(start.tolist(), end.tolist(), strict=True):
             packet = place[len(place) - (last - first) :]
             packet[:] = buffer[first:last]
-            decoder.decode(packet, np.array([0]), np.array([last - first]))
+            assert len(decoder.decode(packet, np.array([0]), np.array([last - first])).sequence) == 1
         whole = guarded(len(buffer))
         whole[:] = buffer
         for _ in range(3):

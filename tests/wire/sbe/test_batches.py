@@ -32,6 +32,7 @@ from umdf.errors import UmdfError
 from umdf.wire.sbe import store
 from umdf.wire.sbe.arrow import arrow_schema
 from umdf.wire.sbe.decode import Decoder
+from umdf.wire.sbe.headers import read_headers
 from umdf.wire.sbe.schema import Schema
 from umdf.wire.sbe.store import FIRST_CAPACITY, FIRST_DATA_CAPACITY
 
@@ -85,6 +86,21 @@ def test_a_packet_outside_the_buffer_is_the_callers_mistake(start: int, end: int
     with pytest.raises(ValueError, match="outside the buffer"):
         decoder.decode(buffer, np.array([0, start]), np.array([40, end]))
     assert_as_reference(decode(ALL, decoder=decoder), ALL)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 30), (-40, -10), (0, 41), (-(1 << 62), 0), (100, 140)])
+def test_headers_of_packets_outside_the_buffer_are_not_read(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="outside the buffer"):
+        read_headers(np.zeros(40, np.uint8), np.array([0, start]), np.array([40, end]))
+
+
+def test_places_that_change_after_decoding_do_not_lead_outside_the_buffer() -> None:
+    buffer, start, end = gathered(ALL)
+    batch = Decoder(SCHEMA).decode(buffer, start, end)
+    start += 1 << 40
+    end += 1 << 40
+    with pytest.raises(ValueError, match="outside the buffer"):
+        _ = batch.sequence
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["exchange", "nested"])

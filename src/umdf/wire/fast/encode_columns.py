@@ -102,6 +102,8 @@ class NodeColumns:
         width = 4 if column.is_text else array.type.bit_width // 8
         self.values.append(buffers[1].address + width * (array.offset - self._first))
         self.content.append(buffers[2].address if column.is_text and buffers[2] is not None else 0)
+        if column.is_text:
+            self._check_offsets(array, 0 if buffers[2] is None else buffers[2].size, column.name)
         self._alive.append(array)
 
     def _entries(self, layout: Layout, item: List, array: Any) -> None:
@@ -115,6 +117,7 @@ class NodeColumns:
             array = exact(array, pa.list_(array.type.value_type), name)
         if not pa.types.is_list(array.type) or not pa.types.is_struct(array.type.value_type):
             raise EncodeError(f"{name} takes a list of structs, not {array.type}")
+        self._check_offsets(array, len(array.values), item.name)
         offsets = array.buffers()[1].address + 4 * array.offset
         first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
         entries = array.values.slice(first, last - first)
@@ -123,6 +126,12 @@ class NodeColumns:
         self.children.append(NodeColumns(layout, child, given, len(entries), first))
         self.regular &= self.children[-1].regular and entries.null_count == 0
         self._alive += [array, entries]
+
+    def _check_offsets(self, array: pa.Array, most: int, name: str) -> None:
+        """The kernel believes every offset."""
+        offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+        if offsets[0] < 0 or offsets[-1] > most or bool((offsets[1:] < offsets[:-1]).any()):
+            raise EncodeError(f"{self.node.path}.{name} has offsets that lead outside its values")
 
     def _note(self, bit: int, optional: bool, present: Rows) -> None:
         """Who has it. A decimal comes here twice, with its mantissa and its exponent; what is mandatory in a group has

@@ -35,14 +35,6 @@ def _range(i, row):
 
 
 @inlined
-def _range(i, row):
-    """Where a text or a list of the row begins, and how long it is."""
-    offsets = word(i, e.I_VALUES)
-    first = np.int64(load_i32(offsets, 4 * row))
-    return first, np.int64(load_i32(offsets, 4 * row + 4)) - first
-
-
-@inlined
 def _load(i, row):
     """A number of the instruction's column, or how many entries the row has; a uInt64 as the same bits."""
     type = word(i, e.I_TYPE)

@@ -38,7 +38,8 @@ class PlainRows:
         texts: NDArray[np.int64],
         grow: Grow,
     ) -> None:
-        self.layout, self.reset, self.limits, self.stores = layout, reset, limits, stores
+        self.layout, self.limits, self.stores = layout, limits, stores
+        self.reset: Reset = reset
         self.nodes, self.texts, self.grow = nodes, texts, grow
         self.reader = Reader(layout.templates, reset, limits)
 

@@ -19,14 +19,18 @@ STOPS = np.uint64(0x8080808080808080)
 SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
-@intrinsic
-def trailing_zeros(typingctx: Any, value: Any) -> Any:
-    """Of a word that is not zero."""
+def _trailing_zeros() -> Any:
+    @intrinsic
+    def count(typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+        return types.int64(types.uint64), codegen
 
-    return types.int64(types.uint64), codegen
+    return count
+
+
+trailing_zeros = _trailing_zeros()  # of a word that is not zero
 
 
 @inlined

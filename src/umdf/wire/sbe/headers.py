@@ -21,10 +21,14 @@ class Headers:
 
 
 def read_headers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Headers:
-    """The headers of the packets buffer[start[i]:end[i]], all of which lie inside the buffer."""
-    assert start.flags.c_contiguous and end.flags.c_contiguous
+    """The headers of the packets buffer[start[i]:end[i]]."""
+    assert start.flags.c_contiguous and end.flags.c_contiguous and len(start) == len(end)
+    # They may be asked for long after decoding: what the decoder checked need not hold any more.
+    if int(start.min(initial=0)) < 0 or int(end.max(initial=0)) > len(buffer):
+        raise ValueError("a packet lies outside the buffer")
     packets = len(start)
-    columns = [np.empty(packets, kind) for kind in (np.uint64, np.uint32, np.uint16, np.uint8)]
-    addresses = [array.ctypes.data for array in (buffer, start, end)]
-    gather_headers(*addresses, packets, *(column.ctypes.data for column in columns))
-    return Headers(*columns)
+    sending_time, sequence = np.empty(packets, np.uint64), np.empty(packets, np.uint32)
+    seq_version, channel = np.empty(packets, np.uint16), np.empty(packets, np.uint8)
+    columns = [column.ctypes.data for column in (sending_time, sequence, seq_version, channel)]
+    gather_headers(buffer.ctypes.data, start.ctypes.data, end.ctypes.data, packets, *columns)
+    return Headers(sending_time, sequence, seq_version, channel)
