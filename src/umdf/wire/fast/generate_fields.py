@@ -26,7 +26,7 @@ from umdf.wire.fast.templates import (
 )
 
 SHORT = 8  # the longest text that is one word
-UNUSUAL = ["if s == 2:", "    return message"]
+UNUSUAL = ["odd |= s & 2"]  # looked at when the entry is complete: until then what is read is harmless
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Fields:
             lines += ["else:"]
             lines += [f"    {value} = np.int64({_signed(low)}) if {value} == {_signed(high)} else {value} + 1"]
         if not always and not integer.optional:
-            lines += [f"if {has} != 1:", "    return message"]
+            lines += [f"odd |= {has} ^ 1"]
         if most is not None:
             lines += [f"if {value} < {-most} or {value} > {most}:", "    return message"]
         return [*lines, f"x, s = {value}, {'1' if always else has}", *then]

@@ -113,7 +113,7 @@ class Decoder:
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
         spans = start.ctypes.data, end.ctypes.data, packets
-        HEAD.pack_into(arguments, 8 * k.BUFFER, buffer.ctypes.data, len(buffer), *spans)
+        HEAD.pack_into(memoryview(arguments), 8 * k.BUFFER, buffer.ctypes.data, len(buffer), *spans)
         counts = self._message_counts.take(2 * packets)
         arguments[k.MESSAGES] = counts.address
         for store in self._seen:
@@ -186,7 +186,7 @@ class Batch:
 
     @cached_property
     def headers(self) -> Headers:
-        """The packet headers as columns, read from the buffer when they are first asked for."""
+        """The packet headers as columns, read when they are first asked for: the buffer must still hold the packets then."""
         return read_headers(*self._source)
 
     sending_time = property(lambda self: self.headers.sending_time)
