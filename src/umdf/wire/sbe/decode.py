@@ -106,6 +106,7 @@ class Decoder:
         self._arguments[k.SCHEMA_ID], self._arguments[k.VALIDITY] = schema.id, validity
         self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
         self._table: int = self._arguments.ctypes.data
+        self._head: memoryview = self._arguments.data
 
     def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
         """Decode the packets buffer[start[i]:end[i]]."""
@@ -113,7 +114,7 @@ class Decoder:
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
         spans = start.ctypes.data, end.ctypes.data, packets
-        HEAD.pack_into(memoryview(arguments), 8 * k.BUFFER, buffer.ctypes.data, len(buffer), *spans)
+        HEAD.pack_into(self._head, 8 * k.BUFFER, buffer.ctypes.data, len(buffer), *spans)
         counts = self._message_counts.take(2 * packets)
         arguments[k.MESSAGES] = counts.address
         for store in self._seen:
@@ -186,7 +187,7 @@ class Batch:
 
     @cached_property
     def headers(self) -> Headers:
-        """The packet headers as columns, read when they are first asked for: the buffer must still hold the packets then."""
+        """The packet headers as columns, read when first asked for: the buffer must still hold the packets then."""
         return read_headers(*self._source)
 
     sending_time = property(lambda self: self.headers.sending_time)
