@@ -155,6 +155,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 seen = (load_u64(b, p) ^ STOPS) & np.uint64(word(i, k.I_BIT))
                 if nulls > 8:
                     seen |= (load_u64(b, p + 8) ^ STOPS) & np.uint64(word(i, k.I_MORE))
+                    seen |= (load_u64(b, p + 16) ^ STOPS) & np.uint64(word(i, k.I_EXPONENTS))
                 if seen == 0 and p + nulls <= end:
                     p += nulls
                     bits <<= np.uint64(word(i, k.I_HIGH))

@@ -222,11 +222,17 @@ def _ask(run: list[Unit[Instruction]], code: list[Instruction]) -> list[Instruct
         k.I_INITIAL: _signed(((1 << bits) - 1) << (64 - bits) if bits else 0),
         k.I_HIGH: bits,
         k.I_LOW: nulls,
-        k.I_BIT: _signed((1 << 8 * min(nulls, 8)) - 1),
-        k.I_MORE: _signed((1 << 8 * max(0, nulls - 8)) - 1),
+        k.I_BIT: _nulls(nulls),
+        k.I_MORE: _nulls(nulls - 8),
+        k.I_EXPONENTS: _nulls(nulls - 16),
         k.I_JUMP: len(code),
     }
     return [Instruction(k.SKIP, code[0].place, words), *code]
+
+
+def _nulls(count: int) -> int:
+    """A word with ones where so many bytes, at most eight, stand."""
+    return _signed((1 << 8 * min(8, max(0, count))) - 1)
 
 
 def _mask_word(number: int, place: str) -> Unit[Instruction]:

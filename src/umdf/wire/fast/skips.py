@@ -2,7 +2,7 @@
 
 An optional field is absent by a zero bit of the presence map, or by a byte of NULL in the stream. A run of such fields
 is absent if all of its bits are zero and the next bytes are all NULL; the interpreter and generated code both ask that
-first, for a whole run and then for its parts.
+first, for a whole run and then for its halves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from umdf.wire.fast.templates import CONSTANT, DEFAULT, DELTA, NONE, Field
 
-MOST_NULLS = 16  # bytes that one question can look at
+MOST_NULLS = 24  # bytes that one question can look at
 
 Line = TypeVar("Line")
 
@@ -43,17 +43,26 @@ def is_absent_by(instruction: Field) -> tuple[bool, int]:
 
 
 def with_skips(units: list[Unit[Line]], ask: Ask[Line], fewest: int) -> list[Line]:
-    """All lines, with a question in front of each run of at least `fewest` units, and of its parts of one kind."""
+    """All lines, with a question in front of each run of at least `fewest` units, and of its halves."""
     lines: list[Line] = []
     for skippable, group in groupby((unit for unit in units if unit.lines), key=lambda unit: unit.skippable):
         for run in _portions(list(group)):
-            parts = [list(part) for _, part in groupby(run, key=lambda unit: unit.nulls)]
-            inside: list[Line] = []
-            for part in parts:
-                plain = [line for unit in part for line in unit.lines]
-                inside += ask(part, plain) if skippable and len(parts) > 1 and len(part) >= fewest else plain
-            lines += ask(run, inside) if skippable and len(run) >= fewest else inside
+            if skippable:
+                lines += _asked(run, ask, fewest)
+            else:
+                lines += [line for unit in run for line in unit.lines]
     return lines
+
+
+def _asked(run: list[Unit[Line]], ask: Ask[Line], fewest: int) -> list[Line]:
+    # Halved where bits and NULLs meet: fields of one kind tend to come and go together.
+    edges = [at for at in range(1, len(run)) if (run[at].nulls == 0) != (run[at - 1].nulls == 0)]
+    if edges:
+        middle = min(edges, key=lambda at: abs(2 * at - len(run)))
+        lines = _asked(run[:middle], ask, fewest) + _asked(run[middle:], ask, fewest)
+    else:
+        lines = [line for unit in run for line in unit.lines]
+    return ask(run, lines) if len(run) >= fewest else lines
 
 
 def _portions(run: list[Unit[Line]]) -> list[list[Unit[Line]]]:
