@@ -107,7 +107,11 @@ def test_both_protocols_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_parquet_holds_entries_as_lists(day: Path, tmp_path: Path) -> None:
     assert run(["decode", str(day), "--format", "parquet", "--out", str(tmp_path / "out")]) == 0
     rows = pq.read_table(tmp_path / "out" / "MDIncrementalRefresh_152.parquet").to_pylist()
-    assert [(row["packet"], row["sequence"], len(row["MDEntries"])) for row in rows] == [(1, 1, 2), (1, 2, 1), (4, 3, 9)]
+    assert [(row["packet"], row["sequence"], len(row["MDEntries"])) for row in rows] == [
+        (1, 1, 2),
+        (1, 2, 1),
+        (4, 3, 9),
+    ]
     assert rows[0]["MDEntries"][0]["MDEntryPx"] == 3811 and rows[0]["MDEntries"][0]["MDEntryPx.exponent"] == -2
 
 
@@ -129,7 +133,9 @@ def test_damage_is_quarantined_with_place_and_code(tmp_path: Path, capsys: pytes
     assert run(["decode", str(path), "--json", "--strict"]) == 4
 
 
-def test_a_users_templates_are_taken_instead_of_ours(day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_templates_are_taken_instead_of_ours(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = tmp_path / "own.xml"
     own.write_text(
         '<templates xmlns="http://www.fixprotocol.org/ns/fast/td/1.1"><template name="Mine" id="7">'
@@ -149,7 +155,9 @@ def test_explain_says_which_bit_decided_and_where_a_value_came_from(
 ) -> None:
     assert run(["explain", str(day), "--packet", "1", "--json"]) == 0
     lines = json.loads(capsys.readouterr().out)["lines"]
-    covered = [i for line in lines if line.get("raw") for i in range(line["offset"], line["offset"] + len(line["raw"]) // 2)]
+    covered = [
+        i for line in lines if line.get("raw") for i in range(line["offset"], line["offset"] + len(line["raw"]) // 2)
+    ]
     assert sorted(covered) == list(range(20 + len(ONE) + len(TWO)))  # each byte once
     by_name = {line["name"]: line for line in lines}
     assert by_name["MDEntries[0].MDEntryType"]["how"] == "copy bit 1=0 initial"
