@@ -19,6 +19,7 @@ from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.values import Limits, write_unsigned
 
 TESTS = Path(__file__).parents[2]
+TEXT, MORE = field("string", name="A"), field("string", name="B")
 ENTRIES = template(f'<sequence name="S">{field("uInt32")}</sequence>')
 
 
@@ -105,6 +106,13 @@ def run_guarded(seed: int, count: int) -> None:
         packet: NDArray[np.uint8] = place[len(place) - len(data) :]
         packet[:] = np.frombuffer(data, np.uint8)
         decoder.decode(packet, np.array([0]), np.array([len(data)]))
+    # Long texts behind an integer that is not as usual: what generated code reads on must find room for them.
+    long = b"\xc0\x81\x84" + (b"a" * 20_000 + b"\xe1" + b"\x00\x81" + b"b" * 20_000 + b"\xe2") * 4
+    large = Decoder(
+        loads(template(f'<sequence name="S">{TEXT}{field("uInt32", name="N")}{MORE}</sequence>')), generated=[1]
+    )
+    for _ in range(3):
+        assert len(decode(large, [long] * 20, spare=4096).journal) == 20
     ends = np.cumsum([len(data) for data in messages], dtype=np.int64)
     whole = guarded(int(ends[-1]))
     whole[:] = np.frombuffer(b"".join(messages), np.uint8)

@@ -28,7 +28,7 @@ from umdf.wire.fast.templates import (
 )
 
 MOST_BITS = 62  # presence bits of one segment, the template id included
-FEWEST_SKIPPED = 4
+FEWEST_SKIPPED = 2
 MOST_NODES, MANY_ITEMS = 8, 40
 MOST_TOKENS = 300  # integers of a template; ten bytes each may be read behind the end (see TEXT_RESERVE)
 

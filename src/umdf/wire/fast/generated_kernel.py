@@ -1,9 +1,9 @@
 """What generated code is made of: one call for each way a value can stand in the stream.
 
-Each returns a state with it: ABSENT (it is NULL), PRESENT, or UNUSUAL: then nothing of what is returned means anything,
-and the message is the interpreter's. Up to ten bytes behind the end of a message may be read; generated code finds out
-at the end of an entry. Written as calls and not as text, because numba's own part of a compilation grows with the
-square of the generated function.
+Each returns a state with it: ABSENT (it is NULL), PRESENT, or UNUSUAL: then the value means nothing, and the message is
+the interpreter's. Generated code finds out at the end of an entry, as it does about bytes read behind the end of the
+message; so the place must never go back, or texts could outgrow the room that was made for them. Written as calls and
+not as text, because numba's own part of a compilation grows with the square of the generated function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def unsigned_sent(b, p, high):
         return c & 127, p + 1, np.int64(PRESENT)
     x, q = unsigned(b, p)
     if q == 0 or x > high:
-        return x, q, np.int64(UNUSUAL)
+        return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)
 
 
@@ -52,7 +52,7 @@ def unsigned_optional(b, p, high):
         return (c & 127) - 1, p + 1, np.int64(PRESENT)
     x, q = unsigned(b, p)
     if q == 0 or x - 1 > high:
-        return x, q, np.int64(UNUSUAL)
+        return x, p, np.int64(UNUSUAL)
     return x - 1, q, np.int64(PRESENT)
 
 
@@ -64,7 +64,7 @@ def signed_sent(b, p, low, high):
     else:
         x, q = signed(b, p)
     if q == 0 or x < low or x > high:
-        return x, q, np.int64(UNUSUAL)
+        return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)
 
 
@@ -79,15 +79,15 @@ def signed_optional(b, p, low, high):
         x, q = signed(b, p)
     x -= np.int64(x > 0)
     if q == 0 or x < low or x > high:
-        return x, q, np.int64(UNUSUAL)
+        return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)
 
 
 @inlined
-def _sum(base, delta, q, low, high):
+def _sum(base, delta, p, q, low, high):
     x = base + delta
     if q == 0 or base < low or x < low or x > high or ((base ^ x) & (delta ^ x)) < 0:
-        return x, q, np.int64(UNUSUAL)
+        return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)
 
 
@@ -95,9 +95,9 @@ def _sum(base, delta, q, low, high):
 def delta_sent(b, p, base, low, high):
     c = np.int64(load_u8(b, p))
     if c > 127:
-        return _sum(base, (c & 63) - (c & 64), p + 1, low, high)
+        return _sum(base, (c & 63) - (c & 64), p, p + 1, low, high)
     delta, q = signed(b, p)
-    return _sum(base, delta, q, low, high)
+    return _sum(base, delta, p, q, low, high)
 
 
 @inlined
@@ -109,7 +109,7 @@ def delta_optional(b, p, base, low, high):
         delta, q = (c & 63) - (c & 64), p + 1
     else:
         delta, q = signed(b, p)
-    return _sum(base, delta - np.int64(delta > 0), q, low, high)
+    return _sum(base, delta - np.int64(delta > 0), p, q, low, high)
 
 
 @inlined

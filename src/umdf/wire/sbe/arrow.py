@@ -60,7 +60,7 @@ def arrow_schema(layout: Layout, template_id: int) -> pa.Schema:
 def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
     """The messages of one template."""
     node = batch.layout.roots[template_id]
-    rows = int(batch.rows[node.index])
+    rows = batch.rows.item(node.index)
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=arrow_schema(batch.layout, template_id))
     table, memory = batch.store(node)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,6 +66,14 @@ class Entry:
     field: str
     reason: str
     skipped: bool
+
+
+@cache
+def _arrow() -> ModuleType:
+    """pyarrow only where it is wanted; the import statement itself would cost half a microsecond each time."""
+    from umdf.wire.sbe import arrow
+
+    return arrow
 
 
 class Decoder:
@@ -183,7 +192,8 @@ class Batch:
     @property
     def templates(self) -> list[int]:
         """The ids of the templates that have rows."""
-        return [template for template, node in self.layout.roots.items() if self.rows[node.index]]
+        rows = self.rows.tolist()
+        return [template for template, index in self.layout.root_indexes if rows[index]]
 
     @cached_property
     def headers(self) -> Headers:
@@ -256,9 +266,7 @@ class Batch:
 
     def record_batch(self, template_id: int) -> pa.RecordBatch:
         """The messages of one template as Arrow, without a copy."""
-        from umdf.wire.sbe.arrow import record_batch  # pyarrow only where it is wanted
-
-        return record_batch(self, template_id)
+        return _arrow().record_batch(self, template_id)
 
     @cached_property
     def journal(self) -> list[Entry]:

@@ -87,6 +87,7 @@ class Layout:
         self.arrow_schemas: dict[int, Any] = {}  # kept here by `arrow`, so that they go when the layout goes
         for template_id, message in sorted(schema.messages.items()):
             self.roots[template_id] = self._add(message, message.name, None)
+        self.root_indexes = [(template_id, node.index) for template_id, node in self.roots.items()]
         self.node_of_template = np.full(1 << 16, k.NO_NODE, np.uint32)  # by byte offset
         for template_id, node in self.roots.items():
             self.node_of_template[template_id] = 8 * k.NODE * node.index
