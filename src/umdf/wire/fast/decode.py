@@ -34,6 +34,7 @@ from umdf.wire.fast.values import Limits, write_unsigned
 
 FIRST_LINES = 64
 FIRST_SCRATCH = 4096
+OUTSIDE = "a message lies outside the buffer"
 
 
 class Decoder:
@@ -238,6 +239,8 @@ class Decoder:
     def _read_plainly(self, message: int, template_id: int | None) -> int:
         """One message by the plain reader; returns the next."""
         start, end = int(self._starts[message]), int(self._ends[message])
+        if not 0 <= start <= end <= len(self._buffer):
+            raise ValueError(OUTSIDE)
         data = self._buffer[start:end].tobytes()
         self._plain_entries += self._plain.take(message, template_id, data)
         return message + 1
@@ -271,7 +274,7 @@ class Decoder:
         if full == k.NOTHING_FULL:
             return False
         if full == k.OUTSIDE:
-            raise ValueError("a message lies outside the buffer")
+            raise ValueError(OUTSIDE)
         if full == k.JOURNAL_FULL:
             self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
             arguments[k.JOURNAL], arguments[k.JOURNAL_CAPACITY] = self._journal.ctypes.data, len(self._journal)

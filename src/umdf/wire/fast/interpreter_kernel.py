@@ -11,7 +11,15 @@ import numpy as np
 from umdf.kernels import inlined, kernel, load_u8, load_u64, store_i32, store_i64, store_u32
 from umdf.wire.fast import careful_kernel as careful
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.operator_kernel import assign, decimal_of, not_sent, presence_bits, read_map, text_of
+from umdf.wire.fast.operator_kernel import (
+    assign,
+    assign_integer,
+    decimal_of,
+    not_sent,
+    presence_bits,
+    read_map,
+    text_of,
+)
 from umdf.wire.fast.read_kernel import STOPS, signed, stopped_bytes, unsigned
 from umdf.wire.fast.tables_kernel import put, word
 
@@ -74,7 +82,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     p = q
                     if operator >= k.COPY:
                         state = k.ASSIGNED if present else k.EMPTY
-                        assign(word(i, k.I_SLOT), epoch, state, word(i, k.I_TYPE), value, 0)
+                        assign_integer(word(i, k.I_SLOT), epoch, state, word(i, k.I_TYPE), value)
                 elif operator == k.DEFAULT:
                     present, value = word(i, k.I_HAS_INITIAL) != 0, word(i, k.I_INITIAL)
                 else:
@@ -131,7 +139,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                         value = word(t, k.LOW)
                 p = q
                 if present:
-                    assign(slot, epoch, k.ASSIGNED, word(i, k.I_TYPE), value, 0)
+                    assign_integer(slot, epoch, k.ASSIGNED, word(i, k.I_TYPE), value)
             else:  # a constant: it stands here only as a decimal's part or as a length
                 value = word(i, k.I_INITIAL)
                 if optional != 0:
@@ -187,7 +195,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     mask |= np.uint64(word(i, k.I_BIT))
                     store_i64(word(i, k.I_VALUES), row << 3, value)
                     store_i64(word(i, k.I_EXPONENTS), row << 2, exponent)
-                    assign(slot, epoch, k.ASSIGNED, k.INT64, value, 0)
+                    assign_integer(slot, epoch, k.ASSIGNED, k.INT64, value)
             if usual:
                 p = q
                 bits <<= one

@@ -69,6 +69,13 @@ def assign(slot, epoch, state, type, value, more):
     put(slot, k.S_MORE, more)
 
 
+@inlined
+def assign_integer(slot, epoch, state, type, value):
+    put(slot, k.S_STATE, 4 * epoch + state)
+    put(slot, k.S_TYPE, type)
+    put(slot, k.S_VALUE, value)
+
+
 @kernel
 def not_sent(t, i, epoch, at):
     """Copy, increment or tail whose bit is not set: EMPTY, ASSIGNED and the value in LOW and LENGTH, or a fault."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Memory, Pool
+from umdf.buffers import Memory, Pool, address_of
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.decode_kernel import decode_packets
 from umdf.wire.sbe.headers import Headers, read_headers
@@ -122,8 +122,8 @@ class Decoder:
         assert buffer.flags.c_contiguous and len(start) == len(end)
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
-        spans = start.ctypes.data, end.ctypes.data, packets
-        HEAD.pack_into(self._head, 8 * k.BUFFER, buffer.ctypes.data, len(buffer), *spans)
+        spans = address_of(start), address_of(end), packets
+        HEAD.pack_into(self._head, 8 * k.BUFFER, address_of(buffer), len(buffer), *spans)
         counts = self._message_counts.take(2 * packets)
         arguments[k.MESSAGES] = counts.address
         for store in self._seen:
