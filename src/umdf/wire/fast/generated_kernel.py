@@ -12,7 +12,16 @@ import numpy as np
 
 from umdf.kernels import inlined, load_u8, load_u64, store_u64
 from umdf.wire.fast.careful_kernel import is_utf8
-from umdf.wire.fast.read_kernel import SEVENS, STOPS, copy_bytes, signed, stopped_bytes, trailing_zeros, unsigned
+from umdf.wire.fast.read_kernel import (
+    SEVENS,
+    STOPS,
+    copy_bytes,
+    signed,
+    stopped_bytes,
+    trailing_zeros,
+    unsigned,
+    wrapping_sum,
+)
 
 ABSENT, PRESENT, UNUSUAL = 0, 1, 2
 
@@ -85,7 +94,7 @@ def signed_optional(b, p, low, high):
 
 @inlined
 def _sum(base, delta, p, q, low, high):
-    x = base + delta
+    x = wrapping_sum(base, delta)
     if q == 0 or base < low or x < low or x > high or ((base ^ x) & (delta ^ x)) < 0:
         return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)

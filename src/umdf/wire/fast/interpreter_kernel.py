@@ -20,7 +20,7 @@ from umdf.wire.fast.operator_kernel import (
     read_map,
     text_of,
 )
-from umdf.wire.fast.read_kernel import STOPS, signed, stopped_bytes, unsigned
+from umdf.wire.fast.read_kernel import STOPS, signed, stopped_bytes, unsigned, wrapping_sum
 from umdf.wire.fast.tables_kernel import put, word
 
 
@@ -110,7 +110,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     base = word(slot, k.S_VALUE)
                     if word(slot, k.S_TYPE) != word(i, k.I_TYPE):
                         state = np.int64(k.EMPTY)  # whatever is wrong is found below
-                value = base + delta
+                value = wrapping_sum(base, delta)
                 low, high = word(i, k.I_LOW), word(i, k.I_HIGH)
                 if (
                     q == 0
@@ -182,7 +182,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 delta, r = signed(b, q)
                 slot = word(i, k.I_SLOT)
                 base = word(slot, k.S_VALUE) if word(slot, k.S_STATE) == 4 * epoch + k.ASSIGNED else word(i, k.I_LOW)
-                value = base + delta
+                value = wrapping_sum(base, delta)
                 usual = (
                     r != 0
                     and r <= end

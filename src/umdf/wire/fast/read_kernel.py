@@ -19,6 +19,12 @@ STOPS = np.uint64(0x8080808080808080)
 SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
+@inlined
+def wrapping_sum(a, b):
+    """a + b of int64s. numba's own sum lets LLVM take for granted that it does not overflow, and drop a later check."""
+    return np.int64(np.uint64(a) + np.uint64(b))
+
+
 def _trailing_zeros() -> Any:
     @intrinsic
     def count(typingctx: Any, value: Any) -> Any:

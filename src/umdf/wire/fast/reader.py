@@ -266,8 +266,12 @@ class _Decoding:
             self.dictionary.assign(field, value)
             return _from_stream(value)
         if kind == DEFAULT:
-            return (initial, DEFAULT) if initial is not None else (None, "")
-        return self.not_sent(field)
+            value, origin = (initial, DEFAULT) if initial is not None else (None, "")
+        else:
+            value, origin = self.not_sent(field)
+        if isinstance(value, str | bytes):
+            self.count(to_bytes(value), self.cursor.offset)
+        return value, origin
 
     def not_sent(self, field: Field) -> tuple[Value | None, str]:
         """Copy, increment or tail whose bit is not set."""
@@ -379,11 +383,15 @@ class _Decoding:
         return self.combined(old[: max(0, len(old) - len(new))] + new, field, start)
 
     def combined(self, content: bytes, field: Field, start: int) -> Value:
+        self.count(content, start)
+        return self.text(content, field, start)
+
+    def count(self, content: bytes, start: int) -> None:
+        """Of a text that does not stand in the stream as it is."""
         most = self.cursor.limits.combined_bytes
         self.combined_bytes += len(content)
         if self.combined_bytes > most:
-            raise self.cursor.error("T2", f"delta and tail make more than {most} bytes", start)
-        return self.text(content, field, start)
+            raise self.cursor.error("T2", f"texts that are not sent as they are make more than {most} bytes", start)
 
 
 def _from_stream(value: Value | None) -> tuple[Value | None, str]:

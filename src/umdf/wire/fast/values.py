@@ -21,7 +21,7 @@ class Limits:
     entries: int = 1 << 20  # of all sequences of a message
     empty_entries: int = 1 << 16  # of a sequence whose entries need not take a single byte
     nesting: int = 32  # groups, sequences and dynamic references inside each other
-    combined_bytes: int = 1 << 22  # that delta and tail make in a message: a byte of the stream can repeat thousands
+    combined_bytes: int = 1 << 22  # of texts that are not sent as they are: a byte of the stream can repeat thousands
 
 
 @dataclass(frozen=True)
