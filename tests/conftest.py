@@ -15,7 +15,7 @@ Size = TypeVar("Size")
 settings.register_profile(
     "quick", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("soak", settings.get_profile("quick"), max_examples=5_000)
+settings.register_profile("soak", settings.get_profile("quick"), max_examples=1_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
