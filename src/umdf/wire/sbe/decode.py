@@ -83,8 +83,9 @@ class Decoder:
         self.layout = layout = Layout(schema)
         self._nodes, self._columns, self._parts = layout.node_table.copy(), layout.columns.copy(), layout.parts.copy()
         self._rows = self._nodes[:, k.N_ROWS]
-        places = np.cumsum(self._nodes[:, k.N_MOST]) - self._nodes[:, k.N_MOST]
-        self._where = np.empty(int(self._nodes[:, k.N_MOST].sum()), np.uint32)
+        rooms = 2 * self._nodes[:, k.N_MOST]  # places, and the tags of messages
+        places = np.cumsum(rooms) - rooms
+        self._where = np.empty(int(rooms.sum()), np.uint32)
         self._meta = np.empty(len(self._where), np.int64)
         self._nodes[:, k.N_WHERE] = self._where.ctypes.data + 4 * places
         self._nodes[:, k.N_META] = self._meta.ctypes.data + 8 * places

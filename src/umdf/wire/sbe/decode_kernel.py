@@ -29,6 +29,7 @@ from umdf.wire.sbe.tables_kernel import (
     DATA_USED,
     ENDS,
     FIRST,
+    FIRST_OF_PASS,
     FIXED,
     FULL,
     JOURNAL_ROWS,
@@ -36,11 +37,7 @@ from umdf.wire.sbe.tables_kernel import (
     N_COLUMNS,
     N_COLUMNS_END,
     N_COUNT,
-    N_INDEX,
     N_MOST,
-    N_NEXT_INDEX,
-    N_NEXT_PACKET,
-    N_PACKET,
     N_ROOM,
     N_ROWS,
     NODE,
@@ -62,8 +59,6 @@ def _start_pass(n):
     rows = at(n, N_ROWS)
     put(n, N_COUNT, 0)
     put(n, N_ROOM, min(at(n, N_MOST), at(n, N_CAPACITY) - rows))
-    put(n, N_NEXT_PACKET, at(n, N_PACKET) + 4 * rows)
-    put(n, N_NEXT_INDEX, at(n, N_INDEX) + 2 * rows)
 
 
 @inlined
@@ -98,6 +93,7 @@ def decode_packets(t):
     while packet < packets:
         limit = min(packets, packet + PASS_PACKETS)
         put(t, BASE, at(at(t, STARTS), packet))
+        put(t, FIRST_OF_PASS, packet)
         journal_rows = at(t, JOURNAL_ROWS)
         for i in range(data_count):
             put(at(t, DATA_SAVED), i, at(at(t, DATA_USED), i))
@@ -117,7 +113,7 @@ def decode_packets(t):
                 _start_pass(n)
         for n in range(first_node, last_node, 8 * NODE):
             if at(n, N_COUNT) > 0:
-                gather_node(t, n)
+                gather_node(t, n, packet)
                 _start_pass(n)
         packet = limit
     if at(t, VALIDITY) != 0:

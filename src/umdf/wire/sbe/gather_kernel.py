@@ -39,10 +39,12 @@ from umdf.wire.sbe.tables_kernel import (
     N_COLUMNS,
     N_COLUMNS_END,
     N_COUNT,
+    N_INDEX,
     N_META,
     N_PACKET,
     N_ROWS,
     N_WHERE,
+    TAGS,
     TEXT,
     at,
     put,
@@ -218,9 +220,21 @@ def find_presence(values, size, null, bitmap, rows):
 
 
 @inlined
-def gather_node(t, n):
-    """Move the rows that the walk has found into the node's columns."""
+def _gather_tags(tags, count, packet, packets, indexes):
+    """A message's own two columns: its packet and its place there."""
+    first = np.uint32(packet)
+    for i in range(count):
+        store_u32(packets, 4 * i, first + (load_u32(tags, 4 * i) & np.uint32(0xFFFF)))
+    for i in range(count):
+        store_u16(indexes, 2 * i, np.uint16(load_u32(tags, 4 * i) >> np.uint32(16)))
+
+
+@inlined
+def gather_node(t, n, packet):
+    """Move the rows that the walk has found into the node's columns; `packet` is the pass's first."""
     count, row, where = at(n, N_COUNT), at(n, N_ROWS), at(n, N_WHERE)
+    if at(n, N_PACKET) != 0:
+        _gather_tags(where + TAGS, count, packet, at(n, N_PACKET) + 4 * row, at(n, N_INDEX) + 2 * row)
     base, careful = at(t, BUFFER) + at(t, BASE), at(n, N_CAREFUL)
     for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
         c = at(t, COLUMNS) + 8 * COLUMN * column

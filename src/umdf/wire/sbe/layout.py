@@ -18,9 +18,6 @@ from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.schema import CONSTANT, Block, Data, Field, Group, Message, Part, Schema
 
 STILL_SENT = 1 << 62
-# A list of row places must hold what one packet can: messages of 12 bytes, entries of one byte.
-MESSAGES_PER_PASS = 8192
-ENTRIES_PER_PASS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,7 @@ class Layout:
             row[k.N_PARTS], row[k.N_PARTS_END] = node.first_part, node.first_part + parts
             row[k.N_LAST] = self.last_descendant(node) + 1
             row[k.N_KNOWN], row[k.N_VERSION] = node.known, node.fast_version
-            row[k.N_MOST] = MESSAGES_PER_PASS if node.parent is None else ENTRIES_PER_PASS
+            row[k.N_MOST] = k.MESSAGES_PER_PASS if node.parent is None else k.ENTRIES_PER_PASS
             row[k.N_FRAMING] = k.NO_FRAMING
             message, plain = node.block, not parts and node.index != k.NO_NODE
             if isinstance(message, Message) and plain and self.schema.version >= node.fast_version:

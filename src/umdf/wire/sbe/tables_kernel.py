@@ -16,12 +16,13 @@ NODES, NODE_COUNT, COLUMNS, PARTS, NODE_OF_TEMPLATE, SCHEMA_ID = 5, 6, 7, 8, 9, 
 DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14, 15
 MESSAGES = 16
 JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 17, 18, 19, 20, 21, 22, 23, 24
-ARGUMENTS = 25
+FIRST_OF_PASS = 25
+ARGUMENTS = 26
 
 # A node, as int64s. First what the walk of a message of the expected kind needs: one cache line.
 N_HEADER, N_FRAMING = 0, 1  # the expected SBE header and framing header, each as one word
 N_COUNT, N_ROOM = 2, 3  # of a pass: rows found so far, and how many can be
-N_WHERE, N_NEXT_PACKET, N_NEXT_INDEX = 4, 5, 6  # addresses: where rows start; this pass's part of a root's own columns
+N_WHERE = 4  # address of the list of where rows start (u32, from BASE); of a root, TAGS further on, of their tags
 N_CAREFUL = 7  # of a pass: some row does not carry every column
 N_COLUMNS, N_COLUMNS_END, N_PARTS, N_PARTS_END, N_LAST = 8, 9, 10, 11, 12  # N_LAST: one past its descendants
 N_KNOWN, N_VERSION = 13, 14  # a block at least so long, of at least this version, holds every column as it is
@@ -56,6 +57,10 @@ PACKET_HEADER, MESSAGE_HEADER = 16, 12
 LONGEST_PACKET = 65535
 NO_NODE = 0  # unknown templates lead to the first node, which is no template's and expects nothing
 SBE_LITTLE_ENDIAN = 0xEB50  # framing header, encodingType (reference 5.2)
+# A list of row places holds what one packet can: messages of 12 bytes, entries of one byte.
+MESSAGES_PER_PASS, ENTRIES_PER_PASS = 8192, 1 << 16
+TAGS = 4 * MESSAGES_PER_PASS  # a tag (u32) is the packet, counted from the pass's first, and the index in it << 16
+AHEAD = 2048  # bytes: the gathering between two walks throws the processor's own prefetching off
 PASS_PACKETS = 128  # walked, then gathered: small enough to stay in the cache
 DEEPEST = 8
 

@@ -14,6 +14,7 @@ from umdf.kernels import (
     load_u16,
     load_u32,
     outlined,
+    prefetch,
     store_i32,
     store_i64,
     store_u8,
@@ -21,6 +22,7 @@ from umdf.kernels import (
     store_u32,
 )
 from umdf.wire.sbe.tables_kernel import (
+    AHEAD,
     BAD,
     BASE,
     BLOCK_PAST_END,
@@ -36,6 +38,7 @@ from umdf.wire.sbe.tables_kernel import (
     DATA_USED,
     ENCODING_UNKNOWN,
     ENDS,
+    FIRST_OF_PASS,
     FULL,
     GROUP_CUT,
     GROUP_OF_NOTHING,
@@ -67,8 +70,6 @@ from umdf.wire.sbe.tables_kernel import (
     N_KNOWN,
     N_LAST,
     N_META,
-    N_NEXT_INDEX,
-    N_NEXT_PACKET,
     N_PARTS,
     N_PARTS_END,
     N_ROOM,
@@ -98,6 +99,7 @@ from umdf.wire.sbe.tables_kernel import (
     STACK,
     STARTS,
     STOP,
+    TAGS,
     TEMPLATE_UNKNOWN,
     at,
     put,
@@ -301,8 +303,7 @@ def _walk_unusual(t, packet, index, start, here, length):
     if count >= at(n, N_ROOM):
         put(t, FULL, node // (8 * NODE))
         return False
-    store_u32(at(n, N_NEXT_PACKET), 4 * count, np.uint32(packet))
-    store_u16(at(n, N_NEXT_INDEX), 2 * count, np.uint16(index))
+    store_u32(at(n, N_WHERE) + TAGS, 4 * count, np.uint32(packet - at(t, FIRST_OF_PASS) | index << 16))
     if at(n, N_PARTS) != at(n, N_PARTS_END):
         return _walk_complex(t, n, body, here + length, meta, packet, index, start, template)
     return _open_row(t, n, body, meta)
@@ -313,7 +314,7 @@ def walk_pass(t, packet, limit):
     """Open a row for every sound message of these packets; returns the packet for which a buffer was full, or limit."""
     buffer, nodes, node_of = at(t, BUFFER), at(t, NODES), at(t, NODE_OF_TEMPLATE)
     starts, ends, base = at(t, STARTS), at(t, ENDS), at(t, BASE)
-    messages = at(t, MESSAGES)
+    first, messages = at(t, FIRST_OF_PASS), at(t, MESSAGES)
     while packet < limit:
         start, end = at(starts, packet), at(ends, packet)
         if end - start < PACKET_HEADER or end - start > LONGEST_PACKET:
@@ -323,32 +324,33 @@ def walk_pass(t, packet, limit):
             continue
         if start < base or end - base > 0xFFFFFFFF:
             break  # too far from the pass's first packet: another pass
-        here, index, room = start + PACKET_HEADER, 0, True
+        here, tag, room = start + PACKET_HEADER, packet - first, True
         while here + MESSAGE_HEADER <= end:
             framing, header = np.int64(load_u32(buffer, here)), load_i64(buffer, here + 4)
             length = framing & 0xFFFF
+            prefetch(buffer, here + AHEAD)
             n = nodes + np.int64(load_u32(node_of, 4 * ((header >> 16) & 0xFFFF)))
             count = at(n, N_COUNT)
             if here + length > end:
                 break
             if header == at(n, N_HEADER) and framing == at(n, N_FRAMING) and count < at(n, N_ROOM):
-                store_u32(at(n, N_NEXT_PACKET), 4 * count, np.uint32(packet))
-                store_u16(at(n, N_NEXT_INDEX), 2 * count, np.uint16(index))
-                store_u32(at(n, N_WHERE), 4 * count, np.uint32(here + MESSAGE_HEADER - base))
+                where = at(n, N_WHERE)
+                store_u32(where, 4 * count, np.uint32(here + MESSAGE_HEADER - base))
+                store_u32(where, TAGS + 4 * count, np.uint32(tag))
                 store_i64(n, 8 * N_COUNT, count + 1)
             elif length < MESSAGE_HEADER:
                 break
-            elif not _walk_unusual(t, packet, index, start, here, length):
+            elif not _walk_unusual(t, packet, tag >> 16, start, here, length):
                 room = False
                 break
             here += length
-            index += 1
+            tag += 1 << 16
         if room and here < end:
-            room = _refuse_rest(t, packet, index, start, here, end)
-            index += 1
+            room = _refuse_rest(t, packet, tag >> 16, start, here, end)
+            tag += 1 << 16
         if not room:
             break
-        store_u16(messages, 2 * packet, np.uint16(index))
+        store_u16(messages, 2 * packet, np.uint16(tag >> 16))
         packet += 1
     return packet
 
