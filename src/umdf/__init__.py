@@ -1,3 +1,66 @@
-"""B3's Unified Market Data Feed, end to end: codecs, captures, market model, exchange, client and lakehouse."""
+"""B3's Unified Market Data Feed, end to end: codecs, captures, market model, exchange, client and lakehouse.
+
+    with umdf.open_capture("day.pcap.zst") as capture:
+        decoder = umdf.SbeDecoder(umdf.load_sbe_schema())
+        for packets in capture:
+            batch = decoder.decode(packets.buffer, packets.start, packets.end)
+            batch.record_batch(50)      # Order_MBO_50 as Arrow, without a copy
+
+This is the public door; a name is loaded when it is first used, so that `import umdf` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from umdf.errors import UmdfError as UmdfError
+    from umdf.transport.capture import open_capture as open_capture
+    from umdf.transport.pcap_writer import PcapWriter as PcapWriter
+    from umdf.wire.fast.decode import Decoder as FastDecoder
+    from umdf.wire.fast.encode import Encoder as FastEncoder
+    from umdf.wire.fast.loader import load as load_fast_templates
+    from umdf.wire.packet import recognise as recognise
+    from umdf.wire.sbe.decode import Decoder as SbeDecoder
+    from umdf.wire.sbe.encode import Encoder as SbeEncoder
+    from umdf.wire.sbe.loader import load as load_sbe_schema
+
+_DOOR = {
+    "UmdfError": ("umdf.errors", "UmdfError"),
+    "open_capture": ("umdf.transport.capture", "open_capture"),
+    "PcapWriter": ("umdf.transport.pcap_writer", "PcapWriter"),
+    "recognise": ("umdf.wire.packet", "recognise"),
+    "load_sbe_schema": ("umdf.wire.sbe.loader", "load"),
+    "SbeDecoder": ("umdf.wire.sbe.decode", "Decoder"),
+    "SbeEncoder": ("umdf.wire.sbe.encode", "Encoder"),
+    "load_fast_templates": ("umdf.wire.fast.loader", "load"),
+    "FastDecoder": ("umdf.wire.fast.decode", "Decoder"),
+    "FastEncoder": ("umdf.wire.fast.encode", "Encoder"),
+}
+__all__ = [
+    "FastDecoder",
+    "FastEncoder",
+    "PcapWriter",
+    "SbeDecoder",
+    "SbeEncoder",
+    "UmdfError",
+    "__version__",
+    "load_fast_templates",
+    "load_sbe_schema",
+    "open_capture",
+    "recognise",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DOOR:
+        raise AttributeError(f"module 'umdf' has no attribute {name!r}")
+    module, attribute = _DOOR[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
