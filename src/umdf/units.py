@@ -5,10 +5,10 @@ Nothing here rounds and nothing raises on a value that the wire can carry: what 
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
+from functools import lru_cache
 
 EPOCH = date(1970, 1, 1)
-EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_DAY = (date.max - EPOCH).days
 FIRST_DAY = (date.min - EPOCH).days
 
@@ -23,10 +23,15 @@ def decimal_text(mantissa: int, exponent: int) -> str:
 
 def plain_decimal_text(mantissa: int, exponent: int) -> str:
     """As FIX writes it, without zeros that say nothing: (123400, -4) → 12.34."""
-    text = decimal_text(mantissa, exponent)
+    return without_idle_zeros(decimal_text(mantissa, exponent))
+
+
+def without_idle_zeros(text: str) -> str:
+    """12.3400 → 12.34, 12.0000 → 12."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+@lru_cache(maxsize=4096)  # a day has few dates
 def fix_date(days: int) -> str:
     """Days since 1970-01-01 as YYYYMMDD."""
     if not FIRST_DAY <= days <= LAST_DAY:

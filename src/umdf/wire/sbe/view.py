@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from umdf.units import decimal_text, fix_date, fix_timestamp, plain_decimal_text
+from umdf.units import decimal_text, fix_date, fix_timestamp, without_idle_zeros
 from umdf.wire.fix.dictionary import lookup
 from umdf.wire.fix.text import month_year
 from umdf.wire.sbe.decode import Batch
@@ -141,8 +141,7 @@ def _fix_text(field: Field, value: Any, group_tag: int) -> str:
     if field.time_unit is not None:
         return fix_timestamp(value, field.time_unit)
     if field.exponent is not None:
-        whole, _, fraction = value.partition(".")
-        return plain_decimal_text(int(whole + fraction), -len(fraction))
+        return without_idle_zeros(value)
     tag = lookup(field.tag, group_tag)
     kind = tag.type if tag else field.semantic
     if isinstance(value, int) and (field.semantic == "LocalMktDate" or kind in ("LocalMktDate", "UTCDateOnly")):
