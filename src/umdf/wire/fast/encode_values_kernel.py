@@ -168,7 +168,8 @@ def close_map(p, opened, at, room, bits, count, flushed, scratch):
     """Write the map of the segment from `at` to `p`, for which `room` bytes were left; returns the segment's end."""
     if flushed != 0:
         return _close_wide_map(p, opened, at, room, bits, count, flushed, scratch)
-    size = (count + 6) // 7
+    # A map is there even if no bit of it is used: that of a mantissa is not where the exponent is NULL.
+    size = max((count + 6) // 7, 1)
     bits <<= np.uint64(7 * size - count)
     # As short as the last set bit allows (10.5).
     while size > 1 and (bits & np.uint64(127)) == 0:
