@@ -25,8 +25,9 @@ def test_an_absent_decimal_in_a_group_leaves_the_groups_map(exponent: str, manti
         "</decimal></group></template></templates>".encode()
     )
     written = [Writer(templates).encode(1, {"G": group}) for group in ({}, {"D": Decimal(-2, 5)}, {}, {})]
-    ends = np.cumsum([len(data) for data in written])
+    sizes = np.array([len(data) for data in written], np.int64)
+    ends = np.cumsum(sizes)
     whole = np.frombuffer(b"".join(written), np.uint8)
-    batch = Decoder(templates).decode(whole, ends - [len(data) for data in written], ends)
+    batch = Decoder(templates).decode(whole, ends - sizes, ends)
     assert not batch.journal
     assert Encoder(templates).encode({1: batch.record_batch(1)}).buffer.tobytes() == whole.tobytes()
