@@ -195,18 +195,22 @@ store_i32 = _store(types.int32, 32)
 store_i64 = _store(types.int64, 64)
 
 
-@intrinsic
-def prefetch(typingctx: Any, base: Any, offset: Any) -> Any:
-    """Ask for the cache line at base + offset, whatever is there: it never faults."""
+def _prefetch() -> Any:
+    @intrinsic
+    def ask(typingctx: Any, base: Any, offset: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer, word, name = _pointer(builder, args[0], args[1], 8), ir.IntType(32), "llvm.prefetch.p0i8"
+            kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), word, word, word])
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(function, [pointer, word(0), word(3), word(1)])  # to read, into every level, data
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, word, name = _pointer(builder, args[0], args[1], 8), ir.IntType(32), "llvm.prefetch.p0i8"
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), word, word, word])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [pointer, word(0), word(3), word(1)])  # to read, into every level, data
-        return context.get_dummy_value()
+        return types.void(types.int64, types.int64), codegen
 
-    return types.void(types.int64, types.int64), codegen
+    return ask
+
+
+prefetch = _prefetch()  # asks for the cache line at base + offset, whatever is there: it never faults
 
 
 def _swap(result: Any, bits: int) -> Any:
