@@ -1,0 +1,100 @@
+"""Events in memory: the columns of each family, between a decoder and whoever needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market.events import FAMILIES, Family
+
+Numbers = NDArray[Any]
+Text = tuple[NDArray[np.int32], NDArray[np.uint8]]  # Arrow's offsets (rows + 1 of them), and the bytes
+
+
+@dataclass(eq=False)
+class Units:
+    """What numbers the events: the packets of Binary, the messages of FAST. One row each."""
+
+    channel_id: Numbers  # int16
+    seq_version: Numbers  # int64
+    sequence: Numbers  # int64
+    ts_send: Numbers  # int64
+    ts_recv: Numbers  # int64
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+
+@dataclass(eq=False)
+class Rows:
+    """Rows of one family in the order of the wire. A column that is not there is NULL throughout.
+
+    `unit` is the row of `Units` that an event came in; (unit, msg_index, entry_index) is the order among all families.
+    """
+
+    family: Family
+    unit: NDArray[np.uint32]
+    msg_index: NDArray[np.uint16]
+    entry_index: NDArray[np.uint16]
+    columns: dict[str, Numbers]  # by name, of the type that the family says; ts_event, instrument_id, rpt_seq, flags too
+    texts: dict[str, Text] = field(default_factory=dict)
+    lists: dict[str, List] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """A number for each row that grows in the order of the wire, over all families of a batch."""
+        return self.unit.astype(np.int64) << 32 | self.msg_index.astype(np.int64) << 16 | self.entry_index
+
+    def column(self, name: str) -> Numbers:
+        """A column of numbers; a new one of NULLs where the wire has none."""
+        values = self.columns.get(name)
+        if values is None:
+            column = self.family.column(name)
+            values = np.full(len(self), column.null if column.nullable else 0, column.dtype)
+        return values
+
+
+@dataclass(eq=False)
+class List:
+    """Repeating groups of some rows: row i has the entries offsets[i] … offsets[i + 1] - 1."""
+
+    offsets: NDArray[np.int32]
+    columns: dict[str, Numbers]
+    texts: dict[str, Text] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Events:
+    """All events of a batch, by family; a family without rows is not there."""
+
+    units: Units
+    families: Mapping[str, Rows]
+
+    def rows(self, name: str) -> Rows:
+        """The rows of a family, perhaps none."""
+        return self.families.get(name) or no_rows(FAMILIES[name])
+
+
+def no_rows(family: Family) -> Rows:
+    return Rows(family, np.empty(0, np.uint32), np.empty(0, np.uint16), np.empty(0, np.uint16), {})
+
+
+def text_of(strings: list[str | None]) -> Text:
+    """A text column of some strings; None is an empty one."""
+    parts = [(string or "").encode() for string in strings]
+    offsets = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return offsets, np.frombuffer(b"".join(parts), np.uint8)
+
+
+def strings_of(text: Text) -> list[str]:
+    """The strings of a text column."""
+    offsets, content = text[0].tolist(), text[1].tobytes()
+    return [content[a:b].decode("utf-8", "replace") for a, b in zip(offsets, offsets[1:], strict=False)]
