@@ -59,10 +59,33 @@ class Pool:
         return kept[-1]
 
 
+def is_only_ours(memory: Memory) -> bool:
+    """Whether nobody but its pool and the one attribute of the caller refers to a memory that a pool handed out.
+
+    Then it can be used again as it stands: the same answer as letting go of it and asking the pool, in half the time.
+    """
+    return (_count(memory), _count(memory.array), _count(memory.owner)) == _OURS
+
+
 def _holders(kept: list[Memory], index: int) -> tuple[int, int, int]:
     """Who refers to a memory: to itself, to the array (an Arrow buffer does), to the bytes (every view does)."""
-    count = sys.getrefcount
-    return count(kept[index]), count(kept[index].array), count(kept[index].owner)
+    return _count(kept[index]), _count(kept[index].array), _count(kept[index].owner)
 
 
+class _Caller:
+    """What `is_only_ours` counts for someone who holds a memory in an attribute, as its pool does in a list."""
+
+    def __init__(self) -> None:
+        self.kept = [Memory(1)]
+        self.memory = self.kept[0]
+
+    def counts(self) -> tuple[int, int, int]:
+        return self._counts(self.memory)
+
+    def _counts(self, memory: Memory) -> tuple[int, int, int]:
+        return _count(memory), _count(memory.array), _count(memory.owner)
+
+
+_count = sys.getrefcount
 _UNUSED = _holders([Memory(1)], 0)  # when only the pool does; it differs between Pythons
+_OURS = _Caller().counts()

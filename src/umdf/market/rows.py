@@ -61,6 +61,20 @@ class Rows:
         return values
 
 
+    def at(self, rows: NDArray[np.generic]) -> Rows:
+        """These rows (numbers or a mask), in this order."""
+        numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        return Rows(
+            self.family,
+            self.unit[numbers],
+            self.msg_index[numbers],
+            self.entry_index[numbers],
+            {name: values[numbers] for name, values in self.columns.items()},
+            {name: text_at(text, numbers) for name, text in self.texts.items()},
+            {name: entries.at(numbers) for name, entries in self.lists.items()},
+        )
+
+
 @dataclass(eq=False)
 class List:
     """Repeating groups of some rows: row i has the entries offsets[i] … offsets[i + 1] - 1."""
@@ -68,6 +82,12 @@ class List:
     offsets: NDArray[np.int32]
     columns: dict[str, Numbers]
     texts: dict[str, Text] = field(default_factory=dict)
+
+    def at(self, rows: NDArray[np.generic]) -> List:
+        """The entries of these rows."""
+        offsets, entries = ranges_at(self.offsets, rows)
+        columns = {name: values[entries] for name, values in self.columns.items()}
+        return List(offsets, columns, {name: text_at(text, entries) for name, text in self.texts.items()})
 
 
 @dataclass(eq=False)
@@ -80,6 +100,25 @@ class Events:
     def rows(self, name: str) -> Rows:
         """The rows of a family, perhaps none."""
         return self.families.get(name) or no_rows(FAMILIES[name])
+
+
+    def at(self, chosen: Mapping[str, NDArray[np.generic]]) -> Events:
+        """The families of `chosen`, each with these rows (numbers or a mask)."""
+        kept = {name: self.families[name].at(rows) for name, rows in chosen.items() if name in self.families}
+        return Events(self.units, {name: rows for name, rows in kept.items() if len(rows)})
+
+
+def ranges_at(offsets: NDArray[np.int32], rows: NDArray[np.generic]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Of ranges by their offsets: the offsets of some of them put together, and where their content stood."""
+    first, size = offsets[rows].astype(np.int64), np.diff(offsets)[rows]
+    chosen = np.zeros(len(size) + 1, np.int32)
+    np.cumsum(size, out=chosen[1:])
+    return chosen, np.arange(int(chosen[-1])) + np.repeat(first - chosen[:-1], size)
+
+
+def text_at(text: Text, rows: NDArray[np.generic]) -> Text:
+    offsets, places = ranges_at(text[0], rows)
+    return offsets, text[1][places]
 
 
 def no_rows(family: Family) -> Rows:

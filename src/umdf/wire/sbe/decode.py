@@ -49,7 +49,10 @@ REASONS = {
 SKIPPED = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; nothing is wrong with them (3.3)
 
 
-HEAD = struct.Struct("<5q")  # of the table of arguments; far quicker than a numpy assignment
+# Of the table of arguments, what is written before and read after a call; far quicker than numpy.
+HEAD = struct.Struct("<5q")
+_GAPS = k.VALIDITY - k.JOURNAL_ROWS - 1, k.UNUSUAL - k.VALIDITY - 1
+TAIL = struct.Struct(f"<{8 * k.JOURNAL_ROWS}xq{8 * _GAPS[0]}xq{8 * _GAPS[1]}xq")
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 NO_LINES = np.empty((0, k.JOURNAL_LINE), np.int64)
 
@@ -83,6 +86,7 @@ class Decoder:
         self.layout = layout = Layout(schema)
         self._nodes, self._columns, self._parts = layout.node_table.copy(), layout.columns.copy(), layout.parts.copy()
         self._rows = self._nodes[:, k.N_ROWS]
+        self._usual = np.zeros(len(self._columns), np.int64)  # of a batch in which no column is tracked
         rooms = 2 * self._nodes[:, k.N_MOST]  # places, and the tags of messages
         places = np.cumsum(rooms) - rooms
         self._where = np.empty(int(rooms.sum()), np.uint32)
@@ -115,6 +119,7 @@ class Decoder:
         self._arguments[k.NODE_COUNT], self._arguments[k.DATA_COUNT] = len(layout.nodes), len(layout.data)
         self._arguments[k.SCHEMA_ID], self._arguments[k.VALIDITY] = schema.id, validity
         self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
+        self._buffer, self._buffer_address = np.empty(0, np.uint8), 0
         self._table: int = self._arguments.ctypes.data
         self._head: memoryview = self._arguments.data
 
@@ -123,8 +128,10 @@ class Decoder:
         assert buffer.flags.c_contiguous and len(start) == len(end)
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
+        if buffer is not self._buffer:  # a chunk of a file is many batches
+            self._buffer, self._buffer_address = buffer, address_of(buffer)
         spans = address_of(start), address_of(end), packets
-        HEAD.pack_into(self._head, 8 * k.BUFFER, address_of(buffer), len(buffer), *spans)
+        HEAD.pack_into(self._head, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
         counts = self._message_counts.take(2 * packets)
         arguments[k.MESSAGES] = counts.address
         for store in self._seen:
@@ -178,16 +185,15 @@ class Batch:
     """The decoded columns of some packets; nothing is computed before it is asked for."""
 
     def __init__(self, decoder: Decoder, source: Spans, counts: Memory) -> None:
-        arguments = decoder._arguments
+        lines, validity, unusual = TAIL.unpack_from(decoder._head)
         self._source, self._counts = source, counts
         self.layout = decoder.layout
         self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
-        self.packets = int(arguments[k.PACKETS])
-        self.has_validity = bool(arguments[k.VALIDITY])
+        self.packets = len(source[1])
+        self.has_validity = bool(validity)
         self._stores = {store.node.index: (store.table, store.memory) for store in decoder._seen}
         self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
-        self._tracked = decoder._columns[:, k.C_TRACKED].copy()
-        lines = int(arguments[k.JOURNAL_ROWS])
+        self._tracked = decoder._columns[:, k.C_TRACKED].copy() if unusual else decoder._usual
         self._journal = decoder._journal[:lines].copy() if lines else NO_LINES
 
     @property

@@ -13,7 +13,6 @@ from umdf.kernels import inlined, kernel
 from umdf.wire.sbe.gather_kernel import fill, find_presence, gather_node
 from umdf.wire.sbe.tables_kernel import (
     BASE,
-    BUFFER_SIZE,
     C_BITMAP,
     C_KIND,
     C_NULL,
@@ -27,7 +26,6 @@ from umdf.wire.sbe.tables_kernel import (
     DATA_COUNT,
     DATA_SAVED,
     DATA_USED,
-    ENDS,
     FIRST,
     FIRST_OF_PASS,
     FIXED,
@@ -47,6 +45,7 @@ from umdf.wire.sbe.tables_kernel import (
     PACKETS,
     PASS_PACKETS,
     STARTS,
+    UNUSUAL,
     VALIDITY,
     at,
     put,
@@ -61,26 +60,15 @@ def _start_pass(n):
     put(n, N_ROOM, min(at(n, N_MOST), at(n, N_CAPACITY) - rows))
 
 
-@inlined
-def _inside(t):
-    """Whether every packet lies within the buffer: all else is checked against the packet."""
-    size, starts, ends = at(t, BUFFER_SIZE), at(t, STARTS), at(t, ENDS)
-    good = True
-    for i in range(at(t, PACKETS)):
-        start, end = at(starts, i), at(ends, i)
-        good &= (start >= 0) & (start <= end) & (end <= size)
-    return good
-
-
 @kernel
 def decode_packets(t):
-    """Decode packets FIRST … PACKETS - 1; returns the packet that could not be taken because FULL, else PACKETS."""
+    """Decode packets FIRST … PACKETS - 1; returns the packet that could not be taken because FULL, else PACKETS, or -1
+    if one lies outside the buffer."""
     data_count, packet, packets = at(t, DATA_COUNT), at(t, FIRST), at(t, PACKETS)
     first_node, last_node = at(t, NODES), at(t, NODES) + 8 * NODE * at(t, NODE_COUNT)
     if packet == 0:
-        if not _inside(t):
-            return -1
         put(t, JOURNAL_ROWS, 0)
+        put(t, UNUSUAL, 0)
         for i in range(data_count):
             put(at(t, DATA_USED), i, 0)
         for n in range(first_node, last_node, 8 * NODE):
@@ -103,6 +91,8 @@ def decode_packets(t):
             reached = walk_pass(t, packet, limit)
             if reached == limit:
                 break
+            if reached < 0:
+                return reached
             put(t, JOURNAL_ROWS, journal_rows)
             for i in range(data_count):
                 put(at(t, DATA_USED), i, at(at(t, DATA_SAVED), i))

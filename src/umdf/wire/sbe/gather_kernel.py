@@ -46,6 +46,7 @@ from umdf.wire.sbe.tables_kernel import (
     N_WHERE,
     TAGS,
     TEXT,
+    UNUSUAL,
     at,
     put,
 )
@@ -141,7 +142,7 @@ def _meta(base, n, i):
 
 
 @inlined
-def _keepfind_presence(c, row, present):
+def _keep_presence(c, row, present):
     """A column without a null value has a bitmap from its first absent row on."""
     if not present and at(c, C_TRACKED) == 0:
         _track(c, row)
@@ -164,7 +165,7 @@ def _gather_carefully(t, n, c):
             value = _get(base, np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET), size) if present else null
             _put(values, size, first + i, value)
             if nullable == 0:
-                _keepfind_presence(c, first + i, present)
+                _keep_presence(c, first + i, present)
         return
     # Fixed-length texts, padded with NUL, become Arrow's offsets and bytes; empty means absent where it may (3.5).
     text = at(c, C_TEXT)
@@ -184,7 +185,7 @@ def _gather_carefully(t, n, c):
         if nullable != 0:
             _mark(at(c, C_BITMAP), first + i, length > 0)
         else:
-            _keepfind_presence(c, first + i, present)
+            _keep_presence(c, first + i, present)
 
 
 @inlined
@@ -240,6 +241,7 @@ def gather_node(t, n, packet):
         c = at(t, COLUMNS) + 8 * COLUMN * column
         if careful != 0 or at(c, C_KIND) == TEXT:
             _gather_carefully(t, n, c)
+            put(t, UNUSUAL, at(t, UNUSUAL) | at(c, C_TRACKED))
         elif at(c, C_RETIRED) != 0:
             # Gone in every version that comes here: its bytes are padding now. Nothing is written while none was sent.
             if at(c, C_TRACKED) != 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from umdf.buffers import ALIGNMENT, Memory, Pool
+from umdf.buffers import ALIGNMENT, Memory, Pool, is_only_ours
 from umdf.errors import UmdfError
 from umdf.wire.sbe.layout import Node
 
@@ -64,11 +64,10 @@ class Store:
 
     def renew(self) -> bool:
         """Start a new batch; True if the memory is another than before."""
-        before = self.memory.address if self.memory else 0
-        self.memory = None  # let go, so that the pool may hand it out again
-        self.memory = self._pool.take(self.table.nbytes)
-        if self.memory.address == before:
+        assert self.memory is not None
+        if is_only_ours(self.memory):
             return False
+        self.memory = self._pool.take(self.table.nbytes)
         self._start_offsets(self.memory)
         return True
 

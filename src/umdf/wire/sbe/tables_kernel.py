@@ -16,8 +16,8 @@ NODES, NODE_COUNT, COLUMNS, PARTS, NODE_OF_TEMPLATE, SCHEMA_ID = 5, 6, 7, 8, 9, 
 DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14, 15
 MESSAGES = 16
 JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 17, 18, 19, 20, 21, 22, 23, 24
-FIRST_OF_PASS = 25
-ARGUMENTS = 26
+FIRST_OF_PASS, UNUSUAL = 25, 26  # UNUSUAL: of the batch, some column is tracked
+ARGUMENTS = 27
 
 # A node, as int64s. First what the walk of a message of the expected kind needs: one cache line.
 N_HEADER, N_FRAMING = 0, 1  # the expected SBE header and framing header, each as one word

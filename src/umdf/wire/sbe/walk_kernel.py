@@ -27,6 +27,7 @@ from umdf.wire.sbe.tables_kernel import (
     BASE,
     BLOCK_PAST_END,
     BUFFER,
+    BUFFER_SIZE,
     DATA,
     DATA_ADDRESS,
     DATA_CAPACITY,
@@ -311,18 +312,23 @@ def _walk_unusual(t, packet, index, start, here, length):
 
 @inlined
 def walk_pass(t, packet, limit):
-    """Open a row for every sound message of these packets; returns the packet for which a buffer was full, or limit."""
+    """Open a row for every sound message of these packets; returns the packet for which a buffer was full, or limit, or
+    -1 for a packet outside the buffer: all else is checked against the packet."""
     buffer, nodes, node_of = at(t, BUFFER), at(t, NODES), at(t, NODE_OF_TEMPLATE)
     starts, ends, base = at(t, STARTS), at(t, ENDS), at(t, BASE)
-    first, messages = at(t, FIRST_OF_PASS), at(t, MESSAGES)
+    first, messages, size, lowest = at(t, FIRST_OF_PASS), at(t, MESSAGES), at(t, BUFFER_SIZE), max(base, 0)
     while packet < limit:
         start, end = at(starts, packet), at(ends, packet)
-        if end - start < PACKET_HEADER or end - start > LONGEST_PACKET:
+        if end - start < PACKET_HEADER or end - start > LONGEST_PACKET or start < lowest or end > size:
+            if start < 0 or start > end or end > size:
+                return -1
+            if start < base:
+                break  # the pass's places are counted from its first packet: another pass
             if not _refuse_packet(t, packet, end - start):
                 break
             packet += 1
             continue
-        if start < base or end - base > 0xFFFFFFFF:
+        if end - base > 0xFFFFFFFF:
             break  # too far from the pass's first packet: another pass
         here, tag, room = start + PACKET_HEADER, packet - first, True
         while here + MESSAGE_HEADER <= end:

@@ -1,0 +1,61 @@
+"""Datagrams or messages on their way to a decoder: where their bytes are, and what is known without decoding them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.sync.pieces_kernel import gather_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A row each: the packets of Binary, the messages of FAST."""
+
+    buffer: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    epoch: NDArray[np.int64]  # which numbering `sequence` belongs to
+    ts_recv: NDArray[np.int64]
+    msg_index: NDArray[np.uint16]  # of a FAST message, its place in the datagram
+    line: NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def at(self, rows: NDArray[np.generic]) -> Pieces:
+        """These rows (numbers or a mask), in this order, of the same buffer."""
+        columns = (getattr(self, column.name)[rows] for column in fields(self)[1:])
+        return Pieces(self.buffer, *columns)
+
+    def packed(self) -> Pieces:
+        """The same rows with a buffer of their own that holds nothing else: what can be kept."""
+        size = self.end - self.start
+        end = np.cumsum(size)
+        start = np.ascontiguousarray(end - size)
+        buffer = np.empty(int(end[-1]) if len(end) else 0, np.uint8)
+        source = np.ascontiguousarray(self.start), np.ascontiguousarray(size)
+        addresses = (array.ctypes.data for array in (self.buffer, *source, buffer, start))
+        gather_bytes(*addresses, len(self))
+        return Pieces(buffer, start, end, *(getattr(self, column.name) for column in fields(self)[3:]))
+
+
+def joined(parts: list[Pieces]) -> Pieces:
+    """Several as one, in this order."""
+    if len(parts) == 1:
+        return parts[0]
+    packed = [part.packed() for part in parts]
+    shift = np.cumsum([0, *(len(part.buffer) for part in packed)])
+    buffer = np.concatenate([part.buffer for part in packed])
+    start = np.concatenate([part.start + at for part, at in zip(packed, shift, strict=False)])
+    end = np.concatenate([part.end + at for part, at in zip(packed, shift, strict=False)])
+    rest = (np.concatenate([getattr(part, column.name) for part in packed]) for column in fields(Pieces)[3:])
+    return Pieces(buffer, start, end, *rest)
+
+
+def no_pieces() -> Pieces:
+    numbers = (np.empty(0, np.int64) for _ in range(5))
+    return Pieces(np.empty(0, np.uint8), *numbers, np.empty(0, np.uint16), np.empty(0, np.uint16))

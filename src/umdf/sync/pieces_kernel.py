@@ -1,0 +1,17 @@
+"""Bytes of many pieces into one buffer."""
+
+from __future__ import annotations
+
+from umdf.kernels import kernel, load_i64, load_u8, load_u64, store_u8, store_u64
+
+
+@kernel
+def gather_bytes(source, starts, sizes, target, places, rows):
+    """target[places[i]:] = source[starts[i]:][:sizes[i]]."""
+    for row in range(rows):
+        start, size, place = load_i64(starts, 8 * row), load_i64(sizes, 8 * row), load_i64(places, 8 * row)
+        words = size & -8
+        for at in range(0, words, 8):
+            store_u64(target, place + at, load_u64(source, start + at))
+        for at in range(words, size):
+            store_u8(target, place + at, load_u8(source, start + at))

@@ -1,0 +1,87 @@
+"""Snapshots of single instruments within a snapshot stream, and whether they are whole.
+
+A Binary snapshot of an instrument crosses packets: a header (30), its orders (71), its statistics, its status. It can
+be used only if as much came as its header says (totNumStats counts the status). A FAST snapshot is one message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market.events import NULL
+from umdf.market.rows import Events, Rows
+
+STATISTICS = ("statistics", "imbalance", "price_band", "status")  # what totNumStats counts
+CLEAR, BID, ASK = ord("R"), ord("B"), ord("A")
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshots:
+    """A row for each snapshot that begins in some events, in their order."""
+
+    events: Events
+    header: Rows  # family snapshot
+    complete: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.header)
+
+    @property
+    def instrument_id(self) -> NDArray[np.int64]:
+        return self.header.column("instrument_id")
+
+    @property
+    def last_sequence(self) -> NDArray[np.int64]:
+        return self.header.column("last_sequence")
+
+    @property
+    def last_epoch(self) -> NDArray[np.int64]:
+        """lastSequenceVersion; NULL where the wire does not say it."""
+        return self.header.column("last_seq_version")
+
+    @property
+    def open_from(self) -> int:
+        """The unit in which the last one begins, if it is not whole yet; else how many units there are."""
+        if not len(self) or self.complete[-1]:
+            return len(self.events.units)
+        return int(self.header.unit[-1])
+
+    def of(self, chosen: NDArray[np.bool_]) -> Events:
+        """All rows of these snapshots: the books' from their clearing row on, statistics, states."""
+        masks = {}
+        for name, rows in self.events.families.items():
+            if name != "control":
+                at = _snapshot_of(self.header, rows)
+                masks[name] = (at >= 0) & chosen[at]
+        return self.events.at(masks)
+
+
+def find_snapshots(events: Events) -> Snapshots:
+    """The snapshots that begin in these events of one snapshot stream, in wire order."""
+    header = events.rows("snapshot")
+    count = len(header)
+    bids, offers, stats = np.zeros((3, count + 1), np.int64)
+    book = events.rows("mbo")
+    at = _snapshot_of(header, book)
+    side, is_order = book.column("side"), book.column("action") != CLEAR
+    for found, which in ((bids, BID), (offers, ASK)):
+        np.add.at(found, at[is_order & (side == which)], 1)
+    for name in STATISTICS:
+        np.add.at(stats, _snapshot_of(header, events.rows(name)), 1)
+    complete = np.ones(count, np.bool_)
+    for found, total in ((bids, "total_bids"), (offers, "total_offers"), (stats, "total_stats")):
+        said = header.column(total)
+        complete &= (said == NULL) | (said == found[:count])
+    return Snapshots(events, header, complete)
+
+
+def _snapshot_of(header: Rows, rows: Rows) -> NDArray[np.int64]:
+    """For each row the snapshot that it belongs to, by its place in the stream and its instrument; -1 for none."""
+    if not len(header) or not len(rows):
+        return np.full(len(rows), -1, np.int64)
+    at = np.searchsorted(header.order, rows.order, side="right") - 1
+    mine = rows.column("instrument_id") == header.column("instrument_id")[at]
+    return np.where(mine & (at >= 0), at, -1)

@@ -1,0 +1,48 @@
+"""What kinds of messages packets hold, without decoding them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import kernel, load_i64, load_u8, load_u16, store_i64, store_u32
+from umdf.wire.sbe.tables_kernel import PACKET_HEADER
+
+FRAMING, TEMPLATE = 12, 6  # bytes of a message's two headers; where templateId stands in them
+NO_TEMPLATE = 0xFFFFFFFF
+
+
+@kernel
+def count_templates(buffer, starts, ends, packets, flows, kinds, counts, kind_count):
+    """Count the messages of Binary packets by flow and kind; `kinds` has a byte for each template id."""
+    for i in range(packets):
+        at, end = load_i64(starts, 8 * i) + PACKET_HEADER, load_i64(ends, 8 * i)
+        row = 8 * kind_count * np.int64(load_u16(flows, 2 * i))
+        while at + FRAMING <= end:
+            size = np.int64(load_u16(buffer, at))
+            if size < FRAMING or at + size > end:
+                break
+            cell = row + 8 * np.int64(load_u8(kinds, np.int64(load_u16(buffer, at + TEMPLATE))))
+            store_i64(counts, cell, load_i64(counts, cell) + 1)
+            at += size
+
+
+@kernel
+def peek_templates(buffer, starts, ends, messages, templates):
+    """The template id at the start of each FAST message (a presence map whose first bit says that it is there)."""
+    for i in range(messages):
+        at, end = load_i64(starts, 8 * i), load_i64(ends, 8 * i)
+        value = np.int64(NO_TEMPLATE)
+        if at < end and load_u8(buffer, at) & 0x40:
+            while at < end and not load_u8(buffer, at) & 0x80:
+                at += 1
+            at += 1
+            number, length = np.int64(0), 0
+            while at < end and length < 5:
+                byte = np.int64(load_u8(buffer, at))
+                number = number << 7 | (byte & 0x7F)
+                at += 1
+                length += 1
+                if byte & 0x80:
+                    value = number
+                    break
+        store_u32(templates, 4 * i, np.uint32(value & np.int64(0xFFFFFFFF)))
