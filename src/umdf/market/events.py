@@ -169,7 +169,9 @@ COMMON = (
 OF_UNIT = ("ts_send", "ts_recv", "channel_id", "seq_version", "sequence")
 
 _ENTRY = Column("entry_type", "char", "269 as FAST names it")
-_ACTION = Column("update_action", "i8", "279 as sent: 0 new, 1 change, 2 delete, 3 delete thru, 4 delete from, 5 overlay")
+_ACTION = Column(
+    "update_action", "i8", "279 as sent: 0 new, 1 change, 2 delete, 3 delete thru, 4 delete from, 5 overlay"
+)
 _STREAM = Column("stream", "char", "1500: E electronic, X ex-pit, O exercise, T termo, N index, L lending, A all")
 _SESSION = Column("trading_session", "i8", "336: 1 regular, 6 non-regular")
 _TRADE_DATE = Column("trade_date", "date", "75 tradeDate: the business day it belongs to, often older than today")
@@ -279,6 +281,7 @@ STATUS = _family(
     "status",
     "Phase of a group or state of an instrument.",
     Column("security_group", "text", "1151; absent where one instrument is meant"),
+    Column("security_exchange", "text", "207 of the group, as group codes repeat; BVMF where absent"),
     Column("phase", "i16", "625: the group's phase"),
     Column("state", "i16", "326: the instrument's state"),
     Column("event", "i16", "1174: 4 session change, 101 leaves its group, 102 rejoins"),

@@ -40,7 +40,9 @@ class Rows:
     unit: NDArray[np.uint32]
     msg_index: NDArray[np.uint16]
     entry_index: NDArray[np.uint16]
-    columns: dict[str, Numbers]  # by name, of the type that the family says; ts_event, instrument_id, rpt_seq, flags too
+    columns: dict[
+        str, Numbers
+    ]  # by name, of the type that the family says; ts_event, instrument_id, rpt_seq, flags too
     texts: dict[str, Text] = field(default_factory=dict)
     lists: dict[str, List] = field(default_factory=dict)
 
@@ -59,7 +61,6 @@ class Rows:
             column = self.family.column(name)
             values = np.full(len(self), column.null if column.nullable else 0, column.dtype)
         return values
-
 
     def at(self, rows: NDArray[np.generic]) -> Rows:
         """These rows (numbers or a mask), in this order."""
@@ -100,7 +101,6 @@ class Events:
     def rows(self, name: str) -> Rows:
         """The rows of a family, perhaps none."""
         return self.families.get(name) or no_rows(FAMILIES[name])
-
 
     def at(self, chosen: Mapping[str, NDArray[np.generic]]) -> Events:
         """The families of `chosen`, each with these rows (numbers or a mask)."""

@@ -42,7 +42,7 @@ class _Source:
 
 def windows(paths: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Window, int]]:
     """Packets of all files up to a time, and that time, again and again until the files end."""
-    waiting = sorted(((_first_ns(path), number) for number, path in enumerate(paths)), reverse=True)
+    waiting = sorted(((first_ns(path), number) for number, path in enumerate(paths)), reverse=True)
     open_sources: list[_Source] = []
     while waiting or open_sources:
         # A file is opened when the others have come to its first packet.
@@ -79,7 +79,8 @@ def _close(source: _Source, damaged: list[str]) -> None:
     source.capture.close()
 
 
-def _first_ns(path: Path) -> int:
+def first_ns(path: Path) -> int:
+    """The receive time of the first packet of a file; 0 if it has none."""
     with open_capture(path, batch_packets=1, chunk_bytes=1 << 16) as capture:
         for batch in capture:
             return int(batch.ts_ns[0])

@@ -1,0 +1,64 @@
+"""The events that books are timed with: 500 instruments, most of what happens in few of them, near the best prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import book_traffic_kernel as g
+from umdf.market.events import MBO
+from umdf.market.rows import Rows
+
+INSTRUMENTS = 500
+MOST_ALIVE = 20_000  # orders of one instrument
+
+
+@dataclass(eq=False)
+class Traffic:
+    columns: dict[str, NDArray[np.generic]]
+
+    def __len__(self) -> int:
+        return len(self.columns["action"])
+
+    @property
+    def book_events(self) -> int:
+        """Without trades and what else only counts rpt_seq."""
+        return int(np.isin(self.columns["action"], (g.A, g.C, g.M)).sum())
+
+    def batches(self, size: int) -> list[Rows]:
+        return [self.rows(first, first + size) for first in range(0, len(self), size)]
+
+    def rows(self, first: int = 0, last: int | None = None) -> Rows:
+        columns = {name: values[first:last] for name, values in self.columns.items()}
+        count = len(columns["action"])
+        return Rows(MBO, np.zeros(count, np.uint32), np.zeros(count, np.uint16), np.zeros(count, np.uint16), columns)
+
+
+def traffic(events: int, seed: int = 7) -> Traffic:
+    columns: dict[str, NDArray[np.generic]] = {
+        column.name: np.full(events, column.null, column.dtype) for column in MBO.columns if not column.is_text
+    }
+    for name in ("instrument_id", "rpt_seq", "flags"):
+        columns[name] = np.zeros(events, MBO.column(name).dtype)
+    columns["firm"] = np.random.default_rng(seed).integers(1, 200, events)
+    columns["stream"][:] = ord("E")
+    shares = np.cumsum(1 / np.arange(1, INSTRUMENTS + 1))
+    memory = {
+        g.SHARES: (shares / shares[-1] * 2**53).astype(np.int64),
+        g.ALIVE: np.zeros(INSTRUMENTS, np.int32),
+        g.LIVING: np.empty(INSTRUMENTS * MOST_ALIVE * g.LIVING_BYTES, np.uint8),
+        g.MIDDLE: np.arange(INSTRUMENTS, dtype=np.int64) * g.TICK * 100 + 10_000 * g.TICK,
+        g.NEXT_ID: np.full(INSTRUMENTS, 1_000_000_000, np.int64),
+        g.RPT_SEQ: np.zeros(INSTRUMENTS, np.int64),
+    }
+    names = "action side price size order_id prev_size instrument_id rpt_seq flags ts_insert".split()
+    table = np.zeros(g.PLACES, np.int64)
+    table[[g.EVENTS, g.INSTRUMENTS, g.MOST_ALIVE, g.STATE]] = events, INSTRUMENTS, MOST_ALIVE, seed
+    for place, array in memory.items():
+        table[place] = array.ctypes.data
+    for place, name in zip(range(g.ACTION, g.PLACES), names, strict=True):
+        table[place] = columns[name].ctypes.data
+    g.make_events(table.ctypes.data)
+    return Traffic(columns)

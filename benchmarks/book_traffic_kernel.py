@@ -1,0 +1,151 @@
+"""A believable stream of book events, made in bulk: every change and every delete is of a living order.
+
+Skew, lifetimes and distances from the best price are like those of a busy channel. Randomness is a counter that is
+mixed (splitmix64), so a seed always gives the same stream.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_i32,
+    store_i64,
+    store_u8,
+    store_u64,
+)
+
+# Places in the table of arguments: how many, the generator's own memory, the columns of the family mbo.
+EVENTS, INSTRUMENTS, MOST_ALIVE, STATE, SHARES, ALIVE, LIVING, MIDDLE, NEXT_ID, RPT_SEQ = range(10)
+ACTION, SIDE, PRICE, SIZE, ORDER_ID, PREV_SIZE, INSTRUMENT, RPT, FLAGS, TS_INSERT = range(10, 20)
+PLACES = 20
+LIVING_BYTES = 32  # an order: id, price, size, side
+FEWEST = 60  # orders of an instrument before anything is taken away
+TICK = 10_000_000  # 0.01
+LAST = 128
+A, B, C, M, N, T = 65, 66, 67, 77, 78, 84
+NULL = -(1 << 63)
+
+
+@inlined
+def _random(t):
+    """The next 53 random bits."""
+    x = load_u64(t, 8 * STATE) + np.uint64(0x9E3779B97F4A7C15)
+    store_u64(t, 8 * STATE, x)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64((x ^ (x >> np.uint64(31))) >> np.uint64(11))
+
+
+@inlined
+def _share(t):
+    return _random(t) / 9007199254740992.0
+
+
+@inlined
+def _instrument(t):
+    """By the cumulative shares, in 53 bits."""
+    wanted, low, high = _random(t), np.int64(0), load_i64(t, 8 * INSTRUMENTS) - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if load_i64(load_i64(t, 8 * SHARES), 8 * middle) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def make_events(t):
+    """Fill the columns."""
+    most, living = load_i64(t, 8 * MOST_ALIVE), load_i64(t, 8 * LIVING)
+    for i in range(load_i64(t, 8 * EVENTS)):
+        instrument = _instrument(t)
+        alive = np.int64(load_i32(load_i64(t, 8 * ALIVE), 4 * instrument))
+        orders = living + LIVING_BYTES * most * instrument
+        chance = _share(t) * (0.41 if alive < FEWEST else 1.0)
+        action, side, price, size, order_id, prev_size = (
+            N,
+            N,
+            np.int64(-(1 << 63)),
+            np.int64(-(1 << 63)),
+            np.int64(0),
+            -1,
+        )
+        if chance < 0.415 and alive < most:
+            away = np.int64(-np.log(1.0 - _share(t)) * 6) if _share(t) < 0.9 else _random(t) % 400
+            bid = _random(t) & 1
+            action, side = A, B if bid else A
+            price = load_i64(load_i64(t, 8 * MIDDLE), 8 * instrument) + TICK * (1 + away) * (-1 if bid else 1)
+            size = 100 * (1 + np.int64(-np.log(1.0 - _share(t)) * 5))
+            order_id = load_i64(load_i64(t, 8 * NEXT_ID), 8 * instrument)
+            store_i64(load_i64(t, 8 * NEXT_ID), 8 * instrument, order_id + 1 + _random(t) % 3)
+            o = orders + LIVING_BYTES * alive
+            store_i64(o, 0, order_id)
+            store_i64(o, 8, price)
+            store_i64(o, 16, size)
+            store_i64(o, 24, side)
+            store_i32(load_i64(t, 8 * ALIVE), 4 * instrument, np.int32(alive + 1))
+        elif chance < 0.85:
+            recent = alive - 1 - _random(t) % min(alive, 32)
+            o = orders + LIVING_BYTES * (recent if _share(t) < 0.7 else _random(t) % alive)
+            order_id, price, size, side = load_i64(o, 0), load_i64(o, 8), load_i64(o, 16), load_i64(o, 24)
+            if chance < 0.45:
+                action, prev_size, size = M, size, 100 * (1 + _random(t) % 10)
+                store_i64(o, 16, size)
+            else:
+                action, last = C, orders + LIVING_BYTES * (alive - 1)
+                for place in range(0, LIVING_BYTES, 8):
+                    store_i64(o, place, load_i64(last, place))
+                store_i32(load_i64(t, 8 * ALIVE), 4 * instrument, np.int32(alive - 1))
+        elif chance < 0.92:
+            action = T
+        rpt = load_i64(load_i64(t, 8 * RPT_SEQ), 8 * instrument) + 1
+        store_i64(load_i64(t, 8 * RPT_SEQ), 8 * instrument, rpt)
+        store_u8(load_i64(t, 8 * ACTION), i, np.uint8(action))
+        store_u8(load_i64(t, 8 * SIDE), i, np.uint8(side))
+        store_i64(load_i64(t, 8 * PRICE), 8 * i, price)
+        store_i64(load_i64(t, 8 * SIZE), 8 * i, size)
+        store_i64(load_i64(t, 8 * ORDER_ID), 8 * i, order_id)
+        store_i64(load_i64(t, 8 * PREV_SIZE), 8 * i, prev_size)
+        store_i64(load_i64(t, 8 * INSTRUMENT), 8 * i, 100_000_000 + 7919 * instrument)
+        store_i64(load_i64(t, 8 * RPT), 8 * i, rpt)
+        store_i32(load_i64(t, 8 * FLAGS), 4 * i, np.int32(LAST if _share(t) < 0.7 else 0))
+        store_i64(load_i64(t, 8 * TS_INSERT), 8 * i, 1_763_000_000_000_000_000 + 1000 * i)
+
+
+# The floor, as little as any book of orders must do: for each event of a book one slot of a hash and one order record are
+# read and written, and one key of a level is read. Slots, records and sides are as wide as in a plain book.
+F_ROWS, F_ACTION, F_SIDE, F_ORDER_ID, F_INSTRUMENT, F_HASH, F_SHIFT, F_ORDERS, F_ORDER_MASK, F_KEYS, F_COUNTS = range(
+    11
+)
+F_PLACES = 11
+SLOT_BYTES, ORDER_BYTES, SIDE_BYTES, SIDES = 16, 32, 16_384, 1024
+
+
+@kernel
+def touch(t):
+    """Returns something of all it has read, so that the compiler leaves nothing out."""
+    actions, sides, order_ids = load_i64(t, 8 * F_ACTION), load_i64(t, 8 * F_SIDE), load_i64(t, 8 * F_ORDER_ID)
+    instruments, hashes, orders = load_i64(t, 8 * F_INSTRUMENT), load_i64(t, 8 * F_HASH), load_i64(t, 8 * F_ORDERS)
+    shift, mask = np.uint64(load_i64(t, 8 * F_SHIFT)), load_i64(t, 8 * F_ORDER_MASK)
+    keys, counts, total = load_i64(t, 8 * F_KEYS), load_i64(t, 8 * F_COUNTS), np.int64(0)
+    for i in range(load_i64(t, 8 * F_ROWS)):
+        action = load_u8(actions, i)
+        if action == T or action == N:
+            continue
+        side = (load_i64(instruments, 8 * i) << 1 | np.int64(load_u8(sides, i)) & 1) & (SIDES - 1)
+        x = np.uint64(load_i64(order_ids, 8 * i) << 12 ^ side) * np.uint64(0x9E3779B97F4A7C15)
+        slot = SLOT_BYTES * np.int64(x >> shift)
+        order = ORDER_BYTES * (np.int64(x >> shift) & mask)
+        key = SIDE_BYTES * side + 8 * (np.int64(load_i32(counts, 4 * side)) & 7)
+        total += load_i32(hashes, slot + 8) + load_i64(orders, order) + load_i64(keys, key)
+        store_i32(hashes, slot + 8, np.int32(total))
+        store_i64(orders, order, total)
+    return total

@@ -1,0 +1,266 @@
+"""One row applied to the books of a channel, whatever kind the book is; and the loop that does only that.
+
+The order is always the same: find the book, make sure of room (so that nothing below can stop half-way), check
+rpt_seq, then place the entry by what the row carries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import tables_kernel as k
+from umdf.book.arena_kernel import (
+    A_BOOKS,
+    A_HASH,
+    A_LEVELS,
+    A_ORDERS,
+    A_SHIFT,
+    add_book,
+    arenas,
+    empty_slot,
+    ensure_room,
+    find_book,
+    find_order,
+    free_level,
+    free_order,
+    keys_of,
+    order_hash,
+    order_in,
+    side_of,
+    slots_of,
+)
+from umdf.book.orders_kernel import order_row
+from umdf.book.places_kernel import order_by_position, price_row
+from umdf.book.row_kernel import (
+    ACTION,
+    FLAGS,
+    INSTRUMENT,
+    ORDER_ID,
+    POSITION,
+    RPT_SEQ,
+    SIDE,
+    STREAM,
+    UPDATE_ACTION,
+    columns_of,
+    fail,
+    i32_in,
+    i64_in,
+    row_of,
+    u8_in,
+    update_action_in,
+)
+from umdf.book.tables_kernel import at, put
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i32,
+    load_i64,
+    outlined,
+    prefetch,
+    store_i32,
+    store_i64,
+    store_u8,
+)
+
+STOPPED = -100  # as an outcome: the row was not begun, something has to grow
+BOTH_SIDES = 2
+FAR_AHEAD, AHEAD, SOON = 12, 6, 3  # rows: the slot of the hash is asked for, then its order, then the order's level
+
+
+@outlined
+def clear_side(t, b, side):
+    """Take everything out of a side; returns whether there was anything."""
+    a, s = arenas(t), side_of(b, side)
+    count, keys = np.int64(load_i32(s, k.S_COUNT)), keys_of(a, s)
+    slots, kind = slots_of(keys, s), load_i32(b, k.B_KIND)
+    number = (b - a[A_BOOKS]) // k.BOOK_BYTES
+    for place in range(count):
+        slot = np.int64(load_i32(slots, 4 * place))
+        if kind == k.BY_POSITION:
+            free_order(t, a, slot)
+            continue
+        order = np.int64(load_i32(a[A_LEVELS] + k.LEVEL_BYTES * slot, k.L_HEAD))
+        while order >= 0:
+            o = a[A_ORDERS] + k.ORDER_BYTES * order
+            following, order_id = np.int64(load_i32(o, k.O_NEXT)), load_i64(o, k.O_ID)
+            x = order_hash(load_i64(b, k.B_INSTRUMENT), order_id)
+            empty_slot(a, find_order(a, x, number, order_id))
+            free_order(t, a, order)
+            order = following
+        free_level(t, a, slot)
+    store_i32(s, k.S_COUNT, np.int32(0))
+    return count > 0
+
+
+@outlined
+def empty_book(t, b, rpt_seq):
+    """An empty book that nothing is wrong with; NULL accepts whatever rpt_seq comes next."""
+    had = clear_side(t, b, k.BID)
+    had |= clear_side(t, b, k.ASK)
+    store_i64(b, k.B_RPT_SEQ, rpt_seq)
+    store_i64(b, k.B_STALE, 0)
+    return had
+
+
+@inlined
+def mark_pending(t, b, sides):
+    """Note that what is seen of a book changed; returns nothing."""
+    dirty = np.int64(load_i32(b, k.B_DIRTY))
+    if dirty == 0:
+        count = at(t, k.PENDING_COUNT)
+        store_i64(at(t, k.PENDING), 8 * count, (b - at(t, k.BOOKS)) // k.BOOK_BYTES)
+        put(t, k.PENDING_COUNT, count + 1)
+    store_i32(b, k.B_DIRTY, np.int32(dirty | sides))
+
+
+@outlined
+def _reset_channel(t):
+    """All books are empty and right; what they had is pending if anybody looks."""
+    for number in range(at(t, k.BOOK_FRESH)):
+        b = at(t, k.BOOKS) + k.BOOK_BYTES * number
+        if load_i32(b, k.B_ALIVE) != 0 and empty_book(t, b, np.int64(k.NULL)) and at(t, k.DEPTH) > 0:
+            mark_pending(t, b, 3)
+
+
+@outlined
+def _row_without_instrument(t, action):
+    if action == k.ACTION_CLEAR:
+        _reset_channel(t)
+        return np.int64(k.CLEARED)
+    if action == k.ACTION_NONE or action == k.ACTION_TRADE or action == k.ACTION_FILL:
+        return np.int64(k.NOTHING)
+    return np.int64(k.NO_INSTRUMENT)
+
+
+@outlined
+def _follow(b, rpt_seq, flags, row):
+    """rpt_seq that is not the next one; returns whether the row is old and so already in the book."""
+    known = load_i64(b, k.B_RPT_SEQ)
+    if rpt_seq == k.NULL or flags & k.F_SNAPSHOT != 0:  # the entries of a snapshot have the number of its start
+        return False
+    if known != k.NULL:
+        if rpt_seq <= known:
+            return True
+        if rpt_seq - 1 != known:
+            fail(b, k.RPT_SEQ_SKIPS, row, rpt_seq, known)
+    store_i64(b, k.B_RPT_SEQ, rpt_seq)
+    return False
+
+
+@outlined
+def _decide_kind(b, r):
+    """While a book is empty, what comes next says which kind it is, as far as nobody else did (9.1, 9.3, 9.4)."""
+    said = np.int64(load_i32(b, k.B_SAID))
+    overlay = r[UPDATE_ACTION] == k.OVERLAY
+    aggregated = said > 0 if said >= 0 else overlay or r[ORDER_ID] == k.NULL
+    kind = k.AGGREGATED if aggregated else 0
+    store_i32(b, k.B_KIND, np.int32(kind | k.BY_POSITION if r[POSITION] > 0 else kind))
+    if said > 0:
+        store_i32(b, k.B_DEPTH, np.int32(said))
+    elif overlay:
+        store_i32(b, k.B_DEPTH, np.int32(k.TOP_OF_BOOK))
+
+
+@outlined
+def _other_row(t, a, b, number, i, row, side):
+    """A row that is not simply one for a book of orders by price: GO_ON if it is after all."""
+    r, none = row_of(t, i), np.int64(k.UNTOUCHED)
+    action, update_action = r[ACTION], r[UPDATE_ACTION]
+    if action != k.ACTION_ADD and action != k.ACTION_MODIFY and action != k.ACTION_CANCEL:
+        if action != k.ACTION_CLEAR:
+            return fail(b, k.UNKNOWN_ACTION, row, action, 0), none
+    if side < k.BID or side > k.ASK:
+        return fail(b, k.BAD_SIDE, row, r[SIDE], 0), none
+    if action == k.ACTION_CLEAR and update_action != k.DELETE_FROM:  # also of an empty side (legacy 14.3)
+        return k.CLEARED, np.int64(k.BEST_KEY) if clear_side(t, b, side) else none
+    if load_i32(side_of(b, k.BID), k.S_COUNT) == 0 and load_i32(side_of(b, k.ASK), k.S_COUNT) == 0:
+        _decide_kind(b, r)
+    kind = load_i32(b, k.B_KIND)
+    if kind & k.AGGREGATED != 0:
+        return price_row(t, a, b, r, row, side)
+    if update_action == k.OVERLAY:
+        return fail(b, k.UNKNOWN_ACTION, row, update_action, 0), none
+    if kind == k.BY_POSITION:
+        return order_by_position(t, a, b, number, r, row, side)
+    if r[POSITION] > 0:
+        return fail(b, k.OTHER_GENERATION, row, r[POSITION], 0), none
+    if update_action == k.DELETE_FROM:
+        return fail(b, k.BAD_POSITION, row, r[POSITION], 0), none
+    return np.int64(k.GO_ON), none
+
+
+@inlined
+def apply_row(t, a, c, i, row):
+    """Returns what it came to, the book's address (0: none), the side and the key that were touched."""
+    none, nobody, action, instrument = np.int64(k.UNTOUCHED), np.int64(0), u8_in(c, ACTION, i), i64_in(c, INSTRUMENT, i)
+    if instrument == k.NULL:
+        return _row_without_instrument(t, action), nobody, nobody, none
+    lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
+    number = find_book(t, instrument, lending)
+    if number < 0:
+        number = add_book(t, instrument, lending)
+        if number < 0:
+            return np.int64(STOPPED), nobody, nobody, none
+    b, side, flags = a[A_BOOKS] + k.BOOK_BYTES * number, k.SIDE_BID - u8_in(c, SIDE, i), i32_in(c, FLAGS, i)
+    update_action, rpt_seq = update_action_in(c, i), i64_in(c, RPT_SEQ, i)
+    if action == k.ACTION_ADD or update_action == k.OVERLAY:
+        s = side_of(b, side & 1)
+        full = load_i32(s, k.S_COUNT) + k.SLACK >= load_i32(s, k.S_CAPACITY)
+        if (full or at(t, k.ORDER_ROOM) < 1 or at(t, k.LEVEL_ROOM) < 1) and not ensure_room(t, s):
+            return np.int64(STOPPED), b, nobody, none
+    elif action == k.ACTION_CLEAR and u8_in(c, SIDE, i) == k.SIDE_NEITHER:
+        snapshot = flags & k.F_SNAPSHOT != 0  # otherwise an Empty Book, after which rpt_seq restarts
+        had = empty_book(t, b, rpt_seq if snapshot else np.int64(k.NULL))
+        return np.int64(k.CLEARED), b, np.int64(BOTH_SIDES), np.int64(k.BEST_KEY) if had else none
+    if rpt_seq == load_i64(b, k.B_RPT_SEQ) + 1 and flags & k.F_SNAPSHOT == 0:
+        store_i64(b, k.B_RPT_SEQ, rpt_seq)
+    elif _follow(b, rpt_seq, flags, row):
+        return np.int64(k.OLD), b, nobody, none
+    if action == k.ACTION_NONE or action == k.ACTION_TRADE or action == k.ACTION_FILL:
+        return np.int64(k.NOTHING), b, nobody, none
+    known = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
+    by_price = i32_in(c, POSITION, i) <= 0 and update_action < k.DELETE_FROM
+    if not (known and by_price and load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE):
+        outcome, key = _other_row(t, a, b, number, i, row, side)
+        if outcome != k.GO_ON:
+            return outcome, b, side, key
+    outcome, key = order_row(t, a, c, b, number, i, row, action, side)
+    return outcome, b, side, key
+
+
+@inlined
+def look_ahead(a, c, i, rows):
+    """Ask for the memory of rows to come: of one the slot in the hash, of nearer ones what the slot leads to."""
+    if i + FAR_AHEAD < rows:
+        far, near, next_ = i + FAR_AHEAD, i + AHEAD, i + SOON
+        home = 8 * _home(a, c, far)
+        prefetch(a[A_HASH], home)
+        prefetch(a[A_HASH], home + 8)  # a deletion looks at the next slot as well
+        prefetch(a[A_ORDERS], k.ORDER_BYTES * order_in(a, _home(a, c, near)))
+        order = max(order_in(a, _home(a, c, next_)), 0)  # a branch would cost more than to ask for nothing
+        level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_LEVEL))
+        prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
+
+
+@inlined
+def _home(a, c, i):
+    """Where the order of a row would be found first: a guess, good enough to ask for memory."""
+    return np.int64(order_hash(i64_in(c, INSTRUMENT, i), i64_in(c, ORDER_ID, i)) >> np.uint64(a[A_SHIFT]))
+
+
+@inlined
+def keep_outcome(outcomes, i, outcome):
+    store_u8(outcomes, i, np.uint8(outcome & 255))
+
+
+@kernel
+def maintain(t):
+    """Apply rows FIRST … ROWS - 1; returns the row that could not be begun because FULL, else ROWS."""
+    a, c, rows, outcomes, base = arenas(t), columns_of(t), at(t, k.ROWS), at(t, k.OUTCOMES), at(t, k.ROW_BASE)
+    for i in range(at(t, k.FIRST), rows):
+        look_ahead(a, c, i, rows)
+        outcome, _, _, _ = apply_row(t, a, c, i, base + i)
+        if outcome == STOPPED:
+            return i
+        keep_outcome(outcomes, i, outcome)
+    return rows

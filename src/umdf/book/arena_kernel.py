@@ -1,0 +1,369 @@
+"""Where orders, levels, books and sides come from and go back to, and the two hash tables that find them.
+
+The one rule: nothing here runs out. Whoever calls has asked `ensure_room` before it changed anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from umdf.book import tables_kernel as k
+from umdf.book.tables_kernel import at, put
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i32,
+    load_i64,
+    load_u32,
+    load_u64,
+    outlined,
+    store_i32,
+    store_i64,
+    store_u64,
+)
+
+ORDER_FACTOR, INSTRUMENT_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+HALF, LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
+EMPTY = np.uint64(0)
+
+
+def _memory(name: str) -> Any:
+    @intrinsic
+    def call(typingctx: Any, target: Any, source: Any, nbytes: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+            kind = ir.FunctionType(pointer, [pointer, pointer, word])
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(function, [builder.inttoptr(args[0], pointer), builder.inttoptr(args[1], pointer), args[2]])
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), codegen
+
+    return call
+
+
+move = _memory("memmove")
+copy = _memory("memcpy")
+
+
+@inlined
+def arenas(t):
+    """What the hot path needs of the table, once per call: orders, hash, shift, mask, levels, blocks, books."""
+    return (
+        at(t, k.ORDERS), at(t, k.HASH), at(t, k.HASH_SHIFT), at(t, k.HASH_MASK), at(t, k.LEVELS), at(t, k.BLOCKS),
+        at(t, k.BOOKS),
+    )  # fmt: skip
+
+
+A_ORDERS, A_HASH, A_SHIFT, A_MASK, A_LEVELS, A_BLOCKS, A_BOOKS = range(7)
+
+
+@inlined
+def order_hash(instrument, order_id):
+    """Of the row's own columns, so that a row's slot can be asked for long before its turn."""
+    x = np.uint64(order_id) * ORDER_FACTOR + np.uint64(instrument) * INSTRUMENT_FACTOR
+    return (x ^ (x >> HALF)) * ORDER_FACTOR
+
+
+@inlined
+def find_order(a, x, number, order_id):
+    """The slot of an order of this book, or ~slot where it would go."""
+    tag, slot = x >> HALF, np.int64(x >> np.uint64(a[A_SHIFT]))
+    while True:
+        word = load_u64(a[A_HASH], 8 * slot)
+        if word == EMPTY:
+            return ~slot
+        if word >> HALF == tag:
+            o = a[A_ORDERS] + k.ORDER_BYTES * (np.int64(word & LOWER) - 1)
+            if load_i64(o, k.O_ID) == order_id and np.int64(load_u32(o, k.O_OWNER)) >> 2 == number:
+                return slot
+        slot = (slot + 1) & a[A_MASK]
+
+
+@inlined
+def order_in(a, slot):
+    return np.int64(load_u64(a[A_HASH], 8 * slot) & LOWER) - 1
+
+
+@inlined
+def fill_slot(a, slot, x, order):
+    store_u64(a[A_HASH], 8 * slot, (x >> HALF) << HALF | np.uint64(order + 1))
+
+
+@inlined
+def empty_slot(a, slot):
+    """Backward shift: what was pushed past this slot moves up, so that no search ever walks over graves."""
+    hashes, shift, mask = a[A_HASH], np.uint64(a[A_SHIFT]), a[A_MASK]
+    other = slot
+    while True:
+        other = (other + 1) & mask
+        word = load_u64(hashes, 8 * other)
+        if word == EMPTY:
+            break
+        home = np.int64(word >> shift)
+        if (other - home) & mask >= (other - slot) & mask:
+            store_u64(hashes, 8 * slot, word)
+            slot = other
+    store_u64(hashes, 8 * slot, EMPTY)
+
+
+@inlined
+def new_order(t, a):
+    put(t, k.ORDER_ROOM, at(t, k.ORDER_ROOM) - 1)
+    order = at(t, k.ORDER_FREE)
+    if order >= 0:
+        put(t, k.ORDER_FREE, load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT))
+        return order
+    order = at(t, k.ORDER_FRESH)
+    put(t, k.ORDER_FRESH, order + 1)
+    return order
+
+
+@inlined
+def free_order(t, a, order):
+    store_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT, np.int32(at(t, k.ORDER_FREE)))
+    put(t, k.ORDER_FREE, order)
+    put(t, k.ORDER_ROOM, at(t, k.ORDER_ROOM) + 1)
+
+
+@inlined
+def new_level(t, a, key):
+    put(t, k.LEVEL_ROOM, at(t, k.LEVEL_ROOM) - 1)
+    level = at(t, k.LEVEL_FREE)
+    if level >= 0:
+        put(t, k.LEVEL_FREE, load_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_HEAD))
+    else:
+        level = at(t, k.LEVEL_FRESH)
+        put(t, k.LEVEL_FRESH, level + 1)
+    v = a[A_LEVELS] + k.LEVEL_BYTES * level
+    store_i64(v, k.L_KEY, key)
+    store_i64(v, k.L_SIZE, 0)
+    store_i32(v, k.L_COUNT, np.int32(0))
+    store_i32(v, k.L_HEAD, np.int32(-1))
+    store_i32(v, k.L_TAIL, np.int32(-1))
+    store_i32(v, k.L_IMPLIED, np.int32(0))
+    return level
+
+
+@inlined
+def free_level(t, a, level):
+    store_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_HEAD, np.int32(at(t, k.LEVEL_FREE)))
+    put(t, k.LEVEL_FREE, level)
+    put(t, k.LEVEL_ROOM, at(t, k.LEVEL_ROOM) + 1)
+
+
+# A side: keys and, behind the keys' capacity, slots. Positions count from the best, places from the worst.
+
+
+@inlined
+def side_of(b, side):
+    return b + k.B_SIDES + k.SIDE_BYTES * side
+
+
+@inlined
+def keys_of(a, s):
+    return a[A_BLOCKS] + load_i64(s, k.S_BLOCK)
+
+
+@inlined
+def slots_of(keys, s):
+    return keys + 8 * np.int64(load_i32(s, k.S_CAPACITY))
+
+
+@inlined
+def key_of(side, price):
+    """Greater is better; wrapping, so that NULL (no price) becomes the greatest on both sides."""
+    return (price ^ -side) - (1 - side)
+
+
+@inlined
+def price_of(side, key):
+    return (key + (1 - side)) ^ -side
+
+
+@inlined
+def find_place(keys, count, key):
+    """The place of a key among ascending ones, or where it would go."""
+    low, high = np.int64(0), count
+    if count >= k.SLACK:  # nearly everything happens close to the best, and comparing a few at once never guesses wrong
+        better = np.int64(0)
+        for i in range(k.SLACK):
+            better += load_i64(keys + 8 * (count - k.SLACK), 8 * i) > key
+        place = count - better
+        if better < k.SLACK:
+            there = load_i64(keys, 8 * (place - 1)) == key
+            return place - 1 if there else place
+        high = place
+    while low < high:
+        middle = (low + high) >> 1
+        if load_i64(keys, 8 * middle) < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def insert_entry(a, s, place, key, slot):
+    keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
+    slots, moved = slots_of(keys, s), count - place
+    if moved <= k.SLACK:
+        move(keys + 8 * (place + 1), keys + 8 * place, 8 * k.SLACK)
+        move(slots + 4 * (place + 1), slots + 4 * place, 4 * k.SLACK)
+    else:
+        move(keys + 8 * (place + 1), keys + 8 * place, 8 * moved)
+        move(slots + 4 * (place + 1), slots + 4 * place, 4 * moved)
+    store_i64(keys, 8 * place, key)
+    store_i32(slots, 4 * place, np.int32(slot))
+    store_i32(s, k.S_COUNT, np.int32(count + 1))
+
+
+@inlined
+def remove_entry(a, s, place):
+    keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)) - 1
+    slots, moved = slots_of(keys, s), count - place
+    if moved < k.SLACK:
+        move(keys + 8 * place, keys + 8 * (place + 1), 8 * (k.SLACK - 1))
+        move(slots + 4 * place, slots + 4 * (place + 1), 4 * (k.SLACK - 1))
+    else:
+        move(keys + 8 * place, keys + 8 * (place + 1), 8 * moved)
+        move(slots + 4 * place, slots + 4 * (place + 1), 4 * moved)
+    store_i32(s, k.S_COUNT, np.int32(count))
+
+
+@inlined
+def _class_of(capacity):
+    power = k.SMALLEST_BLOCK
+    while 1 << power < capacity:
+        power += 1
+    return power
+
+
+@outlined
+def free_block(t, s):
+    """Give the block of an empty side back."""
+    capacity = np.int64(load_i32(s, k.S_CAPACITY))
+    if capacity > 0:
+        block, free = load_i64(s, k.S_BLOCK), k.BLOCK_FREE + _class_of(capacity)
+        store_i64(at(t, k.BLOCKS), block, at(t, free))
+        put(t, free, block + 1)
+        store_i32(s, k.S_CAPACITY, np.int32(0))
+        store_i64(s, k.S_BLOCK, 0)
+
+
+@outlined
+def ensure_room(t, s):
+    """Room for one order, one level and one more entry of this side; False (and FULL says what) if Python must grow."""
+    if at(t, k.ORDER_ROOM) < 1:
+        put(t, k.FULL, k.NO_ORDERS)
+        return False
+    if at(t, k.LEVEL_ROOM) < 1:
+        put(t, k.FULL, k.NO_LEVELS)
+        return False
+    count, capacity = np.int64(load_i32(s, k.S_COUNT)), np.int64(load_i32(s, k.S_CAPACITY))
+    if count + k.SLACK < capacity:
+        return True
+    power = _class_of(capacity + 1)
+    free, blocks, wider = k.BLOCK_FREE + power, at(t, k.BLOCKS), np.int64(1) << power
+    if at(t, free) > 0:
+        block = at(t, free) - 1
+        put(t, free, load_i64(blocks, block))
+    else:
+        block = at(t, k.BLOCKS_USED)
+        if block + k.ENTRY_BYTES * wider > at(t, k.BLOCKS_CAPACITY):
+            put(t, k.FULL, k.NO_BLOCKS)
+            return False
+        put(t, k.BLOCKS_USED, block + k.ENTRY_BYTES * wider)
+    old = blocks + load_i64(s, k.S_BLOCK)
+    copy(blocks + block, old, 8 * count)
+    copy(blocks + block + 8 * wider, old + 8 * capacity, 4 * count)
+    free_block(t, s)
+    store_i64(s, k.S_BLOCK, block)
+    store_i32(s, k.S_CAPACITY, np.int32(wider))
+    return True
+
+
+# The books.
+
+
+@inlined
+def find_book(t, instrument, lending):
+    """The number of a book, or -1."""
+    books, mask = at(t, k.BOOK_HASH), at(t, k.BOOK_HASH_MASK)
+    slot = np.int64((np.uint64(instrument) * INSTRUMENT_FACTOR) >> np.uint64(at(t, k.BOOK_HASH_SHIFT)))
+    while True:
+        value = load_i64(books, k.BOOK_SLOT_BYTES * slot + 8)
+        if value == 0:
+            return np.int64(-1)
+        if load_i64(books, k.BOOK_SLOT_BYTES * slot) == instrument and value & 1 == lending:
+            return (value >> 1) - 1
+        slot = (slot + 1) & mask
+
+
+@outlined
+def hash_book(t, instrument, lending, number):
+    """Enter a book that is not there yet into the book hash."""
+    books, mask = at(t, k.BOOK_HASH), at(t, k.BOOK_HASH_MASK)
+    slot = np.int64((np.uint64(instrument) * INSTRUMENT_FACTOR) >> np.uint64(at(t, k.BOOK_HASH_SHIFT)))
+    while load_i64(books, k.BOOK_SLOT_BYTES * slot + 8) != 0:
+        slot = (slot + 1) & mask
+    store_i64(books, k.BOOK_SLOT_BYTES * slot, instrument)
+    store_i64(books, k.BOOK_SLOT_BYTES * slot + 8, (number + 1) << 1 | lending)
+
+
+@outlined
+def add_book(t, instrument, lending):
+    """The number of a new, empty book; -1 (and FULL says so) if Python must grow."""
+    if at(t, k.BOOK_ROOM) < 1:
+        put(t, k.FULL, k.NO_BOOKS)
+        return np.int64(-1)
+    put(t, k.BOOK_ROOM, at(t, k.BOOK_ROOM) - 1)
+    number = at(t, k.BOOK_FREE)
+    if number >= 0:
+        put(t, k.BOOK_FREE, load_i64(at(t, k.BOOKS) + k.BOOK_BYTES * number, k.B_RPT_SEQ))
+    else:
+        number = at(t, k.BOOK_FRESH)
+        put(t, k.BOOK_FRESH, number + 1)
+    b = at(t, k.BOOKS) + k.BOOK_BYTES * number
+    for place in range(0, k.BOOK_BYTES, 8):
+        store_i64(b, place, 0)
+    store_i64(b, k.B_INSTRUMENT, instrument)
+    store_i64(b, k.B_LAST_ID, np.int64(k.NULL))
+    store_i64(b, k.B_RPT_SEQ, np.int64(k.NULL))
+    store_i32(b, k.B_KIND, np.int32(k.UNDECIDED))
+    store_i32(b, k.B_DEPTH, np.int32(k.DEFAULT_DEPTH))
+    store_i32(b, k.B_SAID, np.int32(k.NOT_SAID))
+    store_i32(b, k.B_LENDING, np.int32(lending))
+    store_i32(b, k.B_ALIVE, np.int32(1))
+    hash_book(t, instrument, lending, number)
+    return number
+
+
+# After an arena has moved to a bigger place.
+
+
+@kernel
+def rehash_orders(t, old, slots):
+    """Enter what is in the old hash into the new one; a word carries enough of its own hash."""
+    a = arenas(t)
+    for place in range(slots):
+        word = load_u64(old, 8 * place)
+        if word != EMPTY:
+            slot = np.int64(word >> np.uint64(a[A_SHIFT]))
+            while load_u64(a[A_HASH], 8 * slot) != EMPTY:
+                slot = (slot + 1) & a[A_MASK]
+            store_u64(a[A_HASH], 8 * slot, word)
+
+
+@kernel
+def rehash_books(t):
+    """Enter every book into an empty book hash."""
+    for number in range(at(t, k.BOOK_FRESH)):
+        b = at(t, k.BOOKS) + k.BOOK_BYTES * number
+        if load_i32(b, k.B_ALIVE) != 0:
+            hash_book(t, load_i64(b, k.B_INSTRUMENT), np.int64(load_i32(b, k.B_LENDING)), number)

@@ -1,0 +1,179 @@
+"""All books of one channel.
+
+    books = Books()
+    outcomes = books.apply(events.rows("mbo"))          # what each row came to
+    outcomes, top = books.apply_top(rows)               # and a row for every change of the best prices
+    books.book(instrument_id).bids                      # levels and orders, for people
+
+Whatever the rows say, nothing is raised and nothing is repaired: an impossible row does nothing, and its book is stale
+until a snapshot, an Empty Book or a channel reset.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book import tables_kernel as k
+from umdf.book.apply_kernel import maintain
+from umdf.book.ladders import Ladders, row_type
+from umdf.book.memory import Arenas
+from umdf.book.outcomes import Outcomes, Stale
+from umdf.book.rows_kernel import apply_with_depth, apply_with_top
+from umdf.book.state_kernel import count_entries, drop_book, list_entries, make_book, number_of, say_depth
+from umdf.book.views import ENTRY, Book
+from umdf.buffers import Memory, Pool, address_of
+from umdf.market.events import MBO, NULL
+from umdf.market.rows import Rows
+
+COLUMNS = (
+    "action side price size order_id firm prev_size position order_count ts_insert stream update_action "
+    "instrument_id rpt_seq flags"
+).split()
+_TYPES = [MBO.column(name).dtype for name in COLUMNS]
+HEAD = struct.Struct(f"<{3 + len(COLUMNS)}q")  # of what a call is about; far quicker than a numpy assignment
+PER = {"event": 1, "end": 0}
+SMALLEST_OUT = 256  # rows
+
+
+class Books:
+    """The books of one channel, empty at first. Not for several threads at once."""
+
+    def __init__(self, *, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6) -> None:
+        self._arenas = Arenas(orders, levels, books)
+        self._table = self._arenas.table
+        self._outcomes, self._out = Pool(), Pool()
+
+    def apply(self, rows: Rows) -> Outcomes:
+        """Apply rows of the family mbo."""
+        self._table[k.DEPTH] = 0
+        return self._run(rows, maintain)
+
+    def apply_top(self, rows: Rows, per: str = "event") -> tuple[Outcomes, Ladders]:
+        """Apply rows; a row for every change of the best prices, `per` "event" row or "end" of event (flag LAST)."""
+        return self.apply_depth(rows, 1, per)
+
+    def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
+        """Apply rows; a row for every change of the best `depth` levels."""
+        arenas, table, kind = self._arenas, self._table, row_type(depth)
+        arenas.reserve_ladders(depth)
+        memory = self._take(kind, SMALLEST_OUT + len(rows))
+        table[k.PER_EVENT], table[k.OUT_ROWS] = PER[per], 0
+
+        def grow() -> None:
+            nonlocal memory
+            used = int(table[k.OUT_ROWS])
+            wider = self._take(kind, 2 * int(table[k.OUT_CAPACITY]) + arenas.book_capacity)
+            wider.array[: used * kind.itemsize] = memory.array[: used * kind.itemsize]
+            memory = wider
+
+        outcomes = self._run(rows, apply_with_top if depth == 1 else apply_with_depth, grow)
+        count = int(table[k.OUT_ROWS])
+        return outcomes, Ladders(depth, memory.array[: count * kind.itemsize].view(kind))
+
+    def _take(self, kind: np.dtype[np.void], rows: int) -> Memory:
+        memory = self._out.take(kind.itemsize * rows)
+        self._table[k.OUT], self._table[k.OUT_CAPACITY] = memory.address, memory.nbytes // kind.itemsize
+        return memory
+
+    def _run(self, rows: Rows, run: Callable[[int], int], grow_out: Callable[[], None] | None = None) -> Outcomes:
+        table, arenas, count = self._table, self._arenas, len(rows)
+        columns = [_column(rows, name, kind) for name, kind in zip(COLUMNS, _TYPES, strict=True)]
+        memory = self._outcomes.take(count)
+        first_row = int(table[k.ROW_BASE])
+        addresses = [address_of(column) for column in columns]
+        HEAD.pack_into(table.data, 8 * k.FIRST, 0, count, memory.address, *addresses)
+        while True:
+            reached = run(arenas.address)
+            if reached == count:
+                break
+            table[k.FIRST] = reached
+            if table[k.FULL] == k.NO_OUT:
+                assert grow_out is not None
+                grow_out()
+            else:
+                arenas.grow()
+                if grow_out is not None:
+                    arenas.reserve_ladders(int(table[k.DEPTH]))
+        table[k.ROW_BASE] = first_row + count
+        return Outcomes(memory.array[:count].view(np.int8), first_row)
+
+    @property
+    def rows_applied(self) -> int:
+        """How many rows have come so far: the number of the next one."""
+        return int(self._table[k.ROW_BASE])
+
+    @property
+    def order_count(self) -> int:
+        """Living orders, of all books."""
+        return self._arenas.order_capacity - int(self._table[k.ORDER_ROOM])
+
+    @property
+    def order_bytes(self) -> int:
+        """The memory of orders and of their hash."""
+        return self._arenas.order_bytes
+
+    def instruments(self) -> list[tuple[int, bool]]:
+        """(instrument_id, lending) of every book."""
+        headers = self._arenas.headers
+        alive = headers[headers["alive"] != 0]
+        return [(int(b["instrument_id"]), bool(b["lending"])) for b in alive]
+
+    def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
+        """A book as it is now; None if nothing was ever said about it."""
+        number = number_of(self._arenas.address, instrument_id, lending)
+        return None if number < 0 else self._book(number)
+
+    def _book(self, number: int) -> Book:
+        header, entries = self._arenas.headers[number], self._entries(number)
+        kind, rpt_seq = int(header["kind"]), int(header["rpt_seq"])
+        stale = Stale(*(int(header[name]) for name in ("stale", "row", "got", "had")))
+        return Book(
+            int(header["instrument_id"]),
+            bool(header["lending"]),
+            None if rpt_seq == NULL else rpt_seq,
+            int(header["depth"]) if kind & k.AGGREGATED else None,
+            bool(kind & k.BY_POSITION),
+            stale if stale.reason else None,
+            entries,
+        )
+
+    def _entries(self, number: int) -> NDArray[np.void]:
+        entries = np.empty(count_entries(self._arenas.address, number), ENTRY)
+        list_entries(self._arenas.address, number, address_of(entries))
+        return entries
+
+    def set_depth(self, instrument_id: int, depth: int, *, lending: bool = False) -> None:
+        """What a snapshot (264) or a definition says: levels of a price-depth book, 0 for a book of orders."""
+        say_depth(self._arenas.address, self._number(instrument_id, lending), depth)
+
+    def mark_stale(self, instrument_id: int, reason: int = k.LOST, *, lending: bool = False) -> None:
+        """Somebody else knows that a book cannot be right."""
+        header = self._arenas.headers[self._number(instrument_id, lending)]
+        if not header["stale"]:
+            header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
+
+    def delete(self, instrument_id: int, *, lending: bool = False) -> bool:
+        """The instrument is gone, and its book with it; returns whether there was one."""
+        number = number_of(self._arenas.address, instrument_id, lending)
+        if number < 0:
+            return False
+        drop_book(self._arenas.address, number)
+        self._arenas.forget_book(number)
+        return True
+
+    def _number(self, instrument_id: int, lending: bool) -> int:
+        while (number := make_book(self._arenas.address, instrument_id, lending)) < 0:
+            self._arenas.grow()
+        return number
+
+
+def _column(rows: Rows, name: str, kind: np.dtype[np.generic]) -> NDArray[np.generic]:
+    column = rows.column(name)
+    if column.dtype != kind or not column.flags.c_contiguous:
+        column = np.ascontiguousarray(column, kind)
+    assert len(column) == len(rows)
+    return column

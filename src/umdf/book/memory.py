@@ -1,0 +1,125 @@
+"""The arenas of `tables_kernel`, and how they grow: by doubling, between two calls of a kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book import tables_kernel as k
+from umdf.book.arena_kernel import rehash_books, rehash_orders
+from umdf.book.rows_kernel import BODY_BYTES, LADDER_BODY
+from umdf.buffers import Memory, address_of
+
+LARGEST_LOAD = 3, 4  # of the order hash: orders, slots
+BOOK_LOAD = 2  # slots of the book hash for each book
+
+_SIDE = np.dtype([("block", "i8"), ("count", "i4"), ("capacity", "i4")])
+BOOK = np.dtype(
+    {
+        "names": "last_id rpt_seq bids asks kind depth said dirty stale row got had lending alive instrument_id".split(),
+        "formats": ["i8", "i8", _SIDE, _SIDE, "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i4", "i4", "i8"],
+        "offsets": [
+            k.B_LAST_ID, k.B_RPT_SEQ, k.B_SIDES, k.B_SIDES + k.SIDE_BYTES, k.B_KIND, k.B_DEPTH, k.B_SAID, k.B_DIRTY,
+            k.B_STALE, k.B_STALE_ROW, k.B_STALE_GOT, k.B_STALE_HAD, k.B_LENDING, k.B_ALIVE, k.B_INSTRUMENT,
+        ],
+        "itemsize": k.BOOK_BYTES,
+    }
+)  # fmt: skip
+
+
+class Arenas:
+    """The table of the kernels and the memory that it leads to."""
+
+    def __init__(self, orders: int, levels: int, books: int) -> None:
+        self.table = np.zeros(k.PLACES, np.int64)
+        self.address = address_of(self.table)
+        self._kept: dict[int, Memory] = {}
+        self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE]] = -1
+        self.order_capacity = self.level_capacity = self.book_capacity = 0
+        self.grow_orders(orders)
+        self.grow_levels(levels)
+        self.grow_books(books)
+        self.grow_blocks(books * 2 * (k.ENTRY_BYTES << k.SMALLEST_BLOCK))
+        self._growers = {
+            k.NO_ORDERS: lambda: self.grow_orders(2 * self.order_capacity),
+            k.NO_LEVELS: lambda: self.grow_levels(2 * self.level_capacity),
+            k.NO_BOOKS: lambda: self.grow_books(2 * self.book_capacity),
+            k.NO_BLOCKS: lambda: self.grow_blocks(2 * int(self.table[k.BLOCKS_CAPACITY])),
+        }
+
+    def grow(self) -> None:
+        """Enlarge what the kernel said is FULL."""
+        self._growers[int(self.table[k.FULL])]()
+
+    @property
+    def headers(self) -> NDArray[np.void]:
+        """The books as the kernels see them, by number; not all are alive."""
+        fresh = int(self.table[k.BOOK_FRESH])
+        return self._kept[k.BOOKS].array[: k.BOOK_BYTES * fresh].view(BOOK)
+
+    @property
+    def order_bytes(self) -> int:
+        """All memory that belongs to orders: their records and their hash."""
+        return sum(self._kept[place].nbytes for place in (k.ORDERS, k.COLD, k.HASH))
+
+    def reserve_ladders(self, depth: int) -> None:
+        """Memory for what `rows_kernel` keeps of every book; the next epoch trusts nothing that is in it."""
+        nbytes = (LADDER_BODY + BODY_BYTES * depth) * self.book_capacity
+        if k.LADDERS not in self._kept or self._kept[k.LADDERS].nbytes < nbytes or self.table[k.DEPTH] != depth:
+            self._renew(k.LADDERS, nbytes, zeroed=True)
+        self.table[k.DEPTH] = depth
+        self.table[k.EPOCH] += 1
+
+    def forget_book(self, number: int) -> None:
+        """Build the book hash again, without a book that is gone."""
+        pending = self._kept[k.PENDING].array.view(np.int64)[: self.table[k.PENDING_COUNT]]
+        left = pending[pending != number]
+        pending[: len(left)] = left
+        self.table[k.PENDING_COUNT] = len(left)
+        self._kept[k.BOOK_HASH].array[:] = 0
+        rehash_books(self.address)
+
+    def _renew(self, place: int, nbytes: int, used: int = 0, *, zeroed: bool = False) -> Memory:
+        """Larger memory for the arena whose address is at this place, with the same first `used` bytes."""
+        memory = Memory(nbytes)
+        if zeroed:
+            memory.array[:] = 0
+        if used:
+            memory.array[:used] = self._kept[place].array[:used]
+        self._kept[place] = memory
+        self.table[place] = memory.address
+        return memory
+
+    def grow_orders(self, orders: int) -> None:
+        """The hash is never fuller than LARGEST_LOAD: a search ends soon, and eight slots are one cache line."""
+        most, of = LARGEST_LOAD
+        bits = max((orders * of // most).bit_length(), 2)
+        capacity, fresh = (1 << bits) * most // of, int(self.table[k.ORDER_FRESH])
+        self._renew(k.ORDERS, k.ORDER_BYTES * capacity, k.ORDER_BYTES * fresh)
+        self._renew(k.COLD, k.COLD_BYTES * capacity, k.COLD_BYTES * fresh)
+        old, slots = self._kept.get(k.HASH), int(self.table[k.HASH_MASK]) + 1
+        self._renew(k.HASH, k.HASH_BYTES << bits, zeroed=True)
+        self.table[k.HASH_SHIFT], self.table[k.HASH_MASK] = 64 - bits, (1 << bits) - 1
+        if old is not None:
+            rehash_orders(self.address, old.address, slots)
+        self.table[k.ORDER_ROOM] += capacity - self.order_capacity
+        self.order_capacity = capacity
+
+    def grow_levels(self, levels: int) -> None:
+        self._renew(k.LEVELS, k.LEVEL_BYTES * levels, k.LEVEL_BYTES * int(self.table[k.LEVEL_FRESH]))
+        self.table[k.LEVEL_ROOM] += levels - self.level_capacity
+        self.level_capacity = levels
+
+    def grow_books(self, books: int) -> None:
+        fresh, bits = int(self.table[k.BOOK_FRESH]), max((BOOK_LOAD * books - 1).bit_length(), 1)
+        self._renew(k.BOOKS, k.BOOK_BYTES * books, k.BOOK_BYTES * fresh)
+        self._renew(k.PENDING, 8 * books, 8 * int(self.table[k.PENDING_COUNT]))
+        self._renew(k.BOOK_HASH, k.BOOK_SLOT_BYTES << bits, zeroed=True)
+        self.table[k.BOOK_HASH_SHIFT], self.table[k.BOOK_HASH_MASK] = 64 - bits, (1 << bits) - 1
+        rehash_books(self.address)
+        self.table[k.BOOK_ROOM] += books - self.book_capacity
+        self.book_capacity = books
+
+    def grow_blocks(self, nbytes: int) -> None:
+        self._renew(k.BLOCKS, nbytes, int(self.table[k.BLOCKS_USED]))
+        self.table[k.BLOCKS_CAPACITY] = nbytes

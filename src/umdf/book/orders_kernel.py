@@ -1,0 +1,197 @@
+"""Books of orders by price and order id (9.1, 9.2): the hot path of every channel today.
+
+Each function returns what the row came to and the key of the level that it touched, UNTOUCHED where nobody could see
+a difference. An order is found by instrument and order id; price and side, where given, must agree (9.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import tables_kernel as k
+from umdf.book.arena_kernel import (
+    A_LEVELS,
+    A_ORDERS,
+    empty_slot,
+    fill_slot,
+    find_order,
+    find_place,
+    free_level,
+    free_order,
+    insert_entry,
+    key_of,
+    keys_of,
+    new_level,
+    new_order,
+    order_hash,
+    order_in,
+    remove_entry,
+    side_of,
+    slots_of,
+)
+from umdf.book.row_kernel import (
+    FIRM,
+    FLAGS,
+    INSTRUMENT,
+    ORDER_ID,
+    PREV_SIZE,
+    PRICE,
+    SIZE,
+    TS_INSERT,
+    fail,
+    i32_in,
+    i64_in,
+    row_of,
+)
+from umdf.book.tables_kernel import at
+from umdf.kernels import inlined, load_i32, load_i64, load_u32, outlined, store_i32, store_i64, store_u32
+
+
+@inlined
+def keep_cold(t, order, firm, ts_insert):
+    cold = at(t, k.COLD) + k.COLD_BYTES * order
+    store_i64(cold, k.O_FIRM, firm)
+    store_i64(cold, k.O_TS_INSERT, ts_insert)
+
+
+@inlined
+def _stands_before(o, implied, order_id):
+    """Whether an order has priority over a new one at the same price: implied last, then the smaller id (9.1, 14)."""
+    stands_implied = np.int64(load_u32(o, k.O_OWNER)) & 1
+    return stands_implied < implied or (stands_implied == implied and load_i64(o, k.O_ID) < order_id)
+
+
+@inlined
+def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
+    """Put an order that is not there into its level and into the (empty) slot of the hash; returns its number."""
+    order, orders, s = new_order(t, a), a[A_ORDERS], side_of(b, side)
+    fill_slot(a, slot, x, order)
+    keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
+    place = find_place(keys, count, key)
+    if place < count and load_i64(keys, 8 * place) == key:
+        level = np.int64(load_i32(slots_of(keys, s), 4 * place))
+    else:
+        level = new_level(t, a, key)
+        insert_entry(a, s, place, key, level)
+    v, o = a[A_LEVELS] + k.LEVEL_BYTES * level, orders + k.ORDER_BYTES * order
+    store_i64(v, k.L_SIZE, load_i64(v, k.L_SIZE) + size)
+    store_i32(v, k.L_COUNT, np.int32(load_i32(v, k.L_COUNT) + 1))
+    store_i64(o, k.O_SIZE, size)
+    store_i64(o, k.O_ID, order_id)
+    store_i32(o, k.O_LEVEL, np.int32(level))
+    store_u32(o, k.O_OWNER, np.uint32(number << 2 | side << 1 | implied))
+    before, after = np.int64(load_i32(v, k.L_TAIL)), np.int64(-1)
+    # Ids grow, so an order is nearly always the last of its level; known without a look at the one that was.
+    if order_id > load_i64(b, k.B_LAST_ID) and implied == 0:
+        store_i64(b, k.B_LAST_ID, order_id)
+        search = load_i32(v, k.L_IMPLIED) != 0
+    else:
+        search = True
+    if search:
+        store_i32(v, k.L_IMPLIED, np.int32(load_i32(v, k.L_IMPLIED) + implied))
+        while before >= 0 and not _stands_before(orders + k.ORDER_BYTES * before, implied, order_id):
+            after, before = before, np.int64(load_i32(orders + k.ORDER_BYTES * before, k.O_PREV))
+    store_i32(o, k.O_PREV, np.int32(before))
+    store_i32(o, k.O_NEXT, np.int32(after))
+    if before >= 0:
+        store_i32(orders + k.ORDER_BYTES * before, k.O_NEXT, np.int32(order))
+    else:
+        store_i32(v, k.L_HEAD, np.int32(order))
+    if after >= 0:
+        store_i32(orders + k.ORDER_BYTES * after, k.O_PREV, np.int32(order))
+    else:
+        store_i32(v, k.L_TAIL, np.int32(order))
+    return order
+
+
+@inlined
+def remove_order(t, a, b, side, slot, order):
+    """Take an order out of its level and out of the hash; returns the level's key."""
+    orders = a[A_ORDERS]
+    o = orders + k.ORDER_BYTES * order
+    level = np.int64(load_i32(o, k.O_LEVEL))
+    v = a[A_LEVELS] + k.LEVEL_BYTES * level
+    key, left = load_i64(v, k.L_KEY), load_i32(v, k.L_COUNT) - 1
+    store_i64(v, k.L_SIZE, load_i64(v, k.L_SIZE) - load_i64(o, k.O_SIZE))
+    store_i32(v, k.L_COUNT, np.int32(left))
+    before, after = load_i32(o, k.O_PREV), load_i32(o, k.O_NEXT)
+    if before >= 0:
+        store_i32(orders + k.ORDER_BYTES * np.int64(before), k.O_NEXT, after)
+    else:
+        store_i32(v, k.L_HEAD, after)
+    if after >= 0:
+        store_i32(orders + k.ORDER_BYTES * np.int64(after), k.O_PREV, before)
+    else:
+        store_i32(v, k.L_TAIL, before)
+    store_i32(v, k.L_IMPLIED, np.int32(load_i32(v, k.L_IMPLIED) - np.int32(load_u32(o, k.O_OWNER) & np.uint32(1))))
+    free_order(t, a, order)
+    empty_slot(a, slot)
+    if left == 0:
+        s = side_of(b, side)
+        remove_entry(a, s, find_place(keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)), key))
+        free_level(t, a, level)
+    return key
+
+
+@outlined
+def _replace_order(t, a, b, number, i, row, side, slot, x):
+    """A NEW of an order that is there: impossible, unless it was sent again during a recovery (276=R)."""
+    r = row_of(t, i)
+    order, order_id = order_in(a, slot), r[ORDER_ID]
+    o = a[A_ORDERS] + k.ORDER_BYTES * order
+    if r[FLAGS] & k.F_RECOVERY == 0:
+        return fail(b, k.DUPLICATE_ORDER, row, order_id, load_i64(o, k.O_SIZE)), np.int64(k.UNTOUCHED)
+    stood = (np.int64(load_u32(o, k.O_OWNER)) >> 1) & 1
+    if stood != side:
+        return fail(b, k.OTHER_SIDE, row, side, stood), np.int64(k.UNTOUCHED)
+    key, size = key_of(side, r[PRICE]), load_i64(o, k.O_SIZE)
+    old = remove_order(t, a, b, side, slot, order)
+    implied = (r[FLAGS] >> 8) & 1
+    order = add_order(t, a, b, number, side, key, r[SIZE], order_id, implied, ~find_order(a, x, number, order_id), x)
+    keep_cold(t, order, r[FIRM], r[TS_INSERT])
+    if old == key and size == r[SIZE]:
+        return k.REPLACED, np.int64(k.UNTOUCHED)
+    return k.REPLACED, max(old, key)
+
+
+@inlined
+def order_row(t, a, c, b, number, i, row, action, side):
+    """NEW, CHANGE or DELETE of one order."""
+    order_id, none = i64_in(c, ORDER_ID, i), np.int64(k.UNTOUCHED)
+    if side < k.BID or side > k.ASK:
+        return fail(b, k.BAD_SIDE, row, side, 0), none
+    if order_id == k.NULL:
+        return fail(b, k.NO_ORDER_ID, row, i64_in(c, PRICE, i), 0), none
+    x = order_hash(i64_in(c, INSTRUMENT, i), order_id)
+    slot = find_order(a, x, number, order_id)
+    price = i64_in(c, PRICE, i)
+    if action == k.ACTION_ADD:
+        size = i64_in(c, SIZE, i)
+        if size < 0:
+            return fail(b, k.BAD_SIZE, row, size, 0), none
+        if slot >= 0:
+            return _replace_order(t, a, b, number, i, row, side, slot, x)
+        key, implied = key_of(side, price), (i32_in(c, FLAGS, i) >> 8) & 1
+        order = add_order(t, a, b, number, side, key, size, order_id, implied, ~slot, x)
+        keep_cold(t, order, i64_in(c, FIRM, i), i64_in(c, TS_INSERT, i))
+        return k.ADDED, key
+    if slot < 0:
+        return fail(b, k.UNKNOWN_ORDER, row, order_id, 0), none
+    order = order_in(a, slot)
+    o = a[A_ORDERS] + k.ORDER_BYTES * order
+    if (np.int64(load_u32(o, k.O_OWNER)) >> 1) & 1 != side:
+        return fail(b, k.OTHER_SIDE, row, side, 1 - side), none
+    v = a[A_LEVELS] + k.LEVEL_BYTES * np.int64(load_i32(o, k.O_LEVEL))
+    key = load_i64(v, k.L_KEY)
+    if price != k.NULL and key_of(side, price) != key:
+        return fail(b, k.OTHER_PRICE, row, price, order_id), none
+    if action == k.ACTION_CANCEL:
+        return k.DELETED, remove_order(t, a, b, side, slot, order)
+    size, prev_size, stored = i64_in(c, SIZE, i), i64_in(c, PREV_SIZE, i), load_i64(o, k.O_SIZE)
+    if size < 0:
+        return fail(b, k.BAD_SIZE, row, size, order_id), none
+    if prev_size != k.NULL and prev_size != stored:  # 9.2.1
+        return fail(b, k.OTHER_SIZE, row, prev_size, stored), none
+    store_i64(o, k.O_SIZE, size)
+    store_i64(v, k.L_SIZE, load_i64(v, k.L_SIZE) + size - stored)
+    return k.CHANGED, key if size != stored else none

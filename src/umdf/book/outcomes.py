@@ -1,0 +1,79 @@
+"""What a row came to, and why a book is stale: the codes of the kernels, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book import tables_kernel as k
+from umdf.market.events import NULL
+
+NOTHING, ADDED, CHANGED, DELETED, CLEARED = k.NOTHING, k.ADDED, k.CHANGED, k.DELETED, k.CLEARED
+REPLACED, OLD = k.REPLACED, k.OLD
+OUTCOMES = {
+    NOTHING: "nothing to do",
+    ADDED: "added",
+    CHANGED: "changed",
+    DELETED: "deleted",
+    CLEARED: "cleared",
+    REPLACED: "replaced",
+    OLD: "already in the book",
+}
+
+# Below zero: impossible. {got} is what the row (or the feed) had, {had} what the book had.
+REASONS = {
+    k.UNKNOWN_ORDER: "order {got} is not in the book",
+    k.DUPLICATE_ORDER: "order {got} is already in the book, with size {had}",
+    k.OTHER_SIDE: "the order is on the other side",
+    k.OTHER_PRICE: "the price {got:price} is not the entry's own (order or position {had})",
+    k.OTHER_SIZE: "the previous size {got} is not the size in the book, {had}",
+    k.UNKNOWN_PRICE: "the price {got:price} is not among the {had} of the side",
+    k.DUPLICATE_PRICE: "the price {got:price} is already in the book, with size {had}",
+    k.BAD_POSITION: "position {got} in a side of {had}",
+    k.OTHER_GENERATION: "position {got} in a book by price",
+    k.NO_ORDER_ID: "an order without id at {got:price}",
+    k.BAD_SIZE: "a size of {got} (order, position or number of orders: {had})",
+    k.BAD_SIDE: "a side of code {got}",
+    k.UNKNOWN_ACTION: "an action of code {got}",
+    k.NO_INSTRUMENT: "a row of a book without instrument",
+    k.UNNAMED_LEVEL: "an overlay removes one of {got} levels and does not say which",
+    k.RPT_SEQ_SKIPS: "rpt_seq {got} after {had}",
+    k.LOST: "messages are known to be lost",
+}
+
+
+@dataclass(eq=False)
+class Outcomes:
+    """What each row of a call came to; `first_row` is the number of its first row among all that the books have seen."""
+
+    codes: NDArray[np.int8]
+    first_row: int
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def failed(self) -> NDArray[np.int64]:
+        """The rows that were impossible."""
+        return np.flatnonzero(self.codes < 0)
+
+
+@dataclass(frozen=True)
+class Stale:
+    """Why a book is not to be trusted, since which row (counted over all rows that the books have seen)."""
+
+    reason: int
+    row: int
+    got: int
+    had: int
+
+    def __str__(self) -> str:
+        got = _number(self.got)
+        text = REASONS[self.reason].replace("{got:price}", "none" if self.got == NULL else f"{self.got / 1e9:.9g}")
+        return text.format(got=got, had=_number(self.had))
+
+
+def _number(value: int) -> str:
+    return "none" if value in (NULL, k.NULL_I32) else str(value)

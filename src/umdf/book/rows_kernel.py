@@ -1,0 +1,152 @@
+"""Rows of the best N levels of both sides, written while rows are applied.
+
+A row is written when what it shows has changed: at once, or at the end of the event (flag LAST) for all books that the
+event changed. A book's last row is kept as its *ladder*, so that only a side that changed is read again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import tables_kernel as k
+from umdf.book.apply_kernel import BOTH_SIDES, STOPPED, apply_row, keep_outcome, look_ahead, mark_pending
+from umdf.book.arena_kernel import A_BOOKS, A_LEVELS, A_ORDERS, arenas, keys_of, price_of, side_of, slots_of
+from umdf.book.row_kernel import ACTION, FLAGS, INSTRUMENT, columns_of, i32_in, i64_in, u8_in
+from umdf.book.tables_kernel import at, put
+from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i32, store_i64
+
+# A row: these, then prices, sizes and numbers of orders, of bids then asks each.
+R_ROW, R_INSTRUMENT, R_BOOK, R_FLAGS, R_BODY = 0, 8, 16, 20, 24
+BODY_BYTES = 40  # for each level of depth
+LADDER_BODY = 8  # behind the epoch: a ladder of an earlier call is not trusted
+
+
+@inlined
+def _put_level(body, depth, side, rank, price, size, count):
+    place = side * depth + rank
+    store_i64(body, 8 * place, price)
+    store_i64(body, 16 * depth + 8 * place, size)
+    store_i32(body, 32 * depth + 4 * place, np.int32(count))
+
+
+@outlined
+def _show_orders(a, b, side, depth, body):
+    """The levels of a side of orders by position: runs of one price. Returns how many."""
+    s = side_of(b, side)
+    keys, place = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)) - 1
+    slots, rank = slots_of(keys, s), 0
+    while place >= 0 and rank < depth:
+        key, size, count = load_i64(keys, 8 * place), np.int64(0), 0
+        while place >= 0 and load_i64(keys, 8 * place) == key:
+            size += load_i64(a[A_ORDERS] + k.ORDER_BYTES * np.int64(load_i32(slots, 4 * place)), k.O_SIZE)
+            count += 1
+            place -= 1
+        _put_level(body, depth, side, rank, price_of(side, key), size, count)
+        rank += 1
+    return rank
+
+
+@inlined
+def _show_side(a, b, side, depth, body):
+    s = side_of(b, side)
+    if load_i32(b, k.B_KIND) == k.BY_POSITION:
+        shown = _show_orders(a, b, side, depth, body)
+    else:
+        keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
+        slots, shown = slots_of(keys, s), min(count, depth)
+        for rank in range(shown):
+            place = count - 1 - rank
+            v = a[A_LEVELS] + k.LEVEL_BYTES * np.int64(load_i32(slots, 4 * place))
+            price = price_of(side, load_i64(keys, 8 * place))
+            _put_level(body, depth, side, rank, price, load_i64(v, k.L_SIZE), load_i32(v, k.L_COUNT))
+    for rank in range(shown, depth):
+        _put_level(body, depth, side, rank, np.int64(k.NULL), np.int64(k.NULL), np.int64(k.NULL_I32))
+
+
+@inlined
+def _write_row(t, a, b, row, flags, depth, sides):
+    """Write a row of a book of which these sides (1 bids, 2 asks) have changed."""
+    number, nbytes = (b - a[A_BOOKS]) // k.BOOK_BYTES, BODY_BYTES * depth
+    ladder = at(t, k.LADDERS) + (LADDER_BODY + nbytes) * number
+    body = ladder + LADDER_BODY
+    if load_i64(ladder, 0) != at(t, k.EPOCH):
+        store_i64(ladder, 0, at(t, k.EPOCH))
+        sides = 3
+    if sides & 1 != 0:
+        _show_side(a, b, k.BID, depth, body)
+    if sides & 2 != 0:
+        _show_side(a, b, k.ASK, depth, body)
+    rows = at(t, k.OUT_ROWS)
+    out = at(t, k.OUT) + (R_BODY + nbytes) * rows
+    put(t, k.OUT_ROWS, rows + 1)
+    store_i64(out, R_ROW, row)
+    store_i64(out, R_INSTRUMENT, load_i64(b, k.B_INSTRUMENT))
+    store_i32(out, R_BOOK, np.int32(number))
+    bad = k.F_MAYBE_BAD_BOOK if load_i64(b, k.B_STALE) != 0 else 0
+    store_i32(out, R_FLAGS, np.int32(flags | bad))
+    for place in range(0, nbytes, 8):
+        store_i64(out, R_BODY + place, load_i64(body, place))
+
+
+@outlined
+def _write_pending(t, row, flags):
+    """Write a row for each book that changed since the last end of an event."""
+    a, depth, pending = arenas(t), at(t, k.DEPTH), at(t, k.PENDING)
+    for place in range(at(t, k.PENDING_COUNT)):
+        b = a[A_BOOKS] + k.BOOK_BYTES * load_i64(pending, 8 * place)
+        dirty = np.int64(load_i32(b, k.B_DIRTY))
+        if dirty != 0:
+            store_i32(b, k.B_DIRTY, np.int32(0))
+            _write_row(t, a, b, row, flags, depth, dirty)
+    put(t, k.PENDING_COUNT, 0)
+
+
+@inlined
+def _is_seen(a, b, side, key, depth):
+    """Whether a touched level is among the best: then it is now, or was until this row."""
+    if key == k.UNTOUCHED:
+        return False
+    if side == BOTH_SIDES:
+        return True
+    s = side_of(b, side)
+    count = np.int64(load_i32(s, k.S_COUNT))
+    return count < depth or key >= load_i64(keys_of(a, s), 8 * (count - depth))
+
+
+@inlined
+def _run(t, depth):
+    a, c, rows, outcomes, base = arenas(t), columns_of(t), at(t, k.ROWS), at(t, k.OUTCOMES), at(t, k.ROW_BASE)
+    per_event, capacity = at(t, k.PER_EVENT), at(t, k.OUT_CAPACITY)
+    for i in range(at(t, k.FIRST), rows):
+        look_ahead(a, c, i, rows)
+        flags = i32_in(c, FLAGS, i)
+        reset = i64_in(c, INSTRUMENT, i) == k.NULL and u8_in(c, ACTION, i) == k.ACTION_CLEAR
+        most = at(t, k.PENDING_COUNT) + (at(t, k.BOOK_FRESH) if reset else 1)
+        if at(t, k.OUT_ROWS) + most > capacity:
+            put(t, k.FULL, k.NO_OUT)
+            return i
+        outcome, b, side, key = apply_row(t, a, c, i, base + i)
+        if outcome == STOPPED:
+            return i
+        keep_outcome(outcomes, i, outcome)
+        ends = per_event != 0 or flags & k.F_LAST != 0
+        if b != 0 and _is_seen(a, b, side, key, depth):
+            if per_event != 0:
+                _write_row(t, a, b, base + i, flags, depth, side + 1)
+            else:
+                mark_pending(t, b, side + 1)
+        if ends and at(t, k.PENDING_COUNT) > 0:
+            _write_pending(t, base + i, flags)
+    return rows
+
+
+@kernel
+def apply_with_top(t):
+    """As `maintain`, and a row for each change of the best level of a book."""
+    return _run(t, 1)
+
+
+@kernel
+def apply_with_depth(t):
+    """As `maintain`, and a row for each change of the best DEPTH levels of a book."""
+    return _run(t, at(t, k.DEPTH))

@@ -1,0 +1,172 @@
+"""An instrument of a replayed capture, as a command shows it: ladder, statistics, state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from umdf.book.views import Book, Level, no_book
+from umdf.market.events import NULL, PRICE_EXPONENT
+from umdf.market.phases import PHASES
+from umdf.market.state import InstrumentView
+from umdf.sync.channel import Channel
+from umdf.sync.session import Session
+from umdf.units import plain_decimal_text, utc_text
+from umdf.wire.packet import Protocol as Speaks
+
+NO_PRICE = "MO"  # market on auction or on close: such an order has no price (9.1)
+
+
+@dataclass(frozen=True)
+class Shown:
+    speaks: Speaks
+    channel: Channel
+    instrument_id: int
+    symbol: str | None
+
+    @property
+    def view(self) -> InstrumentView:
+        return self.channel.state.instrument(self.instrument_id)
+
+    @property
+    def book(self) -> Book:
+        return self.channel.book(self.instrument_id) or no_book(self.instrument_id)
+
+    @property
+    def stale(self) -> str | None:
+        return self.channel.doubt(self.instrument_id)
+
+    def summary(self) -> dict[str, Any]:
+        view, book = self.view, self.book
+        bid, ask = (side[0] if side else None for side in (book.bids, book.asks))
+        return {
+            "channel": self.channel.number,
+            "symbol": self.symbol or str(self.instrument_id),
+            "instrument_id": self.instrument_id,
+            "state": state_name(view.state),
+            "bid_size": bid and bid.size,
+            "bid": bid and price_text(bid.price),
+            "ask": ask and price_text(ask.price),
+            "ask_size": ask and ask.size,
+            "last": _last(view),
+            "orders": sum(level.count or 0 for level in (*book.bids, *book.asks)),
+            "rpt_seq": book.rpt_seq,
+            "stale": self.stale,
+        }
+
+    def as_json(self, depth: int, orders: bool) -> dict[str, Any]:
+        view, book, channel = self.view, self.book, self.channel
+        return {
+            "symbol": self.symbol,
+            "instrument_id": self.instrument_id,
+            "protocol": self.speaks.name.lower(),
+            "channel": channel.number,
+            "seq_version": channel.epoch,
+            "sequence": channel.sequence,
+            "ts_send": None if channel.ts_send == NULL else channel.ts_send,
+            "rpt_seq": book.rpt_seq,
+            "stale": self.stale,
+            "state": {
+                "state": view.state,
+                "state_name": state_name(view.state),
+                "group_phase": view.phase,
+                "separated": view.separated,
+                "trading_session": view.session,
+                "ts_open": view.ts_open,
+                "since": view.since,
+            },
+            "bids": [_level(level, orders) for level in _first(book.bids, depth)],
+            "asks": [_level(level, orders) for level in _first(book.asks, depth)],
+            "statistics": view.statistics,
+        }
+
+    def heading(self) -> list[str]:
+        view, channel, speaks = self.view, self.channel, "Binary" if self.speaks == Speaks.SBE else "FIX/FAST"
+        when = "" if channel.ts_send == NULL else f", {utc_text(channel.ts_send)} UTC"
+        phase, state = phase_name(view.phase), state_name(view.state)
+        lines = [
+            f"{self.symbol or '?'} ({self.instrument_id}), channel {channel.number}, {speaks}",
+            f"at sequence {channel.sequence}{when}; rpt_seq {self.book.rpt_seq}",
+            f"state {state}, group {phase}{', apart from its group' if view.separated else ''}",
+        ]
+        return [*lines, f"STALE: {self.stale}"] if self.stale else lines
+
+    def ladder(self, depth: int) -> list[list[str]]:
+        book = self.book
+        rows = []
+        for bid, ask in zip_longest(_first(book.bids, depth), _first(book.asks, depth)):
+            left = [_text(bid.count), str(bid.size), price_text(bid.price)] if bid else ["", "", ""]
+            right = [price_text(ask.price), str(ask.size), _text(ask.count)] if ask else ["", "", ""]
+            rows.append(left + right)
+        return rows
+
+    def order_rows(self, depth: int) -> list[list[str]]:
+        return [
+            [
+                side,
+                price_text(level.price),
+                _text(order.order_id),
+                str(order.size),
+                _text(order.firm),
+                _time(order.ts_insert),
+            ]
+            for side, levels in (("bid", self.book.bids), ("ask", self.book.asks))
+            for level in _first(levels, depth)
+            for order in level.orders
+        ]
+
+    def statistics_rows(self) -> list[list[str]]:
+        found = self.view.statistics
+        return [[name, ", ".join(f"{key} {value}" for key, value in values.items())] for name, values in found.items()]
+
+
+def found_instruments(session: Session) -> list[Shown]:
+    """Every instrument that a channel knows of, by channel and symbol."""
+    found = []
+    for (speaks, _), channel in session.channels.items():
+        known = channel.state.instruments
+        ids = {*known.ids(), *channel.instrument_ids()}
+        found += [Shown(speaks, channel, number, known.symbol_of(number)) for number in ids]
+    return sorted(found, key=lambda shown: (shown.channel.number, shown.symbol or "", shown.instrument_id))
+
+
+def state_name(code: int) -> str:
+    """Of an instrument; 21 is reserved, which of a group is called pre-open (11.1, 11.2)."""
+    return PHASES[code][1] if code in PHASES else str(code)
+
+
+def phase_name(code: int) -> str:
+    """Of a group."""
+    return PHASES[code][0] if code in PHASES else str(code)
+
+
+def price_text(price: int | None) -> str:
+    return NO_PRICE if price is None else plain_decimal_text(price, PRICE_EXPONENT)
+
+
+def _last(view: InstrumentView) -> str | None:
+    return next((v["price"] for name, v in view.statistics.items() if name.startswith("last ") and "price" in v), None)
+
+
+def _first(levels: tuple[Level, ...], depth: int) -> tuple[Level, ...]:
+    return levels[:depth] if depth else levels
+
+
+def _level(level: Level, orders: bool) -> dict[str, Any]:
+    price = None if level.price is None else plain_decimal_text(level.price, PRICE_EXPONENT)
+    shown: dict[str, Any] = {"price": price, "size": level.size, "count": level.count}
+    if orders:
+        shown["orders"] = [
+            {"order_id": order.order_id, "size": order.size, "firm": order.firm, "ts_insert": order.ts_insert}
+            for order in level.orders
+        ]
+    return shown
+
+
+def _text(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _time(ns: int | None) -> str:
+    return "" if ns is None else utc_text(ns)

@@ -1,0 +1,137 @@
+"""The files of a bulk capture: a series for each wire, channel, stream and line, as a recorder of one group writes it.
+
+A file is named after its first packet, so that names sort in time; while it grows it has another ending. It is listed
+in the manifest when it is closed, and only then.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.errors import CaptureError
+from umdf.transport.pcap_writer import Endpoint, PcapWriter
+from umdf.units import fix_timestamp
+
+MANIFEST = "manifest.jsonl"
+GROWING = ".part"
+FRAME_BYTES = 16 + 42  # record, Ethernet, IPv4 and UDP headers
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A line of the manifest."""
+
+    file: str
+    wire: str
+    channel: int
+    stream: str
+    line: str
+    closed: bool
+    first_ns: int
+    last_ns: int
+    packets: int
+    bytes: int
+
+
+@dataclass
+class Totals:
+    files: int = 0
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One series: what it holds, and where it comes from and goes to."""
+
+    wire: str
+    channel: int
+    stream: str
+    line: str
+    source: Endpoint
+    dest: Endpoint
+
+
+@dataclass
+class Manifest:
+    """The list of closed files; several series may close at once."""
+
+    directory: Path
+    totals: Totals = field(default_factory=Totals)
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, closed: Closed) -> None:
+        with self._lock, (self.directory / MANIFEST).open("a") as file:
+            file.write(json.dumps(asdict(closed)) + "\n")
+            self.totals.files += 1
+            self.totals.packets += closed.packets
+            self.totals.bytes += closed.bytes
+
+
+class Series:
+    """The rolling files of one flow."""
+
+    def __init__(self, manifest: Manifest, flow: Flow, roll_bytes: int, roll_ns: int) -> None:
+        self._manifest, self.flow, self._roll_bytes, self._roll_ns = manifest, flow, roll_bytes, roll_ns
+        self._writer: PcapWriter | None = None
+        self._path = Path()
+        self._first_ns = self._last_ns = self._packets = self._bytes = 0
+
+    def write(self, buffer: Any, start: Numbers, end: Numbers, ts_ns: Numbers) -> None:
+        """Packets in the order of their times. Files roll between packets."""
+        at = 0
+        while at < len(start):
+            if self._writer is None:
+                self._open(int(ts_ns[at]))
+            assert self._writer is not None
+            size = np.cumsum(end[at:] - start[at:] + FRAME_BYTES)
+            fits = np.searchsorted(size, self._roll_bytes - self._bytes, "right")
+            in_time = np.searchsorted(ts_ns[at:], self._first_ns + self._roll_ns, "left")
+            count = min(int(fits), int(in_time))
+            if count == 0 and self._packets == 0:
+                count = 1  # a file has at least one packet
+            if count:
+                last = at + count
+                self._writer.write_batch(buffer, start[at:last], end[at:last], ts_ns[at:last], *self._endpoints)
+                self._packets, self._bytes = self._packets + count, self._bytes + int(size[count - 1])
+                self._last_ns, at = int(ts_ns[last - 1]), last
+            if at < len(start):
+                self.close()
+
+    def close_if_old(self, now_ns: int) -> None:
+        """A quiet stream's file is closed in time too."""
+        if self._writer is not None and now_ns - self._first_ns >= self._roll_ns:
+            self.close()
+
+    @property
+    def _endpoints(self) -> tuple[Endpoint, Endpoint]:
+        return self.flow.source, self.flow.dest
+
+    def _open(self, first_ns: int) -> None:
+        flow, moment = self.flow, fix_timestamp(first_ns, 9).replace(":", "")
+        name = f"{moment}-{flow.wire}-{flow.channel:03}-{flow.stream}-{flow.line}.pcap"
+        self._path = self._manifest.directory / name
+        self._writer = PcapWriter(self._path.with_name(name + GROWING))
+        self._first_ns, self._last_ns, self._packets, self._bytes = first_ns, first_ns, 0, 24
+
+    def close(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        growing = self._path.with_name(self._path.name + GROWING)
+        try:
+            growing.rename(self._path)
+        except OSError as error:
+            raise CaptureError(f"{self._path}: {error.strerror}", "is somebody else writing there?") from None
+        flow = self.flow
+        about = (self._path.name, flow.wire, flow.channel, flow.stream, flow.line, True)
+        self._manifest.add(Closed(*about, self._first_ns, self._last_ns, self._packets, self._bytes))

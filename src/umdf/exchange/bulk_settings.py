@@ -1,0 +1,66 @@
+"""What a bulk capture is asked for, checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from umdf.errors import ConfigError
+
+SBE, FAST, BOTH = "sbe", "fast", "both"
+PRIORITY, POSITION = "priority", "position"
+LEAST_INSTRUMENTS, MOST_INSTRUMENTS, LEAST_PER_INSTRUMENT = 10, 60_000, 40
+SECOND_NS = 1_000_000_000
+TRADING_DATE = 20_770  # days since 1970: 2026-11-13, a Friday
+DAY_NS = 86_400 * SECOND_NS
+
+
+@dataclass(frozen=True)
+class BulkSettings:
+    messages: int  # of the incremental stream, as Binary counts them; the day's fixed messages come on top
+    instruments: int = 5_000
+    wire: str = SBE
+    generation: str = PRIORITY
+    lines: str = "AB"
+    loss: float = 0.0  # share of the incremental packets that each line loses; some are lost on both
+    seed: int = 1
+    channel: int = 72
+    channel_reset: bool = False
+    live_pace: bool = False
+    rate: int = 5_000  # messages a second of the simulated day, in the mean
+    roll_bytes: int = 256 << 20
+    roll_s: int = 600  # of the simulated clock
+    trading_date: int = TRADING_DATE
+
+    def __post_init__(self) -> None:
+        _among("--wire", self.wire, (SBE, FAST, BOTH))
+        _among("--generation", self.generation, (PRIORITY, POSITION))
+        _among("--lines", self.lines, ("A", "AB"))
+        _within("--instruments", self.instruments, LEAST_INSTRUMENTS, MOST_INSTRUMENTS)
+        _within("--loss", self.loss, 0, 0.5)
+        _within("--seed", self.seed, 0, (1 << 63) - 1)
+        _within("--rate", self.rate, 10, 1_000_000)
+        _within("--channel", self.channel, 1, 255)
+        _within("--roll-bytes", self.roll_bytes, 1, 1 << 40)
+        _within("--roll-s", self.roll_s, 1, 86_400)
+        least = LEAST_PER_INSTRUMENT * self.instruments
+        if self.messages < least:
+            hint = f"ask for at least {least}, or for fewer instruments"
+            raise ConfigError(f"{self.messages} messages are too few for a day of {self.instruments} instruments", hint)
+
+    @property
+    def wires(self) -> tuple[str, ...]:
+        return (SBE, FAST) if self.wire == BOTH else (self.wire,)
+
+    @property
+    def midnight_ns(self) -> int:
+        return self.trading_date * DAY_NS
+
+
+def _among(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{option} {value} is not known", f"use {' or '.join(known)}")
+
+
+def _within(option: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise ConfigError(f"{option} {value} is out of range", f"use {least} to {most}")

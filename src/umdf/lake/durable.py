@@ -1,0 +1,83 @@
+"""Small files that are there completely or not at all, also after a power cut.
+
+The one rule: whoever creates a name first has it (`create_once`); nobody ever sees half of a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from umdf.errors import UmdfError
+
+
+def write_fault(path: Path, error: OSError) -> UmdfError:
+    """What to tell a user when a file of the lake cannot be written."""
+    reasons = {
+        errno.ENOSPC: ("no space left on the disk", "free some space and run the same command again"),
+        errno.EDQUOT: ("the disk quota is used up", "free some space and run the same command again"),
+        errno.ENOENT: ("its directory is gone", "was the lake moved or deleted meanwhile?"),
+        errno.EROFS: ("the file system is read-only", "mount it writable"),
+        errno.EACCES: ("permission denied", "make the lake writable for this user"),
+    }
+    reason, hint = reasons.get(error.errno or 0, (error.strerror or str(error), ""))
+    return UmdfError(f"cannot write {path}: {reason}", hint)
+
+
+def sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_directory(path: Path) -> None:
+    """With every directory above it that is new made durable too."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def create_once(path: Path, content: dict[str, Any]) -> bool:
+    """True if this call created the file; False if it exists already. Its name appears with all of its content."""
+    return _put(path, content, os.link)
+
+
+def replace(path: Path, content: dict[str, Any]) -> None:
+    _put(path, content, os.replace)
+
+
+def _put(path: Path, content: dict[str, Any], name: Any) -> bool:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        make_directory(path.parent)
+        with temporary.open("x") as file:
+            json.dump(content, file, separators=(",", ":"))
+            file.flush()
+            os.fsync(file.fileno())
+        name(temporary, path)
+        sync_directory(path.parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise write_fault(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """None if there is no such file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UmdfError(f"{path} is damaged: {error}", "restore it from a backup") from error

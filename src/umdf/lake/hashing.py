@@ -1,0 +1,147 @@
+"""A hash of rows as a set: independent of their order, of files, batches and the order of columns.
+
+It proves that batch, stream and truth are equal. Each value is mixed with its column's name, values of a row are
+summed, the sum is mixed, and the rows are summed: twice over, with different constants, 128 bits in all. The one rule:
+NULL adds nothing, so a column that is NULL everywhere is no column; 0 and an empty text are values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+BLOCK = 1 << 14  # rows at a time: what is worked on stays in the processor's cache
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
+
+
+def logical_hash(rows: Iterable[pa.RecordBatch] | pa.Table, skip: Iterable[str] = ()) -> str:
+    """Of all rows, without the columns named in `skip`."""
+    total = LogicalHash(skip)
+    for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+        total.add(batch)
+    return total.hexdigest()
+
+
+class LogicalHash:
+    def __init__(self, skip: Iterable[str] = ()) -> None:
+        self.rows = 0
+        self._low = self._high = 0
+        self._skip = frozenset(skip)
+        self._seeds: dict[str, tuple[np.uint64, np.uint64]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        columns = [(name, batch.column(name)) for name in batch.schema.names if name not in self._skip]
+        hashed = [(self._seeds_of(name), *_words(column)) for name, column in columns if column.null_count < len(batch)]
+        for start in range(0, len(batch), BLOCK):
+            self._add_block([(seeds, words[start : start + BLOCK], _cut(there, start)) for seeds, words, there in hashed],
+                            min(BLOCK, len(batch) - start))  # fmt: skip
+        self.rows += len(batch)
+
+    def hexdigest(self) -> str:
+        return f"{self.rows:x}-{self._high:016x}{self._low:016x}"
+
+    def _seeds_of(self, name: str) -> tuple[np.uint64, np.uint64]:
+        if name not in self._seeds:
+            seed, factor = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=16).digest(), np.uint64)
+            self._seeds[name] = seed, factor | np.uint64(1)
+        return self._seeds[name]
+
+    def _add_block(self, columns: list[tuple[Any, Words, NDArray[np.bool_] | None]], count: int) -> None:
+        low, high = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        mixed, shifted = np.empty(count, np.uint64), np.empty(count, np.uint64)
+        for (seed, factor), words, there in columns:
+            np.add(words, seed, out=mixed)
+            _mix(mixed, shifted)
+            if there is not None:
+                mixed *= there
+            low += mixed
+            mixed *= factor
+            high += mixed
+        for half in (low, high):
+            _mix(half, shifted)
+        self._low = (self._low + int(low.sum(dtype=np.uint64))) & (1 << 64) - 1
+        self._high = (self._high + int(high.sum(dtype=np.uint64))) & (1 << 64) - 1
+
+
+def _mix(words: Words, shifted: Words) -> None:
+    """splitmix64's last steps, in place."""
+    for shift, factor in ((30, FIRST), (27, SECOND)):
+        np.right_shift(words, np.uint64(shift), out=shifted)
+        words ^= shifted
+        words *= factor
+    np.right_shift(words, np.uint64(31), out=shifted)
+    words ^= shifted
+
+
+def _cut(there: NDArray[np.bool_] | None, start: int) -> NDArray[np.bool_] | None:
+    return None if there is None else there[start : start + BLOCK]
+
+
+def _words(column: pa.Array) -> tuple[Words, NDArray[np.bool_] | None]:
+    """Each value as a word of 64 bits, and which of them are there (None: all)."""
+    there = None if column.null_count == 0 else np.asarray(pc.is_valid(column))
+    return _values(column), there
+
+
+def _values(column: pa.Array) -> Words:
+    kind: Any = column.type
+    if pa.types.is_dictionary(kind):
+        words = _values(column.dictionary)
+        return words[np.asarray(column.indices.fill_null(0))] if len(words) else np.zeros(len(column), np.uint64)
+    if pa.types.is_date32(kind):
+        return _values(column.cast(pa.int32()))
+    if pa.types.is_boolean(kind):
+        return _values(column.cast(pa.int8()))
+    if pa.types.is_integer(kind):
+        return _numbers(column).astype(np.int64).view(np.uint64)
+    if pa.types.is_floating(kind):
+        return (_numbers(column).astype(np.float64) + 0.0).view(np.uint64)  # + 0.0: there is one zero
+    if pa.types.is_decimal(kind):
+        return _decimals(column)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        coded = column.dictionary_encode()
+        return _texts(coded.dictionary)[np.asarray(coded.indices.fill_null(0))]
+    return _nested(column)
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    """The memory of the column itself; what stands where a value is absent does not matter."""
+    width = column.type.bit_width // 8
+    buffer = column.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(column), column.type.to_pandas_dtype())
+    return np.frombuffer(buffer, column.type.to_pandas_dtype(), len(column), column.offset * width)
+
+
+def _decimals(column: pa.Array) -> Words:
+    """By their digits: both halves of the 128-bit integer."""
+    halves = np.frombuffer(column.buffers()[1], np.uint64)[2 * column.offset : 2 * (column.offset + len(column))]
+    low, high = halves[0::2].copy(), halves[1::2].copy()
+    _mix(high, np.empty_like(high))
+    return low + high
+
+
+def _texts(values: pa.Array) -> Words:
+    raw = [value if isinstance(value, bytes) else value.encode() for value in values.to_pylist() if value is not None]
+    digests = b"".join(hashlib.blake2b(value, digest_size=8).digest() for value in raw) or bytes(8)
+    return np.frombuffer(digests, np.uint64)
+
+
+def _nested(column: pa.Array) -> Words:
+    """Lists and structs, by what they print as; most are empty, and the tables that have them are small."""
+
+    def canonical(value: Any) -> Any:
+        if isinstance(value, dict):
+            return sorted((key, canonical(inner)) for key, inner in value.items() if inner is not None)
+        return [canonical(inner) for inner in value] if isinstance(value, list) else value
+
+    said = [None if value is None else repr(canonical(value)) for value in column.to_pylist()]
+    coded = pa.array(said, pa.utf8()).dictionary_encode()
+    return _texts(coded.dictionary)[np.asarray(coded.indices.fill_null(0))]

@@ -1,0 +1,89 @@
+"""Where things are in a lake, and `lake.json`, which says what it is.
+
+    lake.json                      layout and producer version, the lake's own id
+    _lake/intents/00000012.json    what commit 12 does to every table
+    _lake/commits/00000012.json    commit 12 is done: the Delta version of every table after it
+    _lake/leases/00000003.json     the one writer
+    _lake/logs, _lake/work         words of Spark; its temporary files
+    <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
+
+The one rule: a lake of another layout is refused before anything in it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from umdf import __version__
+from umdf.errors import UmdfError
+from umdf.lake import durable
+
+LAYOUT = 1
+
+
+@dataclass(frozen=True)
+class Home:
+    """An existing lake of our layout."""
+
+    root: Path
+    lake_id: str
+    producer: str
+
+    def table(self, name: str) -> Path:
+        return self.root / name
+
+    @property
+    def intents(self) -> Path:
+        return self.root / "_lake" / "intents"
+
+    @property
+    def commits(self) -> Path:
+        return self.root / "_lake" / "commits"
+
+    @property
+    def leases(self) -> Path:
+        return self.root / "_lake" / "leases"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "_lake" / "logs"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "_lake" / "work"
+
+    @property
+    def vacuumed(self) -> Path:
+        return self.root / "_lake" / "vacuumed.json"
+
+
+def open_home(root: str | os.PathLike[str]) -> Home:
+    path = Path(root).absolute()
+    said = durable.read(path / "lake.json") if path.is_dir() else None
+    if said is None:
+        raise UmdfError(f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
+    layout = said.get("layout")
+    if layout != LAYOUT:
+        age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
+        raise UmdfError(
+            f"{root} was made by {age} umdf ({said.get('producer', 'unknown')}, layout {layout}); "
+            f"this is umdf {__version__}, layout {LAYOUT}",
+            "use that version, or ingest the captures into a new lake",
+        )
+    return Home(path, said["lake_id"], said["producer"])
+
+
+def create_home(root: str | os.PathLike[str]) -> Home:
+    """Open a lake; make it if the directory is empty or does not exist."""
+    path = Path(root).absolute()
+    if path.exists() and not path.is_dir():
+        raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
+    if not (path / "lake.json").exists():
+        if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
+            raise UmdfError(f"{root} is neither empty nor a lake", "give a new or an empty directory")
+        said = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
+        durable.create_once(path / "lake.json", said)  # another process may be quicker: then its lake is ours
+    return open_home(path)

@@ -1,0 +1,80 @@
+"""The ledger: every input that is in the lake, by its content. A known input is a no-op, whoever sends it.
+
+The one rule: an input is what its bytes are. Its name, its path and Spark's batch numbers are only hints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from umdf.errors import CaptureError
+from umdf.lake.files import FileAdd, Stamp, write_file
+from umdf.lake.schemas import table
+from umdf.lake.snapshot import Snapshot
+
+ALGORITHM = "blake2b-256"
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one input holds of one channel, line and stream. An input with nothing to use has one entry without them."""
+
+    digest: str
+    size_bytes: int
+    path: str | None = None
+    trading_date: date | None = None
+    channel_id: int | None = None
+    line: str | None = None
+    stream: str | None = None
+    seq_version: int | None = None
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    packets: int | None = None
+    ts_first: int | None = None
+    ts_last: int | None = None
+
+
+def digest_of(path: str | os.PathLike[str]) -> tuple[str, int]:
+    """Digest and size of a file as it lies there (compressed, if it is)."""
+    digest, size = hashlib.blake2b(digest_size=32), 0
+    try:
+        with Path(path).open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise CaptureError(f"cannot read {path}: {error.strerror}") from error
+    return f"{ALGORITHM}:{digest.hexdigest()}", size
+
+
+def file_id(digest: str) -> int:
+    """The number that stands for an input in `packets` and `quarantine`: the first 8 bytes of its digest, signed."""
+    return int.from_bytes(bytes.fromhex(digest.partition(":")[2][:16]), "big", signed=True)
+
+
+def known(snapshot: Snapshot, digests: Iterable[str]) -> set[str]:
+    """Which of these inputs the lake has."""
+    wanted = pa.array(sorted(set(digests)), pa.utf8())
+    found = snapshot.arrow_dataset("ledger").to_table(columns=["digest"], filter=pc.field("digest").isin(wanted))
+    return set(found.column("digest").to_pylist())
+
+
+def entries(snapshot: Snapshot) -> list[Entry]:
+    rows = snapshot.arrow_table("ledger").drop_columns(["commit"]).to_pylist()
+    return [Entry(**row) for row in rows]
+
+
+def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
+    """The file of a commit's entries."""
+    rows = [asdict(entry) | {"commit": stamp.commit} for entry in added]
+    rows.sort(key=lambda row: [str(row[name]) for name in table("ledger").sort])
+    return write_file(root, "ledger", stamp, pa.Table.from_pylist(rows, table("ledger").schema))

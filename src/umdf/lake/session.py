@@ -1,0 +1,287 @@
+"""A Spark session of our own, inside this process: started without set-up, ended without a trace.
+
+The one rule: a session that the caller gave is used as it is; nothing of it is changed, and it is never ended.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from umdf.errors import ConfigError, UmdfError
+from umdf.lake import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_TRIES = 4  # plain local[N] gives up at the first lost Python worker
+END_WAIT_S = 20
+SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
+
+# For every embedded session. Each line is there because its absence cost something.
+SETTINGS = {
+    "spark.app.name": "umdf",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    # On a bucketed table a repartition before mapInArrow may vanish, and instruments come split: silent wrong books.
+    "spark.sql.sources.bucketing.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",  # a stall between JVM and Python was seen on TCP
+    "spark.python.worker.faulthandler.enabled": "true",  # a crash of a kernel says where
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A table is read by its list of files; a Spark job only to look at each of them costs more than looking.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def embedded(
+    cores: int | None = None,
+    memory: str = "2g",
+    master: str | None = None,
+    work: str | os.PathLike[str] | None = None,
+    logs: str | os.PathLike[str] | None = None,
+    **conf: str,
+) -> SparkSession:
+    """Start a session: on this machine, or on the cluster that `master` names.
+
+    `work` holds temporary files (a directory of its own there, removed at the end), `logs` what Spark and the Python
+    workers say. `conf` are Spark's own settings, by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
+    """
+    pyspark = _pyspark()
+    if pyspark.SparkContext._active_spark_context is not None:
+        raise UmdfError("a Spark session is already running in this process", "use it: pass it as spark")
+    scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
+    log = (_directory(logs) or scratch) / f"spark-{os.getpid()}.log"
+    settings = _settings(cores, memory, master, scratch, conf)
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        with log.open("ab") as said, _environment(_surroundings(pyspark, settings["spark.master"])):
+            session = _start(pyspark, settings, said)
+    except BaseException as error:
+        _end_gateway(pyspark)
+        fault = _start_fault(error, log)
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, Exception):
+            raise fault from error
+        raise
+    _restore_interrupt(interrupt)
+    _EMBEDDED[id(session)] = (scratch, log)
+    return session
+
+
+_EMBEDDED: dict[int, tuple[Path, Path]] = {}  # sessions that this module started: their scratch and log
+
+
+def log_of(spark: SparkSession) -> Path | None:
+    """Where the words of an embedded session go."""
+    return _EMBEDDED[id(spark)][1] if id(spark) in _EMBEDDED else None
+
+
+def shut_down(spark: SparkSession) -> None:
+    """End an embedded session, its JVM and its Python workers. Another session is left alone; twice is once."""
+    if id(spark) not in _EMBEDDED:
+        return
+    scratch, _ = _EMBEDDED.pop(id(spark))
+    try:
+        spark.sparkContext.cancelAllJobs()
+        spark.stop()
+    except Exception:  # the JVM is gone already: that is what was wanted
+        pass
+    finally:
+        _end_gateway(_pyspark())
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def running(spark: SparkSession | None = None, **how: Any) -> Iterator[SparkSession]:
+    """The given session, untouched; or an embedded one that ends with the block, also on Ctrl-C and on SIGTERM."""
+    if spark is not None:
+        yield spark
+        return
+    with _terminable():
+        own = embedded(**how)
+        try:
+            yield own
+        finally:
+            shut_down(own)
+
+
+@contextmanager
+def job(spark: SparkSession, description: str, group: str | None = None) -> Iterator[None]:
+    """What is run inside is described so to whoever looks at Spark. A group can be asked about and cancelled."""
+    context = context_of(spark)
+    if context is None:
+        yield
+        return
+    names = ("spark.job.description", "spark.jobGroup.id", "spark.job.interruptOnCancel")
+    before = [context.getLocalProperty(name) for name in names]
+    values = [description, group or before[1], "true" if group else before[2]]
+    try:
+        for name, value in zip(names, values, strict=True):
+            context.setLocalProperty(name, value)
+        yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            context.setLocalProperty(name, value)
+
+
+def context_of(spark: SparkSession) -> Any:
+    """The SparkContext; None if the session is a connection to a server, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:
+        return None
+
+
+def _pyspark() -> Any:
+    try:
+        import pyspark
+    except ImportError as error:
+        raise UmdfError(f"Spark cannot be loaded: {error}", "pip install 'umdf[spark]'") from error
+    return pyspark
+
+
+def _directory(path: str | os.PathLike[str] | None) -> Path | None:
+    if path is None:
+        return None
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the directory {path}: {error.strerror}") from error
+    return Path(path).absolute()
+
+
+def _settings(
+    cores: int | None, memory: str, master: str | None, scratch: Path, conf: Mapping[str, str]
+) -> dict[str, str]:
+    cores = cores or len(os.sched_getaffinity(0))
+    if cores < 1:
+        raise ConfigError(f"{cores} cores: at least one is needed")
+    settings = {
+        **SETTINGS,
+        "spark.master": master or f"local[{cores},{TASK_TRIES}]",
+        "spark.driver.memory": memory,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    if settings["spark.master"].startswith("local"):
+        settings |= LOOPBACK | {"spark.sql.shuffle.partitions": str(2 * cores)}
+    if len(os.fsencode(scratch)) <= SOCKET_PATH_BYTES:
+        settings["spark.python.unix.domain.socket.dir"] = str(scratch)
+    return settings | {_setting_name(name): str(value) for name, value in conf.items()}
+
+
+def _setting_name(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
+
+
+def _surroundings(pyspark: Any, master: str) -> dict[str, str | None]:
+    """Environment variables while Spark starts; None takes one away."""
+    return {
+        "JAVA_HOME": str(java.java_home()),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another Spark of this machine is none of our business
+        "PYSPARK_PYTHON": sys.executable,  # without it, workers are the system's python3
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1" if master.startswith("local") else os.environ.get("SPARK_LOCAL_IP"),
+        "PYSPARK_SUBMIT_ARGS": None,
+        "SPARK_REMOTE": None,
+    }
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str | None]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in wanted}
+
+    def put(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    put(wanted)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+def _start(pyspark: Any, settings: Mapping[str, str], said: Any) -> SparkSession:
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    conf = pyspark.SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    # Before the SparkContext would do it, because only so its words (and the workers') go to a file.
+    gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
+    try:
+        return SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
+    except BaseException:
+        pyspark.SparkContext._gateway = gateway  # to be ended, however far it came
+        raise
+
+
+def _start_fault(error: BaseException, log: Path) -> UmdfError:
+    if isinstance(error, UmdfError):
+        return error
+    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    telling = [line for line in said if "rror" in line or "xception" in line] or said
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
+
+
+def _end_gateway(pyspark: Any) -> None:
+    """pyspark keeps the JVM until Python ends; here it ends with the session, so that another one can be started."""
+    context = pyspark.SparkContext
+    gateway = context._gateway
+    if gateway is None:
+        return
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    try:
+        gateway.shutdown()
+    except Exception:
+        pass
+    if process is not None:
+        if process.stdin:
+            process.stdin.close()  # the JVM ends when this pipe does, and the Python workers when the JVM does
+        try:
+            process.wait(END_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    context._gateway = context._jvm = context._active_spark_context = None
+
+
+def _restore_interrupt(handler: Any) -> None:
+    """pyspark's own handler of Ctrl-C talks to the JVM in the middle of whatever was being said to it."""
+    try:
+        signal.signal(signal.SIGINT, handler)
+    except ValueError:  # not the main thread: pyspark has set none either
+        pass
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM unwinds the stack as Ctrl-C does."""
+
+    def end(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,113 @@
+"""The lake as the last finished commit left it; what is being committed is not seen.
+
+The one rule: tables are read by their list of files and with their written-down schema. An empty table is an empty
+frame, and a column that older files do not have is NULL.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from umdf.errors import ConfigError
+from umdf.lake import delta, log
+from umdf.lake.dialects import spark_type
+from umdf.lake.files import NO_VALUE, FileAdd, partition_text
+from umdf.lake.hashing import LogicalHash
+from umdf.lake.layout import Home, open_home
+from umdf.lake.log import Marker
+from umdf.lake.schemas import Table, tables
+from umdf.lake.schemas import table as table_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Snapshot:
+    """One commit of a lake. Partition filters are given by name: a value, or a list of values."""
+
+    def __init__(self, home: Home, marker: Marker) -> None:
+        self.home = home
+        self.marker = marker
+        self._adds = lru_cache(maxsize=None)(self._adds_of)
+
+    @property
+    def number(self) -> int:
+        return self.marker.number
+
+    def version(self, table: str) -> int | None:
+        """Of the Delta table; None if it has never been written."""
+        return self.marker.versions.get(table_named(table).name)
+
+    def adds(self, table: str, **partition: Any) -> list[FileAdd]:
+        """The files of a table with their rows, bytes and statistics."""
+        known = table_named(table)
+        wanted = {name: _texts(known, name, value) for name, value in partition.items()}
+        return [add for add in self._adds(table) if all(add.partition[name] in texts for name, texts in wanted.items())]
+
+    def files(self, table: str, **partition: Any) -> list[Path]:
+        return [self.home.table(table) / add.path for add in self.adds(table, **partition)]
+
+    def rows(self, table: str, **partition: Any) -> int:
+        return sum(add.rows for add in self.adds(table, **partition))
+
+    def arrow_dataset(self, table: str, **partition: Any) -> ds.Dataset:
+        known, files = table_named(table), self.files(table, **partition)
+        if not files:
+            return ds.dataset(known.schema.empty_table())
+        partitioning: Any = ds.partitioning(known.partition_schema, flavor="hive") if known.partition else None
+        return ds.dataset(
+            [str(path) for path in files],
+            known.schema,
+            "parquet",
+            partitioning=partitioning,
+            partition_base_dir=str(self.home.table(table)),
+        )
+
+    def arrow_table(self, table: str, **partition: Any) -> pa.Table:
+        return self.arrow_dataset(table, **partition).to_table()
+
+    def spark_frame(self, spark: SparkSession, table: str, **partition: Any) -> DataFrame:
+        known, files = table_named(table), self.files(table, **partition)
+        kind = spark_type(known.schema)
+        if not files:
+            return spark.createDataFrame([], kind)
+        reader = spark.read.schema(kind).option("basePath", str(self.home.table(table)))
+        # Not patterns: a directory may have brackets in its name.
+        return reader.option("__globPaths__", "false").parquet(*map(str, files))
+
+    def logical_hash(self, table: str, **partition: Any) -> str:
+        """The same for the same rows, in whatever order, files and column order they are."""
+        total = LogicalHash()
+        for batch in self.arrow_dataset(table, **partition).to_batches(batch_size=1 << 16):
+            total.add(batch)
+        return total.hexdigest()
+
+    def _adds_of(self, table: str) -> tuple[FileAdd, ...]:
+        version = self.version(table)
+        return () if version is None else tuple(sorted(delta.adds(self.home, table, version), key=lambda add: add.path))
+
+
+def _texts(table: Table, name: str, value: Any) -> set[str | None]:
+    if name not in table.partition:
+        raise ConfigError(f"{table.name} is not partitioned by {name}", f"by {', '.join(table.partition) or 'nothing'}")
+    values = value if isinstance(value, (list, tuple, set)) else [value]
+    return {partition_text(each) for each in values}
+
+
+def open_snapshot(root: str | os.PathLike[str], number: int | None = None) -> Snapshot:
+    """The lake at its last finished commit, or at an earlier one that is not vacuumed yet."""
+    home = open_home(root)
+    return Snapshot(home, log.last_marker(home) if number is None else log.marker(home, number))
+
+
+def table_names() -> list[str]:
+    return list(tables())
+
+
+__all__ = ["NO_VALUE", "Snapshot", "open_snapshot", "table_names"]

@@ -1,0 +1,210 @@
+"""Our own functions as Spark tasks: each writes its files itself and returns one small manifest.
+
+The one rule: what Spark runs is collected exactly once, because running it again would write its files again. A
+function that fails is not tried again (it would fail again); a worker that is lost is, up to session.TASK_TRIES.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from umdf.errors import UmdfError
+from umdf.lake.session import context_of, job, log_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.2
+RESULT = pa.schema([("task", pa.int64()), ("result", pa.utf8())])
+Progress = Callable[[int, int], None]  # done, total
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a function runs: which task, and which attempt at it. Files get attempt-unique names from these."""
+
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a task said instead of a manifest."""
+
+    task: int
+    description: str
+    reason: str
+    hint: str = ""
+    trace: str = ""
+
+    def error(self) -> UmdfError:
+        return UmdfError(f"{self.description}: {self.reason}", self.hint)
+
+
+def run_tasks(
+    spark: SparkSession,
+    tasks: Sequence[Any],
+    function: str,
+    *,
+    description: str = "tasks",
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """`outcomes`, where one failure is the failure of all."""
+    done = outcomes(spark, tasks, function, description=description, progress=progress)
+    failures = [outcome for outcome in done if isinstance(outcome, Failure)]
+    if failures:
+        first = failures[0].error()
+        more = f" (and {len(failures) - 1} more of {len(tasks)} tasks)" if len(failures) > 1 else ""
+        first.__notes__ = [failure.trace for failure in failures if failure.trace]
+        raise UmdfError(first.reason + more, first.hint) from first
+    return [outcome for outcome in done if not isinstance(outcome, Failure)]
+
+
+def outcomes(
+    spark: SparkSession,
+    tasks: Sequence[Any],
+    function: str,
+    *,
+    description: str = "tasks",
+    progress: Progress | None = None,
+) -> list[dict[str, Any] | Failure]:
+    """Call `function` ("module:name") as `function(task, place) -> dict` once for each task; answers in their order.
+
+    A task is anything that can be pickled; if it is a dict, its "description" names it in errors. `progress` is called
+    with the number of finished tasks, from this thread.
+    """
+    if not tasks:
+        return []
+    runner = _Runner(function, tuple(tasks))
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(runner, "task long, result string")
+    rows = _collect(spark, frame, f"{description} ({len(tasks)} tasks)", len(tasks), progress)
+    found = {row["task"]: json.loads(row["result"]) for row in rows}
+    if len(rows) != len(tasks) or len(found) != len(tasks):
+        raise UmdfError(
+            f"{description}: {len(tasks)} tasks gave {len(rows)} answers", "this is a bug: please report it"
+        )
+    return [_outcome(index, runner.name_of(index), found[index]) for index in range(len(tasks))]
+
+
+def _outcome(task: int, name: str, said: dict[str, Any]) -> dict[str, Any] | Failure:
+    return Failure(task, name, **said["failed"]) if "failed" in said else said["made"]
+
+
+class _Runner:
+    """What is sent to the workers: by reference, so only names and arguments travel."""
+
+    def __init__(self, function: str, tasks: tuple[Any, ...]) -> None:
+        self.function = function
+        self.tasks = tasks
+        self.__name__ = function
+
+    def name_of(self, task: int) -> str:
+        argument = self.tasks[task]
+        given = argument.get("description") if isinstance(argument, dict) else None
+        return str(given or f"task {task}")
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context else 0
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                said = json.dumps(self._call(Place(task, attempt)))
+                yield pa.RecordBatch.from_pydict({"task": [task], "result": [said]}, RESULT)
+
+    def _call(self, place: Place) -> dict[str, Any]:
+        try:
+            module, _, name = self.function.partition(":")
+            function = getattr(importlib.import_module(module), name)
+            return {"made": function(self.tasks[place.task], place)}
+        except UmdfError as error:
+            return {"failed": {"reason": error.reason, "hint": error.hint}}
+        except Exception as error:
+            reason = " ".join("".join(traceback.format_exception_only(error)).split())
+            return {"failed": {"reason": reason, "trace": traceback.format_exc()}}
+
+
+class _Collecting(threading.Thread):
+    """The one action, beside the main thread: Ctrl-C must not cut into what Python and the JVM say to each other."""
+
+    def __init__(self, spark: SparkSession, frame: Any, description: str, group: str) -> None:
+        super().__init__(name="umdf-collect", daemon=True)
+        self.session, self.frame, self.description, self.group = spark, frame, description, group
+        self.rows: list[Any] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with job(self.session, self.description, self.group):
+                self.rows = self.frame.collect()
+        except BaseException as error:
+            self.error = error
+
+
+class _Counting(threading.Thread):
+    """Asks Spark how many tasks are done."""
+
+    def __init__(self, context: Any, group: str) -> None:
+        super().__init__(name="umdf-progress", daemon=True)
+        self.context, self.group = context, group
+        self.done = 0
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        tracker = self.context.statusTracker()
+        while not self.stopped.wait(POLL_S):
+            try:
+                jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.group)))
+                stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+                self.done = max(self.done, sum(stage.numCompletedTasks for stage in stages))
+            except Exception:  # the session ends while we ask
+                return
+
+
+def _collect(spark: SparkSession, frame: Any, description: str, total: int, progress: Progress | None) -> list[Any]:
+    context = context_of(spark)
+    group = f"umdf-{uuid.uuid4()}"
+    collecting = _Collecting(spark, frame, description, group)
+    counting = _Counting(context, group) if context is not None and progress else None
+    shown = -1
+    collecting.start()
+    if counting:
+        counting.start()
+    try:
+        while collecting.is_alive():
+            collecting.join(POLL_S)
+            if progress and counting and counting.done != shown:
+                shown = min(counting.done, total)
+                progress(shown, total)
+    except BaseException:
+        if context is not None:
+            context.cancelJobGroup(group)
+        raise
+    finally:
+        if counting:
+            counting.stopped.set()
+            counting.join()
+    if collecting.error:
+        raise _spark_fault(collecting.error, description, spark) from collecting.error
+    if progress and shown != total:
+        progress(total, total)
+    return collecting.rows
+
+
+def _spark_fault(error: BaseException, description: str, spark: SparkSession) -> UmdfError:
+    """One line of the many that Spark says when a worker is lost too often."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Python worker" in line or "Exception:" in line or "Error:" in line]
+    log = log_of(spark)
+    hint = f"more in {log}" if log else "more in Spark's log"
+    return UmdfError(f"{description}: Spark gave up: {(telling or lines or [type(error).__name__])[0][:300]}", hint)

@@ -1,0 +1,308 @@
+"""Events → FAST messages: the columns that the encoder takes, by the table that the decoder reads.
+
+A unit is a message: entries of X, one W, one f, y, B, 0 or 4. The rows T and N of mbo and the clearing row of a
+snapshot say nothing that another family does not say, so they produce nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.errors import EncodeError
+from umdf.market import events as e
+from umdf.market import fast_table as t
+from umdf.market.fast_convert import SPOKEN, Cells
+from umdf.market.fast_messages_rows import definitions, news
+from umdf.market.rows import Events, Rows, Units
+from umdf.wire.fast.layout import Layout
+from umdf.wire.fast.templates import Field, TemplateSet
+
+Numbers = NDArray[Any]
+
+_A, _B, _C, _M, _N, _R, _T = (ord(letter) for letter in "ABCMNRT")
+_QUOTED = sum(t.QUOTE_CONDITIONS.values())
+# 279 where an event does not say what was sent.
+_ACTIONS = np.zeros(256, np.int64)
+_ACTIONS[[_A, _M, _C, _R]] = e.NEW, e.CHANGE, e.DELETE, e.DELETE_THRU
+_LETTERS = np.array([ord(kind.entry_type or "\0") for kind in t.KINDS], np.uint8)
+_KIND_OF_STATISTIC = {kind.stat_type: number for number, kind in enumerate(t.KINDS) if kind.stat_type}
+_SENT = t.Rule("ts_send", t.SENDING_TIME, groups=(t.BODY,))
+_NUMBERED = t.Rule("sequence", t.MSG_SEQ_NUM, groups=(t.BODY,))
+
+
+@dataclass
+class _Piece:
+    """Rows of one family that are entries of one template's messages."""
+
+    rows: Rows
+    chosen: Numbers  # which rows
+    kinds: Numbers
+    slots: Numbers  # where each stands among the entries
+    first: Numbers  # of a composite underlying only the first row is an entry; all of other kinds
+
+
+class FastMessages:
+    """Makes messages of one generation, which the template ids choose: 152, 153 and 1149 by price and priority, 145,
+    147 and 149 by position."""
+
+    def __init__(
+        self,
+        templates: TemplateSet,
+        incremental: int = 152,
+        snapshot: int = 153,
+        security_list: int = 1149,
+        *,
+        security_status: int = 142,
+        news: int = 143,
+        heartbeat: int = 144,
+        sequence_reset: int = 122,
+        channel_reset: int = 81,
+    ) -> None:
+        self.layout = Layout(templates)
+        self.incremental, self.snapshot, self.security_list = incremental, snapshot, security_list
+        self.security_status, self.news, self.channel_reset = security_status, news, channel_reset
+        self.heartbeat, self.sequence_reset = heartbeat, sequence_reset
+        entries = self.layout.nodes[self.layout.roots[incremental].lists[0].child]
+        rpt_seq = [c.field for c in entries.columns if isinstance(c.field, Field) and c.field.id == t.RPT_SEQ]
+        self._needs_rpt_seq = any(not field.optional for field in rpt_seq)
+
+    def messages(self, events: Events) -> dict[int, pa.RecordBatch]:
+        """The messages by template id, for `umdf.wire.fast.encode.Encoder.encode`; `message` is the unit."""
+        template = self._templates_of_units(events)
+        made: dict[int, pa.RecordBatch] = {}
+        for template_id in (self.incremental, self.channel_reset, self.snapshot):
+            units = np.flatnonzero(template == template_id)
+            if len(units):
+                made[template_id] = self._with_entries(events, template_id, template, units)
+        control = events.rows("control")
+        kinds = control.column("kind")
+        for template_id, kind in ((self.heartbeat, "H"), (self.sequence_reset, "S")):
+            self._one_each(made, template_id, events, control, np.flatnonzero(kinds == ord(kind)))
+        status = events.rows("status")
+        alone = np.flatnonzero(template[status.unit] == self.security_status)
+        self._one_each(made, self.security_status, events, status, alone)
+        listed, told = events.rows("definition"), events.rows("news")
+        if len(listed):
+            units = np.unique(listed.unit)
+            body = self._body(self.security_list, events.units, units)
+            definitions(body, listed, np.searchsorted(units, listed.unit))
+            made[self.security_list] = _batch(units, body)
+        if len(told):
+            made[self.news] = news(self.layout, self.news, events, told)
+        return made
+
+    def _templates_of_units(self, events: Events) -> Numbers:
+        """Of each unit the template of its message; 0 where it has none."""
+        template = np.zeros(len(events.units), np.int64)
+        for family in ("trades", "statistics", "imbalance", "price_band"):
+            template[events.rows(family).unit] = self.incremental
+        mbo = events.rows("mbo")
+        action, side = mbo.column("action"), mbo.column("side")
+        changes = (action != _T) & (action != _N)
+        template[mbo.unit[changes]] = self.incremental
+        empties = changes & (action == _R) & (side == _N)
+        if empties.any():
+            self._channel_resets(template, mbo, changes, empties)
+        template[events.rows("status").unit] = np.where(
+            template[events.rows("status").unit] == self.incremental, self.incremental, self.security_status
+        )
+        template[events.rows("snapshot").unit] = self.snapshot
+        return template
+
+    def _channel_resets(self, template: Numbers, mbo: Rows, changes: Numbers, empties: Numbers) -> None:
+        """An Empty Book has no RptSeq (4.2.9), and that of a channel no instrument: where the template of X cannot do
+        without, it goes by the template of the channel reset."""
+        unfit = empties & (self._needs_rpt_seq | (mbo.column("instrument_id") == e.NULL))
+        needed = np.zeros(len(template), np.bool_)
+        needed[mbo.unit[unfit]] = True
+        template[needed] = self.channel_reset
+
+    def _with_entries(self, events: Events, template_id: int, template: Numbers, units: Numbers) -> pa.RecordBatch:
+        is_snapshot = template_id == self.snapshot
+        body = self._body(template_id, events.units, units)
+        place = np.zeros(len(template), np.int64)  # of a unit among those of this template
+        place[units] = np.arange(len(units))
+        pieces, owners, count = _in_order(list(self._pieces(events, template == template_id, is_snapshot)), place)
+        offsets = np.zeros(len(units) + 1, np.int64)
+        np.cumsum(np.bincount(owners, minlength=len(units)), out=offsets[1:])
+        entries = body.child(t.ENTRIES, count)
+        for piece in pieces:
+            _put_piece(entries, body, piece, place, is_snapshot)
+        if is_snapshot:
+            rows = events.rows("snapshot")
+            _put_rules(body, t.BODY_RULES["snapshot"], rows, None, place[rows.unit])
+        body.put_list(t.ENTRIES, offsets, entries)
+        return _batch(units, body)
+
+    def _pieces(self, events: Events, wanted: Numbers, is_snapshot: bool) -> Iterator[_Piece]:
+        none = np.zeros(0, np.int64)
+        for family in ("mbo", "trades", "statistics", "status", "imbalance", "price_band"):
+            rows = events.rows(family)
+            if not len(rows):
+                continue
+            chosen = wanted[rows.unit]
+            kinds, first = _kinds(rows), np.ones(len(rows), np.bool_)
+            if family == "mbo":
+                action = rows.column("action")
+                chosen &= (action != _T) & (action != _N)
+                if is_snapshot:  # the clearing row stands for the snapshot itself
+                    chosen &= rows.entry_index > 0
+            elif family == "statistics":
+                same = (rows.order[1:] == rows.order[:-1]) & (kinds[1:] == t.COMPOSITE)
+                first[1:] = ~same
+            picked = np.flatnonzero(chosen)
+            if len(picked):
+                yield _Piece(rows, picked, kinds[picked], none, first[picked])
+
+    def _one_each(
+        self, made: dict[int, pa.RecordBatch], template_id: int, events: Events, rows: Rows, chosen: Numbers
+    ) -> None:
+        """Messages that are one row: 0, 4 and f."""
+        if len(chosen):
+            units = rows.unit[chosen].astype(np.int64)
+            body = self._body(template_id, events.units, units)
+            _put_rules(body, t.BODY_RULES[rows.family.name], rows, chosen, None)
+            made[template_id] = _batch(units, body)
+
+    def _body(self, template_id: int, units: Units, chosen: Numbers) -> Cells:
+        body = Cells(self.layout, self.layout.roots[template_id], len(chosen))
+        for rule, values in ((_NUMBERED, units.sequence), (_SENT, units.ts_send)):
+            column = next(column for column in e.COMMON if column.name == rule.column)
+            body.put(rule, column, values[chosen])
+        return body
+
+
+def _kinds(rows: Rows) -> Numbers:
+    """Of each row the number of its kind of entry."""
+    name = rows.family.name
+    if name == "mbo":
+        empty = np.where(rows.column("instrument_id") == e.NULL, t.CHANNEL_RESET, t.EMPTY_BOOK)
+        side = rows.column("side")
+        return np.where(side == _B, t.BID, np.where(side == _A, t.OFFER, empty))
+    if name == "statistics":
+        known = np.zeros(1 << 16, np.int64)
+        for stat_type, kind in _KIND_OF_STATISTIC.items():
+            known[stat_type] = kind
+        return known[rows.column("stat_type")]
+    if name == "price_band":
+        quantity = rows.column("entry_type") == ord("h")
+        return np.where(quantity, t.NUMBER["quantity band"], t.NUMBER["price band"])
+    kind = {"trades": t.TRADE, "imbalance": t.IMBALANCE, "status": t.NUMBER["state"]}[name]
+    return np.full(len(rows), kind)
+
+
+def _in_order(pieces: list[_Piece], place: Numbers) -> tuple[list[_Piece], Numbers, int]:
+    """Give each row its slot; returns also the place of each slot's message, and how many slots there are."""
+    orders = [piece.rows.order[piece.chosen] for piece in pieces]
+    firsts = [order[piece.first] for order, piece in zip(orders, pieces, strict=True)]
+    if len(firsts) == 1:
+        merged = firsts[0]
+    else:
+        merged = np.sort(np.concatenate([np.zeros(0, np.int64), *firsts]), kind="stable")
+    if len(merged) > 1 and not (merged[1:] > merged[:-1]).all():
+        raise EncodeError("two events are the same entry of a message")
+    for piece, order in zip(pieces, orders, strict=True):
+        whole = len(pieces) == 1 and len(order) == len(merged)
+        piece.slots = np.arange(len(order)) if whole else np.searchsorted(merged, order)
+    return pieces, place[merged >> 32], len(merged)
+
+
+def _put_piece(entries: Cells, body: Cells, piece: _Piece, place: Numbers, is_snapshot: bool) -> None:
+    rows, name = piece.rows, piece.rows.family.name
+    whole = piece.first.all()
+    chosen, slots, kinds = (
+        (piece.chosen, piece.slots, piece.kinds)
+        if whole
+        else (piece.chosen[piece.first], piece.slots[piece.first], piece.kinds[piece.first])
+    )
+    entries.put_chars(t.ENTRY_TYPE, _LETTERS[kinds], slots)
+    if entries.has(t.UPDATE_ACTION):
+        _put_update_action(entries, rows, chosen, kinds, slots)
+    derived = {t.ENTRY_TYPE, t.UPDATE_ACTION, t.TRADE_CONDITION}
+    rules = [rule for rule in t.ENTRY_RULES[name] if rule.tag not in derived and t.UNDERLYINGS not in rule.groups]
+    for rule in rules:
+        if is_snapshot and rule.column == "rpt_seq":
+            continue
+        if rule.groups == (t.BODY,) and rule.on == t.EVERY:
+            _put_rule(body, rule, rows, chosen, place[rows.unit[chosen]])
+            continue
+        if t.ENTRIES not in rule.groups or not (entries.has(rule.tag) or entries.has(rule.time_tag)):
+            continue
+        on = (rule.on >> kinds & 1).astype(np.bool_) if rule.on != t.EVERY else np.ones(1, np.bool_)
+        if on.all():
+            _put_rule(entries, rule, rows, chosen, slots)
+        elif on.any():
+            _put_rule(entries, rule, rows, chosen[on], slots[on])
+    if "flags" in rows.columns:
+        entries.put_words(t.QUOTE_CONDITION, rows.columns["flags"][chosen] & _QUOTED, t.QUOTE_CONDITIONS, slots)
+    _put_conditions(entries, rows, chosen, kinds, slots, is_snapshot)
+    if (piece.kinds == t.COMPOSITE).any() and entries.has_list(t.UNDERLYINGS):
+        _put_underlyings(entries, piece)
+
+
+def _put_update_action(entries: Cells, rows: Rows, chosen: Numbers, kinds: Numbers, slots: Numbers) -> None:
+    sent = np.zeros(len(chosen), np.int64)
+    if "action" in rows.columns:
+        sent = _ACTIONS[rows.columns["action"][chosen]]
+        sent[(kinds == t.EMPTY_BOOK) | (kinds == t.CHANNEL_RESET)] = e.NEW
+    if "update_action" in rows.columns:
+        raw = rows.columns["update_action"][chosen]
+        sent = np.where(raw == e.NULL_I8, sent, raw)
+    column = e.MBO.column("update_action")
+    entries.put(t.Rule("update_action", t.UPDATE_ACTION), e.Column("", "i64", column.doc), sent, slots)
+
+
+def _put_conditions(
+    entries: Cells, rows: Rows, chosen: Numbers, kinds: Numbers, slots: Numbers, is_snapshot: bool
+) -> None:
+    """277, also where it is what tells one kind from another."""
+    if rows.family.name not in ("trades", "statistics", "imbalance"):
+        return
+    bits = rows.column("conditions")[chosen].astype(np.int64)
+    bits[bits == e.NULL_I32] = 0
+    if not is_snapshot:
+        bits[kinds == t.LAST] |= e.CONDITIONS["U"]
+    if rows.family.name == "imbalance":
+        side = rows.column("side")[chosen]
+        bits[side == _B] |= e.CONDITIONS["P"]
+        bits[side == _A] |= e.CONDITIONS["Q"]
+    entries.put_words(t.TRADE_CONDITION, bits & sum(SPOKEN.values()), SPOKEN, slots)
+
+
+def _put_underlyings(entries: Cells, piece: _Piece) -> None:
+    inner = piece.kinds == t.COMPOSITE
+    chosen, slots = piece.chosen[inner], piece.slots[inner]
+    offsets = np.zeros(entries.rows + 1, np.int64)
+    np.cumsum(np.bincount(slots, minlength=entries.rows), out=offsets[1:])
+    child = entries.child(t.UNDERLYINGS, len(chosen))
+    for rule in t.ENTRY_RULES["statistics"]:
+        if rule.groups == (t.UNDERLYINGS,):
+            _put_rule(child, rule, piece.rows, chosen, None)
+    entries.put_list(t.UNDERLYINGS, offsets, child, empty_is_absent=True)
+
+
+def _put_rules(
+    cells: Cells, rules: tuple[t.Rule, ...], rows: Rows, chosen: Numbers | None, slots: Numbers | None
+) -> None:
+    for rule in rules:
+        _put_rule(cells, rule, rows, chosen, slots)
+
+
+def _put_rule(cells: Cells, rule: t.Rule, rows: Rows, chosen: Numbers | None, slots: Numbers | None) -> None:
+    column = rows.family.column(rule.column)
+    if column.is_text:
+        if rule.column in rows.texts:
+            cells.put_text(rule, rows.texts[rule.column], chosen, slots)
+    elif rule.column in rows.columns:
+        values = rows.columns[rule.column]
+        cells.put(rule, column, values if chosen is None else values[chosen], slots)
+
+
+def _batch(units: Numbers, body: Cells) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"message": pa.array(units, pa.int64()), **body.finish()})

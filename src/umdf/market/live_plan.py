@@ -1,0 +1,80 @@
+"""The book's part of the Binary table as one array, for a kernel that applies a packet without making columns.
+
+Its layout is in `live_plan_kernel`. It is made of the same steps as the program of `sbe_plan`, so that both read every
+message alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market import live_plan_kernel as live
+from umdf.market import sbe_events_kernel as k
+from umdf.market.events import MBO, Column
+from umdf.market.sbe_steps import Step, Steps
+from umdf.market.sbe_table import RULES
+from umdf.wire.sbe.layout import STILL_SENT, Layout
+
+COLUMNS = {
+    **{"instrument_id": live.L_INSTRUMENT_ID, "action": live.L_ACTION, "side": live.L_SIDE, "price": live.L_PRICE},
+    **{"size": live.L_SIZE, "order_id": live.L_ORDER_ID, "position": live.L_POSITION, "prev_size": live.L_PREV_SIZE},
+    **{"firm": live.L_FIRM, "ts_insert": live.L_TS_INSERT, "ts_event": live.L_TS_EVENT, "rpt_seq": live.L_RPT_SEQ},
+    **{"trade_id": live.L_TRADE_ID, "flags": live.L_FLAGS},
+}
+
+
+def live_plan(layout: Layout) -> NDArray[np.int64]:
+    """The plan of a schema: an index by template, then entries, then tables of codes."""
+    plan: list[int] = [0] * live.TEMPLATES
+    tables: list[tuple[int, NDArray[np.int64]]] = []  # where a table's place is to be written, and the table
+    for rule in RULES:
+        root = layout.roots.get(rule.template)
+        if rule.family != "mbo" or rule.group or root is None or rule.template >= live.TEMPLATES:
+            continue
+        # Retired fields count: a message of an older version may come at any time.
+        retired = np.array([wire.is_retired for wire in root.columns], np.int64)
+        steps = Steps(layout, rule, {root.index: retired})
+        if rule.only_with and steps.find(rule.only_with) is None:
+            continue
+        plan[rule.template] = len(plan)
+        plan += [live.WITH_RPT_SEQ if rule.only_with else live.ALWAYS, root.known, root.fast_version]
+        fields = [[0] * live.F_FIELDS for _ in range(live.LIVE_COLUMNS)]
+        for name, number in COLUMNS.items():
+            column = MBO.column(name)
+            for more, step in enumerate(steps.of(rule.columns.get(name), column)):
+                assert more == 0 or number + more == live.L_MORE_FLAGS
+                fields[number + more] = _field(step, column)
+                if step.table is not None:
+                    place = len(plan) + live.F_FIELDS * (number + more) + live.F_TABLE
+                    tables.append((place, step.table))
+        for field in fields:
+            plan += field
+    known: dict[bytes, int] = {}  # most are the same
+    for place, table in tables:
+        plan[place] = known.setdefault(table.tobytes(), len(plan))
+        if plan[place] == len(plan):
+            plan += table.tolist()
+    return np.array(plan, np.int64)
+
+
+def _field(step: Step, column: Column) -> list[int]:
+    field = [0] * live.F_FIELDS
+    field[live.F_KIND], field[live.F_ABSENT] = live.CONSTANT, step.absent
+    if step.wire is None:
+        return field
+    assert not step.shift
+    part, sent = step.wire.part, step.wire.field
+    limits = np.iinfo(column.dtype.name)
+    field[live.F_KIND] = live.NUMBER if step.table is None else live.CODED
+    field[live.F_OFFSET], field[live.F_SIZE] = part.offset, part.size
+    field[live.F_SIGNED] = int(part.primitive.startswith("int"))
+    field[live.F_SINCE], field[live.F_UNTIL] = sent.since, STILL_SENT if sent.until is None else sent.until
+    field[live.F_NULLABLE], field[live.F_NULL] = step.nullable, step.null if step.nullable else 0
+    is_open = step.op not in (k.MOVE, k.SCALE_8)
+    field[live.F_LOW] = int(limits.min) + 1 if is_open else step.low
+    field[live.F_HIGH] = int(limits.max) if is_open else step.high
+    field[live.F_FACTOR] = step.factor
+    if step.table is not None:
+        field[live.F_ABSENT] = int(step.table[k.ABSENT_CODE])
+    return field

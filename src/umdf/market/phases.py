@@ -1,0 +1,256 @@
+"""Group phases and instrument states: who follows its group, who is separated, and what state each is in.
+
+Every rule is in the tables below; the diagram and the tables in docs/phases.md are drawn from them. A group message
+never changes membership (legacy 14.6); the state of an instrument is its own while it is separated, else its group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from umdf.market.instruments import Group, Instruments
+from umdf.market.statistics_kernel import AUCTION_ENDS, NEW_SESSION
+
+# 625 and 326 (11.1, 11.2): the group's name of a phase, the instrument's name of the same state.
+PAUSE, CLOSE, OPEN, PRE_CLOSE, UNKNOWN, PRE_OPEN, FINAL_CLOSING_CALL = 2, 4, 17, 18, 20, 21, 101
+PHASES = {
+    PAUSE: ("pause", "pause"),
+    CLOSE: ("close", "close"),
+    OPEN: ("open", "open"),
+    PRE_CLOSE: ("pre-close", "forbidden"),
+    UNKNOWN: ("unknown", "unknown"),
+    PRE_OPEN: ("pre-open", "reserved"),
+    FINAL_CLOSING_CALL: ("final closing call", "final closing call"),
+}
+REGULAR, NON_REGULAR = 1, 6  # 336
+SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
+
+# Membership. An instrument follows by default (11.2); one that was created during the session is unknown until the
+# first status that means it, by itself or by its group (7.1).
+FOLLOWING, SEPARATED, NEW = "following", "separated", "new"
+MEMBERSHIPS = (FOLLOWING, SEPARATED, NEW)
+# How 326 compares with the stored 625. A phase that is not known is different from every state.
+EQUAL, DIFFERENT = "equal", "different"
+RELATIONS = (EQUAL, DIFFERENT)
+# What happens to the instrument's own state.
+STORE, REMOVE, KEEP, INFER = "store 326", "remove 326", "keep", "remove 326, 625 is 326"
+
+# An instrument's own message (48 and 326): 1174, membership, relation → membership, what to do.
+Rule = tuple[str, str]
+INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Rule] = {
+    # With the event nothing is to be guessed (11); the phase may be inferred from a rejoin (11 NOTE).
+    **{(SEPARATES, m, r): (SEPARATED, STORE) for m in MEMBERSHIPS for r in RELATIONS},
+    **{(REJOINS, m, r): (FOLLOWING, INFER) for m in MEMBERSHIPS for r in RELATIONS},
+    # A feed without the event: the first table of legacy 14.6. New counts as following, as by default.
+    (None, SEPARATED, EQUAL): (FOLLOWING, REMOVE),
+    (None, SEPARATED, DIFFERENT): (SEPARATED, STORE),
+    (None, FOLLOWING, EQUAL): (SEPARATED, STORE),
+    (None, FOLLOWING, DIFFERENT): (SEPARATED, STORE),
+    (None, NEW, EQUAL): (SEPARATED, STORE),
+    (None, NEW, DIFFERENT): (SEPARATED, STORE),
+    # Another event (4: the session changes) takes the place of 101 and 102 and says nothing of membership.
+    (SESSION_CHANGE, SEPARATED, EQUAL): (SEPARATED, STORE),
+    (SESSION_CHANGE, SEPARATED, DIFFERENT): (SEPARATED, STORE),
+    **{(SESSION_CHANGE, m, r): (m, KEEP) for m in (FOLLOWING, NEW) for r in RELATIONS},
+}
+# A group's message (1151 and 625): the second table of legacy 14.6. 625 is stored in every case.
+GROUP_MESSAGE: dict[tuple[str, str], str] = {
+    (SEPARATED, EQUAL): SEPARATED,
+    (SEPARATED, DIFFERENT): SEPARATED,
+    (FOLLOWING, EQUAL): FOLLOWING,
+    (FOLLOWING, DIFFERENT): FOLLOWING,
+    (NEW, EQUAL): FOLLOWING,
+    (NEW, DIFFERENT): FOLLOWING,
+}
+# A snapshot's status (11.4: 625 and 326 may come together). It replaces what was known of the instrument, so membership
+# does not matter; without the event, a state that differs from the phase is a separated one.
+SNAPSHOT_STATUS: dict[tuple[int | None, str], Rule] = {
+    **{(SEPARATES, r): (SEPARATED, STORE) for r in RELATIONS},
+    **{(REJOINS, r): (FOLLOWING, INFER) for r in RELATIONS},
+    (None, EQUAL): (FOLLOWING, REMOVE),
+    (None, DIFFERENT): (SEPARATED, STORE),
+    (SESSION_CHANGE, EQUAL): (FOLLOWING, REMOVE),
+    (SESSION_CHANGE, DIFFERENT): (SEPARATED, STORE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A row of the family `status`, with None where a value is absent."""
+
+    instrument_id: int | None
+    group: Group | None
+    phase: int | None = None
+    state: int | None = None
+    event: int | None = None
+    session: int | None = None
+    ts_open: int | None = None
+    ts: int | None = None
+    is_snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentState:
+    """What holds for an instrument."""
+
+    state: int  # the state that rules: its own when separated, else its group's
+    phase: int  # of its group
+    separated: bool
+    session: int | None
+    ts_open: int | None
+    since: int | None  # since when the state is what it is
+
+
+@dataclass(slots=True)
+class _Place:
+    """What is stored of a group, or of an instrument by itself."""
+
+    state: int = UNKNOWN
+    session: int | None = None
+    ts_open: int | None = None
+    since: int | None = None
+    heard: int | None = None  # when anything was last said of it
+    membership: str = FOLLOWING
+
+
+_NOTHING = _Place()
+Forgets = list[tuple[int, int]]  # instrument and kind of operation: what the statistics must forget
+
+
+class Phases:
+    """Phases and states of all groups and instruments of a channel. A channel reset leaves them as they are (13.9)."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._groups: dict[Group, _Place] = {}
+        self._own: dict[int, _Place] = {}
+
+    # Instruments come and go.
+
+    def created(self, instrument_ids: Iterable[int]) -> None:
+        """During the session: phase and state are invalid and unknown until the first status (7.1)."""
+        for instrument_id in instrument_ids:
+            self._own[instrument_id] = _Place(membership=NEW)
+
+    def deleted(self, instrument_ids: Iterable[int]) -> None:
+        for instrument_id in instrument_ids:
+            self._own.pop(instrument_id, None)
+
+    def start_snapshot(self, instrument_id: int) -> None:
+        """A snapshot replaces the state; one that says nothing of it means an instrument that follows its group."""
+        own = self._own.get(instrument_id)
+        if own is not None and own.membership == SEPARATED:
+            del self._own[instrument_id]
+
+    # Statuses.
+
+    def apply(self, status: Status) -> Forgets:
+        """Take in a status; returns what the statistics must forget because of it."""
+        if status.group is not None:
+            return self._group_message(status.group, status)
+        return [] if status.instrument_id is None else self._instrument_message(status.instrument_id, status)
+
+    def _group_message(self, group: Group, status: Status) -> Forgets:
+        phase = status.state if status.phase is None else status.phase  # legacy 11 writes 326 for it
+        members = list(self._instruments.members(group))
+        forgets: Forgets = []
+        if phase is not None:
+            for instrument_id in members:
+                own = self._own.get(instrument_id)
+                if own is not None:
+                    own.membership = GROUP_MESSAGE[own.membership, EQUAL if own.state == phase else DIFFERENT]
+            forgets = self._set_phase(group, phase, status)
+        if status.event == SESSION_CHANGE:
+            # Binary reference 9.2.6: "to reset some statistics for this group". Being separated is about states, the
+            # trading session ends for every member.
+            forgets += [(instrument_id, NEW_SESSION) for instrument_id in members]
+        return forgets
+
+    def _set_phase(self, group: Group, phase: int, status: Status) -> Forgets:
+        stored = self._groups.setdefault(group, _Place())
+        is_old = stored.heard is not None and (status.ts is None or status.ts < stored.heard)
+        if status.is_snapshot and stored.state != UNKNOWN and is_old:
+            return []  # a snapshot shows its own moment: it cannot undo what the group said since
+        left_auction = stored.state == PRE_OPEN and phase != PRE_OPEN
+        if phase != stored.state:
+            stored.state, stored.since = phase, status.ts
+        stored.session, stored.ts_open, stored.heard = status.session or REGULAR, status.ts_open, status.ts
+        if not left_auction:
+            return []
+        # 10.7 NOTE: for each instrument in the group whose own state is not pre-open.
+        members = self._instruments.members(group)
+        return [
+            (instrument_id, AUCTION_ENDS) for instrument_id in members if self._own_state(instrument_id) != PRE_OPEN
+        ]
+
+    def _own_state(self, instrument_id: int) -> int | None:
+        own = self._own.get(instrument_id)
+        return own.state if own is not None and own.membership == SEPARATED else None
+
+    def _instrument_message(self, instrument_id: int, status: Status) -> Forgets:
+        forgets: Forgets = [(instrument_id, NEW_SESSION)] if status.event == SESSION_CHANGE else []
+        group = self._instruments.group_of(instrument_id)
+        if group is not None and status.phase is not None:
+            forgets += self._set_phase(group, status.phase, status)
+        before, own = self.of(instrument_id), self._own.setdefault(instrument_id, _Place())
+        if status.state is None:
+            if status.phase is not None and own.membership == NEW:
+                own.membership = FOLLOWING
+            return forgets
+        phase = UNKNOWN if group is None else self._groups.get(group, _NOTHING).state
+        relation = EQUAL if status.state == phase else DIFFERENT
+        event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
+        if status.is_snapshot:
+            membership, action = SNAPSHOT_STATUS[event, relation]
+        else:
+            membership, action = INSTRUMENT_MESSAGE[event, own.membership, relation]
+        own.membership = membership
+        if action == INFER and group is not None and status.phase is None and relation == DIFFERENT:
+            forgets += self._set_phase(group, status.state, status)
+        if action == STORE:
+            own.state, own.session, own.ts_open = status.state, status.session or REGULAR, status.ts_open
+        elif action in (REMOVE, INFER):
+            own.state, own.session, own.ts_open = UNKNOWN, None, None
+        if action != KEEP:
+            own.heard = status.ts
+            own.since = before.since if self.of(instrument_id).state == before.state else status.ts
+        return forgets
+
+    # What is asked of them.
+
+    def of(self, instrument_id: int) -> InstrumentState:
+        own, group = self._own.get(instrument_id, _NOTHING), self._instruments.group_of(instrument_id)
+        of_group = _NOTHING if group is None else self._groups.get(group, _NOTHING)
+        if own.membership == NEW:
+            return InstrumentState(UNKNOWN, UNKNOWN, False, None, None, None)
+        if own.membership == SEPARATED:
+            return InstrumentState(own.state, of_group.state, True, own.session, own.ts_open, own.since)
+        known = [since for since in (of_group.since, own.since) if since is not None]
+        since = max(known) if known else None
+        return InstrumentState(of_group.state, of_group.state, False, of_group.session, of_group.ts_open, since)
+
+    def phase_of(self, group: Group) -> int:
+        return self._groups.get(group, _NOTHING).state
+
+    def named(self) -> set[int]:
+        """Instruments that a status has named, defined or not."""
+        return set(self._own)
+
+    def export(self) -> dict[str, list[tuple[object, ...]]]:
+        return {
+            "groups": [(*group, *_fields(place)) for group, place in sorted(self._groups.items())],
+            "own": [(instrument_id, *_fields(place)) for instrument_id, place in sorted(self._own.items())],
+        }
+
+    def restore(self, state: dict[str, list[tuple[object, ...]]]) -> None:
+        self._groups = {(str(code), str(exchange)): _place(rest) for code, exchange, *rest in state["groups"]}
+        self._own = {int(str(instrument_id)): _place(rest) for instrument_id, *rest in state["own"]}
+
+
+def _fields(place: _Place) -> tuple[object, ...]:
+    return place.state, place.session, place.ts_open, place.since, place.heard, place.membership
+
+
+def _place(fields: list[object]) -> _Place:
+    return _Place(*fields)  # type: ignore[arg-type]

@@ -1,0 +1,212 @@
+"""Decoded Binary columns → events.
+
+    mapper = SbeEvents(decoder.layout)
+    events = mapper.events(decoder.decode(buffer, start, end))
+    events.rows("mbo").columns["price"]
+
+Rows of a family are in the order of the wire. What the table says becomes a program once (`sbe_plan`); a batch only
+says where its columns are. Memory is used again when nobody looks at it any more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.buffers import Memory, Pool, address_of
+from umdf.market import sbe_aggressor_kernel as a
+from umdf.market import sbe_events_kernel as k
+from umdf.market.events import NULL
+from umdf.market.rows import Events, Numbers, Rows, Units
+from umdf.market.sbe_plan import ALWAYS, ALWAYS_MERGED, ENTRY_INDEX, IDENTITY, MERGED, OWN, FamilyPlan, Plan
+from umdf.market.sbe_texts import add_texts
+from umdf.wire.sbe.decode import Batch
+from umdf.wire.sbe.layout import Layout
+from umdf.wire.sbe.schema import Schema
+
+Tracked = tuple[tuple[int, bytes], ...]
+
+
+class SbeEvents:
+    """Maps the batches of one stream, in order: it remembers the aggressor of an event that goes on. One per thread."""
+
+    def __init__(self, schema: Layout | Schema) -> None:
+        self.layout = schema if isinstance(schema, Layout) else Layout(schema)
+        self._plans: dict[tuple[Tracked, bool, bool], Plan] = {}
+        self._pools: dict[str, Pool] = {}
+        self._scratch = np.empty(1 << 16, np.uint8)
+        self._constants: dict[tuple[np.dtype[np.generic], int], Numbers] = {}
+        self._state = np.zeros(a.STATE_WORDS, np.int64)
+
+    def events(self, batch: Batch, ts_recv: NDArray[np.int64] | None = None, *, snapshot: bool = False) -> Events:
+        """The events of a batch; `snapshot` says that its packets are of a snapshot stream."""
+        plan = self._plan(batch, snapshot)
+        units = _units(batch, ts_recv)
+        run = Run(self, plan, batch)
+        families: dict[str, Rows] = {}
+        for family in plan.families:
+            if "." not in family.family.name and run.totals[family.number]:
+                families[family.family.name] = run.rows(family)
+        if not snapshot:
+            run.find_aggressors(families, units, self._state)
+        add_texts(run, families)
+        return Events(units, families)
+
+    def reset(self) -> None:
+        """Forget the event that goes on: what comes next is another stream, or comes after a loss."""
+        self._state[:] = 0
+
+    def _plan(self, batch: Batch, snapshot: bool) -> Plan:
+        counts = batch.rows.tolist()
+        tracked: list[tuple[int, bytes]] = []
+        entries = False
+        for node in self.layout.nodes:
+            if counts[node.index]:
+                found = batch.tracked(node)
+                if found.count(0) != len(found):
+                    tracked.append((node.index, found))
+                entries |= node.parent is not None
+        key = tuple(tracked), snapshot, entries
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) > 64:
+                self._plans.clear()
+            which = {index: np.frombuffer(found, np.int64) for index, found in tracked}
+            plan = self._plans[key] = Plan(self.layout, which, snapshot=snapshot, entries=entries)
+        return plan
+
+    def memory(self, family: str, nbytes: int) -> Memory:
+        return self._pools.setdefault(family, Pool()).take(nbytes)
+
+    def scratch(self, nbytes: int) -> NDArray[np.uint8]:
+        if len(self._scratch) < nbytes:
+            self._scratch = np.empty(2 * nbytes, np.uint8)
+        return self._scratch
+
+    def constant(self, dtype: np.dtype[np.generic], value: int, count: int) -> Numbers:
+        """The same value in so many rows: the same array for everyone, so that nobody may write to it."""
+        made = self._constants.get((dtype, value))
+        if made is None or len(made) < count:
+            made = np.full(max(1024, 2 * count), value).astype(dtype)
+            made.flags.writeable = False
+            self._constants[dtype, value] = made
+        return made[:count]
+
+
+def _units(batch: Batch, ts_recv: NDArray[np.int64] | None) -> Units:
+    headers = batch.headers
+    return Units(
+        headers.channel.astype(np.int16),
+        headers.seq_version.astype(np.int64),
+        headers.sequence.astype(np.int64),
+        headers.sending_time.view(np.int64),
+        np.full(batch.packets, NULL) if ts_recv is None else np.asarray(ts_recv, np.int64),
+    )
+
+
+class Run:
+    """One batch through the program."""
+
+    def __init__(self, mapper: SbeEvents, plan: Plan, batch: Batch) -> None:
+        self.mapper, self.plan, self.batch = mapper, plan, batch
+        bases, messages = plan.bases, int(batch.messages.sum(dtype=np.int64))
+        rows = batch.rows[plan.rule_nodes]
+        candidates = np.bincount(plan.rule_family, rows, len(plan.families)).astype(np.int64)
+        alone = np.bincount(plan.rule_family[plan.is_plain], rows[plan.is_plain], len(plan.families)) == candidates
+        alone &= np.bincount(plan.rule_family, rows > 0, len(plan.families)) == 1
+        gates, merged = np.zeros(plan.gates, np.int64), (candidates > 0) & ~alone
+        for family in plan.families:
+            if family.family.name in ALWAYS_MERGED:
+                merged[family.number] = messages > 0
+        gates[ALWAYS], gates[MERGED::2], gates[IDENTITY::2] = 1, merged, ~merged
+        self.base = base = np.zeros(bases.count, np.int64)
+        self.stride = stride = np.zeros(bases.count, np.int64)
+        self.memories: dict[int, Memory] = {}
+        for index, node in plan.source_nodes.items():
+            if batch.rows[index]:
+                table, memory = batch.store(node)
+                plan.meet(node, table)
+                base[bases.node(node)] = memory.address
+        for family in plan.families:
+            if count := int(candidates[family.number]):
+                number = bases.families + family.number
+                capacity = 1 << (count + k.FIRST_ROW - 1).bit_length()
+                stride[number] = 8 * capacity
+                memory = mapper.memory(family.family.name, (len(OWN) + len(family.columns)) * 8 * capacity)
+                self.memories[family.number], base[number] = memory, memory.address
+        self._lists(rows, messages)
+        program = plan.program
+        program[:, : k.ADDRESSES] = base[plan.address_base] + plan.offsets + stride[plan.address_base] * plan.strides
+        program[:, k.COUNT] = np.append(batch.rows, messages)[plan.count_of] * gates[plan.gate_of]
+        k.run(address_of(program), len(program))
+        self.totals = np.where(merged, self._totals, candidates).tolist()
+
+    def _lists(self, rows: NDArray[np.int64], messages: int) -> None:
+        """Room for the lists of the program: slots of messages, places of rows, counts."""
+        plan, bases, packets = self.plan, self.plan.bases, self.batch.packets
+        sizes = np.concatenate(
+            [rows, rows, self.batch.rows, [packets + 1, messages + 2, messages + 2, 2 * len(plan.families)]]
+        )
+        sizes = 4 * (sizes + (sizes & 1))
+        ends = np.cumsum(sizes)
+        scratch = self.mapper.scratch(int(ends[-1]) + 8)
+        at = address_of(scratch)
+        shift = -at % 8
+        self.base[bases.places : bases.count] = at + shift + ends - sizes
+        first = scratch[shift + int(ends[-4] - sizes[-4]) :][: 4 * (packets + 1)].view(np.uint32)
+        first[0] = 0
+        np.cumsum(self.batch.messages, dtype=np.uint32, out=first[1:])
+        self._totals = scratch[shift + int(ends[-1] - sizes[-1]) :][: 8 * len(plan.families)].view(np.int64)
+        self._totals[:] = 0
+        self._scratch = scratch, shift + ends - sizes
+
+    def places(self, rule: int, count: int) -> NDArray[np.int64]:
+        """Where the rows of a rule are among those of its family; valid until the next batch."""
+        scratch, starts = self._scratch
+        at = int(starts[rule])
+        return scratch[at : at + 4 * count].view(np.uint32).astype(np.int64) - k.FIRST_ROW
+
+    def column(self, family: FamilyPlan, place: int, dtype: np.dtype[np.generic]) -> Numbers:
+        stride = int(self.stride[self.plan.bases.families + family.number])
+        at = place * stride + k.FIRST_ROW * dtype.itemsize
+        return np.ndarray(self.totals[family.number], dtype, self.memories[family.number].array, at)
+
+    def columns(self, family: FamilyPlan) -> dict[str, Numbers]:
+        total, columns = self.totals[family.number], {}
+        for place, column in enumerate(family.columns, len(OWN)):
+            value = family.constants.get(column.name)
+            if value is None:
+                columns[column.name] = self.column(family, place, column.dtype)
+            else:
+                columns[column.name] = self.mapper.constant(column.dtype, value, total)
+        return columns
+
+    def rows(self, family: FamilyPlan) -> Rows:
+        own = [self.column(family, place, dtype) for place, (_, dtype) in enumerate(OWN)]
+        if not self.plan.with_entries:
+            own[ENTRY_INDEX] = self.mapper.constant(OWN[ENTRY_INDEX][1], 0, len(own[0]))
+        return Rows(family.family, own[0], own[1], own[2], self.columns(family))
+
+    def find_aggressors(self, families: dict[str, Rows], units: Units, state: NDArray[np.int64]) -> None:
+        summaries, trades, book = (families.get(name) for name in ("execution_summary", "trades", "mbo"))
+        if summaries is None and trades is None and not state[a.OPEN]:
+            state[a.LAST_CHANNEL] = -1  # nothing is open: nobody asks where this batch ended
+            return
+        arguments = np.zeros(a.ARGUMENTS, np.int64)
+        kept = [units.channel_id.view(np.uint16), units.seq_version, units.sequence, state]
+        found: list[Numbers] = []  # kept while the kernel looks at them
+        for rows, at in ((summaries, a.SUMMARIES), (trades, a.TRADES)):
+            if rows is not None:
+                found += [rows.unit, rows.msg_index, rows.column("instrument_id"), rows.column("side")]
+                arguments[at] = len(rows)
+                arguments[at + 1 : at + 5] = [address_of(each) for each in found[-4:]]
+        if trades is not None:
+            arguments[a.T_ACTION] = address_of(trades.columns["action"])
+        bases = self.plan.bases
+        arguments[a.FIRST], arguments[a.ROWS] = self.base[bases.first], self.base[bases.book_counts]
+        if book is not None:
+            arguments[a.BOOK_ROWS] = len(book)
+            arguments[a.FLAGS] = address_of(book.columns["flags"]) - 4 * k.FIRST_ROW
+        arguments[a.UNITS] = len(units)
+        arguments[a.CHANNEL : a.STATE + 1] = [address_of(each) for each in kept]
+        a.find_aggressors(address_of(arguments))

@@ -1,0 +1,169 @@
+"""Trades as they run: last price, and our own count, of each instrument and venue.
+
+The one rule: the count is ours. What the exchange publishes (high, low, VWAP, volume) is kept apart in `statistics`, so
+that each can be checked against the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.buffers import address_of
+from umdf.market.current import Operations, Slots
+from umdf.market.events import NULL
+from umdf.market.rows import Numbers, Rows
+from umdf.market.statistics_kernel import (
+    ACTIONS,
+    HEAD,
+    IDS,
+    LOG,
+    LOG_CAPACITY,
+    LOG_COUNT,
+    OP,
+    OP_COUNT,
+    OPS,
+    ORDER,
+    ROW,
+    ROWS,
+    S_ID,
+    S_KEY,
+)
+from umdf.market.tape_kernel import (
+    BUYERS,
+    CONDITIONS,
+    LOGGED,
+    PRICES,
+    PUBLISHED,
+    SELLERS,
+    SIZES,
+    STREAMS,
+    T_BUSTED,
+    T_CONDITIONS,
+    T_COUNT,
+    T_FIRST,
+    T_LAST,
+    T_NOTIONAL_HIGH,
+    T_NOTIONAL_LOW,
+    T_PRICE,
+    T_QUANTITY,
+    TAPE_ARGUMENTS,
+    TAPE_SLOT,
+    TIMES,
+    TRADE_IDS,
+    run_tape,
+)
+
+FIRST_LOG = 1024
+_COLUMNS = {
+    ACTIONS: "action",
+    STREAMS: "stream",
+    PRICES: "price",
+    SIZES: "size",
+    TIMES: "ts_event",
+    TRADE_IDS: "trade_id",
+    BUYERS: "buyer",
+    SELLERS: "seller",
+    CONDITIONS: "conditions",
+    IDS: "instrument_id",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last price: of a trade, or as the exchange published it (277=U, LastTradePrice_27, a snapshot)."""
+
+    price: int
+    size: int | None
+    ts_event: int | None
+    trade_id: int | None
+    buyer: int | None
+    seller: int | None
+    conditions: int
+    is_trade: bool
+    is_busted: bool  # the trade was cancelled; its price stays until the exchange says otherwise (13.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The trades that were seen, without those that were busted."""
+
+    trades: int
+    quantity: int
+    notional: int  # sum of price · size, in units of 1e-9
+    first: int | None
+    high: int | None
+    low: int | None
+    busts: int
+    unknown_busts: int  # of trades that were never seen
+
+    @property
+    def vwap(self) -> int | None:
+        """In units of 1e-9, rounded half to even."""
+        if self.quantity <= 0:
+            return None
+        whole, rest = divmod(self.notional, self.quantity)
+        return whole + (2 * rest > self.quantity or (2 * rest == self.quantity and whole & 1))
+
+
+class Tape:
+    """Last price and count of every (instrument, venue)."""
+
+    def __init__(self) -> None:
+        self._slots = Slots(TAPE_SLOT, TAPE_ARGUMENTS)
+        self._log: NDArray[np.int64] = np.zeros((FIRST_LOG, LOGGED), np.int64)
+
+    def apply(self, rows: Rows, ops: Operations) -> None:
+        """Run some trades, with the operations that come between them."""
+        arguments, held = self._slots.arguments, []
+        for place, name in _COLUMNS.items():
+            values = np.ascontiguousarray(rows.column(name), rows.family.column(name).dtype)
+            held.append(values)
+            arguments[place] = address_of(values) if len(values) else 0
+        order = rows.order
+        arguments[ORDER] = address_of(order) if len(order) else 0
+        arguments[OPS] = address_of(ops) if len(ops) else 0
+        arguments[ROWS], arguments[ROW], arguments[OP_COUNT], arguments[OP] = len(rows), 0, len(ops), 0
+        done = 0
+        while not done:
+            self._slots.grow_if_full()
+            if arguments[LOG_COUNT] == len(self._log):
+                self._log = np.concatenate([self._log, np.zeros_like(self._log)])
+            arguments[LOG], arguments[LOG_CAPACITY] = address_of(self._log), len(self._log)
+            done = run_tape(self._slots.address)
+
+    def of(self, instrument_id: int) -> dict[int, tuple[Last | None, Count]]:
+        """By venue (1500 as a code, 0 where none was sent)."""
+        return {int(slot[S_KEY]): _read(slot) for slot in self._slots.chain(instrument_id)}
+
+    def all(self) -> list[tuple[int, int, Last | None, Count]]:
+        """(instrument, venue, last, count), sorted."""
+        used = self._slots.used
+        used = used[used[:, S_KEY] != HEAD]
+        used = used[np.lexsort((used[:, S_KEY], used[:, S_ID]))]
+        return [(int(slot[S_ID]), int(slot[S_KEY]), *_read(slot)) for slot in used]
+
+    def export(self) -> dict[str, Numbers]:
+        return {"slots": self._slots.used.copy(), "log": self._log[: int(self._slots.arguments[LOG_COUNT])].copy()}
+
+    def restore(self, state: dict[str, Numbers]) -> None:
+        self._slots.restore(state["slots"])
+        count = len(state["log"])
+        self._log = np.zeros((max(FIRST_LOG, count), LOGGED), np.int64)
+        self._log[:count] = state["log"]
+        self._slots.arguments[LOG_COUNT] = count
+
+
+def _read(slot: NDArray[np.int64]) -> tuple[Last | None, Count]:
+    numbers = slot.tolist()
+    optional = [None if number == NULL else number for number in numbers]
+    last, (price, size, ts_event, trade_id, buyer, seller) = None, optional[T_PRICE : T_PRICE + 6]
+    if numbers[T_LAST] and price is not None:
+        is_trade, conditions = numbers[T_LAST] != PUBLISHED, max(numbers[T_CONDITIONS], 0)
+        last = Last(price, size, ts_event, trade_id, buyer, seller, conditions, is_trade, bool(numbers[T_BUSTED]))
+    notional = (numbers[T_NOTIONAL_HIGH] << 64) + (numbers[T_NOTIONAL_LOW] & (1 << 64) - 1)
+    first, high, low = optional[T_FIRST : T_FIRST + 3]
+    busts = numbers[T_FIRST + 3 : T_FIRST + 5]
+    return last, Count(numbers[T_COUNT], numbers[T_QUANTITY], notional, first, high, low, *busts)

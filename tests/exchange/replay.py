@@ -1,0 +1,354 @@
+"""A slow, obvious client in plain Python: a bulk capture's files, read by the wire decoders, and what they say.
+
+It shares nothing with the generator or with the book engine, and says at once what cannot be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from umdf.cli.found import Found
+from umdf.cli.reading import AUTO, Readers, Tally, decode_files
+from umdf.cli.reading_fast import FastReader
+from umdf.cli.reading_sbe import SbeReader
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.sbe.loader import load as load_schema
+
+END_OF_EVENT, IMPLIED, RECOVERY = 1 << 7, 1 << 4, 1 << 5
+SBE_STATISTICS = {15: "4", 16: "TOP", 17: "5", 28: "6", 24: "7", 25: "8", 56: "9", 29: "C", 27: "last", 19: "A"}
+SBE_SILENT = {1, 2, 5, 9, 10, 11, 12}  # templates without RptSeq
+
+
+def messages_of(directory: Path, wire: str, stream: str, line: str = "A") -> Iterator[Found]:
+    """All messages of a stream and line, in the order of its files."""
+    files = sorted((directory / "capture").glob(f"*-{wire}-*-{stream}-{line}.pcap"))
+    tally = Tally()
+    readers = Readers(lambda: SbeReader(load_schema()), lambda: FastReader(load_templates()))
+    for decoded in decode_files(files, readers, AUTO, tally):
+        assert list(decoded.faults()) == [] and list(decoded.skipped()) == []
+        yield from decoded.messages(False)
+    assert tally.is_sound and not tally.unrecognised
+
+
+def truth_of(directory: Path, name: str) -> list[dict[str, Any]]:
+    return pq.read_table(directory / "truth" / f"{name}.parquet").to_pylist()
+
+
+def nanos(text: str | None) -> int | None:
+    return None if text is None else int(Decimal(text) * 10**9)
+
+
+@dataclass
+class Op:
+    """One message or entry in the client's words."""
+
+    kind: str  # order, thru, from, empty, trade, bust, summary, stat, state, phase, define, reset, beat, band, news
+    instrument: int = 0
+    rpt_seq: int | None = None
+    action: int = 0
+    side: str = ""
+    price: int | None = None
+    size: int | None = None
+    id: int = 0
+    firm: int | None = None
+    prev: int | None = None
+    position: int | None = None
+    what: Any = None
+    last: bool = False
+    recovery: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def ops_of_sbe(found: Found) -> Iterator[Op]:
+    f, template = found.fields, found.template_id
+    indicator = f.get("matchEventIndicator", 0)
+    op = Op("", f.get("securityID", 0), f.get("rptSeq"), last=bool(indicator & END_OF_EVENT), fields=f)
+    op.recovery, op.price = bool(indicator & RECOVERY), nanos(f.get("mDEntryPx"))
+    op.size, op.position = f.get("mDEntrySize"), f.get("mDEntryPositionNo")
+    op.side = {"0": "B", "1": "A"}.get(f.get("mDEntryType", ""), "")
+    if template in (50, 51):
+        op.kind, op.id, op.action = "order", f["secondaryOrderID"], f.get("mDUpdateAction", 2)
+        op.firm, op.prev = f.get("enteringFirm"), f.get("mDEntryPrevSize")
+    elif template == 52:
+        op.kind = {3: "thru", 4: "from"}[f["mDUpdateAction"]]
+    elif template in (53, 57):
+        op.kind, op.id = {53: "trade", 57: "bust"}[template], f["tradeID"]
+        op.what = (f.get("mDEntryBuyer"), f.get("mDEntrySeller"))
+    elif template in SBE_STATISTICS:
+        what: Any = SBE_STATISTICS[template]
+        op.kind, op.what = "stat", (what, f["openCloseSettlFlag"]) if what in ("5", "6") else (what, None)
+        op.action = f.get("mDUpdateAction", 0)
+        if template == 56:
+            op.price, op.size = nanos(f.get("vwapPx")), f["tradeVolume"]
+    elif template in (21, 22):
+        op.kind, op.what = "band", f.get("priceBandType", "h")
+    else:
+        names = {55: "summary", 9: "empty", 11: "reset", 3: "state", 10: "phase", 12: "define", 2: "beat", 1: "again"}
+        op.kind = {**names, 5: "news"}[template]
+    yield op
+
+
+def ops_of_fast(found: Found) -> Iterator[Op]:
+    f, name = found.fields, found.name
+    if not name.startswith(("MDIncremental", "ChannelReset")):
+        kind = {"Heartbea": "beat", "Sequence": "again", "News_143": "news", "SecurityL": "define"}.get(name[:8], "")
+        if name.startswith("SecurityList"):
+            for entry in f["RelatedSym"]:
+                yield Op("define", entry["SecurityID"], fields=entry)
+        elif name.startswith("SecurityStatus"):
+            yield Op("phase" if "SecurityGroup" in f else "state", f.get("SecurityID", 0), fields=f)
+        else:
+            yield Op(kind, fields=f)
+        return
+    entries = f["MDEntries"]
+    for number, e in enumerate(entries):
+        yield entry_of_fast(e, number == len(entries) - 1)
+
+
+def entry_of_fast(e: dict[str, Any], last: bool = False) -> Op:
+    letter, action = e["MDEntryType"], e.get("MDUpdateAction", 0)
+    op = Op("", e.get("SecurityID", 0), e.get("RptSeq"), action, fields=e, last=last)
+    op.price, op.size, op.position = nanos(e.get("MDEntryPx")), e.get("MDEntrySize"), e.get("MDEntryPositionNo")
+    op.recovery = "R" in e.get("QuoteCondition", "").split()
+    if letter in "01":
+        op.side = "BA"[int(letter)]
+        firm = e.get("MDEntryBuyer" if letter == "0" else "MDEntrySeller")
+        op.kind, op.firm, op.prev = "order", None if firm is None else int(firm), e.get("MDEntryPrevSize")
+        op.id = int(e.get("OrderID", 0))
+        op.kind = {3: "thru", 4: "from"}.get(action, "order")
+    elif letter == "J":
+        op.kind = "empty" if op.instrument else "reset"
+    elif letter == "2" and "U" not in e.get("TradeCondition", "").split():
+        op.kind, op.id = "bust" if action == 2 else "trade", int(e["TradeID"])
+        op.what = tuple(int(e[n]) if n in e else None for n in ("MDEntryBuyer", "MDEntrySeller"))
+    elif letter in "gh":
+        op.kind, op.what = "band", int(e["PriceBandType"]) if letter == "g" else "h"
+    elif letter == "c":
+        op.kind = "state"
+    else:
+        what: Any = "last" if letter == "2" else "TOP" if letter == "4" and e.get("OpenCloseSettlFlag") == 5 else letter
+        op.kind, op.what = "stat", (what, e["OpenCloseSettlFlag"]) if letter in "56" else (what, None)
+    return op
+
+
+@dataclass
+class Order:
+    id: int
+    price: int | None
+    size: int
+    firm: int | None
+
+    def key(self, side: str) -> tuple[Any, ...]:
+        if self.price is None:
+            return (0, 0, self.id)
+        return (1, -self.price if side == "B" else self.price, self.id)
+
+
+class Client:
+    """What a client knows after some messages. An assertion fails where the exchange contradicts itself."""
+
+    def __init__(self, by_position: bool) -> None:
+        self.by_position = by_position
+        self.books: dict[tuple[int, str], list[Order]] = {}
+        self.rpt_seq: dict[int, int | None] = {}
+        self.trades: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.busted: set[tuple[int, int]] = set()
+        self.stats: dict[tuple[int, Any], tuple[int | None, int | None]] = {}
+        self.states: dict[int, int] = {}
+        self.phases: dict[str, int] = {}
+        self.groups: dict[int, str] = {}
+        self.summarised: dict[int, int] = {}  # what a summary announced and no trade has told yet
+        self.counts: Counter[str] = Counter()
+        self.last_id = self.last_implied = 0
+
+    def book(self, instrument: int, side: str) -> list[Order]:
+        return self.books.setdefault((instrument, side), [])
+
+    def take(self, op: Op, wire: str) -> None:
+        self.counts[op.kind] += 1
+        if op.instrument and op.rpt_seq is not None:
+            known = self.rpt_seq.get(op.instrument)
+            assert op.rpt_seq == 1 + (known or 0), (op, known)
+            self.rpt_seq[op.instrument] = op.rpt_seq
+        if wire == "sbe" and op.kind == "trade":
+            assert op.instrument in self.summarised, "a trade without its execution summary"
+            self.summarised[op.instrument] -= op.size or 0
+        getattr(self, f"_{op.kind}", lambda _: None)(op)
+        if op.kind == "stat" and op.what[0] == "9":
+            assert self.summarised.pop(op.instrument, 0) == 0, "the summary's quantity was not all traded"
+
+    def _summary(self, op: Op) -> None:
+        assert op.instrument not in self.summarised
+        self.summarised[op.instrument] = op.fields["fillQty"]
+
+    def _trade(self, op: Op) -> None:
+        key = op.instrument, op.id
+        assert key not in self.trades
+        self.trades[key] = (op.price, op.size, *op.what)
+        self.stats[op.instrument, ("last", None)] = (op.price, op.size)
+
+    def _bust(self, op: Op) -> None:
+        assert self.trades[op.instrument, op.id][:2] == (op.price, op.size)
+        self.busted.add((op.instrument, op.id))
+
+    def _order(self, op: Op) -> None:
+        book = self.book(op.instrument, op.side)
+        place = next((i for i, order in enumerate(book) if order.id == op.id), -1)
+        if op.action == 0:
+            assert place < 0, "a new order is there already"
+            assert op.size and op.size > 0
+            if not op.recovery:
+                if op.id < 1 << 62:
+                    assert op.id > self.last_id
+                    self.last_id = op.id
+                else:
+                    assert op.id > self.last_implied
+                    self.last_implied = op.id
+            order = Order(op.id, op.price, op.size, op.firm)
+            if self.by_position:
+                assert op.position and 1 <= op.position <= len(book) + 1
+                book.insert(op.position - 1, order)
+            else:
+                assert op.position is None
+                book.append(order)
+                book.sort(key=lambda one: one.key(op.side))
+            return
+        assert place >= 0, f"no living order {op}"
+        if self.by_position:
+            assert op.position == place + 1
+        if op.action == 2:
+            assert op.size in (None, book[place].size)
+            if op.price is not None:
+                assert op.price == book[place].price
+            del book[place]
+            return
+        assert op.action == 1 and op.price == book[place].price
+        if not self.by_position:
+            assert op.prev == book[place].size
+        book[place].size = op.size or 0
+        assert book[place].size > 0
+
+    def _from(self, op: Op) -> None:
+        book = self.book(op.instrument, op.side)
+        assert self.by_position and op.position and op.position <= len(book)
+        del book[: op.position]
+
+    def _thru(self, op: Op) -> None:
+        self.book(op.instrument, op.side).clear()
+
+    def _empty(self, op: Op) -> None:
+        for side in "BA":
+            self.book(op.instrument, side).clear()
+        self.rpt_seq[op.instrument] = None
+
+    def _reset(self, op: Op) -> None:
+        self.books.clear()
+        self.stats.clear()
+        self.rpt_seq = dict.fromkeys(self.rpt_seq)
+
+    def _stat(self, op: Op) -> None:
+        if op.action == 2:
+            assert self.stats.pop((op.instrument, op.what), None) is not None, op
+        else:
+            self.stats[op.instrument, op.what] = (op.price, op.size)
+
+    def _define(self, op: Op) -> None:
+        f = op.fields
+        action = f.get("securityUpdateAction", f.get("SecurityUpdateAction"))
+        self.groups[op.instrument] = f.get("securityGroup", f.get("SecurityGroup"))
+        if action == "D":
+            for side in "BA":
+                self.book(op.instrument, side).clear()
+            self.stats = {key: value for key, value in self.stats.items() if key[0] != op.instrument}
+            self.states.pop(op.instrument, None)
+
+    def _state(self, op: Op) -> None:
+        f = op.fields
+        self.states[op.instrument] = f.get("securityTradingStatus", f.get("SecurityTradingStatus"))
+
+    def _phase(self, op: Op) -> None:
+        f = op.fields
+        group = f.get("securityGroup", f.get("SecurityGroup"))
+        self.phases[group] = int(f.get("tradingSessionSubID", f.get("TradingSessionSubID")))
+        members = {instrument for instrument, its in self.groups.items() if its == group}
+        gone: set[Any] = {"TOP", "A"} if self.phases[group] != 21 else set()
+        if f.get("securityTradingEvent", f.get("SecurityTradingEvent")) == 4:
+            gone |= {"last", "4", "7", "8", "9", "B", "TOP"}
+        self.stats = {key: v for key, v in self.stats.items() if key[0] not in members or key[1][0] not in gone}
+
+    def orders(self) -> set[tuple[Any, ...]]:
+        return {
+            (instrument, side, position, order.price, order.size, order.id, order.firm)
+            for (instrument, side), book in self.books.items()
+            for position, order in enumerate(book, 1)
+        }
+
+
+@dataclass
+class Snapshot:
+    """What the snapshot stream says about one instrument."""
+
+    instrument: int
+    last_sequence: int
+    last_rpt_seq: int
+    total: int
+    loop: int
+    fields: dict[str, Any]
+    ops: list[Op]
+
+    def orders(self) -> list[tuple[Any, ...]]:
+        return [(op.side, op.price, op.size, op.id, op.firm) for op in self.ops if op.kind == "order"]
+
+    def stats(self) -> dict[Any, tuple[int | None, int | None]]:
+        return {op.what: (op.price, op.size) for op in self.ops if op.kind == "stat"}
+
+
+def snapshots_of(directory: Path, wire: str) -> list[Snapshot]:
+    return list(_sbe_snapshots(directory) if wire == "sbe" else _fast_snapshots(directory))
+
+
+def _sbe_snapshots(directory: Path) -> Iterator[Snapshot]:
+    at_hand: Snapshot | None = None
+    loop = 0
+    for found in messages_of(directory, "sbe", "snapshot"):
+        f = found.fields
+        if found.template_id in (30, 1):
+            if at_hand:
+                yield at_hand
+            at_hand = None
+        if found.template_id == 1:
+            loop += 1
+        elif found.template_id == 30:
+            sequence, rpt_seq = f["lastMsgSeqNumProcessed"], f.get("lastRptSeq", 0)
+            at_hand = Snapshot(f["securityID"], sequence, rpt_seq, f["totNumReports"], loop, f, [])
+        elif found.template_id == 71:
+            assert at_hand and at_hand.instrument == f["securityID"]
+            for entry in f["noMDEntries"]:
+                price, size, side = nanos(entry.get("mDEntryPx")), entry["mDEntrySize"], "BA"[int(entry["mDEntryType"])]
+                firm, position = entry.get("enteringFirm"), entry.get("mDEntryPositionNo")
+                order = Op("order", f["securityID"], None, 0, side, price, size, entry["secondaryOrderID"], firm)
+                order.position = position
+                at_hand.ops.append(order)
+        elif found.template_id != 10:
+            assert at_hand and at_hand.instrument == f["securityID"] and "rptSeq" not in f
+            at_hand.ops += ops_of_sbe(found)
+    assert at_hand is None, "the last loop is complete"
+
+
+def _fast_snapshots(directory: Path) -> Iterator[Snapshot]:
+    loop = 0
+    for found in messages_of(directory, "fast", "snapshot"):
+        f = found.fields
+        if found.name.startswith("SequenceReset"):
+            loop += 1
+            continue
+        sequence, rpt_seq = f["LastMsgSeqNumProcessed"], f.get("RptSeq", 0)
+        ops = [entry_of_fast(entry) for entry in f["MDEntries"]]
+        yield Snapshot(f["SecurityID"], sequence, rpt_seq, f["TotNumReports"], loop, f, ops)

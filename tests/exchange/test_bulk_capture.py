@@ -1,0 +1,330 @@
+"""A bulk capture agrees with itself and with its truth: read back by the decoders, replayed in plain Python."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.exchange.replay import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
+from umdf.errors import ConfigError
+from umdf.exchange.bulk_capture import Clock, Summary, write_capture
+from umdf.exchange.bulk_settings import BulkSettings
+
+KINDS = [(wire, generation) for wire in ("sbe", "fast") for generation in ("priority", "position")]
+OPS = {"sbe": ops_of_sbe, "fast": ops_of_fast}
+STATISTICS = {1: "4", 2: "TOP", 3: "6", 4: "8", 5: "7", 6: "B", 9: "C", 11: "5", 13: "9", 100: "last"}
+
+
+@dataclass
+class Day:
+    directory: Path
+    settings: BulkSettings
+    summary: Summary
+    wire: str
+
+    def client(self) -> Client:
+        client = Client(self.settings.generation == "position")
+        for found in messages_of(self.directory, self.wire, "instruments"):
+            for op in OPS[self.wire](found):
+                client.take(op, self.wire)
+        return client
+
+    def messages(self, line: str = "A") -> Any:
+        return messages_of(self.directory, self.wire, "incremental", line)
+
+
+def write(directory: Path, wire: str, generation: str, **more: Any) -> Day:
+    about: dict[str, Any] = {"messages": 8_000, "instruments": 24, "rate": 1_000, **more}
+    settings = BulkSettings(wire=wire, generation=generation, **about)
+    return Day(directory, settings, write_capture(settings, directory), wire)
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def day(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]
+) -> Day:
+    wire, generation = request.param
+    directory = tmp_path_factory.mktemp(f"{wire}-{generation}")
+    return write(directory, wire, generation, messages=sized(8_000, 200_000), channel_reset=True)
+
+
+def replayed(day: Day) -> Client:
+    """Every message, every check of the client."""
+    client, following = day.client(), 1
+    for found in day.messages():
+        for op in OPS[day.wire](found):
+            client.take(op, day.wire)
+        if found.sequence not in (0, following - 1):
+            assert found.sequence == following
+            following += 1
+    assert not client.summarised
+    return client
+
+
+def test_final_books_trades_statistics_and_states_are_the_truth(day: Day) -> None:
+    client = replayed(day)
+    columns = ("instrument_id", "side", "position", "price", "size", "order_id", "firm")
+    assert client.orders() == {tuple(row[name] for name in columns) for row in truth_of(day.directory, "final_orders")}
+    trades = truth_of(day.directory, "trades")
+    assert client.trades == {
+        (row["instrument_id"], row["trade_id"]): (row["price"], row["size"], row["buyer"], row["seller"])
+        for row in trades
+    }
+    assert client.busted == {(row["instrument_id"], row["trade_id"]) for row in trades if row["busted"]}
+    assert client.busted and len(trades) == day.summary.trades
+    assert final_statistics(client) == true_statistics(day)
+    groups = {row["security_group"]: row["phase"] for row in truth_of(day.directory, "groups")}
+    assert client.phases == groups
+    for row in truth_of(day.directory, "states"):
+        instrument = row["instrument_id"]
+        assert groups[client.groups[instrument]] == row["phase"]
+        if row["event"] == 101:
+            assert client.states[instrument] == row["state"]
+        else:
+            assert row["state"] == row["phase"]
+
+
+def final_statistics(client: Client) -> dict[Any, Any]:
+    return {(instrument, *what): value for (instrument, what), value in client.stats.items()}
+
+
+def true_statistics(day: Day) -> dict[Any, Any]:
+    found = {}
+    for row in truth_of(day.directory, "statistics"):
+        what, flag = STATISTICS[row["stat_type"]], row["open_close_settl_flag"]
+        key = row["instrument_id"], what, flag if what in "56" else None
+        if what == "B" and day.wire == "sbe":
+            continue
+        found[key] = row["price"], row["size"]
+    return found
+
+
+def test_levels_are_the_orders_together(day: Day) -> None:
+    orders, levels = truth_of(day.directory, "final_orders"), truth_of(day.directory, "final_levels")
+    expected = []
+    for (instrument, side), book in groupby(orders, lambda row: (row["instrument_id"], row["side"])):
+        for level, (price, some) in enumerate(groupby(book, lambda row: row["price"]), 1):
+            sizes = [row["size"] for row in some]
+            expected.append((instrument, side, level, price, sum(sizes), len(sizes)))
+    columns = ("instrument_id", "side", "level", "price", "size", "order_count")
+    assert [tuple(row[name] for name in columns) for row in levels] == expected
+
+
+def test_snapshots_agree_with_the_books_at_their_sequence(day: Day) -> None:
+    waiting = sorted(snapshots_of(day.directory, day.wire), key=lambda snapshot: snapshot.last_sequence)
+    loops = Counter((snapshot.loop, snapshot.total) for snapshot in waiting)
+    assert len(loops) >= 4 and all(count == total for (_, total), count in loops.items())
+    assert max(len({s.last_sequence for s in waiting if s.loop == loop}) for loop, _ in loops) > 1
+    client, checked, sequence = day.client(), 0, 0
+    for found in day.messages():
+        if found.sequence > sequence:
+            while checked < len(waiting) and waiting[checked].last_sequence <= sequence:
+                check_snapshot(client, waiting[checked], day.wire)
+                checked += 1
+            sequence = found.sequence
+        for op in OPS[day.wire](found):
+            client.take(op, day.wire)
+    for snapshot in waiting[checked:]:
+        check_snapshot(client, snapshot, day.wire)
+    assert any(len(snapshot.orders()) > 40 for snapshot in waiting)
+
+
+def check_snapshot(client: Client, snapshot: Any, wire: str) -> None:
+    instrument = snapshot.instrument
+    book = [(side, o.price, o.size, o.id, o.firm) for side in "BA" for o in client.book(instrument, side)]
+    assert snapshot.orders() == book
+    assert snapshot.last_rpt_seq == (client.rpt_seq.get(instrument) or 0)
+    known = {what: value for (of, what), value in client.stats.items() if of == instrument}
+    assert snapshot.stats() == known
+    state = next(op for op in snapshot.ops if op.kind == "state")
+    assert state is snapshot.ops[-1]
+    if wire == "sbe":
+        sides = Counter(op.side for op in snapshot.ops if op.kind == "order")
+        told = snapshot.fields
+        assert (told["totNumBids"], told["totNumOffers"]) == (sides["B"], sides["A"])
+        assert told["totNumStats"] == len(snapshot.ops) - len(snapshot.orders())
+    if client.by_position:
+        for side in "BA":
+            positions = [op.position for op in snapshot.ops if op.kind == "order" and op.side == side]
+            assert wire == "fast" or positions == list(range(1, len(positions) + 1))
+
+
+def test_books_are_never_crossed_while_they_trade(day: Day) -> None:
+    client = day.client()
+    for found in day.messages():
+        touched = set()
+        for op in OPS[day.wire](found):
+            client.take(op, day.wire)
+            if op.last and op.instrument:
+                touched.add(op.instrument)
+        for instrument in touched:
+            phase = client.phases.get(client.groups.get(instrument, ""))
+            if phase == 17 and client.states.get(instrument, 17) == 17:
+                bid, ask = client.book(instrument, "B"), client.book(instrument, "A")
+                assert not (bid and ask) or (bid[0].price is not None and bid[0].price < (ask[0].price or 0))
+
+
+def test_the_day_has_everything(day: Day) -> None:
+    ops: list[Op] = [op for found in day.messages() for op in OPS[day.wire](found)]
+    kinds = Counter(op.kind for op in ops)
+    expected = {"order", "trade", "bust", "stat", "state", "phase", "define", "empty", "reset", "beat", "band", "news"}
+    assert expected <= kinds.keys()
+    assert day.wire == "fast" or kinds["summary"]
+    assert (kinds["from"] > 0) == (day.settings.generation == "position")
+    stats = {op.what[0] for op in ops if op.kind == "stat"}
+    assert {"4", "TOP", "5", "6", "7", "8", "9", "C", "A", "last"} <= stats
+    assert ("B" in stats) == (day.wire == "fast")
+    assert any(op.recovery for op in ops if op.kind == "order")
+    assert any(op.price is None for op in ops if op.kind == "order" and op.action == 0)
+    assert any(op.id >= 1 << 62 for op in ops if op.kind == "order")
+    names = ("securityTradingEvent", "SecurityTradingEvent")
+    assert {op.fields.get(name) for op in ops for name in names if op.kind in ("state", "phase")} >= {4, 101, 102}
+    phases = [op.fields.get("tradingSessionSubID", op.fields.get("TradingSessionSubID")) for op in ops]
+    told = [int(phase) for phase in phases if phase is not None]
+    assert [phase for phase, _ in groupby(told)] == [21, 17, 101, 4] or set(told) == {21, 17, 101, 4}
+
+
+def test_events_of_trades_have_their_shape(tmp_path: Path) -> None:
+    for generation in ("priority", "position"):
+        day = write(tmp_path / generation, "sbe", generation)
+        events: Counter[tuple[int, ...]] = Counter()
+        event: list[int] = []
+        for found in day.messages():
+            event.append(found.template_id)
+            if found.fields.get("matchEventIndicator", 0) & 128:
+                events[tuple(event)] += 1
+                event = []
+            elif found.template_id == 2:
+                event = []
+        assert {(50,), (51,), (51, 50), (55, 53, 50, 56), (55, 53, 51, 56)} <= events.keys()
+        assert any(52 in event for event in events) == (generation == "position")
+        assert all(event[-1] == 56 for event in events if 53 in event)
+
+
+def test_packets_are_at_most_1400_bytes_and_18_messages(tmp_path: Path) -> None:
+    day = write(tmp_path, "sbe", "priority", rate=20_000)
+    per_packet = Counter(found.packet for found in day.messages())
+    assert max(per_packet.values()) <= 18 and len(set(per_packet.values())) > 5
+    beats = [found for found in day.messages() if found.template_id == 2]
+    sequences = [found.sequence for found in day.messages()]
+    assert beats and all(beat.sequence == 0 for beat in beats)
+    for beat in beats:
+        before = [s for s, found in zip(sequences, day.messages(), strict=True) if found.packet < beat.packet]
+        assert beat.fields["nextSeqNo"] == max(before, default=0) + 1
+        break
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Path) -> None:
+    def content(name: str, **more: Any) -> dict[str, bytes]:
+        write(tmp_path / name, "both", "priority", loss=0.01, messages=2_000, **more)
+        files = sorted((tmp_path / name / "capture").iterdir())
+        return {file.name: file.read_bytes() for file in files}
+
+    first = content("first", seed=5)
+    assert first == content("again", seed=5)
+    assert first.keys() != content("other", seed=6).keys()
+
+
+@pytest.mark.parametrize("wire", ["sbe", "fast"])
+def test_what_is_missing_is_what_the_truth_says_was_lost(tmp_path: Path, wire: str) -> None:
+    day = write(tmp_path, wire, "position", loss=0.02)
+    last = next(
+        row["last"] for row in truth_of(tmp_path, "sequences") if (row["wire"], row["stream"]) == (wire, "incremental")
+    )
+    missing = {}
+    for line in "AB":
+        seen = {found.sequence for found in day.messages(line)} - {0}
+        missing[line] = set(range(1, last + 1)) - seen
+    missing["AB"] = missing["A"] & missing["B"]
+    told: dict[str, set[int]] = {"A": set(), "B": set(), "AB": set()}
+    for row in truth_of(tmp_path, "loss"):
+        told[row["line"]] |= set(range(row["first"], row["last"] + 1))
+    assert told == missing
+    assert all(missing.values())
+
+
+def test_both_lines_carry_the_same_and_only_the_times_differ(tmp_path: Path) -> None:
+    day = write(tmp_path, "sbe", "priority", messages=2_000)
+    a, b = list(day.messages("A")), list(day.messages("B"))
+    assert [(f.sequence, f.fields) for f in a] == [(f.sequence, f.fields) for f in b]
+    skew = [one.ts_ns - other.ts_ns for one, other in zip(a, b, strict=True)]
+    assert min(skew) < 0 < max(skew)
+
+
+def test_one_session_in_both_encodings_is_one_market(tmp_path: Path) -> None:
+    day = write(tmp_path, "both", "priority", messages=3_000)
+    books = []
+    for wire in ("sbe", "fast"):
+        client = replayed(Day(day.directory, day.settings, day.summary, wire))
+        books.append((client.orders(), client.trades, client.busted))
+    assert books[0] == books[1]
+
+
+def test_files_roll_and_the_manifest_lists_each_closed_one(tmp_path: Path) -> None:
+    day = write(tmp_path, "sbe", "priority", roll_bytes=200_000, roll_s=5)
+    capture = tmp_path / "capture"
+    listed = [json.loads(line) for line in (capture / "manifest.jsonl").read_text().splitlines()]
+    files = sorted(path.name for path in capture.glob("*.pcap*"))
+    assert sorted(line["file"] for line in listed) == files and len(files) > 8
+    assert sum(line["packets"] for line in listed) == day.summary.packets
+    for line in listed:
+        assert line["bytes"] == (capture / line["file"]).stat().st_size <= 200_000 and line["closed"]
+        assert line["last_ns"] - line["first_ns"] < 5_000_000_000
+    for series in {(line["stream"], line["line"]) for line in listed}:
+        mine = [line for line in listed if (line["stream"], line["line"]) == series]
+        assert [line["file"] for line in mine] == sorted(line["file"] for line in mine)
+        assert all(one["last_ns"] <= two["first_ns"] for one, two in zip(mine, mine[1:], strict=False))
+
+
+def test_live_pace_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp_path: Path) -> None:
+    now, listed = [0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += int(seconds * 1e9)
+        manifest = tmp_path / "capture" / "manifest.jsonl"
+        listed.append(len(manifest.read_text().splitlines()) if manifest.exists() else 0)
+
+    settings = BulkSettings(messages=1_000, instruments=10, rate=200, live_pace=True, roll_s=2)
+    summary = write_capture(settings, tmp_path, Clock(lambda: now[0], sleep))
+    assert abs(now[0] / 1e9 - summary.simulated_s) < 1.5
+    assert len(listed) > 20 and 0 < listed[len(listed) // 2] < listed[-1]
+
+
+def test_counts_of_the_truth_are_what_was_published(tmp_path: Path) -> None:
+    day = write(tmp_path, "sbe", "priority", messages=2_000)
+    counts = {row["family"]: row["rows"] for row in truth_of(tmp_path, "counts") if row["stream"] == "incremental"}
+    kinds = Counter(op.kind for found in day.messages() for op in ops_of_sbe(found))
+    assert counts["mbo"] == kinds["order"] + kinds["thru"] + kinds["from"] + kinds["empty"] + kinds["reset"]
+    assert counts["trades"] == kinds["trade"] + kinds["bust"]
+    assert counts["execution_summary"] == kinds["summary"] and counts["control"] == kinds["beat"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"messages": 10}, "too few"),
+        ({"instruments": 3}, "--instruments 3"),
+        ({"wire": "itch"}, "--wire itch"),
+        ({"generation": "x"}, "--generation x"),
+        ({"lines": "BA"}, "--lines BA"),
+        ({"loss": 0.9}, "--loss 0.9"),
+        ({"seed": -1}, "--seed -1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        replace(BulkSettings(messages=100_000, instruments=100), **asked)
+
+
+def test_a_directory_that_holds_a_capture_is_not_written_over(tmp_path: Path) -> None:
+    settings = BulkSettings(messages=1_000, instruments=10)
+    write_capture(settings, tmp_path)
+    with pytest.raises(ConfigError, match="already holds files"):
+        write_capture(settings, tmp_path)

@@ -1,0 +1,53 @@
+"""FAST columns → events: every family against a slow reference made from messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from market.fast_making import messages
+from market.fast_plain import Plain
+from market.fast_showing import shown_all
+from umdf.market.events import NULL
+from umdf.market.fast_events import FastEvents
+from umdf.wire.fast.decode import Decoder
+from umdf.wire.fast.loader import load
+
+TEMPLATES = load()
+DECODER = Decoder(TEMPLATES)
+EVENTS = FastEvents(DECODER.layout)
+
+
+def decoded(made: list[bytes], decoder: Decoder = DECODER) -> Any:
+    end = np.cumsum([len(one) for one in made], dtype=np.int64)
+    return decoder.decode(np.frombuffer(b"".join(made), np.uint8), np.concatenate([[0], end[:-1]]), end)
+
+
+def compare(made: list[bytes], decoder: Decoder = DECODER, events: FastEvents = EVENTS) -> None:
+    batch = decoded(made, decoder)
+    found, expected = events.events(batch), Plain(batch.to_messages())
+    rows = shown_all(found)
+    for name, wanted in expected.rows.items():
+        for one, other in zip(rows[name], wanted, strict=False):
+            assert one == other, name
+        assert len(rows[name]) == len(wanted), name
+    sequences = found.units.sequence.tolist(), found.units.ts_send.tolist()
+    for unit in range(len(made)):
+        sequence, sent = expected.units.get(unit, (None, None))
+        assert sequences[0][unit] == (NULL if sequence is None else sequence)
+        assert sequences[1][unit] == (NULL if sent is None else sent)
+
+
+@given(st.integers(0, 2**32))
+def test_random_messages_of_all_templates_become_what_the_reference_says(seed: int) -> None:
+    compare(messages(TEMPLATES, 30, seed))
+
+
+@pytest.mark.parametrize("template_id", sorted(TEMPLATES.by_id))
+def test_random_messages_of_one_template_become_what_the_reference_says(template_id: int) -> None:
+    for seed in range(20):
+        compare(messages(TEMPLATES, 40, seed, (template_id,)))

@@ -1,0 +1,247 @@
+"""Group phases and instrument states: the tables of the two specifications, cell by cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from market.histories import MORNING_NS, Happening, define, happenings, status
+
+from umdf.market import phases as p
+from umdf.market.phases import InstrumentState
+from umdf.market.state import MarketState
+
+
+def market_of(*rows: Happening) -> MarketState:
+    """Instruments 1 and 2 of group XX, 3 of YY, all from the list; then some rows."""
+    market = MarketState(72)
+    market.apply(happenings(define(1, "A"), define(2, "B"), define(3, "C", "YY")), "instruments")
+    market.apply(happenings(*rows))
+    return market
+
+
+def group(phase: int, **more: Any) -> Happening:
+    return status(security_group="XX", phase=phase, **more)
+
+
+def brief(market: MarketState, instrument_id: int = 1) -> tuple[int, int, bool]:
+    state = market.phases.of(instrument_id)
+    return state.state, state.phase, state.separated
+
+
+def test_nothing_is_known_before_the_first_status() -> None:
+    assert market_of().phases.of(1) == InstrumentState(20, 20, False, None, None, None)
+
+
+def test_a_group_message_is_the_state_of_all_members_and_of_no_other_group_11() -> None:
+    market = market_of(group(2))
+    assert [brief(market, who) for who in (1, 2, 3)] == [(2, 2, False), (2, 2, False), (20, 20, False)]
+
+
+def test_groups_of_other_exchanges_with_the_same_code_are_others_11_note() -> None:
+    market = MarketState(72)
+    market.apply(happenings(define(1, "A"), define(2, "B", security_exchange="XBSP")), "instruments")
+    market.apply(happenings(group(17), group(4, security_exchange="XBSP")))
+    assert [brief(market, who)[0] for who in (1, 2)] == [17, 4]
+
+
+# 1174 = 101 and 102 (11).
+
+
+@pytest.mark.parametrize("state", [2, 17])
+def test_101_separates_whatever_the_phase_is(state: int) -> None:
+    market = market_of(group(17), status(1, state=state, event=101))
+    assert brief(market) == (state, 17, True) and brief(market, 2) == (17, 17, False)
+    market.apply(happenings(group(21)))
+    assert brief(market) == (state, 21, True) and brief(market, 2) == (21, 21, False)
+
+
+def test_102_rejoins_and_the_phase_may_be_inferred_11_note() -> None:
+    market = market_of(status(1, state=2, event=101), status(1, state=17, event=102))
+    assert brief(market) == (17, 17, False)
+    assert brief(market, 2) == (17, 17, False)
+    market.apply(happenings(group(4)))
+    assert brief(market) == (4, 4, False)
+
+
+# Legacy 14.6, first table: an instrument's message on a feed without the event.
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "separated"),
+    [
+        ("separated", 17, False),  # equal to the stored 625, separated: 326 is removed, it rejoins
+        ("separated", 4, True),  # different, separated: 326 is replaced
+        ("following", 17, True),  # equal, following: 326 is stored, it separates
+        ("following", 4, True),  # different, following: 326 is stored, it separates
+    ],
+)
+def test_an_instrument_message_without_event_legacy_14_6(before: str, state: int, separated: bool) -> None:
+    market = market_of(group(17), *([status(1, state=2)] if before == "separated" else []))
+    assert brief(market) == ((2, 17, True) if before == "separated" else (17, 17, False))
+    market.apply(happenings(status(1, state=state)))
+    assert brief(market) == (state, 17, separated)
+    market.apply(happenings(group(21)))  # what it is told from now on shows what it is
+    assert brief(market) == (state if separated else 21, 21, separated)
+
+
+# Legacy 14.6, second table: a group's message.
+
+
+@pytest.mark.parametrize(
+    ("before", "phase"),
+    [("separated", 2), ("separated", 21), ("following", 21), ("following", 17)],
+)
+def test_a_group_message_never_changes_membership_legacy_14_6(before: str, phase: int) -> None:
+    market = market_of(group(17), *([status(1, state=2)] if before == "separated" else []))
+    market.apply(happenings(group(phase)))
+    assert brief(market) == ((2, phase, True) if before == "separated" else (phase, phase, False))
+
+
+def test_every_cell_of_the_tables_is_there() -> None:
+    events = {None, p.SEPARATES, p.REJOINS, p.SESSION_CHANGE}
+    assert set(p.INSTRUMENT_MESSAGE) == {(e, m, r) for e in events for m in p.MEMBERSHIPS for r in p.RELATIONS}
+    assert set(p.GROUP_MESSAGE) == {(m, r) for m in p.MEMBERSHIPS for r in p.RELATIONS}
+    assert set(p.SNAPSHOT_STATUS) == {(e, r) for e in events for r in p.RELATIONS}
+
+
+# 1174 = 4 takes the place of 101 and 102: it says nothing of membership.
+
+
+@pytest.mark.parametrize("before", ["separated", "following"])
+def test_a_change_of_session_keeps_membership(before: str) -> None:
+    market = market_of(group(17), *([status(1, state=2, event=101)] if before == "separated" else []))
+    market.apply(happenings(status(1, state=17, event=4)))
+    assert brief(market) == (17, 17, before == "separated")
+
+
+# 7.1: created during the session.
+
+
+def test_an_instrument_created_today_is_unknown_until_a_status_means_it_7_1() -> None:
+    for first, expected in [
+        (group(17), (17, 17, False)),
+        (status(9, state=2, event=101), (2, 17, True)),
+        (status(9, state=17, event=102), (17, 17, False)),
+    ]:
+        market = market_of(group(17))
+        market.apply(happenings(define(9, "NEW")))
+        assert market.phases.of(9) == InstrumentState(20, 20, False, None, None, None)
+        market.apply(happenings(status(1, state=4, event=101)))  # about another one
+        assert brief(market, 9) == (20, 20, False)
+        market.apply(happenings(first))
+        assert brief(market, 9) == expected
+
+
+def test_an_instrument_of_the_list_follows_its_group_even_if_the_phase_came_first_11_2() -> None:
+    market = market_of(group(17))
+    market.apply(happenings(define(9, "LATE")), "instruments")
+    assert brief(market, 9) == (17, 17, False)
+
+
+def test_a_deleted_instrument_is_forgotten_and_starts_unknown_if_it_comes_again() -> None:
+    market = market_of(group(17), status(1, state=2, event=101), define(1, "A", action="D"), define(1, "A"))
+    assert brief(market) == (20, 20, False)
+    market.apply(happenings(define(1, "A"), define(1, "A", action="D")))
+    assert market.phases.named() == set()
+
+
+# 11.4: a snapshot's status.
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"phase": 21, "state": 2, "event": 101}, (2, 21, True)),
+        ({"phase": 21, "state": 21, "event": 101}, (21, 21, True)),
+        ({"phase": 21, "state": 21, "event": 102}, (21, 21, False)),
+        ({"phase": 21}, (21, 21, False)),
+        ({"phase": 21, "state": 2}, (2, 21, True)),
+        ({"phase": 21, "state": 21}, (21, 21, False)),
+        ({"state": 17, "event": 102}, (17, 17, False)),  # Binary's SecurityStatus_3: the phase stands in template 10
+        ({"state": 4, "event": 101}, (4, 20, True)),
+    ],
+)
+def test_a_snapshot_sets_phase_and_state_together_11_4(row: dict[str, int], expected: tuple[int, int, bool]) -> None:
+    market = MarketState(72)
+    market.apply(happenings(define(1, "A")), "instruments")
+    market.apply(happenings(("snapshot", {"instrument_id": 1}), status(1, **row)), "snapshot")
+    assert brief(market) == expected
+
+
+def test_a_snapshot_of_an_earlier_moment_cannot_undo_what_the_group_said_since() -> None:
+    market = market_of(group(21, ts_event=MORNING_NS), group(17, ts_event=MORNING_NS + 9))
+    old = status(1, phase=21, state=21, event=102, ts_event=MORNING_NS)
+    market.apply(happenings(("snapshot", {"instrument_id": 1}), old), "snapshot")
+    assert brief(market) == (17, 17, False)
+    new = status(1, phase=4, state=4, event=102, ts_event=MORNING_NS + 10)
+    market.apply(happenings(("snapshot", {"instrument_id": 1}), new), "snapshot")
+    assert brief(market) == brief(market, 2) == (4, 4, False)
+
+
+def test_a_snapshot_without_a_status_is_of_an_instrument_that_follows() -> None:
+    market = market_of(group(17), status(1, state=2, event=101))
+    market.apply(happenings(("snapshot", {"instrument_id": 1})), "snapshot")
+    assert brief(market) == (17, 17, False)
+
+
+def test_states_stay_after_a_channel_reset_13_9() -> None:
+    market = market_of(group(17), status(1, state=2, event=101), ("control", {"kind": "R"}))
+    assert brief(market) == (2, 17, True) and brief(market, 2) == (17, 17, False)
+
+
+# 336, 342, and since when.
+
+
+def test_session_and_open_time_come_with_each_status_and_absent_clears_them() -> None:
+    market = market_of(group(21, trading_session=6, ts_open=77), status(1, state=21, event=101, ts_open=88))
+    assert (market.phases.of(2).session, market.phases.of(2).ts_open) == (6, 77)
+    assert (market.phases.of(1).session, market.phases.of(1).ts_open) == (1, 88)
+    # 15.3: an auction that waits for its pair has no scheduled end any more.
+    market.apply(happenings(status(1, state=21, event=101), group(17)))
+    assert market.phases.of(1).ts_open is None
+    assert (market.phases.of(2).session, market.phases.of(2).ts_open) == (1, None)
+
+
+def test_since_is_when_the_state_became_what_it_is() -> None:
+    market = market_of(group(17, ts_event=3))
+    assert market.phases.of(1).since == 3
+    market.apply(happenings(group(17, ts_event=4)))
+    assert market.phases.of(1).since == 3
+    market.apply(happenings(status(1, state=17, event=101, ts_event=5)))
+    assert market.phases.of(1).since == 3
+    market.apply(happenings(status(1, state=2, event=101, ts_event=6), group(21, ts_event=7)))
+    assert market.phases.of(1).since == 6
+    market.apply(happenings(status(1, state=21, event=102, ts_event=9)))
+    assert market.phases.of(1).since == 9 and market.phases.of(2).since == 7
+
+
+def test_unknown_codes_and_instruments_are_kept_not_refused() -> None:
+    market = market_of(
+        status(77, state=99, event=55), status(77, state=3, event=101), status(None, state=5), group(250)
+    )
+    assert brief(market, 77) == (3, 20, True) and brief(market) == (250, 250, False)
+
+
+@st.composite
+def a_status(draw: st.DrawFn) -> Happening:
+    phase = draw(st.sampled_from([2, 17, 21]))
+    if draw(st.booleans()):
+        return group(phase)
+    return status(draw(st.integers(1, 2)), state=phase, event=draw(st.sampled_from([None, 101, 102, 4])))
+
+
+@given(st.lists(a_status(), max_size=30))
+def test_who_follows_shows_its_groups_phase_and_who_is_separated_its_own(history: list[Happening]) -> None:
+    market, own = market_of(), dict[int, int]()
+    for happening in history:
+        market.apply(happenings(happening))
+        row = happening[1]
+        if row["instrument_id"] is not None:
+            own[row["instrument_id"]] = row["state"]
+        for who in (1, 2):
+            state = market.phases.of(who)
+            assert state.phase == market.phases.phase_of(("XX", "BVMF"))
+            assert state.state == (own[who] if state.separated else state.phase)
