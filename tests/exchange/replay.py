@@ -192,7 +192,9 @@ class Client:
         key = op.instrument, op.id
         assert key not in self.trades
         self.trades[key] = (op.price, op.size, *op.what)
-        self.stats[op.instrument, ("last", None)] = (op.price, op.size)
+        is_leg = op.fields.get("trdSubType") == 102 or "1" in op.fields.get("TradeCondition", "").split()
+        if not is_leg:
+            self.stats[op.instrument, ("last", None)] = (op.price, op.size)
 
     def _bust(self, op: Op) -> None:
         assert self.trades[op.instrument, op.id][:2] == (op.price, op.size)
@@ -351,4 +353,7 @@ def _fast_snapshots(directory: Path) -> Iterator[Snapshot]:
             continue
         sequence, rpt_seq = f["LastMsgSeqNumProcessed"], f.get("RptSeq", 0)
         ops = [entry_of_fast(entry) for entry in f["MDEntries"]]
+        for op in ops:
+            if op.kind == "trade":  # 269=2 in a snapshot is the last price
+                op.kind, op.what = "stat", ("last", None)
         yield Snapshot(f["SecurityID"], sequence, rpt_seq, f["TotNumReports"], loop, f, ops)

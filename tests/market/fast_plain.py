@@ -181,7 +181,9 @@ class Plain:
             elif kind == "B":
                 self.news(tags)
             elif kind == "0":
-                self.add("control", 0, e.LAST, kind="H", next_sequence=None if self.sequence is None else self.sequence + 1)
+                self.add(
+                    "control", 0, e.LAST, kind="H", next_sequence=None if self.sequence is None else self.sequence + 1
+                )
             elif kind == "4":
                 r = Reading()
                 self.add("control", 0, e.LAST, r, kind="S", next_sequence=r.number(tags.get(36)))
@@ -308,7 +310,9 @@ class Plain:
                 btb_contract_info=r.number(get(37024), I8), btb_grace_date=r.days(get(37025)),
             )  # fmt: skip
         elif letter == "2" or letter == "4" or letter in STATISTICS:
-            stat_type = 100 if letter == "2" else (2 if theoretical else 1) if letter == "4" else STATISTICS[letter or ""]
+            stat_type = (
+                100 if letter == "2" else (2 if theoretical else 1) if letter == "4" else STATISTICS[letter or ""]
+            )
             volume = letter == "B"
             for under in entry.group(711) if letter == "D" else [None]:
                 r = Reading()
@@ -334,8 +338,8 @@ class Plain:
             add("imbalance", r, action=done, side=side, size=r.number(get(271)), conditions=bits)
         elif letter == "c":
             add(
-                "status", r, phase=r.number(get(625), I16), state=r.number(get(326), I16), event=r.number(get(1174), I16),
-                trading_session=r.number(get(336), I8), ts_open=r.stamp(get(342)), trade_date=r.days(body.get(75)),
+                "status", r, phase=r.number(get(625), I16), state=r.number(get(326), I16),
+                event=r.number(get(1174), I16), trading_session=r.number(get(336), I8), ts_open=r.stamp(get(342)), trade_date=r.days(body.get(75)),
             )  # fmt: skip
         elif letter in ("g", "h"):
             add(
@@ -382,15 +386,16 @@ class Plain:
                  "leg_side": r.number(x.get(624), I8), "leg_security_type": x.get(609)} for x in entry.group(555)
             ],
             "underlyings": [
-                {"underlying_id": r.number(x.get(309)), "underlying_symbol": x.get(311), "index_pct": r.price(x.get(6919)),
-                 "index_theoretical_qty": r.price(x.get(37021))} for x in entry.group(711)
+                {"underlying_id": r.number(x.get(309)), "underlying_symbol": x.get(311),
+                 "index_pct": r.price(x.get(6919)),                 "index_theoretical_qty": r.price(x.get(37021))} for x in entry.group(711)
             ],
             "attributes": [
                 {"attribute_type": r.number(x.get(871), I16), "attribute_value": r.number(x.get(872), I16)}
                 for x in entry.group(870)
             ],
             "lots": [
-                {"lot_type": r.number(x.get(1093), I8), "min_lot_size": r.number(x.get(1231))} for x in entry.group(1234)
+                {"lot_type": r.number(x.get(1093), I8), "min_lot_size": r.number(x.get(1231))}
+                for x in entry.group(1234)
             ],
             "tick_rules": [
                 {"start_price": r.price(x.get(1206)), "end_price": r.price(x.get(1207)),
@@ -399,7 +404,9 @@ class Plain:
             "alternate_ids": [{"alternate_id": x.get(455), "id_source": x.get(456)} for x in entry.group(454)],
             "feeds": feeds,
         }  # fmt: skip
-        lists = {name: [{k: v for k, v in x.items() if v not in (None, "")} for x in rows] for name, rows in lists.items()}
+        lists = {
+            name: [{k: v for k, v in x.items() if v not in (None, "")} for x in rows] for name, rows in lists.items()
+        }
         text = lambda tag: get(tag) or None  # noqa: E731
         coded = lambda table, value: table.get(value, whole(value))  # noqa: E731
         self.add(

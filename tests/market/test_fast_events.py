@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from market.fast_making import messages
 from market.fast_plain import Plain
 from market.fast_showing import shown_all
+
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
 from umdf.wire.fast.decode import Decoder

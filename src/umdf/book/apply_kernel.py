@@ -55,16 +55,19 @@ from umdf.kernels import (
     kernel,
     load_i32,
     load_i64,
+    load_u64,
     outlined,
     prefetch,
     store_i32,
     store_i64,
     store_u8,
+    store_u64,
 )
 
 STOPPED = -100  # as an outcome: the row was not begun, something has to grow
 BOTH_SIDES = 2
-FAR_AHEAD, AHEAD, SOON = 12, 6, 3  # rows: the slot of the hash is asked for, then its order, then the order's level
+FAR, NEAR, SOON = 12, 6, 3  # rows
+RING_MASK = 15
 
 
 @outlined
@@ -133,6 +136,13 @@ def _row_without_instrument(t, action):
 
 
 @outlined
+def known_book(t, instrument, lending):
+    """The number of the row's book, new or not; -1 if Python must grow."""
+    number = find_book(t, instrument, lending)
+    return number if number >= 0 else add_book(t, instrument, lending)
+
+
+@outlined
 def _follow(b, rpt_seq, flags, row):
     """rpt_seq that is not the next one; returns whether the row is old and so already in the book."""
     known = load_i64(b, k.B_RPT_SEQ)
@@ -166,9 +176,9 @@ def _other_row(t, a, b, number, i, row, side):
     """A row that is not simply one for a book of orders by price: GO_ON if it is after all."""
     r, none = row_of(t, i), np.int64(k.UNTOUCHED)
     action, update_action = r[ACTION], r[UPDATE_ACTION]
-    if action != k.ACTION_ADD and action != k.ACTION_MODIFY and action != k.ACTION_CANCEL:
-        if action != k.ACTION_CLEAR:
-            return fail(b, k.UNKNOWN_ACTION, row, action, 0), none
+    of_entry = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
+    if not of_entry and action != k.ACTION_CLEAR:
+        return fail(b, k.UNKNOWN_ACTION, row, action, 0), none
     if side < k.BID or side > k.ASK:
         return fail(b, k.BAD_SIDE, row, r[SIDE], 0), none
     if action == k.ACTION_CLEAR and update_action != k.DELETE_FROM:  # also of an empty side (legacy 14.3)
@@ -190,15 +200,17 @@ def _other_row(t, a, b, number, i, row, side):
 
 
 @inlined
-def apply_row(t, a, c, i, row):
-    """Returns what it came to, the book's address (0: none), the side and the key that were touched."""
+def apply_row(t, a, c, i, row, x, number):
+    """Returns what it came to, the book's address (0: none), the side and the key that were touched.
+
+    x is the row's `order_hash`, number that of its book if it was already known (else below zero).
+    """
     none, nobody, action, instrument = np.int64(k.UNTOUCHED), np.int64(0), u8_in(c, ACTION, i), i64_in(c, INSTRUMENT, i)
     if instrument == k.NULL:
         return _row_without_instrument(t, action), nobody, nobody, none
     lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
-    number = find_book(t, instrument, lending)
     if number < 0:
-        number = add_book(t, instrument, lending)
+        number = known_book(t, instrument, lending)
         if number < 0:
             return np.int64(STOPPED), nobody, nobody, none
     b, side, flags = a[A_BOOKS] + k.BOOK_BYTES * number, k.SIDE_BID - u8_in(c, SIDE, i), i32_in(c, FLAGS, i)
@@ -220,32 +232,75 @@ def apply_row(t, a, c, i, row):
         return np.int64(k.NOTHING), b, nobody, none
     known = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
     by_price = i32_in(c, POSITION, i) <= 0 and update_action < k.DELETE_FROM
-    if not (known and by_price and load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE):
+    by_price = by_price and i64_in(c, ORDER_ID, i) != k.NULL and load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE
+    if not (known and by_price):
         outcome, key = _other_row(t, a, b, number, i, row, side)
         if outcome != k.GO_ON:
             return outcome, b, side, key
-    outcome, key = order_row(t, a, c, b, number, i, row, action, side)
+    outcome, key = order_row(t, a, c, b, number, i, row, action, side, x)
     return outcome, b, side, key
 
 
-@inlined
-def look_ahead(a, c, i, rows):
-    """Ask for the memory of rows to come: of one the slot in the hash, of nearer ones what the slot leads to."""
-    if i + FAR_AHEAD < rows:
-        far, near, next_ = i + FAR_AHEAD, i + AHEAD, i + SOON
-        home = 8 * _home(a, c, far)
-        prefetch(a[A_HASH], home)
-        prefetch(a[A_HASH], home + 8)  # a deletion looks at the next slot as well
-        prefetch(a[A_ORDERS], k.ORDER_BYTES * order_in(a, _home(a, c, near)))
-        order = max(order_in(a, _home(a, c, next_)), 0)  # a branch would cost more than to ask for nothing
-        level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_LEVEL))
-        prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
+# Memory is asked for before it is needed, in three steps that each wait for the one before: the row's slot in the hash
+# and its book; what these lead to, the order and the ends of the side; the order's level. A step may guess wrong (the
+# order may stand in another slot), which costs nothing but time. What the first step found is kept in a ring.
 
 
 @inlined
-def _home(a, c, i):
-    """Where the order of a row would be found first: a guess, good enough to ask for memory."""
-    return np.int64(order_hash(i64_in(c, INSTRUMENT, i), i64_in(c, ORDER_ID, i)) >> np.uint64(a[A_SHIFT]))
+def look_far(t, a, c, i):
+    instrument = i64_in(c, INSTRUMENT, i)
+    x = order_hash(instrument, i64_in(c, ORDER_ID, i))
+    number = find_book(t, instrument, np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING))
+    slot, noted = 8 * np.int64(x >> np.uint64(a[A_SHIFT])), t + 8 * k.RING + 16 * (i & RING_MASK)
+    prefetch(a[A_HASH], slot)
+    prefetch(a[A_HASH], slot + 8)  # a deletion looks at the next slot as well
+    prefetch(a[A_BOOKS], k.BOOK_BYTES * number)
+    store_u64(noted, 0, x)
+    store_i64(noted, 8, number)
+
+
+@inlined
+def _guess(t, a, i):
+    """The order in the first slot that a row's order may stand in."""
+    x = load_u64(t + 8 * k.RING + 16 * (i & RING_MASK), 0)
+    return max(order_in(a, np.int64(x >> np.uint64(a[A_SHIFT]))), 0)
+
+
+@inlined
+def look_near(t, a, c, i):
+    prefetch(a[A_ORDERS], k.ORDER_BYTES * _guess(t, a, i))
+    number = max(load_i64(t + 8 * k.RING + 16 * (i & RING_MASK), 8), 0)
+    s = side_of(a[A_BOOKS] + k.BOOK_BYTES * number, (k.SIDE_BID - u8_in(c, SIDE, i)) & 1)
+    keys, best = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)) - 1
+    prefetch(keys, 8 * best)
+    prefetch(keys, 8 * best - 64)
+    prefetch(slots_of(keys, s), 4 * best)
+
+
+@inlined
+def look_soon(t, a, i):
+    level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * _guess(t, a, i), k.O_LEVEL))
+    prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
+
+
+@inlined
+def look_ahead(t, a, c, i, rows):
+    """One step for each of three rows to come; returns hash and book of this row."""
+    if i + FAR < rows:
+        look_far(t, a, c, i + FAR)
+    if i + NEAR < rows:
+        look_near(t, a, c, i + NEAR)
+    if i + SOON < rows:
+        look_soon(t, a, i + SOON)
+    noted = t + 8 * k.RING + 16 * (i & RING_MASK)
+    return load_u64(noted, 0), load_i64(noted, 8)
+
+
+@inlined
+def look_first(t, a, c, first, rows):
+    """Before the first row: the rows that nobody looks ahead to."""
+    for i in range(first, min(first + FAR, rows)):
+        look_far(t, a, c, i)
 
 
 @inlined
@@ -257,9 +312,10 @@ def keep_outcome(outcomes, i, outcome):
 def maintain(t):
     """Apply rows FIRST … ROWS - 1; returns the row that could not be begun because FULL, else ROWS."""
     a, c, rows, outcomes, base = arenas(t), columns_of(t), at(t, k.ROWS), at(t, k.OUTCOMES), at(t, k.ROW_BASE)
+    look_first(t, a, c, at(t, k.FIRST), rows)
     for i in range(at(t, k.FIRST), rows):
-        look_ahead(a, c, i, rows)
-        outcome, _, _, _ = apply_row(t, a, c, i, base + i)
+        x, number = look_ahead(t, a, c, i, rows)
+        outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)

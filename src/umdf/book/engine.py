@@ -23,7 +23,16 @@ from umdf.book.ladders import Ladders, row_type
 from umdf.book.memory import Arenas
 from umdf.book.outcomes import Outcomes, Stale
 from umdf.book.rows_kernel import apply_with_depth, apply_with_top
-from umdf.book.state_kernel import count_entries, drop_book, list_entries, make_book, number_of, say_depth
+from umdf.book.state import OF_BOOK, OF_ENTRY, State, columns_of
+from umdf.book.state_kernel import (
+    count_entries,
+    drop_book,
+    list_entries,
+    make_book,
+    number_of,
+    read_entries,
+    say_depth,
+)
 from umdf.book.views import ENTRY, Book
 from umdf.buffers import Memory, Pool, address_of
 from umdf.market.events import MBO, NULL
@@ -164,6 +173,41 @@ class Books:
         drop_book(self._arenas.address, number)
         self._arenas.forget_book(number)
         return True
+
+    def state(self) -> State:
+        """Everything, to be stored."""
+        headers, pending = self._arenas.headers, self._arenas.pending.tolist()
+        numbers = np.flatnonzero(headers["alive"])
+        books = columns_of(headers[numbers], OF_BOOK)
+        entries = [self._entries(int(number)) for number in numbers]
+        books["entry_count"] = np.array([len(some) for some in entries], np.int64)
+        places = {number: place for place, number in enumerate(pending, 1)}
+        books["pending"] = np.array([places.get(int(number), 0) for number in numbers], np.int64)
+        together = np.concatenate([np.empty(0, ENTRY), *entries])
+        return State(self.rows_applied, books, columns_of(together, OF_ENTRY))
+
+    @classmethod
+    def from_state(cls, state: State) -> Books:
+        """Books that go on where others stopped."""
+        stored, count = state.books, state.books["entry_count"]
+        entries = np.zeros(int(count.sum()), ENTRY)
+        for name in OF_ENTRY:
+            entries[name] = state.entries[name]
+        books = cls(orders=len(entries) + 1, levels=len(entries) + 1, books=len(count) + 1)
+        arenas = books._arenas
+        books._table[k.ROW_BASE] = state.rows_applied
+        ends = np.cumsum(count)
+        for place, (instrument, lending) in enumerate(zip(stored["instrument_id"], stored["lending"], strict=True)):
+            number = books._number(int(instrument), bool(lending))
+            header = arenas.headers[number]
+            for name in OF_BOOK:
+                header[name] = stored[name][place]
+            left, own = int(count[place]), entries[ends[place] - count[place] : ends[place]]
+            while left := read_entries(arenas.address, number, address_of(own), left):
+                arenas.grow()
+        queue = np.argsort(stored["pending"], kind="stable")
+        arenas.pending = queue[stored["pending"][queue] > 0]
+        return books
 
     def _number(self, instrument_id: int, lending: bool) -> int:
         while (number := make_book(self._arenas.address, instrument_id, lending)) < 0:

@@ -16,7 +16,9 @@ BOOK_LOAD = 2  # slots of the book hash for each book
 _SIDE = np.dtype([("block", "i8"), ("count", "i4"), ("capacity", "i4")])
 BOOK = np.dtype(
     {
-        "names": "last_id rpt_seq bids asks kind depth said dirty stale row got had lending alive instrument_id".split(),
+        "names": (
+            "last_id rpt_seq bids asks kind depth said dirty stale row got had lending alive instrument_id".split()
+        ),
         "formats": ["i8", "i8", _SIDE, _SIDE, "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i4", "i4", "i8"],
         "offsets": [
             k.B_LAST_ID, k.B_RPT_SEQ, k.B_SIDES, k.B_SIDES + k.SIDE_BYTES, k.B_KIND, k.B_DEPTH, k.B_SAID, k.B_DIRTY,
@@ -64,18 +66,27 @@ class Arenas:
 
     def reserve_ladders(self, depth: int) -> None:
         """Memory for what `rows_kernel` keeps of every book; the next epoch trusts nothing that is in it."""
-        nbytes = (LADDER_BODY + BODY_BYTES * depth) * self.book_capacity
+        ladders = (LADDER_BODY + BODY_BYTES * depth) * self.book_capacity
+        nbytes = ladders + 2 * BODY_BYTES * depth
         if k.LADDERS not in self._kept or self._kept[k.LADDERS].nbytes < nbytes or self.table[k.DEPTH] != depth:
             self._renew(k.LADDERS, nbytes, zeroed=True)
+        self.table[k.NOTED] = self.table[k.LADDERS] + ladders
         self.table[k.DEPTH] = depth
         self.table[k.EPOCH] += 1
 
+    @property
+    def pending(self) -> NDArray[np.int64]:
+        """The numbers of the books that changed since the last end of an event, in that order."""
+        return self._kept[k.PENDING].array.view(np.int64)[: int(self.table[k.PENDING_COUNT])]
+
+    @pending.setter
+    def pending(self, numbers: NDArray[np.int64]) -> None:
+        self._kept[k.PENDING].array.view(np.int64)[: len(numbers)] = numbers
+        self.table[k.PENDING_COUNT] = len(numbers)
+
     def forget_book(self, number: int) -> None:
         """Build the book hash again, without a book that is gone."""
-        pending = self._kept[k.PENDING].array.view(np.int64)[: self.table[k.PENDING_COUNT]]
-        left = pending[pending != number]
-        pending[: len(left)] = left
-        self.table[k.PENDING_COUNT] = len(left)
+        self.pending = self.pending[self.pending != number]
         self._kept[k.BOOK_HASH].array[:] = 0
         rehash_books(self.address)
 

@@ -23,7 +23,6 @@ from umdf.book.arena_kernel import (
     keys_of,
     new_level,
     new_order,
-    order_hash,
     order_in,
     remove_entry,
     side_of,
@@ -32,7 +31,6 @@ from umdf.book.arena_kernel import (
 from umdf.book.row_kernel import (
     FIRM,
     FLAGS,
-    INSTRUMENT,
     ORDER_ID,
     PREV_SIZE,
     PRICE,
@@ -155,14 +153,13 @@ def _replace_order(t, a, b, number, i, row, side, slot, x):
 
 
 @inlined
-def order_row(t, a, c, b, number, i, row, action, side):
+def order_row(t, a, c, b, number, i, row, action, side, x):
     """NEW, CHANGE or DELETE of one order."""
     order_id, none = i64_in(c, ORDER_ID, i), np.int64(k.UNTOUCHED)
     if side < k.BID or side > k.ASK:
         return fail(b, k.BAD_SIDE, row, side, 0), none
     if order_id == k.NULL:
         return fail(b, k.NO_ORDER_ID, row, i64_in(c, PRICE, i), 0), none
-    x = order_hash(i64_in(c, INSTRUMENT, i), order_id)
     slot = find_order(a, x, number, order_id)
     price = i64_in(c, PRICE, i)
     if action == k.ACTION_ADD:

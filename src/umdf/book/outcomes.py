@@ -46,7 +46,7 @@ REASONS = {
 
 @dataclass(eq=False)
 class Outcomes:
-    """What each row of a call came to; `first_row` is the number of its first row among all that the books have seen."""
+    """What each row of a call came to; `first_row` is the number of the first among all rows the books have seen."""
 
     codes: NDArray[np.int8]
     first_row: int

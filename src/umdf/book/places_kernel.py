@@ -1,8 +1,7 @@
 """Books whose entries have places: orders by position (legacy 9), prices by price or position (9.3), top of book (9.4).
 
 They are small or old, so nothing here is inlined into the hot path. As everywhere, a function returns what the row
-came to and the key it touched; by position, where keys need not be sorted, that is BEST_KEY if the change is within
-the levels that somebody looks at, else UNTOUCHED.
+came to and the key it touched: here BEST_KEY for any change, because `rows_kernel` compares what it shows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from umdf.book.row_kernel import (
     UPDATE_ACTION,
     fail,
 )
-from umdf.book.tables_kernel import at
 from umdf.kernels import inlined, load_i32, load_i64, outlined, store_i32, store_i64, store_u32
 
 
@@ -55,30 +53,7 @@ def _slot_at(a, s, place):
     return np.int64(load_i32(slots_of(keys, s), 4 * place))
 
 
-@inlined
-def _seen(t, rank):
-    return np.int64(k.BEST_KEY) if rank < at(t, k.DEPTH) else np.int64(k.UNTOUCHED)
-
-
-# Orders by position. A level is a run of neighbours with one price.
-
-
-@outlined
-def _rank(t, a, s, above, key, below):
-    """The first level that changed: `above` orders stand before the one in question, which has this key.
-
-    `below` is the key that stands behind it, if taking it out or putting it in joins or parts two runs.
-    """
-    depth, keys, top = at(t, k.DEPTH), keys_of(a, s), _count_of(s) - 1
-    runs, last = np.int64(0), np.int64(0)
-    for i in range(above):
-        here = load_i64(keys, 8 * (top - i))
-        if i == 0 or here != last:
-            runs += 1
-            if runs > depth:
-                return runs
-        last = here
-    return runs - 1 if above > 0 and (key == last or below == last) else runs
+# Orders by position.
 
 
 @outlined
@@ -101,7 +76,6 @@ def order_by_position(t, a, b, number, r, row, side):
         if r[SIZE] < 0:
             return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNTOUCHED)
         key, place = key_of(side, r[PRICE]), count + 1 - position
-        below = load_i64(keys, 8 * (place - 1)) if place > 0 else ~key
         order = new_order(t, a)
         o = a[A_ORDERS] + k.ORDER_BYTES * order
         store_i64(o, k.O_SIZE, r[SIZE])
@@ -110,7 +84,7 @@ def order_by_position(t, a, b, number, r, row, side):
         store_u32(o, k.O_OWNER, np.uint32(number << 2 | side << 1 | (r[FLAGS] >> 8) & 1))
         keep_cold(t, order, r[FIRM], r[TS_INSERT])
         insert_entry(a, s, place, key, order)
-        return k.ADDED, _seen(t, _rank(t, a, s, position - 1, key, below))
+        return k.ADDED, np.int64(k.BEST_KEY)
     place = count - position
     key, order = load_i64(keys, 8 * place), _slot_at(a, s, place)
     if r[UPDATE_ACTION] == k.DELETE_FROM:  # legacy 9.4: from there to the top
@@ -119,10 +93,9 @@ def order_by_position(t, a, b, number, r, row, side):
     if r[PRICE] != k.NULL and key_of(side, r[PRICE]) != key:
         return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNTOUCHED)
     if r[ACTION] == k.ACTION_CANCEL:
-        below = load_i64(keys, 8 * (place - 1)) if place > 0 else ~key
         remove_entry(a, s, place)
         free_order(t, a, order)
-        return k.DELETED, _seen(t, _rank(t, a, s, position - 1, key, below))
+        return k.DELETED, np.int64(k.BEST_KEY)
     o = a[A_ORDERS] + k.ORDER_BYTES * order
     stored = load_i64(o, k.O_SIZE)
     if r[SIZE] < 0:
@@ -132,9 +105,7 @@ def order_by_position(t, a, b, number, r, row, side):
     store_i64(o, k.O_SIZE, r[SIZE])
     if r[ORDER_ID] != k.NULL:  # the position alone says which order is meant (legacy 9.1, "important")
         store_i64(o, k.O_ID, r[ORDER_ID])
-    if stored == r[SIZE]:
-        return k.CHANGED, np.int64(k.UNTOUCHED)
-    return k.CHANGED, _seen(t, _rank(t, a, s, position - 1, key, key))
+    return k.CHANGED, np.int64(k.BEST_KEY)
 
 
 # Prices. An entry leads to a level without orders.
@@ -142,12 +113,9 @@ def order_by_position(t, a, b, number, r, row, side):
 
 @inlined
 def _set_level(v, key, size, count):
-    """Returns whether anything is different."""
-    same = load_i64(v, k.L_KEY) == key and load_i64(v, k.L_SIZE) == size and load_i32(v, k.L_COUNT) == count
     store_i64(v, k.L_KEY, key)
     store_i64(v, k.L_SIZE, size)
     store_i32(v, k.L_COUNT, np.int32(count))
-    return not same
 
 
 @outlined
@@ -210,9 +178,8 @@ def price_row(t, a, b, r, row, side):
             place = count - 1
         if place < 0:
             return k.NOTHING, np.int64(k.UNTOUCHED)
-        gone = load_i64(keys, 8 * place)
         drop_level(t, a, s, place)
-        return k.DELETED, _seen(t, position - 1) if by_position else gone
+        return k.DELETED, np.int64(k.BEST_KEY)
 
     if by_position:
         place = count - position
@@ -230,14 +197,10 @@ def price_row(t, a, b, r, row, side):
             return fail(b, unknown, row, got, count), np.int64(k.UNTOUCHED)
         if _bad_numbers(r):
             return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNTOUCHED)
-        outcome = _insert_level(t, a, b, s, place, key, r)
-        if outcome == k.NOTHING:
-            return outcome, np.int64(k.UNTOUCHED)
-        return outcome, _seen(t, position - 1) if by_position else key
+        return _insert_level(t, a, b, s, place, key, r), np.int64(k.BEST_KEY)
 
     v = a[A_LEVELS] + k.LEVEL_BYTES * _slot_at(a, s, place)
     old = load_i64(v, k.L_KEY)
-    touched = _seen(t, position - 1) if by_position else key
     if delete_from:
         for _ in range(position):
             drop_level(t, a, s, _count_of(s) - 1)
@@ -248,18 +211,18 @@ def price_row(t, a, b, r, row, side):
         if adds and r[FLAGS] & k.F_RECOVERY == 0:
             return fail(b, k.DUPLICATE_PRICE, row, r[PRICE], load_i64(v, k.L_SIZE)), np.int64(k.UNTOUCHED)
         store_i64(keys, 8 * place, key)
-        changed = _set_level(v, key, r[SIZE], r[ORDER_COUNT])
-        return k.REPLACED, touched if changed else np.int64(k.UNTOUCHED)
+        _set_level(v, key, r[SIZE], r[ORDER_COUNT])
+        return k.REPLACED, np.int64(k.BEST_KEY)
     if r[PRICE] != k.NULL and key != old:
         return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNTOUCHED)
     if action == k.ACTION_CANCEL:
         drop_level(t, a, s, place)
-        return k.DELETED, touched
+        return k.DELETED, np.int64(k.BEST_KEY)
     if _bad_numbers(r):
         return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNTOUCHED)
     stored = load_i64(v, k.L_SIZE)
     if r[PREV_SIZE] != k.NULL and r[PREV_SIZE] != stored:
         return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNTOUCHED)
     orders = np.int64(load_i32(v, k.L_COUNT)) if r[ORDER_COUNT] == k.NULL_I32 else r[ORDER_COUNT]
-    changed = _set_level(v, old, r[SIZE], orders)
-    return k.CHANGED, touched if changed else np.int64(k.UNTOUCHED)
+    _set_level(v, old, r[SIZE], orders)
+    return k.CHANGED, np.int64(k.BEST_KEY)

@@ -1,5 +1,7 @@
-"""One row as the kernels see it: its place in the columns or, where it is rare, a tuple of all values; and what a bad one
-does."""
+"""One row as the kernels see it, and what a bad one does to its book.
+
+The hot path has the columns and reads of a row what it needs; what is rare takes a tuple of all values.
+"""
 
 from __future__ import annotations
 

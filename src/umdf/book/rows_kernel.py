@@ -2,6 +2,9 @@
 
 A row is written when what it shows has changed: at once, or at the end of the event (flag LAST) for all books that the
 event changed. A book's last row is kept as its *ladder*, so that only a side that changed is read again.
+
+In a book of orders by price the key that was touched tells whether anybody can see it. In all others, which are small
+or old, what there was to see is noted before the row and compared after it.
 """
 
 from __future__ import annotations
@@ -9,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book import tables_kernel as k
-from umdf.book.apply_kernel import BOTH_SIDES, STOPPED, apply_row, keep_outcome, look_ahead, mark_pending
+from umdf.book.apply_kernel import BOTH_SIDES, STOPPED, apply_row, keep_outcome, look_ahead, look_first, mark_pending
 from umdf.book.arena_kernel import A_BOOKS, A_LEVELS, A_ORDERS, arenas, keys_of, price_of, side_of, slots_of
-from umdf.book.row_kernel import ACTION, FLAGS, INSTRUMENT, columns_of, i32_in, i64_in, u8_in
+from umdf.book.row_kernel import ACTION, FLAGS, INSTRUMENT, STREAM, columns_of, i32_in, i64_in, u8_in
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i32, store_i64
 
@@ -101,15 +104,42 @@ def _write_pending(t, row, flags):
     put(t, k.PENDING_COUNT, 0)
 
 
+@outlined
+def _note(t, number, depth):
+    """Keep what there is to see of a book before a row; returns whether the row's change must be compared with it."""
+    b = at(t, k.BOOKS) + k.BOOK_BYTES * number
+    if number < 0 or load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE:
+        return False
+    _show_side(arenas(t), b, k.BID, depth, at(t, k.NOTED))
+    _show_side(arenas(t), b, k.ASK, depth, at(t, k.NOTED))
+    return True
+
+
+@outlined
+def _differs(t, b, depth):
+    """Whether what there is to see is another than was noted."""
+    noted = at(t, k.NOTED)
+    body, differs = noted + BODY_BYTES * depth, False
+    _show_side(arenas(t), b, k.BID, depth, body)
+    _show_side(arenas(t), b, k.ASK, depth, body)
+    for place in range(0, BODY_BYTES * depth, 8):
+        differs |= load_i64(noted, place) != load_i64(body, place)
+    return differs
+
+
 @inlined
-def _is_seen(a, b, side, key, depth):
+def _is_seen(t, a, b, side, key, depth, noted):
     """Whether a touched level is among the best: then it is now, or was until this row."""
     if key == k.UNTOUCHED:
         return False
+    if noted:
+        return _differs(t, b, depth)
     if side == BOTH_SIDES:
         return True
     s = side_of(b, side)
     count = np.int64(load_i32(s, k.S_COUNT))
+    if load_i32(b, k.B_KIND) != k.ORDERS_BY_PRICE:  # it was empty before
+        return count > 0
     return count < depth or key >= load_i64(keys_of(a, s), 8 * (count - depth))
 
 
@@ -117,20 +147,27 @@ def _is_seen(a, b, side, key, depth):
 def _run(t, depth):
     a, c, rows, outcomes, base = arenas(t), columns_of(t), at(t, k.ROWS), at(t, k.OUTCOMES), at(t, k.ROW_BASE)
     per_event, capacity = at(t, k.PER_EVENT), at(t, k.OUT_CAPACITY)
+    look_first(t, a, c, at(t, k.FIRST), rows)
     for i in range(at(t, k.FIRST), rows):
-        look_ahead(a, c, i, rows)
+        x, number = look_ahead(t, a, c, i, rows)
         flags = i32_in(c, FLAGS, i)
         reset = i64_in(c, INSTRUMENT, i) == k.NULL and u8_in(c, ACTION, i) == k.ACTION_CLEAR
         most = at(t, k.PENDING_COUNT) + (at(t, k.BOOK_FRESH) if reset else 1)
         if at(t, k.OUT_ROWS) + most > capacity:
             put(t, k.FULL, k.NO_OUT)
             return i
-        outcome, b, side, key = apply_row(t, a, c, i, base + i)
+        noted = False
+        if number < 0 or load_i32(a[A_BOOKS] + k.BOOK_BYTES * number, k.B_KIND) != k.ORDERS_BY_PRICE:
+            if number < 0:
+                lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
+                number = find_book(t, i64_in(c, INSTRUMENT, i), lending)
+            noted = _note(t, number, depth)
+        outcome, b, side, key = apply_row(t, a, c, i, base + i, x, number)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)
         ends = per_event != 0 or flags & k.F_LAST != 0
-        if b != 0 and _is_seen(a, b, side, key, depth):
+        if b != 0 and _is_seen(t, a, b, side, key, depth, noted):
             if per_event != 0:
                 _write_row(t, a, b, base + i, flags, depth, side + 1)
             else:

@@ -34,8 +34,9 @@ FIRST, ROWS, OUTCOMES, COLUMNS = 56, 57, 58, 59
 # Rows of the best levels, if wanted.
 OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, PER_EVENT, LADDERS, EPOCH = 74, 75, 76, 77, 78, 79, 80
 PENDING, PENDING_COUNT = 81, 82  # the books that changed since the last end of an event, in that order
-LIVE = 83  # the table of `live_kernel`
-PLACES = 84
+NOTED = 83  # what there was to see of a book before a row, and room for as much
+RING = 84  # 16 pairs: what was found out about rows to come
+PLACES = RING + 32
 
 # FULL: nothing, or what Python has to enlarge before it calls again.
 ROOM_ENOUGH, NO_ORDERS, NO_LEVELS, NO_BOOKS, NO_BLOCKS, NO_OUT = 0, 1, 2, 3, 4, 5

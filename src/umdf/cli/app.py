@@ -1,6 +1,7 @@
 """The `umdf` command: global options, the list of commands, and the one place where errors end.
 
-A command is a module in COMMANDS: a function of the module's own name (its docstring is the help), and EXAMPLES.
+A command is a module in COMMANDS: a function of the module's own name (its docstring is the help), and EXAMPLES. A group
+of commands has SUBCOMMANDS too: functions with their examples.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import typer
 from typer.main import get_command
 
 import umdf
-from umdf.cli import config, decode, doctor, explain
+from umdf.cli import book, config, decode, doctor, exchange, explain
 from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, print_json, voice_of
 
-COMMANDS: tuple[ModuleType, ...] = (decode, explain, doctor)
+COMMANDS: tuple[ModuleType, ...] = (decode, explain, book, exchange, doctor)
 EXAMPLES = (
     "umdf doctor                      what is wrong here, and how to fix it",
     "umdf --config day.toml doctor    settings from a file, a table per command",
@@ -68,7 +69,15 @@ def build(commands: Iterable[ModuleType] = COMMANDS) -> typer.Typer:
     app.callback(invoke_without_command=True, epilog=epilog(EXAMPLES))(umdf_command)
     for module in commands:
         name = module.__name__.rpartition(".")[2]
-        app.command(name, epilog=epilog(module.EXAMPLES))(getattr(module, name))
+        subcommands = getattr(module, "SUBCOMMANDS", ())
+        if not subcommands:
+            app.command(name, epilog=epilog(module.EXAMPLES))(getattr(module, name))
+            continue
+        group = typer.Typer(rich_markup_mode="rich", context_settings=settings)
+        group.callback(invoke_without_command=True, epilog=epilog(module.EXAMPLES))(getattr(module, name))
+        for function, examples in subcommands:
+            group.command(function.__name__, epilog=epilog(examples))(function)
+        app.add_typer(group, name=name)
     return app
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from umdf.errors import CaptureError
-from umdf.sync.session import Session, Until
+from umdf.sync.session import Session, Until, Watch
 from umdf.sync.streams import Stream, Survey
 from umdf.transport.capture import PacketBatch, open_capture
 from umdf.transport.side_by_side import windows
@@ -42,7 +42,13 @@ def captures_of(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def replay(paths: Sequence[Path], schema: Schema, templates: TemplateSet, until: Until | None = None) -> Replay:
+def replay(
+    paths: Sequence[Path],
+    schema: Schema,
+    templates: TemplateSet,
+    until: Until | None = None,
+    watch: Watch | None = None,
+) -> Replay:
     """Everything that the captures tell, up to a moment."""
     survey = Survey(templates)
     for path in paths:
@@ -50,7 +56,7 @@ def replay(paths: Sequence[Path], schema: Schema, templates: TemplateSet, until:
             for batch in capture:
                 survey.take(batch, _names(batch))
     streams = survey.streams()
-    result = Replay(Session(streams, schema, templates, until), streams)
+    result = Replay(Session(streams, schema, templates, until, watch), streams)
     for window, now_ns in windows(paths, result.damaged):
         for batch, rows in window:
             result.packets += len(rows)

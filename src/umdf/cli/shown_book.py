@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from umdf.book.views import Book, Level, no_book
+import numpy as np
+
+from umdf.book.views import ENTRY, Book, Level
 from umdf.market.events import NULL, PRICE_EXPONENT
 from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
@@ -15,6 +17,7 @@ from umdf.sync.session import Session
 from umdf.units import plain_decimal_text, utc_text
 from umdf.wire.packet import Protocol as Speaks
 
+NO_BOOK = Book(0, False, None, None, False, None, np.empty(0, ENTRY))  # of an instrument that nothing was said about
 NO_PRICE = "MO"  # market on auction or on close: such an order has no price (9.1)
 
 
@@ -31,7 +34,7 @@ class Shown:
 
     @property
     def book(self) -> Book:
-        return self.channel.book(self.instrument_id) or no_book(self.instrument_id)
+        return self.channel.book(self.instrument_id) or NO_BOOK
 
     @property
     def stale(self) -> str | None:

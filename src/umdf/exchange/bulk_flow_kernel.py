@@ -311,7 +311,7 @@ def bust_all(t):
     i = load_i64(t, FIRST * 8)
     while i < load_i64(t, STOP * 8):
         instrument = load_i64(t, INSTRUMENTS * 8) + i * INSTRUMENT_BYTES
-        if load_i64(instrument, I_BUST_ID * 8) != 0:
+        if load_i64(instrument, I_BUST_ID * 8) > 0:
             if load_i64(t, ROWS * 8) + load_i64(t, MARGIN * 8) > load_i64(t, CAPACITY * 8):
                 break
             bust(t, instrument, load_i64(t, LAST_TS * 8) + 1_000)

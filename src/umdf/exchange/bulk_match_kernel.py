@@ -84,7 +84,8 @@ from umdf.kernels import inlined, load_i64, outlined, store_i64
 
 VOLUME_UNIT = 100_000  # prices are in 1e-9, turnover and VWAP in 1e-4
 IMPLIED_FROM = 1 << 62  # ids of implied orders are larger than those of others (9.1)
-BUST_ONE_IN = 512  # trades
+BUST_ONE_IN = 2048  # trades, and where one is asked for
+BUST_WANTED = -1  # instead of a trade's number: the next trade that can be undone will be
 BUST_AFTER_NS = 500_000_000
 
 
@@ -149,7 +150,8 @@ def trade(t, instrument, ts, side, price, size, buyer, seller, conditions, flags
         keep(instrument, S_LAST, LAST_PRICE, ts, NEITHER, price, size, trade_id, buyer, seller, conditions, NULL)
         inside = load_i64(instrument, I_LOW * 8) < price < load_i64(instrument, I_HIGH * 8)
         # Only what is no extreme is undone, so that high and low stand (13.4).
-        if inside and load_i64(instrument, I_BUST_ID * 8) == 0 and bits % BUST_ONE_IN == 0:
+        marked = load_i64(instrument, I_BUST_ID * 8)
+        if inside and (marked == BUST_WANTED or (marked == 0 and bits % BUST_ONE_IN == 0)):
             flags |= BUSTED
             store_i64(instrument, I_BUST_ID * 8, trade_id)
             store_i64(instrument, I_BUST_PRICE * 8, price)
@@ -208,7 +210,7 @@ def bust(t, instrument, ts):
 
 @inlined
 def bust_is_due(instrument, ts):
-    return load_i64(instrument, I_BUST_ID * 8) != 0 and ts - load_i64(instrument, I_BUST_TS * 8) > BUST_AFTER_NS
+    return load_i64(instrument, I_BUST_ID * 8) > 0 and ts - load_i64(instrument, I_BUST_TS * 8) > BUST_AFTER_NS
 
 
 @outlined

@@ -116,7 +116,10 @@ class Publisher(ABC):
         events = self._events.events(laid, self.versions[stream], ts_ns)
         for family, rows in events.families.items():
             self.counts[stream, family] += len(rows)
-        packets = self._packets(self._encode(events), laid, ts_ns, stream)
+        self._write(piece, self._packets(self._encode(events), laid, ts_ns, stream))
+
+    def _write(self, piece: Piece, packets: Packets) -> None:
+        stream = piece.stream
         numbers = (packets.first, packets.last) if stream == INCREMENTAL else (None, None)
         self._copies[stream].write(packets.buffer, packets.start, packets.end, packets.ts_ns, *numbers)
         for copies in self._copies.values():

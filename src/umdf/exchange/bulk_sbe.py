@@ -8,8 +8,19 @@ import numpy as np
 
 from umdf.exchange import bulk_layout_kernel as w
 from umdf.exchange import bulk_places_kernel as k
-from umdf.exchange.bulk_layout import Laid, LayOut
-from umdf.exchange.bulk_publisher import INSTRUMENTS, SNAPSHOTS, Numbers, Packets, Piece, Publisher, limits
+from umdf.exchange.bulk_direct import Direct
+from umdf.exchange.bulk_layout import FAMILY_OF_KIND, Laid, LayOut
+from umdf.exchange.bulk_publisher import (
+    INCREMENTAL,
+    INSTRUMENTS,
+    SEND_NS,
+    SNAPSHOTS,
+    Numbers,
+    Packets,
+    Piece,
+    Publisher,
+    limits,
+)
 from umdf.exchange.bulk_settings import POSITION
 from umdf.market.rows import Events
 from umdf.market.sbe_messages import SbeMessages
@@ -47,6 +58,27 @@ class SbePublisher(Publisher):
         }
         self._entry_bytes = roots[71].block.groups[0].block_length_of(self.schema_version)
         super().__init__(settings, listing, manifest, truth)
+        header = settings.channel | self.versions[INCREMENTAL] << 16
+        bounds = MOST_BYTES, MOST_MESSAGES, WINDOW_NS, SEND_NS
+        self.direct: Direct | None = Direct(
+            schema, self.schema_version, TEMPLATES, settings.trading_date, header, bounds
+        )
+
+    def publish(self, piece: Piece) -> None:
+        if piece.stream == INCREMENTAL and self.direct is not None and self.direct.can(piece.lines):
+            self._publish_directly(self.direct, piece)
+        else:
+            super().publish(piece)
+
+    def _publish_directly(self, direct: Direct, piece: Piece) -> None:
+        buffer, (start, end, sequence, ts_ns), self._following[INCREMENTAL] = direct.packets(
+            piece.lines, self._following[INCREMENTAL]
+        )
+        kinds = np.bincount(piece.lines[:, k.KIND], minlength=k.KINDS)
+        for kind in np.flatnonzero(kinds).tolist():
+            if kind in TEMPLATES:
+                self.counts[INCREMENTAL, FAMILY_OF_KIND[kind]] += int(kinds[kind])
+        self._write(piece, Packets(buffer, start, end, ts_ns, sequence, sequence))
 
     def _layout(self, stream: str) -> LayOut:
         sizes = {kind: MESSAGE_HEADER + self._block[template] for kind, template in TEMPLATES.items()}

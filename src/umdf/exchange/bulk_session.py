@@ -16,6 +16,7 @@ import numpy as np
 from umdf.exchange import bulk_places_kernel as k
 from umdf.exchange.bulk_listing import FUTURE, OPTION, STOCK
 from umdf.exchange.bulk_market import BATCH_ROWS, Indices, Lines, Market
+from umdf.exchange.bulk_match_kernel import BUST_WANTED
 from umdf.exchange.bulk_publisher import INCREMENTAL, INSTRUMENTS, SNAPSHOTS, Piece
 from umdf.exchange.bulk_settings import SECOND_NS, BulkSettings
 
@@ -34,6 +35,7 @@ RESET_BY_SESSION = (k.S_OPENING, k.S_THEORETICAL, k.S_HIGH, k.S_LOW, k.S_EXECUTI
 INCIDENTS: tuple[tuple[float, str, int], ...] = (
     (0.05, "reserve", 2),
     (0.08, "rejoin", 2),
+    (0.10, "bust", 0),
     (0.15, "pause", 4),
     (0.18, "rejoin", 4),
     (0.25, "reset_book", 1),
@@ -254,6 +256,11 @@ class Session:
             market.instruments[index, k.I_STATE] = k.RESERVED  # so that only this one is meant
             market.uncross(-1, k.RESERVED, 0, self.hand_over)
             market.instruments[index, k.I_STATE] = self._phase[self.listing.group[index]]
+
+    def _bust(self, index: int) -> None:
+        """One of its next trades will be undone."""
+        if self.market.instruments[index, k.I_BUST_ID] == 0:
+            self.market.instruments[index, k.I_BUST_ID] = BUST_WANTED
 
     def _define(self, index: int, action: str) -> None:
         total = int((self.market.instruments[:, k.I_STATE] != k.UNKNOWN).sum())

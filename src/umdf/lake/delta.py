@@ -93,7 +93,7 @@ def commit(home: Home, intent: Intent, change: Change, version: int | None) -> i
             if version is None:
                 _create(home, directory, table, intent, change)
             else:
-                _append(home, directory, table, intent, change)
+                _append(home, directory, table, intent, change, version + len(done))
         except (CommitFailedError, TableNotFoundError):  # someone was quicker: perhaps with this very commit
             continue
         except OSError as error:
@@ -145,15 +145,18 @@ def _create(home: Home, directory: Path, table: Table, intent: Intent, change: C
     )
 
 
-def _append(home: Home, directory: Path, table: Table, intent: Intent, change: Change) -> None:
+def _append(home: Home, directory: Path, table: Table, intent: Intent, change: Change, version: int) -> None:
     from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
 
     delta = DeltaTable(directory)
+    if delta.version() != version:  # it has moved since we looked
+        raise CommitFailedError(f"version {delta.version()} instead of {version}")
     there = {field.name for field in delta.schema().fields}
     late = [field for field in delta_schema(table.schema).fields if field.name not in there]
     if late:  # a column that this version of umdf has added: older rows have NULL in it
         delta.alter.add_columns(late, commit_properties=_properties(home, intent, final=False))
-        delta = DeltaTable(directory)
+        delta = DeltaTable(directory, version=version + 1)
     delta.create_write_transaction(
         _actions(home, intent, change),
         mode="append",

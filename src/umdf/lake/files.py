@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from umdf.errors import UmdfError
@@ -158,7 +159,7 @@ class FileWriter:
             try:
                 if part is not None:
                     part.close()
-            except (OSError, pa.ArrowException):
+            except Exception:  # it has failed before, or half of it is missing: the file goes anyway
                 pass
         self._writer = None
         self.full_path.unlink(missing_ok=True)
@@ -170,16 +171,14 @@ class FileWriter:
         self._schema = schema
         growing = [each.name for each in schema if each.type == pa.int64() and GROWING.fullmatch(each.name)]
         self._sink = _sink(self.full_path)
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema,
-            compression="zstd",
-            use_dictionary=[path for path in _leaves(schema) if path not in growing],
-            column_encoding={name: "DELTA_BINARY_PACKED" for name in growing},
-            write_statistics=list(self.table.statistics),
-            store_schema=False,  # the schema is written down in schemas.py; a dictionary is no type of a table
-            metadata_collector=self._footers,
-        )
+        options: dict[str, Any] = {
+            "compression": "zstd",
+            "use_dictionary": [path for path in _leaves(schema) if path not in growing],
+            "column_encoding": {name: "DELTA_BINARY_PACKED" for name in growing},
+            "write_statistics": list(self.table.statistics),
+            "store_schema": False,  # the schema is written down in schemas.py; a dictionary is no type of a table
+        }
+        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -206,6 +205,21 @@ def write_file(
     with FileWriter(root, table, stamp, partition, task=task, attempt=attempt) as file:
         file.write(rows)
     return file.added
+
+
+def in_order(rows: pa.Table, table: Table) -> pa.Table:
+    """Sorted as the table wants it. NULL goes first: inside it is the smallest number."""
+    return rows.take(_order(rows, table))
+
+
+def is_sorted(rows: pa.Table, table: Table) -> bool:
+    keys = rows.select([name for name in table.sort if name in rows.schema.names])
+    return keys.equals(keys.take(_order(rows, table)))
+
+
+def _order(rows: pa.Table, table: Table) -> pa.Array:
+    keys = [(name, "ascending", "at_start") for name in table.sort if name in rows.schema.names]
+    return pc.call_function("sort_indices", [rows], pc.SortOptions(keys))
 
 
 def _sink(path: Path) -> Any:

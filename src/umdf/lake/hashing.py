@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
@@ -21,10 +20,10 @@ BLOCK = 1 << 14  # rows at a time: what is worked on stays in the processor's ca
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
 
 
-def logical_hash(rows: Iterable[pa.RecordBatch] | pa.Table, skip: Iterable[str] = ()) -> str:
+def logical_hash(rows: pa.Table | Iterable[pa.RecordBatch], skip: Iterable[str] = ()) -> str:
     """Of all rows, without the columns named in `skip`."""
     total = LogicalHash(skip)
-    for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+    for batch in cast(pa.Table, rows).to_batches() if isinstance(rows, pa.Table) else rows:
         total.add(batch)
     return total.hexdigest()
 
@@ -40,8 +39,8 @@ class LogicalHash:
         columns = [(name, batch.column(name)) for name in batch.schema.names if name not in self._skip]
         hashed = [(self._seeds_of(name), *_words(column)) for name, column in columns if column.null_count < len(batch)]
         for start in range(0, len(batch), BLOCK):
-            self._add_block([(seeds, words[start : start + BLOCK], _cut(there, start)) for seeds, words, there in hashed],
-                            min(BLOCK, len(batch) - start))  # fmt: skip
+            block = [(seeds, words[start : start + BLOCK], _cut(there, start)) for seeds, words, there in hashed]
+            self._add_block(block, min(BLOCK, len(batch) - start))
         self.rows += len(batch)
 
     def hexdigest(self) -> str:
@@ -86,7 +85,7 @@ def _cut(there: NDArray[np.bool_] | None, start: int) -> NDArray[np.bool_] | Non
 
 def _words(column: pa.Array) -> tuple[Words, NDArray[np.bool_] | None]:
     """Each value as a word of 64 bits, and which of them are there (None: all)."""
-    there = None if column.null_count == 0 else np.asarray(pc.is_valid(column))
+    there = None if column.null_count == 0 else np.asarray(column.is_valid())
     return _values(column), there
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from umdf.errors import CaptureError
-from umdf.lake.files import FileAdd, Stamp, write_file
+from umdf.lake.files import FileAdd, Stamp, in_order, write_file
 from umdf.lake.schemas import table
 from umdf.lake.snapshot import Snapshot
 
@@ -75,6 +75,6 @@ def entries(snapshot: Snapshot) -> list[Entry]:
 
 def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
     """The file of a commit's entries."""
-    rows = [asdict(entry) | {"commit": stamp.commit} for entry in added]
-    rows.sort(key=lambda row: [str(row[name]) for name in table("ledger").sort])
-    return write_file(root, "ledger", stamp, pa.Table.from_pylist(rows, table("ledger").schema))
+    known = table("ledger")
+    rows = pa.Table.from_pylist([asdict(entry) | {"commit": stamp.commit} for entry in added], known.schema)
+    return write_file(root, "ledger", stamp, in_order(rows, known))

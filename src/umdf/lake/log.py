@@ -7,7 +7,7 @@ will happen, whoever finishes it. Readers see the last marker, never an intent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Intent:
     what: str
     ts_ns: int
     changes: tuple[Change, ...] = ()
+    moved: dict[str, int] = field(default_factory=dict)  # tables that are already at these versions
     notes: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -75,9 +76,10 @@ def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
         before = found.get(change.table)
         if before is not None and before.data_change != change.data_change:
             raise UmdfError(f"{change.table}: a commit either changes rows or moves them, not both")
-        adds, removes = (*before.adds, *change.adds) if before else change.adds, change.removes
-        removes = (*before.removes, *removes) if before else removes
-        found[change.table] = Change(change.table, tuple(adds), tuple(removes), change.data_change)
+        if before is not None:
+            adds, removes = (*before.adds, *change.adds), (*before.removes, *change.removes)
+            change = replace(change, adds=adds, removes=removes)
+        found[change.table] = change
     return tuple(change for change in found.values() if change.adds or change.removes)
 
 

@@ -17,11 +17,11 @@ import pyarrow.dataset as ds
 from umdf.errors import ConfigError
 from umdf.lake import delta, log
 from umdf.lake.dialects import spark_type
-from umdf.lake.files import NO_VALUE, FileAdd, partition_text
+from umdf.lake.files import FileAdd, partition_text
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.layout import Home, open_home
 from umdf.lake.log import Marker
-from umdf.lake.schemas import Table, tables
+from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
 if TYPE_CHECKING:
@@ -104,10 +104,3 @@ def open_snapshot(root: str | os.PathLike[str], number: int | None = None) -> Sn
     """The lake at its last finished commit, or at an earlier one that is not vacuumed yet."""
     home = open_home(root)
     return Snapshot(home, log.last_marker(home) if number is None else log.marker(home, number))
-
-
-def table_names() -> list[str]:
-    return list(tables())
-
-
-__all__ = ["NO_VALUE", "Snapshot", "open_snapshot", "table_names"]

@@ -40,7 +40,7 @@ class Writer:
         self.home = home
         self.lease = lease
         self.what = what
-        self._clock = clock
+        self.clock = clock
         self._fault = fault
         self.snapshot = Snapshot(home, log.last_marker(home))
 
@@ -64,7 +64,7 @@ class Writer:
         whole = log.merged(listed)
         self._refuse_bad(whole)
         self.refuse_foreign()
-        intent = Intent(stamp.commit, stamp.token, self.what, self._clock(), whole, dict(notes or {}))
+        intent = Intent(stamp.commit, stamp.token, self.what, self.clock(), whole, notes=dict(notes or {}))
         self._fault("files written")
         return self.commit_intent(intent)
 
@@ -80,10 +80,12 @@ class Writer:
         self._fault("intent created")
         return self.finish(intent)
 
-    def finish(self, intent: Intent, versions: Mapping[str, int] | None = None) -> Marker:
-        """Steps 4 and 5, however far they were done before. `versions` are of tables that were moved otherwise."""
+    def finish(self, intent: Intent) -> Marker:
+        """Steps 4 and 5, however far they were done before, by whomever."""
         before = log.last_marker(self.home)
-        reached = {**before.versions, **(versions or {})}
+        if before.number >= intent.number:
+            return log.marker(self.home, intent.number)
+        reached = {**before.versions, **intent.moved}
         for change in intent.changes:
             self._fault(f"before {change.table}")
             reached[change.table] = delta.commit(self.home, intent, change, before.versions.get(change.table))
@@ -107,7 +109,7 @@ class Writer:
 
     def fence(self) -> None:
         """Take the next number with an empty commit: an old writer that is only slow cannot use it any more."""
-        self.commit_intent(Intent(self.stamp.commit, self.lease.token, "takeover", self._clock()))
+        self.commit_intent(Intent(self.stamp.commit, self.lease.token, "takeover", self.clock()))
 
     def refuse_foreign(self) -> None:
         """No table may have moved without us."""
@@ -193,12 +195,8 @@ def restore(writer: Writer, table: str) -> Marker:
 
 
 def _mend(writer: Writer, what: str, table: str, move: Callable[[Intent, int | None], int | None]) -> Marker:
-    intent = Intent(writer.stamp.commit, writer.lease.token, what, writer._clock())
+    intent = Intent(writer.stamp.commit, writer.lease.token, what, writer.clock())
     version = move(intent, writer.snapshot.version(table))
     if version is None:
         raise UmdfError(f"the lake has never written {table}", f"move {writer.home.table(table)} away")
-    marker = replace(writer.snapshot.marker, versions=writer.snapshot.marker.versions | {table: version})
-    writer.lease.check()
-    if not log.create_intent(writer.home, intent):
-        raise UmdfError(f"another writer has made commit {intent.number}", "run it again")
-    return writer.finish(intent, marker.versions)
+    return writer.commit_intent(replace(intent, moved={table: version}))

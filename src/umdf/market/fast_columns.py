@@ -1,32 +1,33 @@
-"""Where the tags of a template stand, and the lines of the conversion table that read them.
+"""Where the tags of a template stand, and plans to convert them: made once, run for every batch.
 
-The columns of a template are found once; a batch then only fills in addresses.
+A plan is a table of lines for the kernel (`fast_events_kernel`). All of it is fixed when the plan is made, except
+addresses: those of the decoder's columns change only when the decoder moves them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Memory, address_of
+from umdf.buffers import Pool, address_of
 from umdf.market import fast_events_kernel as k
 from umdf.market import fast_table as t
-from umdf.market.events import CONDITIONS, FAMILIES, OUT_OF_RANGE, Column, Family
+from umdf.market.events import CONDITIONS, OUT_OF_RANGE, Column
 from umdf.market.rows import Text
 from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.layout import ALWAYS, Constant, Layout, List, Node
 from umdf.wire.fast.layout import Column as WireColumn
-from umdf.wire.fast.layout import Constant, Layout, List, Node
 from umdf.wire.fast.templates import DECIMAL, Decimal, Field, Value
 
 Numbers = NDArray[Any]
 
 SCALES = {"price": 9, "volume": 4}
+_OWN_ROWS = -1  # the group of lines that read another column of their plan
 DAYS = Column("", "date", "days of a date that has its time beside it")
-SENT = Column("ts_send", "ns", "")
 assert k.OUT_OF_RANGE == OUT_OF_RANGE
 
 
@@ -34,12 +35,25 @@ assert k.OUT_OF_RANGE == OUT_OF_RANGE
 class Place:
     """A tag of a template: a column of a node, or a constant."""
 
+    group: int
     node: Node
     item: WireColumn | Constant
 
+    @property
+    def field(self) -> Field:
+        assert isinstance(self.item.field, Field)
+        return self.item.field
+
+    @property
+    def exponents(self) -> WireColumn | None:
+        """Of a decimal: the column behind its mantissa."""
+        if isinstance(self.item, WireColumn) and self.field.type == DECIMAL:
+            return self.node.columns[self.item.number + 1]
+        return None
+
 
 class Places:
-    """The tags of one template by group and number."""
+    """The tags of one template by group and number, and where a batch has them."""
 
     def __init__(self, layout: Layout, root: Node) -> None:
         self.root = root
@@ -55,7 +69,11 @@ class Places:
         for group, node in self.groups.items():
             for item in node.items:
                 if isinstance(item, WireColumn | Constant) and isinstance(item.field, Field) and item.field.id:
-                    self._places.setdefault((group, item.field.id), Place(node, item))
+                    self._places.setdefault((group, item.field.id), Place(group, node, item))
+        self._numbered: list[Place] = []
+        self._tables: list[Any] = []  # how the decoder's memory was laid out when the addresses were found
+        self._bases: list[int] = []
+        self._addresses = np.zeros((1, 3), np.int64)
 
     def find(self, tag: int, *groups: int) -> Place | None:
         """The place of a tag in the first of these groups that has it."""
@@ -64,6 +82,46 @@ class Places:
     def constant(self, tag: int) -> Value | None:
         place = self.find(tag, t.BODY)
         return place.item.value if place and isinstance(place.item, Constant) else None
+
+    def rows(self, batch: Batch, group: int) -> int:
+        """How many entries of a group there are; 0 too if the template has no such group."""
+        return int(batch.rows[self.groups[group].index]) if group in self.groups else 0
+
+    def number(self, place: Place) -> int:
+        """The line of `addresses` that this place has from now on."""
+        if place not in self._numbered:
+            self._numbered.append(place)
+            self._tables = []
+        return self._numbered.index(place) + 1
+
+    def addresses(self, batch: Batch) -> Numbers:
+        """Of each numbered place: values (of a text: offsets), exponents (of a text: bytes), validity; 0 is none."""
+        stores = [batch._stores.get(node.index) for node in self.groups.values()]
+        tables = [store[0] if store else None for store in stores]
+        bases = [store[1].address if store and store[1] else 0 for store in stores]
+        moved = any(one is not other for one, other in zip(tables, self._tables, strict=False))
+        if moved or bases != self._bases or len(tables) != len(self._tables):
+            self._tables, self._bases = tables, bases
+            self._find(tables, bases)
+        return self._addresses
+
+    def _find(self, tables: list[Any], bases: list[int]) -> None:
+        places = dict(zip((node.index for node in self.groups.values()), zip(tables, bases, strict=True), strict=True))
+        lines = [(0, 0, 0)]
+        for place in self._numbered:
+            table, base = places[place.node.index]
+            lines.append((0, 0, 0) if table is None or not base else _addresses(place, table, base))
+        self._addresses = np.array(lines, np.int64)
+
+
+def _addresses(place: Place, table: Any, base: int) -> tuple[int, int, int]:
+    item = place.item
+    bitmap = 0 if item.bit == ALWAYS else base + table.bitmaps + item.bit * table.capacity // 8
+    if isinstance(item, Constant):
+        return 0, 0, bitmap
+    more = place.exponents
+    behind = base + table.texts[item.number] if item.is_text else base + table.values[more.number] if more else 0
+    return base + table.values[item.number], behind, bitmap
 
 
 def words_table(words: Mapping[str, int], unknown: int | None) -> Numbers:
@@ -83,124 +141,19 @@ WORD_TABLES = {
 }
 
 
-class Lines:
-    """Lines of the conversion table for some rows; what they refer to stays alive with them."""
-
-    def __init__(self, batch: Batch, rows: int) -> None:
-        self.batch, self.rows = batch, rows
-        self._lines: list[list[int]] = []
-        self._alive: list[object] = []
-
-    def run(self) -> None:
-        if self._lines and self.rows:
-            table = np.array(self._lines, np.int64)
-            k.convert(table.ctypes.data, len(table), self.rows)
-        self._lines, self._alive = [], []
-
-    def add(
-        self,
-        place: Place,
-        column: Column,
-        target: Numbers,
-        *,
-        index: Numbers | None = None,
-        kinds: Numbers | None = None,
-        on: int = t.EVERY,
-        keep: bool = False,
-        absent: int | None = None,
-        flags: Numbers | None = None,
-        how: str = "",
-        clock: Numbers | None = None,
-    ) -> bool:
-        """A line that reads a tag; False where no row of the batch has it, and nothing was added."""
-        source = self._source(place)
-        if source is None:
-            return False
-        address, kind, more, bitmap = source
-        op, param, count = self._operation(place, column, how, clock)
-        self._lines.append(
-            [
-                op,
-                0 if index is None else address_of(index),
-                0 if kinds is None or on == t.EVERY else address_of(kinds),
-                on,
-                keep,
-                address_of(target),
-                target.itemsize,
-                column.null if absent is None else absent,
-                column.null,
-                address,
-                kind,
-                more,
-                bitmap,
-                param,
-                count,
-                0 if flags is None else address_of(flags),
-            ]
-        )
-        self._alive += [index, kinds, target, flags, clock]
-        return True
-
-    def everywhere(self, place: Place) -> bool:
-        """Whether every row of the batch has it."""
-        rows = int(self.batch.rows[place.node.index])
-        bitmap = self.batch.bitmap(place.node, place.item) if rows else None
-        return bitmap is None or bool((bitmap[: rows // 8] == 255).all() and (rows % 8 == 0 or self._tail(bitmap, rows)))
-
-    def _tail(self, bitmap: Numbers, rows: int) -> bool:
-        ones = (1 << rows % 8) - 1
-        return int(bitmap[rows // 8]) & ones == ones
-
-    def days_of(self, ns: Numbers, target: Numbers, index: Numbers | None) -> None:
-        """The day of a time, for dates that are not sent; without an index only where there is a time."""
-        line = [0] * k.LINE
-        line[k.OP], line[k.TARGET], line[k.WIDTH], line[k.KEEP] = k.DAY_OF, address_of(target), 4, index is None
-        line[k.INDEX] = 0 if index is None else address_of(index)
-        line[k.ABSENT] = line[k.NULL] = DAYS.null
-        line[k.SOURCE] = address_of(ns)
-        self._lines.append(line)
-        self._alive += [ns, target, index]
-
-    def _source(self, place: Place) -> tuple[int, int, int, int] | None:
-        """Address and type of the values, address of bytes or exponents, address of the bitmap."""
-        batch, node, item = self.batch, place.node, place.item
-        if not batch.rows[node.index]:
-            return None
-        validity = batch.bitmap(node, item)
-        if validity is not None and not validity.any():
-            return None
-        bitmap = 0 if validity is None else address_of(validity)
-        if isinstance(item, Constant):
-            return 0, k.INT64, 0, bitmap
-        if item.is_text:
-            offsets, content = batch.text(node, item)
-            return address_of(offsets), k.TEXT, content.ctypes.data, bitmap
-        exponents = 0
-        if isinstance(item.field, Field) and item.field.type == DECIMAL:
-            exponents = address_of(batch.values(node, node.columns[item.number + 1]))
-        return address_of(batch.values(node, item)), k.TYPES[item.type], exponents, bitmap
-
-    def _operation(self, place: Place, column: Column, how: str, clock: Numbers | None) -> tuple[int, int, int]:
-        """What is done, and its two parameters."""
-        item = place.item
-        if isinstance(item, Constant):
-            return k.FILL, constant_number(item.value, column), 0
-        assert isinstance(item.field, Field)
-        if clock is not None:
-            return k.CLOCK, address_of(clock), 0
-        if how in (t.WORDS, t.CODES):
-            assert item.field.id is not None
-            table = WORD_TABLES[item.field.id]
-            return k.WORDS if how == t.WORDS else k.CODES, address_of(table), len(table)
-        if column.type == "char":
-            return k.CHAR, 0, 0
-        if column.type == "date":
-            return k.DATE, 0, 0
-        if column.type == "ns":
-            return k.STAMP, 0, 0
-        if column.type in SCALES or item.field.type == DECIMAL:
-            return k.DECIMAL, SCALES.get(column.type, 0), 0
-        return k.NUMBER, int(how == t.DIGITS), 0
+def _operation(place: Place, column: Column, how: str) -> tuple[int, int, int]:
+    """What is done with a value, and its two parameters."""
+    item, tag = place.item, place.field.id
+    if isinstance(item, Constant):
+        return k.FILL, constant_number(item.value, column), 0
+    if how in (t.WORDS, t.CODES) and tag is not None:
+        table = WORD_TABLES[tag]
+        return k.WORDS if how == t.WORDS else k.CODES, address_of(table), len(table)
+    if column.type in ("char", "date", "ns"):
+        return {"char": k.CHAR, "date": k.DATE, "ns": k.STAMP}[column.type], 0, 0
+    if column.type in SCALES or place.field.type == DECIMAL:
+        return k.DECIMAL, SCALES.get(column.type, 0), 0
+    return k.NUMBER, int(how == t.DIGITS), 0
 
 
 def constant_number(value: Value, column: Column) -> int:
@@ -214,6 +167,149 @@ def constant_number(value: Value, column: Column) -> int:
     if isinstance(value, int) or (isinstance(value, str) and value.isascii() and value.isdigit()):
         return int(value) * 10 ** SCALES.get(column.type, 0)
     return column.null
+
+
+class Plan:
+    """How some columns of events are made of the tags of a template."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.texts: dict[str, Place] = {}
+        self._lines: list[list[int]] = []
+        self._groups: list[int] = []  # of each line
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._names: dict[str, np.dtype[np.generic]] = {}  # targets; those in brackets are not shown
+        self._later: list[tuple[int, int, str]] = []  # line, word, and the target or time whose address it holds
+        self._pool = Pool()
+        self._table = np.zeros((0, k.LINE), np.int64)
+        self._seen: object = None
+
+    def add(self, name: str, column: Column, rule: t.Rule, absent: int | None = None, always: bool = False) -> None:
+        """A column by a rule. Where the template has no such tag there is none, unless it must `always` be there."""
+        place = self.places.find(rule.tag, *rule.groups)
+        if rule.time_tag:
+            self._add_moment(name, column, rule, always)
+        elif column.is_text:
+            if place is not None:
+                self.texts[name] = place
+        elif place is not None:
+            self._line(name, column, place, _operation(place, column, rule.how), rule.on, absent)
+        elif always and name not in self._names:
+            self._fill(name, column, column.null if absent is None else absent)
+
+    def _add_moment(self, name: str, column: Column, rule: t.Rule, always: bool) -> None:
+        """A date and its time. A date that is missing is that of the event; one of the event, that of SendingTime."""
+        date, clock = self.places.find(rule.tag, *rule.groups), self.places.find(rule.time_tag, *rule.groups)
+        days = f"[days of {name}]"
+        if clock is None:
+            if always:
+                self._fill(name, column, column.null)
+            return
+        if date is None:
+            self._fill(days, DAYS, k.NOT_SENT)
+        else:
+            self._line(days, DAYS, date, (k.DATE, 0, 0), t.EVERY, k.NOT_SENT)
+        if "ts_event" in self._names and name != "ts_event":
+            self._days_of(days, "ts_event", _OWN_ROWS)
+        self._days_of(days, "sent", t.BODY)
+        self._line(name, column, clock, (k.CLOCK, 0, 0), rule.on, None)
+        self._later.append((len(self._lines) - 1, k.PARAM, days))
+
+    def _line(
+        self, name: str, column: Column, place: Place, operation: tuple[int, int, int], on: int, absent: int | None
+    ) -> None:
+        again = name in self._names
+        line = self._new(operation[0], name, column.dtype, place.group)
+        line[k.ON], line[k.KEEP] = on, again
+        line[k.ABSENT], line[k.NULL] = column.null if absent is None else absent, column.null
+        line[k.PARAM], line[k.COUNT] = operation[1:]
+        if isinstance(place.item, Constant):
+            line[k.TYPE] = k.INT64
+        else:
+            line[k.TYPE] = k.TEXT if place.item.is_text else k.TYPES[place.item.type]
+        self._sources[-1] = self.places.number(place)
+
+    def _fill(self, name: str, column: Column, value: int) -> None:
+        self._new(k.NOTHING, name, column.dtype, t.BODY)[k.ABSENT] = value
+
+    def _days_of(self, name: str, time: str, group: int) -> None:
+        self._new(k.DAY_OF, name, DAYS.dtype, group)
+        self._later.append((len(self._lines) - 1, k.SOURCE, time))
+
+    def _new(self, op: int, name: str, dtype: np.dtype[np.generic], group: int) -> list[int]:
+        line = [0] * k.LINE
+        self._names.setdefault(name, dtype)
+        line[k.OP], line[k.WIDTH] = op, dtype.itemsize
+        self._lines.append(line)
+        self._groups.append(group)
+        self._sources.append(0)
+        self._targets.append(list(self._names).index(name))
+        return line
+
+    def _settle(self) -> None:
+        """Turn what was added into arrays, once."""
+        self._table = np.array(self._lines, np.int64).reshape(-1, k.LINE)
+        self._source_numbers, self._target_numbers = (
+            np.array(self._sources, np.int64),
+            np.array(self._targets, np.int64),
+        )
+        self._known_groups = list(dict.fromkeys(self._groups))
+        self._group_numbers = np.array([self._known_groups.index(group) for group in self._groups], np.int64)
+        self._widths = np.array([dtype.itemsize for dtype in self._names.values()], np.int64)
+        self._limited = self._table[:, k.ON] != t.EVERY
+
+    def run(
+        self,
+        batch: Batch,
+        rows: int,
+        index: Mapping[int, Numbers | None],
+        *,
+        kinds: Numbers | None = None,
+        flags: Numbers | str | None = None,
+        sent: Numbers | None = None,
+    ) -> dict[str, Numbers]:
+        """The columns. `index` says for each group which of its rows is meant (None: the same); `flags` are of the
+        rows, or the name of a column of the plan that holds them."""
+        if len(self._table) != len(self._lines):
+            self._settle()
+        if not self._lines:
+            return {}
+        table = self._table
+        sizes = (rows * self._widths + 63) & -64
+        ends = np.cumsum(sizes)
+        memory = self._pool.take(int(ends[-1]))
+        starts = memory.address + ends - sizes
+        addresses = self.places.addresses(batch)
+        if addresses is not self._seen:
+            self._seen = addresses
+            table[:, k.SOURCE : k.BITMAP + 1] = addresses[self._source_numbers]
+        table[:, k.TARGET] = starts[self._target_numbers]
+        held = [None if group == _OWN_ROWS else index[group] for group in self._known_groups]
+        table[:, k.INDEX] = np.array([0 if one is None else address_of(one) for one in held])[self._group_numbers]
+        if kinds is not None:
+            table[:, k.KINDS] = np.where(self._limited, address_of(kinds), 0)
+        if isinstance(flags, str):
+            table[:, k.FLAGS] = starts[list(self._names).index(flags)]
+            table[0, k.FLAGS] = 0  # its own column comes first
+        else:
+            table[:, k.FLAGS] = 0 if flags is None else address_of(flags)
+        for line, word, name in self._later:
+            if name == "sent":
+                table[line, word] = 0 if sent is None else address_of(sent)
+            else:
+                table[line, word] = starts[list(self._names).index(name)]
+        k.convert(table.ctypes.data, len(table), rows)
+        first = (ends - sizes).tolist()
+        return {
+            name: memory.array[at : at + rows * dtype.itemsize].view(dtype)
+            for at, (name, dtype) in zip(first, self._names.items(), strict=True)
+            if not name.startswith("[")
+        }
+
+    def run_texts(self, batch: Batch, index: Mapping[int, Numbers | None]) -> dict[str, Text]:
+        found = {name: text_rows(batch, place, index[place.group]) for name, place in self.texts.items()}
+        return {name: text for name, text in found.items() if text is not None}
 
 
 def text_rows(batch: Batch, place: Place, index: Numbers | None) -> Text | None:
@@ -243,26 +339,3 @@ def text_rows(batch: Batch, place: Place, index: Numbers | None) -> Text | None:
     chosen = np.zeros(len(size) + 1, np.int32)
     np.cumsum(size, out=chosen[1:])
     return chosen, whole[np.arange(int(chosen[-1])) + np.repeat(first - chosen[:-1], size)]
-
-
-class Block:
-    """Columns for a number of rows, one behind the other in one piece of memory."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory, self._used = memory, 0
-
-    def take(self, rows: int, dtype: np.dtype[np.generic] | type) -> Numbers:
-        kind = np.dtype(dtype)
-        nbytes = rows * kind.itemsize
-        part = self._memory.array[self._used : self._used + nbytes].view(kind)
-        self._used += -(-nbytes // 64) * 64
-        assert len(part) == rows, "more columns than there is room for"
-        return part
-
-
-def block_bytes(rows: int, widths: Iterable[int]) -> int:
-    return sum(-(-rows * width // 64) * 64 for width in widths)
-
-
-def column_of(family: str | Family, name: str) -> Column:
-    return (FAMILIES[family] if isinstance(family, str) else family).column(name)

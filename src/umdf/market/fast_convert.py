@@ -152,8 +152,14 @@ class Cells:
         if tag not in self._numbers:
             self._numbers[tag] = np.zeros(self.rows, np.int64), np.zeros(self.rows, np.bool_)
         held, valid = self._numbers[tag]
-        where: Any = slice(None) if slots is None else slots
-        held[where], valid[where] = values, True
+        if slots is None:
+            held[:], valid[:] = values, True
+            return
+        before, known = held[slots], valid[slots]
+        held[slots], valid[slots] = values, True
+        # Several rows may speak for one message, but with one voice.
+        if self.node.parent is None and ((known & (before != values)) | (held[slots] != values)).any():
+            raise EncodeError(f"{self.node.path}: one message cannot have two values of tag {tag}")
 
     def _put_decimals(self, tag: int, values: Numbers, exponent: int, slots: Numbers | None) -> None:
         column = self._tags.get(tag)
@@ -199,10 +205,10 @@ class Cells:
         """What must be there and no event speaks of is what the template has for it."""
         for column in self._tags.values():
             field = column.field
-            if isinstance(field, Field) and not field.optional and column.name not in self.arrays:
-                if field.operator.kind == DEFAULT and isinstance(field.operator.initial, int | str):
-                    initial = pa.scalar(field.operator.initial, TYPES[column.type])
-                    self.arrays[column.name] = pa.repeat(initial, self.rows)
+            assert isinstance(field, Field)
+            initial = field.operator.initial if field.operator.kind == DEFAULT and not field.optional else None
+            if column.name not in self.arrays and isinstance(initial, int | str):
+                self.arrays[column.name] = pa.repeat(pa.scalar(initial, TYPES[column.type]), self.rows)
 
     def struct(self) -> pa.StructArray:
         arrays = self.finish()

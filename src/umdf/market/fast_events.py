@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 
 from umdf.market import events as e
 from umdf.market import fast_table as t
-from umdf.market.fast_columns import Lines, Places
+from umdf.market.fast_columns import Places, Plan
 from umdf.market.fast_entries import EntryRows
-from umdf.market.fast_lists import body_rows, control_rows, definition_rows, news_rows
+from umdf.market.fast_lists import BodyRows, DefinitionRows, NewsRows
 from umdf.market.rows import Events, List, Rows, Text, Units
 from umdf.wire.fast.batch import Batch
 from umdf.wire.fast.layout import Layout
 
 Numbers = NDArray[Any]
 _SEQUENCE, _SENT = (next(column for column in e.COMMON if column.name == name) for name in ("sequence", "ts_send"))
+_CONTROLS = {t.HEARTBEAT: "H", t.SEQUENCE_RESET: "S"}
 
 
 class FastEvents:
@@ -33,20 +34,17 @@ class FastEvents:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._templates: dict[int, tuple[str, Places]] = {}
-        self._entries: dict[int, EntryRows] = {}
+        self._templates: dict[int, _Template] = {}
         for template_id, root in layout.roots.items():
             places = Places(layout, root)
             kind = places.constant(t.MSG_TYPE)
             if isinstance(kind, str):
-                self._templates[template_id] = kind, places
-            if kind in (t.INCREMENTAL, t.SNAPSHOT) and t.ENTRIES in places.lists:
-                self._entries[template_id] = EntryRows(places, kind == t.SNAPSHOT)
+                self._templates[template_id] = _Template(places, kind)
 
     @property
     def unknown(self) -> Mapping[str, int]:
         """How many entries of each unknown type (269) there were so far."""
-        return sum((entries.unknown for entries in self._entries.values()), Counter[str]())
+        return sum((one.entries.unknown for one in self._templates.values() if one.entries), Counter[str]())
 
     def events(
         self,
@@ -70,7 +68,7 @@ class FastEvents:
         pieces: dict[str, list[Rows]] = {}
         for template_id in batch.templates:
             if template_id in self._templates:
-                for name, rows in self._rows(batch, template_id, units).items():
+                for name, rows in self._templates[template_id].rows(batch, units).items():
                     pieces.setdefault(name, []).append(rows)
         families = {name: _merged(pieces[name]) for name in e.FAMILIES if name in pieces}
         if msg_index is not None:
@@ -79,38 +77,39 @@ class FastEvents:
                 rows.msg_index = places[rows.unit]
         return Events(units, families)
 
-    def _rows(self, batch: Batch, template_id: int, units: Units) -> dict[str, Rows]:
-        """The rows of one template by family; its messages become units."""
-        kind, places = self._templates[template_id]
-        numbers = batch.message(places.root)
-        sequence, sent = _header(batch, places, len(numbers))
+
+class _Template:
+    """What becomes of the messages of one template."""
+
+    def __init__(self, places: Places, kind: str) -> None:
+        self.places = places
+        self.entries: EntryRows | None = None
+        self._own: BodyRows | DefinitionRows | NewsRows | None = None
+        if kind in (t.INCREMENTAL, t.SNAPSHOT) and t.ENTRIES in places.lists:
+            self.entries = EntryRows(places, kind == t.SNAPSHOT)
+        if kind == t.SNAPSHOT:
+            self._own = BodyRows(places, "snapshot", e.SNAPSHOT)
+        elif kind == t.SECURITY_LIST:
+            self._own = DefinitionRows(places)
+        elif kind == t.SECURITY_STATUS:
+            self._own = BodyRows(places, "status", e.LAST)
+        elif kind == t.NEWS:
+            self._own = NewsRows(places)
+        elif kind in _CONTROLS:
+            self._own = BodyRows(places, "control", e.LAST, _CONTROLS[kind])
+        self._header = Plan(places)
+        for column, tag in ((_SEQUENCE, t.MSG_SEQ_NUM), (_SENT, t.SENDING_TIME)):
+            self._header.add(column.name, column, t.Rule(column.name, tag, groups=(t.BODY,)), always=True)
+
+    def rows(self, batch: Batch, units: Units) -> dict[str, Rows]:
+        """The rows by family; the messages become units."""
+        numbers = batch.message(self.places.root)
+        header = self._header.run(batch, len(numbers), {t.BODY: None})
+        sequence, sent = header["sequence"], header["ts_send"]
         units.sequence[numbers], units.ts_send[numbers] = sequence, sent
-        if template_id in self._entries:
-            found = self._entries[template_id].rows(batch, sent)
-            if kind == t.SNAPSHOT:
-                found["snapshot"] = body_rows(batch, places, "snapshot", e.SNAPSHOT)
-            return found
-        if kind == t.SECURITY_LIST:
-            definitions = definition_rows(batch, places)
-            return {} if definitions is None else {"definition": definitions}
-        if kind == t.SECURITY_STATUS:
-            return {"status": body_rows(batch, places, "status", e.LAST)}
-        if kind == t.NEWS:
-            return {"news": news_rows(batch, places)}
-        controls = {t.HEARTBEAT: "H", t.SEQUENCE_RESET: "S"}
-        return {"control": control_rows(batch, places, controls[kind], sequence)} if kind in controls else {}
-
-
-def _header(batch: Batch, places: Places, rows: int) -> tuple[Numbers, Numbers]:
-    """MsgSeqNum and SendingTime of a template's messages."""
-    values = np.full((2, rows), e.NULL, np.int64)
-    lines = Lines(batch, rows)
-    for target, tag, column in zip(values, (t.MSG_SEQ_NUM, t.SENDING_TIME), (_SEQUENCE, _SENT), strict=True):
-        place = places.find(tag, t.BODY)
-        if place is not None:
-            lines.add(place, column, target)
-    lines.run()
-    return values[0], values[1]
+        found = self.entries.rows(batch, sent) if self.entries else {}
+        own = self._own.rows(batch, sequence) if self._own else None
+        return found if own is None else {**found, own.family.name: own}
 
 
 def _merged(pieces: list[Rows]) -> Rows:
@@ -128,7 +127,10 @@ def _merged(pieces: list[Rows]) -> Rows:
         np.concatenate([rows.entry_index for rows in pieces]),
         {name: np.concatenate([rows.column(name) for rows in pieces]) for name in names},
         {name: _joined([(rows.texts.get(name), len(rows)) for rows in pieces]) for name in texts},
-        {name: _joined_lists(family.lists[name], [(rows.lists.get(name), len(rows)) for rows in pieces]) for name in lists},
+        {
+            name: _joined_lists(family.lists[name], [(rows.lists.get(name), len(rows)) for rows in pieces])
+            for name in lists
+        },
     )
     return together.at(np.argsort(together.order, kind="stable"))
 

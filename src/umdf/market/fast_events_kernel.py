@@ -1,4 +1,4 @@
-"""Decoded FAST columns → columns of events, one line of a table for each column: where values come from, what they become.
+"""Decoded FAST columns → columns of events. A table has a line for each: where values come from, what they become.
 
 A value that is absent becomes ABSENT, or stays as it was (KEEP); one that its column cannot hold exactly becomes NULL
 and its row gets the flag OUT_OF_RANGE. Rows take the source row that INDEX says; -1 is none.
@@ -24,10 +24,11 @@ from umdf.kernels import (
 )
 
 # A line.
-OP, INDEX, KINDS, ON, KEEP, TARGET, WIDTH, ABSENT, NULL, SOURCE, TYPE, MORE, BITMAP, PARAM, COUNT, FLAGS = range(16)
+OP, INDEX, KINDS, ON, KEEP, TARGET, WIDTH, ABSENT, NULL, SOURCE, MORE, BITMAP, TYPE, PARAM, COUNT, FLAGS = range(16)
 LINE = 16
-# What is done. A clock is added to the days that stand at PARAM.
-NUMBER, DECIMAL, CHAR, DATE, STAMP, CLOCK, WORDS, CODES, FILL, DAY_OF = range(10)
+NOT_SENT = -(1 << 31) + 1  # a date that DAY_OF may still give
+# What is done. A clock is added to the days that stand at PARAM; NOTHING is absent throughout.
+NUMBER, DECIMAL, CHAR, DATE, STAMP, CLOCK, WORDS, CODES, FILL, DAY_OF, NOTHING = range(11)
 # Types of a source. MORE: of a text its bytes, of numbers their exponents (or 0).
 INT32, UINT32, INT64, UINT64, TEXT = range(5)
 TYPES = {"int32": INT32, "uInt32": UINT32, "int64": INT64, "uInt64": UINT64}
@@ -217,7 +218,7 @@ def _decimal(line, row):
         if status != FINE:
             return np.int64(0), status
         return _scaled(mantissa, exponent + scale)
-    mantissa, status, digits = _value(line, row, 0, 0)
+    mantissa, _, _ = _value(line, row, 0, 0)
     if load_i64(line, 8 * TYPE) == UINT64 and mantissa < 0:
         return np.int64(0), BAD
     exponent = np.int64(load_i32(more, 4 * row)) if more != 0 else np.int64(0)
@@ -270,7 +271,7 @@ def _char(line, row):
         if size == 0:
             return np.int64(0), NONE
         return np.int64(load_u8(text, 0)), FINE if size == 1 else BAD
-    value, status, digits = _value(line, row, 0, 0)
+    value, _, _ = _value(line, row, 0, 0)
     return value + 48, FINE if value >= 0 and value <= 9 else BAD
 
 
@@ -282,7 +283,7 @@ def _code(line, row):
         found = _word(load_i64(line, 8 * PARAM), load_i64(line, 8 * COUNT), text, size)
         if found >= 0:
             return found, FINE
-    value, status, digits = _value(line, row, 0, 0)
+    value, status, _ = _value(line, row, 0, 0)
     return value, status
 
 
@@ -290,13 +291,13 @@ def _code(line, row):
 def _converted(line, op, source_row, row, seen, meant):
     """The value of a row, its status, and what was seen last and what it meant: dates and times hardly change."""
     if op == NUMBER:
-        value, status, digits = _value(line, source_row, 0, load_i64(line, 8 * PARAM))
+        value, status, _ = _value(line, source_row, 0, load_i64(line, 8 * PARAM))
         return value, status, seen, meant
     if op == DECIMAL:
         value, status = _decimal(line, source_row)
         return value, status, seen, meant
     if op == DATE:
-        date, status, digits = _value(line, source_row, 1, 0)
+        date, status, _ = _value(line, source_row, 1, 0)
         if date != seen:
             seen, meant = date, _days(date)
         return meant, BAD if status == FINE and meant == SMALLEST else status, seen, meant
@@ -315,14 +316,6 @@ def _converted(line, op, source_row, row, seen, meant):
             seen, meant = time, _clock(time)
         value = _moment(np.int64(load_i32(load_i64(line, 8 * PARAM), 4 * row)), meant)
         return value, BAD if status == FINE and value == SMALLEST else status, seen, meant
-    if op == DAY_OF:
-        ns = load_i64(load_i64(line, 8 * SOURCE), 8 * source_row)
-        if ns == SMALLEST:
-            return ns, NONE, seen, meant
-        if ns < seen or ns >= seen + DAY_NS or seen == SMALLEST:
-            meant = ns // DAY_NS
-            seen = meant * DAY_NS
-        return meant, FINE, seen, meant
     if op == CHAR:
         value, status = _char(line, source_row)
         return value, status, seen, meant
@@ -347,6 +340,25 @@ def _put(target, width, row, value):
 
 
 @inlined
+def _no_bit(bitmap, rows):
+    found = np.uint8(0)
+    for byte in range((rows + 7) >> 3):
+        found |= load_u8(bitmap, byte)
+    return found == 0
+
+
+@inlined
+def _days_of(line, rows):
+    """The day of a time, for dates that were not sent."""
+    index, target, source = load_i64(line, 8 * INDEX), load_i64(line, 8 * TARGET), load_i64(line, 8 * SOURCE)
+    for row in range(rows):
+        if load_i32(target, 4 * row) == NOT_SENT:
+            at = np.int64(load_i32(index, 4 * row)) if index != 0 else np.int64(row)
+            if at >= 0 and load_i64(source, 8 * at) != SMALLEST:
+                store_i32(target, 4 * row, np.int32(load_i64(source, 8 * at) // DAY_NS))
+
+
+@inlined
 def _column(line, op, rows):
     index, kinds, on = load_i64(line, 8 * INDEX), load_i64(line, 8 * KINDS), load_i64(line, 8 * ON)
     target, width, bitmap = load_i64(line, 8 * TARGET), load_i64(line, 8 * WIDTH), load_i64(line, 8 * BITMAP)
@@ -355,6 +367,10 @@ def _column(line, op, rows):
     if op != CHAR and op != WORDS and width < 8:
         limit = np.int64(1) << (8 * width - 1)
     seen = meant = np.int64(SMALLEST)
+    if op == NOTHING or (index == 0 and bitmap != 0 and keep == 0 and _no_bit(bitmap, rows)):
+        for row in range(rows):
+            _put(target, width, row, absent)
+        return
     for row in range(rows):
         at = np.int64(load_i32(index, 4 * row)) if index != 0 else np.int64(row)
         there = at >= 0
@@ -391,5 +407,7 @@ def convert(lines, count, rows):
             _column(line, DATE, rows)
         elif op == CLOCK:
             _column(line, CLOCK, rows)
+        elif op == DAY_OF:
+            _days_of(line, rows)
         else:
             _column(line, op, rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,97 +11,113 @@ from numpy.typing import NDArray
 
 from umdf.market import events as e
 from umdf.market import fast_table as t
-from umdf.market.fast_columns import Lines, Place, Places, text_rows
+from umdf.market.fast_columns import Places, Plan, text_rows
 from umdf.market.rows import List, Rows, Text, strings_of, text_of
 from umdf.wire.fast.batch import Batch
 
 Numbers = NDArray[Any]
 
 
-def convert(
-    batch: Batch,
-    places: Places,
-    rules: tuple[t.Rule, ...],
-    columns: tuple[e.Column, ...],
-    rows: int,
-    flags: Numbers | None,
-    owner: Numbers | None = None,
-) -> tuple[dict[str, Numbers], dict[str, Text]]:
-    """The columns of some rules; rules of the body, where the rows are not its own, go by `owner`."""
-    made: dict[str, Numbers] = {}
-    texts: dict[str, Text] = {}
-    types = {column.name: column for column in (*e.COMMON, *columns)}
-    lines = Lines(batch, rows)
-    for rule in rules:
-        place, column = places.find(rule.tag, *rule.groups), types[rule.column]
-        if place is None:
-            continue
-        index = owner if owner is not None and place.node is places.root else None
-        if column.is_text:
-            text = text_rows(batch, place, index)
-            if text is not None:
-                texts[rule.column] = text
-            continue
-        values = np.empty(rows, column.dtype)
-        absent = None if column.nullable else 0
-        if lines.add(place, column, values, index=index, flags=flags, how=rule.how, absent=absent):
-            made[rule.column] = values
-    lines.run()
-    return made, texts
+class Converter:
+    """The columns of some rules."""
+
+    def __init__(self, places: Places, rules: tuple[t.Rule, ...], columns: tuple[e.Column, ...]) -> None:
+        self.plan = Plan(places)
+        types = {column.name: column for column in (*e.COMMON, *columns)}
+        for rule in rules:
+            column = types[rule.column]
+            self.plan.add(rule.column, column, rule, None if column.nullable else 0)
+
+    def run(
+        self, batch: Batch, rows: int, flags: Numbers, index: Mapping[int, Numbers | None] | None = None
+    ) -> tuple[dict[str, Numbers], dict[str, Text]]:
+        """Without an index, the rows are those of the tags' own group."""
+        places = index or dict.fromkeys(self.plan.places.groups)
+        return self.plan.run(batch, rows, places, flags=flags), self.plan.run_texts(batch, places)
 
 
-def _rows(family: e.Family, unit: Numbers, place: Numbers, made: Any, flags: Numbers) -> Rows:
-    columns, texts = made
-    return Rows(family, unit, np.zeros(len(unit), np.uint16), place, {**columns, "flags": flags}, texts)
-
-
-def body_rows(batch: Batch, places: Places, name: str, flag: int) -> Rows:
+class BodyRows:
     """A row for each message."""
-    unit, family = batch.message(places.root), e.FAMILIES[name]
-    flags = np.full(len(unit), flag, np.int32)
-    made = convert(batch, places, t.BODY_RULES[name], family.columns, len(unit), flags)
-    rows = _rows(family, unit.copy(), np.zeros(len(unit), np.uint16), made, flags)
-    if name == "snapshot" and "depth" in rows.columns:
-        depth = rows.columns["depth"]
-        depth[depth == 0] = e.NULL_I32  # 1.3.3: 0 and absent both mean an order-depth book
-    return rows
+
+    def __init__(self, places: Places, name: str, flag: int, control: str = "") -> None:
+        self.places, self.family, self._flag, self._control = places, e.FAMILIES[name], flag, control
+        self._converter = Converter(places, t.BODY_RULES[name], self.family.columns)
+
+    def rows(self, batch: Batch, sequence: Numbers) -> Rows:
+        unit = batch.message(self.places.root).copy()
+        flags = np.full(len(unit), self._flag, np.int32)
+        columns, texts = self._converter.run(batch, len(unit), flags)
+        columns["flags"], none = flags, np.zeros(len(unit), np.uint16)
+        if self.family is e.SNAPSHOT_FAMILY and "depth" in columns:
+            # 1.3.3: 0 and absent both mean an order-depth book.
+            columns["depth"][columns["depth"] == 0] = e.NULL_I32
+        if self._control:
+            columns["kind"] = np.full(len(unit), ord(self._control), np.uint8)
+        if self._control == "H":  # a heartbeat takes a number of its own in this feed
+            columns["next_sequence"] = np.where(sequence == e.NULL, e.NULL, sequence + 1)
+        return Rows(self.family, unit, none, none.copy(), columns, texts)
 
 
-def control_rows(batch: Batch, places: Places, kind: str, sequence: Numbers) -> Rows:
-    rows = body_rows(batch, places, "control", e.LAST)
-    rows.columns["kind"] = np.full(len(rows), ord(kind), np.uint8)
-    if kind == "H":  # a heartbeat takes a number of its own in this feed
-        rows.columns["next_sequence"] = np.where(sequence == e.NULL, e.NULL, sequence + 1)
-    return rows
-
-
-def _owned(batch: Batch, places: Places, group: int) -> tuple[Numbers, Numbers]:
-    """Of each entry of a group in the body: the row of its message, and its place there."""
-    offsets = batch.offsets(*places.lists[group])
-    counts = np.diff(offsets)
-    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    return owner, np.minimum(np.arange(len(owner)) - offsets[owner], 65535).astype(np.uint16)
-
-
-def definition_rows(batch: Batch, places: Places) -> Rows | None:
+class DefinitionRows:
     """A row for each instrument of a SecurityList."""
-    if t.INSTRUMENTS not in places.lists or not batch.rows[places.groups[t.INSTRUMENTS].index]:
-        return None
-    owner, place = _owned(batch, places, t.INSTRUMENTS)
-    flags = np.full(len(owner), e.LAST, np.int32)
-    made = convert(batch, places, t.DEFINITION_RULES, e.DEFINITION.columns, len(owner), flags, owner)
-    rows = _rows(e.DEFINITION, batch.message(places.root)[owner], place, made, flags)
-    rows.columns.setdefault("action", np.zeros(len(rows), np.uint8))
-    for name, (group, rules) in t.DEFINITION_LISTS.items():
-        if group in places.lists and batch.rows[places.groups[group].index]:
-            offsets, count = batch.offsets(*places.lists[group]), int(batch.rows[places.groups[group].index])
-            odd = np.zeros(count, np.int32)
-            columns, texts = convert(batch, places, rules, e.DEFINITION.lists[name], count, odd)
-            rows.lists[name] = List(offsets.copy(), columns, texts)
-            _raise_flags(flags, offsets, odd)
-    _feeds(batch, places, rows, flags)
-    _isin(rows)
-    return rows
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._own = Converter(places, t.DEFINITION_RULES, e.DEFINITION.columns)
+        lists, feeds = e.DEFINITION.lists, e.DEFINITION.lists["feeds"]
+        self._lists = {
+            name: (group, Converter(places, rules, lists[name])) for name, (group, rules) in t.DEFINITION_LISTS.items()
+        }
+        self._channels, self._feeds = (Converter(places, part, feeds) for part in (t.FEED_RULES[:1], t.FEED_RULES[1:]))
+
+    def rows(self, batch: Batch, sequence: Numbers) -> Rows | None:
+        places = self.places
+        if not places.rows(batch, t.INSTRUMENTS):
+            return None
+        offsets = batch.offsets(*places.lists[t.INSTRUMENTS])
+        owner = np.repeat(np.arange(len(sequence), dtype=np.int32), np.diff(offsets))
+        place = np.minimum(np.arange(len(owner)) - offsets[owner], 65535).astype(np.uint16)
+        flags = np.full(len(owner), e.LAST, np.int32)
+        columns, texts = self._own.run(batch, len(owner), flags, {t.INSTRUMENTS: None, t.BODY: owner})
+        columns["flags"] = flags
+        columns.setdefault("action", np.zeros(len(owner), np.uint8))
+        unit = batch.message(places.root)[owner]
+        rows = Rows(e.DEFINITION, unit, np.zeros(len(owner), np.uint16), place, columns, texts)
+        for name, (group, converter) in self._lists.items():
+            count = places.rows(batch, group)
+            if count:
+                rows.lists[name] = self._list(batch, group, converter, count, flags)
+        self._put_feeds(batch, rows, flags)
+        _put_isin(rows)
+        return rows
+
+    def _list(self, batch: Batch, group: int, converter: Converter, count: int, flags: Numbers) -> List:
+        odd = np.zeros(count, np.int32)
+        columns, texts = converter.run(batch, count, odd)
+        offsets = batch.offsets(*self.places.lists[group]).copy()
+        _raise_flags(flags, offsets, odd)
+        return List(offsets, columns, texts)
+
+    def _put_feeds(self, batch: Batch, rows: Rows, flags: Numbers) -> None:
+        """Channels and their feed types as one list; a channel without feed types is one entry of it."""
+        places, count = self.places, self.places.rows(batch, t.CHANNELS)
+        if not count:
+            return
+        channels = self._list(batch, t.CHANNELS, self._channels, count, flags)
+        inner = np.zeros(count + 1, np.int32)
+        if places.rows(batch, t.FEED_TYPES):
+            inner = batch.offsets(*places.lists[t.FEED_TYPES])
+        sizes = np.diff(inner)
+        each = np.maximum(sizes, 1)
+        ends = np.concatenate([[0], np.cumsum(each)])
+        channel = np.repeat(np.arange(count), each)
+        feed = (np.arange(len(channel)) - ends[channel] + inner[channel]).astype(np.int32)
+        feed[sizes[channel] == 0] = -1
+        odd = np.zeros(len(feed), np.int32)
+        columns, texts = self._feeds.run(batch, len(feed), odd, {t.FEED_TYPES: feed, t.BODY: None})
+        columns |= {name: values[channel] for name, values in channels.columns.items()}
+        rows.lists["feeds"] = List(ends[channels.offsets].astype(np.int32), columns, texts)
+        _raise_flags(flags, rows.lists["feeds"].offsets, odd)
 
 
 def _raise_flags(flags: Numbers, offsets: Numbers, odd: Numbers) -> None:
@@ -109,46 +127,7 @@ def _raise_flags(flags: Numbers, offsets: Numbers, odd: Numbers) -> None:
         flags[np.searchsorted(offsets, where, side="right") - 1] |= e.OUT_OF_RANGE
 
 
-def _feeds(batch: Batch, places: Places, rows: Rows, flags: Numbers) -> None:
-    """Channels and their feed types as one list; a channel without feed types is one entry."""
-    if t.CHANNELS not in places.lists or not batch.rows[places.groups[t.CHANNELS].index]:
-        return
-    channels, outer = int(batch.rows[places.groups[t.CHANNELS].index]), batch.offsets(*places.lists[t.CHANNELS])
-    columns, odd = e.DEFINITION.lists["feeds"], np.zeros(channels, np.int32)
-    numbers, _ = convert(batch, places, t.FEED_RULES[:1], columns, channels, odd)
-    _raise_flags(flags, outer, odd)
-    inner = np.zeros(channels + 1, np.int32)
-    if t.FEED_TYPES in places.lists and batch.rows[places.groups[t.FEED_TYPES].index]:
-        inner = batch.offsets(*places.lists[t.FEED_TYPES])
-    sizes = np.diff(inner)
-    each = np.maximum(sizes, 1)
-    ends = np.concatenate([[0], np.cumsum(each)])
-    channel = np.repeat(np.arange(channels), each)
-    feed = np.arange(len(channel)) - ends[channel] + inner[channel]
-    feed[sizes[channel] == 0] = -1
-    held: dict[str, Numbers] = {name: values[channel] for name, values in numbers.items()}
-    texts: dict[str, Text] = {}
-    lines, odd = Lines(batch, len(feed)), np.zeros(len(feed), np.int32)
-    index = feed.astype(np.int32)
-    for rule in t.FEED_RULES[1:]:
-        place = places.find(rule.tag, *rule.groups)
-        column = next(column for column in columns if column.name == rule.column)
-        if place is None:
-            continue
-        if column.is_text:
-            text = text_rows(batch, place, index)
-            if text is not None:
-                texts[rule.column] = text
-            continue
-        values = np.empty(len(feed), column.dtype)
-        if lines.add(place, column, values, index=index, flags=odd):
-            held[rule.column] = values
-    lines.run()
-    rows.lists["feeds"] = List(ends[outer].astype(np.int32), held, texts)
-    _raise_flags(flags, rows.lists["feeds"].offsets, odd)
-
-
-def _isin(rows: Rows) -> None:
+def _put_isin(rows: Rows) -> None:
     """The first alternate id of source 4 is the ISIN."""
     ids = rows.lists.get("alternate_ids")
     if ids is None or not {"alternate_id", "id_source"} <= set(ids.texts):
@@ -165,35 +144,38 @@ def _isin(rows: Rows) -> None:
         rows.texts["isin"] = text_of(isins)
 
 
-def news_rows(batch: Batch, places: Places) -> Rows:
-    """A row for each message; its lines of text are joined."""
-    rows = body_rows(batch, places, "news", e.LAST)
-    headlines = _first_of(batch, places, t.BODY, t.HEADLINES)
-    if headlines:
-        rows.texts["headline"] = text_of(list(headlines))
-    if t.LINES in places.lists:
-        lines = _first_of(batch, places, t.LINES, t.TEXTS)
-        if lines:
-            ends = batch.offsets(*places.lists[t.LINES]).tolist()
-            rows.texts["text"] = text_of(["\n".join(lines[a:b]) for a, b in zip(ends, ends[1:], strict=False)])
-    related = places.find(t.SECURITY_ID, t.INSTRUMENTS)
-    if related is not None and batch.rows[related.node.index]:
-        count = int(batch.rows[related.node.index])
-        rule, odd = t.Rule("related_id", t.SECURITY_ID, groups=(t.INSTRUMENTS,)), np.zeros(count, np.int32)
-        columns, _ = convert(batch, places, (rule,), e.NEWS.lists["related"], count, odd)
-        offsets = batch.offsets(*places.lists[t.INSTRUMENTS]).copy()
-        rows.lists["related"] = List(offsets, columns)
-        _raise_flags(rows.columns["flags"], offsets, odd)
-    return rows
+class NewsRows:
+    """A row for each News; its lines of text are joined."""
 
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._body = BodyRows(places, "news", e.LAST)
+        related = t.Rule("related_id", t.SECURITY_ID, groups=(t.INSTRUMENTS,))
+        self._related = Converter(places, (related,), e.NEWS.lists["related"])
 
-def _first_of(batch: Batch, places: Places, group: int, tags: tuple[int, ...]) -> list[str]:
-    """Of each row the text of the first of these tags that it has."""
-    rows = int(batch.rows[places.groups[group].index])
-    chosen = [""] * rows
-    for tag in tags[:2]:
-        place: Place | None = places.find(tag, group)
-        text = text_rows(batch, place, None) if place is not None else None
-        if text is not None:
-            chosen = [before or found for before, found in zip(chosen, strings_of(text), strict=True)]
-    return chosen
+    def rows(self, batch: Batch, sequence: Numbers) -> Rows:
+        places, rows = self.places, self._body.rows(batch, sequence)
+        headlines = self._texts(batch, t.BODY, t.HEADLINES)
+        if any(headlines):
+            rows.texts["headline"] = text_of(list(headlines))
+        if places.rows(batch, t.LINES):
+            lines, ends = self._texts(batch, t.LINES, t.TEXTS), batch.offsets(*places.lists[t.LINES]).tolist()
+            rows.texts["text"] = text_of(["\n".join(lines[first:last]) for first, last in pairwise(ends)])
+        count = places.rows(batch, t.INSTRUMENTS)
+        if count:
+            odd = np.zeros(count, np.int32)
+            columns, _ = self._related.run(batch, count, odd)
+            offsets = batch.offsets(*places.lists[t.INSTRUMENTS]).copy()
+            rows.lists["related"] = List(offsets, columns)
+            _raise_flags(rows.columns["flags"], offsets, odd)
+        return rows
+
+    def _texts(self, batch: Batch, group: int, tags: tuple[int, ...]) -> list[str]:
+        """Of each row the encoded text, or the plain one."""
+        chosen = [""] * self.places.rows(batch, group)
+        for tag in tags[:2]:
+            place = self.places.find(tag, group)
+            text = text_rows(batch, place, None) if place is not None else None
+            if text is not None:
+                chosen = [before or found for before, found in zip(chosen, strings_of(text), strict=True)]
+        return chosen

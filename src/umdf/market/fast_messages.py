@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from umdf.errors import EncodeError
 from umdf.market import events as e
 from umdf.market import fast_table as t
+from umdf.market.fast_columns import Places
 from umdf.market.fast_convert import SPOKEN, Cells
 from umdf.market.fast_messages_rows import definitions, news
 from umdf.market.rows import Events, Rows, Units
 from umdf.wire.fast.layout import Layout
-from umdf.wire.fast.templates import Field, TemplateSet
+from umdf.wire.fast.templates import TemplateSet
 
 Numbers = NDArray[Any]
 
@@ -32,6 +33,7 @@ _ACTIONS = np.zeros(256, np.int64)
 _ACTIONS[[_A, _M, _C, _R]] = e.NEW, e.CHANGE, e.DELETE, e.DELETE_THRU
 _LETTERS = np.array([ord(kind.entry_type or "\0") for kind in t.KINDS], np.uint8)
 _KIND_OF_STATISTIC = {kind.stat_type: number for number, kind in enumerate(t.KINDS) if kind.stat_type}
+_NUMBER = e.Column("", "i64", "")
 _SENT = t.Rule("ts_send", t.SENDING_TIME, groups=(t.BODY,))
 _NUMBERED = t.Rule("sequence", t.MSG_SEQ_NUM, groups=(t.BODY,))
 
@@ -68,9 +70,12 @@ class FastMessages:
         self.incremental, self.snapshot, self.security_list = incremental, snapshot, security_list
         self.security_status, self.news, self.channel_reset = security_status, news, channel_reset
         self.heartbeat, self.sequence_reset = heartbeat, sequence_reset
-        entries = self.layout.nodes[self.layout.roots[incremental].lists[0].child]
-        rpt_seq = [c.field for c in entries.columns if isinstance(c.field, Field) and c.field.id == t.RPT_SEQ]
-        self._needs_rpt_seq = any(not field.optional for field in rpt_seq)
+        ids = (incremental, snapshot, security_list, security_status, news, heartbeat, sequence_reset, channel_reset)
+        missing = [template_id for template_id in ids if template_id not in self.layout.roots]
+        if missing:
+            raise EncodeError(f"there is no template {missing[0]}", "say which templates the file has for each message")
+        rpt_seq = Places(self.layout, self.layout.roots[incremental]).find(t.RPT_SEQ, t.ENTRIES)
+        self._needs_rpt_seq = rpt_seq is not None and not rpt_seq.field.optional
 
     def messages(self, events: Events) -> dict[int, pa.RecordBatch]:
         """The messages by template id, for `umdf.wire.fast.encode.Encoder.encode`; `message` is the unit."""
@@ -108,14 +113,14 @@ class FastMessages:
         template[mbo.unit[changes]] = self.incremental
         empties = changes & (action == _R) & (side == _N)
         if empties.any():
-            self._channel_resets(template, mbo, changes, empties)
+            self._channel_resets(template, mbo, empties)
         template[events.rows("status").unit] = np.where(
             template[events.rows("status").unit] == self.incremental, self.incremental, self.security_status
         )
         template[events.rows("snapshot").unit] = self.snapshot
         return template
 
-    def _channel_resets(self, template: Numbers, mbo: Rows, changes: Numbers, empties: Numbers) -> None:
+    def _channel_resets(self, template: Numbers, mbo: Rows, empties: Numbers) -> None:
         """An Empty Book has no RptSeq (4.2.9), and that of a channel no instrument: where the template of X cannot do
         without, it goes by the template of the channel reset."""
         unfit = empties & (self._needs_rpt_seq | (mbo.column("instrument_id") == e.NULL))
@@ -215,12 +220,9 @@ def _in_order(pieces: list[_Piece], place: Numbers) -> tuple[list[_Piece], Numbe
 
 def _put_piece(entries: Cells, body: Cells, piece: _Piece, place: Numbers, is_snapshot: bool) -> None:
     rows, name = piece.rows, piece.rows.family.name
-    whole = piece.first.all()
-    chosen, slots, kinds = (
-        (piece.chosen, piece.slots, piece.kinds)
-        if whole
-        else (piece.chosen[piece.first], piece.slots[piece.first], piece.kinds[piece.first])
-    )
+    chosen, slots, kinds = piece.chosen, piece.slots, piece.kinds
+    if not piece.first.all():
+        chosen, slots, kinds = chosen[piece.first], slots[piece.first], kinds[piece.first]
     entries.put_chars(t.ENTRY_TYPE, _LETTERS[kinds], slots)
     if entries.has(t.UPDATE_ACTION):
         _put_update_action(entries, rows, chosen, kinds, slots)
@@ -242,6 +244,10 @@ def _put_piece(entries: Cells, body: Cells, piece: _Piece, place: Numbers, is_sn
     if "flags" in rows.columns:
         entries.put_words(t.QUOTE_CONDITION, rows.columns["flags"][chosen] & _QUOTED, t.QUOTE_CONDITIONS, slots)
     _put_conditions(entries, rows, chosen, kinds, slots, is_snapshot)
+    theoretical = slots[kinds == t.NUMBER["theoretical opening"]]
+    if len(theoretical):  # 286 is what tells it from an opening price
+        flag = t.Rule("", t.OPEN_CLOSE_SETTL_FLAG)
+        entries.put(flag, _NUMBER, np.full(len(theoretical), t.THEORETICAL), theoretical)
     if (piece.kinds == t.COMPOSITE).any() and entries.has_list(t.UNDERLYINGS):
         _put_underlyings(entries, piece)
 
@@ -254,8 +260,7 @@ def _put_update_action(entries: Cells, rows: Rows, chosen: Numbers, kinds: Numbe
     if "update_action" in rows.columns:
         raw = rows.columns["update_action"][chosen]
         sent = np.where(raw == e.NULL_I8, sent, raw)
-    column = e.MBO.column("update_action")
-    entries.put(t.Rule("update_action", t.UPDATE_ACTION), e.Column("", "i64", column.doc), sent, slots)
+    entries.put(t.Rule("update_action", t.UPDATE_ACTION), _NUMBER, sent, slots)
 
 
 def _put_conditions(

@@ -141,4 +141,3 @@ def _sequence(segment: Segment, tag: int) -> Sequence:
 def _name(segment: Segment, tag: int) -> str:
     found: list[Instruction] = [i for i in segment.instructions if i.id == tag]
     return found[0].name if found else ""
-

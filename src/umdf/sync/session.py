@@ -37,6 +37,7 @@ from umdf.wire.sbe.schema import Schema
 
 Key = tuple[Speaks, int]
 Until = Callable[[Units], NDArray[np.bool_]]  # which units still count
+Watch = Callable[[Key, Events], None]  # sees what is applied to a channel from its incremental stream
 SEQUENCE_RESET = "4"
 
 
@@ -54,10 +55,15 @@ class _Feed:
 
 class Session:
     def __init__(
-        self, streams: list[Stream], schema: Schema, templates: TemplateSet, until: Until | None = None
+        self,
+        streams: list[Stream],
+        schema: Schema,
+        templates: TemplateSet,
+        until: Until | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
-        self._schema, self._templates, self._until = schema, templates, until
+        self._templates, self._until, self._watch = templates, until, watch
         self._feeds: dict[Key, _Feed] = {}
         for stream in streams:
             self._feeds.setdefault((stream.speaks, stream.channel), _Feed(Channel(stream.channel)))
@@ -164,7 +170,10 @@ class Session:
         for gap, row in zip([*merged.gaps, None], [*merged.before, len(merged.pieces)], strict=True):
             rows = np.arange(first, row)
             if len(rows):
-                feed.channel.incremental(self._counted(self._events(key, feed, merged.pieces.at(rows))))
+                events = self._counted(self._events(key, feed, merged.pieces.at(rows)))
+                feed.channel.incremental(events)
+                if self._watch is not None:
+                    self._watch(key, events)
             if gap is not None:
                 feed.channel.gap(gap)
             first = row

@@ -1,0 +1,35 @@
+"""Bulk captures: messages a second from nothing to closed files, both lines written, with the truth beside them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.measure import Result
+from umdf.exchange.bulk_capture import Summary, write_capture
+from umdf.exchange.bulk_settings import BulkSettings
+
+MESSAGES = {"sbe": 4_000_000, "fast": 400_000}
+WARM_MESSAGES = 20_000
+INSTRUMENTS = 500
+ROUNDS = 3
+TARGETS = {"sbe": 1.0, "fast": 0.2}  # million messages a second, on 2 cores
+NAMES = {"sbe": "Binary", "fast": "FIX/FAST"}
+
+
+def run() -> Iterator[Result]:
+    for wire, messages in MESSAGES.items():
+        for generation in ("priority", "position"):
+            _write(wire, generation, WARM_MESSAGES)
+            best = min((_write(wire, generation, messages) for _ in range(ROUNDS)), key=lambda told: told.elapsed_s)
+            rate = best.messages / best.elapsed_s / 1e6
+            figure = f"{best.packets / best.elapsed_s / 1e3:.0f} k packets/s, {best.bytes / best.elapsed_s / 1e6:.0f} MB/s"
+            name = f"bulk capture, {NAMES[wire]}, {generation}"
+            yield Result(name, figure, rate, "M messages/s", TARGETS[wire], at_least=True)
+
+
+def _write(wire: str, generation: str, messages: int) -> Summary:
+    settings = BulkSettings(messages, INSTRUMENTS, wire, generation)
+    with tempfile.TemporaryDirectory() as directory:
+        return write_capture(settings, Path(directory))

@@ -1,0 +1,28 @@
+"""The books of a channel as plain arrays, to be stored and brought back.
+
+`books` has a row for each book, `entries` the orders or levels of all of them, one book after the other, best first.
+Every column is an array that Arrow takes as it is. A book that comes back goes on exactly as if it had never left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Columns = dict[str, NDArray[Any]]
+OF_BOOK = "instrument_id lending rpt_seq kind depth said stale row got had dirty".split()
+OF_ENTRY = "price size order_id firm ts_insert count side implied".split()
+
+
+@dataclass(eq=False)
+class State:
+    rows_applied: int
+    books: Columns  # of OF_BOOK; also `entry_count`, and `pending`: the place in the queue of the end of the event
+    entries: Columns  # of OF_ENTRY
+
+
+def columns_of(records: NDArray[np.void], names: list[str]) -> Columns:
+    return {name: np.ascontiguousarray(records[name]) for name in names}

@@ -1,0 +1,183 @@
+"""Looking after a lake: status, verify, compact, ddl.
+
+The one rule: status and verify only read, and read what readers see; compact is a commit like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from umdf.lake import delta, log, sweep
+from umdf.lake.dialects import create_table
+from umdf.lake.files import FileAdd, in_order, is_sorted, write_file
+from umdf.lake.layout import open_home
+from umdf.lake.lease import Held, is_dead, newest
+from umdf.lake.log import Change, Marker
+from umdf.lake.schemas import table, tables
+from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.writer import Writer
+
+COMPACT_BYTES = 64 << 20  # of a compacted file: some ten times as much in memory
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    name: str
+    mode: str
+    version: int | None
+    files: int
+    rows: int
+    bytes: int
+    partitions: int
+    changed_by: str = ""  # someone else who has moved it since the last commit
+
+
+@dataclass(frozen=True)
+class LakeStatus:
+    lake_id: str
+    producer: str
+    marker: Marker
+    pending: int | None  # a commit that was begun and not finished
+    writer: Held | None  # who is writing now
+    tables: tuple[TableStatus, ...]
+    orphans: sweep.Swept
+    removed: sweep.Swept  # waiting for a vacuum
+    unknown: tuple[str, ...]  # files below tables whose names are not ours
+
+
+def status(root: str | os.PathLike[str]) -> LakeStatus:
+    home = open_home(root)
+    snapshot, pending, held = open_snapshot(root), log.pending(home), newest(home.leases)
+    found = list(sweep.strays(home, snapshot))
+    writing = held is not None and not held.released and not is_dead(held.owner)
+    orphans = [] if writing else [stray for stray in found if stray.stamp and not stray.committed]
+    return LakeStatus(
+        home.lake_id,
+        home.producer,
+        snapshot.marker,
+        pending.number if pending else None,
+        held if writing else None,
+        tuple(_table_status(snapshot, name, pending.number if pending else None) for name in tables()),
+        _swept(orphans),
+        _swept([stray for stray in found if stray.committed]),
+        tuple(str(stray.path) for stray in found if stray.stamp is None),
+    )
+
+
+def _swept(strays: list[sweep.Stray]) -> sweep.Swept:
+    return sweep.Swept(len(strays), sum(stray.bytes for stray in strays))
+
+
+def _table_status(snapshot: Snapshot, name: str, pending: int | None) -> TableStatus:
+    adds, version = snapshot.adds(name), snapshot.version(name)
+    step = delta.foreign(snapshot.home, name, version, pending)
+    return TableStatus(
+        name,
+        table(name).mode,
+        version,
+        len(adds),
+        sum(add.rows for add in adds),
+        sum(add.bytes for add in adds),
+        len({tuple(add.partition.items()) for add in adds}),
+        f"{step.operation} of {step.engine}" if step else "",
+    )
+
+
+@dataclass(frozen=True)
+class Damage:
+    table: str
+    path: str
+    reason: str
+
+
+def verify(root: str | os.PathLike[str], deep: bool = False) -> list[Damage]:
+    """Every file of the last commit is there, with the size and the rows stated. Deep: its rows can be read, too."""
+    snapshot = open_snapshot(root)
+    found = []
+    for name in tables():
+        for add in snapshot.adds(name):
+            reason = _damage(snapshot, add, deep)
+            if reason:
+                found.append(Damage(name, add.path, reason))
+    return found
+
+
+def _damage(snapshot: Snapshot, add: FileAdd, deep: bool) -> str:
+    path, known = snapshot.home.table(add.table) / add.path, table(add.table)
+    if not path.exists():
+        return "is missing"
+    if path.stat().st_size != add.bytes:
+        return f"has {path.stat().st_size} bytes instead of {add.bytes}"
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.metadata.num_rows
+            if rows != add.rows:
+                return f"has {rows} rows instead of {add.rows}"
+            if not deep:
+                return ""
+            for group in range(file.num_row_groups):
+                read = file.read_row_group(group)
+                if not is_sorted(read, known):
+                    return f"rows of group {group} are not sorted by {', '.join(known.sort)}"
+    except (OSError, pa.ArrowException) as error:
+        return f"cannot be read: {str(error).splitlines()[0]}"
+    return ""
+
+
+def compact(writer: Writer, names: Iterable[str] | None = None, target_bytes: int = COMPACT_BYTES) -> Marker | None:
+    """Join the small files of each partition, in order; None if there was nothing to join."""
+    changes = [_compacted(writer, name, target_bytes) for name in names or tables()]
+    changes = [change for change in changes if change.adds]
+    return writer.commit(changes) if changes else None
+
+
+def _compacted(writer: Writer, name: str, target_bytes: int) -> Change:
+    by_partition: dict[tuple[tuple[str, str | None], ...], list[FileAdd]] = defaultdict(list)
+    for add in writer.snapshot.adds(name):
+        if add.bytes < target_bytes:
+            by_partition[tuple(add.partition.items())].append(add)
+    added, removed = [], []
+    for files in by_partition.values():
+        for group in _groups(files, target_bytes):
+            made = _joined(writer, name, group)
+            if made:
+                added.append(made)
+                removed.extend(group)
+    return Change(name, tuple(added), tuple(removed), data_change=False)
+
+
+def _groups(files: list[FileAdd], target_bytes: int) -> list[list[FileAdd]]:
+    """Neighbours by their first sequence, as many as fit; one alone is left as it is."""
+    groups: list[list[FileAdd]] = []
+    size = 0
+    for add in sorted(files, key=lambda add: (add.bounds("sequence") or (0,), add.path)):
+        if not groups or size + add.bytes > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(add)
+        size += add.bytes
+    return [group for group in groups if len(group) > 1]
+
+
+def _joined(writer: Writer, name: str, group: list[FileAdd]) -> FileAdd | None:
+    known = table(name)
+    paths = [str(writer.home.table(name) / add.path) for add in group]
+    rows = ds.dataset(paths, known.file_schema, "parquet").to_table()
+    return write_file(writer.home.root, name, writer.stamp, in_order(rows, known), group[0].partition)
+
+
+def ddl(root: str | os.PathLike[str], dialect: str = "spark", catalogue: str = "umdf") -> str:
+    """CREATE TABLE for every table that has been written."""
+    snapshot = open_snapshot(root)
+    return "\n".join(
+        create_table(table(name), snapshot.home.table(name), dialect, catalogue)
+        for name in tables()
+        if snapshot.version(name) is not None
+    )

@@ -1,0 +1,129 @@
+"""Whatever happens, in whatever pieces it comes: the engine is equal to the slow, obvious book after every step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from book.building import rows_of
+from book.histories import KINDS, history, say_depths
+from book.reference import IMPLIED, WORDS, ReferenceBook, ReferenceBooks
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umdf.book.engine import Books
+from umdf.book.ladders import Ladders
+from umdf.book.views import Book
+from umdf.market.events import NULL, NULL_I32
+
+SEEDS = st.integers(0, 2**32)
+STEPS = st.integers(1, 150)
+
+
+def assert_equal(book: Book, reference: ReferenceBook) -> None:
+    for side, levels in (("B", book.bids), ("A", book.asks)):
+        assert [(v.price, v.size, v.count) for v in levels] == reference.levels(side)
+        if not reference.aggregated:
+            assert [
+                (v.price, o.order_id, o.size, o.firm, o.ts_insert, o.implied) for v in levels for o in v.orders
+            ] == [
+                (e["price"], e["order_id"], e["size"], e["firm"], e["ts_insert"], bool(e["flags"] & IMPLIED))
+                for e in reference.sides[side]
+            ]
+    assert book.rpt_seq == reference.rpt_seq
+    stale = reference.stale
+    assert (book.stale and (book.stale.reason, book.stale.row)) == (stale and (WORDS[stale[0]], stale[1]))
+    assert book.stale is None or str(book.stale)
+
+
+def shown(ladders: Ladders) -> list[dict[str, Any]]:
+    """The rows as the reference writes them."""
+    found = []
+    for row in ladders:
+        sides = {}
+        for side in ("bid", "ask"):
+            levels = [tuple(row[f"{side}_{what}_{i:02}"] for what in ("px", "sz", "ct")) for i in range(ladders.depth)]
+            absent = (NULL, NULL, NULL_I32)
+            count = sum(level != absent for level in levels)
+            assert levels[count:] == [absent] * (ladders.depth - count)
+            sides[side] = [(_known(p), s, None if c == NULL_I32 else c) for p, s, c in levels[:count]]
+        found.append({"row": row["row"], "instrument_id": row["instrument_id"], "flags": row["flags"], **sides})
+    return found
+
+
+def _known(value: int) -> int | None:
+    return None if value == NULL else value
+
+
+def told(made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"row": m["row"], "instrument_id": m["key"][0], "flags": m["flags"], "bid": m["bids"], "ask": m["asks"]}
+        for m in made
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS, steps=STEPS)
+def test_every_step_is_as_in_the_obvious_book(kind: str, seed: int, steps: int) -> None:
+    rows = history(Random(seed), kind, steps, _made_ready(kind))
+    books, reference = Books(orders=1, levels=1, books=1), _made_ready(kind)
+    say_depths(kind, books)
+    for row in rows:
+        outcome, _ = reference.apply(row)
+        assert books.apply(rows_of([row])).codes.tolist() == [outcome]
+        if row["instrument_id"] is None:
+            for (instrument, lending), book in reference.books.items():
+                assert_equal(_there(books, instrument, lending), book)
+        else:
+            lending = row["stream"] == "L"
+            assert_equal(_there(books, row["instrument_id"], lending), reference.book(row["instrument_id"], lending))
+
+
+def _made_ready(kind: str) -> ReferenceBooks:
+    reference = ReferenceBooks()
+    say_depths(kind, reference)
+    return reference
+
+
+def _there(books: Books, instrument: int, lending: bool) -> Book:
+    book = books.book(instrument, lending=lending)
+    assert book is not None
+    return book
+
+
+@pytest.mark.parametrize("per", ["event", "end"])
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS, steps=STEPS, cuts=st.lists(st.integers(0, 150), max_size=4))
+def test_pieces_states_and_views_do_not_matter(
+    kind: str, depth: int, per: str, seed: int, steps: int, cuts: list[int]
+) -> None:
+    rows = history(Random(seed), kind, steps, _made_ready(kind))
+    books, reference = Books(orders=1, levels=1, books=1), _made_ready(kind)
+    say_depths(kind, books)
+    outcomes: list[int] = []
+    wanted: list[int] = []
+    made: list[dict[str, Any]] = []
+    ladders: list[dict[str, Any]] = []
+    for first, last in _pieces(sorted(cuts), len(rows)):
+        piece = rows[first:last]
+        codes, rows_made = books.apply_depth(rows_of(piece), depth, per)
+        outcomes += codes.codes.tolist()
+        ladders += shown(rows_made)
+        for row in piece:
+            outcome, more = reference.apply(row, depth, per)
+            wanted.append(outcome)
+            made += more
+        books = Books.from_state(books.state())
+    assert outcomes == wanted
+    assert ladders == told(made)
+    for (instrument, lending), book in reference.books.items():
+        if books.book(instrument, lending=lending) is not None:
+            assert_equal(_there(books, instrument, lending), book)
+
+
+def _pieces(cuts: list[int], count: int) -> list[tuple[int, int]]:
+    places = [0, *(min(cut, count) for cut in cuts), count]
+    return list(pairwise(places))

@@ -1,0 +1,245 @@
+"""A lake commit: all tables or none, exactly once, wherever it is cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lake.lake_rows import TABLES, append, day, entry, hashes, rows_of, write
+
+from umdf.errors import UmdfError
+from umdf.lake import care, delta, ledger, sweep
+from umdf.lake.hashing import logical_hash
+from umdf.lake.log import Change
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.writer import Writer, accept, open_writer, restore
+
+SHORT = ("mbo", "gaps")  # of both modes
+
+
+class CutError(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("undisturbed") / "lake"
+    with open_writer(root) as writer:
+        day(writer, range(3), SHORT)
+    return hashes(root)
+
+
+def test_what_is_committed_is_what_is_read(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "lake") as writer:
+        marker = writer.commit(append(writer, 1), [entry(1)], {"x": [1]})
+    snapshot = open_snapshot(tmp_path / "lake")
+    assert (marker.number, snapshot.number, snapshot.marker.notes) == (1, 1, {"x": [1]})
+    for name in TABLES:
+        expected = rows_of(name, 50, 1)
+        assert snapshot.rows(name) == 50
+        assert snapshot.arrow_table(name).select(expected.schema.names).to_pylist() == expected.to_pylist()
+        assert snapshot.logical_hash(name) == logical_hash(expected)
+    assert snapshot.rows("news") == 0 and snapshot.arrow_table("news").num_rows == 0
+    assert ledger.known(snapshot, [entry(1).digest, entry(2).digest]) == {entry(1).digest}
+    assert ledger.entries(snapshot) == [entry(1)]
+
+
+def test_a_replace_table_has_only_the_last_rows_of_a_partition_and_an_earlier_commit_can_be_read(
+    tmp_path: Path,
+) -> None:
+    with open_writer(tmp_path) as writer:
+        day(writer, range(2))
+    now, before = open_snapshot(tmp_path), open_snapshot(tmp_path, 1)
+    assert now.logical_hash("gaps") == logical_hash(rows_of("gaps", 50, 1))
+    assert before.logical_hash("gaps") == logical_hash(rows_of("gaps", 50, 0))
+    assert (now.rows("mbo"), before.rows("mbo")) == (100, 50)
+
+
+def steps_of_a_commit(root: Path) -> list[str]:
+    steps: list[str] = []
+    with open_writer(root, fault=steps.append) as writer:
+        day(writer, range(1), SHORT)
+    return steps
+
+
+def test_a_commit_has_these_steps(tmp_path: Path) -> None:
+    tables = [f"{when} {name}" for name in (*SHORT, "ledger") for when in ("before", "after")]
+    assert steps_of_a_commit(tmp_path) == [
+        "files written",
+        "lease checked",
+        "intent created",
+        *tables,
+        "marker created",
+    ]
+
+
+STEPS = ["files written", "lease checked", "intent created"]
+STEPS += [f"{when} {name}" for name in (*SHORT, "ledger") for when in ("before", "after")] + ["marker created"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("at", [1, 2], ids=["first commit", "second commit"])
+def test_wherever_it_is_cut_the_lake_ends_as_if_it_had_not_been(
+    step: str, at: int, tmp_path: Path, undisturbed: dict[str, str]
+) -> None:
+    seen = 0
+
+    def cut(now: str) -> None:
+        nonlocal seen
+        seen += now == step
+        if now == step and seen == at:
+            raise CutError
+
+    writer = open_writer(tmp_path, fault=cut)
+    with pytest.raises(CutError):
+        day(writer, range(3), SHORT)
+    finished = at if step == "marker created" else at - 1
+    visible = open_snapshot(tmp_path)  # nothing half-written: exactly the commits that are done
+    assert visible.number == finished
+    assert {name: visible.rows(name) for name in SHORT} == {
+        name: (50 * min(finished, 1) if name == "gaps" else 50 * finished) for name in SHORT
+    }
+    writer.close()  # a lease that is let go; a dead process's is taken over below
+    with open_writer(tmp_path) as again:
+        day(again, range(3), SHORT)
+        sweep.sweep(again)
+    assert hashes(tmp_path) == undisturbed
+    assert care.verify(tmp_path, deep=True) == []
+    status = care.status(tmp_path)
+    assert (status.orphans.files, status.pending, status.unknown) == (0, None, ())
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from lake.lake_rows import day
+from umdf.lake.writer import open_writer
+
+def die(now):
+    if now == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+day(open_writer(Path(sys.argv[1]), fault=die), range(3), ("mbo", "gaps"))
+"""
+
+
+@pytest.mark.parametrize("step", ["files written", "after mbo"])
+def test_kill_9_is_survived(step: str, tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), step], env=environ)
+    assert done.returncode == -signal.SIGKILL
+    assert open_snapshot(tmp_path).rows("mbo") == 0
+    with open_writer(tmp_path) as writer:  # its process is gone: no waiting for its heartbeat to grow old
+        swept = sweep.sweep(writer)
+        assert swept.files == (3 if step == "files written" else 0)
+        day(writer, range(3), SHORT)
+    assert hashes(tmp_path) == undisturbed
+
+
+def test_an_intent_whose_files_are_gone_is_a_clear_error(tmp_path: Path) -> None:
+    def cut(now: str) -> None:
+        if now == "intent created":
+            raise CutError
+
+    writer = open_writer(tmp_path, fault=cut)
+    with pytest.raises(CutError):
+        day(writer, range(1))
+    writer.close()
+    lost = next((tmp_path / "trades").rglob("part-*.parquet"))
+    lost.unlink()
+    with pytest.raises(UmdfError, match=r"trades.*is missing; commit 1 was begun and lists it"):
+        open_writer(tmp_path)
+    assert open_snapshot(tmp_path).number == 0
+
+
+def test_two_processes_that_finish_the_same_commit_commit_it_once(tmp_path: Path) -> None:
+    """A slow writer goes on with its intent while the next one rolls it forward."""
+    other: list[Writer] = []
+
+    def overtake(now: str) -> None:
+        if now == "before trades" and not other:
+            other.append(open_writer(tmp_path, stale_s=-1.0))
+            assert other[0].snapshot.number == 1
+
+    slow = open_writer(tmp_path, fault=overtake)
+    day(slow, range(1))
+    assert open_snapshot(tmp_path).rows("trades") == 50
+    assert delta.last_version(tmp_path / "trades") == 0
+    with pytest.raises(UmdfError, match="taken over by"):
+        day(slow, range(1, 2))
+    day(other[0], range(1, 2))
+    assert open_snapshot(tmp_path).rows("trades") == 100
+
+
+def test_a_slow_writer_cannot_use_its_number_after_a_takeover(tmp_path: Path) -> None:
+    """It has asked for its lease, then slept; the next writer sweeps its files, so its commit must fail."""
+    other: list[Writer] = []
+
+    def sleep(now: str) -> None:
+        if now == "lease checked":
+            other.append(open_writer(tmp_path, stale_s=-1.0))
+            assert sweep.sweep(other[0]).files == 5
+
+    slow = open_writer(tmp_path, fault=sleep)
+    with pytest.raises(UmdfError, match="another writer has made commit 1; nothing was committed"):
+        day(slow, range(1))
+    day(other[0], range(1))
+    assert open_snapshot(tmp_path).number == 2 and care.verify(tmp_path) == []
+
+
+def test_a_table_that_someone_else_changed_is_named_with_what_to_do(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    with open_writer(tmp_path) as writer:
+        day(writer, range(2))
+    DeltaTable(tmp_path / "mbo").delete()
+    assert open_snapshot(tmp_path).rows("mbo") == 100  # readers stay at the lake's version
+    with pytest.raises(
+        UmdfError, match=r"table mbo was changed by someone else: version 2 is a DELETE.*umdf lake restore mbo"
+    ):
+        open_writer(tmp_path)
+    assert [table.name for table in care.status(tmp_path).tables if table.changed_by] == ["mbo"]
+    with open_writer(tmp_path, check=False) as writer:
+        restore(writer, "mbo")
+    with open_writer(tmp_path) as writer:
+        assert writer.snapshot.rows("mbo") == 100
+    DeltaTable(tmp_path / "mbo").delete()
+    with open_writer(tmp_path, check=False) as writer:
+        accept(writer, "mbo")
+    with open_writer(tmp_path) as writer:
+        assert writer.snapshot.rows("mbo") == 0
+        day(writer, range(2, 3))
+    assert open_snapshot(tmp_path).rows("mbo") == 50
+
+
+def test_a_table_touched_during_our_commit_is_not_overwritten(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    def touch(now: str) -> None:
+        if now == "before mbo" and delta.last_version(tmp_path / "mbo") == 0:
+            DeltaTable(tmp_path / "mbo").delete()
+
+    with open_writer(tmp_path) as writer:
+        day(writer, range(1))
+    with open_writer(tmp_path, fault=touch) as writer, pytest.raises(UmdfError, match="changed by someone else"):
+        day(writer, range(1, 2))
+    assert open_snapshot(tmp_path).number == 1
+
+
+def test_a_commit_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        changes = append(writer, 0)
+        writer.commit(changes)
+        with pytest.raises(UmdfError, match="adds what is there"):
+            writer.commit(changes)
+        new = write(tmp_path, writer.stamp, "mbo", rows_of("mbo", 5))
+        with pytest.raises(UmdfError, match="removes what is not"):
+            writer.commit([Change("mbo", (), (new,))])
+        (tmp_path / "mbo" / new.path).write_bytes(b"cut")
+        with pytest.raises(UmdfError, match="has 3 bytes instead of"):
+            writer.commit([Change("mbo", (new,))])
+    assert open_snapshot(tmp_path).number == 1

@@ -1,0 +1,81 @@
+"""The tables as they are written down, and in other words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from umdf.errors import ConfigError
+from umdf.lake import dialects, schemas
+from umdf.lake.schemas import tables
+from umdf.market.events import FAMILIES
+
+OWN = """packets gaps quality book_check quarantine ledger mbp_1 mbp_10 tbbo bbo_1s bbo_1m ohlcv_1s ohlcv_1m ohlcv_1h
+ohlcv_1d day_statistics book_state channel_state""".split()
+
+
+def test_every_family_and_every_table_of_the_lake_is_there() -> None:
+    assert list(tables()) == [*FAMILIES, *OWN]
+    with pytest.raises(ConfigError, match="the lake has no table mb0; it has mbo"):
+        schemas.table("mb0")
+
+
+@pytest.mark.parametrize("name", tables())
+def test_a_table_is_whole(name: str) -> None:
+    table = tables()[name]
+    names = table.schema.names
+    assert table.doc and len(set(names)) == len(names)
+    assert {*table.sort, *table.partition} <= set(names) and table.mode in ("append", "replace")
+    assert all((field.metadata or {}).get(b"doc") for field in table.schema if not pa.types.is_list(field.type))
+    assert {"trading_date", "channel_id"} <= set(names)
+    if name in FAMILIES:
+        assert "symbol" in names and table.sort[0] == "instrument_id"
+
+
+def test_levels_are_named_as_people_know_them() -> None:
+    names = tables()["mbp_10"].schema.names
+    start = names.index("bid_px_00")
+    assert names[start : start + 8] == ["bid_px_00", "ask_px_00", "bid_sz_00", "ask_sz_00", "bid_ct_00", "ask_ct_00",
+                                        "bid_px_01", "ask_px_01"]  # fmt: skip
+    assert names[-1] == "ask_ct_09" and len([name for name in names if name.startswith("bid_")]) == 30
+
+
+@pytest.mark.parametrize("name", tables())
+def test_delta_and_spark_have_the_same_columns(name: str) -> None:
+    schema = tables()[name].schema
+    back = pa.schema(dialects.delta_schema(schema).to_arrow())
+    assert [(field.name, field.nullable) for field in back] == [(field.name, field.nullable) for field in schema]
+    for field, found in zip(schema, back, strict=True):
+        assert pa.types.is_list(field.type) or found.type == field.type
+    spark = dialects.spark_type(schema)
+    assert spark.fieldNames() == schema.names
+    words = ", ".join(f"`{field.name}` {field.dataType.simpleString()}".lower() for field in spark.fields)
+    assert dialects.spark_ddl(schema).replace("`: ", ":").replace("<`", "<").replace(", `", ", `").lower().count(
+        "bigint"
+    ) == words.count("bigint")
+
+
+def test_create_table_says_columns_partitions_and_place() -> None:
+    text = dialects.create_table(tables()["gaps"], Path("/data/b3's lake/gaps"), "spark", "market")
+    assert text.startswith("CREATE TABLE IF NOT EXISTS market.gaps (\n  `trading_date` DATE COMMENT ")
+    assert "`instruments` ARRAY<BIGINT>" in text and "`missing` BIGINT NOT NULL" in text
+    assert "PARTITIONED BY (trading_date, channel_id)\n" in text
+    assert "LOCATION 'file:///data/b3%27s%20lake/gaps';" in text
+    legs = dialects.create_table(tables()["definition"], Path("/x"))
+    assert "`legs` ARRAY<STRUCT<`leg_id`: BIGINT, `leg_symbol`: STRING" in legs
+    assert "PARTITIONED" not in dialects.create_table(tables()["ledger"], Path("/x"))
+    assert "register_table" in dialects.create_table(tables()["mbo"], Path("/x"), "trino")
+    with pytest.raises(ConfigError, match="no dialect cobol; there are spark, hive, trino"):
+        dialects.create_table(tables()["mbo"], Path("/x"), "cobol")
+
+
+def test_importing_the_lake_loads_neither_spark_nor_delta() -> None:
+    modules = [path.stem for path in Path(schemas.__file__).parent.glob("*.py") if path.stem != "__init__"]
+    text = f"import sys\nfor name in {modules}: __import__('umdf.lake.' + name)\n"
+    text += "print([name for name in ('pyspark', 'deltalake', 'pandas') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

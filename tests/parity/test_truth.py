@@ -1,0 +1,94 @@
+"""Books, trades, statistics and states rebuilt from bulk captures equal the generator's own bookkeeping, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.parity.truth import Rebuilt, columns, compare, newest_settlements, orders_of, snapshots_of
+from umdf.exchange.bulk_capture import write_capture
+from umdf.exchange.bulk_settings import BulkSettings
+from umdf.market.events import LAST_PRICE
+from umdf.sync.channel import Channel
+from umdf.sync.snapshots import Snapshots
+
+Sized = Callable[[int, int], int]
+KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
+def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str, generation: str, seed: int):
+    messages, instruments = sized(30_000, 5_000_000 if seed == 1 else 500_000), sized(60, 1_000)
+    write_capture(BulkSettings(messages, instruments, wire, generation, seed=seed), tmp_path)
+    rebuilt = Rebuilt(tmp_path)
+    assert not rebuilt.replayed.damaged
+    [(key, channel)] = rebuilt.replayed.session.channels.items()
+    assert not channel.gaps
+    stale = {number: reason for number in channel.instrument_ids() if (reason := channel.doubt(number))}
+    assert not stale
+    for name, (found, true) in compare(rebuilt, key, channel).items():
+        assert len(true) > 0, name
+        assert found == true, name
+
+
+@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
+def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized, wire: str, generation: str):
+    """Every book that is not stale equals the truth; what the gaps say is what both lines lost."""
+    messages, instruments = sized(60_000, 1_000_000), sized(60, 1_000)
+    write_capture(BulkSettings(messages, instruments, wire, generation, loss=0.01, seed=7), tmp_path)
+    rebuilt = Rebuilt(tmp_path)
+    [(key, channel)] = rebuilt.replayed.session.channels.items()
+    both = [row for row in columns(rebuilt.truth("loss"), ("line", "first", "last")) if row[0] == "AB"]
+    assert [(gap.first, gap.last) for gap in channel.gaps] == _runs(both)
+    sound = {number for number in channel.instrument_ids() if channel.doubt(number) is None}
+    assert len(sound) > len(channel.instrument_ids()) // 4  # healed from snapshots, most of them
+    found, true = compare(rebuilt, key, channel)["orders"]
+    assert [row for row in found if row[0] in sound] == [row for row in true if row[0] in sound]
+
+
+STATISTIC = ("instrument_id", "stat_type", "open_close_settl_flag", "settl_price_type", "price", "size")
+
+
+@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
+def test_what_the_increments_come_to_is_what_the_snapshots_say(tmp_path: Path, wire: str, generation: str):
+    """At the number that a loop of snapshots says, books and statistics without snapshots are those of the snapshots."""
+    write_capture(BulkSettings(20_000, 40, wire, generation, seed=5), tmp_path)
+    found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
+    moments = sorted({int(last) for part in found for last in part.last_sequence[part.complete]})
+    for moment in moments[:: max(1, len(moments) // 4)]:
+        rebuilt = Rebuilt(tmp_path, ("instruments", "incremental"), lambda units, m=moment: units.sequence <= m)
+        [channel] = rebuilt.replayed.session.channels.values()
+        compared = 0
+        for part in found:
+            chosen = part.complete & (part.last_sequence == moment)
+            if chosen.any():
+                said = Channel(channel.number)
+                said.state.instruments = channel.state.instruments
+                said.snapshots(Snapshots(part.events, part.header, chosen))
+                ours = [row for row in orders_of(channel) if row[0] in said.instrument_ids()]
+                assert ours == orders_of(said)
+                assert _statistics(channel, said) == _statistics(said, said)
+                compared += int(chosen.sum())
+        assert compared
+
+
+def _statistics(channel: Channel, of: Channel) -> list[tuple[object, ...]]:
+    """Published statistics; of the last price what it is, not whether a trade or the exchange has set it."""
+    tables = channel.state.to_tables()
+    published = [row for row in columns(newest_settlements(tables["statistics"]), STATISTIC) if row[1] != LAST_PRICE]
+    rows = published + columns(tables["last"], ("instrument_id", "price", "size"))
+    return sorted((row for row in rows if row[0] in of.instrument_ids()), key=str)
+
+
+def _runs(rows: list[tuple[str, int, int]]) -> list[tuple[int, int]]:
+    """Ranges that touch are one gap."""
+    runs: list[tuple[int, int]] = []
+    for _, first, last in sorted(rows, key=lambda row: row[1]):
+        if runs and runs[-1][1] + 1 >= first:
+            runs[-1] = runs[-1][0], max(last, runs[-1][1])
+        else:
+            runs.append((first, last))
+    return runs
