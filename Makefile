@@ -19,7 +19,7 @@ help: ## this list
 setup: $(WARM) ## set up .venv and compile the kernels (every target below does it by itself)
 
 test: $(WARM) ## the tests, in reduced sizes; make test ARGS="-k pcap"
-	@$(BIN)/python -m pytest -q -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 demo: $(WARM) ## writes a small capture, decodes it, shows a table and an explained packet
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -34,7 +34,7 @@ bench: $(WARM) ## a table of ratios with their targets
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: $(WARM) ## the tests at full size
-	@$(BIN)/python -m pytest -q -n 2 --soak $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --soak $(ARGS)
 
 clean: ## remove everything that the targets above made, .venv included
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo-out src/*.egg-info

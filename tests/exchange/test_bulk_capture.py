@@ -14,7 +14,8 @@ import pytest
 from exchange.replay import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
 
 from umdf.errors import ConfigError
-from umdf.exchange.bulk_capture import Clock, Summary, write_capture
+from umdf.exchange.bulk_capture import PUBLISHERS, Clock, Summary, write_capture
+from umdf.exchange.bulk_sbe import SbePublisher
 from umdf.exchange.bulk_settings import BulkSettings
 
 KINDS = [(wire, generation) for wire in ("sbe", "fast") for generation in ("priority", "position")]
@@ -102,7 +103,7 @@ def true_statistics(day: Day) -> dict[Any, Any]:
         key = row["instrument_id"], what, flag if what in "56" else None
         if what == "B" and day.wire == "sbe":
             continue
-        found[key] = row["price"], row["size"]
+        found[key] = row["price"], None if (what, day.wire) == ("9", "fast") else row["size"]
     return found
 
 
@@ -175,6 +176,7 @@ def test_the_day_has_everything(day: Day) -> None:
     ops: list[Op] = [op for found in day.messages() for op in OPS[day.wire](found)]
     kinds = Counter(op.kind for op in ops)
     expected = {"order", "trade", "bust", "stat", "state", "phase", "define", "empty", "reset", "beat", "band", "news"}
+    expected.add("thru")
     assert expected <= kinds.keys()
     assert day.wire == "fast" or kinds["summary"]
     assert (kinds["from"] > 0) == (day.settings.generation == "position")
@@ -206,6 +208,58 @@ def test_events_of_trades_have_their_shape(tmp_path: Path) -> None:
         assert {(50,), (51,), (51, 50), (55, 53, 50, 56), (55, 53, 51, 56)} <= events.keys()
         assert any(52 in event for event in events) == (generation == "position")
         assert all(event[-1] == 56 for event in events if 53 in event)
+
+
+class LongRoad(SbePublisher):
+    """Every piece by events and the encoder."""
+
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self.direct = None
+
+
+@pytest.mark.parametrize("generation", ["priority", "position"])
+def test_the_short_road_writes_the_same_bytes_as_the_long_one(
+    tmp_path: Path, generation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = write(tmp_path / "short", "sbe", generation, messages=3_000, loss=0.01)
+    monkeypatch.setitem(PUBLISHERS, "sbe", LongRoad)
+    long = write(tmp_path / "long", "sbe", generation, messages=3_000, loss=0.01)
+    for name in ("capture", "truth"):
+        files = [sorted((day.directory / name).iterdir()) for day in (short, long)]
+        assert [path.name for path in files[0]] == [path.name for path in files[1]]
+        for one, other in zip(*files, strict=True):
+            assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_the_flow_is_believable(tmp_path: Path) -> None:
+    """Shares and lifetimes as in real traffic, within what a short day can show."""
+    day = write(tmp_path, "sbe", "priority", messages=20_000, instruments=60, rate=5_000)
+    born: dict[int, int] = {}
+    lives, new, changed, busy = [], 0, 0, Counter[int]()
+    per_100_ms, per_packet = Counter[int](), Counter[int]()
+    for found in day.messages():
+        f = found.fields
+        per_packet[found.packet] += 1
+        per_100_ms[found.ts_ns // 100_000_000] += 1
+        if found.template_id not in (50, 51):
+            continue
+        busy[f["securityID"]] += 1
+        if found.template_id == 51:
+            if f["secondaryOrderID"] in born:
+                lives.append(f["transactTime"] - born.pop(f["secondaryOrderID"]))
+        elif f["mDUpdateAction"] == 0:
+            born[f["secondaryOrderID"]], new = f["transactTime"], new + 1
+        else:
+            changed += 1
+    lives.sort()
+    assert 0.3e6 < lives[len(lives) // 10] < 3e6 and 8e6 < lives[len(lives) // 2] < 60e6
+    assert 0.92 < new / (new + changed) < 0.96
+    shares = [count / busy.total() for _, count in busy.most_common()]
+    assert 0.4 < sum(shares[:5]) < 0.65 and sum(shares[:20]) > 0.9
+    seconds = max(per_100_ms) - min(per_100_ms) + 1
+    assert max(per_100_ms.values()) > 10 * per_100_ms.total() / seconds
+    assert 0.5 < sum(count == 1 for count in per_packet.values()) / len(per_packet) < 0.97
 
 
 def test_packets_are_at_most_1400_bytes_and_18_messages(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""FAST messages → events, once more: slowly, in plain Python with Decimal, from messages and not from columns.
+"""FAST messages → events, once more: slowly, in plain Python, from messages and not from columns.
 
 Shares nothing with the package but the numbers that events.py gives to flags, conditions and statistics.
 """
@@ -6,155 +6,15 @@ Shares nothing with the package but the numbers that events.py gives to flags, c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import Any
+
+from market.fast_reading import I8, I16, I32, Reading, Tags, tail_digits, whole
 
 from umdf.market import events as e
 from umdf.wire.fast.message import Message
-from umdf.wire.fast.templates import Decimal as WireDecimal
-from umdf.wire.fast.templates import Segment, Sequence
 
 Row = dict[str, Any]
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-BAD = object()
-I8, I16, I32, I64 = ((1 << bits - 1) for bits in (8, 16, 32, 64))
-
-
-class Tags:
-    """The values of a segment by tag; groups as lists of the same."""
-
-    def __init__(self, segment: Segment, values: Mapping[str, Any], above: Tags | None = None) -> None:
-        self.values: dict[int, Any] = {}
-        self.groups: dict[int, list[Tags]] = {}
-        self.above = above
-        for instruction in segment.instructions:
-            value = values.get(instruction.name)
-            if value is None:
-                continue
-            if isinstance(instruction, Sequence):
-                assert instruction.length.id is not None
-                self.groups[instruction.length.id] = [Tags(instruction.body, entry, self) for entry in value]
-            elif instruction.id is not None:
-                self.values[instruction.id] = value
-
-    def get(self, tag: int) -> Any:
-        return self.values.get(tag)
-
-    def group(self, tag: int) -> list[Tags]:
-        return self.groups.get(tag, [])
-
-
-class Reading:
-    """Converts values; remembers whether one did not fit."""
-
-    def __init__(self) -> None:
-        self.odd = False
-
-    def _fits(self, value: Any, limit: int) -> int | None:
-        if value is None:
-            return None
-        if value is BAD or not -limit < value < limit:
-            self.odd = True
-            return None
-        return int(value)
-
-    def number(self, value: Any, limit: int = I64) -> int | None:
-        return self._fits(whole(value), limit)
-
-    def scaled(self, value: Any, decimals: int) -> int | None:
-        if value is None or value == "":
-            return None
-        if isinstance(value, WireDecimal):
-            exact = Decimal(value.mantissa).scaleb(value.exponent + decimals) if abs(value.exponent) < 64 else None
-        else:
-            exact = Decimal(value).scaleb(decimals)
-        if exact is None or exact != exact.to_integral_value():
-            self.odd = True
-            return None
-        return self._fits(int(exact), I64)
-
-    def price(self, value: Any) -> int | None:
-        return self.scaled(value, 9)
-
-    def char(self, value: Any, absent: str | None = None) -> str | None:
-        text = "" if value is None else str(value)
-        if not text:
-            return absent
-        if len(text) > 1:
-            self.odd = True
-            return None
-        return text
-
-    def days(self, value: Any) -> int | None:
-        if value is None or value == "":
-            return None
-        try:
-            text = f"{int(value):08}"
-            return (date(int(text[:-4]), int(text[-4:-2]), int(text[-2:])) - date(1970, 1, 1)).days
-        except ValueError:
-            self.odd = True
-            return None
-
-    def stamp(self, value: Any) -> int | None:
-        if value is None or value == "":
-            return None
-        try:
-            text = str(value)
-            text = text + "000" if len(text) == 14 else text
-            if len(text) != 17:
-                raise ValueError(text)
-            moment = datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            return ns(moment) + int(text[14:]) * 1_000_000
-        except ValueError:
-            self.odd = True
-            return None
-
-    def moment(self, day: Any, time: Any, otherwise: int | None) -> int | None:
-        """A date and a time; a missing date is `otherwise` (in days)."""
-        days = self.days(day) if day not in (None, "") else otherwise
-        failed = days is None
-        if time is None or time == "":
-            return None
-        text = str(time).zfill(9) if isinstance(time, int) else time
-        text = text + "000" if len(text) == 6 else text
-        text = text.zfill(9)
-        hours, minutes, seconds, ms = int(text[:-7]), int(text[-7:-5]), int(text[-5:-3]), int(text[-3:])
-        if failed or hours > 23 or minutes > 59 or seconds > 60:
-            self.odd = True
-            return None
-        return (days or 0) * 86_400_000_000_000 + ((hours * 60 + minutes) * 60 + seconds) * 10**9 + ms * 10**6
-
-    def words(self, value: Any) -> int | None:
-        if value is None:
-            return None
-        words = {word: bit for word, bit in e.CONDITIONS.items() if word not in LONG}
-        bits = 0
-        for word in value.split():
-            bits |= words.get(word, 1 << 30)
-        return bits
-
-
-LONG = ("OUT_OF_SEQUENCE", "REGULAR", "BLOCK", "UNKNOWN")
 QUOTED = {"K": e.IMPLIED, "R": e.RECOVERY, "C": e.EXCHANGE_BEST, "LM": e.BTB_LIMITED, "AN": e.BTB_ALL_OR_NONE}
-
-
-def ns(moment: datetime) -> int:
-    return int((moment - EPOCH) / timedelta(microseconds=1)) * 1000
-
-
-def whole(value: Any) -> Any:
-    """A value of any type as an integer: None, BAD or the number."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, str):
-        return int(value) if value.isascii() and value.removeprefix("-").isdigit() else BAD
-    if isinstance(value, WireDecimal):
-        exact = Decimal(value.mantissa).scaleb(value.exponent)
-        return int(exact) if exact == exact.to_integral_value() else BAD
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
 STATISTICS = {"3": 101, "5": 11, "6": 3, "7": 5, "8": 4, "9": 13, "B": 6, "C": 9, "D": 102, "v": 14}
 
 
@@ -245,7 +105,7 @@ class Plain:
                 family, place, flags, r, instrument_id=instrument, rpt_seq=rpt_seq, ts_event=ts_event, **columns
             )
             if family == "control":
-                row.pop("instrument_id", None), row.pop("rpt_seq", None)
+                row.pop("rpt_seq", None)
             made.append((instrument, family, row))
 
         def day(r: Reading) -> int | None:
@@ -339,7 +199,8 @@ class Plain:
         elif letter == "c":
             add(
                 "status", r, phase=r.number(get(625), I16), state=r.number(get(326), I16),
-                event=r.number(get(1174), I16), trading_session=r.number(get(336), I8), ts_open=r.stamp(get(342)), trade_date=r.days(body.get(75)),
+                event=r.number(get(1174), I16), trading_session=r.number(get(336), I8),
+                ts_open=r.stamp(get(342)), trade_date=r.days(body.get(75)),
             )  # fmt: skip
         elif letter in ("g", "h"):
             add(
@@ -370,7 +231,7 @@ class Plain:
         r, get = Reading(), entry.get
         words = {"Y": 1, "N": 0}
         governance = {"No": 0, "N1": 1, "N2": 2, "N3": 3, "NM": 4, "MA": 5, "MB": 6, "M2": 7}
-        tail = lambda value: None if value in (None, "") else _tail(value)  # noqa: E731
+        tail = lambda value: None if value in (None, "") else tail_digits(value)  # noqa: E731
         isin = next((alt.get(455) for alt in entry.group(454) if alt.get(456) == "4"), None)
         feeds = []
         for channel in entry.group(1351):
@@ -387,7 +248,9 @@ class Plain:
             ],
             "underlyings": [
                 {"underlying_id": r.number(x.get(309)), "underlying_symbol": x.get(311),
-                 "index_pct": r.price(x.get(6919)),                 "index_theoretical_qty": r.price(x.get(37021))} for x in entry.group(711)
+                
+                 "index_pct": r.price(x.get(6919)), "index_theoretical_qty": r.price(x.get(37021))}
+                for x in entry.group(711)
             ],
             "attributes": [
                 {"attribute_type": r.number(x.get(871), I16), "attribute_value": r.number(x.get(872), I16)}
@@ -442,14 +305,3 @@ class Plain:
             headline=get(359) or get(148) or None, text="\n".join(lines) or None,
             related=[{k: v for k, v in x.items() if v is not None} for x in related] or None,
         )["flags"] |= e.OUT_OF_RANGE if r.odd else 0  # fmt: skip
-
-
-def _tail(value: Any) -> Any:
-    if not isinstance(value, str):
-        return whole(value)
-    digits = ""
-    for letter in reversed(value):
-        if not letter.isdigit():
-            break
-        digits = letter + digits
-    return int(digits) if digits else BAD

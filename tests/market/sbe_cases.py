@@ -84,12 +84,13 @@ SETS = {
     "imbalanceCondition": st.sampled_from([0, 0x100, 0x200]),
 }
 ALLOWED = {
+    (12, "securityIDSource"): ("8",),  # no event says it
     (50, "mDUpdateAction"): (0, 1),
     (52, "mDUpdateAction"): (3, 4),
     **{(template, "mDUpdateAction"): (0, 2) for template in (15, 16, 19, 24, 25)},
     **{(template, "mDEntryType"): ("0", "1") for template in (50, 51, 52, 71)},
 }
-BOTH_OR_ONE = {"year": st.integers(1, 9999), "month": st.integers(1, 12), "day": st.none() | st.integers(1, 31)}
+BOTH_OR_ONE = {"year": st.integers(1970, 9999), "month": st.integers(1, 12), "day": st.none() | st.integers(1, 31)}
 
 
 def _believable_field(template: int, field: Field, version: int) -> st.SearchStrategy[Any]:
@@ -100,7 +101,7 @@ def _believable_field(template: int, field: Field, version: int) -> st.SearchStr
     if field.name in SETS:
         return SETS[field.name]
     if part.name:
-        week = st.fixed_dictionaries({"year": st.integers(1, 9999), "month": st.integers(1, 12), "week": st.integers(1, 5)})
+        week = st.fixed_dictionaries({"year": st.integers(1970, 9999), "month": st.integers(1, 12), "week": st.integers(1, 5)})
         return st.none() | week | st.fixed_dictionaries(BOTH_OR_ONE).map(_present)
     if part.length > 1:
         return st.text("ABCxyz019", min_size=1, max_size=part.length)

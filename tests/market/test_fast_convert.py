@@ -41,7 +41,8 @@ def test_digits_are_those_of_python(values: list[int | None], width: int) -> Non
 
 def events(columns: dict[str, list[int]], instrument: list[int]) -> Events:
     count = len(instrument)
-    units = Units(*(np.zeros(1, d) for d in (np.int16, np.int64)), np.ones(1, np.int64), *(np.zeros(1, np.int64),) * 2)
+    zero = np.zeros(1, np.int64)
+    units = Units(np.zeros(1, np.int16), zero, np.ones(1, np.int64), zero, zero)
     held = {name: np.array(values, e.MBO.column(name).dtype) for name, values in columns.items()}
     held["instrument_id"] = np.array(instrument, np.int64)
     held["ts_event"] = np.full(count, 86_400_000_000_000, np.int64)

@@ -172,15 +172,16 @@ class EventMaker:
         kind, code, other, aux = lines[k.KIND], lines[k.CODE], lines[k.OTHER], lines[k.AUX]
         last, volume = kind == k.LAST_PRICE, kind == k.VOLUME
         flagged = np.isin(kind, (k.OPENING, k.THEORETICAL, k.CLOSING, k.SETTLEMENT))
+        bare = (kind == k.EXECUTION) & (self._rpt_seq == k.RPT_FAST)  # FIX/FAST sends the VWAP alone (10.3)
         settles, closes = kind == k.SETTLEMENT, (kind == k.CLOSING) & (code == 4)
         columns = {
             "stat_type": STAT_TYPES[kind],
             "action": _set_or_deleted(lines),
             "price": lines[k.PRICE],
-            "size": lines[k.SIZE],
-            "trade_count": np.where(last, e.NULL, other),
+            "size": np.where(bare, e.NULL, lines[k.SIZE]),
+            "trade_count": np.where(last | bare, e.NULL, other),
             "financial_volume": np.where(volume, aux, e.NULL),
-            "net_change": np.where(volume | last, e.NULL, aux),
+            "net_change": np.where(volume | last | bare, e.NULL, aux),
             "conditions": np.where(last, code, NONE_32).astype(np.int32),
             "open_close_settl_flag": np.where(flagged, code & 0xFF, NONE_8).astype(np.int8),
             "settl_price_type": np.where(settles, code >> 8, NONE_8).astype(np.int8),
@@ -233,7 +234,7 @@ class EventMaker:
         return self._rows("price_band", lines, columns)
 
     def _definitions(self, lines: Columns) -> Rows:
-        columns, texts, lists = self._listing.definition(lines[k.ID])
+        columns, texts, lists = self._listing.definition(lines[k.ID], lines[k.OTHER])
         columns |= {
             "action": lines[k.CODE].astype(np.uint8),
             "total_instruments": lines[k.SIZE],

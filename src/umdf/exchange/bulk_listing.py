@@ -54,7 +54,9 @@ class Listing:
     def by_activity(self) -> list[int]:
         return np.argsort(-self.weight[: self.listed], kind="stable").tolist()
 
-    def definition(self, which: NDArray[np.int64]) -> tuple[dict[str, Any], dict[str, Text], dict[str, List]]:
+    def definition(
+        self, which: NDArray[np.int64], lot: NDArray[np.int64]
+    ) -> tuple[dict[str, Any], dict[str, Text], dict[str, List]]:
         """Columns, texts and lists of the family `definition`."""
         kind, stock, future = self.type[which], self.type[which] == STOCK, self.type[which] == FUTURE
         option, strategy, count = self.type[which] == OPTION, self.type[which] == STRATEGY, len(which)
@@ -78,9 +80,9 @@ class Listing:
             "market_segment_id": np.full(count, 1, np.int32),
             "multi_leg_model": np.where(strategy, 0, none8).astype(np.int8),
             "implied_market_indicator": self.implied[which].astype(np.int8),
-            "min_order_qty": self.lot[which],
-            "max_order_qty": self.lot[which] * 100_000,
-            "min_trade_vol": self.lot[which],
+            "min_order_qty": lot,
+            "max_order_qty": lot * 100_000,
+            "min_trade_vol": lot,
             "shares_issued": np.where(stock, 1_000_000_000, null),
             "security_match_type": np.full(count, none16, np.int16),
         }
@@ -93,11 +95,14 @@ class Listing:
             "security_type": text_of([TYPES[i] for i in kind.tolist()]),
             "isin": text_of([f"BR{name[:4]:X<4}A{i:05}" for i, name in zip(which.tolist(), names, strict=True)]),
             "cfi_code": text_of([CFI_CODES[i] for i in kind.tolist()]),
-            "description": text_of([f"{name} {TYPES[i]}" for i, name in zip(kind.tolist(), names, strict=True)]),
+            "description": text_of(list(self._descriptions(which))),
             "currency": text_of(["BRL"] * count),
             "country": text_of(["BR"] * count),
         }
         return columns, texts, {"legs": self._legs(which), "underlyings": self._underlyings(which)}
+
+    def _descriptions(self, which: NDArray[np.int64]) -> list[str]:
+        return [f"{self.symbols[i]} {TYPES[self.type[i]]}" for i in which.tolist()]
 
     @property
     def implied(self) -> NDArray[np.bool_]:
@@ -108,8 +113,7 @@ class Listing:
 
     def sbe_bytes(self, which: NDArray[np.int64], block: int) -> NDArray[np.int64]:
         """How long each definition is as a Binary message whose block has so many bytes."""
-        columns = self.definition(which)
-        described = np.diff(columns[1]["description"][0])
+        described = np.array([len(text) for text in self._descriptions(which)])
         legs = 2 * (self.legs[which, 0] >= 0)
         fixed = BYTES["block"] + block + 3 * BYTES["group"] + BYTES["text"]
         return fixed + legs * BYTES["leg"] + (self.underlying[which] >= 0) * BYTES["underlying"] + described

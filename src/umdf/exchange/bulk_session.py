@@ -42,6 +42,7 @@ INCIDENTS: tuple[tuple[float, str, int], ...] = (
     (0.30, "add", 0),
     (0.35, "modify", 6),
     (0.40, "list_again", 0),
+    (0.45, "withdraw_side", 5),
     (0.55, "reset_channel", 0),
     (0.60, "preview_settlement", 0),
     (0.70, "delete", 8),
@@ -67,12 +68,12 @@ class Session:
         everyone = np.arange(settings.instruments)
         market.instruments[everyone, k.I_STATE] = k.CLOSE
         self._list_instruments()
-        market.silence(2.5)
+        self._silence(2.5)
         self._change_phase(range(len(self._phase)), k.RESERVED)
         self._announce_limits(everyone)
         self._whole_loop()  # before the open, with whatever is there
         self._trade(PRE_OPEN)
-        market.silence(3.2)
+        self._silence(3.2)
         self._whole_loop()
         self._open()
         self._trading()
@@ -88,6 +89,14 @@ class Session:
             self.messages += len(lines)
             self._publish(Piece(INCREMENTAL, lines, ts_ns))
 
+    def _silence(self, seconds: float) -> None:
+        """Heartbeats only; at live pace each goes out when it is due."""
+        steps = int(seconds) + 1 if self.settings.live_pace else 1
+        for _ in range(steps):
+            self.market.silence(seconds / steps)
+            if steps > 1:
+                self.hand_over()
+
     def _bare(self, kind: int, count: int = 1, **columns: Any) -> Lines:
         """Lines of a looping stream, which move nothing."""
         lines = np.full((count, k.LINE), k.NULL, np.int64)
@@ -100,6 +109,7 @@ class Session:
     def _list_instruments(self) -> None:
         which = np.flatnonzero(self.market.instruments[:, k.I_STATE] != k.UNKNOWN)
         about = {"id": which, "instrument": self.listing.security_id[which], "code": ord("A"), "size": len(which)}
+        about["other"] = self.listing.lot[which]  # as it is now: it may change before this is encoded
         lines = self._bare(k.DEFINITION, len(which), **about, position=np.arange(len(which)) == len(which) - 1)
         self.hand_over()
         lines = np.concatenate([lines, self._bare(k.SEQUENCE_RESET)])
@@ -189,11 +199,12 @@ class Session:
 
     def _trade_until(self, messages: int) -> None:
         market, batch = self.market, max(256, min(BATCH_ROWS, self.settings.messages // 100))
+        until, step = market.now, LIVE_STEP_NS if self.settings.live_pace else 1 << 60
         while (left := messages - self.messages - market.rows) > 0:
-            until = market.now + (LIVE_STEP_NS if self.settings.live_pace else 1 << 60)
+            until = max(until, market.now) + step
             market.trade(min(batch - market.rows, left), until)
             if self.settings.live_pace:
-                market.table[k.LAST_TS] = max(market.now, min(until, int(market.table[k.NEXT_ARRIVAL])))
+                market.beat(until)
             self._regularly()
             self.hand_over()
             if self._loop_total or self.messages >= self._next_loop:
@@ -263,8 +274,8 @@ class Session:
             self.market.instruments[index, k.I_BUST_ID] = BUST_WANTED
 
     def _define(self, index: int, action: str) -> None:
-        total = int((self.market.instruments[:, k.I_STATE] != k.UNKNOWN).sum())
-        self.market.line(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0)
+        total, lot = int((self.market.instruments[:, k.I_STATE] != k.UNKNOWN).sum()), int(self.listing.lot[index])
+        self.market.line(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=lot)
 
     def _add(self, _: int) -> None:
         """New instruments; their state is unknown until the first status (7.1)."""
@@ -284,6 +295,11 @@ class Session:
         row = self.market.instruments[index]
         row[k.I_STATE] = row[k.I_BIDS] = row[k.I_ASKS] = k.UNKNOWN
         row[k.I_STATISTICS :] = 0
+
+    def _withdraw_side(self, index: int) -> None:
+        """All bids of an instrument at once (Delete Thru, 9.2)."""
+        self.market.line(k.DELETE_THRU, index, side=k.BID)
+        self.market.instruments[index, k.I_BIDS] = 0
 
     def _reset_book(self, index: int) -> None:
         """Empty Book, and the book again (4.2.9); RptSeq starts again."""
@@ -375,15 +391,15 @@ class Session:
 
     def _after_close(self) -> None:
         market = self.market
-        market.silence(4.1)
+        self._silence(4.1)
         self._change_phase(range(len(self._phase)), k.CLOSE, SESSION_CHANGE)
         for statistic in RESET_BY_SESSION:
             market.statistic(statistic)[:, k.V_PRESENT] = 0
         market.clear_session(np.arange(len(self.listing)))
-        market.silence(1.5)
+        self._silence(1.5)
         self._settle(FINAL)
-        market.silence(2.2)
+        self._silence(2.2)
         self._whole_loop()
         self._list_instruments()
-        market.silence(1.2)
+        self._silence(1.2)
         self.hand_over()

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from umdf.lake import delta, log, sweep
@@ -167,6 +166,8 @@ def _groups(files: list[FileAdd], target_bytes: int) -> list[list[FileAdd]]:
 
 
 def _joined(writer: Writer, name: str, group: list[FileAdd]) -> FileAdd | None:
+    import pyarrow.dataset as ds  # brings pandas along: half a second
+
     known = table(name)
     paths = [str(writer.home.table(name) / add.path) for add in group]
     rows = ds.dataset(paths, known.file_schema, "parquet").to_table()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from umdf.errors import ConfigError
 from umdf.lake import delta, log
@@ -25,6 +24,7 @@ from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -57,6 +57,8 @@ class Snapshot:
         return sum(add.rows for add in self.adds(table, **partition))
 
     def arrow_dataset(self, table: str, **partition: Any) -> ds.Dataset:
+        import pyarrow.dataset as ds  # brings pandas along: half a second
+
         known, files = table_named(table), self.files(table, **partition)
         if not files:
             return ds.dataset(known.schema.empty_table())
@@ -78,8 +80,8 @@ class Snapshot:
         if not files:
             return spark.createDataFrame([], kind)
         reader = spark.read.schema(kind).option("basePath", str(self.home.table(table)))
-        # Not patterns: a directory may have brackets in its name.
-        return reader.option("__globPaths__", "false").parquet(*map(str, files))
+        # Not patterns: a directory may have brackets in its name. Spark puts the columns of the partition last.
+        return reader.option("__globPaths__", "false").parquet(*map(str, files)).select(known.schema.names)
 
     def logical_hash(self, table: str, **partition: Any) -> str:
         """The same for the same rows, in whatever order, files and column order they are."""

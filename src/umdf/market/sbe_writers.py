@@ -173,8 +173,9 @@ def _asked(askable: list[Reverser], rows: Rows, picked: Picked) -> Numbers:
         if missing is False or not np.any(missing):
             break
         others, still = reverse(rows, picked)
-        values = np.where(missing, others, values)
-        missing = missing & still
+        found = missing & ~np.asarray(still)
+        values = np.where(found, others, values)  # elsewhere it is the null value already
+        missing = missing & ~found
     return values
 
 

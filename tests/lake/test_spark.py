@@ -1,0 +1,224 @@
+"""Spark itself: one session for this file, and a few in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lake.lake_rows import TABLES, day, rows_of
+
+from umdf.errors import UmdfError
+from umdf.lake import session, sweep, tasks
+from umdf.lake.files import FileAdd
+from umdf.lake.hashing import logical_hash
+from umdf.lake.log import Change
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.writer import open_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def spark(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        work = tmp_path_factory.mktemp("work")
+        with session.running(cores=2, memory="1g", work=work, logs=logs) as own:
+            yield own
+    assert list(work.iterdir()) == []
+
+
+def numbered(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"n": n, "description": f"channel {n}", **more} for n in range(count)]
+
+
+def test_the_session_is_as_it_should_be(spark: SparkSession, logs: Path) -> None:
+    context = spark.sparkContext
+    assert context.master == "local[2,4]"
+    for name, value in {**session.SETTINGS, **session.LOOPBACK}.items():
+        assert context.getConf().get(name) == value
+    assert spark.sql("SELECT current_timezone()").head()[0] == "UTC"  # type: ignore[index]
+    log = session.log_of(spark)
+    assert log is not None and log.parent == logs and log.exists()
+    with pytest.raises(UmdfError, match="already running in this process"):
+        session.embedded()
+
+
+def test_each_task_answers_once_in_order_from_our_python(spark: SparkSession) -> None:
+    seen: list[tuple[int, int]] = []
+    found = tasks.run_tasks(
+        spark, numbered(5), "lake.spark_jobs:answer", progress=lambda done, total: seen.append((done, total))
+    )
+    assert [answer["n"] for answer in found] == [answer["task"] for answer in found] == list(range(5))
+    assert {answer["python"] for answer in found} == {sys.executable} and os.getpid() not in {a["pid"] for a in found}
+    assert seen[-1] == (5, 5) and sorted(seen) == seen
+    assert tasks.run_tasks(spark, [], "lake.spark_jobs:answer") == []
+
+
+def test_a_lost_worker_is_tried_again_and_a_hopeless_one_given_up(spark: SparkSession) -> None:
+    found = tasks.run_tasks(spark, numbered(3), "lake.spark_jobs:dying")
+    assert found[1]["attempt"] == 1 and [answer["n"] for answer in found] == [0, 1, 2]
+    with pytest.raises(UmdfError, match=r"day one \(1 tasks\): Spark gave up: .*worker.*; more in .*spark-\d+\.log"):
+        tasks.run_tasks(spark, numbered(1), "lake.spark_jobs:doomed", description="day one")
+
+
+def test_failures_are_one_clear_error_or_values(spark: SparkSession) -> None:
+    with pytest.raises(UmdfError) as caught:
+        tasks.run_tasks(spark, numbered(4), "lake.spark_jobs:failing")
+    assert str(caught.value) == "channel 1: no space left on the disk (and 1 more of 4 tasks); free some"
+    found = tasks.outcomes(spark, numbered(4), "lake.spark_jobs:failing")
+    assert found[0] == found[3] == {}
+    assert isinstance(found[2], tasks.Failure) and str(found[2].error()) == "channel 2: ValueError: two lines"
+    assert "spark_jobs.py" in found[2].trace
+    with pytest.raises(UmdfError, match="channel 0: ModuleNotFoundError: No module named 'no_such'"):
+        tasks.run_tasks(spark, numbered(1), "no_such:function")
+
+
+def test_a_job_is_described_while_it_runs(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    with session.job(spark, "decode, channel 72"):
+        assert context.getLocalProperty("spark.job.description") == "decode, channel 72"
+        with session.job(spark, "inner", group="g"):
+            assert context.getLocalProperty("spark.jobGroup.id") == "g"
+        assert context.getLocalProperty("spark.job.description") == "decode, channel 72"
+    assert context.getLocalProperty("spark.job.description") is None
+
+
+def test_tasks_write_files_a_commit_lists_them_and_a_lost_attempt_leaves_an_orphan(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "lake [1] é"  # no pattern, no URL
+    with open_writer(root) as writer:
+        given = {"root": root, "commit": writer.stamp.commit, "token": writer.stamp.token}
+        made = tasks.run_tasks(spark, numbered(3, **given), "lake.spark_jobs:writing")
+        assert len(list(root.rglob("*.parquet"))) == 4
+        writer.commit([Change("mbo", tuple(map(FileAdd.from_json, made)))])
+        assert sweep.sweep(writer).files == 1
+    snapshot = open_snapshot(root)
+    truth = [rows_of("mbo", 50, n) for n in range(3)]
+    assert snapshot.logical_hash("mbo") == logical_hash([batch for rows in truth for batch in rows.to_batches()])
+    frame = snapshot.spark_frame(spark, "mbo")
+    assert frame.columns == truth[0].schema.names
+    assert frame.count() == 150
+
+
+def test_spark_and_polars_read_what_arrow_reads(spark: SparkSession, tmp_path: Path) -> None:
+    import polars
+    from pyspark.sql import functions
+
+    with open_writer(tmp_path) as writer:
+        day(writer, range(2))
+    snapshot = open_snapshot(tmp_path)
+    for name in TABLES:
+        frame, arrow = snapshot.spark_frame(spark, name), snapshot.arrow_table(name)
+        assert logical_hash(frame.toArrow()) == logical_hash(arrow) == snapshot.logical_hash(name)
+        second = polars.read_delta(str(tmp_path / name))  # as Delta, not as our list of files
+        assert second.columns == arrow.schema.names and second.height == arrow.num_rows
+        numbers = [field.name for field in arrow.schema if str(field.type) in ("int64", "int32", "int16", "int8")]
+        ours = {column: sum(filter(None, arrow.column(column).to_pylist())) for column in numbers}
+        assert second.select(polars.col(column).cast(polars.Int64).sum() for column in numbers).to_dicts() == [ours]
+        theirs = frame.agg(*[functions.sum(column).alias(column) for column in numbers]).head()
+        assert theirs is not None and theirs.asDict() == ours
+    assert snapshot.spark_frame(spark, "news").count() == 0
+    assert snapshot.spark_frame(spark, "news").columns == snapshot.arrow_table("news").schema.names
+    assert snapshot.spark_frame(spark, "mbo", channel_id=72).count() == 100
+    assert snapshot.spark_frame(spark, "mbo", channel_id=[1, 2]).count() == 0
+
+
+def test_a_session_of_the_caller_is_neither_changed_nor_ended(spark: SparkSession) -> None:
+    with session.running(spark) as same:
+        assert same is spark
+    session.shut_down(spark.newSession())  # not ours: nothing happens
+    assert spark.range(3).count() == 3
+
+
+def waiting(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def marked(mark: str) -> list[int]:
+    """The processes whose environment carries a mark: a child and everything it started."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            alive = directory.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            if alive and f"UMDF_TEST_MARK={mark}".encode() in directory.joinpath("environ").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
+        except OSError:
+            continue
+    return found
+
+
+CHILD = """
+import json, sys
+from umdf.lake import session, tasks
+
+with session.running(cores=1, memory="512m", work=sys.argv[1]) as spark:
+    if sys.argv[2] == "sleep":
+        tasks.run_tasks(spark, [{"started": sys.argv[1] + "/started"}], "lake.spark_jobs:sleeping")
+    context = spark.sparkContext
+    release = context._jvm.java.lang.System.getProperty("java.version")
+    print(json.dumps([release, spark.range(10).count()]))
+"""
+
+
+def environment(mark: str, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYTHONPATH")}
+    return kept | {"PYTHONPATH": str(TESTS), "UMDF_TEST_MARK": mark} | more
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_the_job_its_workers_and_the_jvm(number: signal.Signals, tmp_path: Path) -> None:
+    mark = f"{os.getpid()}-{number.name}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path), "sleep"],
+        env=environment(mark), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert waiting((tmp_path / "started").exists, 120), child.poll()
+    assert len(marked(mark)) >= 4  # the child, the JVM, the daemon of workers, a worker
+    child.send_signal(number)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == {signal.SIGINT: -2, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    assert number is not signal.SIGINT or said.rstrip().endswith(b"KeyboardInterrupt")
+    assert waiting(lambda: not marked(mark)), [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in marked(mark)]
+    if number is not signal.SIGKILL:
+        assert [path.name for path in tmp_path.iterdir()] == ["started"]
+
+
+def test_a_machine_without_java_works_and_the_user_sees_nothing(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for place in ("/usr/bin", "/bin"):
+        for tool in Path(place).iterdir():
+            if tool.name != "java" and not (tools / tool.name).is_symlink():
+                (tools / tool.name).symlink_to(tool)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path / "work"), ""],
+        env=environment("java", PATH=str(tools)), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    release, count = json.loads(done.stdout)
+    assert release.startswith("21.") and count == 10
