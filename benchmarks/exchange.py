@@ -24,9 +24,8 @@ def run() -> Iterator[Result]:
             _write(wire, generation, WARM_MESSAGES)
             best = min((_write(wire, generation, messages) for _ in range(ROUNDS)), key=lambda told: told.elapsed_s)
             rate = best.messages / best.elapsed_s / 1e6
-            figure = (
-                f"{best.packets / best.elapsed_s / 1e3:.0f} k packets/s, {best.bytes / best.elapsed_s / 1e6:.0f} MB/s"
-            )
+            packets, megabytes = best.packets / best.elapsed_s / 1e3, best.bytes / best.elapsed_s / 1e6
+            figure = f"{packets:.0f} k packets/s, {megabytes:.0f} MB/s"
             name = f"bulk capture, {NAMES[wire]}, {generation}"
             yield Result(name, figure, rate, "M messages/s", TARGETS[wire], at_least=True)
 

@@ -264,7 +264,7 @@ class Client:
     def _define(self, op: Op) -> None:
         f = op.fields
         action = f.get("securityUpdateAction", f.get("SecurityUpdateAction"))
-        self.groups[op.instrument] = f.get("securityGroup", f.get("SecurityGroup"))
+        self.groups[op.instrument] = f["securityGroup"] if "securityGroup" in f else f["SecurityGroup"]
         if action == "D":
             for side in "BA":
                 self.book(op.instrument, side).clear()
@@ -273,12 +273,13 @@ class Client:
 
     def _state(self, op: Op) -> None:
         f = op.fields
-        self.states[op.instrument] = f.get("securityTradingStatus", f.get("SecurityTradingStatus"))
+        name = "securityTradingStatus" if "securityTradingStatus" in f else "SecurityTradingStatus"
+        self.states[op.instrument] = f[name]
 
     def _phase(self, op: Op) -> None:
         f = op.fields
-        group = f.get("securityGroup", f.get("SecurityGroup"))
-        self.phases[group] = int(f.get("tradingSessionSubID", f.get("TradingSessionSubID")))
+        group = f["securityGroup"] if "securityGroup" in f else f["SecurityGroup"]
+        self.phases[group] = int(f["tradingSessionSubID" if "tradingSessionSubID" in f else "TradingSessionSubID"])
         members = {instrument for instrument, its in self.groups.items() if its == group}
         gone: set[Any] = {"TOP", "A"} if self.phases[group] != 21 else set()
         if f.get("securityTradingEvent", f.get("SecurityTradingEvent")) == 4:

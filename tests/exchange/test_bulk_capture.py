@@ -206,7 +206,7 @@ def test_events_of_trades_have_their_shape(tmp_path: Path) -> None:
             elif found.template_id == 2:
                 event = []
         assert {(50,), (51,), (51, 50), (55, 53, 50, 56), (55, 53, 51, 56)} <= events.keys()
-        assert any(52 in event for event in events) == (generation == "position")
+        assert any(52 in event and 53 in event for event in events) == (generation == "position")
         assert all(event[-1] == 56 for event in events if 53 in event)
 
 

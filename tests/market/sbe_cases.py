@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -38,7 +39,7 @@ def _shown(column: Column, columns: dict[str, Numbers], texts: dict[str, Text], 
         if found is None:
             return [None] * count
         content, offsets = found[1].tobytes(), found[0].tolist()
-        raw = [content[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        raw = [content[a:b] for a, b in itertools.pairwise(offsets)]
         return [each.decode("utf-8", "backslashreplace") or None for each in raw]
     found = columns.get(column.name)
     if found is None:
@@ -54,7 +55,7 @@ def _lists(columns: Sequence[Column], each: List) -> list[list[dict[str, Any]]]:
     shown = {c.name: _shown(c, each.columns, each.texts, count) for c in columns}
     entries = [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
     offsets = each.offsets.tolist()
-    return [entries[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [entries[a:b] for a, b in itertools.pairwise(offsets)]
 
 
 def completed(family: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,7 +102,9 @@ def _believable_field(template: int, field: Field, version: int) -> st.SearchStr
     if field.name in SETS:
         return SETS[field.name]
     if part.name:
-        week = st.fixed_dictionaries({"year": st.integers(1970, 9999), "month": st.integers(1, 12), "week": st.integers(1, 5)})
+        week = st.fixed_dictionaries(
+            {"year": st.integers(1970, 9999), "month": st.integers(1, 12), "week": st.integers(1, 5)}
+        )
         return st.none() | week | st.fixed_dictionaries(BOTH_OR_ONE).map(_present)
     if part.length > 1:
         return st.text("ABCxyz019", min_size=1, max_size=part.length)

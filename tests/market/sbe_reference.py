@@ -6,82 +6,22 @@ Written from the message reference, template by template. It shares nothing with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
+
+from market.sbe_reference_definition import definition
+from market.sbe_reference_message import (
+    ENTRY_TYPES,
+    MAYBE_BAD_BOOK,
+    SNAPSHOT,
+    STATISTICS,
+    UNKNOWN,
+    Event,
+    Fields,
+    Message,
+)
 
 from umdf.wire.sbe.decode import Batch
 from umdf.wire.sbe.view import rows
-
-Fields = dict[str, Any]
-Event = dict[str, Any]
-
-LAST, SNAPSHOT, MAYBE_BAD_BOOK, IMPLIED, RECOVERY, OUT_OF_RANGE = 128, 32, 4, 256, 512, 1024
-UNKNOWN, IM = 1 << 30, 1 << 26
-SUB_TYPES = {101: 17, 102: 18, 103: 19, 104: 20, 105: 21, 106: 22, 107: 23, 108: 24, 109: 25}  # code → bit
-
-STATISTICS = {15: (1, "4"), 16: (2, "4"), 17: (11, "5"), 24: (5, "7"), 25: (4, "8"), 27: (100, "2")}
-STATISTICS |= {28: (3, "6"), 29: (9, "C"), 56: (13, "9")}
-ENTRY_TYPES = {template: entry for template, (_, entry) in STATISTICS.items()}
-ENTRY_TYPES |= {3: "c", 9: "J", 11: "J", 19: "A", 21: "h", 22: "g", 53: "2", 54: "2", 55: "s", 57: "u"}
-ACTIONS = {9: 0, 11: 0, 17: 0, 21: 0, 22: 0, 27: 0, 28: 0, 29: 0, 51: 2, 53: 0, 54: 0, 55: 0, 56: 0, 57: 2}
-
-
-class Message:
-    """One message, and what went wrong while its values were read."""
-
-    def __init__(self, template: int, fields: Fields) -> None:
-        self.template, self.fields = template, fields
-        self.flags = 0
-
-    def whole(self, name: str, low: int = -(1 << 63) + 1, high: int = (1 << 63) - 1) -> int | None:
-        value = self.fields.get(name)
-        if value is None:
-            return None
-        if value >= 1 << 63:
-            value -= 1 << 64
-        return self.fitted(value, low, high)
-
-    def small(self, name: str) -> int | None:
-        return self.whole(name, -127, 127)
-
-    def fitted(self, value: int, low: int = -(1 << 63) + 1, high: int = (1 << 63) - 1) -> int | None:
-        if low <= value <= high:
-            return value
-        self.flags |= OUT_OF_RANGE
-        return None
-
-    def price(self, name: str) -> int | None:
-        text = self.fields.get(name)
-        return None if text is None else self.fitted(int(Decimal(text).scaleb(9)))
-
-    def seconds(self, name: str) -> int | None:
-        value = self.fields.get(name)
-        return None if value is None else self.fitted(value * 10**9)
-
-    def event_flags(self) -> int:
-        bits = self.fields.get("matchEventIndicator", 0)
-        return (bits >> 7 & 1) * LAST | (bits >> 4 & 1) * IMPLIED | (bits >> 5 & 1) * RECOVERY
-
-    def conditions(self) -> int:
-        raw, sub_type = self.fields.get("tradeCondition", 0), self.fields.get("trdSubType")
-        out = raw & 0x7FFF | (UNKNOWN if raw & 0x8000 else 0)
-        if sub_type is not None:
-            out |= 1 << SUB_TYPES[sub_type] if sub_type in SUB_TYPES else UNKNOWN
-        return out | (IM if self.event_flags() & IMPLIED else 0)
-
-    def update_action(self) -> int | None:
-        return ACTIONS[self.template] if self.template in ACTIONS else self.small("mDUpdateAction")
-
-    def entry_type(self) -> str | None:
-        return ENTRY_TYPES.get(self.template) or self.char("mDEntryType")
-
-    def char(self, name: str) -> str | None:
-        value = self.fields.get(name)
-        return None if value in (None, "\0") else value
-
-    def common(self) -> Event:
-        time = "mDEntryTimestamp" if "mDEntryTimestamp" in self.fields else "transactTime"
-        return {"instrument_id": self.whole("securityID"), "ts_event": self.whole(time), "rpt_seq": self.whole("rptSeq")}
 
 
 def events(batches: Sequence[Batch], *, snapshot: bool = False) -> list[dict[str, list[Event]]]:
@@ -90,9 +30,7 @@ def events(batches: Sequence[Batch], *, snapshot: bool = False) -> list[dict[str
     out: list[dict[str, list[Event]]] = []
     for batch in batches:
         families: dict[str, list[Event]] = {}
-        headers = list(
-            zip(batch.channel.tolist(), batch.seq_version.tolist(), batch.sequence.tolist(), strict=True)
-        )
+        headers = list(zip(batch.channel.tolist(), batch.seq_version.tolist(), batch.sequence.tolist(), strict=True))
         unit = -1
         for row in rows(batch):
             while unit < row.packet:
@@ -173,7 +111,9 @@ def order(m: Message) -> Event:
 def add_or_change(m: Message) -> list[Event]:
     action = {0: "A", 1: "M", 2: "C"}.get(m.fields.get("mDUpdateAction", -1), "N")
     bad = MAYBE_BAD_BOOK if action == "N" else 0
-    return [{"action": action, "update_action": m.update_action(), "flags": m.event_flags() | bad} | order(m) | m.common()]
+    return [
+        {"action": action, "update_action": m.update_action(), "flags": m.event_flags() | bad} | order(m) | m.common()
+    ]
 
 
 def delete(m: Message) -> list[Event]:
@@ -368,75 +308,6 @@ def channel_reset(m: Message) -> list[Event]:
     return [{"kind": "R", "ts_event": m.whole("mDEntryTimestamp"), "flags": m.event_flags()}]
 
 
-SECURITY_TYPES = dict(
-    enumerate("CASH CORP CS DTERM ETF FOPT FORWARD FUT INDEX INDEXOPT MLEG OPT OPTEXER PS SECLOAN SOPT SPOT".split(), 1)
-)
-
-
-def month(value: Fields | None) -> int | None:
-    if not value:
-        return None
-    of_month = 100 * value.get("year", 0) + value.get("month", 0)
-    if "day" in value:
-        return 100 * of_month + value["day"]
-    return 100 * of_month + 90 + value["week"] if "week" in value else of_month
-
-
-def definition(m: Message) -> list[Event]:
-    def named(code: int | None) -> str | None:
-        return None if code is None else SECURITY_TYPES.get(code, str(code))
-
-    texts = {"symbol": "symbol", "security_exchange": "securityExchange", "security_group": "securityGroup"}
-    texts |= {"asset": "asset", "isin": "isinNumber", "cfi_code": "cfiCode", "description": "securityDesc"}
-    texts |= {"currency": "currency", "strike_currency": "strikeCurrency", "settl_currency": "settlCurrency"}
-    texts |= {"country": "countryOfIssue", "strategy_type": "securityStrategyType"}
-    wholes = {"security_sub_type": "securitySubType", "product": "product", "total_instruments": "totNoRelatedSym"}
-    wholes |= {"tick_denominator": "tickSizeDenominator", "maturity_date": "maturityDate", "issue_date": "issueDate"}
-    wholes |= {"dated_date": "datedDate", "start_date": "startDate", "end_date": "endDate", "settl_date": "settlDate"}
-    wholes |= {"settl_type": "settlType", "market_segment_id": "marketSegmentID"}
-    wholes |= {"governance_indicator": "governanceIndicator", "security_match_type": "securityMatchType"}
-    wholes |= {"min_lot_size": "minLotSize", "min_trade_vol": "minTradeVol", "min_order_qty": "minOrderQty"}
-    wholes |= {"max_order_qty": "maxOrderQty", "min_cross_qty": "minCrossQty", "shares_issued": "noSharesIssued"}
-    wholes |= {"clearing_house_id": "clearingHouseID", "corporate_action_event_id": "corporateActionEventId"}
-    smalls = {"is_last": "lastFragment", "exercise_style": "exerciseStyle", "put_or_call": "putOrCall"}
-    smalls |= {"opt_payout_type": "optPayoutType", "price_type": "priceType", "multi_leg_model": "multiLegModel"}
-    smalls |= {"multi_leg_price_method": "multiLegPriceMethod", "implied_market_indicator": "impliedMarketIndicator"}
-    smalls |= {"lot_type": "lotType"}
-    prices = {"tick": "minPriceIncrement", "strike_price": "strikePrice", "contract_multiplier": "contractMultiplier"}
-    prices |= {"price_divisor": "priceDivisor"}
-    days = ("maturityDate", "issueDate", "datedDate", "startDate", "endDate", "settlDate")
-    event: Event = {"action": m.char("securityUpdateAction") or "\0", "instrument_id": m.whole("securityID")}
-    event |= {ours: m.fields.get(name) or None for ours, name in texts.items()}
-    event |= {ours: m.whole(name, *([-(1 << 31) + 1] if name in days else [])) for ours, name in wholes.items()}
-    event |= {ours: m.small(name) for ours, name in smalls.items()}
-    event |= {ours: m.price(name) for ours, name in prices.items()}
-    event |= {"security_type": named(m.fields.get("securityType")), "ts_validity": m.seconds("securityValidityTimestamp")}
-    event |= {ours: month(m.fields.get(name)) for ours, name in MONTHS.items()}
-    event["legs"] = []
-    for entry in m.fields.get("noLegs", ()):
-        leg = Message(12, entry)
-        ratio, side, number = leg.price("legRatioQty"), leg.small("legSide"), leg.whole("legSecurityID")
-        kind = named(entry.get("legSecurityType"))
-        own = {"leg_id": number, "leg_symbol": entry.get("legSymbol") or None, "leg_ratio": ratio, "leg_side": side}
-        event["legs"].append(own | {"leg_security_type": kind})
-        m.flags |= leg.flags
-    event["underlyings"] = []
-    for entry in m.fields.get("noUnderlyings", ()):
-        other = Message(12, entry)
-        number = other.whole("underlyingSecurityID")
-        own = {"underlying_id": number, "underlying_symbol": entry.get("underlyingSymbol") or None}
-        event["underlyings"].append(own)
-        m.flags |= other.flags
-    event["attributes"] = [
-        {"attribute_type": entry.get("instrAttribType"), "attribute_value": entry.get("instrAttribValue")}
-        for entry in m.fields.get("noInstrAttribs", ())
-    ]
-    lot = {"lot_type": event["lot_type"], "min_lot_size": event["min_lot_size"]}
-    event["lots"] = [lot] if lot["lot_type"] is not None or lot["min_lot_size"] is not None else []
-    return [event]
-
-
-MONTHS = {"maturity_month_year": "maturityMonthYear", "contract_settl_month": "contractSettlMonth"}
 BOOK = {
     **{9: empty, 11: empty, 30: snapshot_in_book, 50: add_or_change, 51: delete, 52: mass_delete},
     **{53: trade_in_book, 54: trade_in_book, 71: snapshot_orders},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ def sides(packets: list[Packet], cuts: tuple[int, ...] = ()) -> str:
     """The sides of the trades of some packets, mapped in batches that start at these cuts."""
     encoded = split(compose(SCHEMA, packets))
     bounds = [0, *cuts, len(encoded)]
-    batches = [decoded(encoded[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    batches = [decoded(encoded[a:b]) for a, b in itertools.pairwise(bounds)]
     mapper = SbeEvents(SCHEMA)
     found = [mapper.events(batch).rows("trades").column("side").tobytes() for batch in batches]
     assert_as_reference(batches)
@@ -189,7 +190,9 @@ def test_a_schema_without_some_field_has_an_absent_column() -> None:
 
 
 def test_a_schema_that_calls_a_field_otherwise_is_read_by_its_tag() -> None:
-    content = _source().replace(b'name="secondaryOrderID"', b'name="OrderNumber"').replace(b'"securityID"', b'"SecurityId"')
+    content = (
+        _source().replace(b'name="secondaryOrderID"', b'name="OrderNumber"').replace(b'"securityID"', b'"SecurityId"')
+    )
     batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": 77})])])), loads(content))
     mbo = SbeEvents(batch.layout).events(batch).rows("mbo")
     assert (mbo.columns["order_id"].tolist(), mbo.columns["instrument_id"].tolist()) == ([77], [1])

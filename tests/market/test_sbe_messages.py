@@ -92,12 +92,8 @@ def test_every_template_goes_there_and_back(template: int, version: int) -> None
 @given(st.data(), st.sampled_from(BOTH_WAYS))
 def test_any_packets_go_there_and_back(data: st.DataObject, version: int) -> None:
     known = [t for t in TEMPLATES if SCHEMA.messages[t].since <= version]
-    one = st.sampled_from(known).flatmap(
-        lambda t: st.tuples(st.just(t), believable(t, SCHEMA.messages[t], version))
-    )
-    packets = [
-        Packet(data.draw(st.lists(one, max_size=4)), 72, 3, number + 1, number) for number in range(3)
-    ]
+    one = st.sampled_from(known).flatmap(lambda t: st.tuples(st.just(t), believable(t, SCHEMA.messages[t], version)))
+    packets = [Packet(data.draw(st.lists(one, max_size=4)), 72, 3, number + 1, number) for number in range(3)]
     sent = split(compose(SCHEMA, packets, version))
     events = mapped(sent)
     again = written(events, version)
@@ -123,7 +119,9 @@ def test_positions_are_written_as_version_8_sent_them() -> None:
 
 
 def test_trades_and_everything_else_in_the_book_is_written_by_its_own_family() -> None:
-    events = made("mbo", {"action": list("TNR"), "side": list("NNN"), "instrument_id": [1] * 3, "flags": [0, 0, SNAPSHOT]})
+    events = made(
+        "mbo", {"action": list("TNR"), "side": list("NNN"), "instrument_id": [1] * 3, "flags": [0, 0, SNAPSHOT]}
+    )
     assert fields_of(decoded(written(events))) == []
     assert not WRITERS[16][0].left_out
 
@@ -136,7 +134,9 @@ def test_what_binary_has_no_message_for_is_left_out_and_counted() -> None:
     # What stays is numbered again without gaps.
     assert [(index, template) for _, index, template, _ in found] == [(0, 24), (1, 56)]
     assert WRITERS[16][0].left_out == {"statistics": 3}
-    settlement = made("statistics", {"stat_type": [3], "action": ["A"], "price": [0], "flags": [0], "instrument_id": [1]})
+    settlement = made(
+        "statistics", {"stat_type": [3], "action": ["A"], "price": [0], "flags": [0], "instrument_id": [1]}
+    )
     assert written(settlement, 8)[0][16:] == b""  # SettlementPrice_28 came with version 9
     assert WRITERS[8][0].left_out == {"statistics": 1}
 
@@ -164,10 +164,18 @@ def test_orders_of_a_snapshot_stand_together_by_instrument_and_message() -> None
 
 def test_events_that_are_numbered_by_entries_become_messages_in_their_order() -> None:
     # As FAST numbers them: one message of many entries.
-    orders = {"action": list("ACA"), "side": list("BBA"), "price": [10**9] * 3, "size": [1, 2, 3], "order_id": [1, 2, 3]}
+    orders = {
+        "action": list("ACA"),
+        "side": list("BBA"),
+        "price": [10**9] * 3,
+        "size": [1, 2, 3],
+        "order_id": [1, 2, 3],
+    }
     mbo = made("mbo", orders | {"instrument_id": [1] * 3, "flags": [0] * 3}).rows("mbo")
     mbo.msg_index, mbo.entry_index = np.zeros(3, np.uint16), np.array([0, 2, 4], np.uint16)
-    trades = made("trades", {"action": ["A"], "price": [10**9], "size": [9], "trade_id": [1], "flags": [0]}).rows("trades")
+    trades = made("trades", {"action": ["A"], "price": [10**9], "size": [9], "trade_id": [1], "flags": [0]}).rows(
+        "trades"
+    )
     trades.msg_index, trades.entry_index = np.zeros(1, np.uint16), np.array([3], np.uint16)
     found = shown(decoded(written(Events(units(1), {"mbo": mbo, "trades": trades}))))
     assert [(index, template) for _, index, template, _ in found] == [(0, 50), (1, 51), (2, 53), (3, 50)]
@@ -199,7 +207,13 @@ def test_a_lot_of_a_list_is_enough() -> None:
 
 
 def _definition(**fields: Any) -> dict[str, Any]:
-    own = {"securityID": 7, "securityExchange": "BVMF", "securityIDSource": "8", "securityGroup": "A", "symbol": "PETR4"}
+    own = {
+        "securityID": 7,
+        "securityExchange": "BVMF",
+        "securityIDSource": "8",
+        "securityGroup": "A",
+        "symbol": "PETR4",
+    }
     own |= {"securityUpdateAction": "A", "securityType": 14, "securitySubType": 1004, "totNoRelatedSym": 1}
     return own | {"issueDate": 1, "asset": "PETR", "cfiCode": "E", "currency": "BRL", "product": 5} | fields
 

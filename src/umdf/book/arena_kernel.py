@@ -334,7 +334,7 @@ def add_book(t, instrument, lending):
         store_i64(b, place, 0)
     store_i64(b, k.B_INSTRUMENT, instrument)
     store_i64(b, k.B_LAST_ID, np.int64(k.NULL))
-    store_i64(b, k.B_RPT_SEQ, np.int64(k.NULL))
+    store_i64(b, k.B_RPT_SEQ, at(t, k.FIRST_RPT_SEQ))
     store_i32(b, k.B_KIND, np.int32(k.UNDECIDED))
     store_i32(b, k.B_DEPTH, np.int32(k.DEFAULT_DEPTH))
     store_i32(b, k.B_SAID, np.int32(k.NOT_SAID))

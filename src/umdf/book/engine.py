@@ -49,11 +49,17 @@ SMALLEST_OUT = 256  # rows
 
 
 class Books:
-    """The books of one channel, empty at first. Not for several threads at once."""
+    """The books of one channel, empty at first. Not for several threads at once.
 
-    def __init__(self, *, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6) -> None:
+    `from_the_start` says that a book whose first update is not RptSeq 1 has a past that is not known: it is stale.
+    """
+
+    def __init__(
+        self, *, from_the_start: bool = False, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6
+    ) -> None:
         self._arenas = Arenas(orders, levels, books)
         self._table = self._arenas.table
+        self._table[k.FIRST_RPT_SEQ] = 0 if from_the_start else NULL
         self._outcomes, self._out = Pool(), Pool()
 
     def apply(self, rows: Rows) -> Outcomes:
@@ -187,13 +193,15 @@ class Books:
         return State(self.rows_applied, books, columns_of(together, OF_ENTRY))
 
     @classmethod
-    def from_state(cls, state: State) -> Books:
+    def from_state(cls, state: State, *, from_the_start: bool = False) -> Books:
         """Books that go on where others stopped."""
         stored, count = state.books, state.books["entry_count"]
         entries = np.zeros(int(count.sum()), ENTRY)
         for name in OF_ENTRY:
             entries[name] = state.entries[name]
-        books = cls(orders=len(entries) + 1, levels=len(entries) + 1, books=len(count) + 1)
+        books = cls(
+            from_the_start=from_the_start, orders=len(entries) + 1, levels=len(entries) + 1, books=len(count) + 1
+        )
         arenas = books._arenas
         books._table[k.ROW_BASE] = state.rows_applied
         ends = np.cumsum(count)

@@ -13,7 +13,7 @@ import numpy as np
 
 from umdf.book import tables_kernel as k
 from umdf.book.apply_kernel import BOTH_SIDES, STOPPED, apply_row, keep_outcome, look_ahead, look_first, mark_pending
-from umdf.book.arena_kernel import A_BOOKS, A_LEVELS, A_ORDERS, arenas, keys_of, price_of, side_of, slots_of
+from umdf.book.arena_kernel import A_BOOKS, A_LEVELS, A_ORDERS, arenas, find_book, keys_of, price_of, side_of, slots_of
 from umdf.book.row_kernel import ACTION, FLAGS, INSTRUMENT, STREAM, columns_of, i32_in, i64_in, u8_in
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i32, store_i64
@@ -105,8 +105,11 @@ def _write_pending(t, row, flags):
 
 
 @outlined
-def _note(t, number, depth):
-    """Keep what there is to see of a book before a row; returns whether the row's change must be compared with it."""
+def _note(t, i, number, depth):
+    """Keep what there is to see of a book before row i; returns whether the row's change must be compared with it."""
+    if number < 0:
+        c = columns_of(t)
+        number = find_book(t, i64_in(c, INSTRUMENT, i), np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING))
     b = at(t, k.BOOKS) + k.BOOK_BYTES * number
     if number < 0 or load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE:
         return False
@@ -158,10 +161,7 @@ def _run(t, depth):
             return i
         noted = False
         if number < 0 or load_i32(a[A_BOOKS] + k.BOOK_BYTES * number, k.B_KIND) != k.ORDERS_BY_PRICE:
-            if number < 0:
-                lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
-                number = find_book(t, i64_in(c, INSTRUMENT, i), lending)
-            noted = _note(t, number, depth)
+            noted = _note(t, i, number, depth)
         outcome, b, side, key = apply_row(t, a, c, i, base + i, x, number)
         if outcome == STOPPED:
             return i

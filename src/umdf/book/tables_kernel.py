@@ -36,7 +36,8 @@ OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, PER_EVENT, LADDERS, EPOCH = 74, 75, 76, 77, 
 PENDING, PENDING_COUNT = 81, 82  # the books that changed since the last end of an event, in that order
 NOTED = 83  # what there was to see of a book before a row, and room for as much
 RING = 84  # 16 pairs: what was found out about rows to come
-PLACES = RING + 32
+FIRST_RPT_SEQ = RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
+PLACES = RING + 33
 
 # FULL: nothing, or what Python has to enlarge before it calls again.
 ROOM_ENOUGH, NO_ORDERS, NO_LEVELS, NO_BOOKS, NO_BLOCKS, NO_OUT = 0, 1, 2, 3, 4, 5

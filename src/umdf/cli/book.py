@@ -88,15 +88,17 @@ def _warn(voice: Voice, result: Replay) -> None:
 
 
 def _show_summary(rows: list[dict[str, Any]]) -> None:
-    columns = "channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
+    columns = "wire channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
     show_table(columns, [["" if row[name] is None else str(row[name]) for name in columns] for row in rows])
 
 
 def _show(shown: Shown, depth: int, orders: bool) -> None:
+    from umdf.cli.shown_book import STATISTICS
+
     for line in shown.heading():
         print(line)
     columns = ("orders", "size", "bid", "ask", "size", "orders")
     show_table(columns, shown.ladder(depth))
     if orders:
         show_table(("side", "price", "order", "size", "firm", "since"), shown.order_rows(depth))
-    show_table(("statistic", "value"), shown.statistics_rows())
+    show_table(STATISTICS, shown.statistics_rows())

@@ -14,10 +14,15 @@ from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
-from umdf.units import plain_decimal_text, utc_text
+from umdf.units import fix_date, plain_decimal_text, utc_text
 from umdf.wire.packet import Protocol as Speaks
 
 NO_BOOK = Book(0, False, None, None, False, None, np.empty(0, ENTRY))  # of an instrument that nothing was said about
+STATISTICS = ("statistic", "price", "size", "at (UTC)", "more")
+SAID_ELSEWHERE = frozenset(
+    "flags stat_type entry_type stream open_close_settl_flag settl_price_type price_band_type conditions trade_date "
+    "is_trade".split()
+)
 NO_PRICE = "MO"  # market on auction or on close: such an order has no price (9.1)
 
 
@@ -44,6 +49,7 @@ class Shown:
         view, book = self.view, self.book
         bid, ask = (side[0] if side else None for side in (book.bids, book.asks))
         return {
+            "wire": self.speaks.name.lower(),
             "channel": self.channel.number,
             "symbol": self.symbol or str(self.instrument_id),
             "instrument_id": self.instrument_id,
@@ -120,8 +126,14 @@ class Shown:
         ]
 
     def statistics_rows(self) -> list[list[str]]:
-        found = self.view.statistics
-        return [[name, ", ".join(f"{key} {value}" for key, value in values.items())] for name, values in found.items()]
+        """In the columns of STATISTICS; what a name says already is left out."""
+        rows = []
+        for name, values in self.view.statistics.items():
+            shown = {key: value for key, value in values.items() if value is not None and key not in SAID_ELSEWHERE}
+            price, size, when = shown.pop("price", ""), shown.pop("size", ""), shown.pop("ts_event", None)
+            more = ", ".join(f"{key} {_date(value) if key.endswith('date') else value}" for key, value in shown.items())
+            rows.append([name, str(price), str(size), _time(when)[11:26], more])
+        return rows
 
 
 def found_instruments(session: Session) -> list[Shown]:
@@ -169,6 +181,11 @@ def _level(level: Level, orders: bool) -> dict[str, Any]:
 
 def _text(value: int | None) -> str:
     return "" if value is None else str(value)
+
+
+def _date(days: int) -> str:
+    text = fix_date(days)
+    return f"{text[:4]}-{text[4:6]}-{text[6:]}"
 
 
 def _time(ns: int | None) -> str:

@@ -68,7 +68,7 @@ class Copies:
                 lost |= whole[message] & (first > 0)
             self._tell(self.series[line].flow.line, lost, first, last)
         if len(self.series) > 1:
-            self._tell("".join(series.flow.line for series in self.series), gone.all(axis=0), first, last)
+            self._tell("".join(series.flow.line for series in self.series), np.logical_and.reduce(gone), first, last)
         return gone
 
     def _tell(self, line: str, lost: NDArray[np.bool_], first: Numbers, last: Numbers) -> None:

@@ -63,8 +63,8 @@ class Publisher(ABC):
     def __init__(self, settings: BulkSettings, listing: Listing, manifest: Manifest, truth: Truth) -> None:
         self.settings, self.listing = settings, listing
         self._events = EventMaker(settings, listing, self.rpt_seq)
-        self._following = dict.fromkeys(STREAMS, 1)
-        self._copies = {stream: self._stream(stream, manifest, truth) for stream in STREAMS}
+        self._following: dict[str, int] = dict.fromkeys(STREAMS, 1)
+        self._copies: dict[str, Copies] = {stream: self._stream(stream, manifest, truth) for stream in STREAMS}
         self._layouts: dict[str, LayOut] = {stream: self._layout(stream) for stream in STREAMS}
         self.counts: Counter[tuple[str, str]] = Counter()
 

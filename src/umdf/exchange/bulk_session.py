@@ -22,7 +22,7 @@ from umdf.exchange.bulk_settings import SECOND_NS, BulkSettings
 
 OPENS_AT_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
 PRE_OPEN, CLOSING_CALL = 0.04, 0.02  # of the messages
-LIVE_STEP_NS = 100_000_000
+LIVE_STEP_NS, FOREVER_NS = 100_000_000, 1 << 62
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
 EXCHANGE_LAST = 1 << 16  # 277=U
 PREVIOUS_DAY, TODAY_SETTLES, FINAL, PREVIEW = 4, 1, 1 << 8, 2 << 8  # 286 and 731
@@ -199,9 +199,9 @@ class Session:
 
     def _trade_until(self, messages: int) -> None:
         market, batch = self.market, max(256, min(BATCH_ROWS, self.settings.messages // 100))
-        until, step = market.now, LIVE_STEP_NS if self.settings.live_pace else 1 << 60
+        until = market.now
         while (left := messages - self.messages - market.rows) > 0:
-            until = max(until, market.now) + step
+            until = max(until, market.now) + LIVE_STEP_NS if self.settings.live_pace else FOREVER_NS
             market.trade(min(batch - market.rows, left), until)
             if self.settings.live_pace:
                 market.beat(until)

@@ -28,19 +28,23 @@ from umdf.exchange.bulk_places_kernel import (
 from umdf.kernels import inlined, load_i64, store_i64
 
 
-@intrinsic
-def memmove(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
-    """size bytes from source to target, which may overlap."""
+def _memmove() -> Any:
+    @intrinsic
+    def move(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            byte, long, name = ir.IntType(8).as_pointer(), ir.IntType(64), "llvm.memmove.p0i8.p0i8.i64"
+            kind = ir.FunctionType(ir.VoidType(), [byte, byte, long, ir.IntType(1)])
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            pointers = [builder.inttoptr(args[0], byte), builder.inttoptr(args[1], byte)]
+            builder.call(function, [*pointers, args[2], ir.IntType(1)(0)])
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte, long, name = ir.IntType(8).as_pointer(), ir.IntType(64), "llvm.memmove.p0i8.p0i8.i64"
-        kind = ir.FunctionType(ir.VoidType(), [byte, byte, long, ir.IntType(1)])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        pointers = [builder.inttoptr(args[0], byte), builder.inttoptr(args[1], byte)]
-        builder.call(function, [*pointers, args[2], ir.IntType(1)(0)])
-        return context.get_dummy_value()
+        return types.void(types.int64, types.int64, types.int64), codegen
 
-    return types.void(types.int64, types.int64, types.int64), codegen
+    return move
+
+
+memmove = _memmove()  # size bytes from source to target, which may overlap
 
 
 @inlined

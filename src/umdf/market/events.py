@@ -340,7 +340,7 @@ DEFINITION = _family(
     Column("contract_multiplier", "price", "231"),
     Column("price_divisor", "price", "37012"),
     Column("maturity_date", "date", "541"),
-    Column("maturity_month_year", "i32", "200 as yyyymm, yyyymmdd or yyyymmww"),
+    Column("maturity_month_year", "i32", "200 as yyyymm, yyyymmdd or, for week w of the month, yyyymm9w"),
     Column("contract_settl_month", "i32", "667"),
     Column("issue_date", "date", "225"),
     Column("dated_date", "date", "873"),

@@ -13,8 +13,8 @@ How a column is read, `block` and `version` being those of the message's header:
     NUMBER   outside LOW … HIGH: ABSENT, and flags | OUT_OF_RANGE. Else number · FACTOR. 64 bits keep their bits.
     CODED    plan[TABLE + number] of a number below 256, else plan[TABLE + OTHER_CODE].
 
-`flags` is L_FLAGS | L_MORE_FLAGS. Where block ≥ E_KNOWN and version ≥ E_VERSION, a column whose UNTIL is below E_VERSION
-is ABSENT and no other has to look at block or version.
+`flags` is L_FLAGS | L_MORE_FLAGS. Where block ≥ E_KNOWN and version ≥ E_VERSION, a column whose UNTIL is below
+E_VERSION is ABSENT and no other has to look at block or version.
 """
 
 from __future__ import annotations

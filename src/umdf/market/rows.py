@@ -28,6 +28,10 @@ class Units:
     def __len__(self) -> int:
         return len(self.sequence)
 
+    def at(self, rows: slice | NDArray[np.generic]) -> Units:
+        columns = (self.channel_id, self.seq_version, self.sequence, self.ts_send, self.ts_recv)
+        return Units(*(column[rows] for column in columns))
+
 
 @dataclass(eq=False)
 class Rows:

@@ -18,7 +18,7 @@ from umdf.market import sbe_aggressor_kernel as a
 from umdf.market import sbe_events_kernel as k
 from umdf.market.events import NULL
 from umdf.market.rows import Events, Numbers, Rows, Units
-from umdf.market.sbe_plan import ALWAYS, ALWAYS_MERGED, ENTRY_INDEX, IDENTITY, MERGED, OWN, FamilyPlan, Plan
+from umdf.market.sbe_plan import ENTRY_INDEX, IDENTITY, MERGED, OWN, FamilyPlan, Plan
 from umdf.market.sbe_texts import add_texts
 from umdf.wire.sbe.decode import Batch
 from umdf.wire.sbe.layout import Layout
@@ -110,36 +110,35 @@ class Run:
     def __init__(self, mapper: SbeEvents, plan: Plan, batch: Batch) -> None:
         self.mapper, self.plan, self.batch = mapper, plan, batch
         bases, messages = plan.bases, int(batch.messages.sum(dtype=np.int64))
+        counts = np.append(batch.rows, messages)
         rows = batch.rows[plan.rule_nodes]
-        candidates = np.bincount(plan.rule_family, rows, len(plan.families)).astype(np.int64)
-        alone = np.bincount(plan.rule_family[plan.is_plain], rows[plan.is_plain], len(plan.families)) == candidates
-        alone &= np.bincount(plan.rule_family, rows > 0, len(plan.families)) == 1
-        gates, merged = np.zeros(plan.gates, np.int64), (candidates > 0) & ~alone
-        for family in plan.families:
-            if family.family.name in ALWAYS_MERGED:
-                merged[family.number] = messages > 0
-        gates[ALWAYS], gates[MERGED::2], gates[IDENTITY::2] = 1, merged, ~merged
-        self.base = base = np.zeros(bases.count, np.int64)
-        self.stride = stride = np.zeros(bases.count, np.int64)
+        there = (rows > 0).astype(np.int64)
+        candidates = plan.of_family @ rows
+        # A family that only one template feeds needs no merging.
+        merged = (plan.of_family @ there > 1) | (plan.plain_of_family @ there == 0) & (candidates > 0)
+        merged[plan.always_merged] = messages > 0
+        gates = np.ones(plan.gates, np.int64)
+        gates[MERGED::2], gates[IDENTITY::2] = merged, ~merged
+        self.base, self.stride = np.zeros((2, bases.count), np.int64)
         self.memories: dict[int, Memory] = {}
-        for index, node in plan.source_nodes.items():
-            if batch.rows[index]:
+        how_many = counts.tolist()
+        for node in plan.source_nodes:
+            if how_many[node.index]:
                 table, memory = batch.store(node)
                 plan.meet(node, table)
-                base[bases.node(node)] = memory.address
-        for family in plan.families:
-            if count := int(candidates[family.number]):
+                self.base[bases.node(node)] = memory.address
+        for family, count in zip(plan.families, candidates.tolist(), strict=True):
+            if count:
                 number = bases.families + family.number
                 capacity = 1 << (count + k.FIRST_ROW - 1).bit_length()
-                stride[number] = 8 * capacity
                 memory = mapper.memory(family.family.name, (len(OWN) + len(family.columns)) * 8 * capacity)
-                self.memories[family.number], base[number] = memory, memory.address
+                self.stride[number], self.base[number] = 8 * capacity, memory.address
+                self.memories[family.number] = memory
         self._lists(rows, messages)
-        program = plan.program
-        program[:, : k.ADDRESSES] = base[plan.address_base] + plan.offsets + stride[plan.address_base] * plan.strides
-        program[:, k.COUNT] = np.append(batch.rows, messages)[plan.count_of] * gates[plan.gate_of]
-        k.run(address_of(program), len(program))
-        self.totals = np.where(merged, self._totals, candidates).tolist()
+        part = plan.part(counts)
+        part.fill(self.base, self.stride, counts[part.count] * gates[part.gate])
+        k.run(address_of(part.program), len(part.program))
+        self.totals: list[int] = np.where(merged, self._totals, candidates).tolist()
 
     def _lists(self, rows: NDArray[np.int64], messages: int) -> None:
         """Room for the lists of the program: slots of messages, places of rows, counts."""
@@ -166,26 +165,27 @@ class Run:
         at = int(starts[rule])
         return scratch[at : at + 4 * count].view(np.uint32).astype(np.int64) - k.FIRST_ROW
 
-    def column(self, family: FamilyPlan, place: int, dtype: np.dtype[np.generic]) -> Numbers:
-        stride = int(self.stride[self.plan.bases.families + family.number])
-        at = place * stride + k.FIRST_ROW * dtype.itemsize
-        return np.ndarray(self.totals[family.number], dtype, self.memories[family.number].array, at)
-
     def columns(self, family: FamilyPlan) -> dict[str, Numbers]:
-        total, columns = self.totals[family.number], {}
-        for place, column in enumerate(family.columns, len(OWN)):
-            value = family.constants.get(column.name)
+        total, array, columns = self.totals[family.number], self.memories[family.number].array, {}
+        stride = self.stride.item(self.plan.bases.families + family.number)
+        for place, (name, dtype) in enumerate(family.kinds, len(OWN)):
+            value = family.constants.get(name)
             if value is None:
-                columns[column.name] = self.column(family, place, column.dtype)
+                columns[name] = np.ndarray(total, dtype, array, place * stride + k.FIRST_ROW * dtype.itemsize)
             else:
-                columns[column.name] = self.mapper.constant(column.dtype, value, total)
+                columns[name] = self.mapper.constant(dtype, value, total)
         return columns
 
     def rows(self, family: FamilyPlan) -> Rows:
-        own = [self.column(family, place, dtype) for place, (_, dtype) in enumerate(OWN)]
+        total, array = self.totals[family.number], self.memories[family.number].array
+        stride = self.stride.item(self.plan.bases.families + family.number)
+        unit, msg_index, entry_index = (
+            np.ndarray(total, dtype, array, place * stride + k.FIRST_ROW * dtype.itemsize)
+            for place, (_, dtype) in enumerate(OWN)
+        )
         if not self.plan.with_entries:
-            own[ENTRY_INDEX] = self.mapper.constant(OWN[ENTRY_INDEX][1], 0, len(own[0]))
-        return Rows(family.family, own[0], own[1], own[2], self.columns(family))
+            entry_index = self.mapper.constant(OWN[ENTRY_INDEX][1], 0, total)
+        return Rows(family.family, unit, msg_index, entry_index, self.columns(family))
 
     def find_aggressors(self, families: dict[str, Rows], units: Units, state: NDArray[np.int64]) -> None:
         summaries, trades, book = (families.get(name) for name in ("execution_summary", "trades", "mbo"))

@@ -29,6 +29,7 @@ ALWAYS_THERE = {
 }
 OWN = (("unit", np.dtype(np.uint32)), ("msg_index", np.dtype(np.uint16)), ("entry_index", np.dtype(np.uint16)))
 UNIT, MSG_INDEX, ENTRY_INDEX = 0, 1, 2
+MOST_PARTS = 256
 ALWAYS, MERGED, IDENTITY = 0, 1, 2  # when an instruction runs: gates of a family are MERGED + 2 · number, …
 ALWAYS_MERGED = ("mbo",)  # `sbe_events` looks up where any message stands among its rows
 NOT_CONSTANT = {"flags", "trades.side"}  # something is added to them later
@@ -43,6 +44,10 @@ class FamilyPlan:
     rules: list[int]  # numbers of its rules
     columns: list[Column]  # of numbers
     constants: dict[str, int] = field(default_factory=dict)  # columns that are the same in every row of any batch
+    kinds: list[tuple[str, np.dtype[np.generic]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kinds = [(column.name, column.dtype) for column in self.columns]
 
     def place(self, name: str) -> int:
         """Which stride of the family's memory a column is at."""
@@ -55,6 +60,26 @@ class RulePlan:
     rule: Rule
     family: int
     steps: Steps
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The instructions that some set of templates needs, as arrays, so that a batch's addresses are a few sums."""
+
+    program: NDArray[np.int64]
+    base: NDArray[np.int64]  # of each address: which base, how far from it, how many strides further
+    offset: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    count: NDArray[np.int64]  # which count, which gate
+    gate: NDArray[np.int64]
+
+    def fill(self, bases: NDArray[np.int64], strides: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Write the addresses and counts of a batch into the program."""
+        addresses = bases[self.base]
+        addresses += self.offset
+        addresses += strides[self.base] * self.strides
+        self.program[:, : k.ADDRESSES] = addresses
+        self.program[:, k.COUNT] = counts
 
 
 class Bases:
@@ -256,20 +281,32 @@ class Plan:
             self._rows[row][k.TABLE] = address_of(step.table)
 
     def _finish(self) -> None:
-        """As arrays, so that a batch's addresses are a few sums."""
-        self.program = np.array(self._rows, np.int64)
-        addresses = np.array(self._addresses, np.int64)
-        self.address_base, self.offsets, self.strides = (np.ascontiguousarray(addresses[:, :, i]) for i in range(3))
-        self.count_of, self.gate_of = (np.ascontiguousarray(part) for part in np.array(self._gates, np.int64).T)
+        addresses, gates = np.array(self._addresses, np.int64), np.array(self._gates, np.int64)
+        base, offset, strides = (np.ascontiguousarray(addresses[:, :, i]) for i in range(3))
+        self._whole = Part(np.array(self._rows, np.int64), base, offset, strides, gates[:, 0], gates[:, 1])
+        self._parts: dict[bytes, Part] = {}
         self.gates = MERGED + 2 * len(self.families)
         self.rule_nodes = np.array([each.steps.node.index for each in self.rules])
-        self.rule_family = np.array([each.family for each in self.rules])
-        self.is_plain = np.array(
-            ["." in r.family or not (r.group or r.only_with) for r in (p.rule for p in self.rules)]
-        )
+        of_family = np.arange(len(self.families))[:, None] == np.array([each.family for each in self.rules])
+        plain = ["." in rule.family or not (rule.group or rule.only_with) for rule in (p.rule for p in self.rules)]
+        self.of_family, self.plain_of_family = of_family.astype(np.int64), (of_family & plain).astype(np.int64)
+        self.always_merged = [each.number for each in self.families if each.family.name in ALWAYS_MERGED]
         self.with_texts = [each for each in self.rules if _has_texts(each.rule)]
-        self.source_nodes = {node.index: node for _, _, node, _, _ in self._sources}
+        self.source_nodes = list({node.index: node for _, _, node, _, _ in self._sources}.values())
         self._known_tables: dict[int, Table] = {}
+
+    def part(self, counts: NDArray[np.int64]) -> Part:
+        """The instructions for a batch with these counts of rows."""
+        there = counts > 0
+        key = there.tobytes()
+        part = self._parts.get(key)
+        if part is None:
+            if len(self._parts) == MOST_PARTS:
+                self._parts.clear()
+            whole, wanted = self._whole, there[self._whole.count]
+            of = (whole.program, whole.base, whole.offset, whole.strides, whole.count, whole.gate)
+            part = self._parts[key] = Part(*(array[wanted] for array in of))
+        return part
 
     def family_of(self, name: str) -> FamilyPlan | None:
         return next((family for family in self.families if family.family.name == name), None)
@@ -282,7 +319,8 @@ class Plan:
         for row, place, of, stretch, number in self._sources:
             if of is node:
                 found = getattr(table, stretch)
-                self.offsets[row, place] = found if isinstance(found, int) else found[number]
+                self._whole.offset[row, place] = found if isinstance(found, int) else found[number]
+        self._parts.clear()
 
 
 def _columns(name: str, family: Family, rules: list[RulePlan]) -> list[Column]:

@@ -28,7 +28,7 @@ CLEAR, NEITHER = ord("R"), ord("N")
 class Channel:
     def __init__(self, number: int) -> None:
         self.number = number
-        self.books = Books()
+        self.books = Books(from_the_start=True)
         self.state = MarketState(number)
         self.gaps: list[Gap] = []
         self.epoch: int | None = None
@@ -62,8 +62,10 @@ class Channel:
     def gap(self, gap: Gap) -> None:
         """Numbers were lost: no instrument is certain until something shows that it was not touched."""
         self.gaps.append(gap)
+        self.sequence = gap.last  # passed, though not seen
         self._doubtful = dict.fromkeys(self.instrument_ids(), gap)
         self.phases_in_doubt = True
+        self._heal_waiting()
 
     def snapshots(self, found: Snapshots) -> None:
         """Of the snapshot stream. Only what is not sound is taken from it."""
@@ -101,7 +103,7 @@ class Channel:
 
     def _start_again(self) -> None:
         """Numbering began anew: synchronise as at the start of the day (4.2.8). Instruments stay."""
-        self.books, instruments = Books(), self.state.instruments
+        self.books, instruments = Books(from_the_start=True), self.state.instruments
         self.state = MarketState(self.number)
         self.state.instruments, self.state.phases = instruments, Phases(instruments)
         self.phases_in_doubt = True

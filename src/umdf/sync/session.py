@@ -185,6 +185,10 @@ class Session:
             return
         pieces = joined(parts)
         found = find_snapshots(self._events(key, feed, pieces, snapshot=True))
+        if self._until is not None:
+            sent = found.events.units.at(found.header.unit)
+            sent.sequence = found.last_sequence
+            found.complete[:] &= self._until(sent)
         feed.channel.snapshots(found)
         parts.clear()
         if found.open_from < len(pieces) and not last:
@@ -195,7 +199,11 @@ class Session:
         if self._until is None:
             return events
         keep = self._until(events.units)
-        return events if keep.all() else events.at({name: keep[rows.unit] for name, rows in events.families.items()})
+        if keep.all():
+            return events
+        counted = events.at({name: keep[rows.unit] for name, rows in events.families.items()})
+        last = int(np.flatnonzero(keep).max(initial=-1))
+        return Events(events.units.at(slice(last + 1)), counted.families)
 
     def _events(self, key: Key, feed: _Feed, pieces: Pieces, snapshot: bool = False) -> Events:
         if key[0] == Speaks.FAST:
