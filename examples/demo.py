@@ -1,7 +1,8 @@
-"""`make demo`: writes small captures of a made-up morning in both encodings, decodes and explains them."""
+"""`make demo`: small captures in both encodings decoded and explained, then a made-up day and its books."""
 
 from __future__ import annotations
 
+import shutil
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ TODAY = 20_405  # days since 1970
 PETR4, FIRM_A, FIRM_B = 200_000_000_001, 3, 85
 LINE_A = ("10.0.0.1", 40_001), ("224.0.20.72", 20_001)
 END_OF_EVENT = 1 << 7
+SYMBOL = "AAAF27"  # one that the generator always lists
 
 
 Message = tuple[str, dict[str, Any]]
@@ -160,6 +162,17 @@ def show_side_by_side(sbe: Path, fast: Path) -> None:
         print(f"  {what}\n    FAST  {ours}\n    SBE   {theirs}")
 
 
+def show_a_day(day: Path) -> None:
+    """A made-up session with loss on both lines, and one book of it: as it was, and as it ended."""
+    shutil.rmtree(day, ignore_errors=True)
+    size = ("--messages", "60000", "--instruments", "40", "--loss", "0.002")
+    show("exchange", "capture", *size, "--out", str(day))
+    show("book", str(day / "capture"), "--symbol", SYMBOL, "--at", "12:45:20", "--depth", "5")
+    print("\nall instruments when the day ends, the first five:", flush=True)
+    done = subprocess.run(umdf("book", str(day / "capture")), check=True, capture_output=True, text=True)
+    print(done.stderr + "\n".join(done.stdout.splitlines()[:6]))
+
+
 def main() -> None:
     OUT.mkdir(exist_ok=True)
     capture, fast = OUT / "morning.pcap", OUT / "morning-fast.pcap"
@@ -173,7 +186,10 @@ def main() -> None:
     show("explain", str(capture), "--packet", "3")
     show("explain", str(fast), "--packet", "2")
     show_side_by_side(capture, fast)
-    print(f"\nnext: umdf decode {capture} --format parquet --out {OUT}/morning; umdf doctor; umdf decode --help")
+    show_a_day(OUT / "day")
+    print(
+        f"\nnext: umdf decode {capture} --format parquet --out {OUT}/morning; umdf book {OUT}/day/capture; umdf doctor"
+    )
 
 
 if __name__ == "__main__":

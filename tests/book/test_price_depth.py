@@ -1,4 +1,4 @@
-"""The worked examples of price-depth books and of the top of book: 9.3, 9.3.1, 9.4, 9.7; legacy 9.2, 9.2.1, 9.6, 14.1."""
+"""The worked examples of price-depth books and of the top of book: 9.3, 9.3.1, 9.7; legacy 9.2, 9.2.1, 9.6, 14.1."""
 
 from __future__ import annotations
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from lake.lake_rows import TABLES, append, day, entry, hashes, rows_of, write
 
 from umdf.errors import UmdfError
-from umdf.lake import care, delta, ledger, sweep
+from umdf.lake import care, delta, durable, ledger, schemas, sweep
 from umdf.lake.hashing import logical_hash
 from umdf.lake.log import Change
 from umdf.lake.snapshot import open_snapshot
@@ -243,3 +245,43 @@ def test_a_commit_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UmdfError, match="has 3 bytes instead of"):
             writer.commit([Change("mbo", (new,))])
     assert open_snapshot(tmp_path).number == 1
+
+
+def test_a_full_disk_before_the_intent_is_a_clear_error_and_the_lake_is_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with open_writer(tmp_path) as writer:
+        day(writer, range(1), SHORT)
+        monkeypatch.setattr(durable.os, "link", full)
+        with pytest.raises(UmdfError, match=r"cannot write .*00000002.json: no space left on the disk; free some"):
+            day(writer, range(1, 2), SHORT)
+        monkeypatch.undo()
+        day(writer, range(1, 2), SHORT)
+    assert open_snapshot(tmp_path).rows("mbo") == 100
+    assert [path.name for path in (tmp_path / "_lake").rglob(".*")] == []
+
+
+def test_a_column_that_came_later_is_null_in_older_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars
+
+    today = schemas.tables()["mbo"]
+    older = dataclasses.replace(today, schema=pa.schema([field for field in today.schema if field.name != "ts_insert"]))
+    steps: list[str] = []
+    with open_writer(tmp_path, fault=steps.append) as writer:
+        with monkeypatch.context() as patch:
+            patch.setitem(schemas.tables(), "mbo", older)
+            writer.commit([Change("mbo", (write(tmp_path, writer.stamp, "mbo", old_rows(0)),))])
+        writer.commit([Change("mbo", (write(tmp_path, writer.stamp, "mbo", rows_of("mbo", 50, 1)),))])
+        writer.commit([Change("mbo", (write(tmp_path, writer.stamp, "mbo", rows_of("mbo", 50, 2)),))])
+    snapshot = open_snapshot(tmp_path)
+    assert snapshot.version("mbo") == 3  # one step more: the column
+    expected = [*old_rows(0).to_batches(), *rows_of("mbo", 50, 1).to_batches(), *rows_of("mbo", 50, 2).to_batches()]
+    assert snapshot.logical_hash("mbo") == logical_hash(expected)
+    assert polars.read_delta(str(tmp_path / "mbo"))["ts_insert"].null_count() >= 50
+
+
+def old_rows(seed: int) -> pa.Table:
+    return rows_of("mbo", 50, seed).drop_columns(["ts_insert"])

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from umdf.market.events import FAMILIES, Column
-from umdf.market.rows import Events, List, Numbers, Rows, Text, strings_of
+from umdf.market.rows import Events, List, Numbers, Rows, Text
 from umdf.wire.sbe.loader import load
 from umdf.wire.sbe.schema import SIZES, Block, Field, Schema
 
@@ -71,10 +71,6 @@ def completed(family: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _empty(columns: Sequence[Column]) -> dict[str, Any]:
     return {c.name: None if c.nullable else "\0" if c.type == "char" else 0 for c in columns}
-
-
-def strings(text: Text) -> list[str]:
-    return strings_of(text)
 
 
 # Believable messages: codes that the schema names, prices that fit, sets of known bits.

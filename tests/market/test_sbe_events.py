@@ -57,7 +57,7 @@ def test_every_field_of_every_template_set_absent_and_extreme(template: int, mod
     message = SCHEMA.messages[template]
     varied = mode in ("set", "random")
 
-    @settings(max_examples=settings().max_examples // 4 if varied else 2)
+    @settings(max_examples=settings().max_examples // 8 if varied else 2)
     @given(st.lists(values(message, 16, mode, 3), min_size=1, max_size=3))
     def check(each: list[dict[str, Any]]) -> None:
         encoded = compose(SCHEMA, [Packet([(template, fields) for fields in each], sequence=1)])

@@ -77,7 +77,7 @@ def test_every_template_goes_there_and_back(template: int, version: int) -> None
     if message.since > version:
         pytest.skip("not in this version")
 
-    @settings(max_examples=settings().max_examples // 5)
+    @settings(max_examples=settings().max_examples // 10)
     @given(st.lists(believable(template, message, version), min_size=1, max_size=3))
     def check(each: list[dict[str, Any]]) -> None:
         packets = split(compose(SCHEMA, [Packet([(template, f) for f in each], 72, 1, 5, 7)], version))

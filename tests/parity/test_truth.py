@@ -30,7 +30,7 @@ def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str,
     stale = {number: reason for number in channel.instrument_ids() if (reason := channel.doubt(number))}
     assert not stale
     for name, (found, true) in compare(rebuilt, key, channel).items():
-        assert len(true) > 0, name
+        assert true or name == "busts", name  # a short day may have none
         assert found == true, name
 
 

@@ -57,8 +57,8 @@ class Books:
     def __init__(
         self, *, from_the_start: bool = False, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6
     ) -> None:
-        self._arenas = Arenas(orders, levels, books)
-        self._table = self._arenas.table
+        self.arenas = Arenas(orders, levels, books)
+        self._table = self.arenas.table
         self._table[k.FIRST_RPT_SEQ] = 0 if from_the_start else NULL
         self._outcomes, self._out = Pool(), Pool()
 
@@ -73,7 +73,7 @@ class Books:
 
     def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best `depth` levels."""
-        arenas, table, kind = self._arenas, self._table, row_type(depth)
+        arenas, table, kind = self.arenas, self._table, row_type(depth)
         arenas.reserve_ladders(depth)
         memory = self._take(kind, SMALLEST_OUT + len(rows))
         table[k.PER_EVENT], table[k.OUT_ROWS] = PER[per], 0
@@ -95,7 +95,7 @@ class Books:
         return memory
 
     def _run(self, rows: Rows, run: Callable[[int], int], grow_out: Callable[[], None] | None = None) -> Outcomes:
-        table, arenas, count = self._table, self._arenas, len(rows)
+        table, arenas, count = self._table, self.arenas, len(rows)
         columns = [_column(rows, name, kind) for name, kind in zip(COLUMNS, _TYPES, strict=True)]
         memory = self._outcomes.take(count)
         first_row = int(table[k.ROW_BASE])
@@ -124,26 +124,31 @@ class Books:
     @property
     def order_count(self) -> int:
         """Living orders, of all books."""
-        return self._arenas.order_capacity - int(self._table[k.ORDER_ROOM])
+        return self.arenas.order_capacity - int(self._table[k.ORDER_ROOM])
+
+    @property
+    def order_room(self) -> int:
+        """How many more orders there is memory for."""
+        return int(self._table[k.ORDER_ROOM])
 
     @property
     def order_bytes(self) -> int:
         """The memory of orders and of their hash."""
-        return self._arenas.order_bytes
+        return self.arenas.order_bytes
 
     def instruments(self) -> list[tuple[int, bool]]:
         """(instrument_id, lending) of every book."""
-        headers = self._arenas.headers
+        headers = self.arenas.headers
         alive = headers[headers["alive"] != 0]
         return [(int(b["instrument_id"]), bool(b["lending"])) for b in alive]
 
     def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
         """A book as it is now; None if nothing was ever said about it."""
-        number = number_of(self._arenas.address, instrument_id, lending)
+        number = number_of(self.arenas.address, instrument_id, lending)
         return None if number < 0 else self._book(number)
 
     def _book(self, number: int) -> Book:
-        header, entries = self._arenas.headers[number], self._entries(number)
+        header, entries = self.arenas.headers[number], self._entries(number)
         kind, rpt_seq = int(header["kind"]), int(header["rpt_seq"])
         stale = Stale(*(int(header[name]) for name in ("stale", "row", "got", "had")))
         return Book(
@@ -157,32 +162,32 @@ class Books:
         )
 
     def _entries(self, number: int) -> NDArray[np.void]:
-        entries = np.empty(count_entries(self._arenas.address, number), ENTRY)
-        list_entries(self._arenas.address, number, address_of(entries))
+        entries = np.empty(count_entries(self.arenas.address, number), ENTRY)
+        list_entries(self.arenas.address, number, address_of(entries))
         return entries
 
     def set_depth(self, instrument_id: int, depth: int, *, lending: bool = False) -> None:
         """What a snapshot (264) or a definition says: levels of a price-depth book, 0 for a book of orders."""
-        say_depth(self._arenas.address, self._number(instrument_id, lending), depth)
+        say_depth(self.arenas.address, self._number(instrument_id, lending), depth)
 
     def mark_stale(self, instrument_id: int, reason: int = k.LOST, *, lending: bool = False) -> None:
         """Somebody else knows that a book cannot be right."""
-        header = self._arenas.headers[self._number(instrument_id, lending)]
+        header = self.arenas.headers[self._number(instrument_id, lending)]
         if not header["stale"]:
             header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
 
     def delete(self, instrument_id: int, *, lending: bool = False) -> bool:
         """The instrument is gone, and its book with it; returns whether there was one."""
-        number = number_of(self._arenas.address, instrument_id, lending)
+        number = number_of(self.arenas.address, instrument_id, lending)
         if number < 0:
             return False
-        drop_book(self._arenas.address, number)
-        self._arenas.forget_book(number)
+        drop_book(self.arenas.address, number)
+        self.arenas.forget_book(number)
         return True
 
     def state(self) -> State:
         """Everything, to be stored."""
-        headers, pending = self._arenas.headers, self._arenas.pending.tolist()
+        headers, pending = self.arenas.headers, self.arenas.pending.tolist()
         numbers = np.flatnonzero(headers["alive"])
         books = columns_of(headers[numbers], OF_BOOK)
         entries = [self._entries(int(number)) for number in numbers]
@@ -202,7 +207,7 @@ class Books:
         books = cls(
             from_the_start=from_the_start, orders=len(entries) + 1, levels=len(entries) + 1, books=len(count) + 1
         )
-        arenas = books._arenas
+        arenas = books.arenas
         books._table[k.ROW_BASE] = state.rows_applied
         ends = np.cumsum(count)
         for place, (instrument, lending) in enumerate(zip(stored["instrument_id"], stored["lending"], strict=True)):
@@ -218,8 +223,8 @@ class Books:
         return books
 
     def _number(self, instrument_id: int, lending: bool) -> int:
-        while (number := make_book(self._arenas.address, instrument_id, lending)) < 0:
-            self._arenas.grow()
+        while (number := make_book(self.arenas.address, instrument_id, lending)) < 0:
+            self.arenas.grow()
         return number
 
 

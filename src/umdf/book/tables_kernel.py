@@ -35,7 +35,8 @@ FIRST, ROWS, OUTCOMES, COLUMNS = 56, 57, 58, 59
 OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, PER_EVENT, LADDERS, EPOCH = 74, 75, 76, 77, 78, 79, 80
 PENDING, PENDING_COUNT = 81, 82  # the books that changed since the last end of an event, in that order
 NOTED = 83  # what there was to see of a book before a row, and room for as much
-RING = 84  # 16 pairs: what was found out about rows to come
+LIVE = 84  # the table of `live_kernel`
+RING = 85  # 16 pairs: what was found out about rows to come
 FIRST_RPT_SEQ = RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
 PLACES = RING + 33
 

@@ -1,7 +1,7 @@
 """The `umdf` command: global options, the list of commands, and the one place where errors end.
 
-A command is a module in COMMANDS: a function of the module's own name (its docstring is the help), and EXAMPLES. A group
-of commands has SUBCOMMANDS too: functions with their examples.
+A command is a module in COMMANDS: a function of the module's own name (its docstring is the help), and EXAMPLES. A
+group of commands has SUBCOMMANDS too: functions with their examples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`umdf exchange`: an exchange on your machine. `capture` writes a whole day as capture files, with the truth beside."""
+"""`umdf exchange`: an exchange on your machine. `capture` writes a whole day as files, with the truth beside them."""
 
 from __future__ import annotations
 

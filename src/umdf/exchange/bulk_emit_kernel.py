@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from umdf.exchange.bulk_places_kernel import (
     AUX,
+    CAPACITY,
     CODE,
     FIRM,
     FLAGS,
@@ -24,6 +25,7 @@ from umdf.exchange.bulk_places_kernel import (
     KIND,
     LAST_TS,
     LINE_BYTES,
+    MARGIN,
     NEITHER,
     NULL,
     ON_BOTH,
@@ -134,8 +136,8 @@ def publish(t, instrument, statistic, kind, ts, flags, side, price, size, other,
 
 @outlined
 def beat(t, ts):
-    """Heartbeats of the silence before ts."""
-    interval = load_i64(t, HEARTBEAT_NS * 8)
-    while ts - load_i64(t, LAST_TS * 8) > interval:
+    """Heartbeats of the silence before ts, as far as there is room."""
+    interval, most = load_i64(t, HEARTBEAT_NS * 8), load_i64(t, CAPACITY * 8) - load_i64(t, MARGIN * 8) // 2
+    while ts - load_i64(t, LAST_TS * 8) > interval and load_i64(t, ROWS * 8) < most:
         at = load_i64(t, LAST_TS * 8) + interval
         write(t, HEARTBEAT, NULL, at, 0, NEITHER, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)

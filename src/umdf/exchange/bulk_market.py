@@ -96,6 +96,11 @@ class Market:
     def rows(self) -> int:
         return int(self.table[k.ROWS])
 
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Which instruments are listed now."""
+        return self.instruments[:, k.I_STATE] != k.UNKNOWN
+
     def start(self, ts_ns: int) -> None:
         """The clock, and the first arrival."""
         self.table[[k.LAST_TS, k.NEXT_ARRIVAL, k.REGIME_END]] = ts_ns

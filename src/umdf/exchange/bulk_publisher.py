@@ -27,7 +27,7 @@ from umdf.market.rows import Events
 INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
 STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
 SEND_NS = 5_000  # from the engine to the wire
-LOOP_STEP_NS = 20_000  # between the packets of a looping stream
+LOOP_STEP_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its pieces
 Numbers = NDArray[np.int64]
 
 
@@ -64,6 +64,7 @@ class Publisher(ABC):
         self.settings, self.listing = settings, listing
         self._events = EventMaker(settings, listing, self.rpt_seq)
         self._following: dict[str, int] = dict.fromkeys(STREAMS, 1)
+        self._loop_ts: dict[str, int] = dict.fromkeys(STREAMS, 0)
         self._copies: dict[str, Copies] = {stream: self._stream(stream, manifest, truth) for stream in STREAMS}
         self._layouts: dict[str, LayOut] = {stream: self._layout(stream) for stream in STREAMS}
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -111,12 +112,18 @@ class Publisher(ABC):
         laid, following = self._layouts[stream].lay_out(piece.lines, self._following[stream])
         self._number(laid, piece)
         self._following[stream] = following
-        units = np.arange(len(laid.sequence))
-        ts_ns = laid.ts_ns + SEND_NS if stream == INCREMENTAL else piece.ts_ns + LOOP_STEP_NS * units
+        ts_ns = laid.ts_ns + SEND_NS if stream == INCREMENTAL else self._loop_times(piece, len(laid.sequence))
         events = self._events.events(laid, self.versions[stream], ts_ns)
         for family, rows in events.families.items():
             self.counts[stream, family] += len(rows)
         self._write(piece, self._packets(self._encode(events), laid, ts_ns, stream))
+
+    def _loop_times(self, piece: Piece, count: int) -> Numbers:
+        """A looping stream sends at its own pace, also while the market stands still."""
+        first = max(piece.ts_ns, self._loop_ts[piece.stream] + LOOP_PAUSE_NS)
+        times = first + LOOP_STEP_NS * np.arange(count)
+        self._loop_ts[piece.stream] = first + LOOP_STEP_NS * count
+        return times
 
     def _write(self, piece: Piece, packets: Packets) -> None:
         stream = piece.stream

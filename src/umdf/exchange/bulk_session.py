@@ -15,9 +15,10 @@ import numpy as np
 
 from umdf.exchange import bulk_places_kernel as k
 from umdf.exchange.bulk_listing import FUTURE, OPTION, STOCK
-from umdf.exchange.bulk_market import BATCH_ROWS, Indices, Lines, Market
+from umdf.exchange.bulk_loops import Loops
+from umdf.exchange.bulk_market import BATCH_ROWS, Indices, Market
 from umdf.exchange.bulk_match_kernel import BUST_WANTED
-from umdf.exchange.bulk_publisher import INCREMENTAL, INSTRUMENTS, SNAPSHOTS, Piece
+from umdf.exchange.bulk_publisher import INCREMENTAL, Piece
 from umdf.exchange.bulk_settings import SECOND_NS, BulkSettings
 
 OPENS_AT_S = 12 * 3600 + 45 * 60  # UTC: 09:45 in São Paulo
@@ -28,7 +29,7 @@ EXCHANGE_LAST = 1 << 16  # 277=U
 PREVIOUS_DAY, TODAY_SETTLES, FINAL, PREVIEW = 4, 1, 1 << 8, 2 << 8  # 286 and 731
 HARD_LIMITS, REJECTION_BAND = 1, 3  # 6939
 VOLUME_EVERY_NS, INTEREST_EVERY_NS = 30 * SECOND_NS, 60 * SECOND_NS  # 12.1, 12.2
-SNAPSHOT_LOOPS, SNAPSHOT_PARTS = 12, 4  # loops in the day; pieces of a loop, each at its own moment
+SNAPSHOT_LOOPS = 12  # in the day
 RESET_BY_SESSION = (k.S_OPENING, k.S_THEORETICAL, k.S_HIGH, k.S_LOW, k.S_EXECUTION, k.S_VOLUME, k.S_LAST)  # 11.3
 
 # Share of the trading that has gone by, what happens, and to whom: the instruments by how active they are.
@@ -57,8 +58,7 @@ class Session:
         self.market, self.settings, self._publish = market, settings, publish
         self.listing, self.messages = market.listing, 0
         self._phase = np.zeros(len(self.listing.groups), np.int64)
-        self._loop_at = 0  # the next instrument of the snapshot loop at hand
-        self._loop_total = 0  # 0: no loop is going on
+        self._loops = Loops(market, self._phase, publish)
         self._loop_every = max(settings.messages // SNAPSHOT_LOOPS, 20 * settings.instruments)
         self._next_loop = self._next_volume = self._next_interest = 0
 
@@ -67,7 +67,7 @@ class Session:
         market.start(settings.midnight_ns + OPENS_AT_S * SECOND_NS)
         everyone = np.arange(settings.instruments)
         market.instruments[everyone, k.I_STATE] = k.CLOSE
-        self._list_instruments()
+        self._list_again(0)
         self._silence(2.5)
         self._change_phase(range(len(self._phase)), k.RESERVED)
         self._announce_limits(everyone)
@@ -97,46 +97,22 @@ class Session:
             if steps > 1:
                 self.hand_over()
 
-    def _bare(self, kind: int, count: int = 1, **columns: Any) -> Lines:
-        """Lines of a looping stream, which move nothing."""
-        lines = np.full((count, k.LINE), k.NULL, np.int64)
-        lines[:, k.KIND], lines[:, k.SIDE], lines[:, k.FLAGS] = kind, k.NEITHER, 0
-        lines[:, k.TS] = self.market.now
-        for name, values in columns.items():
-            lines[:, getattr(k, name.upper())] = values
-        return lines
-
-    def _list_instruments(self) -> None:
-        which = np.flatnonzero(self.market.instruments[:, k.I_STATE] != k.UNKNOWN)
-        about = {"id": which, "instrument": self.listing.security_id[which], "code": ord("A"), "size": len(which)}
-        about["other"] = self.listing.lot[which]  # as it is now: it may change before this is encoded
-        lines = self._bare(k.DEFINITION, len(which), **about, position=np.arange(len(which)) == len(which) - 1)
+    def _list_again(self, _: int) -> None:
         self.hand_over()
-        lines = np.concatenate([lines, self._bare(k.SEQUENCE_RESET)])
-        self._publish(Piece(INSTRUMENTS, lines, self.market.now, starts_loop=True))
-
-    def _whole_loop(self) -> None:
-        self._continue_loop()
-        while self._loop_total:
-            self._continue_loop()
+        self._loops.list_instruments()
 
     def _continue_loop(self) -> None:
-        """The next part of a snapshot loop; what is in it is the market as of now."""
         self.hand_over()
-        count, starts = len(self.listing), self._loop_total == 0
-        pieces: list[Lines] = []
-        if starts:
-            self._loop_at = 0
-            self._loop_total = int((self.market.instruments[:, k.I_STATE] != k.UNKNOWN).sum())
-            groups = np.arange(len(self._phase))
-            pieces.append(self._bare(k.GROUP_PHASE, len(groups), id=groups, aux=self._phase, flags=k.SNAPSHOT))
-        total, stop = self._loop_total, min(self._loop_at + -(-count // SNAPSHOT_PARTS), count)
-        lines, self._loop_at = self.market.snapshots(self._loop_at, stop)
-        pieces.append(lines)
-        if self._loop_at == count:
-            pieces.append(self._bare(k.SEQUENCE_RESET))
-            self._loop_total = 0
-        self._publish(Piece(SNAPSHOTS, np.concatenate(pieces), self.market.now, starts, total))
+        self._loops.go_on()
+
+    def _finish_loop(self) -> None:
+        while self._loops.is_going_on:
+            self._continue_loop()
+
+    def _whole_loop(self) -> None:
+        self._finish_loop()
+        self._continue_loop()
+        self._finish_loop()
 
     # Phases and states
 
@@ -207,8 +183,8 @@ class Session:
                 market.beat(until)
             self._regularly()
             self.hand_over()
-            if self._loop_total or self.messages >= self._next_loop:
-                if not self._loop_total:
+            if self._loops.is_going_on or self.messages >= self._next_loop:
+                if not self._loops.is_going_on:
                     self._next_loop = self.messages + self._loop_every
                 self._continue_loop()
 
@@ -243,8 +219,7 @@ class Session:
         for share, name, rank in INCIDENTS:
             self._trade_until(begun + int(length * share))
             if name in ("add", "delete", "reset_channel"):  # no loop sees half of these
-                while self._loop_total:
-                    self._continue_loop()
+                self._finish_loop()
             self.hand_over()
             getattr(self, f"_{name}")(ranks[rank % len(ranks)])
             self.hand_over()
@@ -274,7 +249,7 @@ class Session:
             self.market.instruments[index, k.I_BUST_ID] = BUST_WANTED
 
     def _define(self, index: int, action: str) -> None:
-        total, lot = int((self.market.instruments[:, k.I_STATE] != k.UNKNOWN).sum()), int(self.listing.lot[index])
+        total, lot = int(self.market.alive.sum()), int(self.listing.lot[index])
         self.market.line(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=lot)
 
     def _add(self, _: int) -> None:
@@ -358,9 +333,6 @@ class Session:
     def _preview_settlement(self, _: int) -> None:
         self._settle(PREVIEW)
 
-    def _list_again(self, _: int) -> None:
-        self._list_instruments()
-
     def _settle(self, how: int) -> None:
         table, types = self.market.instruments, np.isin(self.listing.type, (FUTURE, OPTION))
         which = np.flatnonzero(types & (table[:, k.I_STATE] != k.UNKNOWN))
@@ -386,8 +358,7 @@ class Session:
         self._next_volume = 0
         self._regularly()
         self.hand_over()
-        while self._loop_total:
-            self._continue_loop()
+        self._finish_loop()
 
     def _after_close(self) -> None:
         market = self.market
@@ -400,6 +371,6 @@ class Session:
         self._settle(FINAL)
         self._silence(2.2)
         self._whole_loop()
-        self._list_instruments()
+        self._list_again(0)
         self._silence(1.2)
         self.hand_over()

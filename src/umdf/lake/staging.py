@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.market.events import FAMILIES, OF_UNIT
+from umdf.lake.durable import write_fault
+from umdf.market.events import FAMILIES, OF_UNIT, Column, Family
 from umdf.market.rows import Events, List, Numbers, Rows, Text, Units
 
 BUCKETS = 64
 NO_INSTRUMENT = BUCKETS  # rows of the whole channel or of a group
-_PLACE = {"unit": np.uint32, "msg_index": np.uint16, "entry_index": np.uint16}
 
 
 def bucket_of(instrument_id: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -64,22 +64,25 @@ class StagedWriter:
 
     def close(self) -> list[Staged]:
         """Write every family; the files."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        found = []
-        for family, parts in self._parts.items():
-            table = _concatenated(parts)
-            bucket = bucket_of(table.column("instrument_id").to_numpy())
-            order = np.argsort(bucket, kind="stable")
-            table, counts = table.take(pa.array(order)), np.bincount(bucket, minlength=BUCKETS + 1)
-            path = self.directory / f"{self.name}-{family}.arrow"
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-                first = 0
-                for count in counts[counts > 0].tolist():
-                    writer.write_batch(table.slice(first, count).combine_chunks().to_batches()[0])
-                    first += count
-            found.append(Staged(family, str(path), {int(b): int(counts[b]) for b in np.flatnonzero(counts)}))
-        self._parts.clear()
-        return found
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            return [self._write(family, self._parts.pop(family)) for family in list(self._parts)]
+        except OSError as error:
+            raise write_fault(self.directory, error) from error
+
+    def _write(self, family: str, parts: list[pa.RecordBatch]) -> Staged:
+        table = _concatenated(parts, family)
+        parts.clear()
+        bucket = bucket_of(table.column("instrument_id").to_numpy())
+        counts = np.bincount(bucket, minlength=BUCKETS + 1)
+        table = table.take(pa.array(np.argsort(bucket, kind="stable")))
+        path = self.directory / f"{self.name}-{family}.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            first = 0
+            for count in counts[counts > 0].tolist():
+                writer.write_batch(table.slice(first, count).to_batches()[0])
+                first += count
+        return Staged(family, str(path), {int(b): int(counts[b]) for b in np.flatnonzero(counts)})
 
 
 def read_staged(files: Iterable[Staged], family: str, buckets: Iterable[int]) -> Events:
@@ -92,7 +95,7 @@ def read_staged(files: Iterable[Staged], family: str, buckets: Iterable[int]) ->
             batches += [reader.get_batch(place) for place in places]
     if not batches:
         return Events(_units({}, 0), {})
-    batch = _concatenated(batches).combine_chunks().to_batches()[0] if len(batches) > 1 else batches[0]
+    batch = _concatenated(batches, family).to_batches()[0] if len(batches) > 1 else batches[0]
     return _as_events(batch, family)
 
 
@@ -104,10 +107,7 @@ def _as_batch(rows: Rows, units: Units) -> pa.RecordBatch:
     arrays = {name: pa.array(values) for name, values in columns.items()}
     arrays |= {name: _text_array(text) for name, text in rows.texts.items()}
     for name, entries in rows.lists.items():
-        inside = {column: pa.array(values) for column, values in entries.columns.items()}
-        inside |= {column: _text_array(text) for column, text in entries.texts.items()}
-        structs = pa.StructArray.from_arrays(list(inside.values()), list(inside))
-        arrays[name] = pa.ListArray.from_arrays(pa.array(entries.offsets, pa.int32()), structs)
+        arrays[name] = _list_array(entries, rows.family.lists[name])
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
@@ -164,8 +164,44 @@ def _list_of(array: pa.Array) -> List:
     return List(offsets - offsets[0], columns, texts)
 
 
-def _concatenated(parts: list[pa.RecordBatch]) -> pa.Table:
-    """Batches of one family; a column that a wire leaves out for a while is NULL there."""
-    if all(part.schema.equals(parts[0].schema) for part in parts):
-        return pa.Table.from_batches(parts)
-    raise AssertionError("a mapper always fills the same columns of a family")
+def _list_array(entries: List, columns: tuple[Column, ...]) -> pa.Array:
+    """With all columns of the list, so that lists of any two batches are of one type."""
+    count, inside = int(entries.offsets[-1]), []
+    for column in columns:
+        if column.is_text:
+            text = entries.texts.get(column.name)
+            inside.append(_absent(column, count) if text is None else _text_array((text[0][: count + 1], text[1])))
+        else:
+            values = entries.columns.get(column.name)
+            inside.append(_absent(column, count) if values is None else pa.array(values[:count]))
+    structs = pa.StructArray.from_arrays(inside, [column.name for column in columns])
+    return pa.ListArray.from_arrays(pa.array(entries.offsets, pa.int32()), structs)
+
+
+def _absent(column: Column, count: int) -> pa.Array:
+    """A column that is NULL throughout, as `Rows` has it."""
+    if column.is_text:
+        return _text_array((np.zeros(count + 1, np.int32), np.empty(0, np.uint8)))
+    return pa.array(np.full(count, column.null if column.nullable else 0, column.dtype))
+
+
+def _concatenated(parts: list[pa.RecordBatch], family: str) -> pa.Table:
+    """Batches of one family as one; a column that a wire leaves out for a while is NULL there."""
+    if not all(part.schema.equals(parts[0].schema) for part in parts):
+        types = {each.name: each.type for part in parts for each in part.schema}
+        parts = [_filled(part, types, FAMILIES[family]) for part in parts]
+    return pa.Table.from_batches(parts).combine_chunks()
+
+
+def _filled(part: pa.RecordBatch, types: Mapping[str, pa.DataType], family: Family) -> pa.RecordBatch:
+    count, arrays = part.num_rows, []
+    for name, kind in types.items():
+        if name in part.schema.names:
+            array = part.column(name)
+        elif name in family.lists:
+            none = List(np.zeros(count + 1, np.int32), {}, {})
+            array = _list_array(none, family.lists[name])
+        else:
+            array = _absent(family.column(name), count)
+        arrays.append(array if array.type == kind else array.cast(kind))
+    return pa.RecordBatch.from_arrays(arrays, list(types))

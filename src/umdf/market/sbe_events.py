@@ -110,7 +110,7 @@ class Run:
     def __init__(self, mapper: SbeEvents, plan: Plan, batch: Batch) -> None:
         self.mapper, self.plan, self.batch = mapper, plan, batch
         bases, messages = plan.bases, int(batch.messages.sum(dtype=np.int64))
-        counts = np.append(batch.rows, messages)
+        counts = np.append(batch.rows, (messages, batch.packets))
         rows = batch.rows[plan.rule_nodes]
         there = (rows > 0).astype(np.int64)
         candidates = plan.of_family @ rows
@@ -144,17 +144,15 @@ class Run:
         """Room for the lists of the program: slots of messages, places of rows, counts."""
         plan, bases, packets = self.plan, self.plan.bases, self.batch.packets
         sizes = np.concatenate(
-            [rows, rows, self.batch.rows, [packets + 1, messages + 2, messages + 2, 2 * len(plan.families)]]
+            [rows, rows, self.batch.rows, [packets, messages + 2, messages + 2, 2 * len(plan.families)]]
         )
         sizes = 4 * (sizes + (sizes & 1))
         ends = np.cumsum(sizes)
         scratch = self.mapper.scratch(int(ends[-1]) + 8)
         at = address_of(scratch)
         shift = -at % 8
-        self.base[bases.places : bases.count] = at + shift + ends - sizes
-        first = scratch[shift + int(ends[-4] - sizes[-4]) :][: 4 * (packets + 1)].view(np.uint32)
-        first[0] = 0
-        np.cumsum(self.batch.messages, dtype=np.uint32, out=first[1:])
+        self.base[bases.places : bases.messages] = at + shift + ends - sizes
+        self.base[bases.messages] = address_of(self.batch.messages)
         self._totals = scratch[shift + int(ends[-1] - sizes[-1]) :][: 8 * len(plan.families)].view(np.int64)
         self._totals[:] = 0
         self._scratch = scratch, shift + ends - sizes

@@ -35,7 +35,7 @@ MASK = 17  # of a look-up: the bits that count; of other moves: whether there is
 INSTRUCTION = 18
 
 # Operations that find places.
-SLOTS, ZERO, MARK, MARK_IF, MARK_GROUP, PREFIX, PLACE, PLACE_GROUP, IDENTITY = 0, 1, 2, 3, 4, 5, 6, 7, 8
+SLOTS, ZERO, MARK, MARK_IF, MARK_GROUP, PREFIX, PLACE, PLACE_GROUP, IDENTITY, FIRST = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 # Operations that move columns: the quick ones, then the general ones.
 CONSTANT, COPY_8, COPY_4, COPY_2, NULL_8, WIDEN_4, SCALE_8 = 20, 21, 22, 23, 24, 25, 26
 TABLE_1, TABLE_4, OR_4 = 27, 28, 29
@@ -142,9 +142,14 @@ def _find_places(p, op):
             for j in range(first, last):
                 store_u32(target, 4 * j, np.uint32(here + j - first))
                 store_u32(parents, 4 * j, np.uint32(i))
-    else:  # IDENTITY
+    elif op == IDENTITY:
         for i in range(count):
             store_u32(target, 4 * i, np.uint32(FIRST_ROW + i))
+    else:  # FIRST: of each packet, its first message among all
+        messages = np.int64(0)
+        for i in range(count):
+            store_u32(target, 4 * i, np.uint32(messages))
+            messages += np.int64(load_u16(source, 2 * i))
 
 
 @inlined

@@ -91,7 +91,8 @@ class Bases:
         self.parents = self.places + rules
         self.slots = self.parents + rules  # by node
         self.first, self.book_counts, self.counts, self.totals = range(self.slots + nodes, self.slots + nodes + 4)
-        self.count = self.totals + 1
+        self.messages = self.totals + 1
+        self.count = self.messages + 1
 
     def node(self, node: Node) -> int:
         return 1 + node.index
@@ -113,7 +114,11 @@ class Plan:
         self._gates: list[tuple[int, int]] = []  # which count, which gate
         self._choose_rules(layout, tracked)
         self.bases = Bases(len(layout.nodes), len(self.families), len(self.rules))
-        self.messages_count = len(layout.nodes)  # the count behind those of the nodes
+        # The counts behind those of the nodes.
+        self.messages_count, self.packets_count = len(layout.nodes), len(layout.nodes) + 1
+        row = self._add(k.FIRST, self.packets_count)
+        self._address(row, k.SOURCE, self.bases.messages)
+        self._address(row, k.TARGET, self.bases.first)
         for template in sorted({each.rule.template for each in self.rules if "." not in each.rule.family}):
             self._slots(layout.roots[template])
         for family in self.families:

@@ -124,12 +124,12 @@ def node_of(layout: Layout, template: int, group: str = "") -> Node | None:
     return layout.nodes[root.children[root.block.groups.index(found)]] if isinstance(found, Group) else None
 
 
-def field_of(layout: Layout, template: int, node: Node, name: str) -> Field | None:
+def field_of(template: int, node: Node, name: str) -> Field | None:
     """A field by its name, in any case; else by the tag that our own schema gives the name."""
     return _named(node.block.fields, name, _our_block(template, node).fields)  # type: ignore[return-value]
 
 
-def data_of(layout: Layout, template: int, node: Node, name: str) -> int | None:
+def data_of(template: int, node: Node, name: str) -> int | None:
     """The number of variable data among the node's."""
     found = _named(node.block.data, name, _our_block(template, node).data)
     return node.block.data.index(found) if isinstance(found, Data) else None

@@ -78,7 +78,7 @@ class Steps:
     """Makes the steps of one rule. `tracked` says of each column whether its presence needs a look (see `decode`)."""
 
     def __init__(self, layout: Layout, rule: Rule, tracked: dict[int, NDArray[np.int64]]) -> None:
-        self._layout, self._rule, self._tracked = layout, rule, tracked
+        self._rule, self._tracked = rule, tracked
         self.root = layout.roots[rule.template]
         node = node_of(layout, rule.template, rule.group)
         assert node is not None
@@ -89,7 +89,7 @@ class Steps:
     def field(self, name: str) -> tuple[Node, Field] | None:
         """A field of the entry, or of its message."""
         for node in self._nodes:
-            field = field_of(self._layout, self._rule.template, node, name) if name else None
+            field = field_of(self._rule.template, node, name) if name else None
             if field is not None:
                 return node, field
         return None

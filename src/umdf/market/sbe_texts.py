@@ -54,7 +54,7 @@ def _text(run: Run, each: RulePlan, source: Source) -> Text | None:
         number = node.columns.index(found.wire)
         offsets = _offsets(memory.array, table.values[number], count)
         return offsets, memory.array[table.text[number] :][: int(offsets[-1])]
-    number = data_of(run.plan.layout, each.rule.template, node, source.field)
+    number = data_of(each.rule.template, node, source.field)
     if number is None:
         return None
     offsets = _offsets(memory.array, table.offsets[len(node.children) + number], count)

@@ -58,17 +58,17 @@ class Writer:
         self.rule = rule
         family = FAMILIES[rule.family]
         root = layout.roots[rule.template]
-        self._root = _Part(layout, rule, root, version, family)
+        self._root = _Part(rule, root, version, family)
         entry = node_of(layout, rule.template, rule.group) if rule.group else None
-        self._entry = _Part(layout, rule, entry, version, family) if entry else None
+        self._entry = _Part(rule, entry, version, family) if entry else None
         self._lists: list[tuple[str, Family, _Part]] = []
         for name, each in rule.lists.items():
             child = node_of(layout, rule.template, each.group)
             inner = Family(name, "", family.lists[name], {})
             if not each.group:
-                self._root.add_first_entries(layout, rule, root, version, inner, each.columns)
+                self._root.add_first_entries(rule, root, inner, each.columns)
             elif child is not None:
-                part = _Part(layout, Rule(rule.template, rule.family, each.columns), child, version, inner)
+                part = _Part(Rule(rule.template, rule.family, each.columns), child, version, inner)
                 self._lists.append((name, inner, part))
 
     def draft(self, rows: Rows, picked: Picked) -> Draft:
@@ -94,7 +94,7 @@ class Writer:
 class _Part:
     """The fields of one node that the columns of a family write."""
 
-    def __init__(self, layout: Layout, rule: Rule, node: Node, version: int, family: Family) -> None:
+    def __init__(self, rule: Rule, node: Node, version: int, family: Family) -> None:
         self.node = node
         self.fields: Fields = []
         self.texts: Texts = []
@@ -102,21 +102,19 @@ class _Part:
         for wire in node.columns:
             if wire.field.in_version(version):
                 if wire.is_text:
-                    self.texts += _text(layout, rule, node, wire.field.name, rule.columns)
-                elif askable := _askable(layout, rule, node, wire, columns, rule.columns):
+                    self.texts += _text(rule, node, wire.field.name, rule.columns)
+                elif askable := _askable(rule, node, wire, columns, rule.columns):
                     self.fields.append((wire, askable))
         for name, source in rule.columns.items():
-            number = data_of(layout, rule.template, node, source.field) if source.field else None
+            number = data_of(rule.template, node, source.field) if source.field else None
             if number is not None and node.block.data[number].since <= version:
                 self.texts.append((node.block.data[number].name, name))
 
-    def add_first_entries(
-        self, layout: Layout, rule: Rule, node: Node, version: int, inner: Family, sources: Mapping[str, Source]
-    ) -> None:
+    def add_first_entries(self, rule: Rule, node: Node, inner: Family, sources: Mapping[str, Source]) -> None:
         """Fields that a list of the family may say as well, by its first entry."""
         columns = {column.name: column for column in inner.columns}
         for wire, askable in self.fields:
-            for reverse in _askable(layout, rule, node, wire, columns, sources, fixed_too=False):
+            for reverse in _askable(rule, node, wire, columns, sources, fixed_too=False):
                 askable.append(_of_first_entry(inner, reverse))
 
     def written(self, rows: Rows, picked: Picked) -> tuple[list[str], list[pa.Array]]:
@@ -136,7 +134,6 @@ def _common(family: Family) -> list[Column]:
 
 
 def _askable(
-    layout: Layout,
     rule: Rule,
     node: Node,
     wire: WireColumn,
@@ -149,19 +146,19 @@ def _askable(
     # A column that is this field alone says more than one that it is only a part of.
     for name, source in sorted(sources.items(), key=lambda item: isinstance(item[1], AnyOf)):
         for single in single_sources(source):
-            if single.field and field_of(layout, rule.template, node, single.field) is wire.field:
+            if single.field and field_of(rule.template, node, single.field) is wire.field:
                 reverse = reverser(single, columns[name], wire)
                 found += [reverse] if reverse else []
     if fixed_too:
         for name, value in rule.fixed.items():
-            if field_of(layout, rule.template, node, name) is wire.field:
+            if field_of(rule.template, node, name) is wire.field:
                 found.append(fixed(value, wire))
     return found
 
 
-def _text(layout: Layout, rule: Rule, node: Node, field: str, sources: Mapping[str, Source]) -> Texts:
+def _text(rule: Rule, node: Node, field: str, sources: Mapping[str, Source]) -> Texts:
     for name, source in sources.items():
-        found = field_of(layout, rule.template, node, source.field) if source.field else None
+        found = field_of(rule.template, node, source.field) if source.field else None
         if found is not None and found.name == field:
             return [(field, name)]
     return []

@@ -22,7 +22,7 @@ from umdf.market.fast_events import FastEvents
 from umdf.market.rows import Events, Units
 from umdf.market.sbe_events import SbeEvents
 from umdf.sync.channel import Channel
-from umdf.sync.lines import Lines
+from umdf.sync.lines import Gap, Lines
 from umdf.sync.pieces import Pieces, joined, no_pieces
 from umdf.sync.snapshots import find_snapshots
 from umdf.sync.streams import Datagrams, Role, Stream, message_type, peek_templates
@@ -166,19 +166,29 @@ class Session:
         # Binary heartbeats have the number 0 and use none up.
         new = new.at(new.sequence > 0) if key[0] == Speaks.SBE else new
         merged = feed.lines.finish() if last and not len(new) else feed.lines.take(new, now_ns)
-        first = 0
-        for gap, row in zip([*merged.gaps, None], [*merged.before, len(merged.pieces)], strict=True):
-            rows = np.arange(first, row)
-            if len(rows):
-                events = self._counted(self._events(key, feed, merged.pieces.at(rows)))
-                feed.channel.incremental(events)
-                if self._watch is not None:
-                    self._watch(key, events)
-            if gap is not None:
-                feed.channel.gap(gap)
-            first = row
+        bounds = [0, *merged.before, len(merged.pieces)]
+        for gap, first, last in zip([None, *merged.gaps], bounds, bounds[1:], strict=False):
+            if first < last:  # behind a gap there is always something
+                self._apply(key, feed, gap, self._events(key, feed, merged.pieces.at(np.arange(first, last))))
         for parts in feed.snapshots.values():
             self._snapshots(key, feed, parts, last)
+
+    def _apply(self, key: Key, feed: _Feed, gap: Gap | None, events: Events) -> None:
+        """What follows a gap, or nothing that is missing."""
+        if gap is not None and self._counts(gap, events.units):
+            feed.channel.gap(gap)
+        counted = self._counted(events)
+        feed.channel.incremental(counted)
+        if self._watch is not None:
+            self._watch(key, counted)
+
+    def _counts(self, gap: Gap, units: Units) -> bool:
+        """Whether a gap is from before the moment that was asked for: by its first number, or by what follows it."""
+        if self._until is None:
+            return True
+        behind = units.at(slice(0, 1))
+        behind.sequence = np.array([gap.first])
+        return bool(self._until(behind)[0])
 
     def _snapshots(self, key: Key, feed: _Feed, parts: list[Pieces], last: bool) -> None:
         if not parts:
@@ -189,7 +199,8 @@ class Session:
             sent = found.events.units.at(found.header.unit)
             sent.sequence = found.last_sequence
             found.complete[:] &= self._until(sent)
-        feed.channel.snapshots(found)
+        if self._until is None or found.complete.any():
+            feed.channel.snapshots(found)
         parts.clear()
         if found.open_from < len(pieces) and not last:
             parts.append(pieces.at(np.arange(found.open_from, len(pieces))).packed())

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ KINDS_OF_TEMPLATES = {
     **dict.fromkeys((4, 12), DEFINITION),
 }
 KINDS_OF_TYPES = {"X": BOOK, "W": SNAPSHOT, "y": DEFINITION}
+_COUNTED = ("speaks", "kinds", "channels", "feeds", "digests")
 ROLES = ((SNAPSHOT, Role.SNAPSHOT), (BOOK, Role.INCREMENTAL), (DEFINITION, Role.INSTRUMENTS))  # the first that is seen
 
 
@@ -169,6 +170,30 @@ class Survey:
             feeds = events.rows("definition").lists.get("feeds")
             if feeds is not None:
                 found.feeds.update(feeds.columns["channel"].tolist())
+
+    def export(self) -> list[dict[str, Any]]:
+        """What was seen, as plain values: surveys of many files, made apart, become one with `absorb`."""
+        return [
+            {
+                "name": name,
+                "packets": seen.packets,
+                "sampled": seen.sampled,
+                "instruments": sorted(seen.instruments),
+                **{key: sorted(getattr(seen, key).items()) for key in _COUNTED},
+            }
+            for name, seen in self._seen.items()
+        ]
+
+    def absorb(self, exported: list[dict[str, Any]]) -> None:
+        for said in exported:
+            name = tuple(said["name"]) if isinstance(said["name"], list) else said["name"]
+            seen = self._seen.setdefault(name, _Seen())
+            seen.packets += said["packets"]
+            seen.sampled += said["sampled"]
+            seen.instruments.update(said["instruments"])
+            for key in ("speaks", "kinds", "channels", "feeds"):
+                getattr(seen, key).update(dict(said[key]))
+            seen.digests = dict(said["digests"]) | seen.digests
 
     def streams(self) -> list[Stream]:
         """Every group that carries one of the protocols."""

@@ -1,0 +1,225 @@
+"""One Binary packet → the books, in one call.
+
+The packet's messages are read into the rows of a small scratch, checked as the decoder checks them, and applied as rows
+of a batch are. A message in its expected shape is read without a question asked, by offsets found once; any other (an
+older version, a shorter block) by the plan of `umdf.market.live_plan_kernel`, column by column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import row_kernel as r
+from umdf.book import tables_kernel as k
+from umdf.book.apply_kernel import STOPPED, apply_row, keep_outcome
+from umdf.book.arena_kernel import A_HASH, A_SHIFT, arenas, find_book, order_hash
+from umdf.book.tables_kernel import at, put
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    outlined,
+    prefetch,
+    store_i32,
+    store_i64,
+    store_u8,
+)
+from umdf.market import live_plan_kernel as p
+from umdf.market.live_plan_kernel import OTHER_CODE
+from umdf.wire.sbe.tables_kernel import LONGEST_PACKET, MESSAGE_HEADER, PACKET_HEADER, SBE_LITTLE_ENDIAN
+
+# The live table: where the scratch is, the plan, and for each template how it is read.
+V_COLUMNS, V_OUTCOMES, V_SCHEMA, V_PLAN, V_SHAPES, V_REFUSED, V_UNKNOWN = 0, 15, 16, 17, 18, 19, 20
+V_PLACES = 21
+SCRATCH_ROWS = LONGEST_PACKET // MESSAGE_HEADER + 1  # no packet has more messages
+STOPPED_AT = -1  # returns below zero: -1 - row, at which something has to grow
+NEEDS_BATCH = -(1 << 32)  # or this: nothing was applied, the packet has messages with groups of book entries
+
+# How a template is read, as int64s.
+X_HOW, X_KNOWN, X_VERSION, X_MAKES, X_ENTRY = 0, 1, 2, 3, 4
+IGNORED, IN_SHAPE, BY_PLAN, BY_BATCH = 0, 1, 2, 3  # X_HOW
+# Numbers: the offset (below zero: absent) and the null value.
+X_INSTRUMENT, X_SIZE, X_ORDER_ID, X_PREV_SIZE, X_TS_INSERT, X_FIRM, X_RPT_SEQ, X_PRICE = 5, 7, 9, 11, 13, 15, 17, 19
+X_LOW, X_HIGH, X_FACTOR = 21, 22, 23  # of the price
+# Codes: the offset and the place in the plan of what the codes mean.
+X_ACTION, X_SIDE, X_FLAGS, X_MORE_FLAGS = 24, 26, 28, 30
+X_UPDATE_ACTION = 32  # its offset, below zero: absent
+SHAPE = 33
+OUT_OF_RANGE = 1 << 10
+NULL_I8 = -128
+
+
+@inlined
+def _long(x, which, body):
+    offset, null = at(x, which), at(x, which + 1)
+    value = load_i64(body, max(offset, 0))
+    return np.int64(k.NULL) if (offset < 0) | (value == null) else value
+
+
+@inlined
+def _short(x, which, body):
+    offset, null = at(x, which), at(x, which + 1)
+    value = np.int64(load_u32(body, max(offset, 0)))
+    return np.int64(k.NULL) if (offset < 0) | (value == null) else value
+
+
+@inlined
+def _coded(x, which, body, plan):
+    return at(plan, at(x, which + 1) + np.int64(load_u8(body, at(x, which))))
+
+
+@inlined
+def _read_shape(v, x, body, row):
+    """A row from a block that holds every column where it is expected."""
+    plan, price = at(v, V_PLAN), _long(x, X_PRICE, body)
+    outside = (price != k.NULL) & ((price < at(x, X_LOW)) | (price > at(x, X_HIGH)))
+    price = np.int64(k.NULL) if outside | (price == k.NULL) else price * at(x, X_FACTOR)
+    flags = _coded(x, X_FLAGS, body, plan) | _coded(x, X_MORE_FLAGS, body, plan)
+    update_action = np.int64(load_u8(body, max(at(x, X_UPDATE_ACTION), 0)))
+    update_action = NULL_I8 if at(x, X_UPDATE_ACTION) < 0 else update_action
+    store_u8(at(v, r.ACTION), row, np.uint8(_coded(x, X_ACTION, body, plan)))
+    store_u8(at(v, r.SIDE), row, np.uint8(_coded(x, X_SIDE, body, plan)))
+    store_i64(at(v, r.PRICE), 8 * row, price)
+    store_i64(at(v, r.SIZE), 8 * row, _long(x, X_SIZE, body))
+    store_i64(at(v, r.ORDER_ID), 8 * row, _long(x, X_ORDER_ID, body))
+    store_i64(at(v, r.FIRM), 8 * row, _short(x, X_FIRM, body))
+    store_i64(at(v, r.PREV_SIZE), 8 * row, _long(x, X_PREV_SIZE, body))
+    store_i32(at(v, r.POSITION), 4 * row, np.int32(k.NULL_I32))
+    store_i64(at(v, r.TS_INSERT), 8 * row, _long(x, X_TS_INSERT, body))
+    store_u8(at(v, r.UPDATE_ACTION), row, np.uint8(update_action & 255))
+    store_i64(at(v, r.INSTRUMENT), 8 * row, _long(x, X_INSTRUMENT, body))
+    store_i64(at(v, r.RPT_SEQ), 8 * row, _short(x, X_RPT_SEQ, body))
+    store_i32(at(v, r.FLAGS), 4 * row, np.int32(flags | (OUT_OF_RANGE if outside else 0)))
+
+
+@outlined
+def _value(plan, field, body, block, version):
+    """One column by the plan; a value that does not fit is absent, and OUT_OF_RANGE comes with it."""
+    kind, offset, size, absent = at(field, p.F_KIND), at(field, p.F_OFFSET), at(field, p.F_SIZE), at(field, p.F_ABSENT)
+    if kind == p.CONSTANT or block < offset + size or version < at(field, p.F_SINCE) or version > at(field, p.F_UNTIL):
+        return absent, np.int64(0)
+    signed = at(field, p.F_SIGNED) != 0
+    if size == 1:
+        value = np.int64(load_i8(body, offset)) if signed else np.int64(load_u8(body, offset))
+    elif size == 2:
+        value = np.int64(load_i16(body, offset)) if signed else np.int64(load_u16(body, offset))
+    elif size == 4:
+        value = np.int64(load_i32(body, offset)) if signed else np.int64(load_u32(body, offset))
+    else:
+        value = load_i64(body, offset)
+    if at(field, p.F_NULLABLE) != 0 and value == at(field, p.F_NULL):
+        return absent, np.int64(0)
+    if kind == p.CODED:
+        return at(plan, at(field, p.F_TABLE) + (value if 0 <= value < 256 else OTHER_CODE)), np.int64(0)
+    if size == 8 and not signed:
+        return value, np.int64(0)
+    if value < at(field, p.F_LOW) or value > at(field, p.F_HIGH):
+        return absent, np.int64(OUT_OF_RANGE)
+    return value * at(field, p.F_FACTOR), np.int64(0)
+
+
+@inlined
+def _read_column(v, x, which, body, block, version):
+    plan = at(v, V_PLAN)
+    field = plan + 8 * (at(x, X_ENTRY) + p.E_COLUMNS + p.F_FIELDS * which)
+    return _value(plan, field, body, block, version)
+
+
+@outlined
+def _read_by_plan(v, x, body, block, version, row):
+    """A row from a block of whatever version and length."""
+    flags, _ = _read_column(v, x, p.L_FLAGS, body, block, version)
+    more, _ = _read_column(v, x, p.L_MORE_FLAGS, body, block, version)
+    flags |= more
+    action, _ = _read_column(v, x, p.L_ACTION, body, block, version)
+    side, _ = _read_column(v, x, p.L_SIDE, body, block, version)
+    store_u8(at(v, r.ACTION), row, np.uint8(action & 255))
+    store_u8(at(v, r.SIDE), row, np.uint8(side & 255))
+    position, bad = _read_column(v, x, p.L_POSITION, body, block, version)
+    flags |= bad
+    store_i32(at(v, r.POSITION), 4 * row, np.int32(position))
+    for column, which in (
+        (r.PRICE, p.L_PRICE), (r.SIZE, p.L_SIZE), (r.ORDER_ID, p.L_ORDER_ID), (r.FIRM, p.L_FIRM),
+        (r.PREV_SIZE, p.L_PREV_SIZE), (r.TS_INSERT, p.L_TS_INSERT), (r.INSTRUMENT, p.L_INSTRUMENT_ID),
+        (r.RPT_SEQ, p.L_RPT_SEQ),
+    ):  # fmt: skip
+        value, bad = _read_column(v, x, which, body, block, version)
+        flags |= bad
+        store_i64(at(v, column), 8 * row, value)
+    offset, update_action = at(x, X_UPDATE_ACTION), np.int64(NULL_I8)
+    if 0 <= offset < block:
+        update_action = np.int64(load_u8(body, offset))
+    store_u8(at(v, r.UPDATE_ACTION), row, np.uint8(update_action & 255))
+    store_i32(at(v, r.FLAGS), 4 * row, np.int32(flags))
+
+
+@inlined
+def _read_packet(t, a, packet, size):
+    """Fill the scratch; returns how many rows, or NEEDS_BATCH. What cannot be framed is counted and left out."""
+    v = at(t, k.LIVE)
+    rows, here, end = np.int64(0), packet + PACKET_HEADER, packet + size
+    if size < PACKET_HEADER or size > LONGEST_PACKET:
+        put(v, V_REFUSED, at(v, V_REFUSED) + 1)
+        return rows
+    while here + MESSAGE_HEADER <= end:
+        length, block = np.int64(load_u16(here, 0)), np.int64(load_u16(here, 4))
+        if length < MESSAGE_HEADER or here + length > end:
+            break
+        template, version, body = np.int64(load_u16(here, 6)), np.int64(load_u16(here, 10)), here + MESSAGE_HEADER
+        here += length
+        sound = load_u16(body, 2 - MESSAGE_HEADER) == SBE_LITTLE_ENDIAN and block <= length - MESSAGE_HEADER
+        if not sound or np.int64(load_u16(body, 8 - MESSAGE_HEADER)) != at(v, V_SCHEMA):
+            put(v, V_REFUSED, at(v, V_REFUSED) + (0 if sound else 1))
+            continue
+        x = at(v, V_SHAPES) + 8 * SHAPE * (template if template < p.TEMPLATES else 0)
+        how = at(x, X_HOW)
+        if how == IGNORED:
+            continue
+        if how == BY_BATCH:
+            return np.int64(NEEDS_BATCH)
+        if how == IN_SHAPE and block >= at(x, X_KNOWN) and version >= at(x, X_VERSION):
+            _read_shape(v, x, body, rows)
+        else:
+            _read_by_plan(v, x, body, block, version, rows)
+        rpt_seq = load_i64(at(v, r.RPT_SEQ), 8 * rows)
+        slot = order_hash(load_i64(at(v, r.INSTRUMENT), 8 * rows), load_i64(at(v, r.ORDER_ID), 8 * rows))
+        prefetch(a[A_HASH], 8 * np.int64(slot >> np.uint64(a[A_SHIFT])))
+        rows += np.int64((rpt_seq != k.NULL) | (at(x, X_MAKES) != p.WITH_RPT_SEQ))
+    if here < end:
+        put(v, V_REFUSED, at(v, V_REFUSED) + 1)
+    return rows
+
+
+@kernel
+def apply_packet(packet, size, t):
+    """Apply the packet of `size` bytes at an address; returns how many rows it made, or something below zero."""
+    a, v = arenas(t), at(t, k.LIVE)
+    rows = _read_packet(t, a, packet, size)
+    if rows <= 0:
+        return rows
+    for place in range(r.FLAGS + 1):  # what is rare reads the columns that the table names
+        put(t, k.COLUMNS + place, at(v, V_COLUMNS + place))
+    c, base, outcomes = r.columns_of(t), at(t, k.ROW_BASE), at(v, V_OUTCOMES)
+    for i in range(rows):
+        instrument = r.i64_in(c, r.INSTRUMENT, i)
+        x = order_hash(instrument, r.i64_in(c, r.ORDER_ID, i))
+        number = find_book(t, instrument, np.int64(0))
+        outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number)
+        if outcome == STOPPED:
+            put(t, k.ROWS, rows)
+            return STOPPED_AT - i
+        keep_outcome(outcomes, i, outcome)
+    put(t, k.ROW_BASE, base + rows)
+    return rows
+
+
+@kernel
+def empty_call(packet, size, t):
+    """What a call costs that does nothing."""
+    return np.int64(0)

@@ -1,0 +1,106 @@
+"""`umdf book` on captures: what a user sees, at any moment, on sound and on poor input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from umdf.cli.app import run
+from umdf.exchange.bulk_capture import write_capture
+from umdf.exchange.bulk_settings import BulkSettings
+
+SYMBOL = "AAAF27"
+Shown = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("day")
+    write_capture(BulkSettings(20_000, 40, wire="both", seed=3), out)
+    return out / "capture"
+
+
+def shown(capsys: Shown, *command: str | Path) -> list[dict[str, Any]]:
+    assert run([*map(str, command), "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_both_wires_show_the_same_ladder(day: Path, capsys: Shown):
+    sbe, fast = shown(capsys, "book", day, "--symbol", SYMBOL, "--depth", "0", "--orders")
+    assert (sbe["protocol"], fast["protocol"]) == ("sbe", "fast")
+    assert sbe["stale"] is None and fast["stale"] is None
+    assert sbe["bids"] and sbe["asks"]
+    for side in ("bids", "asks"):
+        for ours, theirs in zip(sbe[side], fast[side], strict=True):
+            assert [o["order_id"] for o in ours["orders"]] == [o["order_id"] for o in theirs["orders"]]
+            assert (ours["price"], ours["size"], ours["count"]) == (theirs["price"], theirs["size"], theirs["count"])
+    assert sbe["state"]["state_name"] == "close"
+
+
+def test_a_moment_by_number_and_by_time_agree(day: Path, capsys: Shown):
+    by_number = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", "3000")[0]
+    assert by_number["sequence"] == 3000
+    seconds, ns = divmod(by_number["ts_send"], 1_000_000_000)
+    clock = f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ns:09}"
+    by_time = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", clock)[0]
+    assert by_time["bids"] == by_number["bids"] and by_time["asks"] == by_number["asks"]
+
+
+def test_depth_says_how_many_levels(day: Path, capsys: Shown):
+    assert len(shown(capsys, "book", day, "--symbol", SYMBOL, "--depth", "2")[0]["bids"]) == 2
+
+
+def test_without_symbol_every_instrument_has_a_line(day: Path, capsys: Shown):
+    lines = shown(capsys, "book", day)
+    assert len([line for line in lines if line["wire"] == "sbe"]) == 40
+    assert all(line["stale"] is None for line in lines)
+    assert run(["book", str(day)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 81
+
+
+def test_the_text_has_ladder_and_statistics(day: Path, capsys: Shown):
+    assert run(["book", str(day), "--symbol", SYMBOL, "--at", "4000", "--orders", "--depth", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "at sequence 4000" in text and "state open" in text
+    assert "orders\tsize\tbid\task\tsize\torders" in text and "opening price" in text
+
+
+def test_before_the_first_packet_there_is_nothing(day: Path, capsys: Shown):
+    book = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", "00:01")[0]
+    assert (book["bids"], book["asks"], book["statistics"]) == ([], [], {})
+    assert book["state"]["state_name"] == "unknown"
+
+
+def test_increments_from_the_middle_are_stale(day: Path, tmp_path: Path, capsys: Shown):
+    """One line without its snapshots: what is shown says that it cannot be trusted."""
+    [line] = [path for path in day.glob("*sbe*incremental-A.pcap")]
+    content = line.read_bytes()
+    at, skipped = 24, 0
+    while skipped < 2_000:
+        at += 16 + int.from_bytes(content[at + 8 : at + 12], "little")
+        skipped += 1
+    (tmp_path / "late.pcap").write_bytes(content[:24] + content[at:])
+    books = shown(capsys, "book", tmp_path / "late.pcap")
+    assert sum(book["stale"] is not None for book in books) > 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--symbol", "AAAF2"], "no instrument AAAF2 in these captures; near it: "),
+        (["--at", "noon"], "--at noon: neither a number nor a time"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(day: Path, capsys: Shown, arguments: list[str], said: str):
+    assert run(["book", str(day), *arguments]) == 3
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1
+
+
+def test_a_file_without_umdf_is_told(tmp_path: Path, capsys: Shown):
+    (tmp_path / "empty.pcap").write_bytes(bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000"))
+    assert run(["book", str(tmp_path / "empty.pcap")]) == 0
+    assert "no packet looks like UMDF" in capsys.readouterr().err
