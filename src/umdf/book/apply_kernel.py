@@ -298,9 +298,13 @@ def look_ahead(t, a, c, i, rows):
 
 @inlined
 def look_first(t, a, c, first, rows):
-    """Before the first row: the rows that nobody looks ahead to."""
+    """Before the first row: the steps that nobody else makes. A packet's few rows have all of theirs here."""
     for i in range(first, min(first + FAR, rows)):
         look_far(t, a, c, i)
+    for i in range(first, min(first + NEAR, rows)):
+        look_near(t, a, c, i)
+    for i in range(first, min(first + SOON, rows)):
+        look_soon(t, a, i)
 
 
 @inlined
@@ -308,15 +312,21 @@ def keep_outcome(outcomes, i, outcome):
     store_u8(outcomes, i, np.uint8(outcome & 255))
 
 
-@kernel
-def maintain(t):
-    """Apply rows FIRST … ROWS - 1; returns the row that could not be begun because FULL, else ROWS."""
-    a, c, rows, outcomes, base = arenas(t), columns_of(t), at(t, k.ROWS), at(t, k.OUTCOMES), at(t, k.ROW_BASE)
-    look_first(t, a, c, at(t, k.FIRST), rows)
-    for i in range(at(t, k.FIRST), rows):
+@inlined
+def apply_rows(t, first, rows, outcomes):
+    """Apply rows of the table's columns; returns the row that could not be begun because FULL, else `rows`."""
+    a, c, base = arenas(t), columns_of(t), at(t, k.ROW_BASE)
+    look_first(t, a, c, first, rows)
+    for i in range(first, rows):
         x, number = look_ahead(t, a, c, i, rows)
         outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)
     return rows
+
+
+@kernel
+def maintain(t):
+    """Apply rows FIRST … ROWS - 1; returns the row that could not be begun because FULL, else ROWS."""
+    return apply_rows(t, at(t, k.FIRST), at(t, k.ROWS), at(t, k.OUTCOMES))

@@ -11,8 +11,7 @@ import numpy as np
 
 from umdf.book import row_kernel as r
 from umdf.book import tables_kernel as k
-from umdf.book.apply_kernel import STOPPED, apply_row, keep_outcome
-from umdf.book.arena_kernel import A_HASH, A_SHIFT, arenas, find_book, order_hash
+from umdf.book.apply_kernel import apply_rows
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import (
     inlined,
@@ -25,7 +24,6 @@ from umdf.kernels import (
     load_u16,
     load_u32,
     outlined,
-    prefetch,
     store_i32,
     store_i64,
     store_u8,
@@ -160,9 +158,8 @@ def _read_by_plan(v, x, body, block, version, row):
 
 
 @inlined
-def _read_packet(t, a, packet, size):
+def _read_packet(v, packet, size):
     """Fill the scratch; returns how many rows, or NEEDS_BATCH. What cannot be framed is counted and left out."""
-    v = at(t, k.LIVE)
     rows, here, end = np.int64(0), packet + PACKET_HEADER, packet + size
     if size < PACKET_HEADER or size > LONGEST_PACKET:
         put(v, V_REFUSED, at(v, V_REFUSED) + 1)
@@ -188,8 +185,6 @@ def _read_packet(t, a, packet, size):
         else:
             _read_by_plan(v, x, body, block, version, rows)
         rpt_seq = load_i64(at(v, r.RPT_SEQ), 8 * rows)
-        slot = order_hash(load_i64(at(v, r.INSTRUMENT), 8 * rows), load_i64(at(v, r.ORDER_ID), 8 * rows))
-        prefetch(a[A_HASH], 8 * np.int64(slot >> np.uint64(a[A_SHIFT])))
         rows += np.int64((rpt_seq != k.NULL) | (at(x, X_MAKES) != p.WITH_RPT_SEQ))
     if here < end:
         put(v, V_REFUSED, at(v, V_REFUSED) + 1)
@@ -199,23 +194,17 @@ def _read_packet(t, a, packet, size):
 @kernel
 def apply_packet(packet, size, t):
     """Apply the packet of `size` bytes at an address; returns how many rows it made, or something below zero."""
-    a, v = arenas(t), at(t, k.LIVE)
-    rows = _read_packet(t, a, packet, size)
+    v = at(t, k.LIVE)
+    rows = _read_packet(v, packet, size)
     if rows <= 0:
         return rows
     for place in range(r.FLAGS + 1):  # what is rare reads the columns that the table names
         put(t, k.COLUMNS + place, at(v, V_COLUMNS + place))
-    c, base, outcomes = r.columns_of(t), at(t, k.ROW_BASE), at(v, V_OUTCOMES)
-    for i in range(rows):
-        instrument = r.i64_in(c, r.INSTRUMENT, i)
-        x = order_hash(instrument, r.i64_in(c, r.ORDER_ID, i))
-        number = find_book(t, instrument, np.int64(0))
-        outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number)
-        if outcome == STOPPED:
-            put(t, k.ROWS, rows)
-            return STOPPED_AT - i
-        keep_outcome(outcomes, i, outcome)
-    put(t, k.ROW_BASE, base + rows)
+    reached = apply_rows(t, np.int64(0), rows, at(v, V_OUTCOMES))
+    if reached < rows:
+        put(t, k.ROWS, rows)
+        return STOPPED_AT - reached
+    put(t, k.ROW_BASE, at(t, k.ROW_BASE) + rows)
     return rows
 
 

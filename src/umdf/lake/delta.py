@@ -44,17 +44,20 @@ def last_version(directory: Path) -> int | None:
 
 def steps_after(directory: Path, version: int | None) -> list[Step]:
     """The versions of a table that follow one; all of them if it is None."""
-    last = last_version(directory)
-    first = 0 if version is None else version + 1
-    return [] if last is None else [_step(directory, number) for number in range(first, last + 1)]
+    found: list[Step] = []
+    number = 0 if version is None else version + 1
+    while (step := _step(directory, number)) is not None:
+        found.append(step)
+        number += 1
+    return found
 
 
-def _step(directory: Path, version: int) -> Step:
+def _step(directory: Path, version: int) -> Step | None:
     path = directory / "_delta_log" / f"{version:020d}.json"
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
-        return Step(version, "unknown", "unknown")
+        return None
     info = next((said["commitInfo"] for said in map(json.loads, lines) if "commitInfo" in said), {})
     lake_id, _, number = str(info.get(TAG, "")).partition(":")
     return Step(version, info.get("operation", "unknown"), info.get("engineInfo", "unknown"), lake_id, int(number or 0))

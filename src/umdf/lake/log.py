@@ -6,6 +6,7 @@ will happen, whoever finishes it. Readers see the last marker, never an intent.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,7 +89,11 @@ def _path(directory: Path, number: int) -> Path:
 
 
 def last_number(directory: Path) -> int:
-    return max((int(path.stem) for path in directory.glob("[0-9]*.json")), default=0) if directory.is_dir() else 0
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return 0
+    return max((int(name[:-5]) for name in names if name[0] != "."), default=0)  # a dot: it is still being written
 
 
 def last_marker(home: Home) -> Marker:

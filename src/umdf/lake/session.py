@@ -58,7 +58,8 @@ def embedded(
     """Start a session: on this machine, or on the cluster that `master` names.
 
     `work` holds temporary files (a directory of its own there, removed at the end), `logs` what Spark and the Python
-    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `conf` are Spark's own settings, by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
+    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `conf` are
+    Spark's own settings, by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
     if pyspark.SparkContext._active_spark_context is not None:

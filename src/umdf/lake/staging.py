@@ -8,7 +8,7 @@ row. Staged files are never part of a table: they go when the commit is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,16 +87,24 @@ class StagedWriter:
 
 def read_staged(files: Iterable[Staged], family: str, buckets: Iterable[int]) -> Events:
     """The rows of a family in these buckets, in the order of the files; a unit for each row."""
-    wanted, batches = set(buckets), []
+    batches = [batch for _, _, batch in staged_batches(files, family, buckets)]
+    if not batches:
+        return Events(_units({}, 0), {})
+    batch = _concatenated(batches).combine_chunks().to_batches()[0] if len(batches) > 1 else batches[0]
+    return as_events(batch, family)
+
+
+def staged_batches(
+    files: Iterable[Staged], family: str, buckets: Iterable[int]
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """As they are in the files, without a copy: path, bucket, rows."""
+    wanted = set(buckets)
     for staged in files:
         if staged.family == family and wanted & staged.rows.keys():
             reader = pa.ipc.open_file(pa.memory_map(staged.path))
-            places = [place for place, bucket in enumerate(sorted(staged.rows)) if bucket in wanted]
-            batches += [reader.get_batch(place) for place in places]
-    if not batches:
-        return Events(_units({}, 0), {})
-    batch = _concatenated(batches, family).to_batches()[0] if len(batches) > 1 else batches[0]
-    return _as_events(batch, family)
+            for place, bucket in enumerate(sorted(staged.rows)):
+                if bucket in wanted:
+                    yield staged.path, bucket, reader.get_batch(place)
 
 
 def _as_batch(rows: Rows, units: Units) -> pa.RecordBatch:
@@ -111,7 +119,7 @@ def _as_batch(rows: Rows, units: Units) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def _as_events(batch: pa.RecordBatch, family: str) -> Events:
+def as_events(batch: pa.RecordBatch, family: str) -> Events:
     known, count = FAMILIES[family], batch.num_rows
     columns: dict[str, Numbers] = {}
     texts: dict[str, Text] = {}

@@ -91,7 +91,7 @@ def _survey(path: str, damage: str, split_bytes: int) -> dict[str, Any]:
     for split in index(path, split_bytes):
         with open_capture(split) as capture:
             for batch in capture:
-                names = [(flow.dest, flow.dest_port) for flow in batch.flows]
+                names: list[Hashable] = [(flow.dest, flow.dest_port) for flow in batch.flows]
                 survey.take(batch, names)
                 walk.take(batch, names)
         for name, count in vars(capture.counts).items():

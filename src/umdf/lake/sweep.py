@@ -6,6 +6,7 @@ leases, and those of this lease's finished commits. A name that is not ours is n
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,11 +56,16 @@ def strays(home: Home, snapshot: Snapshot) -> Iterator[Stray]:
         there = {add.path for add in snapshot.adds(name)}
         for path in sorted(directory.rglob("*")):
             below = path.relative_to(directory).as_posix()
-            if below.startswith("_delta_log") or below in there or not path.is_file():
+            if below.startswith("_delta_log") or below in there:
                 continue
-            stamp = stamp_of(path.name)
-            committed = stamp is not None and (name, below) in listed(stamp.commit)
-            yield Stray(name, path, path.stat().st_size, stamp, committed)
+            try:
+                found = path.stat()
+            except FileNotFoundError:  # its task has given up, or someone else sweeps
+                continue
+            if stat.S_ISREG(found.st_mode):
+                stamp = stamp_of(path.name)
+                committed = stamp is not None and (name, below) in listed(stamp.commit)
+                yield Stray(name, path, found.st_size, stamp, committed)
 
 
 def sweep(writer: Writer) -> Swept:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from umdf.errors import UmdfError
 from umdf.lake import delta, ledger, log
-from umdf.lake.files import FileAdd, Stamp
+from umdf.lake.files import FileAdd, Stamp, stamp_of
 from umdf.lake.layout import Home, create_home
 from umdf.lake.lease import STALE_S, Clock, Lease, Sleep, acquire
 from umdf.lake.log import Change, Intent, Marker
@@ -121,14 +121,15 @@ class Writer:
                 raise delta.foreign_fault(name, version, step)
 
     def _refuse_bad(self, changes: Iterable[Change]) -> None:
+        """What only our own bug could bring about, and would be hard to mend."""
         for change in changes:
-            there = {add.path for add in self.snapshot.adds(change.table)}
+            there = {add.path for add in self.snapshot.adds(change.table)} if change.removes else set()
             removed, added = [remove.path for remove in change.removes], [add.path for add in change.adds]
-            if set(removed) - there or len({*removed, *added}) < len(removed) + len(added) or set(added) & there:
-                raise UmdfError(
-                    f"{change.table}: a commit adds what is there, or removes what is not", "this is a bug: report it"
-                )
+            if set(removed) - there or len({*removed, *added}) < len(removed) + len(added):
+                raise UmdfError(f"{change.table}: a commit removes what is not there, or names a file twice")
             for add in change.adds:
+                if stamp_of(add.path.rpartition("/")[2]) != self.stamp:  # nor would a sweep know it as ours
+                    raise UmdfError(f"{change.table}/{add.path} was not written for commit {self.stamp.commit}")
                 self._refuse_missing(add, "it was to be committed")
 
     def _refuse_missing(self, add: FileAdd, why: str) -> None:

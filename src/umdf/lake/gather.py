@@ -1,0 +1,306 @@
+"""Packets of one span of numbers, from all lines that have any: each number once, and every datagram accounted for.
+
+The one rule: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
+that came twice is taken once; it came when its first copy came. Copies have the same bytes, so only those of the copy
+that is read first are kept; should they turn out to be damaged, `without` says so and the next copy is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.ledger import file_id
+from umdf.lake.survey import split_of
+from umdf.sync.lines import WAIT_MS
+from umdf.sync.pieces import Pieces, no_pieces
+from umdf.transport.capture import PacketBatch, open_capture
+
+Numbers = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max
+BATCH_PACKETS = 1 << 15
+CHUNK_BYTES = 8 << 20
+
+# What became of a datagram.
+USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, MERGED = range(8)
+VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
+Damaged = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
+
+
+@dataclass(frozen=True)
+class Source:
+    """A split, of which one flow is wanted: a line of the channel."""
+
+    line: int  # place among the channel's lines
+    digest: str
+    path: str
+    flow: tuple[str, int]
+    split: dict[str, Any]
+    own_rest: bool = False  # what has no number is this task's to account for
+    epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this numbering
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Source:
+        flow, epochs = tuple(said["flow"]), tuple(tuple(epoch) for epoch in said["epochs"])
+        return cls(**{**said, "flow": flow, "epochs": epochs})
+
+
+@dataclass(frozen=True)
+class Span:
+    epoch: int
+    first: int
+    last: int
+    overlap: int = 0  # numbers before and behind it that are looked at, too
+
+    @property
+    def base(self) -> int:
+        return self.first - self.overlap
+
+    @property
+    def room(self) -> int:
+        return self.last - self.first + 1 + 2 * self.overlap
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a reader makes of some datagrams of one flow. Columns have a row for each datagram, or for each frame."""
+
+    pieces: Pieces  # what can be decoded; `line` is not yet known
+    piece_row: Numbers  # the datagram that completed it
+    number: Numbers  # of the datagram: that of its first frame; 0 where it has none
+    epoch: Numbers
+    ts_send: Numbers
+    kind: NDArray[np.uint8]  # MERGED where lines decide, else the verdict
+    frames: NDArray[np.int32]  # how many messages, as far as can be told without decoding
+    frame_row: Numbers
+    frame_number: Numbers
+    frame_key: Numbers  # tells chunks of one number apart
+    reasons: dict[int, str] = field(default_factory=dict)  # of datagrams that are corrupt or unknown
+
+
+class Reader(Protocol):
+    """Of one wire."""
+
+    def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found: ...
+
+
+@dataclass
+class Datagrams:
+    """Every datagram that is this span's to account for."""
+
+    line: NDArray[np.uint8]
+    number: Numbers
+    ts_send: Numbers
+    ts_recv: Numbers
+    size: NDArray[np.int32]
+    source: NDArray[np.int32]
+    offset: Numbers
+    frames: NDArray[np.int32]
+    verdict: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass
+class Gathered:
+    span: Span
+    sources: Sequence[Source]
+    pieces: Pieces  # by number, those of the overlap too; `ts_recv` of the first copy, `line` of the copy at hand
+    piece_source: NDArray[np.int32]
+    piece_offset: Numbers
+    arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
+    repeated: dict[int, int]  # by line: numbers that came again on that line
+    datagrams: Datagrams
+    refused: list[tuple[int, int, int, str, bytes]]  # source, offset, ts_recv, reason, content
+
+    @property
+    def own(self) -> slice:
+        return slice(self.span.overlap, self.span.room - self.span.overlap)
+
+    def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
+        """When each number of the span came first, and on which line (-1: on none)."""
+        first, line = np.full(self.span.room, NEVER), np.full(self.span.room, -1, np.int8)
+        for number, times in sorted(self.arrival.items()):
+            sooner = times < first
+            first[sooner], line[sooner] = times[sooner], number
+        return first, line
+
+
+def gather(
+    sources: Sequence[Source], span: Span, reader: Reader, known: Sequence[Span], without: Damaged = frozenset()
+) -> Gathered:
+    """`known` are all spans of the channel: a number in none of them is damage."""
+    work = _Work(span, sources, known, without)
+    for number, source in enumerate(sources):
+        for batch, rows in datagrams_of(source):
+            work.take(number, batch, rows, reader.read(batch, rows, source))
+    return work.end()
+
+
+def datagrams_of(source: Source) -> Iterator[tuple[PacketBatch, Numbers]]:
+    """The datagrams of the source's flow, batch by batch."""
+    split = split_of(source.split, source.path)
+    with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES) as capture:
+        for batch in capture:
+            wanted = [number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow]
+            mine = batch.flow == wanted[0] if len(wanted) == 1 else np.isin(batch.flow, wanted)
+            rows = np.flatnonzero(mine)
+            if len(rows):
+                yield batch, rows
+
+
+class _Work:
+    def __init__(self, span: Span, sources: Sequence[Source], known: Sequence[Span], without: Damaged) -> None:
+        self.span, self.sources, self.known, self.without = span, sources, known, without
+        self._have = np.zeros(span.room, np.bool_)
+        self._arrival: dict[int, Numbers] = {}
+        self._repeated: dict[int, int] = {}
+        self._parts: list[tuple[Pieces, NDArray[np.int32], Numbers]] = []
+        self._columns: list[tuple[Any, ...]] = []
+        self._frames: list[tuple[Numbers, Numbers, Numbers]] = []  # datagram, number and key; datagrams over all
+        self._count = 0
+        self._refused: list[tuple[int, int, int, str, bytes]] = []
+
+    def take(self, number: int, batch: PacketBatch, rows: Numbers, found: Found) -> None:
+        source, span = self.sources[number], self.span
+        kind, piece_row, pieces = found.kind.copy(), found.piece_row, found.pieces
+        fine = (pieces.epoch == span.epoch) & (pieces.sequence >= span.base)
+        fine &= pieces.sequence < span.base + span.room
+        damaged = self._damaged(source, batch.offset[rows], found)
+        if damaged is not None:
+            fine &= ~damaged[piece_row]
+            kind[damaged] = CORRUPT
+        self._keep(number, source, batch.offset[rows], pieces, np.flatnonzero(fine), piece_row)
+        self._account(number, batch, rows, found, kind)
+
+    def _damaged(self, source: Source, offset: Numbers, found: Found) -> NDArray[np.bool_] | None:
+        mine = {(at, number) for digest, at, number in self.without if digest == source.digest}
+        if not mine:
+            return None
+        suspects = np.flatnonzero(np.isin(offset, [at for at, _ in mine]))
+        damaged = np.zeros(len(offset), np.bool_)
+        for row in suspects.tolist():
+            numbers = found.pieces.sequence[found.piece_row == row].tolist()
+            damaged[row] = any((int(offset[row]), number) in mine for number in numbers)
+        return damaged
+
+    def _keep(
+        self, number: int, source: Source, offset: Numbers, pieces: Pieces, chosen: Numbers, piece_row: Numbers
+    ) -> None:
+        if not len(chosen):
+            return
+        at = pieces.sequence[chosen] - self.span.base
+        arrival = self._arrival.setdefault(source.line, np.full(self.span.room, NEVER))
+        order = np.argsort(at, kind="stable") if (np.diff(at) <= 0).any() else np.arange(len(at))
+        chosen, at = chosen[order], at[order]
+        again = np.zeros(len(at), np.bool_)
+        again[1:] = at[1:] == at[:-1]
+        repeated = int(again.sum()) + int((arrival[at[~again]] != NEVER).sum())
+        self._repeated[source.line] = self._repeated.get(source.line, 0) + repeated
+        np.minimum.at(arrival, at, pieces.ts_recv[chosen])
+        new = ~again & ~self._have[at]
+        self._have[at[new]] = True
+        rows = chosen[new]
+        if len(rows):
+            kept = pieces.at(rows).packed()
+            kept.line[:] = source.line
+            where = np.full(len(rows), number, np.int32), offset[piece_row[rows]]
+            self._parts.append((kept, *where))
+
+    def _account(self, number: int, batch: PacketBatch, rows: Numbers, found: Found, kind: NDArray[np.uint8]) -> None:
+        source, span = self.sources[number], self.span
+        numbered = found.number > 0
+        mine = numbered & (found.epoch == span.epoch) & (found.number >= span.first) & (found.number <= span.last)
+        if source.own_rest:
+            strange = numbered & ~_within(found, self.known)
+            kind[strange] = UNKNOWN
+            found.reasons.update(dict.fromkeys(np.flatnonzero(strange).tolist(), "its number is far from all others"))
+            mine |= ~numbered | strange
+        for row in np.flatnonzero(mine & np.isin(kind, (CORRUPT, UNKNOWN))).tolist():
+            reason = found.reasons.get(row, "")
+            if reason:
+                at = rows[row]
+                about = int(batch.offset[at]), int(batch.ts_ns[at]), reason, batch.payload(int(at))
+                self._refused.append((number, *about))
+        chosen = np.flatnonzero(mine)
+        at = rows[chosen]
+        place = np.full(len(rows), -1, np.int64)
+        place[chosen] = self._count + np.arange(len(chosen))
+        self._count += len(chosen)
+        lines, sources = np.full(len(chosen), source.line, np.uint8), np.full(len(chosen), number, np.int32)
+        size = (batch.end[at] - batch.start[at]).astype(np.int32)
+        columns = found.number[chosen], found.ts_send[chosen], batch.ts_ns[at], size, sources
+        self._columns.append((lines, *columns, batch.offset[at], found.frames[chosen], kind[chosen]))
+        # A frame of a datagram that is another span's, or damaged, still may be the first copy of its number.
+        frame = place[found.frame_row]
+        ours = (found.frame_number >= span.base) & (found.frame_number < span.base + span.room)
+        ours &= found.epoch[found.frame_row] == span.epoch
+        ours &= ~np.isin(kind[found.frame_row], (CORRUPT, UNKNOWN))
+        ts = batch.ts_ns[rows[found.frame_row[ours]]]
+        self._frames.append((frame[ours], found.frame_key[ours], ts << 3 | source.line))
+
+    def end(self) -> Gathered:
+        pieces, source, offset = _joined(self._parts)
+        order = np.argsort(pieces.sequence, kind="stable")
+        datagrams = Datagrams(*(np.concatenate(column) for column in zip(*self._columns, strict=True)))  # type: ignore[arg-type]
+        gathered = Gathered(
+            self.span,
+            self.sources,
+            pieces.at(order),
+            source[order],
+            offset[order],
+            self._arrival,
+            self._repeated,
+            datagrams,
+            self._refused,
+        )
+        first, _ = gathered.first_arrival()
+        gathered.pieces.ts_recv[:] = first[gathered.pieces.sequence - self.span.base]
+        self._judge(datagrams, first)
+        return gathered
+
+    def _judge(self, datagrams: Datagrams, first: Numbers) -> None:
+        """The first copy of a number is used, every other one is a duplicate."""
+        row, key, came = (np.concatenate(column) for column in zip(*self._frames, strict=True))
+        order = np.lexsort((came, key))
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = key[order][1:] != key[order][:-1]
+        used = row[order[begins]]
+        open_verdict = datagrams.verdict == MERGED
+        datagrams.verdict[open_verdict] = DUPLICATE
+        used = used[used >= 0]
+        used = used[open_verdict[used]]
+        datagrams.verdict[used] = USED
+        # It came after the wait for a hole was over (13.7): a live client would have given it up.
+        following = np.minimum.accumulate(np.append(first[1:], NEVER)[::-1])[::-1]
+        limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
+        late = datagrams.ts_recv[used] > limit[datagrams.number[used] - self.span.base]
+        datagrams.verdict[used[late]] = LATE
+
+
+def _within(found: Found, spans: Sequence[Span]) -> NDArray[np.bool_]:
+    inside = np.zeros(len(found.number), np.bool_)
+    for span in spans:
+        inside |= (found.epoch == span.epoch) & (found.number >= span.first) & (found.number <= span.last)
+    return inside
+
+
+def _joined(parts: list[tuple[Pieces, NDArray[np.int32], Numbers]]) -> tuple[Pieces, NDArray[np.int32], Numbers]:
+    """Packed parts as one."""
+    if not parts:
+        return no_pieces(), np.empty(0, np.int32), np.empty(0, np.int64)
+    shift = np.cumsum([0, *(len(part.buffer) for part, _, _ in parts[:-1])])
+    columns = {
+        name: np.concatenate([getattr(part, name) for part, _, _ in parts])
+        for name in ("buffer", "sequence", "epoch", "ts_recv", "msg_index", "line")
+    }
+    for name in ("start", "end"):
+        columns[name] = np.concatenate([getattr(part, name) + at for (part, _, _), at in zip(parts, shift, strict=True)])
+    source, offset = np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+    parts.clear()
+    return Pieces(**columns), source, offset
