@@ -5,10 +5,18 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from benchmarks import capture, exchange, fast, replay, sbe, start
+from benchmarks import book, capture, exchange, fast, replay, sbe, start
 from benchmarks.measure import Result
 
-ROOMS: dict[str, ModuleType] = {"sbe": sbe, "fast": fast, "capture": capture, "exchange": exchange, "replay": replay, "start": start}
+ROOMS: dict[str, ModuleType] = {
+    "sbe": sbe,
+    "fast": fast,
+    "book": book,
+    "capture": capture,
+    "exchange": exchange,
+    "replay": replay,
+    "start": start,
+}
 
 
 def main(wanted: list[str]) -> int:

@@ -120,8 +120,8 @@ def make_events(t):
         store_i64(load_i64(t, 8 * TS_INSERT), 8 * i, 1_763_000_000_000_000_000 + 1000 * i)
 
 
-# The floor, as little as any book of orders must do: for each event of a book one slot of a hash and one order record are
-# read and written, and one key of a level is read. Slots, records and sides are as wide as in a plain book.
+# The floor, as little as any book of orders must do: for each event of a book one slot of a hash and one order record
+# are read and written, and one key of a level is read. Slots, records and sides are as wide as in a plain book.
 F_ROWS, F_ACTION, F_SIDE, F_ORDER_ID, F_INSTRUMENT, F_HASH, F_SHIFT, F_ORDERS, F_ORDER_MASK, F_KEYS, F_COUNTS = range(
     11
 )

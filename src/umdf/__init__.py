@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from umdf.book.engine import Books as Books
     from umdf.errors import UmdfError as UmdfError
+    from umdf.market.fast_events import FastEvents as FastEvents
+    from umdf.market.sbe_events import SbeEvents as SbeEvents
+    from umdf.market.state import MarketState as MarketState
     from umdf.transport.capture import open_capture as open_capture
     from umdf.transport.pcap_writer import PcapWriter as PcapWriter
     from umdf.wire.fast.decode import Decoder as FastDecoder
@@ -39,13 +43,21 @@ _DOOR = {
     "load_fast_templates": ("umdf.wire.fast.loader", "load"),
     "FastDecoder": ("umdf.wire.fast.decode", "Decoder"),
     "FastEncoder": ("umdf.wire.fast.encode", "Encoder"),
+    "SbeEvents": ("umdf.market.sbe_events", "SbeEvents"),
+    "FastEvents": ("umdf.market.fast_events", "FastEvents"),
+    "MarketState": ("umdf.market.state", "MarketState"),
+    "Books": ("umdf.book.engine", "Books"),
 }
 __all__ = [
+    "Books",
     "FastDecoder",
     "FastEncoder",
+    "FastEvents",
+    "MarketState",
     "PcapWriter",
     "SbeDecoder",
     "SbeEncoder",
+    "SbeEvents",
     "UmdfError",
     "__version__",
     "load_fast_templates",

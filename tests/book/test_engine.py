@@ -34,8 +34,8 @@ def checksum(book: ReferenceBook) -> int:
     for number, side in enumerate("BA"):
         for e in book.sides[side]:
             words = [e["size"], e["order_count"]] if book.aggregated else [e["order_id"], e["size"], e["firm"]]
-            nulls = [None, -(1 << 31)] if book.aggregated else [-(1 << 63), None, -(1 << 63)]
-            for word, null in zip([number, e["price"], *words], [None, -(1 << 63), *nulls], strict=True):
+            nulls = [0, -(1 << 31)] if book.aggregated else [-(1 << 63), 0, -(1 << 63)]
+            for word, null in zip([number, e["price"], *words], [0, -(1 << 63), *nulls], strict=True):
                 value = (value ^ (null if word is None else word) & MASK) * 0x9E3779B97F4A7C15 & MASK
                 value ^= value >> 32
     return value - (1 << 64) if value >> 63 else value

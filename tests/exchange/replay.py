@@ -23,7 +23,7 @@ from umdf.wire.sbe.loader import load as load_schema
 
 END_OF_EVENT, IMPLIED, RECOVERY = 1 << 7, 1 << 4, 1 << 5
 SBE_STATISTICS = {15: "4", 16: "TOP", 17: "5", 28: "6", 24: "7", 25: "8", 56: "9", 29: "C", 27: "last", 19: "A"}
-SBE_SILENT = {1, 2, 5, 9, 10, 11, 12}  # templates without RptSeq
+MOST_ENTRIES = 100  # a FAST message so long may be cut in the middle of an event
 
 
 def messages_of(directory: Path, wire: str, stream: str, line: str = "A") -> Iterator[Found]:
@@ -109,7 +109,7 @@ def ops_of_fast(found: Found) -> Iterator[Op]:
         return
     entries = f["MDEntries"]
     for number, e in enumerate(entries):
-        yield entry_of_fast(e, number == len(entries) - 1)
+        yield entry_of_fast(e, number == len(entries) - 1 and len(entries) < MOST_ENTRIES)
 
 
 def entry_of_fast(e: dict[str, Any], last: bool = False) -> Op:

@@ -109,7 +109,8 @@ def as_events(history: History) -> Events:
         column = e.MBO.column(name)
         if any(name in row for row in history.rows):
             columns[name] = np.array([row.get(name, column.null) for row in history.rows], column.dtype)
-    rows = Rows(e.MBO, numbers.astype(np.uint32), *np.zeros((2, count), np.uint16), columns)
+    first = np.zeros(count, np.uint16)
+    rows = Rows(e.MBO, numbers.astype(np.uint32), first, first, columns)
     ts = BASE_NS + numbers * MS
     units = Units(np.full(count, 72, np.int16), np.ones(count, np.int64), numbers + 1, ts, ts + 1000)
     return Events(units, {"mbo": rows})

@@ -1,4 +1,4 @@
-"""The same history through FAST (both generations) and Binary (versions 8, 15, 16): the same books, after every part."""
+"""The same history through FAST (both generations) and Binary (versions 8, 10, 15, 16): the same books."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ STATISTIC = ("instrument_id", "stat_type", "open_close_settl_flag", "settl_price
 
 @pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
 def test_what_the_increments_come_to_is_what_the_snapshots_say(tmp_path: Path, wire: str, generation: str):
-    """At the number that a loop of snapshots says, books and statistics without snapshots are those of the snapshots."""
+    """At the number that a loop of snapshots says, books and statistics without snapshots are the same."""
     write_capture(BulkSettings(20_000, 40, wire, generation, seed=5), tmp_path)
     found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
     moments = sorted({int(last) for part in found for last in part.last_sequence[part.complete]})

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from umdf.cli.replaying import Replay, captures_of, replay
@@ -23,6 +23,7 @@ from umdf.wire.packet import Protocol
 from umdf.wire.sbe.loader import load as load_schema
 
 Rows = list[tuple[Any, ...]]
+pc: Any = pyarrow.compute  # its functions are made at run time
 MS = 1_000_000
 ORDER = ("instrument_id", "side", "position", "price", "size", "order_id", "firm")
 TRADE = ("instrument_id", "trade_id", "price", "size", "buyer", "seller", "side", "conditions")

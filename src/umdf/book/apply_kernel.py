@@ -17,12 +17,14 @@ from umdf.book.arena_kernel import (
     A_SHIFT,
     add_book,
     arenas,
+    count_greater,
     empty_slot,
     ensure_room,
     find_book,
     find_order,
     free_level,
     free_order,
+    key_of,
     keys_of,
     order_hash,
     order_in,
@@ -37,6 +39,7 @@ from umdf.book.row_kernel import (
     INSTRUMENT,
     ORDER_ID,
     POSITION,
+    PRICE,
     RPT_SEQ,
     SIDE,
     STREAM,
@@ -278,9 +281,18 @@ def look_near(t, a, c, i):
 
 
 @inlined
-def look_soon(t, a, i):
+def look_soon(t, a, c, i):
+    """The level of the order that is there, and the level of one that is new: both, a branch would cost more."""
     level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * _guess(t, a, i), k.O_LEVEL))
     prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
+    number, side = load_i64(t + 8 * k.RING + 16 * (i & RING_MASK), 8), (k.SIDE_BID - u8_in(c, SIDE, i)) & 1
+    s = side_of(a[A_BOOKS] + k.BOOK_BYTES * max(number, 0), side)
+    count = np.int64(load_i32(s, k.S_COUNT))
+    if number >= 0 and count >= k.SLACK:
+        keys = keys_of(a, s)
+        better = count_greater(keys, 8 * (count - k.SLACK), key_of(side, i64_in(c, PRICE, i)))
+        level = np.int64(load_i32(slots_of(keys, s), 4 * max(count - 1 - better, 0)))
+        prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
 
 
 @inlined
@@ -291,7 +303,7 @@ def look_ahead(t, a, c, i, rows):
     if i + NEAR < rows:
         look_near(t, a, c, i + NEAR)
     if i + SOON < rows:
-        look_soon(t, a, i + SOON)
+        look_soon(t, a, c, i + SOON)
     noted = t + 8 * k.RING + 16 * (i & RING_MASK)
     return load_u64(noted, 0), load_i64(noted, 8)
 
@@ -304,7 +316,7 @@ def look_first(t, a, c, first, rows):
     for i in range(first, min(first + NEAR, rows)):
         look_near(t, a, c, i)
     for i in range(first, min(first + SOON, rows)):
-        look_soon(t, a, i)
+        look_soon(t, a, c, i)
 
 
 @inlined

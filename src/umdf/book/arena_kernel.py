@@ -51,6 +51,28 @@ move = _memory("memmove")
 copy = _memory("memcpy")
 
 
+def _count_greater() -> Any:
+    @intrinsic
+    def count(typingctx: Any, base: Any, offset: Any, key: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word, byte = ir.IntType(64), ir.IntType(8)
+            some = ir.VectorType(word, k.SLACK)
+            place = builder.gep(builder.inttoptr(args[0], byte.as_pointer()), [args[1]])
+            keys = builder.load(builder.bitcast(place, some.as_pointer()))
+            keys.align = 8
+            one = builder.insert_element(ir.Constant(some, ir.Undefined), args[2], ir.IntType(32)(0))
+            alike = ir.Constant(ir.VectorType(ir.IntType(32), k.SLACK), [0] * k.SLACK)
+            greater = builder.icmp_signed(">", keys, builder.shuffle_vector(one, one, alike))
+            return builder.zext(builder.ctpop(builder.bitcast(greater, byte)), word)
+
+        return types.int64(types.int64, types.int64, types.int64), codegen
+
+    return count
+
+
+count_greater = _count_greater()  # of the SLACK int64s at base + offset, those greater than a key
+
+
 @inlined
 def arenas(t):
     """What the hot path needs of the table, once per call: orders, hash, shift, mask, levels, blocks, books."""
@@ -191,9 +213,7 @@ def find_place(keys, count, key):
     """The place of a key among ascending ones, or where it would go."""
     low, high = np.int64(0), count
     if count >= k.SLACK:  # nearly everything happens close to the best, and comparing a few at once never guesses wrong
-        better = np.int64(0)
-        for i in range(k.SLACK):
-            better += load_i64(keys + 8 * (count - k.SLACK), 8 * i) > key
+        better = count_greater(keys, 8 * (count - k.SLACK), key)
         place = count - better
         if better < k.SLACK:
             there = load_i64(keys, 8 * (place - 1)) == key

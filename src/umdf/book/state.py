@@ -6,6 +6,7 @@ Every column is an array that Arrow takes as it is. A book that comes back goes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,5 +25,5 @@ class State:
     entries: Columns  # of OF_ENTRY
 
 
-def columns_of(records: NDArray[np.void], names: list[str]) -> Columns:
+def columns_of(records: NDArray[np.void], names: Sequence[str]) -> Columns:
     return {name: np.ascontiguousarray(records[name]) for name in names}

@@ -1,6 +1,6 @@
-"""The short road to Binary packets, for pieces that hold only kinds of COLUMNS below: two messages in three are orders.
+"""The short road to Binary packets, for pieces that hold only kinds of COLUMNS below: nine messages in ten are orders.
 
-It writes the same bytes as events and the encoder do (a test compares them), in a tenth of the time.
+It writes the same bytes as events and the encoder do (a test compares them), in about a sixth of the time.
 """
 
 from __future__ import annotations

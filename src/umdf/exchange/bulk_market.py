@@ -27,7 +27,7 @@ DEATHS = 1 << 18
 LEAST_ORDERS, MOST_ORDERS = 32, 1_024  # of a side
 FIRST_ORDER_ID, FIRST_IMPLIED_ID = 1_000_000_000, 1 << 62
 STEP_NS = 2_000  # between things said by hand
-# Log-linear between these. Trades, replacements and full books end the long ones early: seen are 1 ms, 20 ms, 17 s.
+# Log-linear between these. Trades, replacements and full books end the long ones early: seen are 1 ms, 20 ms, 9–19 s.
 LIFETIMES_NS = ((0.0, 1e4), (0.1, 1e6), (0.5, 2.2e7), (0.8, 1.7e10), (1.0, 9e10))
 ARRIVALS_PER_MESSAGE, NORMAL_SHARE = 0.55, 0.35  # measured; the rate outside of bursts, of the mean
 

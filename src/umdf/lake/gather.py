@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.lake.ledger import file_id
 from umdf.lake.survey import split_of
 from umdf.sync.lines import WAIT_MS
 from umdf.sync.pieces import Pieces, no_pieces
@@ -24,6 +23,7 @@ Numbers = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 BATCH_PACKETS = 1 << 15
 CHUNK_BYTES = 8 << 20
+OVERLAP = 256  # numbers before and behind a span that are looked at with it
 
 # What became of a datagram.
 USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, MERGED = range(8)
@@ -106,6 +106,9 @@ class Datagrams:
         return len(self.number)
 
 
+_NONE = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".split())]
+
+
 @dataclass
 class Gathered:
     span: Span
@@ -114,7 +117,7 @@ class Gathered:
     piece_source: NDArray[np.int32]
     piece_offset: Numbers
     arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
-    repeated: dict[int, int]  # by line: numbers that came again on that line
+    repeated: dict[int, int]  # by line: how often a number of the span (without overlap) came again on that line
     datagrams: Datagrams
     refused: list[tuple[int, int, int, str, bytes]]  # source, offset, ts_recv, reason, content
 
@@ -162,7 +165,8 @@ class _Work:
         self._repeated: dict[int, int] = {}
         self._parts: list[tuple[Pieces, NDArray[np.int32], Numbers]] = []
         self._columns: list[tuple[Any, ...]] = []
-        self._frames: list[tuple[Numbers, Numbers, Numbers]] = []  # datagram, number and key; datagrams over all
+        # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
+        self._frames: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
         self._count = 0
         self._refused: list[tuple[int, int, int, str, bytes]] = []
 
@@ -200,7 +204,8 @@ class _Work:
         chosen, at = chosen[order], at[order]
         again = np.zeros(len(at), np.bool_)
         again[1:] = at[1:] == at[:-1]
-        repeated = int(again.sum()) + int((arrival[at[~again]] != NEVER).sum())
+        own = (at >= self.span.overlap) & (at < self.span.room - self.span.overlap)
+        repeated = int((own & (again | (arrival[at] != NEVER))).sum())
         self._repeated[source.line] = self._repeated.get(source.line, 0) + repeated
         np.minimum.at(arrival, at, pieces.ts_recv[chosen])
         new = ~again & ~self._have[at]
@@ -242,12 +247,12 @@ class _Work:
         ours &= found.epoch[found.frame_row] == span.epoch
         ours &= ~np.isin(kind[found.frame_row], (CORRUPT, UNKNOWN))
         ts = batch.ts_ns[rows[found.frame_row[ours]]]
-        self._frames.append((frame[ours], found.frame_key[ours], ts << 3 | source.line))
+        self._frames.append((frame[ours], found.frame_key[ours], ts, np.full(len(ts), source.line, np.uint8)))
 
     def end(self) -> Gathered:
         pieces, source, offset = _joined(self._parts)
         order = np.argsort(pieces.sequence, kind="stable")
-        datagrams = Datagrams(*(np.concatenate(column) for column in zip(*self._columns, strict=True)))  # type: ignore[arg-type]
+        datagrams = Datagrams(*(np.concatenate(column) for column in zip(*self._columns or _NONE, strict=True)))
         gathered = Gathered(
             self.span,
             self.sources,
@@ -266,8 +271,10 @@ class _Work:
 
     def _judge(self, datagrams: Datagrams, first: Numbers) -> None:
         """The first copy of a number is used, every other one is a duplicate."""
-        row, key, came = (np.concatenate(column) for column in zip(*self._frames, strict=True))
-        order = np.lexsort((came, key))
+        if not self._frames:
+            return
+        row, key, came, line = (np.concatenate(column) for column in zip(*self._frames, strict=True))
+        order = np.lexsort((line, came, key))
         begins = np.ones(len(order), np.bool_)
         begins[1:] = key[order][1:] != key[order][:-1]
         used = row[order[begins]]
@@ -300,7 +307,8 @@ def _joined(parts: list[tuple[Pieces, NDArray[np.int32], Numbers]]) -> tuple[Pie
         for name in ("buffer", "sequence", "epoch", "ts_recv", "msg_index", "line")
     }
     for name in ("start", "end"):
-        columns[name] = np.concatenate([getattr(part, name) + at for (part, _, _), at in zip(parts, shift, strict=True)])
+        places = [getattr(part[0], name) + at for part, at in zip(parts, shift, strict=True)]
+        columns[name] = np.concatenate(places)
     source, offset = np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
     parts.clear()
     return Pieces(**columns), source, offset

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
+Hashed = tuple[Any, Words, NDArray[np.bool_] | None]
 BLOCK = 1 << 14  # rows at a time: what is worked on stays in the processor's cache
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
 
@@ -52,7 +53,12 @@ class LogicalHash:
             self._seeds[name] = seed, factor | np.uint64(1)
         return self._seeds[name]
 
-    def _add_block(self, columns: list[tuple[Any, Words, NDArray[np.bool_] | None]], count: int) -> None:
+    def _add_block(self, columns: list[Hashed], count: int) -> None:
+        low, high = self._rows(columns, count)
+        self._low = (self._low + int(low.sum(dtype=np.uint64))) & (1 << 64) - 1
+        self._high = (self._high + int(high.sum(dtype=np.uint64))) & (1 << 64) - 1
+
+    def _rows(self, columns: list[Hashed], count: int) -> tuple[Words, Words]:
         low, high = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
         mixed, shifted = np.empty(count, np.uint64), np.empty(count, np.uint64)
         for (seed, factor), words, there in columns:
@@ -65,8 +71,13 @@ class LogicalHash:
             high += mixed
         for half in (low, high):
             _mix(half, shifted)
-        self._low = (self._low + int(low.sum(dtype=np.uint64))) & (1 << 64) - 1
-        self._high = (self._high + int(high.sum(dtype=np.uint64))) & (1 << 64) - 1
+        return low, high
+
+    def of_rows(self, batch: pa.RecordBatch) -> Words:
+        """A word for each row, the same for equal rows; nothing is added."""
+        columns = [(name, batch.column(name)) for name in batch.schema.names if name not in self._skip]
+        hashed = [(self._seeds_of(name), *_words(column)) for name, column in columns if column.null_count < len(batch)]
+        return self._rows(hashed, len(batch))[0]
 
 
 def _mix(words: Words, shifted: Words) -> None:

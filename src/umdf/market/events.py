@@ -137,7 +137,7 @@ class Column:
     @property
     def null(self) -> int:
         """What stands for an absent value inside."""
-        return 0 if self.type == "char" else int(np.iinfo(self.dtype).min)
+        return 0 if self.type == "char" else int(np.iinfo(DTYPES[self.type]).min)
 
 
 @dataclass(frozen=True)

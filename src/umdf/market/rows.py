@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from umdf.market.events import FAMILIES, Family
 
 Numbers = NDArray[Any]
+Chosen = NDArray[Any]  # rows: their numbers, or a mask
 Text = tuple[NDArray[np.int32], NDArray[np.uint8]]  # Arrow's offsets (rows + 1 of them), and the bytes
 
 
@@ -28,7 +30,7 @@ class Units:
     def __len__(self) -> int:
         return len(self.sequence)
 
-    def at(self, rows: slice | NDArray[np.generic]) -> Units:
+    def at(self, rows: slice | Chosen) -> Units:
         columns = (self.channel_id, self.seq_version, self.sequence, self.ts_send, self.ts_recv)
         return Units(*(column[rows] for column in columns))
 
@@ -66,7 +68,7 @@ class Rows:
             values = np.full(len(self), column.null if column.nullable else 0, column.dtype)
         return values
 
-    def at(self, rows: NDArray[np.generic]) -> Rows:
+    def at(self, rows: Chosen) -> Rows:
         """These rows (numbers or a mask), in this order."""
         numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         return Rows(
@@ -88,7 +90,7 @@ class List:
     columns: dict[str, Numbers]
     texts: dict[str, Text] = field(default_factory=dict)
 
-    def at(self, rows: NDArray[np.generic]) -> List:
+    def at(self, rows: Chosen) -> List:
         """The entries of these rows."""
         offsets, entries = ranges_at(self.offsets, rows)
         columns = {name: values[entries] for name, values in self.columns.items()}
@@ -106,13 +108,13 @@ class Events:
         """The rows of a family, perhaps none."""
         return self.families.get(name) or no_rows(FAMILIES[name])
 
-    def at(self, chosen: Mapping[str, NDArray[np.generic]]) -> Events:
+    def at(self, chosen: Mapping[str, Chosen]) -> Events:
         """The families of `chosen`, each with these rows (numbers or a mask)."""
         kept = {name: self.families[name].at(rows) for name, rows in chosen.items() if name in self.families}
         return Events(self.units, {name: rows for name, rows in kept.items() if len(rows)})
 
 
-def ranges_at(offsets: NDArray[np.int32], rows: NDArray[np.generic]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def ranges_at(offsets: NDArray[np.int32], rows: Chosen) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Of ranges by their offsets: the offsets of some of them put together, and where their content stood."""
     first, size = offsets[rows].astype(np.int64), np.diff(offsets)[rows]
     chosen = np.zeros(len(size) + 1, np.int32)
@@ -120,7 +122,7 @@ def ranges_at(offsets: NDArray[np.int32], rows: NDArray[np.generic]) -> tuple[ND
     return chosen, np.arange(int(chosen[-1])) + np.repeat(first - chosen[:-1], size)
 
 
-def text_at(text: Text, rows: NDArray[np.generic]) -> Text:
+def text_at(text: Text, rows: Chosen) -> Text:
     offsets, places = ranges_at(text[0], rows)
     return offsets, text[1][places]
 
@@ -140,4 +142,4 @@ def text_of(strings: list[str | None]) -> Text:
 def strings_of(text: Text) -> list[str]:
     """The strings of a text column."""
     offsets, content = text[0].tolist(), text[1].tobytes()
-    return [content[a:b].decode("utf-8", "replace") for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [content[a:b].decode("utf-8", "replace") for a, b in pairwise(offsets)]

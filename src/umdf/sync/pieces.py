@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.start)
 
-    def at(self, rows: NDArray[np.generic]) -> Pieces:
+    def at(self, rows: NDArray[Any]) -> Pieces:
         """These rows (numbers or a mask), in this order, of the same buffer."""
         columns = (getattr(self, column.name)[rows] for column in fields(self)[1:])
         return Pieces(self.buffer, *columns)
@@ -57,5 +58,5 @@ def joined(parts: list[Pieces]) -> Pieces:
 
 
 def no_pieces() -> Pieces:
-    numbers = (np.empty(0, np.int64) for _ in range(5))
-    return Pieces(np.empty(0, np.uint8), *numbers, np.empty(0, np.uint16), np.empty(0, np.uint16))
+    number, short = np.empty(0, np.int64), np.empty(0, np.uint16)
+    return Pieces(np.empty(0, np.uint8), number, number, number, number, number, short, short)

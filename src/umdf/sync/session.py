@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from umdf.market.fast_events import FastEvents
 from umdf.market.rows import Events, Units
 from umdf.market.sbe_events import SbeEvents
 from umdf.sync.channel import Channel
-from umdf.sync.lines import Gap, Lines
+from umdf.sync.lines import FOREVER, Gap, Lines
 from umdf.sync.pieces import Pieces, joined, no_pieces
 from umdf.sync.snapshots import find_snapshots
 from umdf.sync.streams import Datagrams, Role, Stream, message_type, peek_templates
@@ -154,7 +155,7 @@ class Session:
     def finish(self) -> None:
         """No more will come."""
         for key, feed in self._feeds.items():
-            self._advance(key, feed, np.iinfo(np.int64).max, last=True)
+            self._advance(key, feed, FOREVER, last=True)
             feed.channel.finish()
 
     def _advance(self, key: Key, feed: _Feed, now_ns: int, last: bool) -> None:
@@ -167,9 +168,9 @@ class Session:
         new = new.at(new.sequence > 0) if key[0] == Speaks.SBE else new
         merged = feed.lines.finish() if last and not len(new) else feed.lines.take(new, now_ns)
         bounds = [0, *merged.before, len(merged.pieces)]
-        for gap, first, last in zip([None, *merged.gaps], bounds, bounds[1:], strict=False):
-            if first < last:  # behind a gap there is always something
-                self._apply(key, feed, gap, self._events(key, feed, merged.pieces.at(np.arange(first, last))))
+        for gap, (first, end) in zip([None, *merged.gaps], pairwise(bounds), strict=True):
+            if first < end:  # behind a gap there is always something
+                self._apply(key, feed, gap, self._events(key, feed, merged.pieces.at(np.arange(first, end))))
         for parts in feed.snapshots.values():
             self._snapshots(key, feed, parts, last)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from umdf.market.fast_events import FastEvents
 from umdf.sync import streams_kernel as k
+from umdf.sync.pieces import Pieces
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.templates import CONSTANT, Field, Template, TemplateSet
 from umdf.wire.packet import Framer, recognise
@@ -206,7 +207,7 @@ class Survey:
         ]
 
 
-def peek_templates(messages: Messages) -> NDArray[np.uint32]:
+def peek_templates(messages: Messages | Pieces) -> NDArray[np.uint32]:
     """The template id that each message starts with."""
     template = np.empty(len(messages), np.uint32)
     start, end = np.ascontiguousarray(messages.start), np.ascontiguousarray(messages.end)

@@ -1,0 +1,195 @@
+"""Books: maintaining them, rows of their best levels, memory, and one packet from the wire."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sortedcontainers import SortedDict
+
+from benchmarks import book_traffic_kernel as g
+from benchmarks.book_packets import packets
+from benchmarks.book_traffic import Traffic, traffic
+from benchmarks.measure import ROUNDS, Result
+from umdf.book.engine import Books
+from umdf.book.live import Live
+from umdf.book.live_kernel import apply_packet, empty_call
+from umdf.market.rows import Rows
+from umdf.wire.sbe.layout import Layout
+from umdf.wire.sbe.loader import load
+
+EVENTS = 5_000_000
+BATCH = 16_384  # rows
+SORTED_EVENTS = 200_000
+PACKET_EVENTS, PACKETS_UNTIMED = 900_000, 50_000
+ORDERS = 1 << 19
+HASH_BITS = 20
+
+Apply = Callable[[Rows], object]
+
+
+def run() -> Iterator[Result]:
+    events = traffic(EVENTS)
+    best = _fastest(
+        events,
+        {
+            "touch": _touch,
+            "maintain": lambda: _fresh().apply,
+            "top": lambda: _fresh().apply_top,
+            "end": lambda: _with(_fresh(), "end"),
+            "depth": lambda: _with(_fresh(), "event"),
+        },
+    )
+    count = events.book_events
+
+    def told(name: str) -> str:
+        return f"{best[name] / count * 1e9:.1f} ns/event, {count / best[name] / 1e6:.1f} M/s"
+
+    figure = f"{told('maintain')}; floor {best['touch'] / count * 1e9:.1f} ns"
+    yield Result("books, maintain", figure, best["maintain"] / best["touch"], "× hash-touch floor", 2.0)
+    yield Result("books, top-of-book rows", told("top"), best["top"] / best["maintain"], "× maintain", 1.1)
+    yield Result("books, MBP-10 rows", told("depth"), best["depth"] / best["maintain"], "× maintain", 2.2)
+    yield Result("books, MBP-10 rows, per end", told("end"), best["end"] / best["maintain"], "× maintain")
+    yield _sorted(events, best["maintain"] / count)
+    yield _memory(events)
+    yield from _packet()
+
+
+def _fresh() -> Books:
+    """Books with room for everything, in memory that has been touched."""
+    books = Books(orders=ORDERS, levels=1 << 17, books=1024)
+    books.arenas.touch()
+    return books
+
+
+def _with(books: Books, per: str) -> Apply:
+    return lambda rows: books.apply_depth(rows, 10, per)
+
+
+def _touch() -> Apply:
+    """As little as any book must do (`touch`)."""
+    memory: list[NDArray[Any]] = [
+        np.ones(g.SLOT_BYTES << HASH_BITS, np.uint8),
+        np.ones(g.ORDER_BYTES * ORDERS, np.uint8),
+        np.ones(g.SIDE_BYTES * g.SIDES, np.uint8),
+        np.zeros(g.SIDES, np.int32),
+    ]
+    hashes, orders, keys, counts = (array.ctypes.data for array in memory)
+    table = np.zeros(g.F_PLACES, np.int64)
+
+    def touch(rows: Rows, memory: list[NDArray[Any]] = memory) -> None:
+        columns = [rows.columns[name].ctypes.data for name in ("action", "side", "order_id", "instrument_id")]
+        table[:] = len(rows), *columns, hashes, 64 - HASH_BITS, orders, ORDERS - 1, keys, counts
+        g.touch(table.ctypes.data)
+
+    return touch
+
+
+def _fastest(events: Traffic, candidates: dict[str, Callable[[], Apply]]) -> dict[str, float]:
+    """Seconds of each, with fresh books for every round. A batch is in the cache, as a decoder leaves it."""
+    best = dict.fromkeys(candidates, float("inf"))
+    batches = events.batches(BATCH)
+    warm = {name: np.empty(BATCH, values.dtype) for name, values in events.columns.items()}
+    gc.disable()
+    for number in range(ROUNDS + 1):
+        for name, make in candidates.items():
+            apply, spent = make(), 0.0
+            for rows in batches:
+                for column, values in rows.columns.items():
+                    warm[column][: len(rows)] = values
+                rows = replace(rows, columns={name: values[: len(rows)] for name, values in warm.items()})
+                begun = time.thread_time()
+                apply(rows)
+                spent += time.thread_time() - begun
+            if number:
+                best[name] = min(best[name], spent)
+    gc.enable()
+    return best
+
+
+def _sorted(events: Traffic, ours_s: float) -> Result:
+    """Against the obvious book in Python: a SortedDict of levels for each side, a dict of orders."""
+    names = ("action", "side", "price", "size", "order_id", "instrument_id")
+    rows = list(zip(*(events.columns[name][:SORTED_EVENTS].tolist() for name in names), strict=True))
+    count, best = sum(row[0] in (g.A, g.C, g.M) for row in rows), float("inf")
+    for _ in range(2):
+        begun = time.thread_time()
+        _python_book(rows)
+        best = min(best, time.thread_time() - begun)
+    figure = f"{best / count * 1e6:.2f} µs/event in Python"
+    return Result("books against sortedcontainers", figure, best / count / ours_s, "× faster", 30, at_least=True)
+
+
+def _python_book(rows: list[tuple[int, ...]]) -> None:
+    books: dict[tuple[int, int], Any] = {}
+    prices: dict[tuple[int, int], int] = {}
+    for action, side, price, size, order_id, instrument in rows:
+        if action == g.T or action == g.N:
+            continue
+        levels = books.get((instrument, side))
+        if levels is None:
+            levels = books[instrument, side] = SortedDict()
+        if action == g.A:
+            key = -price if side == g.B else price
+            level = levels.get(key)
+            if level is None:
+                level = levels[key] = [0, {}]
+            level[0] += size
+            level[1][order_id] = size
+            prices[instrument, order_id] = key
+        elif action == g.M:
+            level = levels[prices[instrument, order_id]]
+            level[0] += size - level[1][order_id]
+            level[1][order_id] = size
+        else:
+            key = prices.pop((instrument, order_id))
+            level = levels[key]
+            level[0] -= level[1].pop(order_id)
+            if not level[1]:
+                del levels[key]
+
+
+def _memory(events: Traffic) -> Result:
+    """Of orders and their hash, once they have no room left."""
+    books = Books(orders=1 << 14)
+    for rows in events.batches(64):
+        books.apply(rows)
+        if books.order_room < 64:
+            break
+    figure = f"{books.order_count} living orders"
+    return Result("books, memory when full", figure, books.order_bytes / books.order_count, "bytes an order", 64)
+
+
+def _packet() -> Iterator[Result]:
+    """A packet of six messages, decoded and applied in one call from Python."""
+    contents, layout = packets(traffic(PACKET_EVENTS)), Layout(load())
+    room = np.zeros(4096, np.uint8)
+    view, address, clock = room.data, room.ctypes.data, time.perf_counter_ns
+    halves, tails, figure = [], [], ""
+    for _ in range(3):
+        live = Live(Books(orders=1 << 17, levels=1 << 16, books=1024), layout)
+        live.books.arenas.touch()
+        table, spent, nothing = live.address, [], []
+        gc.disable()
+        for content in contents:
+            size = len(content)
+            view[:size] = content
+            begun = clock()
+            came = apply_packet(address, size, table)
+            spent.append(clock() - begun)
+            live.finish(came)
+            begun = clock()
+            empty_call(address, size, table)
+            nothing.append(clock() - begun)
+        gc.enable()
+        middle, tail = np.percentile(spent[PACKETS_UNTIMED:], [50, 99])
+        halves.append(middle / np.percentile(nothing[PACKETS_UNTIMED:], 50))
+        tails.append(tail / middle)
+        figure = f"p50 {middle / 1e3:.2f} µs, p99 {tail / 1e3:.2f} µs"
+    yield Result("packet of 6 messages → books, p50", figure, min(halves), "× an empty call", 3.0)
+    yield Result("packet of 6 messages → books, p99", figure, min(tails), "× p50", 2.0)

@@ -1,0 +1,171 @@
+"""What became of every datagram: the rows of `packets` and `quarantine`, and how well each line delivered.
+
+The one rule: what a task says of a line can be added to what the other tasks say, whatever the cut: counts, counts by
+second, and a histogram of skews whose bins never change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
+from umdf.lake.gather import CORRUPT, LATE, NEVER, VERDICTS, Gathered, Numbers
+from umdf.lake.ledger import file_id
+from umdf.lake.schemas import table
+from umdf.lake.tasks import Place
+from umdf.market.arrow import numbers_array
+from umdf.market.events import NULL, Column
+
+Where = tuple[str, Stamp, Mapping[str, Any], Place]
+Refused = tuple[int, int, int, str, bytes]  # source, offset, ts_recv, reason, content
+MOST_QUARANTINED = 10_000  # rows of a task: a schema that is too old must not fill the lake
+MOST_CONTENT = 64 << 10
+BINS_AN_OCTAVE = 8  # of the histogram of skews: within 9 %
+SECOND_NS = 1_000_000_000
+_NUMBER = Column("number", "i64", "")
+
+
+def _file(where: Where, name: str, rows: pa.Table) -> FileAdd | None:
+    root, stamp, partition, place = where
+    return write_file(root, name, stamp, rows, partition, task=place.task, attempt=place.attempt)
+
+
+def packets_file(
+    where: Where, task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messages: NDArray[np.int32]
+) -> FileAdd | None:
+    """A row for each datagram that is this task's to account for, in the order of the table."""
+    found, span = gathered.datagrams, gathered.span
+    order = np.lexsort((found.offset, found.number, found.line))
+    number, line, source = found.number[order], found.line[order], found.source[order]
+    numbered = number > 0
+    at = np.where(numbered, number - span.base, 0)
+    sent, count = found.ts_send[order], found.frames[order].astype(np.int32)
+    if task["protocol"] == "fast":
+        sent = np.where(numbered, ts_send[np.clip(at, 0, span.room - 1)], sent)
+    else:
+        count = np.where(numbered, messages[np.clip(at, 0, span.room - 1)], count)
+    ids = np.array([file_id(source.digest) for source in gathered.sources], np.int64)
+    columns = {
+        "line": _coded(line, task["lines"]),
+        "stream": _coded(np.zeros(len(order), np.int32), ["incremental"]),
+        "seq_version": pa.array(np.full(len(order), span.epoch)),
+        "sequence": numbers_array(_NUMBER, np.where(numbered, number, NULL)),
+        "ts_send": numbers_array(_NUMBER, sent),
+        "ts_recv": pa.array(found.ts_recv[order]),
+        "verdict": _coded(found.verdict[order], VERDICTS),
+        "messages": pa.array(count),
+        "size_bytes": pa.array(found.size[order]),
+        "file_id": pa.array(ids[source] if len(ids) else np.empty(0, np.int64)),
+        "file_offset": pa.array(found.offset[order]),
+    }
+    return _file(where, "packets", pa.table(columns))
+
+
+def _coded(codes: NDArray[Any], words: Any) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(words), pa.utf8())).cast(
+        DICTIONARY
+    )
+
+
+def quarantine_file(where: Where, task: dict[str, Any], gathered: Gathered, refused: list[Refused]) -> FileAdd | None:
+    if not refused:
+        return None
+    refused = sorted(refused, key=lambda row: (gathered.sources[row[0]].digest, *row[1:]))[:MOST_QUARANTINED]
+    rows = [
+        {
+            "line": task["lines"][gathered.sources[source].line],
+            "ts_recv": None if ts_recv == NULL else ts_recv,
+            "seq_version": gathered.span.epoch,
+            "sequence": None,
+            "file_id": file_id(gathered.sources[source].digest),
+            "file_offset": offset,
+            "reason": reason,
+            "template": None,
+            "size_bytes": len(content) or None,
+            "content": content[:MOST_CONTENT] or None,
+        }
+        for source, offset, ts_recv, reason, content in refused
+    ]
+    known = table("quarantine")
+    return _file(where, "quarantine", in_order(pa.Table.from_pylist(rows, known.file_schema), known))
+
+
+def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]) -> dict[str, Any]:
+    """By line, what can be added up over all tasks of a channel-day."""
+    found, own = gathered.datagrams, gathered.own
+    first, winner = gathered.first_arrival()
+    first, winner, said = first[own], winner[own], {}
+    for number, name in enumerate(lines):
+        mine = found.line == number
+        arrival = gathered.arrival.get(number)
+        arrival = np.full(len(first), NEVER) if arrival is None else arrival[own]
+        seen = arrival != NEVER
+        behind = (arrival - first)[seen & (arrival > first)]
+        numbers = np.flatnonzero(seen) + gathered.span.first
+        seconds, counts = np.unique(found.ts_recv[mine] // SECOND_NS, return_counts=True)
+        verdicts = np.bincount(found.verdict[mine], minlength=len(VERDICTS))
+        said[name] = {
+            "packets": int(mine.sum()),
+            "messages": int(messages[own][seen].sum()),
+            "size_bytes": int(found.size[mine].sum()),
+            "seen": int(seen.sum()),
+            "duplicates": gathered.repeated.get(number, 0),
+            "late": int(verdicts[LATE]),
+            "corrupt": int(verdicts[CORRUPT]),
+            "first_arrivals": int((winner == number).sum()),
+            "skews": sorted(Counter(_bins(behind).tolist()).items()),
+            "skew_max_ns": int(behind.max(initial=0)),
+            "seconds": list(zip(seconds.tolist(), counts.tolist(), strict=True)),
+            "first": int(numbers[0]) if len(numbers) else None,
+            "last": int(numbers[-1]) if len(numbers) else None,
+            "ts_first": int(found.ts_recv[mine].min()) if mine.any() else None,
+            "ts_last": int(found.ts_recv[mine].max()) if mine.any() else None,
+        }
+    return said
+
+
+def _bins(values: Numbers) -> Numbers:
+    return np.ceil(np.log2(np.maximum(values, 1)) * BINS_AN_OCTAVE).astype(np.int64)
+
+
+def _quantile(skews: Counter[int], share: float) -> int | None:
+    """The upper edge of the bin in which it lies."""
+    total, reached = sum(skews.values()), 0
+    for bin_, count in sorted(skews.items()):
+        reached += count
+        if reached >= math.ceil(share * total):
+            return math.floor(2 ** (bin_ / BINS_AN_OCTAVE))
+    return None
+
+
+def quality_row(parts: list[dict[str, Any]], numbers: int) -> dict[str, Any]:
+    """The row of one line from what all tasks said of it; `numbers` is how many there were on all lines together."""
+    skews, seconds = Counter[int](), Counter[int]()
+    for part in parts:
+        skews.update(dict(part["skews"]))
+        seconds.update(dict(part["seconds"]))
+    total = {name: sum(part[name] for part in parts) for name in ("packets", "messages", "size_bytes", "duplicates",
+             "late", "corrupt", "first_arrivals", "seen")}  # fmt: skip
+    lost = max(numbers - total.pop("seen"), 0)
+    return total | {
+        "lost": lost,
+        "skew_p50_ns": _quantile(skews, 0.5),
+        "skew_p99_ns": _quantile(skews, 0.99),
+        "skew_max_ns": max(part["skew_max_ns"] for part in parts) if skews else None,
+        "peak_packets_1s": max(seconds.values(), default=None),
+        "first_sequence": _least(parts, "first", min),
+        "last_sequence": _least(parts, "last", max),
+        "ts_first": _least(parts, "ts_first", min),
+        "ts_last": _least(parts, "ts_last", max),
+    }
+
+
+def _least(parts: list[dict[str, Any]], name: str, which: Any) -> int | None:
+    return which((part[name] for part in parts if part[name] is not None), default=None)

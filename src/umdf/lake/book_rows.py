@@ -1,0 +1,229 @@
+"""Staged rows → rows of some instruments, each instrument's together and in the order of the wire.
+
+The one rule: a book must see all rows of its instrument, each once, in order. What is not so fails the job here, with
+the instrument and the places, before anything wrong can be written (a shuffle that splits instruments is silent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.errors import UmdfError
+from umdf.lake.staging import Staged, as_events, bucket_of, staged_batches
+from umdf.market.calendar import local_dates
+from umdf.market.events import NULL
+from umdf.market.rows import Events, Rows, Units
+
+LENDING = ord("L")
+HINT = "an instrument's rows were split or mixed up between tasks; this is a bug: please report it"
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The rows of one bucket in one staged file."""
+
+    path: str
+    batch: pa.RecordBatch
+    instrument_id: NDArray[np.int64]
+    counted: NDArray[np.bool_] | None  # which rows are of the trading date; None: all
+
+    def rows_of(self, first: int, last: int) -> NDArray[np.int64]:
+        chosen = (self.instrument_id >= first) & (self.instrument_id <= last)
+        return np.flatnonzero(chosen if self.counted is None else chosen & self.counted)
+
+
+@dataclass(eq=False)
+class Grouped:
+    """Rows of one family by book: `book` is twice the place of the instrument among `ids`, and one for lending."""
+
+    events: Events
+    book: NDArray[np.int32]
+    epoch: NDArray[np.int32]  # its place among the epochs of the channel
+    key: NDArray[np.uint64]  # sequence, message, entry: the order within an epoch
+    made: NDArray[np.bool_] | None = None  # rows that were not staged: a channel reset, for each of its books
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @property
+    def rows(self) -> Rows:
+        return next(iter(self.events.families.values()))
+
+    @property
+    def units(self) -> Units:
+        return self.events.units
+
+
+@dataclass
+class Epochs:
+    """The numbering epochs of a channel in their order (versions are compared for inequality only)."""
+
+    versions: list[int] = field(default_factory=list)
+
+    def ranks(self, seq_version: NDArray[np.int64]) -> NDArray[np.int32]:
+        if not len(seq_version):
+            return np.empty(0, np.int32)
+        if (seq_version == seq_version[0]).all():
+            return np.full(len(seq_version), self.rank(int(seq_version[0])), np.int32)
+        values, first, places = np.unique(seq_version, return_index=True, return_inverse=True)
+        for at in np.argsort(first):
+            self.rank(int(values[at]))
+        return np.array([self.rank(int(value)) for value in values], np.int32)[places]
+
+    def rank(self, seq_version: int) -> int:
+        if seq_version not in self.versions:
+            self.versions.append(seq_version)
+        return self.versions.index(seq_version)
+
+
+class Intake:
+    """The rows of one family in some buckets and on one date, still where they were staged."""
+
+    def __init__(self, staged: Sequence[Staged], family: str, buckets: Sequence[int], trading_date: int) -> None:
+        self.family = family
+        self.pieces: list[Piece] = []
+        for path, bucket, batch in staged_batches(staged, family, buckets):
+            ids = batch.column("instrument_id").to_numpy()
+            _refuse_strangers(path, bucket, ids)
+            dates = local_dates(batch.column("ts_send").to_numpy())
+            counted = dates == trading_date
+            if counted.any():
+                self.pieces.append(Piece(path, batch, ids, None if counted.all() else counted))
+
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Instruments, sorted, and how many rows each has."""
+        ids, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for piece in self.pieces:
+            some, count = np.unique(
+                piece.instrument_id if piece.counted is None else piece.instrument_id[piece.counted], return_counts=True
+            )
+            ids.append(some)
+            rows.append(count)
+        all_ids, places = np.unique(np.concatenate(ids), return_inverse=True)
+        return all_ids, np.bincount(places, np.concatenate(rows), len(all_ids)).astype(np.int64)
+
+    def chunks(self, first: int, last: int, most_rows: int) -> Iterator[pa.RecordBatch | None]:
+        """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time."""
+        waiting: list[pa.RecordBatch] = []
+        count = 0
+        for piece in self.pieces:
+            rows = piece.rows_of(first, last)
+            if not len(rows):
+                continue
+            if count and count + len(rows) > most_rows:
+                yield _joined(waiting)
+                waiting, count = [], 0
+            whole = len(rows) == piece.batch.num_rows
+            waiting.append(piece.batch if whole else _taken(piece.batch, rows))
+            count += len(rows)
+        if waiting:
+            yield _joined(waiting)
+
+
+def _refuse_strangers(path: str, bucket: int, ids: NDArray[np.int64]) -> None:
+    strange = np.flatnonzero(bucket_of(ids) != bucket)
+    if len(strange):
+        number = int(ids[strange[0]])
+        own = int(bucket_of(ids[strange[:1]])[0])
+        raise UmdfError(f"instrument {number} is split: it is of bucket {own} and has rows in {bucket} of {path}", HINT)
+
+
+def _taken(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    """numpy takes numbers faster than Arrow does."""
+    arrays = [_taken_array(column, rows) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def _taken_array(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+    if pa.types.is_primitive(column.type) and not column.null_count:
+        return pa.array(np.take(column.to_numpy(), rows))
+    return column.take(pa.array(rows))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def grouped(
+    batch: pa.RecordBatch | None, family: str, ids: NDArray[np.int64], epochs: Epochs, made: pa.RecordBatch | None = None
+) -> Grouped:
+    """Rows in the order of the files → rows by book; `made` are put among them by their key."""
+    count = 0 if batch is None else batch.num_rows
+    parts = [part for part in (batch, made) if part is not None and part.num_rows]
+    if not parts:
+        empty = Events(Units(np.empty(0, np.int16), *(np.empty(0, np.int64) for _ in range(4))), {})
+        return Grouped(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
+    whole = _joined(parts)
+    numbers = {name: _numbers(whole, name) for name in ("instrument_id", "seq_version", "sequence")}
+    book = 2 * np.searchsorted(ids, numbers["instrument_id"]).astype(np.int32)
+    if "stream" in whole.schema.names:
+        book += _numbers(whole, "stream") == LENDING
+    epoch = epochs.ranks(numbers["seq_version"])
+    key = wire_key(numbers["sequence"], _numbers(whole, "msg_index"), _numbers(whole, "entry_index"))
+    order = _stable_order(book, 2 * len(ids)) if len(parts) == 1 else np.lexsort((key, epoch, book))
+    if len(parts) == 2:
+        _refuse_disorder(*(values[:count] for values in (book, epoch, key)), numbers["instrument_id"][:count], family)
+    if not _is_identity(order):
+        whole = _taken(whole, order)
+        book, epoch, key = book[order], epoch[order], key[order]
+    _refuse_disorder(book, epoch, key, ids[book >> 1], family)
+    is_made = None if len(parts) == 1 and made is not parts[0] else order >= count
+    return Grouped(as_events(whole, family), book, epoch, key, is_made)
+
+
+def wire_key(sequence: Any, msg_index: Any, entry_index: Any) -> NDArray[np.uint64]:
+    key = np.asarray(sequence).astype(np.uint64) << np.uint64(32)
+    key |= np.asarray(msg_index).astype(np.uint64) << np.uint64(16)
+    return key | np.asarray(entry_index).astype(np.uint64)
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
+    return batch.column(name).to_numpy()
+
+
+def _stable_order(book: NDArray[np.int32], books: int) -> NDArray[np.int64]:
+    """Up to 65,536 books numpy counts instead of comparing."""
+    return np.argsort(book.astype(np.uint16) if books <= 1 << 16 else book, kind="stable")
+
+
+def _is_identity(order: NDArray[np.int64]) -> bool:
+    return bool((order == np.arange(len(order))).all())
+
+
+def _refuse_disorder(
+    book: NDArray[np.int32],
+    epoch: NDArray[np.int32],
+    key: NDArray[np.uint64],
+    instrument_id: NDArray[np.int64],
+    family: str,
+) -> None:
+    """Within a book, epoch and key must grow: the same row twice is as bad as an older one."""
+    if len(parts := np.flatnonzero(np.diff(book) < 0)):  # not sorted yet: look at it sorted
+        order = np.argsort(book, kind="stable")
+        book, epoch, key, instrument_id = book[order], epoch[order], key[order], instrument_id[order]
+    del parts
+    same = book[1:] == book[:-1]
+    grows = (epoch[1:] > epoch[:-1]) | ((epoch[1:] == epoch[:-1]) & (key[1:] > key[:-1]))
+    wrong = np.flatnonzero(same & ~grows)
+    if len(wrong):
+        at = int(wrong[0])
+        places = f"{_place(key[at + 1])} after {_place(key[at])}"
+        raise UmdfError(f"rows of instrument {int(instrument_id[at])} are out of order in {family}: {places}", HINT)
+
+
+def _place(key: np.uint64) -> str:
+    number = int(key)
+    return f"sequence {number >> 32} message {number >> 16 & 0xFFFF} entry {number & 0xFFFF}"
+
+
+def times_of(rows: Rows, units: Units) -> NDArray[np.int64]:
+    """When each row happened; when it was sent, where that is not said."""
+    ts_event = rows.column("ts_event")
+    absent = ts_event == NULL
+    return np.where(absent, units.ts_send[rows.unit], ts_event) if absent.any() else ts_event

@@ -1,0 +1,125 @@
+"""Step 2 of an ingest: the tables of a channel-day that need no book, and what its books need to know of it.
+
+One task for each channel and date. Large families are written bucket by bucket, so that memory does not grow with the
+day. The one rule: an instrument's symbol is that of its last definition of the day, in every row of the day.
+"""
+
+from __future__ import annotations
+
+import resource
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.hashing import LogicalHash
+from umdf.lake.repeats import Repeats
+from umdf.lake.schemas import table
+from umdf.lake.staging import BUCKETS, Staged, StagedWriter, read_staged
+from umdf.lake.tasks import Place
+from umdf.market.arrow import record_batch
+from umdf.market.instruments import Instruments
+from umdf.market.rows import Events
+
+FROM_INCREMENTAL = ("status", "news", "price_band", "imbalance", "execution_summary", "control")
+TABLES = ("definition", *FROM_INCREMENTAL, "snapshot")
+ROWS_AT_ONCE = 2_000_000
+ALL_BUCKETS = range(BUCKETS + 1)
+DELETED, CHANNEL_RESET = ord("D"), ord("R")
+
+
+def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
+    """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables"} →
+    {"files", "rows", "definitions": staged, "resets"}."""
+    staged, snapshots, instruments = (
+        [Staged.from_json(said) for said in task[name]] for name in ("staged", "snapshots", "instruments")
+    )
+    day = _Day(task, place)
+    listed = Repeats().new_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
+    changed = read_staged(staged, "definition", ALL_BUCKETS)
+    for events, intraday in ((listed, False), (changed, True)):
+        kept = events.at({"definition": events.rows("definition").column("action") != DELETED})
+        day.symbols.apply(kept.rows("definition"), kept.units, intraday=intraday)
+    writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")
+    for events in (listed, changed):
+        writer.add(events)
+    day.write("definition", [listed, changed])
+    for family in FROM_INCREMENTAL:
+        day.write(family, (read_staged(staged, family, buckets) for buckets in _packs(staged, family)))
+    day.write("snapshot", [read_staged(snapshots, "snapshot", ALL_BUCKETS)], once=True)
+    return {
+        "files": day.files,
+        "rows": day.rows,
+        "definitions": [each.to_json() for each in writer.close()],
+        "resets": _resets(read_staged(staged, "control", ALL_BUCKETS)),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+    }
+
+
+class _Day:
+    def __init__(self, task: dict[str, Any], place: Place) -> None:
+        self.task, self.place = task, place
+        self.symbols = Instruments()
+        self.files: dict[str, list[dict[str, Any]]] = {}
+        self.rows: dict[str, int] = {}
+
+    def write(self, family: str, parts: Any, once: bool = False) -> None:
+        """A file for each part; `once` leaves out what came on two lines."""
+        if family not in self.task["tables"]:
+            return
+        known, task = table(family), self.task
+        partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py()}
+        partition["channel_id"] = task["channel_id"]
+        for events in parts:
+            if not len(events.rows(family)):
+                continue
+            batch = record_batch(events, family, self.symbols)
+            rows = in_order(pa.Table.from_batches([_once(batch) if once else batch]), known)
+            where = {"task": self.place.task, "attempt": self.place.attempt}
+            made = write_file(task["root"], family, Stamp(*task["stamp"]), rows, partition, **where)
+            assert isinstance(made, FileAdd)
+            self.files.setdefault(family, []).append(made.to_json())
+            self.rows[family] = self.rows.get(family, 0) + made.rows
+
+
+def _packs(staged: list[Staged], family: str) -> Iterator[list[int]]:
+    """Buckets together, as many as fit."""
+    pack: list[int] = []
+    size = 0
+    for bucket in ALL_BUCKETS:
+        rows = sum(file.rows.get(bucket, 0) for file in staged if file.family == family)
+        if pack and size + rows > ROWS_AT_ONCE:
+            yield pack
+            pack, size = [], 0
+        pack.append(bucket)
+        size += rows
+    yield pack
+
+
+def _once(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Of rows that differ only in when they came, the first."""
+    words = LogicalHash({"ts_recv"}).of_rows(batch)
+    came = batch.column("ts_recv").to_numpy(zero_copy_only=False)
+    order = np.lexsort((came, words))
+    first = np.ones(len(order), np.bool_)
+    first[1:] = words[order][1:] != words[order][:-1]
+    return batch.take(pa.array(np.sort(order[first])))
+
+
+def _resets(events: Events) -> list[dict[str, int]]:
+    """Where the channel was reset (11): every book is empty from there on."""
+    rows = events.rows("control")
+    at = rows.unit[rows.column("kind") == CHANNEL_RESET] if len(rows) else []
+    units = events.units
+    return [
+        {
+            "seq_version": int(units.seq_version[unit]),
+            "sequence": int(units.sequence[unit]),
+            "ts_recv": int(units.ts_recv[unit]),
+        }
+        for unit in at
+    ]

@@ -1,0 +1,70 @@
+"""Books of one channel laid beside those that snapshots say, entry by entry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import tables_kernel as k
+from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
+from umdf.book.state_kernel import (
+    E_COUNT,
+    E_FIRM,
+    E_ORDER_ID,
+    E_PRICE,
+    E_SIDE,
+    E_SIZE,
+    ENTRY_BYTES,
+    count_entries,
+    list_entries,
+)
+from umdf.book.tables_kernel import at
+from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
+
+FIRST, PAIRS, OURS, SAID, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SAID_ENTRIES = range(10)
+ARGUMENTS = 10
+R_FOUND, R_EXPECTED, R_PLACE = 0, 1, 2  # entries of ours, of the snapshot, the first that differ (-1: none do)
+RESULT = 3
+
+
+@inlined
+def _same(one, other, aggregated):
+    same = load_u8(one, E_SIDE) == load_u8(other, E_SIDE) and load_i64(one, E_PRICE) == load_i64(other, E_PRICE)
+    same = same and load_i64(one, E_SIZE) == load_i64(other, E_SIZE)
+    if aggregated:
+        return same and load_i32(one, E_COUNT) == load_i32(other, E_COUNT)
+    same = same and load_i64(one, E_ORDER_ID) == load_i64(other, E_ORDER_ID)
+    return same and load_i64(one, E_FIRM) == load_i64(other, E_FIRM)
+
+
+@inlined
+def _entries(table, number):
+    return count_entries(table, number) if number >= 0 else np.int64(0)
+
+
+@kernel
+def compare_books(t):
+    """Compare pairs FIRST …; returns the pair for which there is no room, else PAIRS. No book is an empty book."""
+    ours, said = at(t, OURS), at(t, SAID)
+    for i in range(at(t, FIRST), at(t, PAIRS)):
+        instrument, lending = load_i64(at(t, IDS), 8 * i), load_i64(at(t, LENDING), 8 * i)
+        number, other = find_book(ours, instrument, lending), find_book(said, instrument, lending)
+        found, expected = _entries(ours, number), _entries(said, other)
+        if max(found, expected) > at(t, CAPACITY):
+            return i
+        if found > 0:
+            list_entries(ours, number, at(t, OUR_ENTRIES))
+        aggregated = False
+        if expected > 0:
+            list_entries(said, other, at(t, SAID_ENTRIES))
+            b = arenas(said)[A_BOOKS] + k.BOOK_BYTES * other
+            aggregated = load_i32(b, k.B_KIND) & k.AGGREGATED != 0
+        place, most = 0, min(found, expected)
+        while place < most and _same(
+            at(t, OUR_ENTRIES) + ENTRY_BYTES * place, at(t, SAID_ENTRIES) + ENTRY_BYTES * place, aggregated
+        ):
+            place += 1
+        result = at(t, OUT) + 8 * RESULT * i
+        store_i64(result, 8 * R_FOUND, found)
+        store_i64(result, 8 * R_EXPECTED, expected)
+        store_i64(result, 8 * R_PLACE, -1 if place == found and place == expected else place)
+    return at(t, PAIRS)

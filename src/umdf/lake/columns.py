@@ -1,0 +1,78 @@
+"""Numbers of our own → the columns of a table of the lake.
+
+The one rule: what is absent inside (the smallest number, an empty char) is NULL in the table. Texts of few kinds go as
+dictionaries: Parquet writes them as they are, without looking at every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.lake.schemas import table as table_named
+from umdf.market import arrow
+from umdf.market.events import Column
+from umdf.market.rows import Events
+
+KINDS = {
+    pa.int64(): "i64",
+    pa.int32(): "i32",
+    pa.int16(): "i16",
+    pa.int8(): "i8",
+    pa.date32(): "date",
+    arrow.TYPES["volume"][0]: "volume",
+}
+
+
+def chars(values: NDArray[np.uint8]) -> pa.Array:
+    """One-letter texts, 0 is NULL."""
+    used = np.flatnonzero(np.bincount(values, minlength=256)[1:128]) + 1
+    numbers = np.full(256, -1, np.int32)
+    numbers[used] = np.arange(len(used))
+    numbers[128:] = len(used)  # no character by itself: bad data
+    indices = numbers[values]
+    letters = pa.array([*map(chr, used.tolist()), "\ufffd"], pa.utf8())
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), letters)
+
+
+def symbol_column(symbols: pa.Array, places: NDArray[Any]) -> pa.Array:
+    """The symbols of instruments by their places among `symbols`."""
+    known = symbols.is_valid().to_numpy(zero_copy_only=False)[places] if symbols.null_count else None
+    mask = None if known is None else ~known
+    indices = pa.array(np.ascontiguousarray(places, np.int32), mask=mask)
+    return pa.DictionaryArray.from_arrays(indices, symbols.fill_null(""))
+
+
+def made_table(name: str, columns: Mapping[str, Any], symbols: pa.Array, places: NDArray[Any]) -> pa.Table:
+    """Rows of a table from columns of numbers (chars as bytes, prices and times as they are) or of Arrow."""
+    arrays = []
+    for each in table_named(name).file_schema:
+        if each.name == "symbol":
+            arrays.append(symbol_column(symbols, places))
+            continue
+        values = columns[each.name]
+        arrays.append(values if isinstance(values, pa.Array) else _array(each, values))
+    return pa.Table.from_arrays(arrays, table_named(name).file_schema.names)
+
+
+def _array(each: pa.Field, values: NDArray[Any]) -> pa.Array:
+    if each.type == pa.utf8():
+        return chars(values)
+    return arrow.numbers_array(Column(each.name, KINDS[each.type], "", each.nullable), values)
+
+
+def family_table(
+    events: Events, name: str, flags: NDArray[np.int32], symbols: pa.Array, places: NDArray[Any]
+) -> pa.Table:
+    """Rows of a family as they came, with other flags, and with symbols."""
+    rows = events.rows(name)
+    rows.columns["flags"] = flags
+    batch = arrow.record_batch(events, name)
+    names = [each for each in batch.schema.names if each not in table_named(name).partition]
+    letters = {column.name for column in rows.family.columns if column.type == "char"}
+    arrays = [chars(rows.column(each)) if each in letters else batch.column(each) for each in names]
+    return pa.Table.from_arrays([*arrays, symbol_column(symbols, places)], [*names, "symbol"])

@@ -1,0 +1,161 @@
+"""Step 1 of an ingest, incremental streams: a span of a channel's numbers, from all its lines, becomes staged events.
+
+A task also says what was missing, how well each line delivered, and what became of every datagram (`packets`) and of
+what could not be used (`quarantine`). Some packets before the span are decoded with it and dropped again, so that what
+crosses the cut (an aggressor and its trades) is whole.
+"""
+
+from __future__ import annotations
+
+import resource
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.lake import loop_task
+from umdf.lake.accounts import packets_file, quality_of, quarantine_file
+from umdf.lake.files import Stamp
+from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
+from umdf.lake.staging import StagedWriter
+from umdf.lake.tasks import Place
+from umdf.lake.wires import WIRES
+from umdf.market.events import NULL
+
+DECODED_AT_ONCE = 1 << 14  # packets
+ROLE = "incremental"
+
+
+def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
+    """A task of step 1: of an incremental stream, or of a looping one."""
+    return _run_span(task, place) if task["role"] == ROLE else loop_task.run(task, place)
+
+
+def _run_span(task: dict[str, Any], place: Place) -> dict[str, Any]:
+    """{"root", "stamp", "directory", "channel_id", "protocol", "trading_date", "epoch", "span", "known", "lines",
+    "sources", "tables"} → manifest."""
+    first_number, last_number = task["span"]
+    span = Span(task["epoch"], first_number, last_number, OVERLAP)
+    known = [Span(epoch, first, last) for epoch, first, last in task["known"]]
+    sources = [Source.from_json(said) for said in task["sources"]]
+    done = _Span(task, place, span)
+    damaged: dict[tuple[str, int, int], str] = {}
+    while True:
+        gathered = gather(sources, span, WIRES[task["protocol"]](task["channel_id"]), known, frozenset(damaged))
+        corrupt = done.decode(gathered)
+        if not corrupt:
+            return done.manifest(gathered, damaged)
+        damaged |= corrupt  # the same numbers from another line, if there is one
+
+
+class _Span:
+    def __init__(self, task: dict[str, Any], place: Place, span: Span) -> None:
+        self.task, self.place, self.span = task, place, span
+        self.staged: StagedWriter
+        self.ts_send: Numbers
+        self.messages: NDArray[np.int32]
+        self.unknown: list[tuple[int, int, int, str, bytes]] = []
+
+    def decode(self, gathered: Gathered) -> dict[tuple[str, int, int], str]:
+        """Stage the events of the span; what is damaged instead: digest, offset and number, with the reason."""
+        self.staged = StagedWriter(Path(self.task["directory"]), f"span-{uuid.uuid4().hex}")
+        self.ts_send, self.messages = np.full(self.span.room, NULL), np.zeros(self.span.room, np.int32)
+        self.unknown = []
+        damaged: dict[tuple[str, int, int], str] = {}
+        wire, pieces = WIRES[self.task["protocol"]](self.task["channel_id"]), gathered.pieces
+        first, last = np.searchsorted(pieces.sequence, [self.span.first, self.span.last + 1]).tolist()
+        for low, high, keep in _batches(first, last):
+            decoded = wire.decode(pieces.at(np.arange(low, high)))
+            at = pieces.sequence[low:high] - self.span.base
+            self.ts_send[at], self.messages[at] = decoded.events.units.ts_send, decoded.messages
+            if not keep:
+                continue
+            self.staged.add(decoded.events)
+            for row, reason in decoded.corrupt.items():
+                damaged[_identity(gathered, low + row)] = reason
+            for row, reason in decoded.unknown.items():
+                self.unknown.append(_content(gathered, low + row, reason))
+        return damaged
+
+    def manifest(self, gathered: Gathered, damaged: dict[tuple[str, int, int], str]) -> dict[str, Any]:
+        task, span = self.task, self.span
+        partition = {
+            "trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(),
+            "channel_id": task["channel_id"],
+        }
+        where = (task["root"], Stamp(*task["stamp"]), partition, self.place)
+        files = {}
+        if "packets" in task["tables"]:
+            files["packets"] = packets_file(where, task, gathered, self.ts_send, self.messages)
+        if "quarantine" in task["tables"]:
+            refused = [*gathered.refused, *self.unknown, *_damaged_rows(gathered, damaged)]
+            files["quarantine"] = quarantine_file(where, task, gathered, refused)
+        first, _ = gathered.first_arrival()
+        staged = self.staged.close()
+        return {
+            "channel_id": task["channel_id"],
+            "protocol": task["protocol"],
+            "role": ROLE,
+            "trading_date": task["trading_date"],
+            "epoch": span.epoch,
+            "span": [span.first, span.last],
+            "staged": [each.to_json() for each in staged],
+            "files": {name: [made.to_json()] for name, made in files.items() if made},
+            "missing": _missing(first[gathered.own], span.first, self.ts_send[gathered.own]),
+            "quality": quality_of(gathered, self.messages, task["lines"]),
+            "messages": int(self.messages[gathered.own].sum()),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+        }
+
+
+def _batches(first: int, last: int) -> list[tuple[int, int, bool]]:
+    """Stretches of pieces; those before the span are decoded, but not kept."""
+    before = [(0, first, False)] if first else []
+    starts = range(first, last, DECODED_AT_ONCE)
+    return before + [(low, min(low + DECODED_AT_ONCE, last), True) for low in starts]
+
+
+def _identity(gathered: Gathered, row: int) -> tuple[str, int, int]:
+    source = gathered.sources[int(gathered.piece_source[row])]
+    return source.digest, int(gathered.piece_offset[row]), int(gathered.pieces.sequence[row])
+
+
+def _content(gathered: Gathered, row: int, reason: str) -> tuple[int, int, int, str, bytes]:
+    pieces = gathered.pieces
+    content = pieces.buffer[pieces.start[row] : pieces.end[row]].tobytes()
+    at = int(gathered.piece_source[row]), int(gathered.piece_offset[row]), int(pieces.ts_recv[row])
+    return *at, reason, content
+
+
+def _damaged_rows(
+    gathered: Gathered, damaged: dict[tuple[str, int, int], str]
+) -> list[tuple[int, int, int, str, bytes]]:
+    """Copies that were given up; their bytes stay in the capture, at that offset."""
+    of_digest = {source.digest: number for number, source in enumerate(gathered.sources)}
+    datagrams = gathered.datagrams
+    rows = []
+    for (digest, offset, _), reason in damaged.items():
+        of_file = [gathered.sources[number].digest == digest for number in datagrams.source.tolist()]
+        at = np.flatnonzero((datagrams.offset == offset) & np.array(of_file, np.bool_))
+        ts_recv = int(datagrams.ts_recv[at[0]]) if len(at) else NULL
+        rows.append((of_digest[digest], offset, ts_recv, reason, b""))
+    return rows
+
+
+def _missing(first: Numbers, base: int, ts_send: Numbers) -> dict[str, Any]:
+    """Runs of numbers that no line had, and what followed each; the span's own first number, for the span before."""
+    lost = first == NEVER
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], lost, [False]]).astype(np.int8)))
+    runs = [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]
+    there = np.flatnonzero(~lost)
+
+    def moment(at: int) -> tuple[int, int] | None:
+        return (int(first[at]), int(ts_send[at])) if at < len(first) else None
+
+    return {
+        "runs": [[base + low, base + high - 1, moment(high)] for low, high in runs],
+        "begins": [base + int(there[0]), moment(int(there[0]))] if len(there) else None,
+    }

@@ -1,0 +1,323 @@
+"""The books of some instruments through a stretch of a day: what they show, whether it is right, what snapshots say.
+
+Rows come by book, so that a book stays in the processor's cache. Every snapshot is put where it belongs, behind the
+last row that it holds (369), not where it arrived: what is right after it is known to be right. There it is compared
+with the rebuilt book, and where that one is stale, in doubt or unknown it takes its place.
+
+The one rule: nothing wrong is shown as right. A book is sound from its first update (83 RptSeq 1), from an Empty Book
+or from a snapshot; after a gap it is in doubt until its next update follows on (5.2.2) or a snapshot covers the gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book.engine import Books
+from umdf.book.ladders import row_type
+from umdf.buffers import address_of
+from umdf.lake import healing_kernel as h
+from umdf.lake.book_rows import Grouped, times_of
+from umdf.lake.checks import Checks, Verdict, compare
+from umdf.lake.snapshot_rows import SnapshotLines
+from umdf.market.events import LAST, NULL, NULL_I32
+from umdf.market.rows import Rows
+
+Numbers = NDArray[np.int64]
+PLACE_BITS = 40  # of a place in `Ladders`
+FOREVER = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a channel's own task found out: gaps by epoch, how far the stream goes, when each epoch began."""
+
+    gaps: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)  # by epoch rank: first, last, sorted
+    last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
+
+    def gaps_before(self, epoch: int, sequence: Numbers, *, within: bool = False) -> Numbers:
+        """How many gaps of an epoch end before each number; `within`: or on it."""
+        gaps = self.gaps.get(epoch)
+        if gaps is None:
+            return np.zeros(len(sequence), np.int64)
+        return np.searchsorted(gaps[1], sequence, side="right" if within else "left").astype(np.int64)
+
+
+@dataclass(eq=False)
+class Told:
+    """What a stretch came to. `place` orders everything of a book: row i stands at 2 i + 1, a snapshot at 2 i before it."""
+
+    bad: NDArray[np.uint8]  # of each row: bits IS_STALE and IN_DOUBT, after it
+    is_end: NDArray[np.bool_]  # of each row: whether its event ends for its book
+    ladders: NDArray[np.void]  # by (book, place): what there was to see from there on
+    ladder_book: NDArray[np.int32]
+    ladder_place: Numbers
+    heals: Numbers  # lines of the snapshots that took the place of a book
+    heal_place: Numbers
+    lost: Numbers  # (n, 3): book, from, to (times): something is missing there
+    checks: Checks
+    begun_bad: NDArray[np.uint8]  # of each book, before the first row
+
+
+class BookRun:
+    """The books of a group of instruments; their state goes on from stretch to stretch."""
+
+    def __init__(self, ids: Numbers, timeline: Timeline, depth: int, books: Books | None = None) -> None:
+        self.ids, self.timeline, self.depth = ids, timeline, depth
+        self.books = books or Books(from_the_start=True)
+        self.said = Books()
+        self.states = np.zeros((2 * len(ids), h.STATE), np.int64)
+        self.epoch = -1  # rank of the one that the books are in
+
+    def run(self, rows: Grouped, snapshots: SnapshotLines, *, more: bool = False) -> Told:
+        """Rows of a stretch; `more`: others follow, so the last row need not end its event."""
+        return _Stretch(self, rows, snapshots, more).run()
+
+    def start_again(self, epoch: int) -> None:
+        """Numbering began anew: all is as at the start of a day (4.2.8)."""
+        if self.epoch >= 0 and epoch != self.epoch:
+            self.books = Books(from_the_start=True)
+            self.states[:] = 0
+        self.epoch = epoch
+
+    def shown(self) -> NDArray[np.void]:
+        """What there is to see of every book now."""
+        kind = row_type(self.depth)
+        records = np.zeros(2 * len(self.ids), kind)
+        ids, lending = np.repeat(self.ids, 2), np.tile(np.array([0, 1], np.int64), len(self.ids))
+        arguments = np.zeros(h.SHOW_ARGUMENTS, np.int64)
+        arguments[h.TABLE], arguments[h.BOOKS] = self.books.arenas.address, len(ids)
+        arguments[h.IDS], arguments[h.LENDING] = address_of(ids), address_of(lending)
+        arguments[h.DEPTH], arguments[h.STRIDE] = self.depth, kind.itemsize
+        arguments[h.OUT] = address_of(records) + 24
+        if len(ids):
+            h.show_books(address_of(arguments))
+        records["instrument_id"] = ids
+        return records
+
+    def bad_now(self) -> NDArray[np.uint8]:
+        stale, doubt = self.states[:, h.S_STALE] != 0, self.states[:, h.S_DOUBT] != 0
+        return (stale * h.IS_STALE + doubt * h.IN_DOUBT).astype(np.uint8)
+
+
+class _Stretch:
+    def __init__(self, run: BookRun, rows: Grouped, snapshots: SnapshotLines, more: bool) -> None:
+        self.state, self.rows, self.snapshots = run, rows, snapshots
+        count = len(rows)
+        self.family = rows.rows if count else None
+        self.times = times_of(self.family, rows.units) if self.family else np.empty(0, np.int64)
+        self.sequence = (rows.key >> np.uint64(32)).astype(np.int64)
+        self.bad = np.zeros(count, np.uint8)
+        self.is_end = _ends(rows, self.times, more)
+        self.ladders: list[NDArray[np.void]] = []
+        self.ladder_books: list[NDArray[np.int32]] = []
+        self.ladder_places: list[Numbers] = []
+        self.heals: list[Numbers] = []
+        self.heal_places: list[Numbers] = []
+        self.lost: list[Numbers] = []
+        self.checks = Checks(len(snapshots))
+
+    def run(self) -> Told:
+        run, begun_bad = self.state, self.state.bad_now()
+        books = np.arange(2 * len(run.ids), dtype=np.int32)
+        self._show(run.shown(), books, np.full(len(books), -1))
+        epochs = np.unique(np.concatenate([self.rows.epoch, self.snapshots.epoch]))
+        for epoch in epochs[epochs >= max(run.epoch, 0)].tolist():
+            before = run.epoch
+            run.start_again(epoch)
+            rows = np.flatnonzero(self.rows.epoch == epoch)
+            if before not in (-1, epoch):
+                self._forget(rows)
+            self._epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
+        self.checks.unknown_epochs(self.snapshots)
+        book, place = np.concatenate(self.ladder_books), np.concatenate(self.ladder_places)
+        records = np.concatenate(self.ladders)
+        order = np.argsort(book.astype(np.int64) << PLACE_BITS | (place + 1), kind="stable")
+        lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost])
+        heals = np.concatenate([np.empty(0, np.int64), *self.heals])
+        places = np.concatenate([np.empty(0, np.int64), *self.heal_places])
+        return Told(
+            self.bad, self.is_end, records[order], book[order], place[order], heals, places, lost, self.checks, begun_bad
+        )
+
+    def _show(self, records: NDArray[np.void], book: NDArray[np.int32], place: Numbers) -> None:
+        self.ladders.append(records)
+        self.ladder_books.append(book)
+        self.ladder_places.append(place)
+
+    def _forget(self, rows: Numbers) -> None:
+        """Nothing is to be seen of the books of an epoch that is over."""
+        books, first = np.unique(self.rows.book[rows], return_index=True)
+        kind = row_type(self.state.depth)
+        empty = np.zeros(len(books), kind)
+        for name in (kind.names or ())[4:]:
+            empty[name] = NULL_I32 if "_ct_" in name else NULL
+        self._show(empty, books, 2 * rows[first])
+
+    def _epoch(self, epoch: int, rows: Numbers, lines: Numbers) -> None:
+        run, snapshots = self.state, self.snapshots
+        book, key = self.rows.book[rows], self.rows.key[rows]
+        edges = np.searchsorted(book, np.arange(2 * len(run.ids) + 1))
+        gaps = run.timeline.gaps_before(epoch, self.sequence[rows])
+        held = (snapshots.last_sequence[lines].astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
+        place = places_in(book, key, snapshots.book[lines], held, behind=True)
+        rank = np.arange(len(lines)) - np.searchsorted(snapshots.book[lines], snapshots.book[lines])
+        reached, ends = edges[:-1].copy(), edges[1:]
+        of_epoch = self.rows.book.astype(np.int64) << 16 | self.rows.epoch
+        starts = np.searchsorted(of_epoch, np.arange(2 * len(run.ids)) << 16 | epoch)
+        for turn in range(int(rank.max(initial=-1)) + 1):
+            now = np.flatnonzero(rank == turn)
+            here = snapshots.book[lines[now]]
+            until = reached.copy()
+            until[here] = place[now]
+            self._apply(rows, gaps, reached, until)
+            reached = until
+            before = np.where(place[now] > edges[here], _at(rows, place[now] - 1) + 1, starts[here])
+            self._look_at(epoch, lines[now], 2 * before)
+        self._apply(rows, gaps, reached, ends)
+
+    def _apply(self, rows: Numbers, gaps: Numbers, first: Numbers, last: Numbers) -> None:
+        size = last - first
+        total = int(size.sum())
+        if not total:
+            return
+        assert self.family is not None
+        if total == len(self.rows):
+            some, chosen, own_gaps = None, self.family, gaps
+        else:
+            offsets = np.cumsum(size) - size
+            inside = np.arange(total) + np.repeat(first - offsets, size)
+            some, own_gaps = rows[inside], gaps[inside]
+            chosen = self.family.at(some)
+        book = self.rows.book if some is None else self.rows.book[some]
+        times = self.times if some is None else self.times[some]
+        flags = chosen.column("flags")
+        ends = self.is_end if some is None else self.is_end[some]
+        chosen = Rows(chosen.family, chosen.unit, chosen.msg_index, chosen.entry_index, dict(chosen.columns))
+        chosen.columns["flags"] = np.where(ends, flags | LAST, flags & ~LAST).astype(np.int32)
+        base = self.state.books.rows_applied
+        outcomes, ladders = self.state.books.apply_depth(chosen, self.state.depth, "end")
+        bad, lost_from = self._follow(chosen, book, outcomes.codes, own_gaps, times)
+        lost = np.flatnonzero(lost_from != NULL)
+        if len(lost):
+            self.lost.append(np.stack([book[lost].astype(np.int64), lost_from[lost], times[lost]], axis=1))
+        records = ladders.records.copy()
+        local = records["row"] - base
+        there = local if some is None else some[local]
+        self._show(records, book[local], 2 * there + 1)
+        if some is None:
+            self.bad[:] = bad
+        else:
+            self.bad[some] = bad
+
+    def _follow(
+        self, rows: Rows, book: NDArray[np.int32], outcomes: NDArray[np.int8], gaps: Numbers, times: Numbers
+    ) -> tuple[NDArray[np.uint8], Numbers]:
+        count = len(rows)
+        bad, lost_from = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+        columns = [np.ascontiguousarray(rows.column(name)) for name in ("action", "side", "flags", "rpt_seq")]
+        held = [np.ascontiguousarray(values) for values in (outcomes, gaps, times)]
+        arguments = np.zeros(h.FOLLOW_ARGUMENTS, np.int64)
+        arguments[h.ROWS], book = count, np.ascontiguousarray(book)
+        arrays = [book, *columns, *held, self.state.states, bad, lost_from]
+        arguments[h.BOOK :] = [address_of(array) for array in arrays]
+        h.follow(address_of(arguments))
+        return bad, lost_from
+
+    def _look_at(self, epoch: int, lines: Numbers, place: Numbers) -> None:
+        """Compare some snapshots, of different books, with the books as they are now; heal what needs it."""
+        run, snapshots = self.state, self.snapshots
+        states = run.states[snapshots.book[lines]]
+        gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)
+        is_ahead = snapshots.last_sequence[lines] > run.timeline.last_sequence.get(epoch, FOREVER)
+        verdict = _first_look(states, snapshots.last_rpt_seq[lines], gaps, is_ahead)
+        compared = np.flatnonzero(verdict == Verdict.EQUAL)
+        if len(compared):
+            result = compare(run, snapshots, lines[compared])
+            verdict[compared[result.place >= 0]] = Verdict.DIFFERENT
+            self.checks.note_compared(lines[compared], result)
+        self.checks.note(lines, verdict, states[:, h.S_RPT_SEQ], snapshots)
+        healed = np.isin(verdict, Verdict.HEALS)
+        sure = healed | (verdict == Verdict.EQUAL)
+        settled = snapshots.book[lines[sure]]
+        run.states[settled, h.S_DOUBT] = 0
+        run.states[settled, h.S_GAPS] = np.maximum(gaps[sure], run.states[settled, h.S_GAPS])
+        if healed.any():
+            self._heal(lines[healed], place[healed])
+
+    def _heal(self, lines: Numbers, place: Numbers) -> None:
+        run, snapshots = self.state, self.snapshots
+        rows, offsets = snapshots.rows_of(lines)
+        books = snapshots.book[lines]
+        for line in lines[snapshots.depth[lines] != NULL_I32].tolist():
+            book = int(snapshots.book[line])
+            run.books.set_depth(int(run.ids[book >> 1]), int(snapshots.depth[line]), lending=bool(book & 1))
+        base = run.books.rows_applied
+        _, ladders = run.books.apply_depth(rows, run.depth, "end")
+        records = ladders.records.copy()
+        which = np.searchsorted(offsets, records["row"] - base, side="right") - 1
+        self._show(records, books[which], place[which])
+        known, said = run.states[books, h.S_RPT_SEQ], rows.column("rpt_seq")[offsets[:-1]]
+        missed = known != said
+        seen = run.states[books, h.S_SEEN] != 0
+        begin = np.where(seen, run.states[books, h.S_TS], h.BEGINNING)
+        self.lost.append(np.stack([books.astype(np.int64), begin, snapshots.ts_send[lines]], axis=1)[missed])
+        run.states[books, h.S_RPT_SEQ] = said
+        run.states[books, h.S_STALE] = 0
+        run.states[books, h.S_SEEN] = 1
+        run.states[books, h.S_TS] = np.maximum(begin, run.states[books, h.S_TS])
+        self.heals.append(lines)
+        self.heal_places.append(place)
+
+
+def _first_look(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """What can be said without looking into the books; EQUAL where they have to be compared."""
+    known, stale = states[:, h.S_RPT_SEQ], states[:, h.S_STALE] != 0
+    doubt = (states[:, h.S_DOUBT] != 0) | (gaps > states[:, h.S_GAPS])
+    unknown = (states[:, h.S_SEEN] == 0) & (known == 0)
+    same = (known == said) | (unknown & (said == NULL))
+    unsaid = (known == NULL) | (said == NULL)
+    cases = [
+        (same & ~stale & ~((known == NULL) & doubt), Verdict.EQUAL),
+        (is_ahead, Verdict.AHEAD),
+        (unknown, Verdict.NO_BOOK),
+        (stale, Verdict.STALE),
+        (doubt, Verdict.DOUBT),
+        (unsaid, Verdict.EQUAL),
+        (said < known, Verdict.OLDER),
+    ]
+    return np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED)).astype(np.int8)
+
+
+def _at(values: Numbers, places: Numbers) -> Numbers:
+    """Values at some places; anything for those that are not there."""
+    return values[np.clip(places, 0, len(values) - 1)] if len(values) else np.zeros(len(places), np.int64)
+
+
+def _ends(rows: Grouped, times: Numbers, more: bool) -> NDArray[np.bool_]:
+    """Where an event ends for a book. Binary marks only the last row of an event, which can be another instrument's:
+    for this one it ends where its next row has another time."""
+    if not len(rows):
+        return np.zeros(0, np.bool_)
+    ends = rows.rows.column("flags") & LAST != 0
+    ends[:-1] |= (times[1:] != times[:-1]) | (rows.book[1:] != rows.book[:-1])
+    if not more:
+        ends[-1] = True
+    return ends
+
+
+def places_in(
+    book: NDArray[np.int32], key: NDArray[np.uint64], of_book: NDArray[np.int32], of_key: NDArray[np.uint64], *, behind: bool
+) -> Numbers:
+    """For some (book, key), sorted, how many of the rows (sorted) come before; with `behind` also those of their key."""
+    places = np.zeros(len(of_book), np.int64)
+    held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
+    arguments = np.zeros(h.PLACE_ARGUMENTS, np.int64)
+    arguments[h.IN_ROWS], arguments[h.OTHERS], arguments[h.BEHIND] = len(book), len(of_book), behind
+    arguments[h.IN_GROUP], arguments[h.IN_KEY], arguments[h.OF_GROUP], arguments[h.OF_KEY] = map(address_of, held)
+    arguments[h.PLACES] = address_of(places)
+    if len(of_book):
+        h.place_in(address_of(arguments))
+    return places

@@ -1,0 +1,118 @@
+"""Whether the books can be trusted, row by row; where events of one list stand in another; the best levels at a moment.
+
+The one rule of `follow`: it says the same as the book engine about RptSeq (5.2.2) and knows more, the gaps of the
+stream. Rows come grouped by book, each book in the order of the wire; what is known of a book stands in its state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import tables_kernel as k
+from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
+from umdf.book.rows_kernel import _show_side, _put_level
+from umdf.book.tables_kernel import at, put
+from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, load_u64, store_i64, store_u8
+
+NULL = -(1 << 63)
+# Arguments of `follow`.
+ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES, BAD, LOST_FROM = range(12)
+FOLLOW_ARGUMENTS = 12
+# State of a book: RptSeq as the engine has it, whether it is stale or in doubt, how many gaps it knows of, the time of
+# its last row, whether there is anything to be known of it.
+S_RPT_SEQ, S_STALE, S_DOUBT, S_GAPS, S_TS, S_SEEN = range(6)
+STATE = 6
+IS_STALE, IN_DOUBT = 1, 2  # bits of BAD
+BEGINNING = NULL + 1  # as the start of what was lost: nobody knows when
+
+
+@inlined
+def _lose(t, s, i):
+    """Something was lost between the last row and this one."""
+    store_i64(at(t, LOST_FROM), 8 * i, at(s, S_TS) if at(s, S_SEEN) != 0 else np.int64(BEGINNING))
+
+
+@inlined
+def _next_number(t, s, i, rpt_seq):
+    known = at(s, S_RPT_SEQ)
+    if known == NULL:  # after an Empty Book anything may follow, but not if something may be missing
+        if at(s, S_DOUBT) != 0 and rpt_seq != 1:
+            put(s, S_STALE, 1)
+            _lose(t, s, i)
+    elif rpt_seq <= known:
+        return
+    elif rpt_seq != known + 1:
+        put(s, S_STALE, 1)
+        _lose(t, s, i)
+    put(s, S_DOUBT, 0)
+    put(s, S_RPT_SEQ, rpt_seq)
+
+
+@kernel
+def follow(t):
+    """For each row whether its book may be wrong after it (BAD), and since when something is missing before it."""
+    for i in range(at(t, ROWS)):
+        s = at(t, STATES) + 8 * STATE * np.int64(load_i32(at(t, BOOK), 4 * i))
+        gaps = load_i64(at(t, GAPS), 8 * i)
+        if gaps > at(s, S_GAPS):
+            put(s, S_GAPS, gaps)
+            put(s, S_DOUBT, 1)
+        store_i64(at(t, LOST_FROM), 8 * i, NULL)
+        rpt_seq, snapshot = load_i64(at(t, RPT_SEQ), 8 * i), load_i32(at(t, FLAGS), 4 * i) & k.F_SNAPSHOT != 0
+        if load_u8(at(t, ACTION), i) == k.ACTION_CLEAR and load_u8(at(t, SIDE), i) == k.SIDE_NEITHER:
+            if at(s, S_DOUBT) != 0:
+                _lose(t, s, i)
+            put(s, S_RPT_SEQ, rpt_seq if snapshot else np.int64(NULL))
+            put(s, S_STALE, 0)
+            put(s, S_DOUBT, 0)
+        elif rpt_seq != NULL and not snapshot:
+            _next_number(t, s, i, rpt_seq)
+        if load_i8(at(t, OUTCOMES), i) < 0:
+            put(s, S_STALE, 1)
+        bad = (IS_STALE if at(s, S_STALE) != 0 else 0) | (IN_DOUBT if at(s, S_DOUBT) != 0 else 0)
+        store_u8(at(t, BAD), i, np.uint8(bad))
+        put(s, S_TS, load_i64(at(t, TIMES), 8 * i))
+        put(s, S_SEEN, 1)
+    return 0
+
+
+# Arguments of `place_in`: rows by (group, key), others by (group, key), where these go.
+IN_ROWS, IN_GROUP, IN_KEY, OTHERS, OF_GROUP, OF_KEY, BEHIND, PLACES = range(8)
+PLACE_ARGUMENTS = 8
+
+
+@kernel
+def place_in(t):
+    """For each of the others how many rows come before it; with BEHIND also those of the same key."""
+    rows, row, behind = at(t, IN_ROWS), 0, at(t, BEHIND) != 0
+    for i in range(at(t, OTHERS)):
+        group, key = load_i32(at(t, OF_GROUP), 4 * i), load_u64(at(t, OF_KEY), 8 * i)
+        while row < rows:
+            there, own = load_i32(at(t, IN_GROUP), 4 * row), load_u64(at(t, IN_KEY), 8 * row)
+            if there > group or (there == group and (own > key or (own == key and not behind))):
+                break
+            row += 1
+        store_i64(at(t, PLACES), 8 * i, row)
+    return 0
+
+
+# Arguments of `show_books`.
+TABLE, BOOKS, IDS, LENDING, DEPTH, STRIDE, OUT = range(7)
+SHOW_ARGUMENTS = 7
+
+
+@kernel
+def show_books(t):
+    """The best DEPTH levels of some books, as the body of a row of the ladders; NULL where there is no book."""
+    books, depth = at(t, TABLE), at(t, DEPTH)
+    a = arenas(books)
+    for i in range(at(t, BOOKS)):
+        body = at(t, OUT) + at(t, STRIDE) * i
+        number = find_book(books, load_i64(at(t, IDS), 8 * i), load_i64(at(t, LENDING), 8 * i))
+        for side in range(2):
+            if number >= 0:
+                _show_side(a, a[A_BOOKS] + k.BOOK_BYTES * number, side, depth, body)
+            else:
+                for rank in range(depth):
+                    _put_level(body, depth, side, rank, np.int64(NULL), np.int64(NULL), np.int64(k.NULL_I32))
+    return 0

@@ -1,0 +1,350 @@
+"""What an ingest has to do: which stream is what, which days of which channels are touched, and the tasks of each.
+
+The one rule: a plan depends on the content of the files, never on their names, their order or which of them are new.
+Numbers are cut into spans at multiples of one size, so that the same packets always meet in the same task.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+from umdf.errors import ConfigError
+from umdf.lake.gather import OVERLAP
+from umdf.lake.ledger import Entry
+from umdf.lake.survey import SEGMENT
+from umdf.market.events import NULL, NULL_I32
+from umdf.sync.streams import Role, Survey
+from umdf.wire.fast.loader import load as load_templates
+
+SPAN_NUMBERS = 1 << 19
+LOOP_PACKETS = 1 << 18  # of a task of a looping stream
+PROTOCOLS = {1: "sbe", 2: "fast"}
+ROLES = {Role.INCREMENTAL: "incremental", Role.SNAPSHOT: "snapshot", Role.INSTRUMENTS: "instruments"}
+LINES = "ABCDEFGH"
+EPOCH_DAY = date(1970, 1, 1)
+
+Group = tuple[str, int]  # address and port
+Day = tuple[int, int]  # channel and trading date
+
+
+class Place(NamedTuple):
+    """What a group is."""
+
+    protocol: str
+    role: str
+    channel: int
+    line: int  # among those of its channel and role
+
+
+class Segment(NamedTuple):
+    """Numbers of one group, numbering and date in one split of a file."""
+
+    survey: dict[str, Any]
+    split: int
+    group: Group
+    epoch: int | None
+    date: int
+    first: int
+    last: int
+    packets: int
+    ts_first: int
+    ts_last: int
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        return self.ts_first, self.survey["digest"], self.split
+
+
+def streams_of(surveys: Iterable[dict[str, Any]], named: Mapping[Group, Mapping[str, Any]]) -> dict[Group, Place]:
+    """Every group that carries a stream: by what is in it, or as it is named in the configuration."""
+    whole = Survey(load_templates())
+    for survey in sorted(surveys, key=lambda survey: survey["digest"]):
+        whole.absorb(survey.get("streams", []))
+    found: dict[Group, tuple[str, str, int]] = {}
+    for stream in whole.streams():
+        group: Any = stream.name
+        said = named.get(group, {})
+        protocol, role = said.get("protocol", PROTOCOLS[int(stream.speaks)]), said.get("stream", ROLES[stream.role])
+        found[group] = protocol, role, int(said.get("channel", stream.channel))
+    _refuse_two_wires(found)
+    together: dict[tuple[str, str, int], list[Group]] = defaultdict(list)
+    for group, about in found.items():
+        together[about].append(group)
+    places = {}
+    for about, groups in together.items():
+        for line, group in enumerate(sorted(groups, key=lambda group: (_line(named, group), _order(group)))):
+            places[group] = Place(*about, line)
+    return places
+
+
+def _line(named: Mapping[Group, Mapping[str, Any]], group: Group) -> str:
+    return named.get(group, {}).get("line", "")
+
+
+def _order(group: Group) -> tuple[int, int]:
+    return int(ip_address(group[0])), group[1]
+
+
+def _refuse_two_wires(found: Mapping[Group, tuple[str, str, int]]) -> None:
+    wires: dict[int, set[str]] = defaultdict(set)
+    for protocol, _, channel in found.values():
+        wires[channel].add(protocol)
+    both = sorted(channel for channel, speaks in wires.items() if len(speaks) > 1)
+    if both:
+        raise ConfigError(
+            f"channel {both[0]} is there in Binary and in FIX/FAST, and both number their messages in their own way",
+            "ingest them into two lakes, or give one of them another channel number with --config",
+        )
+
+
+def segments_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Segment]:
+    """What a file has of known streams."""
+    found = []
+    for number, split in enumerate(survey.get("splits", [])):
+        for values in split["segments"]:
+            said = dict(zip(SEGMENT, values, strict=True))
+            group: Group = tuple(survey["flows"][said.pop("flow")])  # type: ignore[assignment]
+            place, channel = places.get(group), said.pop("channel")
+            known = place is not None and (place.protocol != "sbe" or place.channel == channel)
+            if known and said["date"] != NULL_I32:
+                found.append(Segment(survey, number, group, **said))
+    return found
+
+
+def days_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> set[Day]:
+    return {(places[segment.group].channel, segment.date) for segment in segments_of(survey, places)}
+
+
+def date_of(days: int) -> date:
+    return EPOCH_DAY + timedelta(days)
+
+
+def entries_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Entry]:
+    """The file's rows of the ledger."""
+    about = survey["digest"], survey["size_bytes"], survey["path"]
+    parts: dict[tuple[Group, int, int | None], list[Segment]] = defaultdict(list)
+    for segment in segments_of(survey, places):
+        epoch = segment.epoch if places[segment.group].protocol == "sbe" else None
+        parts[segment.group, segment.date, epoch].append(segment)
+    return [
+        Entry(
+            *about,
+            date_of(day),
+            places[group].channel,
+            LINES[places[group].line],
+            places[group].role,
+            epoch,
+            min((part.first for part in found if part.first != NULL), default=None),
+            max((part.last for part in found if part.last != NULL), default=None),
+            sum(part.packets for part in found),
+            min(part.ts_first for part in found),
+            max(part.ts_last for part in found),
+        )
+        for (group, day, epoch), found in sorted(parts.items(), key=str)
+    ] or [Entry(*about)]
+
+
+@dataclass
+class ChannelDay:
+    """All that is known of one channel on one date, and its tasks."""
+
+    channel: int
+    date: int
+    protocol: str
+    lines: list[str]
+    epochs: list[tuple[int, int, int]] = field(default_factory=list)  # numbering, first and last number; in their order
+    decode: list[dict[str, Any]] = field(default_factory=list)
+    loops: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Planner:
+    """`paths` are where the (unpacked) files are, by digest."""
+
+    def __init__(
+        self,
+        surveys: Sequence[dict[str, Any]],
+        places: Mapping[Group, Place],
+        paths: Mapping[str, str],
+        span_numbers: int = SPAN_NUMBERS,
+    ) -> None:
+        self.places, self.paths, self.span_numbers = places, paths, span_numbers
+        self._segments: dict[int, list[Segment]] = defaultdict(list)  # by channel
+        for survey in surveys:
+            for segment in segments_of(survey, places):
+                self._segments[places[segment.group].channel].append(segment)
+        self._resets = _resets(surveys, places)
+        self._rest = _rest(self._segments, places)
+
+    def plan(self, day: Day) -> ChannelDay:
+        channel, trading_date = day
+        mine = sorted(
+            (segment for segment in self._segments[channel] if segment.date == trading_date),
+            key=lambda segment: segment.order,
+        )
+        protocol = self.places[mine[0].group].protocol
+        groups = {group: place for group, place in self.places.items() if place.channel == channel}
+        lines = sum(place.role == "incremental" for place in groups.values())
+        planned = ChannelDay(channel, trading_date, protocol, list(LINES[:lines]))
+        about = {"channel_id": channel, "protocol": protocol, "trading_date": trading_date, "lines": planned.lines}
+        self._plan_spans(planned, about, [part for part in mine if self.places[part.group].role == "incremental"])
+        for role in ("instruments", "snapshot"):
+            of_role = [part for part in mine if self.places[part.group].role == role]
+            planned.loops += self._loops(about | {"role": role}, of_role)
+        return planned
+
+    def _plan_spans(self, planned: ChannelDay, about: dict[str, Any], segments: list[Segment]) -> None:
+        by_epoch: dict[int, list[Segment]] = defaultdict(list)
+        for segment in segments:
+            for epoch in self._epochs(segment):
+                by_epoch[epoch].append(segment)
+        numbered = {epoch: [part for part in parts if part.first != NULL] for epoch, parts in by_epoch.items()}
+        numbered = {epoch: parts for epoch, parts in numbered.items() if parts}
+        for rank, (epoch, parts) in enumerate(
+            sorted(numbered.items(), key=lambda item: min(part.ts_first for part in item[1]))
+        ):
+            # A numbering begins with 1; but where we join in the middle of the day's first one, that is no gap.
+            first = min(part.first for part in parts) if rank == 0 else 1
+            planned.epochs.append((epoch, first, max(part.last for part in parts)))
+        known = [list(epoch) for epoch in self._known(planned.channel)]
+        for epoch, first, last in planned.epochs:
+            for low in range(first // self.span_numbers * self.span_numbers, last + 1, self.span_numbers):
+                span = max(low, first), min(low + self.span_numbers - 1, last)
+                sources = [self._source(part) for part in numbered[epoch] if _reaches(part, *span)]
+                if sources:
+                    task = {"epoch": epoch, "span": list(span), "known": known, "sources": sources}
+                    task["role"] = "incremental"
+                    task["description"] = f"channel {planned.channel}, numbers {span[0]} to {span[1]}"
+                    planned.decode.append(about | task)
+        self._give_rest(planned, segments)
+
+    def _give_rest(self, planned: ChannelDay, segments: list[Segment]) -> None:
+        """What has no number in a split is accounted for by one task only: that of the split's first number."""
+        for segment in segments:
+            identity = _identity(segment)
+            if self._rest.get(identity) != (segment.date, segment.epoch, segment.first):
+                continue
+            epochs = self._epochs(segment)
+            for task in planned.decode:
+                first, last = task["span"]
+                if task["epoch"] in epochs and (segment.first == NULL or first <= segment.first <= last):
+                    source = next((each for each in task["sources"] if _is_of(each, segment)), None)
+                    if source is None:
+                        source = self._source(segment)
+                        task["sources"].append(source)
+                    source["own_rest"] = True
+                    break
+
+    def _known(self, channel: int) -> list[tuple[int, int, int]]:
+        """Of every day at hand: numbering, first and last number."""
+        ranges: dict[int, tuple[int, int]] = {}
+        for segment in self._segments[channel]:
+            if segment.first != NULL and self.places[segment.group].role == "incremental":
+                for epoch in self._epochs(segment):
+                    low, high = ranges.get(epoch, (segment.first, segment.last))
+                    ranges[epoch] = min(low, segment.first), max(high, segment.last)
+        return [(epoch, *span) for epoch, span in sorted(ranges.items())]
+
+    def _epochs(self, segment: Segment) -> list[int]:
+        """The numberings in a segment: what Binary says; of FAST, by the resets before and within it."""
+        if self.places[segment.group].protocol == "sbe":
+            return [int(segment.epoch or 0)]
+        since = self._resets.get(segment.group, ())
+        before = [epoch for ts, epoch in since if ts <= segment.ts_first]
+        within = [epoch for ts, epoch in since if segment.ts_first < ts <= segment.ts_last]
+        return [before[-1] if before else 0, *within]
+
+    def _source(self, segment: Segment) -> dict[str, Any]:
+        split, digest = dict(segment.survey["splits"][segment.split]), segment.survey["digest"]
+        split = {name: split[name] for name in ("offset", "end", "number", "header")}
+        return {
+            "line": self.places[segment.group].line,
+            "digest": digest,
+            "path": self.paths[digest],
+            "flow": list(segment.group),
+            "split": split,
+            "own_rest": False,
+            "epochs": list(self._resets.get(segment.group, ())),
+        }
+
+    def _loops(self, about: dict[str, Any], segments: list[Segment]) -> list[dict[str, Any]]:
+        tasks = []
+        by_group: dict[Group, list[Segment]] = defaultdict(list)
+        for segment in segments:
+            by_group[segment.group].append(segment)
+        for group, parts in sorted(by_group.items(), key=str):
+            splits = {_identity(part): part for part in reversed(parts)}  # a split may have several numberings
+            ordered = sorted(splits.values(), key=lambda part: part.order)
+            for low, high in _packed([part.packets for part in ordered], LOOP_PACKETS):
+                sources, before, after = (
+                    [self._source(part) for part in some]
+                    for some in (ordered[low:high], ordered[max(low - 1, 0) : low], ordered[high : high + 1])
+                )
+                description = f"channel {about['channel_id']}, {about['role']} on {group[0]}:{group[1]}"
+                task = {"description": description, "sources": sources, "before": before, "after": after}
+                tasks.append(about | task | {"ts_first": ordered[low].ts_first})
+        return sorted(tasks, key=lambda task: task["ts_first"])
+
+
+def _identity(segment: Segment) -> tuple[str, int, Group]:
+    return segment.survey["digest"], segment.split, segment.group
+
+
+def _is_of(source: dict[str, Any], segment: Segment) -> bool:
+    offset = segment.survey["splits"][segment.split]["offset"]
+    mine = segment.survey["digest"], offset, list(segment.group)
+    return (source["digest"], source["split"]["offset"], source["flow"]) == mine
+
+
+def _reaches(segment: Segment, first: int, last: int) -> bool:
+    return segment.last >= first - OVERLAP and segment.first <= last + OVERLAP
+
+
+def _packed(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Neighbours together, as many as fit."""
+    groups, first, size = [], 0, 0
+    for number, each in enumerate(sizes):
+        if number > first and size + each > most:
+            groups.append((first, number))
+            first, size = number, 0
+        size += each
+    return [*groups, (first, len(sizes))] if len(sizes) else []
+
+
+def _resets(
+    surveys: Iterable[dict[str, Any]], places: Mapping[Group, Place]
+) -> dict[Group, tuple[tuple[int, int], ...]]:
+    """FAST: when each group's numbering began anew. A line that lost the reset has it when the others had."""
+    seen: dict[int, dict[int, dict[Group, int]]] = defaultdict(lambda: defaultdict(dict))  # channel, epoch, group
+    for survey in surveys:
+        for flow, ts_recv, ts_send in survey.get("resets", []):
+            group: Group = tuple(survey["flows"][flow])  # type: ignore[assignment]
+            place = places.get(group)
+            if place and place.role == "incremental":
+                of_epoch = seen[place.channel][ts_send]
+                of_epoch[group] = min(of_epoch.get(group, ts_recv), ts_recv)
+    found: dict[Group, list[tuple[int, int]]] = defaultdict(list)
+    for group, place in places.items():
+        if place.role == "incremental":
+            for epoch, times in seen[place.channel].items():
+                found[group].append((times.get(group, min(times.values())), epoch))
+    return {group: tuple(sorted(times)) for group, times in found.items()}
+
+
+def _rest(
+    segments: Mapping[int, list[Segment]], places: Mapping[Group, Place]
+) -> dict[tuple[str, int, Group], tuple[int, int | None, int]]:
+    """For each split and incremental group, the segment whose task accounts for what has no number."""
+    first: dict[tuple[str, int, Group], Segment] = {}
+    for part in (segment for found in segments.values() for segment in found):
+        if places[part.group].role == "incremental":
+            key = _identity(part)
+            best = first.get(key)
+            rank = (part.first == NULL, part.date, part.ts_first)
+            if best is None or rank < (best.first == NULL, best.date, best.ts_first):
+                first[key] = part
+    return {key: (part.date, part.epoch, part.first) for key, part in first.items()}

@@ -1,0 +1,123 @@
+"""The complete snapshots of some instruments, as the books task needs them: a line each, with the rows of its book."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.errors import UmdfError
+from umdf.lake.book_rows import LENDING, Epochs, Intake
+from umdf.lake.staging import as_events
+from umdf.market.events import LAST, MBO, NULL
+from umdf.market.rows import Rows, no_rows, ranges_at
+
+CLEAR, NEITHER = ord("R"), ord("N")
+UNKNOWN_EPOCH = -1
+
+
+@dataclass(frozen=True, eq=False)
+class SnapshotLines:
+    """By book, epoch and number; what arrived first stands first among equals. `rows` has the book of each."""
+
+    book: NDArray[np.int32]
+    epoch: NDArray[np.int32]  # of the incremental stream; UNKNOWN_EPOCH: not one that was captured
+    last_sequence: NDArray[np.int64]
+    last_rpt_seq: NDArray[np.int64]
+    depth: NDArray[np.int32]
+    seq_version: NDArray[np.int64]  # its own: of the snapshot stream
+    sequence: NDArray[np.int64]
+    ts_send: NDArray[np.int64]
+    ts_recv: NDArray[np.int64]
+    rows: Rows
+    offsets: NDArray[np.int32]  # of each in `rows`
+
+    def __len__(self) -> int:
+        return len(self.book)
+
+    def rows_of(self, chosen: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int32]]:
+        """The books of some of them, one after the other, and where each ends; only its last row has the flag LAST."""
+        offsets, rows = ranges_at(self.offsets, chosen)
+        taken = self.rows.at(rows)
+        flags = taken.column("flags") & ~LAST
+        flags[offsets[1:] - 1] |= LAST
+        taken.columns["flags"] = flags
+        return taken, offsets
+
+
+def snapshot_lines(
+    headers: pa.RecordBatch | None,
+    book_rows: pa.RecordBatch | None,
+    ids: NDArray[np.int64],
+    epochs: Epochs,
+    epoch_of_time: NDArray[np.int64],
+) -> SnapshotLines:
+    """Staged rows of the families snapshot and mbo, in the order of time. `epoch_of_time`: when each epoch began."""
+    if headers is None or book_rows is None:
+        empty = np.empty(0, np.int64)
+        return SnapshotLines(
+            *(empty.astype(np.int32) for _ in range(2)), empty, empty, empty.astype(np.int32),
+            *(empty for _ in range(4)), no_rows(MBO), np.zeros(1, np.int32),
+        )  # fmt: skip
+    events = as_events(headers, "snapshot")
+    head, units = events.rows("snapshot"), events.units
+    rows = as_events(book_rows, "mbo").rows("mbo")
+    rows = rows.at(np.argsort(np.searchsorted(ids, rows.column("instrument_id")), kind="stable"))
+    begins = np.flatnonzero((rows.column("action") == CLEAR) & (rows.column("side") == NEITHER))
+    order = np.argsort(head.column("instrument_id"), kind="stable")
+    head_ids, begin_ids = head.column("instrument_id")[order], rows.column("instrument_id")[begins]
+    if not np.array_equal(head_ids, begin_ids):
+        raise UmdfError("snapshots and the rows of their books do not belong together", "this is a bug: please report")
+    book = 2 * np.searchsorted(ids, head_ids).astype(np.int32) + (rows.column("stream")[begins] == LENDING)
+    version = head.column("last_seq_version")[order]
+    ts_recv = units.ts_recv[order]
+    at_time = np.searchsorted(epoch_of_time, ts_recv, side="right") - 1 if len(epoch_of_time) else np.zeros(len(order))
+    known = {value: rank for rank, value in enumerate(epochs.versions)}
+    said = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
+    epoch = np.where(version == NULL, np.maximum(at_time, 0), said).astype(np.int32)
+    last = head.column("last_sequence")[order]
+    by = np.lexsort((last, epoch, book))
+    order = order[by]
+    starts, ends = begins, np.append(begins[1:], len(rows))
+    offsets, places = _rearranged(starts, ends, by)
+    return SnapshotLines(
+        book[by],
+        epoch[by],
+        last[by],
+        head.column("last_rpt_seq")[order],
+        head.column("depth")[order],
+        units.seq_version[order],
+        units.sequence[order],
+        units.ts_send[order],
+        units.ts_recv[order],
+        rows.at(places),
+        offsets,
+    )
+
+
+def _rearranged(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], by: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    size = (ends - starts)[by]
+    offsets = np.zeros(len(size) + 1, np.int32)
+    np.cumsum(size, out=offsets[1:])
+    return offsets, np.arange(int(offsets[-1])) + np.repeat(starts[by] - offsets[:-1], size)
+
+
+def snapshots_of(
+    headers: Intake,
+    books: Intake,
+    first: int,
+    last: int,
+    ids: NDArray[np.int64],
+    epochs: Epochs,
+    epoch_of_time: Sequence[int],
+) -> SnapshotLines:
+    """Those of the instruments from `first` to `last`."""
+    every = 1 << 62
+    head = next(headers.chunks(first, last, every), None)
+    rows = next(books.chunks(first, last, every), None)
+    return snapshot_lines(head, rows, ids, epochs, np.array(epoch_of_time, np.int64))

@@ -1,0 +1,193 @@
+"""What the two wires have of their own in an ingest: how datagrams are numbered, and how they become events.
+
+The one rule: a damaged datagram is a kind of its own with a reason, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.gather import CORRUPT, HEARTBEAT, MERGED, RESET, UNKNOWN, Found, Numbers, Source
+from umdf.market.events import NULL
+from umdf.market.fast_events import FastEvents
+from umdf.market.rows import Events
+from umdf.market.sbe_events import SbeEvents
+from umdf.sync.pieces import Pieces, joined, no_pieces
+from umdf.sync.streams import message_type, peek_templates
+from umdf.transport.capture import PacketBatch
+from umdf.wire.fast.decode import Decoder as FastDecoder
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.packet import Framer
+from umdf.wire.reassembly import Limits, Reassembler
+from umdf.wire.sbe.decode import Decoder as SbeDecoder
+from umdf.wire.sbe.headers import read_headers
+from umdf.wire.sbe.loader import load as load_schema
+
+SBE, FAST = "sbe", "fast"
+PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
+SEQUENCE_RESET = "4"
+NO_TEMPLATE = "D9"
+# Loops of snapshots and instruments begin again and again (4.2.6).
+LOOPING = Limits(wait_ms=60_000, restart_distance=4)
+
+
+@dataclass(eq=False)
+class Decoded:
+    events: Events
+    messages: NDArray[np.int32]  # in each piece
+    corrupt: dict[int, str] = field(default_factory=dict)  # pieces that cannot be used, and why
+    unknown: dict[int, str] = field(default_factory=dict)  # pieces with a message that no schema knows
+
+
+class SbeWire:
+    """Binary: a datagram is a packet, which has a number and says its channel."""
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.decoder, self.mapper = _sbe()
+        self.mapper.reset()
+
+    def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found:
+        start, end = batch.start[rows], batch.end[rows]
+        headers = read_headers(batch.buffer, start, end)
+        number, epoch = headers.sequence.astype(np.int64), headers.seq_version.astype(np.int64)
+        kind = np.where(number > 0, np.uint8(MERGED), np.uint8(HEARTBEAT))  # heartbeats use no number up
+        cut, foreign = end - start < PACKET_HEADER, headers.channel != self.channel
+        reasons: dict[int, str] = {}
+        if cut.any() or foreign.any():
+            for row in np.flatnonzero(foreign).tolist():
+                reasons[row] = f"a packet of channel {headers.channel[row]} among those of channel {self.channel}"
+            for row in np.flatnonzero(cut).tolist():
+                reasons[row] = f"the packet header needs {PACKET_HEADER} bytes, the packet has {end[row] - start[row]}"
+            kind[foreign], kind[cut] = UNKNOWN, CORRUPT
+            number = np.where(cut | foreign, 0, number)
+        numbered = np.flatnonzero(number > 0)
+        nothing = np.zeros(len(numbered), np.uint16)
+        pieces = Pieces(
+            batch.buffer,
+            start[numbered],
+            end[numbered],
+            number[numbered],
+            epoch[numbered],
+            batch.ts_ns[rows[numbered]],
+            nothing,
+            nothing,
+        )
+        sent, frames = headers.sending_time.view(np.int64), np.zeros(len(rows), np.int32)
+        of_frames = numbered, number[numbered], number[numbered]
+        return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons)
+
+    def read_loop(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers]:
+        """Everything of a looping stream, and the datagram that each piece was completed by."""
+        found = self.read(batch, rows, source)
+        return found.pieces, found.piece_row
+
+    def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
+        batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
+        events = self.mapper.events(batch, pieces.ts_recv, snapshot=snapshot)
+        decoded = Decoded(events, batch.messages.astype(np.int32))
+        for entry in batch.journal:
+            (decoded.unknown if entry.skipped else decoded.corrupt).setdefault(entry.packet, _said(entry))
+        return decoded
+
+
+class FastWire:
+    """FIX/FAST: a datagram holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.decoder, self.mapper, self._resets = _fast()
+        self._framer = Framer()
+        self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING))
+
+    def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found:
+        pieces, piece_row, frames = self._messages(batch, rows, source)
+        count = np.bincount(frames.packet, minlength=len(rows)).astype(np.int32)
+        number = np.zeros(len(rows), np.int64)
+        numbers = frames.msg_seq_num.astype(np.int64)
+        number[frames.packet[::-1]] = numbers[::-1]  # of its first frame
+        kind = np.full(len(rows), MERGED, np.uint8)
+        reasons = {entry.packet: entry.reason for entry in frames.journal}
+        kind[list(reasons)] = CORRUPT
+        kind[(count == 0) & (kind == MERGED)] = CORRUPT
+        epoch = _epochs(batch.ts_ns[rows], source)
+        pieces.epoch[:] = epoch[piece_row]
+        is_reset = np.isin(peek_templates(pieces), self._resets)  # type: ignore[arg-type]
+        if is_reset.any():  # a reset stands in no numbering
+            alone = piece_row[is_reset]
+            kind[alone], number[alone] = RESET, 0
+            pieces, piece_row = pieces.at(~is_reset), piece_row[~is_reset]
+        keys = numbers << 16 | frames.current_chunk
+        sent, of_frames = np.full(len(rows), NULL), (frames.packet.astype(np.int64), numbers, keys)
+        return Found(pieces, piece_row, number, epoch, sent, kind, count, *of_frames, reasons)
+
+    def read_loop(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers]:
+        pieces, piece_row, _ = self._messages(batch, rows, source)
+        return pieces, piece_row
+
+    def _messages(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers, Any]:
+        frames = self._framer.frames(batch.buffer, batch.start[rows], batch.end[rows])
+        ts_ns = batch.ts_ns[rows]
+        taken = self._reassemblers[source.line].take(frames, np.zeros(len(rows), np.uint16), ts_ns)
+        whole = [found for found in taken[:2] if len(found)]
+        if not whole:
+            return no_pieces(), np.empty(0, np.int64), frames
+        parts = []
+        for found in whole:
+            numbers, nothing = found.msg_seq_num.astype(np.int64), np.zeros(len(found), np.int64)
+            lines = np.zeros(len(found), np.uint16)
+            received = ts_ns[found.packet]
+            about = (found.start, found.end, numbers, nothing, received, found.msg_index, lines)
+            parts.append(Pieces(found.buffer, *about))
+        order = np.argsort(np.concatenate([found.order for found in whole]), kind="stable")
+        packet = np.concatenate([found.packet for found in whole])[order].astype(np.int64)
+        return joined(parts).at(order), packet, frames
+
+    def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
+        batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
+        events = self.mapper.events(batch, pieces.msg_index, pieces.ts_recv, channel_id=self.channel)
+        events.units.seq_version[:] = pieces.epoch
+        decoded = Decoded(events, np.ones(len(pieces), np.int32))
+        for entry in batch.journal:
+            if entry.refused:
+                refused = decoded.unknown if entry.code == NO_TEMPLATE else decoded.corrupt
+                refused.setdefault(entry.message, _said(entry))
+        return decoded
+
+
+Wire = SbeWire | FastWire
+WIRES: dict[str, type[SbeWire] | type[FastWire]] = {SBE: SbeWire, FAST: FastWire}
+
+
+def _said(entry: Any) -> str:
+    where = f", field {entry.field}" if entry.field else ""
+    template = f" of template {entry.template_id}" if entry.template_id is not None else ""
+    return f"at byte {entry.offset}{template}{where}: {entry.reason}"
+
+
+def _epochs(ts_recv: Numbers, source: Source) -> Numbers:
+    """FAST does not say to which numbering a message belongs: the last reset before it does (0 if none was seen)."""
+    since = np.array([ts for ts, _ in source.epochs], np.int64)
+    epochs = np.array([0, *(epoch for _, epoch in source.epochs)], np.int64)
+    return epochs[np.searchsorted(since, ts_recv, side="right")]
+
+
+# Decoders are dear to make, and a worker runs many tasks.
+@cache
+def _sbe() -> tuple[SbeDecoder, SbeEvents]:
+    decoder = SbeDecoder(load_schema(), validity=False)
+    return decoder, SbeEvents(decoder.layout)
+
+
+@cache
+def _fast() -> tuple[FastDecoder, FastEvents, list[int]]:
+    templates = load_templates()
+    decoder = FastDecoder(templates)
+    resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
+    return decoder, FastEvents(decoder.layout), resets
