@@ -249,6 +249,7 @@ BODY_RULES: Mapping[str, tuple[Rule, ...]] = {
         BODY,
         ("instrument_id", SECURITY_ID),
         ("ts_event", 60),
+        ("security_exchange", 207),
         ("security_group", 1151),
         ("phase", 625),
         ("state", 326),
