@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
+from benchmarks import book_floor_kernel as f
 from benchmarks import book_traffic_kernel as g
 from benchmarks.book_packets import packets
 from benchmarks.book_traffic import Traffic, traffic
@@ -29,6 +29,7 @@ SORTED_EVENTS = 200_000
 PACKET_EVENTS, PACKETS_UNTIMED = 900_000, 50_000
 ORDERS = 1 << 19
 HASH_BITS = 20
+SHIFT = 64 - HASH_BITS
 
 Apply = Callable[[Rows], object]
 
@@ -38,7 +39,8 @@ def run() -> Iterator[Result]:
     best = _fastest(
         events,
         {
-            "touch": _touch,
+            "touch": lambda: _touch(bare=False),
+            "bare": lambda: _touch(bare=True),
             "maintain": lambda: _fresh().apply,
             "top": lambda: _fresh().apply_top,
             "end": lambda: _with(_fresh(), "end"),
@@ -52,6 +54,7 @@ def run() -> Iterator[Result]:
 
     figure = f"{told('maintain')}; floor {best['touch'] / count * 1e9:.1f} ns"
     yield Result("books, maintain", figure, best["maintain"] / best["touch"], "× hash-touch floor", 2.0)
+    yield Result("books, maintain", told("bare"), best["maintain"] / best["bare"], "× bare floor")
     yield Result("books, top-of-book rows", told("top"), best["top"] / best["maintain"], "× maintain", 1.1)
     yield Result("books, MBP-10 rows", told("depth"), best["depth"] / best["maintain"], "× maintain", 2.2)
     yield Result("books, MBP-10 rows, per end", told("end"), best["end"] / best["maintain"], "× maintain")
@@ -71,21 +74,21 @@ def _with(books: Books, per: str) -> Apply:
     return lambda rows: books.apply_depth(rows, 10, per)
 
 
-def _touch() -> Apply:
-    """As little as any book must do (`touch`)."""
-    memory: list[NDArray[Any]] = [
-        np.ones(g.SLOT_BYTES << HASH_BITS, np.uint8),
-        np.ones(g.ORDER_BYTES * ORDERS, np.uint8),
-        np.ones(g.SIDE_BYTES * g.SIDES, np.uint8),
-        np.zeros(g.SIDES, np.int32),
-    ]
-    hashes, orders, keys, counts = (array.ctypes.data for array in memory)
-    table = np.zeros(g.F_PLACES, np.int64)
+def _touch(bare: bool) -> Apply:
+    """As little as any book must do (`book_floor_kernel`)."""
+    slots, orders = np.ones(1 << HASH_BITS, f.SLOT), np.ones(ORDERS, f.ORDER)
+    keys, counts = np.ones(f.SIDES * f.SIDE_KEYS, np.int64), np.zeros(f.SIDES, np.int32)
+    table = np.zeros(f.PLACES, np.int64)
+    table[f.ORDERS :] = orders.ctypes.data, ORDERS - 1, slots.ctypes.data, SHIFT, counts.ctypes.data, keys.ctypes.data
 
-    def touch(rows: Rows, memory: list[NDArray[Any]] = memory) -> None:
-        columns = [rows.columns[name].ctypes.data for name in ("action", "side", "order_id", "instrument_id")]
-        table[:] = len(rows), *columns, hashes, 64 - HASH_BITS, orders, ORDERS - 1, keys, counts
-        g.touch(table.ctypes.data)
+    def touch(rows: Rows) -> None:
+        columns = [rows.columns[name] for name in ("action", "instrument_id", "side", "order_id")]
+        if bare:
+            table[: f.ORDERS] = len(rows), *(column.ctypes.data for column in columns)
+            f.touch_bare(table.ctypes.data)
+        else:
+            action, instrument, side, order_id = columns
+            f.touch(action, instrument, side, order_id, orders, slots, np.uint64(SHIFT), counts, keys)
 
     return touch
 

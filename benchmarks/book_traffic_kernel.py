@@ -13,7 +13,6 @@ from umdf.kernels import (
     kernel,
     load_i32,
     load_i64,
-    load_u8,
     load_u64,
     store_i32,
     store_i64,
@@ -118,34 +117,3 @@ def make_events(t):
         store_i64(load_i64(t, 8 * RPT), 8 * i, rpt)
         store_i32(load_i64(t, 8 * FLAGS), 4 * i, np.int32(LAST if _share(t) < 0.7 else 0))
         store_i64(load_i64(t, 8 * TS_INSERT), 8 * i, 1_763_000_000_000_000_000 + 1000 * i)
-
-
-# The floor, as little as any book of orders must do: for each event of a book one slot of a hash and one order record
-# are read and written, and one key of a level is read. Slots, records and sides are as wide as in a plain book.
-F_ROWS, F_ACTION, F_SIDE, F_ORDER_ID, F_INSTRUMENT, F_HASH, F_SHIFT, F_ORDERS, F_ORDER_MASK, F_KEYS, F_COUNTS = range(
-    11
-)
-F_PLACES = 11
-SLOT_BYTES, ORDER_BYTES, SIDE_BYTES, SIDES = 16, 32, 16_384, 1024
-
-
-@kernel
-def touch(t):
-    """Returns something of all it has read, so that the compiler leaves nothing out."""
-    actions, sides, order_ids = load_i64(t, 8 * F_ACTION), load_i64(t, 8 * F_SIDE), load_i64(t, 8 * F_ORDER_ID)
-    instruments, hashes, orders = load_i64(t, 8 * F_INSTRUMENT), load_i64(t, 8 * F_HASH), load_i64(t, 8 * F_ORDERS)
-    shift, mask = np.uint64(load_i64(t, 8 * F_SHIFT)), load_i64(t, 8 * F_ORDER_MASK)
-    keys, counts, total = load_i64(t, 8 * F_KEYS), load_i64(t, 8 * F_COUNTS), np.int64(0)
-    for i in range(load_i64(t, 8 * F_ROWS)):
-        action = load_u8(actions, i)
-        if action == T or action == N:
-            continue
-        side = (load_i64(instruments, 8 * i) << 1 | np.int64(load_u8(sides, i)) & 1) & (SIDES - 1)
-        x = np.uint64(load_i64(order_ids, 8 * i) << 12 ^ side) * np.uint64(0x9E3779B97F4A7C15)
-        slot = SLOT_BYTES * np.int64(x >> shift)
-        order = ORDER_BYTES * (np.int64(x >> shift) & mask)
-        key = SIDE_BYTES * side + 8 * (np.int64(load_i32(counts, 4 * side)) & 7)
-        total += load_i32(hashes, slot + 8) + load_i64(orders, order) + load_i64(keys, key)
-        store_i32(hashes, slot + 8, np.int32(total))
-        store_i64(orders, order, total)
-    return total

@@ -223,8 +223,8 @@ class Plain:
         self.add(
             "status", 0, e.LAST, None, instrument_id=r.number(get(48)), ts_event=r.stamp(get(60)),
             security_group=get(1151) or None, security_exchange=get(207) or None, phase=r.number(get(625), I16),
-            state=r.number(get(326), I16), event=r.number(get(1174), I16), trading_session=r.number(get(336), I8), ts_open=r.stamp(get(342)),
-            trade_date=r.days(get(75)),
+            state=r.number(get(326), I16), event=r.number(get(1174), I16), trading_session=r.number(get(336), I8),
+            ts_open=r.stamp(get(342)), trade_date=r.days(get(75)),
         )["flags"] |= e.OUT_OF_RANGE if r.odd else 0  # fmt: skip
 
     def definition(self, body: Tags, entry: Tags, place: int) -> None:

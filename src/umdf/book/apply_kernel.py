@@ -105,6 +105,7 @@ def empty_book(t, b, rpt_seq):
     had |= clear_side(t, b, k.ASK)
     store_i64(b, k.B_RPT_SEQ, rpt_seq)
     store_i64(b, k.B_STALE, 0)
+    store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) & k.DIRTY_SIDES))
     return had
 
 
@@ -112,7 +113,7 @@ def empty_book(t, b, rpt_seq):
 def mark_pending(t, b, sides):
     """Note that what is seen of a book changed; returns nothing."""
     dirty = np.int64(load_i32(b, k.B_DIRTY))
-    if dirty == 0:
+    if dirty & k.DIRTY_SIDES == 0:
         count = at(t, k.PENDING_COUNT)
         store_i64(at(t, k.PENDING), 8 * count, (b - at(t, k.BOOKS)) // k.BOOK_BYTES)
         put(t, k.PENDING_COUNT, count + 1)

@@ -144,7 +144,7 @@ class Books:
 
     def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
         """A book as it is now; None if nothing was ever said about it."""
-        number = number_of(self.arenas.address, instrument_id, lending)
+        number = number_of(self.arenas.address, instrument_id, int(lending))
         return None if number < 0 else self._book(number)
 
     def _book(self, number: int) -> Book:
@@ -175,10 +175,11 @@ class Books:
         header = self.arenas.headers[self._number(instrument_id, lending)]
         if not header["stale"]:
             header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
+            header["dirty"] |= k.STALE_TOO
 
     def delete(self, instrument_id: int, *, lending: bool = False) -> bool:
         """The instrument is gone, and its book with it; returns whether there was one."""
-        number = number_of(self.arenas.address, instrument_id, lending)
+        number = number_of(self.arenas.address, instrument_id, int(lending))
         if number < 0:
             return False
         drop_book(self.arenas.address, number)
@@ -190,6 +191,7 @@ class Books:
         headers, pending = self.arenas.headers, self.arenas.pending.tolist()
         numbers = np.flatnonzero(headers["alive"])
         books = columns_of(headers[numbers], OF_BOOK)
+        books["dirty"] &= k.DIRTY_SIDES
         entries = [self._entries(int(number)) for number in numbers]
         books["entry_count"] = np.array([len(some) for some in entries], np.int64)
         places = {number: place for place, number in enumerate(pending, 1)}
@@ -215,6 +217,7 @@ class Books:
             header = arenas.headers[number]
             for name in OF_BOOK:
                 header[name] = stored[name][place]
+            header["dirty"] = header["dirty"] & k.DIRTY_SIDES | (k.STALE_TOO if header["stale"] else 0)
             left, own = int(count[place]), entries[ends[place] - count[place] : ends[place]]
             while left := read_entries(arenas.address, number, address_of(own), left):
                 arenas.grow()
@@ -223,7 +226,7 @@ class Books:
         return books
 
     def _number(self, instrument_id: int, lending: bool) -> int:
-        while (number := make_book(self.arenas.address, instrument_id, lending)) < 0:
+        while (number := make_book(self.arenas.address, instrument_id, int(lending))) < 0:
             self.arenas.grow()
         return number
 

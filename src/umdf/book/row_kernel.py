@@ -9,7 +9,7 @@ import numpy as np
 
 from umdf.book import tables_kernel as k
 from umdf.book.tables_kernel import at
-from umdf.kernels import inlined, load_i8, load_i32, load_i64, load_u8, outlined, store_i64
+from umdf.kernels import inlined, load_i8, load_i32, load_i64, load_u8, outlined, store_i32, store_i64
 
 (
     ACTION, SIDE, PRICE, SIZE, ORDER_ID, FIRM, PREV_SIZE, POSITION, ORDER_COUNT, TS_INSERT, STREAM, UPDATE_ACTION,
@@ -65,6 +65,7 @@ def fail(b, reason, row, got, had):
     """Mark a book stale; the first reason stays, with the row and what was known."""
     if load_i64(b, k.B_STALE) == 0:
         store_i64(b, k.B_STALE, np.int64(reason))
+        store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) | k.STALE_TOO))
         store_i64(b, k.B_STALE_ROW, np.int64(row))
         store_i64(b, k.B_STALE_GOT, np.int64(got))
         store_i64(b, k.B_STALE_HAD, np.int64(had))

@@ -14,7 +14,7 @@ import numpy as np
 from umdf.book import tables_kernel as k
 from umdf.book.apply_kernel import BOTH_SIDES, STOPPED, apply_row, keep_outcome, look_ahead, look_first, mark_pending
 from umdf.book.arena_kernel import A_BOOKS, A_LEVELS, A_ORDERS, arenas, find_book, keys_of, price_of, side_of, slots_of
-from umdf.book.row_kernel import ACTION, FLAGS, INSTRUMENT, STREAM, columns_of, i32_in, i64_in, u8_in
+from umdf.book.row_kernel import FLAGS, INSTRUMENT, STREAM, columns_of, i32_in, i64_in, u8_in
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i32, store_i64
 
@@ -67,7 +67,7 @@ def _show_side(a, b, side, depth, body):
 
 
 @inlined
-def _write_row(t, a, b, row, flags, depth, sides):
+def _write_row(t, a, b, instrument, row, flags, depth, sides):
     """Write a row of a book of which these sides (1 bids, 2 asks) have changed."""
     number, nbytes = (b - a[A_BOOKS]) // k.BOOK_BYTES, BODY_BYTES * depth
     ladder = at(t, k.LADDERS) + (LADDER_BODY + nbytes) * number
@@ -75,20 +75,21 @@ def _write_row(t, a, b, row, flags, depth, sides):
     if load_i64(ladder, 0) != at(t, k.EPOCH):
         store_i64(ladder, 0, at(t, k.EPOCH))
         sides = 3
-    if sides & 1 != 0:
-        _show_side(a, b, k.BID, depth, body)
-    if sides & 2 != 0:
+    _show_side(a, b, sides >> 1 if sides < 3 else k.BID, depth, body)  # nearly always one; which one cannot be guessed
+    if sides == 3:
         _show_side(a, b, k.ASK, depth, body)
     rows = at(t, k.OUT_ROWS)
     out = at(t, k.OUT) + (R_BODY + nbytes) * rows
     put(t, k.OUT_ROWS, rows + 1)
     store_i64(out, R_ROW, row)
-    store_i64(out, R_INSTRUMENT, load_i64(b, k.B_INSTRUMENT))
+    store_i64(out, R_INSTRUMENT, instrument)
     store_i32(out, R_BOOK, np.int32(number))
-    bad = k.F_MAYBE_BAD_BOOK if load_i64(b, k.B_STALE) != 0 else 0
+    bad = k.F_MAYBE_BAD_BOOK if load_i32(b, k.B_DIRTY) & k.STALE_TOO != 0 else 0
     store_i32(out, R_FLAGS, np.int32(flags | bad))
-    for place in range(0, nbytes, 8):
+    for place in range(0, 32 * depth, 8):
         store_i64(out, R_BODY + place, load_i64(body, place))
+    for place in range(32 * depth, nbytes, 4):
+        store_i32(out, R_BODY + place, load_i32(body, place))
 
 
 @outlined
@@ -97,10 +98,10 @@ def _write_pending(t, row, flags):
     a, depth, pending = arenas(t), at(t, k.DEPTH), at(t, k.PENDING)
     for place in range(at(t, k.PENDING_COUNT)):
         b = a[A_BOOKS] + k.BOOK_BYTES * load_i64(pending, 8 * place)
-        dirty = np.int64(load_i32(b, k.B_DIRTY))
+        dirty = np.int64(load_i32(b, k.B_DIRTY)) & k.DIRTY_SIDES
         if dirty != 0:
-            store_i32(b, k.B_DIRTY, np.int32(0))
-            _write_row(t, a, b, row, flags, depth, dirty)
+            store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) & k.STALE_TOO))
+            _write_row(t, a, b, load_i64(b, k.B_INSTRUMENT), row, flags, depth, dirty)
     put(t, k.PENDING_COUNT, 0)
 
 
@@ -113,8 +114,8 @@ def _note(t, i, number, depth):
     b = at(t, k.BOOKS) + k.BOOK_BYTES * number
     if number < 0 or load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE:
         return False
-    _show_side(arenas(t), b, k.BID, depth, at(t, k.NOTED))
-    _show_side(arenas(t), b, k.ASK, depth, at(t, k.NOTED))
+    for side in range(2):
+        _show_side(arenas(t), b, side, depth, at(t, k.NOTED))
     return True
 
 
@@ -123,8 +124,8 @@ def _differs(t, b, depth):
     """Whether what there is to see is another than was noted."""
     noted = at(t, k.NOTED)
     body, differs = noted + BODY_BYTES * depth, False
-    _show_side(arenas(t), b, k.BID, depth, body)
-    _show_side(arenas(t), b, k.ASK, depth, body)
+    for side in range(2):
+        _show_side(arenas(t), b, side, depth, body)
     for place in range(0, BODY_BYTES * depth, 8):
         differs |= load_i64(noted, place) != load_i64(body, place)
     return differs
@@ -153,26 +154,25 @@ def _run(t, depth):
     look_first(t, a, c, at(t, k.FIRST), rows)
     for i in range(at(t, k.FIRST), rows):
         x, number = look_ahead(t, a, c, i, rows)
-        flags = i32_in(c, FLAGS, i)
-        reset = i64_in(c, INSTRUMENT, i) == k.NULL and u8_in(c, ACTION, i) == k.ACTION_CLEAR
-        most = at(t, k.PENDING_COUNT) + (at(t, k.BOOK_FRESH) if reset else 1)
-        if at(t, k.OUT_ROWS) + most > capacity:
-            put(t, k.FULL, k.NO_OUT)
-            return i
-        noted = False
+        noted, most = False, at(t, k.OUT_ROWS) + at(t, k.PENDING_COUNT)
         if number < 0 or load_i32(a[A_BOOKS] + k.BOOK_BYTES * number, k.B_KIND) != k.ORDERS_BY_PRICE:
             noted = _note(t, i, number, depth)
+            most += at(t, k.BOOK_FRESH) if i64_in(c, INSTRUMENT, i) == k.NULL else 0  # it may be a channel reset
+        if most >= capacity:
+            put(t, k.FULL, k.NO_OUT)
+            return i
         outcome, b, side, key = apply_row(t, a, c, i, base + i, x, number)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)
-        ends = per_event != 0 or flags & k.F_LAST != 0
-        if b != 0 and _is_seen(t, a, b, side, key, depth, noted):
-            if per_event != 0:
-                _write_row(t, a, b, base + i, flags, depth, side + 1)
-            else:
-                mark_pending(t, b, side + 1)
-        if ends and at(t, k.PENDING_COUNT) > 0:
+        seen, flags = b != 0 and _is_seen(t, a, b, side, key, depth, noted), i32_in(c, FLAGS, i)
+        if per_event != 0 and b != 0:
+            if seen:
+                _write_row(t, a, b, i64_in(c, INSTRUMENT, i), base + i, flags, depth, side + 1)
+            continue
+        if seen:
+            mark_pending(t, b, side + 1)
+        if (per_event != 0 or flags & k.F_LAST != 0) and at(t, k.PENDING_COUNT) > 0:
             _write_pending(t, base + i, flags)
     return rows
 

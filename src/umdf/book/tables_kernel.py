@@ -59,6 +59,7 @@ B_STALE, B_STALE_ROW, B_STALE_GOT, B_STALE_HAD, B_LENDING, B_ALIVE, B_INSTRUMENT
 BOOK_BYTES = 128
 S_BLOCK, S_COUNT, S_CAPACITY = 0, 8, 12
 SIDE_BYTES = 16
+DIRTY_SIDES, STALE_TOO = 3, 4  # of B_DIRTY: sides that changed since the last end of an event; whether B_STALE is set
 SMALLEST_BLOCK = 4  # 16 entries
 SLACK = 8  # entries that a block always has left, so that a few are moved and compared without counting them
 ENTRY_BYTES = 12  # of a block: a key (8), a slot (4)

@@ -81,7 +81,7 @@ class Book:
     def checksum(self) -> int:
         """64 bits over all entries in their order (`checksum_entries`): equal for equal books, however they came."""
         entries = self.entries
-        return checksum_entries(address_of(entries), len(entries), self.depth is not None)
+        return checksum_entries(address_of(entries), len(entries), int(self.depth is not None))
 
     def mbp(self, depth: int) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
         """The best levels of both sides without their orders."""

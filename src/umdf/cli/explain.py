@@ -12,7 +12,7 @@ import typer
 from umdf.cli.decode import ProtocolName
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, print_json
-from umdf.errors import CaptureError
+from umdf.errors import CaptureError, ConfigError
 
 if TYPE_CHECKING:
     from umdf.transport.capture import Flow
@@ -24,6 +24,7 @@ EXAMPLES = (
     "umdf explain day.pcap.zst --packet 17 --json",
     "umdf explain day.pcap --packet 1 --schema b3-market-data-messages.xml",
     "umdf explain fast.pcap --packet 3 --templates templates-FIX.xml",
+    "umdf explain --lake lake --row mbo:72:273:1005:2      the packet that a row of a table came from",
 )
 RAW_SHOWN = 16  # bytes of a long value
 
@@ -45,9 +46,16 @@ class Line:
 
 def explain(
     file: Annotated[
-        Path, typer.Argument(help="A capture (pcap, pcapng) or a raw FAST stream; also as .gz or .zst.", metavar="FILE")
-    ],
-    packet: Annotated[int, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)],
+        Path | None,
+        typer.Argument(help="A capture (pcap, pcapng) or a raw FAST stream; also as .gz or .zst.", metavar="[FILE]"),
+    ] = None,
+    packet: Annotated[
+        int | None, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)
+    ] = None,
+    lake: Annotated[Path | None, typer.Option(help="A lake, instead of a file.", metavar="DIR")] = None,
+    row: Annotated[
+        str | None, typer.Option(help="table:channel:seq_version:sequence[:msg_index[:entry_index]] in that lake.")
+    ] = None,
     protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packet looks like.")] = ProtocolName.AUTO,
     schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
     templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
@@ -61,6 +69,7 @@ def explain(
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
+    file, packet = _packet_of(file, packet, lake, row)
     flow, ts_ns, payload = _find(file, packet)
     if _is_fast(payload, protocol):
         lines = list(_fast_lines(load_templates(templates), payload))
@@ -89,6 +98,18 @@ def explain(
     source, source_port, dest, dest_port = flow
     title = f"packet {packet} of {file}: {len(payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
     show_table(columns, rows, title=title + utc_text(ts_ns) + " UTC")
+
+
+def _packet_of(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
+    """The packet that is meant: by its number in a file, or by a row that came from it."""
+    if file is not None and packet is not None and lake is None and row is None:
+        return file, packet
+    if file is not None or packet is not None or lake is None or row is None:
+        raise ConfigError("which packet?", "give FILE and --packet, or --lake and --row")
+    from umdf.lake.provenance import find, parse_row
+
+    origin = find(lake, *parse_row(row))
+    return Path(origin.path), origin.packet
 
 
 def _is_said(value: Any) -> bool:

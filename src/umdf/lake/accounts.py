@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
-from umdf.lake.gather import CORRUPT, LATE, NEVER, VERDICTS, Gathered, Numbers
+from umdf.lake.gather import CORRUPT, LATE, MERGED, NEVER, USED, VERDICTS, Found, Gathered, Numbers, Source
 from umdf.lake.ledger import file_id
 from umdf.lake.schemas import table
 from umdf.lake.tasks import Place
 from umdf.market.arrow import numbers_array
 from umdf.market.events import NULL, Column
+from umdf.transport.capture import PacketBatch
 
 Where = tuple[str, Stamp, Mapping[str, Any], Place]
 Refused = tuple[int, int, int, str, bytes]  # source, offset, ts_recv, reason, content
@@ -68,6 +70,72 @@ def packets_file(
     return _file(where, "packets", pa.table(columns))
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Datagrams of a looping stream: their numbers come again with every loop, so nothing is merged."""
+
+    digest: str
+    line: int
+    epoch: Numbers
+    number: Numbers
+    ts_send: Numbers
+    ts_recv: Numbers
+    size: NDArray[np.int32]
+    offset: Numbers
+    verdict: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, batch: PacketBatch, rows: Numbers, source: Source, found: Found, chosen: NDArray[np.bool_]) -> Seen:
+        at = rows[chosen]
+        verdict = np.where(found.kind[chosen] == MERGED, np.uint8(USED), found.kind[chosen])
+        size = (batch.end[at] - batch.start[at]).astype(np.int32)
+        about = found.epoch[chosen], found.number[chosen], found.ts_send[chosen], batch.ts_ns[at], size
+        return cls(source.digest, source.line, *about, batch.offset[at], verdict)
+
+
+def loop_packets_file(where: Where, task: dict[str, Any], seen: list[Seen]) -> FileAdd | None:
+    if not seen:
+        return None
+    names = ("epoch", "number", "ts_send", "ts_recv", "size", "offset", "verdict")
+    epoch, number, sent, received, size, offset, verdict = (
+        np.concatenate([getattr(part, name) for part in seen]) for name in names
+    )
+    ids = np.concatenate([np.full(len(part.number), file_id(part.digest)) for part in seen])
+    numbered = number > 0
+    columns = {
+        "line": _coded(np.full(len(number), seen[0].line), task["lines"]),
+        "stream": _coded(np.zeros(len(number), np.int32), [task["role"]]),
+        "seq_version": pa.array(epoch),
+        "sequence": numbers_array(_NUMBER, np.where(numbered, number, NULL)),
+        "ts_send": numbers_array(_NUMBER, sent),
+        "ts_recv": pa.array(received),
+        "verdict": _coded(verdict, VERDICTS),
+        "messages": pa.nulls(len(number), pa.int32()),
+        "size_bytes": pa.array(size),
+        "file_id": pa.array(ids),
+        "file_offset": pa.array(offset),
+    }
+    order = np.lexsort((offset, number, epoch))
+    return _file(where, "packets", pa.table(columns).take(pa.array(order)))
+
+
+def loop_quality(seen: list[Seen], messages: int) -> dict[str, Any]:
+    """As `quality_of`, of the one line of a looping stream."""
+    ts_recv = np.concatenate([part.ts_recv for part in seen]) if seen else np.empty(0, np.int64)
+    seconds, counts = np.unique(ts_recv // SECOND_NS, return_counts=True)
+    nothing = {"seen": 0, "duplicates": 0, "late": 0, "skews": [], "skew_max_ns": 0, "first": None, "last": None}
+    return nothing | {
+        "packets": len(ts_recv),
+        "messages": messages,
+        "size_bytes": sum(int(part.size.sum()) for part in seen),
+        "corrupt": sum(int((part.verdict == CORRUPT).sum()) for part in seen),
+        "first_arrivals": len(ts_recv),
+        "seconds": list(zip(seconds.tolist(), counts.tolist(), strict=True)),
+        "ts_first": int(ts_recv.min()) if len(ts_recv) else None,
+        "ts_last": int(ts_recv.max()) if len(ts_recv) else None,
+    }
+
+
 def _coded(codes: NDArray[Any], words: Any) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(words), pa.utf8())).cast(
         DICTIONARY
@@ -103,6 +171,8 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
     first, winner = gathered.first_arrival()
     first, winner, said = first[own], winner[own], {}
     for number, name in enumerate(lines):
+        if number not in gathered.arrival and not (found.line == number).any():
+            continue
         mine = found.line == number
         arrival = gathered.arrival.get(number)
         arrival = np.full(len(first), NEVER) if arrival is None else arrival[own]

@@ -21,6 +21,7 @@ from umdf.market.events import NULL
 from umdf.market.rows import Events, Rows, Units
 
 LENDING = ord("L")
+Limit = tuple[int, int] | None  # a place in the stream: rank of the epoch, key
 HINT = "an instrument's rows were split or mixed up between tasks; this is a bug: please report it"
 
 
@@ -151,7 +152,11 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def grouped(
-    batch: pa.RecordBatch | None, family: str, ids: NDArray[np.int64], epochs: Epochs, made: pa.RecordBatch | None = None
+    batch: pa.RecordBatch | None,
+    family: str,
+    ids: NDArray[np.int64],
+    epochs: Epochs,
+    made: pa.RecordBatch | None = None,
 ) -> Grouped:
     """Rows in the order of the files → rows by book; `made` are put among them by their key."""
     count = 0 if batch is None else batch.num_rows
@@ -183,6 +188,16 @@ def wire_key(sequence: Any, msg_index: Any, entry_index: Any) -> NDArray[np.uint
     return key | np.asarray(entry_index).astype(np.uint64)
 
 
+def is_between(epoch: NDArray[np.int32], key: NDArray[np.uint64], done: Limit, until: Limit) -> NDArray[np.bool_]:
+    """Behind `done` and not behind `until`; None: no such limit."""
+    chosen = np.ones(len(key), np.bool_)
+    if done is not None:
+        chosen &= (epoch > done[0]) | ((epoch == done[0]) & (key > np.uint64(done[1])))
+    if until is not None:
+        chosen &= (epoch < until[0]) | ((epoch == until[0]) & (key <= np.uint64(until[1])))
+    return chosen
+
+
 def _numbers(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
     return batch.column(name).to_numpy()
 
@@ -204,10 +219,9 @@ def _refuse_disorder(
     family: str,
 ) -> None:
     """Within a book, epoch and key must grow: the same row twice is as bad as an older one."""
-    if len(parts := np.flatnonzero(np.diff(book) < 0)):  # not sorted yet: look at it sorted
+    if (book[1:] < book[:-1]).any():  # still in the order of the files
         order = np.argsort(book, kind="stable")
         book, epoch, key, instrument_id = book[order], epoch[order], key[order], instrument_id[order]
-    del parts
     same = book[1:] == book[:-1]
     grows = (epoch[1:] > epoch[:-1]) | ((epoch[1:] == epoch[:-1]) & (key[1:] > key[:-1]))
     wrong = np.flatnonzero(same & ~grows)

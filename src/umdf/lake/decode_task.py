@@ -22,7 +22,7 @@ from umdf.lake.files import Stamp
 from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
 from umdf.lake.staging import StagedWriter
 from umdf.lake.tasks import Place
-from umdf.lake.wires import WIRES
+from umdf.lake.wires import WIRES, Wire
 from umdf.market.events import NULL
 
 DECODED_AT_ONCE = 1 << 14  # packets
@@ -44,11 +44,15 @@ def _run_span(task: dict[str, Any], place: Place) -> dict[str, Any]:
     done = _Span(task, place, span)
     damaged: dict[tuple[str, int, int], str] = {}
     while True:
-        gathered = gather(sources, span, WIRES[task["protocol"]](task["channel_id"]), known, frozenset(damaged))
+        gathered = gather(sources, span, _wire(task), known, frozenset(damaged))
         corrupt = done.decode(gathered)
         if not corrupt:
             return done.manifest(gathered, damaged)
         damaged |= corrupt  # the same numbers from another line, if there is one
+
+
+def _wire(task: dict[str, Any]) -> Wire:
+    return WIRES[task["protocol"]](task["channel_id"], task["trading_date"])
 
 
 class _Span:
@@ -65,7 +69,7 @@ class _Span:
         self.ts_send, self.messages = np.full(self.span.room, NULL), np.zeros(self.span.room, np.int32)
         self.unknown = []
         damaged: dict[tuple[str, int, int], str] = {}
-        wire, pieces = WIRES[self.task["protocol"]](self.task["channel_id"]), gathered.pieces
+        wire, pieces = _wire(self.task), gathered.pieces
         first, last = np.searchsorted(pieces.sequence, [self.span.first, self.span.last + 1]).tolist()
         for low, high, keep in _batches(first, last):
             decoded = wire.decode(pieces.at(np.arange(low, high)))

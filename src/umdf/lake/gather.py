@@ -80,6 +80,7 @@ class Found:
     frame_number: Numbers
     frame_key: Numbers  # tells chunks of one number apart
     reasons: dict[int, str] = field(default_factory=dict)  # of datagrams that are corrupt or unknown
+    elsewhere: NDArray[np.bool_] | None = None  # datagrams of another date
 
 
 class Reader(Protocol):
@@ -175,6 +176,8 @@ class _Work:
         kind, piece_row, pieces = found.kind.copy(), found.piece_row, found.pieces
         fine = (pieces.epoch == span.epoch) & (pieces.sequence >= span.base)
         fine &= pieces.sequence < span.base + span.room
+        if found.elsewhere is not None:
+            fine &= ~found.elsewhere[piece_row]
         damaged = self._damaged(source, batch.offset[rows], found)
         if damaged is not None:
             fine &= ~damaged[piece_row]
@@ -226,6 +229,8 @@ class _Work:
             kind[strange] = UNKNOWN
             found.reasons.update(dict.fromkeys(np.flatnonzero(strange).tolist(), "its number is far from all others"))
             mine |= ~numbered | strange
+        if found.elsewhere is not None:
+            mine &= ~(found.elsewhere & numbered)
         for row in np.flatnonzero(mine & np.isin(kind, (CORRUPT, UNKNOWN))).tolist():
             reason = found.reasons.get(row, "")
             if reason:
@@ -245,6 +250,8 @@ class _Work:
         frame = place[found.frame_row]
         ours = (found.frame_number >= span.base) & (found.frame_number < span.base + span.room)
         ours &= found.epoch[found.frame_row] == span.epoch
+        if found.elsewhere is not None:
+            ours &= ~found.elsewhere[found.frame_row]
         ours &= ~np.isin(kind[found.frame_row], (CORRUPT, UNKNOWN))
         ts = batch.ts_ns[rows[found.frame_row[ours]]]
         self._frames.append((frame[ours], found.frame_key[ours], ts, np.full(len(ts), source.line, np.uint8)))

@@ -28,6 +28,9 @@ from umdf.market.rows import Rows
 Numbers = NDArray[np.int64]
 PLACE_BITS = 40  # of a place in `Ladders`
 FOREVER = (1 << 63) - 1
+# A loss: the book, from when to when, at which place it was found out, in which gaps of which epoch (numbers from, to).
+L_BOOK, L_SINCE, L_UNTIL, L_PLACE, L_EPOCH, L_FIRST_GAP, L_LAST_GAP = range(7)
+LOSS = 7
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Timeline:
 
 @dataclass(eq=False)
 class Told:
-    """What a stretch came to. `place` orders everything of a book: row i stands at 2 i + 1, a snapshot at 2 i before it."""
+    """What a stretch came to. `place` orders all of a book: row i stands at 2 i + 1, a snapshot before it at 2 i."""
 
     bad: NDArray[np.uint8]  # of each row: bits IS_STALE and IN_DOUBT, after it
     is_end: NDArray[np.bool_]  # of each row: whether its event ends for its book
@@ -56,7 +59,7 @@ class Told:
     ladder_place: Numbers
     heals: Numbers  # lines of the snapshots that took the place of a book
     heal_place: Numbers
-    lost: Numbers  # (n, 3): book, from, to (times): something is missing there
+    lost: Numbers  # of LOSS columns, by row: something is missing there
     checks: Checks
     begun_bad: NDArray[np.uint8]  # of each book, before the first row
 
@@ -135,11 +138,20 @@ class _Stretch:
         book, place = np.concatenate(self.ladder_books), np.concatenate(self.ladder_places)
         records = np.concatenate(self.ladders)
         order = np.argsort(book.astype(np.int64) << PLACE_BITS | (place + 1), kind="stable")
-        lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost])
+        lost = np.concatenate([np.empty((0, LOSS), np.int64), *self.lost])
         heals = np.concatenate([np.empty(0, np.int64), *self.heals])
         places = np.concatenate([np.empty(0, np.int64), *self.heal_places])
         return Told(
-            self.bad, self.is_end, records[order], book[order], place[order], heals, places, lost, self.checks, begun_bad
+            self.bad,
+            self.is_end,
+            records[order],
+            book[order],
+            place[order],
+            heals,
+            places,
+            lost,
+            self.checks,
+            begun_bad,
         )
 
     def _show(self, records: NDArray[np.void], book: NDArray[np.int32], place: Numbers) -> None:
@@ -199,10 +211,13 @@ class _Stretch:
         chosen.columns["flags"] = np.where(ends, flags | LAST, flags & ~LAST).astype(np.int32)
         base = self.state.books.rows_applied
         outcomes, ladders = self.state.books.apply_depth(chosen, self.state.depth, "end")
-        bad, lost_from = self._follow(chosen, book, outcomes.codes, own_gaps, times)
+        known_gaps = own_gaps.copy()
+        bad, lost_from = self._follow(chosen, book, outcomes.codes, known_gaps, times)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
-            self.lost.append(np.stack([book[lost].astype(np.int64), lost_from[lost], times[lost]], axis=1))
+            place = 2 * (lost if some is None else some[lost]) + 1
+            about = (book[lost], lost_from[lost], times[lost], place, np.full(len(lost), self.state.epoch))
+            self.lost.append(np.stack([*about, known_gaps[lost], own_gaps[lost]], axis=1).astype(np.int64))
         records = ladders.records.copy()
         local = records["row"] - base
         there = local if some is None else some[local]
@@ -241,13 +256,13 @@ class _Stretch:
         self.checks.note(lines, verdict, states[:, h.S_RPT_SEQ], snapshots)
         healed = np.isin(verdict, Verdict.HEALS)
         sure = healed | (verdict == Verdict.EQUAL)
-        settled = snapshots.book[lines[sure]]
+        settled, known_gaps = snapshots.book[lines[sure]], states[:, h.S_GAPS]
         run.states[settled, h.S_DOUBT] = 0
         run.states[settled, h.S_GAPS] = np.maximum(gaps[sure], run.states[settled, h.S_GAPS])
         if healed.any():
-            self._heal(lines[healed], place[healed])
+            self._heal(lines[healed], place[healed], known_gaps[healed], gaps[healed])
 
-    def _heal(self, lines: Numbers, place: Numbers) -> None:
+    def _heal(self, lines: Numbers, place: Numbers, known_gaps: Numbers, gaps: Numbers) -> None:
         run, snapshots = self.state, self.snapshots
         rows, offsets = snapshots.rows_of(lines)
         books = snapshots.book[lines]
@@ -263,7 +278,8 @@ class _Stretch:
         missed = known != said
         seen = run.states[books, h.S_SEEN] != 0
         begin = np.where(seen, run.states[books, h.S_TS], h.BEGINNING)
-        self.lost.append(np.stack([books.astype(np.int64), begin, snapshots.ts_send[lines]], axis=1)[missed])
+        about = (books, begin, snapshots.ts_send[lines], place - 1, np.full(len(lines), run.epoch), known_gaps, gaps)
+        self.lost.append(np.stack(about, axis=1).astype(np.int64)[missed])
         run.states[books, h.S_RPT_SEQ] = said
         run.states[books, h.S_STALE] = 0
         run.states[books, h.S_SEEN] = 1
@@ -288,7 +304,9 @@ def _first_look(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray
         (unsaid, Verdict.EQUAL),
         (said < known, Verdict.OLDER),
     ]
-    return np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED)).astype(np.int8)
+    return np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED)).astype(
+        np.int8
+    )
 
 
 def _at(values: Numbers, places: Numbers) -> Numbers:
@@ -309,9 +327,14 @@ def _ends(rows: Grouped, times: Numbers, more: bool) -> NDArray[np.bool_]:
 
 
 def places_in(
-    book: NDArray[np.int32], key: NDArray[np.uint64], of_book: NDArray[np.int32], of_key: NDArray[np.uint64], *, behind: bool
+    book: NDArray[np.int32],
+    key: NDArray[np.uint64],
+    of_book: NDArray[np.int32],
+    of_key: NDArray[np.uint64],
+    *,
+    behind: bool,
 ) -> Numbers:
-    """For some (book, key), sorted, how many of the rows (sorted) come before; with `behind` also those of their key."""
+    """For some (book, key), sorted, how many rows (sorted) come before; with `behind` also those of their key."""
     places = np.zeros(len(of_book), np.int64)
     held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
     arguments = np.zeros(h.PLACE_ARGUMENTS, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from umdf.book import tables_kernel as k
 from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
-from umdf.book.rows_kernel import _show_side, _put_level
+from umdf.book.rows_kernel import _put_level, _show_side
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, load_u64, store_i64, store_u8
 
@@ -50,10 +50,14 @@ def _next_number(t, s, i, rpt_seq):
 
 @kernel
 def follow(t):
-    """For each row whether its book may be wrong after it (BAD), and since when something is missing before it."""
+    """For each row whether its book may be wrong after it (BAD), and since when something is missing before it.
+
+    GAPS is how many gaps come before each row; then, how many of them its book knew of before it.
+    """
     for i in range(at(t, ROWS)):
         s = at(t, STATES) + 8 * STATE * np.int64(load_i32(at(t, BOOK), 4 * i))
         gaps = load_i64(at(t, GAPS), 8 * i)
+        store_i64(at(t, GAPS), 8 * i, at(s, S_GAPS))
         if gaps > at(s, S_GAPS):
             put(s, S_GAPS, gaps)
             put(s, S_DOUBT, 1)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.book_rows import Epochs, Grouped
+from umdf.lake.book_rows import Epochs, Grouped, times_of
 from umdf.lake.columns import made_table
 from umdf.lake.healing import PLACE_BITS, Numbers, Told
 from umdf.lake.snapshot_rows import SnapshotLines
@@ -29,7 +29,7 @@ HEAL_MSG_INDEX = 1 << 16  # behind every message of its packet
 SECOND_NS = 10**9
 MOVES_NOTHING = CONDITIONS["1"] | CONDITIONS["OUT_OF_SEQUENCE"]
 BBO = np.dtype(
-    [(name, "i8") for name in "ts_interval ts_event seq_version sequence price size".split()]
+    [(name, "i8") for name in "ts_interval ts_event seq_version sequence price size ts_trade".split()]
     + [(f"{side}_{part}_00", "i4" if part == "ct" else "i8") for part in ("px", "sz", "ct") for side in ("bid", "ask")]
     + [("flags", "i4"), ("place", "i4")]  # place: of the instrument in its group
 )
@@ -126,7 +126,9 @@ def _common(
         found |= {name: np.full(len(row), NULL) for name in ("ts_event", "rpt_seq")}
     else:
         units, own = rows.units, rows.rows
-        found = {name: getattr(units, name)[row] for name in ("ts_send", "ts_recv", "seq_version", "sequence")}
+        found = {
+            name: getattr(units, name)[own.unit[row]] for name in ("ts_send", "ts_recv", "seq_version", "sequence")
+        }
         found |= {name: getattr(own, name)[row].astype(np.int32) for name in ("msg_index", "entry_index")}
         found |= {name: own.column(name)[row] for name in ("ts_event", "rpt_seq", "flags")}
     if healed.any():
@@ -168,7 +170,7 @@ def with_tops(
     level = Shown(told).at(book, 2 * place[made])
     units = trades.units
     columns: dict[str, Any] = {
-        name: getattr(units, name)[made] for name in ("ts_send", "ts_recv", "seq_version", "sequence")
+        name: getattr(units, name)[own.unit[made]] for name in ("ts_send", "ts_recv", "seq_version", "sequence")
     }
     columns |= {name: getattr(own, name)[made].astype(np.int32) for name in ("msg_index", "entry_index")}
     names = "ts_event rpt_seq action side price size trade_id buyer seller conditions trade_date".split()
@@ -184,7 +186,7 @@ def tops_by_interval(
     """Rows of `bbo_1s` or `bbo_1m`: for every interval in which a book was updated (A M C R) or had a trade.
 
     They carry the best prices after the last such row of the interval, in the order of the wire, and the last trade
-    that moved the last price up to it (0: none yet in this stretch). `ts_interval` is the end of the interval.
+    that moved the last price up to it (NULL: none yet in this stretch). `ts_interval` is the end of the interval.
     """
     if not len(rows):
         return np.empty(0, BBO)
@@ -199,13 +201,14 @@ def tops_by_interval(
     found = np.zeros(len(at), BBO)
     found["ts_interval"] = (interval[order[ends]] + 1) * (interval_s * SECOND_NS)
     found["ts_event"] = times[at]
-    found["seq_version"], found["sequence"] = rows.units.seq_version[at], rows.units.sequence[at]
+    unit = rows.rows.unit[at]
+    found["seq_version"], found["sequence"] = rows.units.seq_version[unit], rows.units.sequence[unit]
     found["place"] = rows.book[at] >> 1
     found["flags"] = np.where(told.bad[at] != 0, MAYBE_BAD_BOOK, 0)
     level = Shown(told).at(rows.book[at], 2 * at + 1)
     for name in level_names(1):
         found[name] = told.ladders[name][level]
-    found["price"], found["size"] = _last_trades(rows, at, trades, trade_place)
+    found["price"], found["size"], found["ts_trade"] = _last_trades(rows, at, trades, trade_place)
     return found
 
 
@@ -213,14 +216,15 @@ def _staged(rows: Grouped) -> NDArray[np.bool_]:
     return np.ones(len(rows), np.bool_) if rows.made is None else ~rows.made
 
 
-def _last_trades(rows: Grouped, at: Numbers, trades: Grouped, trade_place: Numbers) -> tuple[Numbers, Numbers]:
-    """Of the last trade of the same book up to each row; NULL where there was none in this stretch."""
-    price, size = np.full((2, len(at)), NULL)
+def _last_trades(rows: Grouped, at: Numbers, trades: Grouped, trade_place: Numbers) -> NDArray[np.int64]:
+    """Price, size and time of the last trade of the same book up to each row; NULL: there was none in this stretch."""
+    result = np.full((3, len(at)), NULL)
     if len(trades):
         own = trades.rows
         moves = (own.column("action") == ord("A")) & (own.column("conditions") & MOVES_NOTHING == 0)
         some = np.flatnonzero(moves & (own.column("price") != NULL))
         last = np.searchsorted(trade_place[some], at, side="right") - 1
         found = (last >= 0) & (trades.book[some][last] == rows.book[at]) if len(some) else np.zeros(len(at), np.bool_)
-        price[found], size[found] = own.column("price")[some[last[found]]], own.column("size")[some[last[found]]]
-    return price, size
+        trade = some[last[found]]
+        result[:, found] = own.column("price")[trade], own.column("size")[trade], times_of(own, trades.units)[trade]
+    return result

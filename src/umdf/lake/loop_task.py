@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf.lake.accounts import Seen, loop_packets_file, loop_quality
+from umdf.lake.files import Stamp
 from umdf.lake.gather import Source, datagrams_of
 from umdf.lake.repeats import Repeats
 from umdf.lake.staging import StagedWriter
@@ -26,7 +29,6 @@ from umdf.market.events import NULL
 from umdf.market.rows import Events
 from umdf.sync.pieces import Pieces, joined
 from umdf.sync.snapshots import find_snapshots
-from umdf.wire.sbe.headers import read_headers
 
 SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
 
@@ -37,14 +39,18 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     writer = StagedWriter(Path(task["directory"]), f"{task['role']}-{uuid.uuid4().hex}")
     for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
         writer.add(events)
+    partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(), "channel_id": task["channel_id"]}
+    where = (task["root"], Stamp(*task["stamp"]), partition, place)
+    made = loop_packets_file(where, task, stream.seen) if "packets" in task["tables"] else None
     return {
         "channel_id": task["channel_id"],
         "protocol": task["protocol"],
         "role": task["role"],
         "trading_date": task["trading_date"],
         "staged": [staged.to_json() for staged in writer.close()],
-        "packets": stream.packets,
-        "corrupt": stream.corrupt,
+        "files": {"packets": [made.to_json()]} if made else {},
+        "line": task["lines"][stream.line],
+        "quality": loop_quality(stream.seen, stream.messages),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
 
@@ -52,14 +58,22 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
 class _Stream:
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
-        self.wire = WIRES[task["protocol"]](task["channel_id"])
-        self.packets = self.corrupt = 0
+        self.wire = WIRES[task["protocol"]](task["channel_id"], task["trading_date"])
+        self.line = task["sources"][0]["line"]
+        self.messages = 0
+        self.seen: list[Seen] = []
 
     def _pieces(self, which: str) -> Iterator[Pieces]:
         for source in map(Source.from_json, self.task[which]):
             for batch, rows in datagrams_of(source):
-                self.packets += len(rows) if which == "sources" else 0
-                pieces, _ = self.wire.read_loop(batch, rows, source)
+                found = self.wire.read(batch, rows, source)
+                if which == "sources":
+                    today = found.ts_send == NULL
+                    today |= local_dates(found.ts_send) == self.task["trading_date"]
+                    self.seen.append(Seen.of(batch, rows, source, found, today))
+                pieces = found.pieces
+                if found.elsewhere is not None:
+                    pieces = pieces.at(~found.elsewhere[found.piece_row])
                 if len(pieces):
                     yield pieces
 
@@ -88,7 +102,7 @@ class _Stream:
         carried = 0 if carry is None else len(carry)
         pieces = joined([carry, pieces]) if carry is not None else pieces
         decoded = self.wire.decode(pieces, snapshot=True)
-        self.corrupt += len(decoded.corrupt)
+        self.messages += int(decoded.messages[carried:].sum())
         events, today = decoded.events, local_dates(decoded.events.units.ts_send) == self.task["trading_date"]
         found = find_snapshots(events)
         chosen = found.complete & today[found.header.unit]
@@ -109,12 +123,10 @@ class _Stream:
         repeats = Repeats()
         for pieces in self._pieces("sources"):
             if self.task["protocol"] == SBE:
-                sent = read_headers(pieces.buffer, pieces.start, pieces.end).sending_time.view(np.int64)
-                pieces = pieces.at(local_dates(sent) == self.task["trading_date"])
                 pieces = pieces.at(repeats.new_packets(pieces, PACKET_HEADER))
             if len(pieces):
                 decoded = self.wire.decode(pieces)
-                self.corrupt += len(decoded.corrupt)
+                self.messages += int(decoded.messages.sum())
                 yield repeats.new_definitions(_of_date(decoded.events, self.task["trading_date"]))
 
 

@@ -21,7 +21,7 @@ from umdf.market.events import NULL, NULL_I32
 from umdf.sync.streams import Role, Survey
 from umdf.wire.fast.loader import load as load_templates
 
-SPAN_NUMBERS = 1 << 19
+SPAN_NUMBERS = 1 << 18  # packets of some 1,400 bytes at most: a task stays well below 2 GiB
 LOOP_PACKETS = 1 << 18  # of a task of a looping stream
 PROTOCOLS = {1: "sbe", 2: "fast"}
 ROLES = {Role.INCREMENTAL: "incremental", Role.SNAPSHOT: "snapshot", Role.INSTRUMENTS: "instruments"}
@@ -158,6 +158,7 @@ class ChannelDay:
     protocol: str
     lines: list[str]
     epochs: list[tuple[int, int, int]] = field(default_factory=list)  # numbering, first and last number; in their order
+    begun: list[int] = field(default_factory=list)  # when each numbering was first seen
     decode: list[dict[str, Any]] = field(default_factory=list)
     loops: list[dict[str, Any]] = field(default_factory=list)
 
@@ -190,7 +191,7 @@ class Planner:
         groups = {group: place for group, place in self.places.items() if place.channel == channel}
         lines = sum(place.role == "incremental" for place in groups.values())
         planned = ChannelDay(channel, trading_date, protocol, list(LINES[:lines]))
-        about = {"channel_id": channel, "protocol": protocol, "trading_date": trading_date, "lines": planned.lines}
+        about = {"channel_id": channel, "protocol": protocol, "trading_date": trading_date, "lines": list(LINES)}
         self._plan_spans(planned, about, [part for part in mine if self.places[part.group].role == "incremental"])
         for role in ("instruments", "snapshot"):
             of_role = [part for part in mine if self.places[part.group].role == role]
@@ -210,6 +211,7 @@ class Planner:
             # A numbering begins with 1; but where we join in the middle of the day's first one, that is no gap.
             first = min(part.first for part in parts) if rank == 0 else 1
             planned.epochs.append((epoch, first, max(part.last for part in parts)))
+            planned.begun.append(min(part.ts_first for part in parts))
         known = [list(epoch) for epoch in self._known(planned.channel)]
         for epoch, first, last in planned.epochs:
             for low in range(first // self.span_numbers * self.span_numbers, last + 1, self.span_numbers):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
-from umdf.lake.book_rows import LENDING, Epochs, Intake
+from umdf.lake.book_rows import LENDING, Epochs, Intake, Limit, is_between
 from umdf.lake.staging import as_events
 from umdf.market.events import LAST, MBO, NULL
 from umdf.market.rows import Rows, no_rows, ranges_at
@@ -37,6 +37,16 @@ class SnapshotLines:
 
     def __len__(self) -> int:
         return len(self.book)
+
+    def between(self, done: Limit, until: Limit) -> SnapshotLines:
+        """Those that stand between two places of the stream."""
+        held = (self.last_sequence.astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
+        chosen = np.flatnonzero(is_between(self.epoch, held, done, until))
+        if len(chosen) == len(self):
+            return self
+        offsets, rows = ranges_at(self.offsets, chosen)
+        names = "book epoch last_sequence last_rpt_seq depth seq_version sequence ts_send ts_recv".split()
+        return SnapshotLines(*(getattr(self, name)[chosen] for name in names), self.rows.at(rows), offsets)
 
     def rows_of(self, chosen: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int32]]:
         """The books of some of them, one after the other, and where each ends; only its last row has the flag LAST."""

@@ -22,6 +22,7 @@ from umdf.market.events import FAMILIES, OF_UNIT, Column, Family
 from umdf.market.rows import Events, List, Numbers, Rows, Text, Units
 
 BUCKETS = 64
+HELD_BYTES = 256 << 20  # of events, before they are written: what a span decodes to is not known before
 NO_INSTRUMENT = BUCKETS  # rows of the whole channel or of a group
 
 
@@ -56,19 +57,31 @@ class StagedWriter:
     directory: Path
     name: str  # unique for the attempt
     _parts: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    _held_bytes: int = 0
+    _written: list[Staged] = field(default_factory=list)
 
     def add(self, events: Events) -> None:
         for family, rows in events.families.items():
             if len(rows):
-                self._parts.setdefault(family, []).append(_as_batch(rows, events.units))
+                batch = _as_batch(rows, events.units)
+                self._parts.setdefault(family, []).append(batch)
+                self._held_bytes += batch.nbytes
+        if self._held_bytes > HELD_BYTES:
+            self._flush()
 
     def close(self) -> list[Staged]:
-        """Write every family; the files."""
+        """Write every family; the files, in the order of the stream."""
+        self._flush()
+        return self._written
+
+    def _flush(self) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            return [self._write(family, self._parts.pop(family)) for family in list(self._parts)]
+            for family in list(self._parts):
+                self._written.append(self._write(family, self._parts.pop(family)))
         except OSError as error:
             raise write_fault(self.directory, error) from error
+        self._held_bytes = 0
 
     def _write(self, family: str, parts: list[pa.RecordBatch]) -> Staged:
         table = _concatenated(parts, family)
@@ -76,7 +89,7 @@ class StagedWriter:
         bucket = bucket_of(table.column("instrument_id").to_numpy())
         counts = np.bincount(bucket, minlength=BUCKETS + 1)
         table = table.take(pa.array(np.argsort(bucket, kind="stable")))
-        path = self.directory / f"{self.name}-{family}.arrow"
+        path = self.directory / f"{self.name}-{len(self._written)}-{family}.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             first = 0
             for count in counts[counts > 0].tolist():
@@ -90,21 +103,25 @@ def read_staged(files: Iterable[Staged], family: str, buckets: Iterable[int]) ->
     batches = [batch for _, _, batch in staged_batches(files, family, buckets)]
     if not batches:
         return Events(_units({}, 0), {})
-    batch = _concatenated(batches).combine_chunks().to_batches()[0] if len(batches) > 1 else batches[0]
+    batch = _concatenated(batches, family).to_batches()[0] if len(batches) > 1 else batches[0]
     return as_events(batch, family)
 
 
 def staged_batches(
     files: Iterable[Staged], family: str, buckets: Iterable[int]
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """As they are in the files, without a copy: path, bucket, rows."""
+    """As they are in the files, without a copy: path, bucket, rows. All have the same columns: what a wire leaves out
+    for a while is NULL there."""
     wanted = set(buckets)
-    for staged in files:
-        if staged.family == family and wanted & staged.rows.keys():
-            reader = pa.ipc.open_file(pa.memory_map(staged.path))
-            for place, bucket in enumerate(sorted(staged.rows)):
-                if bucket in wanted:
-                    yield staged.path, bucket, reader.get_batch(place)
+    chosen = [staged for staged in files if staged.family == family and wanted & staged.rows.keys()]
+    readers = [pa.ipc.open_file(pa.memory_map(staged.path)) for staged in chosen]
+    types = {each.name: each.type for reader in readers for each in reader.schema}
+    for staged, reader in zip(chosen, readers, strict=True):
+        for place, bucket in enumerate(sorted(staged.rows)):
+            if bucket in wanted:
+                batch = reader.get_batch(place)
+                same = batch.schema.names == list(types)
+                yield staged.path, bucket, batch if same else _filled(batch, types, FAMILIES[family])
 
 
 def _as_batch(rows: Rows, units: Units) -> pa.RecordBatch:

@@ -56,7 +56,8 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         readable, packed, damage = unpack(path, digest, Path(task["unpacked"]))
         return about | {"format": FORMAT, "packed": packed, **_survey(readable, damage, task["split_bytes"])}
     except CaptureError as error:
-        return about | {"format": FORMAT, "no_capture": error.reason.removeprefix(f"{path}: ")}
+        reason = error.reason.removeprefix(f"{path}: ")
+        return about | {"format": FORMAT, "packed": "", "no_capture": True, "warnings": [(0, reason)]}
 
 
 def unpack(path: str, digest: str, directory: Path) -> tuple[str, str, str]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.gather import CORRUPT, HEARTBEAT, MERGED, RESET, UNKNOWN, Found, Numbers, Source
+from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
 from umdf.market.rows import Events
@@ -48,8 +49,8 @@ class Decoded:
 class SbeWire:
     """Binary: a datagram is a packet, which has a number and says its channel."""
 
-    def __init__(self, channel: int) -> None:
-        self.channel = channel
+    def __init__(self, channel: int, trading_date: int) -> None:
+        self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper = _sbe()
         self.mapper.reset()
 
@@ -81,12 +82,10 @@ class SbeWire:
         )
         sent, frames = headers.sending_time.view(np.int64), np.zeros(len(rows), np.int32)
         of_frames = numbered, number[numbered], number[numbered]
-        return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons)
-
-    def read_loop(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers]:
-        """Everything of a looping stream, and the datagram that each piece was completed by."""
-        found = self.read(batch, rows, source)
-        return found.pieces, found.piece_row
+        # A numbering may begin again with every day: the date tells its numbers apart.
+        other_day = local_dates(sent) != self.trading_date
+        elsewhere = other_day if other_day.any() else None
+        return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons, elsewhere)
 
     def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
         batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
@@ -100,7 +99,7 @@ class SbeWire:
 class FastWire:
     """FIX/FAST: a datagram holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel: int, trading_date: int) -> None:
         self.channel = channel
         self.decoder, self.mapper, self._resets = _fast()
         self._framer = Framer()
@@ -126,10 +125,6 @@ class FastWire:
         keys = numbers << 16 | frames.current_chunk
         sent, of_frames = np.full(len(rows), NULL), (frames.packet.astype(np.int64), numbers, keys)
         return Found(pieces, piece_row, number, epoch, sent, kind, count, *of_frames, reasons)
-
-    def read_loop(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers]:
-        pieces, piece_row, _ = self._messages(batch, rows, source)
-        return pieces, piece_row
 
     def _messages(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers, Any]:
         frames = self._framer.frames(batch.buffer, batch.start[rows], batch.end[rows])

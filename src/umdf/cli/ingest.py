@@ -1,0 +1,211 @@
+"""`umdf ingest`: captures into the tables of a lake, on Spark."""
+
+from __future__ import annotations
+
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from umdf.cli.tables import show_table
+from umdf.cli.voice import DamagedError, JsonFlag, Voice, print_json, voice_of
+from umdf.errors import CaptureError, ConfigError
+
+if TYPE_CHECKING:
+    from umdf.lake.advance import Outcome, Runner, Stage
+
+EXAMPLES = (
+    "umdf ingest day/capture --lake lake                           every capture below a directory",
+    "umdf ingest a.pcap b.pcap.zst --lake lake --cores 2           on two cores of this machine",
+    "umdf ingest day/capture/manifest.jsonl --lake lake            the files that a manifest lists",
+    "umdf ingest day/capture --lake lake --tables trades,ohlcv_1m  only these tables",
+    "umdf ingest day/capture --lake lake --master spark://host:7077",
+    "umdf ingest day/capture --lake lake --config channels.toml --json",
+)
+SUFFIXES = (".pcap", ".pcapng")
+PACKED = ("", ".gz", ".zst")
+STREAM_KEYS = {"group": str, "port": int, "channel": int, "stream": str, "line": str, "protocol": str}
+WORDS = {"stream": ("incremental", "snapshot", "instruments"), "protocol": ("sbe", "fast")}
+
+
+def ingest(
+    ctx: typer.Context,
+    captures: Annotated[list[Path], typer.Argument(help="Captures, directories of them, or manifests (.jsonl).")],
+    lake: Annotated[Path, typer.Option(help="Directory of the lake; it is made if it does not exist.")],
+    master: Annotated[str | None, typer.Option(help="A Spark cluster; else Spark inside this process.")] = None,
+    cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
+    tables: Annotated[str, typer.Option(help="Tables to write, with commas between them; else all.")] = "",
+    config: Annotated[Path | None, typer.Option(help="Groups and ports of channels (TOML).", metavar="FILE")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
+    wait_s: Annotated[float, typer.Option(help="Wait so long for another writer of the lake.")] = 0.0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 4 if a file was damaged or no capture.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring captures into a lake: packets, events, books, bars, and what was lost, as Delta tables.
+
+    Everything becomes visible together, in one commit. A file that the lake knows is passed over, whatever its name; a
+    day to which a file comes later is made again from all its files. --config names groups where their content does not
+    tell enough: [[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
+    """
+    from umdf.lake.advance import Settings, advance
+    from umdf.lake.writer import open_writer
+
+    voice, paths = voice_of(ctx), inputs_of(captures)
+    settings = Settings(tables=_tables(tables), named=_named(config))
+    begun = time.monotonic()
+    with (
+        open_writer(lake, "ingest", wait_s=wait_s) as writer,
+        _runner(lake, master, cores, plain) as run,
+        _progress(voice) as stage,
+    ):
+        outcome = advance(paths, writer, run, settings, stage)
+    seconds = time.monotonic() - begun
+    _warn(voice, outcome)
+    _tell(outcome, seconds, as_json)
+    if strict and (outcome.unusable or outcome.damaged):
+        bad = len(outcome.unusable) + len(outcome.damaged)
+        raise DamagedError(f"{bad} faults in the files", "the rest is in the lake")
+
+
+def inputs_of(given: Sequence[Path]) -> list[Path]:
+    """Files as they are; of a directory the captures in it; of a manifest the files that it lists."""
+    found: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.name.endswith(_endings()) and p.is_file())
+            if not inside:
+                raise CaptureError(f"{path}: no capture in this directory", "name a pcap or pcapng file")
+            found += inside
+        elif path.suffix == ".jsonl" and path.is_file():
+            found += _listed(path)
+        elif path.exists():
+            found.append(path)
+        else:
+            raise CaptureError(f"{path}: no such file or directory", "check the path")
+    return found
+
+
+def _endings() -> tuple[str, ...]:
+    return tuple(suffix + packed for suffix in SUFFIXES for packed in PACKED)
+
+
+def _listed(manifest: Path) -> list[Path]:
+    import json
+
+    try:
+        lines = [json.loads(line) for line in manifest.read_text().splitlines() if line.strip()]
+        return [manifest.parent / line["file"] for line in lines]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CaptureError(
+            f"{manifest}: no manifest of captures ({error})", 'a line is {"file": "name.pcap"}'
+        ) from error
+
+
+def _tables(given: str) -> frozenset[str]:
+    from umdf.lake.advance import DEFAULT_TABLES, TABLES
+
+    names = frozenset(name.strip() for name in given.split(",") if name.strip())
+    unknown = sorted(names - set(TABLES))
+    if unknown:
+        raise ConfigError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
+    return names or DEFAULT_TABLES
+
+
+def _named(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+    """[[stream]] tables by group and port."""
+    if file is None:
+        return {}
+    try:
+        streams = tomllib.loads(file.read_text()).get("stream", [])
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}", "a list of [[stream]] tables is needed") from error
+    named = {}
+    for number, stream in enumerate(streams, 1):
+        for key, value in stream.items():
+            if not isinstance(value, STREAM_KEYS.get(key, ())) or value not in WORDS.get(key, (value,)):
+                raise ConfigError(f"{file}: stream {number}: {key} = {value!r}", f"keys are {', '.join(STREAM_KEYS)}")
+        if "group" not in stream or "port" not in stream:
+            raise ConfigError(f"{file}: stream {number} has no group and port", 'group = "224.0.20.72", port = 20001')
+        named[stream["group"], stream["port"]] = stream
+    return named
+
+
+@contextmanager
+def _runner(lake: Path, master: str | None, cores: int | None, plain: bool) -> Iterator[Runner]:
+    if plain:
+        from umdf.lake.plain_run import PlainRunner
+
+        with PlainRunner(cores or 1) as runner:
+            yield runner
+        return
+    from umdf.lake.session import running
+    from umdf.lake.spark_run import SparkRunner
+
+    with running(cores=cores, master=master, work=lake / "_lake" / "work", logs=lake / "_lake" / "logs") as spark:
+        yield SparkRunner(spark)
+
+
+@contextmanager
+def _progress(voice: Voice) -> Iterator[Stage]:
+    """A bar for each step on a terminal, with its rate and how long it will take; nothing elsewhere."""
+    if voice.json or not sys.stderr.isatty():
+        yield lambda step, tasks: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    rate = TextColumn("{task.fields[rate]}")
+    columns = ("[bold]{task.description:<8}", BarColumn(), MofNCompleteColumn(), rate, TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as shown:
+
+        def stage(step: str, tasks: int) -> Callable[[int, int], None] | None:
+            if not tasks:
+                return None
+            number, begun = shown.add_task(step, total=tasks, rate=""), time.monotonic()
+
+            def done(finished: int, total: int) -> None:
+                rate = f"{finished / max(time.monotonic() - begun, 1e-9):.1f} tasks/s"
+                shown.update(number, completed=finished, total=total, rate=rate)
+
+            return done
+
+        yield stage
+
+
+def _warn(voice: Voice, outcome: Outcome) -> None:
+    if outcome.unusable:
+        named = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
+        voice.warn(f"no captures, and left out: {named}")
+    for damage in outcome.damaged:
+        voice.warn(damage)
+    if outcome.unrecognised:
+        voice.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
+    if outcome.missing:
+        voice.warn(f"{outcome.missing:,} numbers were lost in {outcome.gaps:,} gaps: see the table gaps")
+
+
+def _tell(outcome: Outcome, seconds: float, as_json: bool) -> None:
+    if as_json:
+        print_json({**vars(outcome), "seconds": round(seconds, 3)})
+        return
+    rows = [
+        (name, f"{count:,}", f"{outcome.bytes[name] / 1e6:,.1f} MB", f"{outcome.bytes[name] / max(count, 1):.1f}")
+        for name, count in sorted(outcome.rows.items(), key=lambda item: -item[1])
+    ]
+    if rows:
+        show_table(("table", "rows", "size", "bytes a row"), rows)
+    rate = outcome.messages / max(seconds, 1e-9)
+    what = f"{outcome.new} new files, {outcome.known} known; {outcome.messages:,} messages in {seconds:.1f} s"
+    print(f"{what} ({rate:,.0f} a second); commit {outcome.commit}" if outcome.commit else f"{what}: nothing to do")

@@ -1,0 +1,173 @@
+"""`umdf lake`: looking after a lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from umdf.cli.tables import show_table
+from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json
+from umdf.errors import UmdfError
+
+EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
+STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
+VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every row")
+COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake compact lake --tables mbo,trades")
+VACUUM_EXAMPLES = ("umdf lake vacuum lake    deletes what commits older than a week have replaced",)
+DDL_EXAMPLES = ("umdf lake ddl lake --dialect trino", "umdf lake ddl lake --catalogue umdf > tables.sql")
+ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keeps what someone else did to a table",)
+RESTORE_EXAMPLES = ("umdf lake restore lake mbo    takes a table back to the lake's last commit",)
+DAY_S = 24 * 3600.0
+
+Root = Annotated[Path, typer.Argument(help="Directory of the lake.", metavar="LAKE")]
+Table = Annotated[str, typer.Argument(help="Name of the table.", metavar="TABLE")]
+
+
+class Dialect(StrEnum):
+    SPARK = "spark"
+    HIVE = "hive"
+    TRINO = "trino"
+
+
+def lake(ctx: typer.Context, as_json: JsonFlag = False) -> None:
+    """Look after a lake."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), end="")
+        leave(ExitCode.DONE)
+    if as_json:
+        known, name = ctx.default_map or {}, str(ctx.invoked_subcommand)
+        ctx.default_map = {**known, name: {**known.get(name, {}), "as_json": True}}
+
+
+def status(root: Root, as_json: JsonFlag = False) -> None:
+    """Tables with their rows, files and bytes; a writer at work, an unfinished commit, files that can be swept."""
+    from umdf.lake.care import status as status_of
+
+    found = status_of(root)
+    if as_json:
+        print_json(asdict(found))
+        return
+    rows = [
+        (table.name, f"{table.rows:,}", f"{table.files:,}", f"{table.bytes / 1e6:,.1f} MB", table.changed_by)
+        for table in found.tables
+        if table.version is not None
+    ]
+    show_table(("table", "rows", "files", "size", "changed by"), rows)
+    print(f"commit {found.marker.number} ({found.producer}, lake {found.lake_id[:8]})")
+    if found.pending is not None:
+        print(f"commit {found.pending} was begun and will be finished by the next writer")
+    if found.writer is not None:
+        print(f"being written: {found.writer.owner}")
+    for what, swept in (("orphans", found.orphans), ("replaced files", found.removed)):
+        if swept.files:
+            print(f"{swept.files} {what}, {swept.bytes / 1e6:,.1f} MB")
+    for path in found.unknown:
+        print(f"not ours: {path}")
+
+
+def verify(
+    root: Root,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every row, too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Every file of the last commit is there, with the size and rows that it should have."""
+    from umdf.lake.care import verify as verify_lake
+
+    damages = verify_lake(root, deep)
+    if as_json:
+        print_json([asdict(damage) for damage in damages])
+    elif damages:
+        show_table(("table", "file", "what"), [(each.table, each.path, each.reason) for each in damages])
+    else:
+        print("sound")
+    if damages:
+        raise UmdfError(f"{len(damages)} files are damaged", "ingest their captures into a new lake")
+
+
+def compact(
+    root: Root,
+    tables: Annotated[str, typer.Option(help="Tables, with commas between them; else all.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Join the small files of each channel and day."""
+    from umdf.lake.care import compact as compact_lake
+    from umdf.lake.writer import open_writer
+
+    names = [name.strip() for name in tables.split(",") if name.strip()] or None
+    with open_writer(_existing(root), "compact") as writer:
+        marker = compact_lake(writer, names)
+    _tell({"commit": marker.number if marker else None}, "nothing to join" if marker is None else "", as_json)
+
+
+def vacuum(
+    root: Root,
+    days: Annotated[float, typer.Option(help="Commits younger than this stay readable.", min=0)] = 7.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Delete orphans, and the files that older commits have replaced."""
+    from umdf.lake import sweep
+    from umdf.lake.writer import open_writer
+
+    with open_writer(_existing(root), "vacuum") as writer:
+        orphans, replaced = sweep.sweep(writer), sweep.vacuum(writer, days * DAY_S)
+    told = {"files": orphans.files + replaced.files, "bytes": orphans.bytes + replaced.bytes}
+    _tell(told, "", as_json)
+
+
+def ddl(
+    root: Root,
+    dialect: Annotated[Dialect, typer.Option(help="Whose SQL.")] = Dialect.SPARK,
+    catalogue: Annotated[str, typer.Option(help="Name of the schema.")] = "umdf",
+    as_json: JsonFlag = False,
+) -> None:
+    """CREATE TABLE statements for every table, to read the lake elsewhere."""
+    from umdf.lake.care import ddl as ddl_of
+
+    text = ddl_of(root, dialect.value, catalogue)
+    print_json({"ddl": text}) if as_json else print(text)
+
+
+def accept(root: Root, table: Table, as_json: JsonFlag = False) -> None:
+    """Keep what someone else has done to a table."""
+    from umdf.lake import writer
+
+    with writer.open_writer(_existing(root), "accept", check=False) as own:
+        _tell({"commit": writer.accept(own, table).number}, "", as_json)
+
+
+def restore(root: Root, table: Table, as_json: JsonFlag = False) -> None:
+    """Take a table back to where the lake's last commit left it."""
+    from umdf.lake import writer
+
+    with writer.open_writer(_existing(root), "restore", check=False) as own:
+        _tell({"commit": writer.restore(own, table).number}, "", as_json)
+
+
+def _existing(root: Path) -> Path:
+    """A lake is made only by an ingest."""
+    from umdf.lake.layout import open_home
+
+    open_home(root)
+    return root
+
+
+def _tell(told: dict[str, Any], instead: str, as_json: bool) -> None:
+    if as_json:
+        print_json(told)
+    else:
+        print(instead or ", ".join(f"{name} {value:,}" for name, value in told.items()))
+
+
+SUBCOMMANDS = (
+    (status, STATUS_EXAMPLES),
+    (verify, VERIFY_EXAMPLES),
+    (compact, COMPACT_EXAMPLES),
+    (vacuum, VACUUM_EXAMPLES),
+    (ddl, DDL_EXAMPLES),
+    (accept, ACCEPT_EXAMPLES),
+    (restore, RESTORE_EXAMPLES),
+)

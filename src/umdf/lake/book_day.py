@@ -1,0 +1,373 @@
+"""The day of a group of instruments as it goes on: books, trades, best prices, losses; and what it comes to at the end.
+
+    day = GroupDay(ids, symbols, depths, timeline, epochs, depth, stored)
+    day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this stretch, final
+    day.finish()                                                 -> tables of the whole day, to be replaced
+
+The one rule: a day in several stretches, or in several runs with the state between them, is the day in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.errors import UmdfError
+from umdf.lake import bars as b
+from umdf.lake import healing_kernel as h
+from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
+from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, books_in, books_of, state_table
+from umdf.lake.columns import family_table, made_table
+from umdf.lake.day_numbers import Published, day_statistics
+from umdf.lake.gap_cures import GapLog
+from umdf.lake.healing import FOREVER, L_BOOK, L_UNTIL, BookRun, Numbers, Timeline, Told, places_in
+from umdf.lake.levels import BBO, tops_by_interval, updates, with_tops
+from umdf.lake.snapshot_rows import SnapshotLines
+from umdf.market.events import MAYBE_BAD_BOOK, NULL, SNAPSHOT
+
+INTERVALS_S = {"bbo_1s": 1, "bbo_1m": 60}
+Tables = dict[str, pa.Table]
+
+
+@dataclass(eq=False)
+class Group:
+    """Some instruments, sorted: what is known of them before their rows."""
+
+    ids: Numbers
+    symbols: pa.Array
+    depths: Mapping[int, int]  # 264 of those whose definition says it
+
+
+class GroupDay:
+    def __init__(
+        self,
+        group: Group,
+        timeline: Timeline,
+        epochs: Epochs,
+        trading_date: int,
+        wanted: frozenset[str],
+        stored: Sequence[Stored] = (),
+    ) -> None:
+        self.group, self.timeline, self.epochs = group, timeline, epochs
+        self.trading_date, self.wanted = trading_date, wanted
+        self.ids, count = group.ids, len(group.ids)
+        depth = 10 if "mbp_10" in wanted else 1
+        self.run = BookRun(group.ids, timeline, depth, books_of(stored) if stored else None)
+        self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # behind every key, until there is one
+        self.has_row = np.zeros(2 * count, np.bool_)
+        self.last_epoch = np.zeros(2 * count, np.int32)
+        self.events, self.in_doubt, self.losses = np.zeros((3, 2 * count), np.int64)
+        self.trades: list[NDArray[np.void]] = []
+        self.bbo: dict[str, list[NDArray[np.void]]] = {name: [] for name in INTERVALS_S}
+        self.lost: list[Numbers] = []
+        self.published = Published(count)
+        self.healed: list[Stored] = []
+        self.gaps = GapLog()
+        for instrument_id, levels in group.depths.items():
+            self.run.books.set_depth(instrument_id, levels)
+        for one in stored:
+            self._restore(one)
+
+    def _restore(self, one: Stored) -> None:
+        place = int(np.searchsorted(self.ids, one.instrument_id))
+        book, head = 2 * place + one.head["lending"], one.head
+        epoch = self.epochs.rank(one.seq_version)
+        self.run.epoch = max(self.run.epoch, epoch)
+        state = self.run.states[book]
+        state[h.S_RPT_SEQ], state[h.S_STALE], state[h.S_DOUBT] = head["known"], head["stale"], head["doubt"]
+        state[h.S_TS], state[h.S_SEEN] = head["ts"], head["seen"]
+        state[h.S_GAPS] = self.timeline.gaps_before(epoch, np.array([head["covered"]]), within=True)[0]
+        self.last_key[book], self.last_epoch[book], self.has_row[book] = one.key, epoch, True
+        self.events[book], self.in_doubt[book] = head["events"], head["events_in_doubt"]
+        self.losses[book] = head["losses"]
+        for log, name in ((self.trades, "trades"), *((self.bbo[name], name) for name in INTERVALS_S)):
+            records = one.section(name).copy()
+            records["place"] = place
+            log.append(records)
+        lost = one.section("lost")
+        self.lost.append(np.stack([np.full(len(lost), book), lost["since"], lost["until"]], axis=1))
+        self.published.restore(place, one.section("published")["value"])
+
+    def advance(
+        self, mbo: Grouped, trades: Grouped, statistics: Grouped, snapshots: SnapshotLines, *, more: bool = False
+    ) -> Tables:
+        """A stretch: rows of every instrument, its trades, its statistics, its snapshots."""
+        self._refuse_older(mbo)
+        told = self.run.run(mbo, snapshots, more=more)
+        times = times_of(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
+        place, trade_bad = self._beside(mbo, told, trades)
+        _, statistic_bad = self._beside(mbo, told, statistics)
+        self.lost.append(told.lost[:, : L_UNTIL + 1])
+        self.gaps.note(told, snapshots)
+        np.add.at(self.losses, told.lost[:, L_BOOK], 1)
+        staged = np.flatnonzero(~mbo.made) if mbo.made is not None else None
+        books = mbo.book if staged is None else mbo.book[staged]
+        bad = told.bad if staged is None else told.bad[staged]
+        self.events += np.bincount(books, minlength=len(self.events))
+        self.in_doubt += np.bincount(books[bad != 0], minlength=len(self.events))
+        if len(mbo):
+            ends = np.flatnonzero(np.append(mbo.book[1:] != mbo.book[:-1], True))
+            self.last_key[mbo.book[ends]], self.last_epoch[mbo.book[ends]] = mbo.key[ends], mbo.epoch[ends]
+            self.has_row[mbo.book[ends]] = True
+        self._keep_heals(told, snapshots)
+        if len(statistics):
+            self.published.take(statistics)
+        if len(trades):
+            self.trades.append(trade_log(trades))
+        for name, seconds in INTERVALS_S.items():
+            if name in self.wanted:
+                self.bbo[name].append(tops_by_interval(mbo, times, told, trades, place, seconds))
+        return self._tables(mbo, staged, told, trades, place, trade_bad, statistics, statistic_bad, snapshots)
+
+    def _tables(
+        self,
+        mbo: Grouped,
+        staged: Numbers | None,
+        told: Told,
+        trades: Grouped,
+        place: Numbers,
+        trade_bad: NDArray[np.bool_],
+        statistics: Grouped,
+        statistic_bad: NDArray[np.bool_],
+        snapshots: SnapshotLines,
+    ) -> Tables:
+        found: Tables = {}
+        symbols, wanted = self.group.symbols, self.wanted
+        for name, depth in (("mbp_1", 1), ("mbp_10", 10)):
+            if name in wanted:
+                found[name] = updates(mbo, snapshots, told, depth, self.ids, symbols, self.epochs)
+        if "book_check" in wanted and len(snapshots):
+            found["book_check"] = told.checks.table(snapshots, self.ids, symbols)
+        trade_flags = _flagged(trades, trade_bad)
+        if "tbbo" in wanted and len(trades):
+            found["tbbo"] = with_tops(trades, place, told, trade_flags, self.ids, symbols)
+        if "mbo" in wanted and len(mbo):
+            flags, events, book = _flagged(mbo, told.bad != 0), mbo.events, mbo.book
+            if staged is not None:
+                events = events.at({"mbo": staged})
+                flags, book = flags[staged], book[staged]
+            found["mbo"] = family_table(events, "mbo", flags, symbols, book >> 1)
+        if "trades" in wanted and len(trades):
+            found["trades"] = family_table(trades.events, "trades", trade_flags, symbols, trades.book >> 1)
+        if "statistics" in wanted and len(statistics):
+            flags = _flagged(statistics, statistic_bad)
+            found["statistics"] = family_table(statistics.events, "statistics", flags, symbols, statistics.book >> 1)
+        return found
+
+    def _refuse_older(self, mbo: Grouped) -> None:
+        """What comes must be behind what came before."""
+        first = b.starts_of(mbo.book)
+        book = mbo.book[first]
+        known = self.has_row[book]
+        older = (mbo.epoch[first] == self.last_epoch[book]) & (mbo.key[first] <= self.last_key[book])
+        wrong = np.flatnonzero(known & (older | (mbo.epoch[first] < self.last_epoch[book])))
+        if len(wrong):
+            number, at = int(self.ids[book[wrong[0]] >> 1]), int(mbo.key[first[wrong[0]]]) >> 32
+            last = int(self.last_key[book[wrong[0]]]) >> 32
+            raise UmdfError(f"rows of instrument {number} are out of order in mbo: sequence {at} after {last}", HINT)
+
+    def _beside(self, mbo: Grouped, told: Told, others: Grouped) -> tuple[Numbers, NDArray[np.bool_]]:
+        """How many rows of mbo come before each row of another family, and whether its book may be wrong there."""
+        if not len(others):
+            return np.empty(0, np.int64), np.empty(0, np.bool_)
+        size = len(self.epochs.versions)
+        groups = [some.book * np.int32(size) + some.epoch for some in (mbo, others)]
+        place = places_in(groups[0], mbo.key, groups[1], others.key, behind=False)
+        bad = told.begun_bad[others.book] != 0
+        if len(mbo):
+            here = np.minimum(place, len(mbo) - 1)
+            itself = (place < len(mbo)) & (groups[0][here] == groups[1]) & (mbo.key[here] == others.key)
+            before = np.maximum(place - 1, 0)
+            follows = (place > 0) & (mbo.book[before] == others.book)
+            bad = np.where(itself, told.bad[here] != 0, np.where(follows, told.bad[before] != 0, bad))
+        return place, bad
+
+    def _keep_heals(self, told: Told, snapshots: SnapshotLines) -> None:
+        if "book_state" not in self.wanted or not len(told.heals):
+            return
+        books = self.run.said  # any engine will do: a snapshot alone says what its book is
+        for line in told.heals.tolist():
+            books.apply(snapshots.rows_of(np.array([line]))[0])
+            book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
+            instrument_id, lending = int(self.ids[book >> 1]), book & 1
+            header, entries = book_in(books, instrument_id, lending)
+            head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": lending, "known": rpt_seq}
+            key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
+            version = self.epochs.versions[int(snapshots.epoch[line])]
+            stored = Stored(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
+            self.healed.append(stored)
+
+    def finish(self) -> Tables:
+        """The tables of the whole day."""
+        self.gaps.finish(self.run)
+        self._note_last_gaps()
+        symbols, found, place_of = self.group.symbols, {}, len(self.ids)
+        lost = self._lost()
+        trades = _together(self.trades, b.TRADE)
+        counted = b.counted(trades, place_of)
+        for name in b.SIZES_S:
+            if name in self.wanted:
+                found[name] = b.bars(name, counted, lost, self.trading_date, self.ids, symbols)
+        for name, seconds in INTERVALS_S.items():
+            if name in self.wanted:
+                found[name] = self._best_prices(name, seconds, lost)
+        if "day_statistics" in self.wanted:
+            columns = {"events": self.events, "events_in_doubt": self.in_doubt, "losses": self.losses}
+            by_instrument = {column: values.reshape(-1, 2).sum(axis=1) for column, values in columns.items()}
+            bad = np.zeros(place_of, np.bool_)
+            bad[lost[:, 0]] = True
+            found["day_statistics"] = day_statistics(counted, self.published, by_instrument, bad, self.ids, symbols)
+        if "book_state" in self.wanted:
+            found["book_state"] = state_table([*self.healed, *self._stored()])
+        return found
+
+    def stale(self) -> list[dict[str, Any]]:
+        """What cannot be trusted at the end."""
+        found = []
+        for book in np.flatnonzero(self.run.bad_now()).tolist():
+            instrument_id, symbol = int(self.ids[book >> 1]), self.group.symbols[book >> 1].as_py()
+            is_stale = bool(self.run.states[book, h.S_STALE])
+            of_book = self.run.books.book(instrument_id, lending=bool(book & 1))
+            reason = str(of_book.stale) if of_book is not None and of_book.stale else "messages are known to be lost"
+            if not is_stale:
+                reason = "messages were lost and nothing came since that shows whether they touched it"
+            found.append({"instrument_id": instrument_id, "symbol": symbol, "is_stale": is_stale, "reason": reason})
+        return found
+
+    def _note_last_gaps(self) -> None:
+        """Gaps behind the last row of a book: it is in doubt, for all that is known."""
+        gaps = self.timeline.gaps.get(self.run.epoch)
+        if gaps is not None:
+            states = self.run.states
+            doubt = (states[:, h.S_SEEN] != 0) & (states[:, h.S_GAPS] < len(gaps[0]))
+            states[doubt, h.S_DOUBT], states[doubt, h.S_GAPS] = 1, len(gaps[0])
+
+    def _lost(self) -> Numbers:
+        """(instrument, since, until) of everything that is missing, and of what may be."""
+        doubt = np.flatnonzero(self.run.states[:, h.S_DOUBT])
+        open_ones = np.stack([doubt, self.run.states[doubt, h.S_TS], np.full(len(doubt), FOREVER)], axis=1)
+        lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost, open_ones])
+        lost[:, 0] >>= 1
+        return lost[np.argsort(lost[:, 0], kind="stable")]
+
+    def _best_prices(self, name: str, seconds: int, lost: Numbers) -> pa.Table:
+        """The newest row of each interval; last trades go on from interval to interval."""
+        every = _together(self.bbo[name], BBO)
+        every = every[np.lexsort((every["ts_interval"], every["place"]))]
+        newest = np.append(b.starts_of(every["place"], every["ts_interval"])[1:], len(every)) - 1 if len(every) else []
+        rows = every[np.asarray(newest, np.int64)]
+        self.bbo[name] = [rows]
+        price, size = _last_trades(rows, lost)
+        ends = rows["ts_interval"]
+        bad = b.touched(rows["place"], ends - seconds * b.SECOND_NS, ends, lost)
+        columns: dict[str, Any] = {
+            column: rows[column] for column in BBO.names or () if column not in ("place", "ts_trade")
+        }
+        columns |= {"price": price, "size": size, "instrument_id": self.ids[rows["place"]]}
+        columns["flags"] = rows["flags"] | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+        return made_table(name, columns, self.group.symbols, rows["place"])
+
+    def _stored(self) -> list[Stored]:
+        """The state of every book, and of every instrument that had a day."""
+        found: list[Stored] = []
+        of_day = {"trades": _together(self.trades, b.TRADE)}
+        of_day |= {name: _together(self.bbo[name], BBO) for name in self.bbo}
+        parts = {name: _by_place(records, len(self.ids)) for name, records in of_day.items()}
+        lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost])
+        gaps = self.timeline.gaps.get(self.run.epoch)
+        covered = max(self.timeline.last_sequence.get(self.run.epoch, 0), int(gaps[1][-1]) if gaps is not None else 0)
+        known = books_in(self.run.books)
+        with_day: set[int] = set()
+        for place, instrument_id in enumerate(self.ids.tolist()):
+            for lending in (0, 1):
+                book = 2 * place + lending
+                state = self.run.states[book].tolist()
+                if not state[h.S_SEEN] and not self.events[book] and not len(parts["trades"][place]):
+                    continue
+                header, entries = known.get((instrument_id, lending), NO_BOOK)
+                own = lost[lost[:, 0] == book]
+                key = int(self.last_key[book]) if self.has_row[book] else 0
+                sections: dict[str, Any] = {"entries": entries, "lost": _windows(own)}
+                if place not in with_day:  # the day is the instrument's, not the book's
+                    with_day.add(place)
+                    sections |= {name: part[place] for name, part in parts.items()}
+                    sections["published"] = np.array(self.published.stored(place), np.int64).view(PUBLISHED)
+                head = {
+                    "lending": lending,
+                    "known": state[h.S_RPT_SEQ],
+                    "stale": state[h.S_STALE],
+                    "doubt": state[h.S_DOUBT],
+                    "ts": state[h.S_TS],
+                    "seen": state[h.S_SEEN],
+                    "covered": max(covered, key >> 32),
+                    "events": int(self.events[book]),
+                    "events_in_doubt": int(self.in_doubt[book]),
+                    "losses": int(self.losses[book]),
+                }
+                flags = MAYBE_BAD_BOOK if state[h.S_STALE] or state[h.S_DOUBT] else 0
+                version = self.epochs.versions[self.last_epoch[book]] if self.has_row[book] else self._version()
+                stored = Stored(instrument_id, version, key, state[h.S_RPT_SEQ], flags, head, header, sections)
+                found.append(stored)
+        return found
+
+    def _version(self) -> int:
+        return self.epochs.versions[max(self.run.epoch, 0)] if self.epochs.versions else 0
+
+
+def trade_log(trades: Grouped) -> NDArray[np.void]:
+    """What bars need of trades and busts."""
+    rows = trades.rows
+    log = np.zeros(len(trades), b.TRADE)
+    log["ts"], log["place"] = times_of(rows, trades.units), trades.book >> 1
+    for name in ("price", "size", "trade_id", "conditions", "action", "stream"):
+        log[name] = rows.column(name)
+    return log
+
+
+def _flagged(rows: Grouped, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
+    if not len(rows):
+        return np.empty(0, np.int32)
+    return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+
+
+def _together(parts: list[NDArray[np.void]], kind: np.dtype[np.void]) -> NDArray[np.void]:
+    return np.concatenate([np.empty(0, kind), *parts])
+
+
+def _by_place(records: NDArray[np.void], places: int) -> list[NDArray[np.void]]:
+    """The records of each instrument, in their order; those of nobody in particular any more."""
+    order = np.argsort(records["place"], kind="stable")
+    edges = np.searchsorted(records["place"][order], np.arange(places + 1))
+    own = records[order]
+    own["place"] = 0
+    return [own[edges[place] : edges[place + 1]] for place in range(places)]
+
+
+def _windows(lost: Numbers) -> NDArray[np.void]:
+    found = np.zeros(len(lost), LOST)
+    found["since"], found["until"] = lost[:, 1], lost[:, 2]
+    return found
+
+
+def _last_trades(rows: NDArray[np.void], lost: Numbers) -> tuple[Numbers, Numbers]:
+    """Price and size of the last trade; where an interval had none, that of the interval before.
+
+    If something was lost since then it may have been a trade: the last one is not known.
+    """
+    if not len(rows):
+        return rows["price"], rows["size"]
+    begins = np.zeros(len(rows), np.int64)
+    starts = b.starts_of(rows["place"])
+    begins[starts] = starts
+    last = np.maximum.accumulate(np.where(rows["price"] != NULL, np.arange(len(rows)), np.maximum.accumulate(begins)))
+    price, size, when = rows["price"][last], rows["size"][last], rows["ts_trade"][last]
+    edges = np.searchsorted(rows["place"], [lost[:, 0], lost[:, 0] + 1]) if len(lost) else np.zeros((2, 0), np.int64)
+    for (_, since, until), first, end in zip(lost.tolist(), *edges.tolist(), strict=True):
+        unknown = np.flatnonzero((rows["ts_event"][first:end] >= since) & (when[first:end] <= until)) + first
+        price[unknown], size[unknown] = NULL, NULL
+    return price, size

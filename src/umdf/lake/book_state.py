@@ -1,0 +1,169 @@
+"""What a later run needs of each book, as rows of `book_state`: the book itself, and the day so far.
+
+A row's content is one blob: HEAD, then each section as a count and its records. A row with the flag SNAPSHOT is a book
+that came from a snapshot in the middle of a day (sections of the day are empty): with it and with the states, `mbo`
+alone gives every book at every moment (`umdf.lake.derive`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from umdf.book import tables_kernel as k
+from umdf.book.engine import Books
+from umdf.book.state import OF_BOOK, OF_ENTRY, State
+from umdf.book.state_kernel import number_of
+from umdf.book.views import ENTRY
+from umdf.errors import UmdfError
+from umdf.lake.bars import TRADE
+from umdf.lake.levels import BBO
+from umdf.lake.schemas import table
+from umdf.lake.staging import bucket_of
+from umdf.market.events import NULL, SNAPSHOT
+
+FORMAT = 1
+HEAD_NAMES = "lending known stale doubt ts seen covered events events_in_doubt losses".split()
+HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
+BOOK_NAMES = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
+BOOK = struct.Struct(f"<{len(BOOK_NAMES)}q")
+COUNT = struct.Struct("<q")
+_NOT_KEPT = {"row": 0, "dirty": 0}  # they depend on what else was in the task
+_KIND = {"kind": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "said": k.NOT_SAID}
+NO_BOOK: tuple[dict[str, int], NDArray[np.void]] = dict.fromkeys(BOOK_NAMES, 0) | _KIND, np.empty(0, ENTRY)
+LOST = np.dtype([("since", "i8"), ("until", "i8")])
+PUBLISHED = np.dtype([("value", "i8")])
+SECTIONS: dict[str, np.dtype[Any]] = {
+    "entries": ENTRY,
+    "trades": TRADE,
+    "bbo_1s": BBO,
+    "bbo_1m": BBO,
+    "lost": LOST,
+    "published": PUBLISHED,
+}
+
+
+@dataclass(eq=False)
+class Stored:
+    """One book, and the day of its instrument up to a row."""
+
+    instrument_id: int
+    seq_version: int
+    key: int  # of the last row: sequence, message, entry, as `book_rows.wire_key` has it
+    rpt_seq: int
+    flags: int
+    head: dict[str, int]
+    book: dict[str, int]
+    sections: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def section(self, name: str) -> NDArray[Any]:
+        return self.sections.get(name, np.empty(0, SECTIONS[name]))
+
+    def content(self) -> bytes:
+        parts = [HEAD.pack(*(self.head[name] for name in HEAD_NAMES))]
+        parts.append(BOOK.pack(*(self.book[name] for name in BOOK_NAMES)))
+        for name in SECTIONS:
+            records = self.section(name)
+            parts += [COUNT.pack(len(records)), records.tobytes()]
+        return b"".join(parts)
+
+
+def stored_of(instrument_id: int, seq_version: int, key: int, rpt_seq: int, flags: int, content: bytes) -> Stored:
+    head = dict(zip(HEAD_NAMES, HEAD.unpack_from(content), strict=True))
+    book = dict(zip(BOOK_NAMES, BOOK.unpack_from(content, HEAD.size), strict=True))
+    at, sections = HEAD.size + BOOK.size, {}
+    for name, kind in SECTIONS.items():
+        (count,) = COUNT.unpack_from(content, at)
+        sections[name] = np.frombuffer(content, kind, count, at + COUNT.size)
+        at += COUNT.size + count * kind.itemsize
+    return Stored(instrument_id, seq_version, key, rpt_seq, flags, head, book, sections)
+
+
+def state_table(stored: Iterable[Stored]) -> pa.Table:
+    """Rows of `book_state`, sorted."""
+    every = sorted(stored, key=lambda one: (one.instrument_id, one.seq_version, one.key))
+    columns: dict[str, list[Any]] = {
+        "instrument_id": [one.instrument_id for one in every],
+        "seq_version": [one.seq_version for one in every],
+        "sequence": [one.key >> 32 for one in every],
+        "msg_index": [one.key >> 16 & 0xFFFF for one in every],
+        "entry_index": [one.key & 0xFFFF for one in every],
+        "rpt_seq": [None if one.rpt_seq == NULL else one.rpt_seq for one in every],
+        "flags": [one.flags for one in every],
+        "format": [FORMAT] * len(every),
+        "content": [one.content() for one in every],
+    }
+    schema = table("book_state").file_schema
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> list[Stored]:
+    """The last state of each book of these buckets."""
+    found: dict[tuple[int, int], Stored] = {}
+    for path in [paths] if isinstance(paths, str) else paths or []:
+        rows = pq.read_table(Path(path), partitioning=None)
+        if not set(rows.column("format").to_pylist()) <= {FORMAT}:
+            raise UmdfError(f"{path} holds books of another version", "reprocess the day: `umdf lake reprocess`")
+        ids = rows.column("instrument_id").to_numpy()
+        wanted = np.isin(bucket_of(ids), buckets) & (rows.column("flags").to_numpy() & SNAPSHOT == 0)
+        for stored in states_in(rows.filter(pa.array(wanted))):
+            found[stored.instrument_id, stored.head["lending"]] = stored
+    return [found[key] for key in sorted(found)]
+
+
+def states_in(rows: pa.Table) -> list[Stored]:
+    found = []
+    for row in rows.to_pylist():
+        key = row["sequence"] << 32 | row["msg_index"] << 16 | row["entry_index"]
+        rpt_seq = NULL if row["rpt_seq"] is None else row["rpt_seq"]
+        about = row["instrument_id"], row["seq_version"], key, rpt_seq, row["flags"]
+        found.append(stored_of(*about, row["content"]))
+    return found
+
+
+def books_of(stored: Sequence[Stored]) -> Books:
+    """The engine, as it was when they were stored."""
+    columns: dict[str, NDArray[Any]] = {
+        name: np.array([one.book[name] for one in stored], np.int64) for name in BOOK_NAMES
+    }
+    columns["instrument_id"] = np.array([one.instrument_id for one in stored], np.int64)
+    columns["lending"] = np.array([one.head["lending"] for one in stored], np.int64)
+    entries = [one.section("entries") for one in stored]
+    columns["entry_count"] = np.array([len(some) for some in entries], np.int64)
+    columns["pending"] = np.zeros(len(stored), np.int64)
+    columns["dirty"] = np.zeros(len(stored), np.int64)
+    together = np.concatenate([np.empty(0, ENTRY), *entries])
+    return Books.from_state(State(0, columns, {name: together[name] for name in OF_ENTRY}), from_the_start=True)
+
+
+def books_in(books: Books) -> dict[tuple[int, int], tuple[dict[str, int], NDArray[np.void]]]:
+    """Every book: its header, and its entries."""
+    state = books.state()
+    ends = np.cumsum(state.books["entry_count"])
+    entries = np.zeros(int(ends[-1]) if len(ends) else 0, ENTRY)
+    for name in OF_ENTRY:
+        entries[name] = state.entries[name]
+    columns = {name: state.books[name].tolist() for name in OF_BOOK}
+    found = {}
+    for place, (instrument_id, lending) in enumerate(zip(columns["instrument_id"], columns["lending"], strict=True)):
+        last = int(ends[place])
+        own = entries[last - int(state.books["entry_count"][place]) : last]
+        header = {name: int(columns[name][place]) for name in BOOK_NAMES}
+        found[instrument_id, lending] = header | _NOT_KEPT, own
+    return found
+
+
+def book_in(books: Books, instrument_id: int, lending: int) -> tuple[dict[str, int], NDArray[np.void]]:
+    """One book: its header, and its entries."""
+    book = books.book(instrument_id, lending=bool(lending))
+    assert book is not None
+    header = books.arenas.headers[number_of(books.arenas.address, instrument_id, lending)]
+    return {name: int(header[name]) for name in BOOK_NAMES} | _NOT_KEPT, book.entries

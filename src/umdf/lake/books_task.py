@@ -1,0 +1,281 @@
+"""Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
+
+    run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
+         "definitions", "state_in", "tables"}, place) -> {"files", "rows", "stale", "gaps", "state_out", "peak_memory_bytes"}
+
+A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
+GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
+instrument with more rows is done in stretches.
+
+The one rule: no instrument is in two tasks. What a task writes of an instrument depends on that instrument's rows, on
+the timeline and on the state only, never on what else is in the task.
+"""
+
+from __future__ import annotations
+
+import datetime
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from umdf.lake.book_day import Group, GroupDay, Tables
+from umdf.lake.book_made import Made
+from umdf.lake.book_rows import Epochs, Grouped, Intake, Limit, grouped, is_between
+from umdf.lake.book_state import read_states
+from umdf.lake.columns import family_table
+from umdf.lake.files import FileAdd, FileWriter, Stamp
+from umdf.lake.gap_cures import Cures
+from umdf.lake.healing import Numbers, Timeline
+from umdf.lake.snapshot_rows import snapshots_of
+from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
+from umdf.lake.tasks import Place
+from umdf.market.events import NULL
+from umdf.market.instruments import Instruments
+
+GROUP_ROWS = 1 << 20
+GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
+HELD_ROWS = 1 << 18  # rows of a table that wait for more, so that row groups are not small
+TABLES = (
+    "mbo trades statistics mbp_1 tbbo bbo_1s bbo_1m ohlcv_1s ohlcv_1m ohlcv_1h ohlcv_1d book_check day_statistics "
+    "book_state"
+).split()  # mbp_10 is derived on demand (umdf.lake.derive) unless it is asked for
+STATE_TABLE = "book_state"
+
+
+def run(arguments: Mapping[str, Any], place: Place | None = None) -> dict[str, Any]:
+    """Do the task; the manifest."""
+    task = _Task(arguments, place or Place(0, 0))
+    try:
+        return task.run()
+    except BaseException:
+        task.output.abandon()
+        raise
+
+
+class Output:
+    """One file for each table, written as rows come."""
+
+    def __init__(self, root: str, stamp: Stamp, partition: Mapping[str, Any], place: Place) -> None:
+        self._root, self._stamp, self._partition, self._place = root, stamp, partition, place
+        self._writers: dict[str, FileWriter] = {}
+        self._held: dict[str, list[pa.Table]] = {}
+        self._held_rows: dict[str, int] = {}
+
+    def add(self, tables: Tables) -> None:
+        for name, rows in tables.items():
+            if rows.num_rows:
+                self._held.setdefault(name, []).append(rows)
+                self._held_rows[name] = self._held_rows.get(name, 0) + rows.num_rows
+                if self._held_rows[name] >= HELD_ROWS:
+                    self._write(name)
+
+    def _write(self, name: str) -> None:
+        parts, self._held_rows[name] = self._held.pop(name, []), 0
+        if not parts:
+            return
+        if name not in self._writers:
+            self._writers[name] = FileWriter(
+                self._root, name, self._stamp, self._partition, task=self._place.task, attempt=self._place.attempt
+            )
+        self._writers[name].write(pa.concat_tables(parts).unify_dictionaries() if len(parts) > 1 else parts[0])
+
+    def close(self) -> dict[str, list[FileAdd]]:
+        for name in list(self._held):
+            self._write(name)
+        added = {name: writer.close() for name, writer in self._writers.items()}
+        return {name: [file] for name, file in added.items() if file is not None}
+
+    def abandon(self) -> None:
+        for writer in self._writers.values():
+            writer.abandon()
+
+
+@dataclass(frozen=True, eq=False)
+class _Range:
+    """Instruments that are done together."""
+
+    ids: Numbers
+    rows: int
+
+
+class _Task:
+    def __init__(self, arguments: Mapping[str, Any], place: Place) -> None:
+        self.root, self.channel = str(arguments["root"]), int(arguments["channel_id"])
+        self.date, self.buckets = int(arguments["trading_date"]), [int(bucket) for bucket in arguments["buckets"]]
+        self.wanted = frozenset(arguments.get("tables") or TABLES)
+        self.staged = [Staged.from_json(said) for said in arguments["staged"]]
+        snapshots = [Staged.from_json(said) for said in arguments.get("snapshots") or []]
+        definitions = [Staged.from_json(said) for said in arguments.get("definitions") or []]
+        self.epochs, self.timeline, self.epoch_times = timeline_of(arguments.get("timeline") or {})
+        day = datetime.date(1970, 1, 1) + datetime.timedelta(days=self.date)
+        partition = {"trading_date": day, "channel_id": self.channel}
+        self.output = Output(self.root, Stamp(*arguments["stamp"]), partition, place)
+        instrument_buckets = [bucket for bucket in self.buckets if bucket != NO_INSTRUMENT]
+        self.mbo, self.trades, self.statistics = (
+            Intake(self.staged, family, instrument_buckets, self.date) for family in ("mbo", "trades", "statistics")
+        )
+        self.heads, self.snapshot_books, self.snapshot_statistics = (
+            Intake(snapshots, family, instrument_buckets, self.date) for family in ("snapshot", "mbo", "statistics")
+        )
+        self.stored = read_states(arguments.get("state_in"), instrument_buckets)
+        for one in self.stored:
+            self.epochs.rank(one.seq_version)
+        for piece in self.mbo.pieces:
+            self.epochs.ranks(piece.batch.column("seq_version").to_numpy())
+        self.instruments = _instruments([*definitions, *self.staged], instrument_buckets)
+        self.made = Made.of(self.staged, instrument_buckets, self.date, self.epochs)
+        self.stale: list[dict[str, Any]] = []
+        self.cures = Cures(self.timeline, self.epochs)
+
+    def run(self) -> dict[str, Any]:
+        if NO_INSTRUMENT in self.buckets:
+            self.output.add(self._without_instrument())
+        for part in self._ranges():
+            self._run_range(part)
+        files = self.output.close()
+        state = files.get(STATE_TABLE, [])
+        return {
+            "files": {name: [file.to_json() for file in some] for name, some in files.items()},
+            "rows": {name: sum(file.rows for file in some) for name, some in files.items()},
+            "stale": self.stale,
+            "gaps": self.cures.to_json(),
+            "state_out": str(Path(self.root) / STATE_TABLE / state[0].path) if state else None,
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+    def _without_instrument(self) -> Tables:
+        """Rows of the whole channel: nothing to be done with them."""
+        found: Tables = {}
+        for name in ("mbo", "trades", "statistics"):
+            intake = Intake(self.staged, name, [NO_INSTRUMENT], self.date)
+            batch = next(intake.chunks(NULL, NULL, 1 << 62), None)
+            if batch is not None and name in self.wanted:
+                events = as_events(batch, name)
+                rows = events.rows(name)
+                nobody = np.zeros(len(rows), np.int32)
+                found[name] = family_table(events, name, rows.column("flags"), pa.array([None], pa.utf8()), nobody)
+        return found
+
+    def _ranges(self) -> Iterator[_Range]:
+        """Neighbouring instruments, about as many rows together as fit."""
+        weights: dict[int, int] = {one.instrument_id: 0 for one in self.stored}
+        for intake in (self.mbo, self.snapshot_books, self.heads, self.trades, self.statistics):
+            ids, rows = intake.counts()
+            for instrument_id, count in zip(ids.tolist(), rows.tolist(), strict=True):
+                weights[instrument_id] = weights.get(instrument_id, 0) + count
+        most = GROUP_ROWS_DEEP if "mbp_10" in self.wanted else GROUP_ROWS
+        some: list[int] = []
+        total = 0
+        for instrument_id in sorted(weights):
+            if some and total + weights[instrument_id] > most:
+                yield _Range(np.array(some, np.int64), total)
+                some, total = [], 0
+            some.append(instrument_id)
+            total += weights[instrument_id]
+        if some:
+            yield _Range(np.array(some, np.int64), total)
+
+    def _run_range(self, part: _Range) -> None:
+        ids, first, last = part.ids, int(part.ids[0]), int(part.ids[-1])
+        day = self._day(ids)
+        every, none = 1 << 62, None
+        trades, statistics = (
+            grouped(next(intake.chunks(first, last, every), none), intake.family, ids, self.epochs)
+            for intake in (self.trades, self.statistics)
+        )
+        snapshots = snapshots_of(self.heads, self.snapshot_books, first, last, ids, self.epochs, self.epoch_times)
+        said = grouped_snapshots(self.snapshot_statistics, first, last, ids)
+        if said is not None:
+            day.published.take(said, snapshot=True)
+        most = GROUP_ROWS_DEEP if "mbp_10" in self.wanted else GROUP_ROWS
+        chunks = self.mbo.chunks(first, last, most)
+        batch = next(chunks, None)
+        done: Limit = None  # epoch and key of the last row so far
+        while True:
+            following = next(chunks, None)
+            until = None if following is None or batch is None else _last_of(batch, self.epochs)
+            made = self.made.rows(ids, done, until)
+            mbo = grouped(batch, "mbo", ids, self.epochs, made)
+            stretch = (between(some, done, until) for some in (trades, statistics))
+            held = snapshots.between(done, until)
+            self.output.add(day.advance(mbo, *stretch, held, more=following is not None))
+            if following is None:
+                break
+            batch, done = following, until
+        self.output.add(day.finish())
+        self.stale += day.stale()
+        self.cures.add(day.gaps, ids)
+
+    def _day(self, ids: Numbers) -> GroupDay:
+        symbols = self.instruments.symbols_of(ids)
+        depths = {number: self.instruments.depth_of(number, self.channel) for number in ids.tolist()}
+        group = Group(ids, symbols, {number: depth for number, depth in depths.items() if depth is not None})
+        stored = [one for one in self.stored if ids[0] <= one.instrument_id <= ids[-1]]
+        return GroupDay(group, self.timeline, self.epochs, self.date, self.wanted, stored)
+
+
+def timeline_of(said: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
+    """The timeline of the channel's task: epochs in their order, gaps, how far each epoch goes, when it began."""
+    epochs, times = Epochs(), []
+    last: dict[int, int] = {}
+    for one in said.get("epochs") or []:
+        rank = epochs.rank(int(one["seq_version"]))
+        times.append(int(one.get("ts_recv") or NULL))
+        if one.get("last") is not None:
+            last[rank] = int(one["last"])
+    by_epoch: dict[int, list[tuple[int, int]]] = {}
+    for gap in said.get("gaps") or []:
+        by_epoch.setdefault(epochs.rank(int(gap["seq_version"])), []).append((int(gap["first"]), int(gap["last"])))
+    gaps = {epoch: _sorted_gaps(some) for epoch, some in by_epoch.items()}
+    return epochs, Timeline(gaps, last), times
+
+
+def _sorted_gaps(some: list[tuple[int, int]]) -> tuple[Numbers, Numbers]:
+    every = np.array(sorted(set(some)), np.int64)
+    return every[:, 0].copy(), every[:, 1].copy()
+
+
+def _instruments(staged: Sequence[Staged], buckets: Sequence[int]) -> Instruments:
+    """Of the newest definition of each instrument; what was deleted keeps its symbol."""
+    events, found = read_staged(staged, "definition", buckets), Instruments()
+    rows = events.rows("definition")
+    if len(rows):
+        rows = rows.at(rows.column("action") != ord("D"))
+        ids = rows.column("instrument_id")
+        _, newest = np.unique(ids[::-1], return_index=True)
+        found.apply(rows.at(np.sort(len(ids) - 1 - newest)), events.units, intraday=False)
+    return found
+
+
+def grouped_snapshots(intake: Intake, first: int, last: int, ids: Numbers) -> Grouped | None:
+    """Statistics of snapshots, by instrument, in the order of time."""
+    batch = next(intake.chunks(first, last, 1 << 62), None)
+    if batch is None:
+        return None
+    events = as_events(batch, intake.family)
+    book = 2 * np.searchsorted(ids, events.rows(intake.family).column("instrument_id")).astype(np.int32)
+    order = np.argsort(book, kind="stable")
+    nothing = np.zeros(len(book), np.int32)
+    return Grouped(events.at({intake.family: order}), book[order], nothing, nothing.astype(np.uint64))
+
+
+def _last_of(batch: pa.RecordBatch, epochs: Epochs) -> tuple[int, int]:
+    """Epoch and key of the last row of an instrument's rows."""
+    row = {
+        name: int(batch.column(name)[-1].as_py()) for name in ("seq_version", "sequence", "msg_index", "entry_index")
+    }
+    return epochs.rank(row["seq_version"]), row["sequence"] << 32 | row["msg_index"] << 16 | row["entry_index"]
+
+
+def between(rows: Grouped, done: Limit, until: Limit) -> Grouped:
+    chosen = np.flatnonzero(is_between(rows.epoch, rows.key, done, until))
+    if len(chosen) == len(rows):
+        return rows
+    name = rows.rows.family.name
+    events = rows.events.at({name: chosen})
+    return Grouped(events, rows.book[chosen], rows.epoch[chosen], rows.key[chosen])

@@ -1,0 +1,132 @@
+"""The timeline of a channel-day: what was lost between which numbers, and the rows of `gaps` and `quality`.
+
+Tasks know only their own span; here their words are put together. A gap that crosses a cut between spans is one gap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from umdf.lake.accounts import quality_row
+from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.plan import ChannelDay, date_of
+from umdf.lake.schemas import table
+from umdf.market.events import NULL
+
+LOSS, START = "loss", "start"
+SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
+MOST_LISTED = 1_000  # instruments of a gap that are listed by number
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Numbers that no line had; when what followed them came and was sent."""
+
+    epoch: int
+    first: int
+    last: int
+    ts_recv: int
+    ts_send: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"seq_version": self.epoch, "first": self.first, "last": self.last, "ts_recv": self.ts_recv}
+
+
+def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]]) -> list[Gap]:
+    """In the order of the numbers. `manifests` are those of the day's spans."""
+    by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for manifest in manifests:
+        by_epoch[manifest["epoch"]].append(manifest)
+    found = []
+    for epoch, first, _ in day.epochs:
+        runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed
+        expected = first
+        for manifest in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
+            low, high = manifest["span"]
+            missing = manifest["missing"]
+            skipped = [[expected, low - 1, None]] if low > expected else []  # no file has anything of such a span
+            for run in (*skipped, *missing["runs"]):
+                if runs and runs[-1][1] + 1 == run[0]:
+                    runs[-1][1:] = run[1:]
+                else:
+                    runs.append(list(run))
+            if runs and runs[-1][2] is None and missing["begins"] and runs[-1][1] + 1 == missing["begins"][0]:
+                runs[-1][2] = missing["begins"][1]
+            expected = high + 1
+        found += [Gap(epoch, low, high, *(moment or (NULL, NULL))) for low, high, moment in runs]
+    return found
+
+
+def timeline(day: ChannelDay, gaps: list[Gap], resets: list[dict[str, int]]) -> dict[str, Any]:
+    """What the books need to know."""
+    return {
+        "gaps": [gap.to_json() for gap in gaps],
+        "resets": resets,
+        "epochs": [
+            {"seq_version": epoch, "first": first, "last": last, "ts_recv": begun}
+            for (epoch, first, last), begun in zip(day.epochs, day.begun, strict=True)
+        ],
+        "first_sequence": day.epochs[0][1] if day.epochs else None,
+    }
+
+
+def gap_rows(day: ChannelDay, gaps: list[Gap], healed: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """`healed` is what each task says of every gap (umdf.lake.gap_task)."""
+    rows = [_row(gap, LOSS, [said[number] for said in healed]) for number, gap in enumerate(gaps)]
+    if day.epochs and day.epochs[0][1] > 1:
+        epoch, first, _ = day.epochs[0]
+        rows.append(_row(Gap(epoch, 1, first - 1, NULL, NULL), START, []))
+    return rows
+
+
+def _row(gap: Gap, cause: str, healed: list[dict[str, Any]]) -> dict[str, Any]:
+    touched = sum(said["touched"] for said in healed)
+    is_cured = bool(healed) and not any(said["open"] for said in healed)
+    listed = sorted(number for said in healed for number in said["instruments"])
+    cured = max((said["ts_cured"] for said in healed), default=NULL)
+    return {
+        "stream": "incremental",
+        "seq_version": gap.epoch,
+        "first_sequence": gap.first,
+        "last_sequence": gap.last,
+        "missing": gap.last - gap.first + 1,
+        "cause": cause,
+        "cure": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
+        "ts_opened": None if gap.ts_send == NULL else gap.ts_send,
+        "ts_cured": cured if is_cured and cured != NULL else None,
+        "touched": touched if healed else None,
+        "instruments": listed if healed and touched == len(listed) <= MOST_LISTED else None,
+    }
+
+
+def quality_rows(
+    day: ChannelDay, spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    numbers = sum(last - first + 1 for _, first, last in day.epochs)
+    parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for manifest in spans:
+        for line, said in manifest["quality"].items():
+            parts["incremental", line].append(said)
+    for manifest in loops:
+        parts[manifest["role"], manifest["line"]].append(manifest["quality"])
+    return [
+        {"stream": stream, "line": line} | quality_row(said, numbers if stream == "incremental" else 0)
+        for (stream, line), said in parts.items()
+    ]
+
+
+def write_rows(
+    root: Path, stamp: Stamp, name: str, rows: list[dict[str, Any]], day: ChannelDay | None
+) -> FileAdd | None:
+    """A small table of a channel-day; without a day, of none."""
+    if not rows:
+        return None
+    known = table(name)
+    partition = {"trading_date": date_of(day.date) if day else None, "channel_id": day.channel if day else None}
+    return write_file(root, name, stamp, in_order(pa.Table.from_pylist(rows, known.file_schema), known), partition)

@@ -1,0 +1,72 @@
+"""Small captures, ingests of them, and what is in a lake afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from umdf.exchange.bulk_capture import write_capture
+from umdf.exchange.bulk_settings import BulkSettings
+from umdf.lake.advance import TABLES, Outcome, Runner, Settings, advance
+from umdf.lake.hashing import logical_hash
+from umdf.lake.plain_run import PlainRunner
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.writer import open_writer
+
+ALL = frozenset(TABLES)
+NO_BOOKS = frozenset(
+    {"packets", "gaps", "quality", "quarantine", "definition", "status", "execution_summary", "snapshot"}
+)
+# Which file a packet was in, where that file was, and which commit brought it: not what happened in the market.
+OF_FILES = {
+    "packets": {"file_id", "file_offset"},
+    "quarantine": {"file_id", "file_offset"},
+    "ledger": {"commit", "path"},
+}
+
+
+@cache
+def _written(directory: Path, settings: BulkSettings) -> Path:
+    write_capture(settings, directory)
+    return directory
+
+
+def day(tmp: Path, messages: int = 6_000, instruments: int = 20, wire: str = "sbe", **more: Any) -> Path:
+    """A capture with its truth beside it; files roll, so that there are several of each stream."""
+    settings = BulkSettings(messages, instruments, wire, roll_s=more.pop("roll_s", 8), **more)
+    return _written(tmp / f"day-{abs(hash(settings))}", settings)
+
+
+def files_of(day: Path) -> list[Path]:
+    return sorted((day / "capture").glob("*.pcap"))
+
+
+def truth(day: Path, name: str) -> pa.Table:
+    return pq.read_table(day / "truth" / f"{name}.parquet")
+
+
+def ingest(
+    root: Path, files: Sequence[Path], run: Runner | None = None, tables: frozenset[str] = ALL, **more: Any
+) -> Outcome:
+    with open_writer(root) as writer:
+        return advance(files, writer, run or PlainRunner(1), Settings(tables=tables, **more))
+
+
+def hashes(root: Path, files_too: bool = True, **partition: Any) -> dict[str, str]:
+    """Of every table; `files_too`: also in which files the packets were."""
+    snapshot = open_snapshot(root)
+    found = {}
+    for name in (*TABLES, "ledger"):
+        where = {} if name == "ledger" else partition
+        skip = OF_FILES.get(name, set()) if name == "ledger" or not files_too else set()
+        found[name] = logical_hash(snapshot.arrow_table(name, **where), skip)
+    return found
+
+
+def rows(root: Path, name: str) -> list[dict[str, Any]]:
+    return open_snapshot(root).arrow_table(name).to_pylist()
