@@ -11,10 +11,10 @@ CHECKERS := $(VENV)/.installed-check
 WARM := $(VENV)/.warm
 KERNELS := $(shell find src/umdf -name '*kernel*.py')
 
-.PHONY: help setup test demo check bench soak clean
+.PHONY: help setup test demo check bench bench-lake soak clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
 
 setup: $(WARM) ## set up .venv and compile the kernels (every target below does it by itself)
 
@@ -32,6 +32,9 @@ check: $(CHECKERS) ## ruff, pyright and the doors between the rooms
 
 bench: $(WARM) ## a table of ratios with their targets
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-lake: $(WARM) ## captures into tables on Spark, beside plain processes; ARGS="--messages 2000000" for a short run
+	@$(BIN)/python -m benchmarks.lake $(ARGS)
 
 soak: $(WARM) ## the tests at full size
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --soak $(ARGS)

@@ -93,7 +93,7 @@ def installed_by(root: str, extras: set[str]) -> set[str]:
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
-    for name in installed_by("umdf", {"dev"}):
+    for name in installed_by("umdf", {"dev", "spark"}):
         assert metadata.version(name) == PINS[name], name
 
 

@@ -55,6 +55,20 @@ class Day:
         gaps = [{"seq_version": g.epoch, "first": g.first, "last": g.last, "ts_recv": g.ts_recv} for g in self.gaps]
         return {"gaps": gaps, "resets": [], "epochs": self.epochs}
 
+    def part(self, first: int, last: int) -> Day:
+        """Numbers `first` to `last` of the (one) epoch, and the snapshots that hold everything up to one of them."""
+        cut = Day(self.channel_id, self.protocol, self.trading_date, definitions=self.definitions)
+        for events in self.incremental:
+            inside = (events.units.sequence >= first) & (events.units.sequence <= last)
+            rows = {name: inside[rows.unit] for name, rows in events.families.items()}
+            cut.incremental.append(Events(events.units, events.at(rows).families))
+        for found in self.snapshots:
+            chosen = found.complete & (found.last_sequence >= first) & (found.last_sequence <= last)
+            cut.snapshots.append(Snapshots(found.events, found.header, chosen))
+        cut.gaps = [gap for gap in self.gaps if first <= gap.first <= last]
+        cut.limits = (first, last)
+        return cut
+
 
 def day_of(directory: Path, trading_date: int) -> Day:
     """Decode every stream of a capture."""
@@ -80,20 +94,6 @@ def day_of(directory: Path, trading_date: int) -> Day:
     with mock.patch("umdf.sync.session.Channel", Watching):
         replay(captures_of([directory / "capture"]), load_schema(), load_templates(), None, keep)
     return day
-
-    def part(self, first: int, last: int) -> Day:
-        """Numbers `first` to `last` of the (one) epoch, and the snapshots that hold everything up to one of them."""
-        cut = Day(self.channel_id, self.protocol, self.trading_date, definitions=self.definitions)
-        for events in self.incremental:
-            inside = (events.units.sequence >= first) & (events.units.sequence <= last)
-            rows = {name: inside[rows.unit] for name, rows in events.families.items()}
-            cut.incremental.append(Events(events.units, events.at(rows).families))
-        for found in self.snapshots:
-            chosen = found.complete & (found.last_sequence >= first) & (found.last_sequence <= last)
-            cut.snapshots.append(Snapshots(found.events, found.header, chosen))
-        cut.gaps = [gap for gap in self.gaps if first <= gap.first <= last]
-        cut.limits = (first, last)
-        return cut
 
 
 def staged_files(parts: Sequence[Events], directory: Path, name: str, spans: int = 1) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ from umdf.kernels import (
 
 STOPPED = -100  # as an outcome: the row was not begun, something has to grow
 BOTH_SIDES = 2
-FAR, NEAR, SOON = 12, 6, 3  # rows
+FAR, NEAR, SOON = 15, 10, 5  # rows; FAR is at most what the ring holds less the row itself
 RING_MASK = 15
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
-from umdf.lake.gather import CORRUPT, LATE, MERGED, NEVER, USED, VERDICTS, Found, Gathered, Numbers, Source
+from umdf.lake.gather import CORRUPT, LATE, MERGED, NEVER, USED, VERDICTS, Found, Gathered, Numbers, Refused, Source
 from umdf.lake.ledger import file_id
 from umdf.lake.schemas import table
 from umdf.lake.tasks import Place
@@ -26,7 +26,6 @@ from umdf.market.events import NULL, Column
 from umdf.transport.capture import PacketBatch
 
 Where = tuple[str, Stamp, Mapping[str, Any], Place]
-Refused = tuple[int, int, int, str, bytes]  # source, offset, ts_recv, reason, content
 MOST_QUARANTINED = 10_000  # rows of a task: a schema that is too old must not fill the lake
 MOST_CONTENT = 64 << 10
 BINS_AN_OCTAVE = 8  # of the histogram of skews: within 9 %
@@ -145,21 +144,21 @@ def _coded(codes: NDArray[Any], words: Any) -> pa.Array:
 def quarantine_file(where: Where, task: dict[str, Any], gathered: Gathered, refused: list[Refused]) -> FileAdd | None:
     if not refused:
         return None
-    refused = sorted(refused, key=lambda row: (gathered.sources[row[0]].digest, *row[1:]))[:MOST_QUARANTINED]
+    refused = sorted(refused, key=lambda row: (gathered.sources[row.source].digest, *row[1:]))[:MOST_QUARANTINED]
     rows = [
         {
-            "line": task["lines"][gathered.sources[source].line],
-            "ts_recv": None if ts_recv == NULL else ts_recv,
+            "line": task["lines"][gathered.sources[row.source].line],
+            "ts_recv": row.ts_recv,
             "seq_version": gathered.span.epoch,
-            "sequence": None,
-            "file_id": file_id(gathered.sources[source].digest),
-            "file_offset": offset,
-            "reason": reason,
+            "sequence": row.number or None,
+            "file_id": file_id(gathered.sources[row.source].digest),
+            "file_offset": row.offset,
+            "reason": row.reason,
             "template": None,
-            "size_bytes": len(content) or None,
-            "content": content[:MOST_CONTENT] or None,
+            "size_bytes": len(row.content),
+            "content": row.content[:MOST_CONTENT],
         }
-        for source, offset, ts_recv, reason, content in refused
+        for row in refused
     ]
     known = table("quarantine")
     return _file(where, "quarantine", in_order(pa.Table.from_pylist(rows, known.file_schema), known))

@@ -81,6 +81,7 @@ class GroupDay:
         state = self.run.states[book]
         state[h.S_RPT_SEQ], state[h.S_STALE], state[h.S_DOUBT] = head["known"], head["stale"], head["doubt"]
         state[h.S_TS], state[h.S_SEEN] = head["ts"], head["seen"]
+        self.run.shown_bad[book] = head["shown_bad"]
         state[h.S_GAPS] = self.timeline.gaps_before(epoch, np.array([head["covered"]]), within=True)[0]
         self.last_key[book], self.last_epoch[book], self.has_row[book] = one.key, epoch, True
         self.events[book], self.in_doubt[book] = head["events"], head["events_in_doubt"]
@@ -259,6 +260,7 @@ class GroupDay:
         """The newest row of each interval; last trades go on from interval to interval."""
         every = _together(self.bbo[name], BBO)
         every = every[np.lexsort((every["ts_interval"], every["place"]))]
+        _carry_trades(every)
         newest = np.append(b.starts_of(every["place"], every["ts_interval"])[1:], len(every)) - 1 if len(every) else []
         rows = every[np.asarray(newest, np.int64)]
         self.bbo[name] = [rows]
@@ -287,7 +289,8 @@ class GroupDay:
             for lending in (0, 1):
                 book = 2 * place + lending
                 state = self.run.states[book].tolist()
-                if not state[h.S_SEEN] and not self.events[book] and not len(parts["trades"][place]):
+                has_day = not lending and len(parts["trades"][place])
+                if not state[h.S_SEEN] and not self.events[book] and not has_day:
                     continue
                 header, entries = known.get((instrument_id, lending), NO_BOOK)
                 own = lost[lost[:, 0] == book]
@@ -302,6 +305,7 @@ class GroupDay:
                     "known": state[h.S_RPT_SEQ],
                     "stale": state[h.S_STALE],
                     "doubt": state[h.S_DOUBT],
+                    "shown_bad": int(self.run.shown_bad[book]),
                     "ts": state[h.S_TS],
                     "seen": state[h.S_SEEN],
                     "covered": max(covered, key >> 32),
@@ -354,18 +358,19 @@ def _windows(lost: Numbers) -> NDArray[np.void]:
     return found
 
 
-def _last_trades(rows: NDArray[np.void], lost: Numbers) -> tuple[Numbers, Numbers]:
-    """Price and size of the last trade; where an interval had none, that of the interval before.
-
-    If something was lost since then it may have been a trade: the last one is not known.
-    """
-    if not len(rows):
-        return rows["price"], rows["size"]
+def _carry_trades(rows: NDArray[np.void]) -> None:
+    """A row without a last trade has that of the row before."""
     begins = np.zeros(len(rows), np.int64)
     starts = b.starts_of(rows["place"])
     begins[starts] = starts
     last = np.maximum.accumulate(np.where(rows["price"] != NULL, np.arange(len(rows)), np.maximum.accumulate(begins)))
-    price, size, when = rows["price"][last], rows["size"][last], rows["ts_trade"][last]
+    for name in ("price", "size", "ts_trade"):
+        rows[name] = rows[name][last]
+
+
+def _last_trades(rows: NDArray[np.void], lost: Numbers) -> tuple[Numbers, Numbers]:
+    """Price and size of the last trade. If something was lost since then it may have been a trade: it is not known."""
+    price, size, when = (rows[name].copy() for name in ("price", "size", "ts_trade"))
     edges = np.searchsorted(rows["place"], [lost[:, 0], lost[:, 0] + 1]) if len(lost) else np.zeros((2, 0), np.int64)
     for (_, since, until), first, end in zip(lost.tolist(), *edges.tolist(), strict=True):
         unknown = np.flatnonzero((rows["ts_event"][first:end] >= since) & (when[first:end] <= until)) + first

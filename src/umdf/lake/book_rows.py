@@ -118,13 +118,15 @@ class Intake:
             if not len(rows):
                 continue
             if count and count + len(rows) > most_rows:
-                yield _joined(waiting)
-                waiting, count = [], 0
+                done, waiting, count = waiting, [], 0
+                yield _joined(done)
+                del done
             whole = len(rows) == piece.batch.num_rows
             waiting.append(piece.batch if whole else _taken(piece.batch, rows))
             count += len(rows)
         if waiting:
-            yield _joined(waiting)
+            done, waiting = waiting, []
+            yield _joined(done)
 
 
 def _refuse_strangers(path: str, bucket: int, ids: NDArray[np.int64]) -> None:

@@ -31,7 +31,7 @@ from umdf.lake.staging import bucket_of
 from umdf.market.events import NULL, SNAPSHOT
 
 FORMAT = 1
-HEAD_NAMES = "lending known stale doubt ts seen covered events events_in_doubt losses".split()
+HEAD_NAMES = "lending known stale doubt shown_bad ts seen covered events events_in_doubt losses".split()
 HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
 BOOK_NAMES = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
 BOOK = struct.Struct(f"<{len(BOOK_NAMES)}q")

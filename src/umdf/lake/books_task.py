@@ -37,7 +37,7 @@ from umdf.lake.tasks import Place
 from umdf.market.events import NULL
 from umdf.market.instruments import Instruments
 
-GROUP_ROWS = 1 << 20
+GROUP_ROWS = 1 << 21
 GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
 HELD_ROWS = 1 << 18  # rows of a table that wait for more, so that row groups are not small
 TABLES = (
@@ -200,7 +200,7 @@ class _Task:
             following = next(chunks, None)
             until = None if following is None or batch is None else _last_of(batch, self.epochs)
             made = self.made.rows(ids, done, until)
-            mbo = grouped(batch, "mbo", ids, self.epochs, made)
+            mbo, batch = grouped(batch, "mbo", ids, self.epochs, made), None
             stretch = (between(some, done, until) for some in (trades, statistics))
             held = snapshots.between(done, until)
             self.output.add(day.advance(mbo, *stretch, held, more=following is not None))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from umdf.lake import loop_task
 from umdf.lake.accounts import packets_file, quality_of, quarantine_file
 from umdf.lake.files import Stamp
-from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
+from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Refused, Source, Span, gather
 from umdf.lake.staging import StagedWriter
 from umdf.lake.tasks import Place
 from umdf.lake.wires import WIRES, Wire
@@ -27,6 +27,7 @@ from umdf.market.events import NULL
 
 DECODED_AT_ONCE = 1 << 14  # packets
 ROLE = "incremental"
+Copy = tuple[str, int, int]  # digest, offset and number
 
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def _run_span(task: dict[str, Any], place: Place) -> dict[str, Any]:
     known = [Span(epoch, first, last) for epoch, first, last in task["known"]]
     sources = [Source.from_json(said) for said in task["sources"]]
     done = _Span(task, place, span)
-    damaged: dict[tuple[str, int, int], str] = {}
+    damaged: dict[Copy, Refused] = {}
     while True:
         gathered = gather(sources, span, _wire(task), known, frozenset(damaged))
         corrupt = done.decode(gathered)
@@ -61,14 +62,14 @@ class _Span:
         self.staged: StagedWriter
         self.ts_send: Numbers
         self.messages: NDArray[np.int32]
-        self.unknown: list[tuple[int, int, int, str, bytes]] = []
+        self.unknown: list[Refused] = []
 
-    def decode(self, gathered: Gathered) -> dict[tuple[str, int, int], str]:
-        """Stage the events of the span; what is damaged instead: digest, offset and number, with the reason."""
+    def decode(self, gathered: Gathered) -> dict[Copy, Refused]:
+        """Stage the events of the span; what is damaged instead."""
         self.staged = StagedWriter(Path(self.task["directory"]), f"span-{uuid.uuid4().hex}")
         self.ts_send, self.messages = np.full(self.span.room, NULL), np.zeros(self.span.room, np.int32)
         self.unknown = []
-        damaged: dict[tuple[str, int, int], str] = {}
+        damaged: dict[Copy, Refused] = {}
         wire, pieces = _wire(self.task), gathered.pieces
         first, last = np.searchsorted(pieces.sequence, [self.span.first, self.span.last + 1]).tolist()
         for low, high, keep in _batches(first, last):
@@ -79,12 +80,12 @@ class _Span:
                 continue
             self.staged.add(decoded.events)
             for row, reason in decoded.corrupt.items():
-                damaged[_identity(gathered, low + row)] = reason
+                damaged[_identity(gathered, low + row)] = _content(gathered, low + row, reason)
             for row, reason in decoded.unknown.items():
                 self.unknown.append(_content(gathered, low + row, reason))
         return damaged
 
-    def manifest(self, gathered: Gathered, damaged: dict[tuple[str, int, int], str]) -> dict[str, Any]:
+    def manifest(self, gathered: Gathered, damaged: dict[Copy, Refused]) -> dict[str, Any]:
         task, span = self.task, self.span
         partition = {
             "trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(),
@@ -95,7 +96,7 @@ class _Span:
         if "packets" in task["tables"]:
             files["packets"] = packets_file(where, task, gathered, self.ts_send, self.messages)
         if "quarantine" in task["tables"]:
-            refused = [*gathered.refused, *self.unknown, *_damaged_rows(gathered, damaged)]
+            refused = [*gathered.refused, *self.unknown, *damaged.values()]
             files["quarantine"] = quarantine_file(where, task, gathered, refused)
         first, _ = gathered.first_arrival()
         staged = self.staged.close()
@@ -122,31 +123,16 @@ def _batches(first: int, last: int) -> list[tuple[int, int, bool]]:
     return before + [(low, min(low + DECODED_AT_ONCE, last), True) for low in starts]
 
 
-def _identity(gathered: Gathered, row: int) -> tuple[str, int, int]:
+def _identity(gathered: Gathered, row: int) -> Copy:
     source = gathered.sources[int(gathered.piece_source[row])]
     return source.digest, int(gathered.piece_offset[row]), int(gathered.pieces.sequence[row])
 
 
-def _content(gathered: Gathered, row: int, reason: str) -> tuple[int, int, int, str, bytes]:
+def _content(gathered: Gathered, row: int, reason: str) -> Refused:
     pieces = gathered.pieces
     content = pieces.buffer[pieces.start[row] : pieces.end[row]].tobytes()
     at = int(gathered.piece_source[row]), int(gathered.piece_offset[row]), int(pieces.ts_recv[row])
-    return *at, reason, content
-
-
-def _damaged_rows(
-    gathered: Gathered, damaged: dict[tuple[str, int, int], str]
-) -> list[tuple[int, int, int, str, bytes]]:
-    """Copies that were given up; their bytes stay in the capture, at that offset."""
-    of_digest = {source.digest: number for number, source in enumerate(gathered.sources)}
-    datagrams = gathered.datagrams
-    rows = []
-    for (digest, offset, _), reason in damaged.items():
-        of_file = [gathered.sources[number].digest == digest for number in datagrams.source.tolist()]
-        at = np.flatnonzero((datagrams.offset == offset) & np.array(of_file, np.bool_))
-        ts_recv = int(datagrams.ts_recv[at[0]]) if len(at) else NULL
-        rows.append((of_digest[digest], offset, ts_recv, reason, b""))
-    return rows
+    return Refused(*at, int(pieces.sequence[row]), reason, content)
 
 
 def _missing(first: Numbers, base: int, ts_send: Numbers) -> dict[str, Any]:

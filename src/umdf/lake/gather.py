@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,17 @@ class Datagrams:
         return len(self.number)
 
 
+class Refused(NamedTuple):
+    """A datagram, or a message of it, that could not be used."""
+
+    source: int
+    offset: int
+    ts_recv: int
+    number: int  # 0 where it has none
+    reason: str
+    content: bytes
+
+
 _NONE = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".split())]
 
 
@@ -120,7 +131,7 @@ class Gathered:
     arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
     repeated: dict[int, int]  # by line: how often a number of the span (without overlap) came again on that line
     datagrams: Datagrams
-    refused: list[tuple[int, int, int, str, bytes]]  # source, offset, ts_recv, reason, content
+    refused: list[Refused]
 
     @property
     def own(self) -> slice:
@@ -169,7 +180,7 @@ class _Work:
         # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
         self._frames: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
         self._count = 0
-        self._refused: list[tuple[int, int, int, str, bytes]] = []
+        self._refused: list[Refused] = []
 
     def take(self, number: int, batch: PacketBatch, rows: Numbers, found: Found) -> None:
         source, span = self.sources[number], self.span
@@ -230,13 +241,13 @@ class _Work:
             found.reasons.update(dict.fromkeys(np.flatnonzero(strange).tolist(), "its number is far from all others"))
             mine |= ~numbered | strange
         if found.elsewhere is not None:
-            mine &= ~(found.elsewhere & numbered)
+            mine &= ~found.elsewhere
         for row in np.flatnonzero(mine & np.isin(kind, (CORRUPT, UNKNOWN))).tolist():
             reason = found.reasons.get(row, "")
             if reason:
                 at = rows[row]
-                about = int(batch.offset[at]), int(batch.ts_ns[at]), reason, batch.payload(int(at))
-                self._refused.append((number, *about))
+                about = int(batch.offset[at]), int(batch.ts_ns[at]), int(found.number[row])
+                self._refused.append(Refused(number, *about, reason, batch.payload(int(at))))
         chosen = np.flatnonzero(mine)
         at = rows[chosen]
         place = np.full(len(rows), -1, np.int64)

@@ -72,6 +72,7 @@ class BookRun:
         self.books = books or Books(from_the_start=True)
         self.said = Books()
         self.states = np.zeros((2 * len(ids), h.STATE), np.int64)
+        self.shown_bad = np.zeros(2 * len(ids), np.uint8)  # as `Told.bad`, of the last row or heal of each book
         self.epoch = -1  # rank of the one that the books are in
 
     def run(self, rows: Grouped, snapshots: SnapshotLines, *, more: bool = False) -> Told:
@@ -123,7 +124,7 @@ class _Stretch:
         self.checks = Checks(len(snapshots))
 
     def run(self) -> Told:
-        run, begun_bad = self.state, self.state.bad_now()
+        run, begun_bad = self.state, self.state.shown_bad.copy()
         books = np.arange(2 * len(run.ids), dtype=np.int32)
         self._show(run.shown(), books, np.full(len(books), -1))
         epochs = np.unique(np.concatenate([self.rows.epoch, self.snapshots.epoch]))
@@ -141,6 +142,7 @@ class _Stretch:
         lost = np.concatenate([np.empty((0, LOSS), np.int64), *self.lost])
         heals = np.concatenate([np.empty(0, np.int64), *self.heals])
         places = np.concatenate([np.empty(0, np.int64), *self.heal_places])
+        self._note_shown(heals, places)
         return Told(
             self.bad,
             self.is_end,
@@ -153,6 +155,14 @@ class _Stretch:
             self.checks,
             begun_bad,
         )
+
+    def _note_shown(self, heals: Numbers, places: Numbers) -> None:
+        book = self.rows.book
+        last = np.flatnonzero(np.append(book[1:] != book[:-1], True)) if len(book) else np.empty(0, np.int64)
+        newest = np.full(len(self.state.shown_bad), -1)
+        newest[book[last]], self.state.shown_bad[book[last]] = last, self.bad[last]
+        healed = self.snapshots.book[heals]
+        self.state.shown_bad[healed[places > 2 * newest[healed] + 1]] = 0
 
     def _show(self, records: NDArray[np.void], book: NDArray[np.int32], place: Numbers) -> None:
         self.ladders.append(records)

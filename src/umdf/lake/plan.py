@@ -216,7 +216,9 @@ class Planner:
         for epoch, first, last in planned.epochs:
             for low in range(first // self.span_numbers * self.span_numbers, last + 1, self.span_numbers):
                 span = max(low, first), min(low + self.span_numbers - 1, last)
-                sources = [self._source(part) for part in numbered[epoch] if _reaches(part, *span)]
+                # Line by line: of the copies of a number, the one on the first line is the one that is decoded.
+                parts = [part for part in numbered[epoch] if _reaches(part, *span)]
+                sources = [self._source(part) for part in sorted(parts, key=self._line_order)]
                 if sources:
                     task = {"epoch": epoch, "span": list(span), "known": known, "sources": sources}
                     task["role"] = "incremental"
@@ -228,7 +230,7 @@ class Planner:
         """What has no number in a split is accounted for by one task only: that of the split's first number."""
         for segment in segments:
             identity = _identity(segment)
-            if self._rest.get(identity) != (segment.date, segment.epoch, segment.first):
+            if self._rest.get((*identity, segment.date)) != (segment.epoch, segment.first):
                 continue
             epochs = self._epochs(segment)
             for task in planned.decode:
@@ -240,6 +242,9 @@ class Planner:
                         task["sources"].append(source)
                     source["own_rest"] = True
                     break
+
+    def _line_order(self, segment: Segment) -> tuple[Any, ...]:
+        return self.places[segment.group].line, *segment.order
 
     def _known(self, channel: int) -> list[tuple[int, int, int]]:
         """Of every day at hand: numbering, first and last number."""
@@ -339,14 +344,13 @@ def _resets(
 
 def _rest(
     segments: Mapping[int, list[Segment]], places: Mapping[Group, Place]
-) -> dict[tuple[str, int, Group], tuple[int, int | None, int]]:
-    """For each split and incremental group, the segment whose task accounts for what has no number."""
-    first: dict[tuple[str, int, Group], Segment] = {}
+) -> dict[tuple[str, int, Group, int], tuple[int | None, int]]:
+    """For each split, incremental group and date, the segment whose task accounts for what has no number."""
+    first: dict[tuple[str, int, Group, int], Segment] = {}
     for part in (segment for found in segments.values() for segment in found):
         if places[part.group].role == "incremental":
-            key = _identity(part)
+            key = (*_identity(part), part.date)
             best = first.get(key)
-            rank = (part.first == NULL, part.date, part.ts_first)
-            if best is None or rank < (best.first == NULL, best.date, best.ts_first):
+            if best is None or (part.first == NULL, part.ts_first) < (best.first == NULL, best.ts_first):
                 first[key] = part
-    return {key: (part.date, part.epoch, part.first) for key, part in first.items()}
+    return {key: (part.epoch, part.first) for key, part in first.items()}

@@ -83,7 +83,8 @@ class SbeWire:
         sent, frames = headers.sending_time.view(np.int64), np.zeros(len(rows), np.int32)
         of_frames = numbered, number[numbered], number[numbered]
         # A numbering may begin again with every day: the date tells its numbers apart.
-        other_day = local_dates(sent) != self.trading_date
+        known_sent = np.where(cut | foreign, batch.ts_ns[rows], sent) if reasons else sent
+        other_day = local_dates(known_sent) != self.trading_date
         elsewhere = other_day if other_day.any() else None
         return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons, elsewhere)
 
@@ -100,7 +101,7 @@ class FastWire:
     """FIX/FAST: a datagram holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
 
     def __init__(self, channel: int, trading_date: int) -> None:
-        self.channel = channel
+        self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper, self._resets = _fast()
         self._framer = Framer()
         self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING))
@@ -108,23 +109,29 @@ class FastWire:
     def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found:
         pieces, piece_row, frames = self._messages(batch, rows, source)
         count = np.bincount(frames.packet, minlength=len(rows)).astype(np.int32)
-        number = np.zeros(len(rows), np.int64)
-        numbers = frames.msg_seq_num.astype(np.int64)
-        number[frames.packet[::-1]] = numbers[::-1]  # of its first frame
         kind = np.full(len(rows), MERGED, np.uint8)
-        reasons = {entry.packet: entry.reason for entry in frames.journal}
-        kind[list(reasons)] = CORRUPT
-        kind[(count == 0) & (kind == MERGED)] = CORRUPT
-        epoch = _epochs(batch.ts_ns[rows], source)
-        pieces.epoch[:] = epoch[piece_row]
+        kind[count == 0] = CORRUPT
+        of_frames = frames.packet.astype(np.int64), frames.msg_seq_num.astype(np.int64), frames.current_chunk
         is_reset = np.isin(peek_templates(pieces), self._resets)  # type: ignore[arg-type]
         if is_reset.any():  # a reset stands in no numbering
-            alone = piece_row[is_reset]
-            kind[alone], number[alone] = RESET, 0
+            reset = piece_row[is_reset] << 16 | pieces.msg_index[is_reset]
+            kind[piece_row[is_reset]] = RESET
+            others = ~np.isin(of_frames[0] << 16 | frames.msg_index, reset)
+            of_frames = of_frames[0][others], of_frames[1][others], of_frames[2][others]
+            kind[of_frames[0]] = MERGED  # what else is in its datagram does
             pieces, piece_row = pieces.at(~is_reset), piece_row[~is_reset]
-        keys = numbers << 16 | frames.current_chunk
-        sent, of_frames = np.full(len(rows), NULL), (frames.packet.astype(np.int64), numbers, keys)
-        return Found(pieces, piece_row, number, epoch, sent, kind, count, *of_frames, reasons)
+        frame_row, numbers, chunk = of_frames
+        number = np.zeros(len(rows), np.int64)
+        number[frame_row[::-1]] = numbers[::-1]  # of its first frame
+        reasons = {entry.packet: entry.reason for entry in frames.journal}
+        kind[list(reasons)] = CORRUPT
+        epoch = _epochs(batch.ts_ns[rows], source)
+        pieces.epoch[:] = epoch[piece_row]
+        sent, keys = np.full(len(rows), NULL), numbers << 16 | chunk
+        # Numbers are of the plan's date; when something without a number was sent, nobody says.
+        elsewhere = (number == 0) & (local_dates(batch.ts_ns[rows]) != self.trading_date)
+        of_frames = frame_row, numbers, keys
+        return Found(pieces, piece_row, number, epoch, sent, kind, count, *of_frames, reasons, elsewhere)
 
     def _messages(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers, Any]:
         frames = self._framer.frames(batch.buffer, batch.start[rows], batch.end[rows])

@@ -241,7 +241,9 @@ def _group_of(seen: _Seen, groups: list[list[_Seen]], by_content: bool) -> int:
 
     def shared(other: _Seen) -> int:
         if by_content and other.role == Role.INCREMENTAL:
-            return sum(other.digests.get(n) == digest for n, digest in seen.digests.items())
+            both = seen.digests.keys() & other.digests.keys()
+            same = sum(seen.digests[n] == other.digests[n] for n in both)
+            return same if 2 * same > len(both) else 0  # a heartbeat may be the same by chance
         return len(seen.instruments & other.instruments)
 
     best, most = len(groups), 0

@@ -1,0 +1,261 @@
+"""How well the feed of a day was delivered, and what became of what was lost: the facts of the day report."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from umdf.lake import ledger
+from umdf.lake.book_state import HEAD, HEAD_NAMES
+from umdf.lake.report_day import LakeDay
+from umdf.lake.timeline import START
+from umdf.market.events import MAYBE_BAD_BOOK, NULL, SNAPSHOT
+
+INCREMENTAL = "incremental"
+EQUAL, DIFFERENT = "equal", "different"
+REPLACED = (DIFFERENT, "stale", "in_doubt")  # the snapshot took the place of the book
+MOST_LISTED = 50
+
+Names = Mapping[int, str]  # symbols by instrument
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of one stream. Only the incremental stream has numbers that can be lost, and lines that race."""
+
+    channel_id: int
+    stream: str
+    line: str | None
+    packets: int
+    messages: int
+    size_bytes: int
+    lost: int | None
+    numbers: int | None  # that all lines should have delivered
+    duplicates: int
+    late: int
+    corrupt: int
+    first_arrivals: int | None
+    all_arrivals: int | None
+    skew_p50_ns: int | None
+    skew_p99_ns: int | None
+    skew_max_ns: int | None
+    peak_packets_1s: int | None
+    ts_first: int | None
+    ts_last: int | None
+
+
+@dataclass(frozen=True)
+class Gap:
+    channel_id: int
+    seq_version: int | None
+    first_sequence: int | None
+    last_sequence: int | None
+    missing: int
+    cause: str
+    cure: str | None
+    ts_opened: int | None
+    ts_cured: int | None
+    touched: int | None
+    instruments: tuple[str, ...]  # those that are listed
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """`missing` and `open` by channel leave out what was sent before the capture began: that is in `before`."""
+
+    lost: dict[int, tuple[int, int]]  # channel: gaps, and numbers that are missing
+    open: dict[int, int]  # channel: gaps without a cure
+    before: dict[int, int]  # channel: numbers before the capture began
+    unaccounted: dict[int, int]  # channel: numbers that are missing without a row in the table
+    listed: tuple[Gap, ...]
+    times: tuple[int, ...]  # ts_opened of all that were lost
+
+    @property
+    def count(self) -> int:
+        return sum(count for count, _ in self.lost.values())
+
+    @property
+    def missing(self) -> int:
+        return sum(missing for _, missing in self.lost.values())
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Snapshots against books."""
+
+    verdicts: dict[int, dict[str, int]]  # by channel
+    different: tuple[dict[str, Any], ...]  # the first ones
+    healed: int  # books that a snapshot has replaced
+
+    def total(self, *verdicts: str) -> int:
+        return sum(found.get(verdict, 0) for found in self.verdicts.values() for verdict in verdicts)
+
+    @property
+    def snapshots(self) -> int:
+        return sum(sum(found.values()) for found in self.verdicts.values())
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What is in quarantine for the same reason."""
+
+    channel_id: int | None
+    line: str | None
+    reason: str
+    template: str | None
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class BadBook:
+    """A book that cannot be trusted at the end of the day."""
+
+    channel_id: int
+    instrument_id: int
+    symbol: str
+    state: str  # stale, in doubt
+    ts_last: int | None  # of its last row
+    events_in_doubt: int
+
+
+def lines_of(day: LakeDay, gaps: Gaps) -> tuple[Line, ...]:
+    rows = day.dataset("quality").to_table().to_pylist()
+    arrivals = _arrivals(rows)
+    found = []
+    for row in sorted(rows, key=lambda row: (row["channel_id"], row["stream"] != INCREMENTAL, row["stream"],
+                                             row["line"] or "")):  # fmt: skip
+        channel, races = row["channel_id"], row["stream"] == INCREMENTAL
+        missing = gaps.lost.get(channel, (0, 0))[1] + gaps.unaccounted.get(channel, 0)
+        own: dict[str, Any] = {
+            "lost": row["lost"] if races else None,
+            "first_arrivals": row["first_arrivals"] if races else None,
+            "all_arrivals": arrivals[channel] if races else None,
+            "numbers": arrivals[channel] + missing if races else None,
+        }
+        same = {name: row[name] for name in Line.__dataclass_fields__ if name not in own}
+        found.append(Line(**same, **own))
+    return tuple(found)
+
+
+def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
+    """How many numbers of a channel came at all: each came first on one line."""
+    found: Counter[int] = Counter()
+    for row in rows:
+        if row["stream"] == INCREMENTAL:
+            found[row["channel_id"]] += row["first_arrivals"]
+    return found
+
+
+def gaps_of(day: LakeDay, names: Names) -> Gaps:
+    lost: dict[int, tuple[int, int]] = {}
+    still: Counter[int] = Counter()
+    before: Counter[int] = Counter()
+    rows = day.dataset("gaps").to_table().to_pylist()
+    for row in rows:
+        channel = row["channel_id"]
+        if row["cause"] == START:
+            before[channel] += row["missing"]
+            continue
+        count, missing = lost.get(channel, (0, 0))
+        lost[channel] = count + 1, missing + row["missing"]
+        still[channel] += row["cure"] is None
+    rows = [row for row in rows if row["cause"] != START]
+    largest = sorted(rows, key=lambda row: (row["cure"] is not None, -row["missing"]))[:MOST_LISTED]
+    return Gaps(
+        dict(sorted(lost.items())),
+        {channel: count for channel, count in sorted(still.items()) if count},
+        dict(sorted(before.items())),
+        {} if day.has("gaps") else _unaccounted(day),
+        tuple(_gap(row, names) for row in sorted(largest, key=_when)),
+        tuple(sorted(row["ts_opened"] for row in rows if row["ts_opened"] is not None)),
+    )
+
+
+def _when(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["channel_id"], row["ts_opened"] or 0, row["first_sequence"] or 0
+
+
+def _gap(row: dict[str, Any], names: Names) -> Gap:
+    listed = row["instruments"] or ([row["instrument_id"]] if row["instrument_id"] else [])
+    same = {name: row[name] for name in Gap.__dataclass_fields__ if name != "instruments"}
+    return Gap(**same, instruments=tuple(names.get(number, str(number)) for number in listed))
+
+
+def _unaccounted(day: LakeDay) -> dict[int, int]:
+    """`gaps` has no rows: is that because nothing was lost, or because nobody asked for it? The lines can tell."""
+    rows = day.dataset("quality").to_table().to_pylist()
+    found = {}
+    for channel, came in sorted(_arrivals(rows).items()):
+        own = [row for row in rows if row["channel_id"] == channel and row["first_sequence"] is not None]
+        if own:
+            numbers = max(row["last_sequence"] for row in own) - min(row["first_sequence"] for row in own) + 1
+            if numbers > came:
+                found[channel] = numbers - came
+    return found
+
+
+def checks_of(day: LakeDay, names: Names) -> Checks:
+    rows = day.rows("book_check", "channel_id instrument_id verdict")
+    verdicts: dict[int, dict[str, int]] = defaultdict(dict)
+    for row in rows.group_by(["channel_id", "verdict"]).aggregate([([], "count_all")]).to_pylist():
+        verdicts[row["channel_id"]][row["verdict"]] = row["count_all"]
+    replaced = rows.filter(pc.field("verdict").isin(REPLACED))
+    healed = len(replaced.group_by(["channel_id", "instrument_id"]).aggregate([]))
+    columns = "channel_id instrument_id ts_recv difference orders_expected orders_found"
+    different = day.rows("book_check", columns, pc.field("verdict") == DIFFERENT)
+    first = different.sort_by([("ts_recv", "ascending"), ("instrument_id", "ascending")]).slice(0, MOST_LISTED)
+    listed = [row | {"symbol": names.get(row["instrument_id"], str(row["instrument_id"]))} for row in first.to_pylist()]
+    return Checks({channel: dict(sorted(found.items())) for channel, found in sorted(verdicts.items())},
+                  tuple(listed), healed)  # fmt: skip
+
+
+def quarantine_of(day: LakeDay) -> tuple[Refused, ...]:
+    """Also damage of the day's files, whose rows have no date of their own."""
+    columns = "channel_id line reason template size_bytes file_id"
+    own = day.rows("quarantine", columns).to_pylist()
+    inputs = {ledger.file_id(entry.digest) for entry in ledger.entries(day.snapshot) if entry.trading_date == day.date}
+    undated = day.snapshot.arrow_dataset("quarantine", trading_date=None).to_table(columns=columns.split()).to_pylist()
+    own += [row for row in undated if row["file_id"] in inputs]
+    rows: Counter[tuple[Any, ...]] = Counter()
+    sizes: Counter[tuple[Any, ...]] = Counter()
+    for row in own:
+        key = row["channel_id"], row["line"], row["reason"], row["template"]
+        rows[key] += 1
+        sizes[key] += row["size_bytes"] or 0
+    return tuple(Refused(*key, rows=count, size_bytes=sizes[key]) for key, count in rows.most_common())
+
+
+def bad_books_of(day: LakeDay, names: Names) -> tuple[int, tuple[BadBook, ...]] | None:
+    """How many instruments have a book, and the books not to be trusted at the end; None if the lake has no states."""
+    if not day.has("book_state"):
+        return None
+    of_end = pc.bit_wise_and(pc.field("flags"), SNAPSHOT) == 0
+    is_bad = pc.bit_wise_and(pc.field("flags"), MAYBE_BAD_BOOK) != 0
+    columns = "channel_id instrument_id"
+    books = day.rows("book_state", columns, of_end).group_by(columns.split()).aggregate([])
+    suspects = day.rows("book_state", "instrument_id", of_end & is_bad).column("instrument_id")
+    columns += " seq_version sequence msg_index entry_index flags content"
+    last: dict[tuple[int, int, int], tuple[int, dict[str, int]]] = {}
+    rows = day.rows("book_state", columns, of_end & pc.field("instrument_id").isin(suspects.combine_chunks()))
+    keys = ("seq_version", "sequence", "msg_index", "entry_index")
+    for row in rows.sort_by([(name, "ascending") for name in keys]).to_pylist():
+        head = dict(zip(HEAD_NAMES, HEAD.unpack_from(row["content"]), strict=True))
+        last[row["channel_id"], row["instrument_id"], head["lending"]] = row["flags"], head
+    found = [
+        BadBook(
+            channel,
+            instrument,
+            names.get(instrument, str(instrument)),
+            "stale" if head["stale"] else "in doubt",
+            None if head["ts"] in (0, NULL) else head["ts"],
+            head["events_in_doubt"],
+        )
+        for (channel, instrument, _), (flags, head) in last.items()
+        if flags & MAYBE_BAD_BOOK
+    ]
+    return books.num_rows, tuple(sorted(found, key=lambda book: (book.channel_id, book.symbol)))

@@ -1,0 +1,186 @@
+"""What was traded on a day, by instrument and over time: the facts of the day report.
+
+The one rule: numbers are exact. Prices are texts of decimals, sums are whole numbers or decimals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from umdf.lake.report_day import LakeDay
+from umdf.lake.report_feed import INCREMENTAL
+from umdf.market.calendar import ZONE
+from umdf.market.events import MAYBE_BAD_BOOK, PRICE_EXPONENT
+from umdf.units import plain_decimal_text, without_idle_zeros
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+MOST_ACTIVE = 20
+SECOND_NS, MINUTE_NS = 10**9, 60 * 10**9
+SHORT_NS = 10 * MINUTE_NS  # what is shorter is drawn by the second
+COLUMNS = (
+    "channel_id instrument_id symbol flags high low close volume trade_count financial_volume events events_in_doubt"
+)
+
+
+@dataclass(frozen=True)
+class Active:
+    channel_id: int
+    instrument_id: int
+    symbol: str
+    trades: int
+    volume: int
+    notional: str  # Σ price × size
+    events: int  # rows of `mbo`
+    high: str | None
+    low: str | None
+    last: str | None
+    spread: str | None  # in the middle of all seconds (or minutes) in which the best prices changed
+    is_incomplete: bool  # something of it was lost
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of one channel."""
+
+    channel_id: int
+    instruments: int
+    trades: int
+    volume: int
+    notional: str
+    events: int
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Messages and volume over time; None: the lake has no table that says it."""
+
+    first_ns: int  # start of the first interval
+    interval_ns: int
+    messages: tuple[int, ...] | None
+    volume: tuple[int, ...] | None
+
+
+def _price(value: int | None) -> str | None:
+    return None if value is None else plain_decimal_text(value, PRICE_EXPONENT)
+
+
+def _sum_text(values: pa.ChunkedArray) -> str:
+    return without_idle_zeros(str(pc.sum(values).as_py() or 0))
+
+
+def day_statistics(day: LakeDay) -> pa.Table:
+    return day.rows("day_statistics", COLUMNS)
+
+
+def names_of(day: LakeDay, statistics: pa.Table) -> Mapping[int, str]:
+    """Symbols by instrument, of every instrument that a table knows."""
+    found: dict[int, str] = {}
+    for rows in (day.rows("definition", "instrument_id symbol"), statistics):
+        pairs = zip(rows.column("instrument_id").to_pylist(), rows.column("symbol").to_pylist(), strict=True)
+        found |= {number: symbol for number, symbol in pairs if number is not None and symbol}
+    return found
+
+
+def totals_of(statistics: pa.Table) -> tuple[Totals, ...]:
+    found = []
+    for channel in sorted(set(statistics.column("channel_id").to_pylist())):
+        rows = statistics.filter(pc.field("channel_id") == channel)
+        trades, volume, events = (pc.sum(rows.column(name)).as_py() or 0 for name in ("trade_count", "volume", "events"))
+        notional = _sum_text(rows.column("financial_volume"))
+        found.append(Totals(channel, rows.num_rows, trades, volume, notional, events))
+    return tuple(found)
+
+
+def most_active(day: LakeDay, statistics: pa.Table, names: Mapping[int, str]) -> tuple[Active, ...]:
+    """By trades, then by events: what traded most, or moved most if nothing traded."""
+    order = [("trade_count", "descending"), ("events", "descending"), ("instrument_id", "ascending")]
+    rows = statistics.sort_by(order).slice(0, MOST_ACTIVE).to_pylist()
+    spreads = _spreads(day, [row["instrument_id"] for row in rows])
+    return tuple(
+        Active(
+            row["channel_id"],
+            row["instrument_id"],
+            names.get(row["instrument_id"], str(row["instrument_id"])),
+            row["trade_count"] or 0,
+            row["volume"] or 0,
+            without_idle_zeros(str(row["financial_volume"] or 0)),
+            row["events"] or 0,
+            *(_price(row[name]) for name in ("high", "low", "close")),
+            spread=_price(spreads.get((row["channel_id"], row["instrument_id"]))),
+            is_incomplete=bool(row["flags"] & MAYBE_BAD_BOOK),
+        )
+        for row in rows
+    )
+
+
+def _spreads(day: LakeDay, instruments: list[int]) -> dict[tuple[int, int], int]:
+    """The middle one of all that were seen (the lower, of two): a spread that there was. Auctions cross the book."""
+    name = "bbo_1s" if day.has("bbo_1s") else "bbo_1m"
+    bid, ask, flags = map(pc.field, ("bid_px_00", "ask_px_00", "flags"))
+    sound = (ask > bid) & (pc.bit_wise_and(flags, MAYBE_BAD_BOOK) == 0)
+    wanted = pc.field("instrument_id").isin(pa.array(instruments, pa.int64()))
+    rows = day.rows(name, "channel_id instrument_id bid_px_00 ask_px_00", wanted & sound)
+    wide = pc.subtract(rows.column("ask_px_00"), rows.column("bid_px_00"))
+    by_instrument = rows.append_column("wide", wide).group_by(["channel_id", "instrument_id"])
+    found: dict[tuple[int, int], int] = {}
+    for row in by_instrument.aggregate([("wide", "list")]).to_pylist():
+        values = sorted(row["wide_list"])
+        found[row["channel_id"], row["instrument_id"]] = values[(len(values) - 1) // 2]
+    return found
+
+
+def messages_by_second(day: LakeDay) -> Counter[int] | None:
+    """Each message once, by the second in which it was sent; None if the lake has no packets."""
+    if not day.has("packets"):
+        return None
+    used = (pc.field("verdict") == "used") & (pc.field("stream") == INCREMENTAL)
+    sent = pc.coalesce(pc.field("ts_send"), pc.field("ts_recv"))
+    columns: dict[str, ds.Expression] = {"ts": sent, "messages": pc.field("messages")}
+    return _by_time(day.dataset("packets"), columns, used, SECOND_NS)
+
+
+def _by_time(table: ds.Dataset, columns: Any, where: ds.Expression | None, interval_ns: int) -> Counter[int]:
+    """Sums of the second column, by the interval of the first; a batch at a time, however large the day."""
+    found: Counter[int] = Counter()
+    for batch in table.to_batches(columns=columns, filter=where):
+        when, what = (batch.column(place).fill_null(0).to_numpy(zero_copy_only=False) for place in (0, 1))
+        intervals, place = np.unique(when // interval_ns, return_inverse=True)
+        sums = np.zeros(len(intervals), np.int64)
+        np.add.at(sums, place, what)
+        found.update(dict(zip(intervals.tolist(), sums.tolist(), strict=True)))
+    return found
+
+
+def activity_of(day: LakeDay, messages: Counter[int] | None) -> Activity | None:
+    """By the second if it was short, else by the minute; only what lies in the day (a damaged time does not)."""
+    midnight = datetime.combine(day.date, time(), ZoneInfo(ZONE))
+    begin, end = (int(moment.timestamp()) * SECOND_NS for moment in (midnight, midnight + timedelta(days=1)))
+    sent = Counter({second: count for second, count in (messages or {}).items() if begin <= second * SECOND_NS < end})
+    is_short = bool(sent) and (max(sent) - min(sent)) * SECOND_NS < SHORT_NS and day.has("ohlcv_1s")
+    interval_ns = SECOND_NS if is_short else MINUTE_NS
+    name = "ohlcv_1s" if is_short else "ohlcv_1m"
+    traded = _by_time(day.dataset(name), ["ts_interval", "volume"], None, interval_ns)
+    by_interval: Counter[int] = Counter()
+    for second, count in sent.items():
+        by_interval[second * SECOND_NS // interval_ns] += count
+    places = {place for place in (*by_interval, *traded) if begin <= place * interval_ns < end}
+    if not places:
+        return None
+    every = range(min(places), max(places) + 1)
+    return Activity(
+        every.start * interval_ns,
+        interval_ns,
+        None if messages is None else tuple(by_interval[place] for place in every),
+        tuple(traded[place] for place in every) if day.has(name) else None,
+    )

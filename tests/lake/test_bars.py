@@ -1,0 +1,142 @@
+"""Bars, best prices and trades with their best prices, against plain Python on random histories."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umdf.lake import bars as b
+from umdf.lake.healing_kernel import BEGINNING
+from umdf.lake.levels import MOVES_NOTHING
+from umdf.market.calendar import local_date
+from umdf.market.events import CONDITIONS, MAYBE_BAD_BOOK, NULL
+
+IDS = np.array([11, 22, 33], np.int64)
+SYMBOLS = pa.array(["ELEVEN", None, "THIRTY"], pa.utf8())
+DATE = 20_770
+NOON_NS = DATE * 86_400 * 10**9 + 15 * 3600 * 10**9
+SIZES = {"ohlcv_1s": 1, "ohlcv_1m": 60, "ohlcv_1h": 3600}
+
+trade = st.fixed_dictionaries(
+    {
+        "place": st.integers(0, 2),
+        "ts": st.integers(0, 8 * 10**9).map(lambda ns: NOON_NS + ns),
+        "price": st.one_of(st.just(NULL), st.integers(-3 * 10**12, 9 * 10**12)),
+        "size": st.integers(1, 10**9),
+        "trade_id": st.integers(1, 6),
+        "conditions": st.sampled_from([0, 0, 0, CONDITIONS["1"], CONDITIONS["OUT_OF_SEQUENCE"], CONDITIONS["X"]]),
+        "action": st.sampled_from([ord("A"), ord("A"), ord("A"), ord("C")]),
+        "stream": st.sampled_from([0, ord("E"), ord("X")]),
+    }
+)
+
+
+def log_of(trades: list[dict[str, int]]) -> Any:
+    log = np.zeros(len(trades), b.TRADE)
+    for row, one in enumerate(trades):
+        for name, value in one.items():
+            log[name][row] = value
+    return log
+
+
+def plain_counted(trades: list[dict[str, int]]) -> tuple[list[dict[str, int]], list[int]]:
+    """One after the other: a bust takes away the newest trade of its id that is left."""
+    left: list[dict[str, int]] = []
+    busted = [0, 0, 0]
+    for one in trades:
+        if one["action"] == ord("A"):
+            left.append(one)
+            continue
+        same = [t for t in left if (t["place"], t["trade_id"]) == (one["place"], one["trade_id"])]
+        if same:
+            left = [t for t in left if t is not same[-1]]
+            busted[one["place"]] += 1
+    return [t for t in left if t["stream"] not in map(ord, "XOT")], busted
+
+
+def plain_bars(trades: list[dict[str, int]], size_s: int) -> dict[tuple[int, int], dict[str, Any]]:
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for one in sorted(trades, key=lambda t: (t["ts"], t["trade_id"])):
+        key = int(IDS[one["place"]]), one["ts"] // (size_s * 10**9) * size_s * 10**9
+        bar = found.setdefault(
+            key, {"open": None, "high": None, "low": None, "close": None, "volume": 0, "count": 0, "notional": 0}
+        )
+        price = None if one["price"] == NULL else one["price"]
+        bar["volume"] += one["size"]
+        bar["count"] += 1
+        bar["notional"] += (price or 0) * one["size"]
+        if price is not None and not one["conditions"] & MOVES_NOTHING:
+            bar["open"] = price if bar["open"] is None else bar["open"]
+            bar["high"] = price if bar["high"] is None else max(bar["high"], price)
+            bar["low"] = price if bar["low"] is None else min(bar["low"], price)
+            bar["close"] = price
+    return found
+
+
+@given(st.lists(trade, max_size=40), st.sampled_from(sorted(SIZES)))
+def test_bars_are_what_plain_python_makes_of_the_trades(trades: list[dict[str, int]], name: str):
+    counted = b.counted(log_of(trades), 3)
+    true, busted = plain_counted(trades)
+    assert counted.busted.tolist() == busted
+    rows = b.bars(name, counted, np.empty((0, 3), np.int64), DATE, IDS, SYMBOLS).to_pylist()
+    expected = plain_bars(true, SIZES[name])
+    assert [(row["instrument_id"], row["ts_interval"]) for row in rows] == sorted(expected)
+    for row in rows:
+        bar = expected[row["instrument_id"], row["ts_interval"]]
+        assert [row[key] for key in ("open", "high", "low", "close")] == [
+            bar[k] for k in ("open", "high", "low", "close")
+        ]
+        assert (row["volume"], row["trade_count"]) == (bar["volume"], bar["count"])
+        exact = Fraction(bar["notional"], 10**5)
+        assert abs(Fraction(str(row["financial_volume"])) * 10**4 - exact) <= Fraction(1, 2)
+        assert row["symbol"] == {11: "ELEVEN", 22: None, 33: "THIRTY"}[row["instrument_id"]]
+
+
+@given(st.lists(trade, max_size=30))
+def test_a_day_is_one_bar_and_its_vwap_is_exact(trades: list[dict[str, int]]):
+    counted = b.counted(log_of(trades), 3)
+    rows = b.bars("ohlcv_1d", counted, np.empty((0, 3), np.int64), DATE, IDS, SYMBOLS).to_pylist()
+    true, _ = plain_counted(trades)
+    assert {row["instrument_id"] for row in rows} == {int(IDS[one["place"]]) for one in true}
+    first = b.starts_of(counted.trades["place"])
+    if len(first):
+        for place, vwap in zip(
+            counted.trades["place"][first].tolist(), b.summed(counted, first).vwap.tolist(), strict=True
+        ):
+            own = [one for one in true if one["place"] == place]
+            notional = sum(one["price"] * one["size"] for one in own if one["price"] != NULL)
+            volume = sum(one["size"] for one in own)
+            assert vwap == (2 * notional + volume) // (2 * volume)
+    assert {row["ts_interval"] for row in rows} <= {b.midnight_ns(DATE)}
+
+
+def test_the_day_begins_at_midnight_in_sao_paulo():
+    begins = b.midnight_ns(DATE)
+    assert local_date(begins) == DATE and local_date(begins - 1) == DATE - 1
+    assert begins == DATE * 86_400 * 10**9 + 3 * 3600 * 10**9
+
+
+window = st.tuples(st.integers(0, 2), st.integers(-1, 9), st.integers(0, 4))
+
+
+@given(st.lists(trade, max_size=30), st.lists(window, max_size=4))
+def test_a_bar_in_which_something_was_lost_says_so(trades: list[dict[str, int]], windows: list[tuple[int, int, int]]):
+    """-1: since the beginning."""
+    lost = sorted(
+        (place, BEGINNING if since < 0 else NOON_NS + since * 10**9, NOON_NS + (max(since, 0) + length) * 10**9)
+        for place, since, length in windows
+    )
+    array = np.array(lost, np.int64).reshape(-1, 3)
+    rows = b.bars("ohlcv_1s", b.counted(log_of(trades), 3), array, DATE, IDS, SYMBOLS).to_pylist()
+    for row in rows:
+        begins, ends = row["ts_interval"], row["ts_interval"] + 10**9
+        hit = any(
+            IDS[place] == row["instrument_id"] and (since == BEGINNING or since < ends) and until >= begins
+            for place, since, until in lost
+        )
+        assert bool(row["flags"] & MAYBE_BAD_BOOK) == hit

@@ -1,0 +1,163 @@
+"""kill -9 in the middle of an ingest, and two writers at once: afterwards the tables are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from lake.captures import ALL, day, files_of, hashes, ingest
+from lake.lake_commands import Command, umdf, until
+
+from umdf.lake import care
+from umdf.lake.schemas import tables
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.writer import open_writer
+
+pytestmark = pytest.mark.xdist_group("spark")
+TABLES = ",".join(sorted(ALL))
+# How far an ingest has come, as its directory shows it, and how much of that there is in a small one.
+STEPS: dict[str, tuple[str, int]] = {
+    "surveys": ("_lake/surveys/*.json", 3),
+    "staged": ("_lake/work/ingest-*/staged/**/*", 6),
+    "files": ("*/trading_date=*/*/part-{commit:08d}-*.parquet", 20),
+    "intent": ("_lake/intents/{commit:08d}.json", 1),
+    "tables": ("*/_delta_log/*{before:020d}.json", 12),
+}
+
+
+@dataclass(frozen=True)
+class Lakes:
+    """A day, and what is in lakes that have nothing, half or all of it."""
+
+    capture: Path
+    empty: Path
+    half: Path
+    content: dict[str, dict[str, str]]  # hashes by "empty", "half", "whole"
+    rows: dict[str, tuple[int, ...]]
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]) -> Lakes:
+    tmp = tmp_path_factory.mktemp("kill")
+    captured = day(tmp, sized(6_000, 60_000), 20, loss=0.01, seed=11, roll_s=sized(6, 12))
+    files = files_of(captured)
+    open_writer(tmp / "empty").close()
+    ingest(tmp / "half", files[: len(files) // 2])
+    ingest(tmp / "whole", files)
+    names = ("empty", "half", "whole")
+    content, rows = ({name: read(tmp / name) for name in names} for read in (hashes, _rows))
+    return Lakes(captured / "capture", tmp / "empty", tmp / "half", content, rows)
+
+
+def _rows(root: Path) -> tuple[int, ...]:
+    snapshot = open_snapshot(root)
+    return tuple(snapshot.rows(name) for name in tables())
+
+
+@contextmanager
+def reading(root: Path) -> Iterator[set[tuple[int, ...]]]:
+    """What a reader sees meanwhile: the numbers of rows of all tables together."""
+    seen: set[tuple[int, ...]] = set()
+    faults: list[Exception] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            try:
+                seen.add(_rows(root))
+            except Exception as fault:
+                faults.append(fault)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        reader.join()
+    assert not faults, faults[0]
+
+
+def _reached(root: Path, step: str, wanted: int) -> Callable[[], bool]:
+    number = open_snapshot(root).number
+    pattern = STEPS[step][0].format(commit=number + 1, before=number)
+    there = len(list(root.glob(pattern)))
+    return lambda: len(list(root.glob(pattern))) - there >= wanted
+
+
+def _shown(lakes: Lakes, root: Path) -> str:
+    """Which of the three a reader sees: it must be one of them, to the last row, and files must be sound."""
+    assert care.verify(root, deep=True) == []
+    found = hashes(root)
+    return next(name for name, expected in lakes.content.items() if found == expected)
+
+
+@pytest.mark.parametrize("moment", range(10))
+def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_happened(
+    lakes: Lakes, tmp_path: Path, moment: int, soak: bool
+) -> None:
+    """Every second time into a lake that has half of the day, which is what readers see until all of it is there."""
+    if moment and not soak:
+        pytest.skip("one driver and one worker are enough in a hurry: make soak")
+    root, before = tmp_path / "lake", "empty" if moment % 2 else "half"
+    shutil.copytree(getattr(lakes, before), root)
+    words = ("ingest", lakes.capture, "--lake", root, "--cores", "2", "--tables", TABLES)
+    chance = random.Random(moment)
+    step = [*STEPS][moment % len(STEPS)]
+    reached = _reached(root, step, chance.randint(1, STEPS[step][1]))
+    later_s = chance.choice((0.0, chance.random() / 2))
+
+    with reading(root) as seen, umdf(f"driver-{moment}", *words) as first:
+        assert until(lambda: reached() or first.ended, 240, 0.002)
+        until(lambda: False, later_s)
+        first.kill()
+        assert first.process.returncode == -signal.SIGKILL or later_s, (step, first.finish())
+        assert _shown(lakes, root) in (before, "whole")
+        # At once: the old JVM and its workers may still be alive, and still be writing.
+        with umdf(f"worker-{moment}", *words) as second:
+            assert until(lambda: bool(second.workers()), 240)
+            until(lambda: second.ended, chance.random() * 4)
+            _kill_a_worker(second, chance)
+            code, _, said = second.finish()
+    assert code == 0, said
+    assert _shown(lakes, root) == "whole"
+    assert seen <= {lakes.rows[before], lakes.rows["whole"]} and seen
+    assert ingest(root, files_of(lakes.capture.parent)).commit is None  # it knows every file, and sweeps
+    assert _shown(lakes, root) == "whole"
+    status = care.status(root)
+    assert (status.orphans.files, status.pending, status.writer, status.unknown) == (0, None, None, ())
+    assert not list((root / "_lake" / "work").glob("*"))
+
+
+def _kill_a_worker(command: Command, chance: random.Random) -> None:
+    workers = sorted(command.workers())
+    with suppress(ProcessLookupError):
+        if workers:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+
+
+def test_a_second_writer_gets_one_clear_error_and_others_wait_in_turn(lakes: Lakes, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    shutil.copytree(lakes.half, root)
+    words = ("ingest", lakes.capture, "--lake", root, "--plain", "--tables", TABLES)
+    patient = (*words, "--wait-s", "240")
+    with open_writer(root, "the first") as writer:
+        with umdf("hasty", *words) as hasty, umdf("patient", *patient) as one, umdf("patient too", *patient) as other:
+            code, printed, said = hasty.finish()
+            assert code not in (0, 1) and printed == ""
+            assert said.count("\n") == 1 and f"is being written by the first (process {os.getpid()}" in said
+            assert not one.ended and not other.ended and _shown(lakes, root) == "half"
+            writer.close()
+            outcomes = [command.finish() for command in (one, other)]
+    assert [code for code, _, _ in outcomes] == [0, 0], outcomes
+    assert sum("nothing to do" in printed for _, printed, _ in outcomes) == 1
+    assert _shown(lakes, root) == "whole" and open_snapshot(root).number == 2
+    assert care.status(root).orphans.files == 0
