@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.book import outcomes as o
+from umdf.book import tables_kernel as k
 from umdf.book.engine import COLUMNS, Books
 from umdf.book.views import Book
-from umdf.market.events import MBO
+from umdf.market.events import MBO, OUT_OF_RANGE
 from umdf.market.rows import Rows
 
 MASK = (1 << 64) - 1
@@ -188,3 +189,21 @@ def test_no_row_whatever_it_says_breaks_anything(seed: int, said: int | None, de
 def all_of(books: Books) -> list[Book]:
     found = [books.book(instrument, lending=lending) for instrument, lending in books.instruments()]
     return [book for book in found if book is not None]
+
+
+def test_a_value_that_does_not_fit_is_impossible_and_no_priceless_order() -> None:
+    books = Books()
+    outcomes = books.apply(rows(order("A", "B", 1, None, 5, flags=OUT_OF_RANGE), order("A", "B", 2, None, 5)))
+    assert outcomes.codes.tolist() == [k.DOES_NOT_FIT, o.ADDED]
+    assert str(book_of(books).stale) == "a price or a size that is out of range"
+
+
+def test_a_book_from_the_start_expects_rpt_seq_1() -> None:
+    books = Books(from_the_start=True)
+    books.apply(rows(order("A", "B", 1, "10", 5, rpt_seq=1), order("A", "B", 2, "10", 5, rpt_seq=2)))
+    assert book_of(books).stale is None
+    books = Books(from_the_start=True)
+    books.apply(rows(order("A", "B", 1, "10", 5, rpt_seq=7)))
+    assert str(book_of(books).stale) == "it starts at rpt_seq 7: what came before is not known"
+    books.apply(rows({"instrument_id": PETR, "action": "R", "side": "N"}, order("A", "B", 3, "10", 5, rpt_seq=9)))
+    assert book_of(books).stale is None  # an Empty Book is a start as good as any

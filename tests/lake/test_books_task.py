@@ -20,7 +20,9 @@ from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
 from umdf.lake import books_task
 from umdf.lake.book_state import books_of, states_in
+from umdf.lake.derive import derive_mbp_10
 from umdf.lake.files import is_sorted
+from umdf.lake.hashing import logical_hash
 from umdf.lake.schemas import REPLACE, table
 from umdf.market.events import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
@@ -282,6 +284,22 @@ def test_rows_that_are_split_or_out_of_order_fail_the_job(tmp_path: Path, captur
     with pytest.raises(UmdfError, match=r"instrument \d+ is split: it is of bucket \d+ and has rows in \d+ of"):
         books_task.run(arguments | {"staged": mixed})
     assert not [path for path in (tmp_path / "lake").rglob("*.parquet")]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=NAMES)
+def test_mbp_10_on_demand_is_mbp_10_stored(tmp_path: Path, captures: Any, wire: str, generation: str, loss: float):
+    _, day = captures(wire, generation, loss, reset=not loss)
+    tables = [*books_task.TABLES, "mbp_10"]
+    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=tables))
+    mbo, states, stored = (read(tmp_path / "lake", [manifest], name) for name in ("mbo", "book_state", "mbp_10"))
+    derived = derive_mbp_10(mbo, states)
+    assert derived.num_rows == stored.num_rows > 0
+    assert logical_hash(derived) == logical_hash(stored)
+    top = books_task.run(arguments_of(day, tmp_path / "top", tmp_path / "stage-2"))
+    assert hashes(tmp_path / "top", [top], ["mbp_1", "tbbo"]) == hashes(
+        tmp_path / "lake", [manifest], ["mbp_1", "tbbo"]
+    )
 
 
 def test_only_the_tables_that_are_wanted_are_written(tmp_path: Path, captures: Any):

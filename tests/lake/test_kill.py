@@ -70,7 +70,7 @@ def reading(root: Path) -> Iterator[set[tuple[int, ...]]]:
     ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.05):
+        while not ended.wait(0.3):
             try:
                 seen.add(_rows(root))
             except Exception as fault:
@@ -116,14 +116,14 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
     later_s = chance.choice((0.0, chance.random() / 2))
 
     with reading(root) as seen, umdf(f"driver-{moment}", *words) as first:
-        assert until(lambda: reached() or first.ended, 240, 0.002)
+        assert until(lambda: reached() or first.ended, 240, 0.005)
         until(lambda: False, later_s)
         first.kill()
         assert first.process.returncode == -signal.SIGKILL or later_s, (step, first.finish())
         assert _shown(lakes, root) in (before, "whole")
         # At once: the old JVM and its workers may still be alive, and still be writing.
         with umdf(f"worker-{moment}", *words) as second:
-            assert until(lambda: bool(second.workers()), 240)
+            assert until(lambda: bool(second.workers()), 240, 0.3)
             until(lambda: second.ended, chance.random() * 4)
             _kill_a_worker(second, chance)
             code, _, said = second.finish()

@@ -75,7 +75,7 @@ def test_a_book_whose_first_update_is_known_is_sound():
 def test_a_book_that_starts_in_the_middle_is_stale_until_a_snapshot_comes():
     channel = Channel(72)
     channel.incremental(events(500, (PETR4, 40, 10)))
-    assert "rpt_seq 40" in str(channel.doubt(PETR4))
+    assert "starts at rpt_seq 40" in str(channel.doubt(PETR4))
     channel.snapshots(snapshot(PETR4, 500, 40, 3, 10))
     assert channel.doubt(PETR4) is None
     assert bids(channel, PETR4) == [10, 3]

@@ -183,6 +183,8 @@ def _other_row(t, a, b, number, i, row, side):
     of_entry = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
     if not of_entry and action != k.ACTION_CLEAR:
         return fail(b, k.UNKNOWN_ACTION, row, action, 0), none
+    if r[FLAGS] & k.F_OUT_OF_RANGE != 0:  # its price would look like none
+        return fail(b, k.DOES_NOT_FIT, row, 0, 0), none
     if side < k.BID or side > k.ASK:
         return fail(b, k.BAD_SIDE, row, r[SIDE], 0), none
     if action == k.ACTION_CLEAR and update_action != k.DELETE_FROM:  # also of an empty side (legacy 14.3)
@@ -237,6 +239,7 @@ def apply_row(t, a, c, i, row, x, number):
     known = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
     by_price = i32_in(c, POSITION, i) <= 0 and update_action < k.DELETE_FROM
     by_price = by_price and i64_in(c, ORDER_ID, i) != k.NULL and load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE
+    by_price = by_price and flags & k.F_OUT_OF_RANGE == 0
     if not (known and by_price):
         outcome, key = _other_row(t, a, b, number, i, row, side)
         if outcome != k.GO_ON:

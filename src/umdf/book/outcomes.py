@@ -41,6 +41,7 @@ REASONS = {
     k.UNNAMED_LEVEL: "an overlay removes one of {got} levels and does not say which",
     k.RPT_SEQ_SKIPS: "rpt_seq {got} after {had}",
     k.LOST: "messages are known to be lost",
+    k.DOES_NOT_FIT: "a price or a size that is out of range",
 }
 
 
@@ -70,6 +71,8 @@ class Stale:
     had: int
 
     def __str__(self) -> str:
+        if self.reason == k.RPT_SEQ_SKIPS and self.had == 0:
+            return f"it starts at rpt_seq {self.got}: what came before is not known"
         got = _number(self.got)
         text = REASONS[self.reason].replace("{got:price}", "none" if self.got == NULL else f"{self.got / 1e9:.9g}")
         return text.format(got=got, had=_number(self.had))

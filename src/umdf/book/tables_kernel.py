@@ -84,6 +84,7 @@ UNKNOWN_PRICE, DUPLICATE_PRICE, BAD_POSITION, OTHER_GENERATION, NO_ORDER_ID = -6
 BAD_SIZE, BAD_SIDE, UNKNOWN_ACTION, NO_INSTRUMENT, UNNAMED_LEVEL = -11, -12, -13, -14, -15
 # Reasons to be stale that no row comes to.
 RPT_SEQ_SKIPS, LOST = -16, -17
+DOES_NOT_FIT = -18  # of a row: a price or size that no column can hold
 GO_ON = 100  # of a first look at a row: it is one for a book of orders by price
 
 ACTION_ADD, ACTION_MODIFY, ACTION_CANCEL, ACTION_CLEAR = 65, 77, 67, 82  # A M C R
@@ -91,7 +92,7 @@ ACTION_TRADE, ACTION_FILL, ACTION_NONE = 84, 70, 78  # T F N
 SIDE_BID, SIDE_ASK, SIDE_NEITHER = 66, 65, 78  # B A N
 STREAM_LENDING = 76  # L
 DELETE_FROM, OVERLAY = 4, 5  # of 279
-F_LAST, F_SNAPSHOT, F_IMPLIED, F_RECOVERY, F_MAYBE_BAD_BOOK = 128, 32, 1 << 8, 1 << 9, 4
+F_LAST, F_SNAPSHOT, F_IMPLIED, F_RECOVERY, F_MAYBE_BAD_BOOK, F_OUT_OF_RANGE = 128, 32, 1 << 8, 1 << 9, 4, 1 << 10
 
 
 @inlined

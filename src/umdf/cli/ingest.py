@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 import tomllib
@@ -146,7 +147,10 @@ def _runner(lake: Path, master: str | None, cores: int | None, plain: bool) -> I
     from umdf.lake.session import running
     from umdf.lake.spark_run import SparkRunner
 
-    with running(cores=cores, master=master, work=lake / "_lake" / "work", logs=lake / "_lake" / "logs") as spark:
+    work = lake / "_lake" / "work"
+    for left in work.glob("umdf-spark-*"):  # we are the only writer: an ingest that was killed has left it
+        shutil.rmtree(left, ignore_errors=True)
+    with running(cores=cores, master=master, work=work, logs=lake / "_lake" / "logs") as spark:
         yield SparkRunner(spark)
 
 

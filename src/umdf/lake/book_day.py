@@ -28,7 +28,7 @@ from umdf.lake.gap_cures import GapLog
 from umdf.lake.healing import FOREVER, L_BOOK, L_UNTIL, BookRun, Numbers, Timeline, Told, places_in
 from umdf.lake.levels import BBO, tops_by_interval, updates, with_tops
 from umdf.lake.snapshot_rows import SnapshotLines
-from umdf.market.events import MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 INTERVALS_S = {"bbo_1s": 1, "bbo_1m": 60}
 Tables = dict[str, pa.Table]
@@ -66,7 +66,7 @@ class GroupDay:
         self.bbo: dict[str, list[NDArray[np.void]]] = {name: [] for name in INTERVALS_S}
         self.lost: list[Numbers] = []
         self.published = Published(count)
-        self.healed: list[Stored] = []
+        self.happened: list[Stored] = []
         self.gaps = GapLog()
         for instrument_id, levels in group.depths.items():
             self.run.books.set_depth(instrument_id, levels)
@@ -116,6 +116,7 @@ class GroupDay:
             self.last_key[mbo.book[ends]], self.last_epoch[mbo.book[ends]] = mbo.key[ends], mbo.epoch[ends]
             self.has_row[mbo.book[ends]] = True
         self._keep_heals(told, snapshots)
+        self._keep_made(mbo)
         if len(statistics):
             self.published.take(statistics)
         if len(trades):
@@ -197,11 +198,25 @@ class GroupDay:
             book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
             instrument_id, lending = int(self.ids[book >> 1]), book & 1
             header, entries = book_in(books, instrument_id, lending)
-            head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": lending, "known": rpt_seq}
+            head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
+            head |= {"ts_send": int(snapshots.ts_send[line]), "ts_recv": int(snapshots.ts_recv[line])}
             key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
             version = self.epochs.versions[int(snapshots.epoch[line])]
             stored = Stored(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
-            self.healed.append(stored)
+            self.happened.append(stored)
+
+    def _keep_made(self, mbo: Grouped) -> None:
+        """What emptied a book without a row of its own."""
+        if "book_state" not in self.wanted or mbo.made is None:
+            return
+        units, own = mbo.units, mbo.rows
+        for row in np.flatnonzero(mbo.made).tolist():
+            unit, book = own.unit[row], int(mbo.book[row])
+            head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": book & 1, "known": NULL}
+            head |= {"ts": int(own.column("ts_event")[row])}
+            head |= {"ts_send": int(units.ts_send[unit]), "ts_recv": int(units.ts_recv[unit])}
+            about = int(self.ids[book >> 1]), int(units.seq_version[unit]), int(mbo.key[row])
+            self.happened.append(Stored(*about, NULL, LAST, head, NO_BOOK[0]))
 
     def finish(self) -> Tables:
         """The tables of the whole day."""
@@ -224,7 +239,7 @@ class GroupDay:
             bad[lost[:, 0]] = True
             found["day_statistics"] = day_statistics(counted, self.published, by_instrument, bad, self.ids, symbols)
         if "book_state" in self.wanted:
-            found["book_state"] = state_table([*self.healed, *self._stored()])
+            found["book_state"] = state_table([*self.happened, *self._stored()])
         return found
 
     def stale(self) -> list[dict[str, Any]]:
@@ -312,6 +327,8 @@ class GroupDay:
                     "events": int(self.events[book]),
                     "events_in_doubt": int(self.in_doubt[book]),
                     "losses": int(self.losses[book]),
+                    "ts_send": NULL,
+                    "ts_recv": NULL,
                 }
                 flags = MAYBE_BAD_BOOK if state[h.S_STALE] or state[h.S_DOUBT] else 0
                 version = self.epochs.versions[self.last_epoch[book]] if self.has_row[book] else self._version()

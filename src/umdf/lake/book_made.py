@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.book_rows import Epochs, Limit, is_between, wire_key
+from umdf.lake.book_state import Stored
 from umdf.lake.staging import NO_INSTRUMENT, Staged, read_staged, staged_batches
 from umdf.market.calendar import local_dates
 from umdf.market.events import FAMILIES, LAST, NULL, OF_UNIT
@@ -63,17 +64,7 @@ class Made:
             return None
         pairs = [(e, i) for e in events.tolist() for i in self._concerned(e, ids)]
         event, instrument_id = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-        family = FAMILIES["mbo"]
-        arrays = []
-        for each in self.schema:
-            if each.name in self.places:
-                values = self.places[each.name][event]
-            else:
-                column = family.column(each.name)
-                value = _FIXED.get(each.name, column.null if column.nullable else 0)
-                values = instrument_id if each.name == "instrument_id" else np.full(len(event), value, column.dtype)
-            arrays.append(pa.array(values))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return _empty_books({name: values[event] for name, values in self.places.items()}, instrument_id, self.schema)
 
     def _concerned(self, event: int, ids: NDArray[np.int64]) -> list[int]:
         own = int(self.instrument_id[event])
@@ -81,3 +72,36 @@ class Made:
 
 
 _FIXED = {"action": CLEAR, "side": NEITHER, "flags": LAST}
+
+
+def _empty_books(
+    places: dict[str, NDArray[Any]], instrument_id: NDArray[np.int64], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Rows that empty the books of some instruments."""
+    arrays = []
+    for each in schema:
+        if each.name in places:
+            values = places[each.name]
+        else:
+            column = FAMILIES["mbo"].column(each.name)
+            value = _FIXED.get(each.name, column.null if column.nullable else 0)
+            values = np.full(len(instrument_id), value, column.dtype)
+        arrays.append(pa.array(instrument_id if each.name == "instrument_id" else values))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def empty_books(stored: Sequence[Stored], schema: pa.Schema) -> pa.RecordBatch | None:
+    """Those that were kept in `book_state`."""
+    if not stored:
+        return None
+    places: dict[str, NDArray[Any]] = {
+        "channel_id": np.zeros(len(stored), np.int16),
+        "seq_version": np.array([one.seq_version for one in stored], np.int64),
+        "sequence": np.array([one.key >> 32 for one in stored], np.int64),
+        "msg_index": np.array([one.key >> 16 & 0xFFFF for one in stored], np.uint16),
+        "entry_index": np.array([one.key & 0xFFFF for one in stored], np.uint16),
+        "ts_event": np.array([one.head["ts"] for one in stored], np.int64),
+        "ts_send": np.array([one.head["ts_send"] for one in stored], np.int64),
+        "ts_recv": np.array([one.head["ts_recv"] for one in stored], np.int64),
+    }
+    return _empty_books(places, np.array([one.instrument_id for one in stored], np.int64), schema)

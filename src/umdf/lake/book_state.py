@@ -1,8 +1,9 @@
 """What a later run needs of each book, as rows of `book_state`: the book itself, and the day so far.
 
-A row's content is one blob: HEAD, then each section as a count and its records. A row with the flag SNAPSHOT is a book
-that came from a snapshot in the middle of a day (sections of the day are empty): with it and with the states, `mbo`
-alone gives every book at every moment (`umdf.lake.derive`).
+A row's content is one blob: HEAD, then each section as a count and its records. Besides the state at the end of a run
+(no flags, or MAYBE_BAD_BOOK) there are rows for what happened to a book that is in no row of its own of `mbo`: a
+snapshot took its place (SNAPSHOT), or it was emptied by a channel reset or a deletion (LAST). Their sections of the day
+are empty. With them `mbo` gives every book at every moment (`umdf.lake.derive`).
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from umdf.lake.bars import TRADE
 from umdf.lake.levels import BBO
 from umdf.lake.schemas import table
 from umdf.lake.staging import bucket_of
-from umdf.market.events import NULL, SNAPSHOT
+from umdf.market.events import LAST, NULL, SNAPSHOT
 
 FORMAT = 1
-HEAD_NAMES = "lending known stale doubt shown_bad ts seen covered events events_in_doubt losses".split()
+HAPPENED = SNAPSHOT | LAST  # flags of what is no state at the end
+HEAD_NAMES = "lending known stale doubt shown_bad ts seen covered events events_in_doubt losses ts_send ts_recv".split()
 HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
 BOOK_NAMES = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
 BOOK = struct.Struct(f"<{len(BOOK_NAMES)}q")
@@ -113,7 +115,7 @@ def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> li
         if not set(rows.column("format").to_pylist()) <= {FORMAT}:
             raise UmdfError(f"{path} holds books of another version", "reprocess the day: `umdf lake reprocess`")
         ids = rows.column("instrument_id").to_numpy()
-        wanted = np.isin(bucket_of(ids), buckets) & (rows.column("flags").to_numpy() & SNAPSHOT == 0)
+        wanted = np.isin(bucket_of(ids), buckets) & (rows.column("flags").to_numpy() & HAPPENED == 0)
         for stored in states_in(rows.filter(pa.array(wanted))):
             found[stored.instrument_id, stored.head["lending"]] = stored
     return [found[key] for key in sorted(found)]

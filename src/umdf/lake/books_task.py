@@ -37,7 +37,7 @@ from umdf.lake.tasks import Place
 from umdf.market.events import NULL
 from umdf.market.instruments import Instruments
 
-GROUP_ROWS = 1 << 21
+GROUP_ROWS = 1 << 20
 GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
 HELD_ROWS = 1 << 18  # rows of a table that wait for more, so that row groups are not small
 TABLES = (

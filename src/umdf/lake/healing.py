@@ -73,6 +73,7 @@ class BookRun:
         self.said = Books()
         self.states = np.zeros((2 * len(ids), h.STATE), np.int64)
         self.shown_bad = np.zeros(2 * len(ids), np.uint8)  # as `Told.bad`, of the last row or heal of each book
+        self.heals_all = False  # every snapshot takes the place of its book
         self.epoch = -1  # rank of the one that the books are in
 
     def run(self, rows: Grouped, snapshots: SnapshotLines, *, more: bool = False) -> Told:
@@ -258,6 +259,8 @@ class _Stretch:
         gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)
         is_ahead = snapshots.last_sequence[lines] > run.timeline.last_sequence.get(epoch, FOREVER)
         verdict = _first_look(states, snapshots.last_rpt_seq[lines], gaps, is_ahead)
+        if run.heals_all:
+            verdict[:] = Verdict.STALE
         compared = np.flatnonzero(verdict == Verdict.EQUAL)
         if len(compared):
             result = compare(run, snapshots, lines[compared])

@@ -1,0 +1,160 @@
+"""The whole way from captures to tables, beside the truth, beside a day without loss, and beside the other wire.
+
+What the steps do alone is tested elsewhere (test_advance.py, test_books_task.py); here a lake is only read, and only
+through its door.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pytest
+from lake.captures import day, files_of, hashes, ingest, rows, truth
+
+from umdf.lake.advance import TABLES
+from umdf.lake.book_state import books_of, states_in
+from umdf.lake.schemas import ROW_KEY
+from umdf.lake.snapshot import open_snapshot
+from umdf.market.events import LAST, MAYBE_BAD_BOOK, SNAPSHOT
+
+pytestmark = pytest.mark.xdist_group("lake-parity")
+pc: Any = pyarrow.compute  # its functions are made at run time
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+DAYS: dict[str, Row] = {  # kinds of days, each with what is special in it
+    "sbe": {},
+    "fast": {"wire": "fast"},
+    "sbe-reset": {"channel_reset": True},
+    "fast-reset": {"wire": "fast", "channel_reset": True},
+    "sbe-position": {"generation": "position"},
+    "fast-position-A": {"wire": "fast", "generation": "position", "lines": "A"},
+}
+QUICK = ("sbe", "fast-reset")  # the others: make soak
+Made = Callable[..., tuple[Path, Path]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]) -> Made:
+    """A day by its kind and loss, and the lake that it came to in one go; each made once."""
+    tmp = tmp_path_factory.mktemp("parity")
+    known: dict[Any, tuple[Path, Path]] = {}
+
+    def make(kind: str, loss: float = 0.0, seed: int = 21) -> tuple[Path, Path]:
+        if (kind, loss, seed) not in known:
+            captured = day(tmp, sized(6_000, 80_000), sized(20, 60), loss=loss, seed=seed, **DAYS[kind])
+            root = tmp / f"lake-{len(known)}"
+            ingest(root, files_of(captured))
+            known[kind, loss, seed] = captured, root
+        return known[kind, loss, seed]
+
+    return make
+
+
+@pytest.fixture(params=DAYS)
+def kind(request: pytest.FixtureRequest, soak: bool) -> str:
+    if request.param not in QUICK and not soak:
+        pytest.skip("make soak")
+    return request.param
+
+
+def columns(table: pa.Table, *names: str) -> list[Key]:
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+# Tables are the truth
+
+
+def final_orders(root: Path) -> dict[tuple[int, str], list[Key]]:
+    """Of every book at the end of the day, from its stored state: price, size, order id, firm in their order."""
+    states = open_snapshot(root).arrow_table("book_state")
+    ends = states.filter(pc.equal(pc.bit_wise_and(states["flags"], SNAPSHOT | LAST), 0))
+    books, found = books_of(states_in(ends)), {}
+    for instrument_id, lending in books.instruments():
+        book = books.book(instrument_id, lending=lending)
+        assert book is not None
+        for side, levels in (("B", book.bids), ("A", book.asks)):
+            orders = [(level.price, o.size, o.order_id, o.firm) for level in levels for o in level.orders]
+            if orders:
+                found[instrument_id, side] = orders
+    return found
+
+
+def test_trades_bars_and_books_of_a_clean_day_are_the_truth(made: Made, kind: str) -> None:
+    captured, root = made(kind)
+    snapshot, true = open_snapshot(root), truth(captured, "trades")
+    trades = snapshot.arrow_table("trades")
+    is_made = pc.equal(trades["action"], "A")
+    names = ("instrument_id", "trade_id", "price", "size", "buyer", "seller")
+    assert sorted(columns(trades.filter(is_made), *names)) == sorted(columns(true, *names))
+    busts = columns(trades.filter(pc.invert(is_made)), "instrument_id", "trade_id")
+    assert Counter(busts) == Counter(columns(true.filter(true["busted"]), "instrument_id", "trade_id"))
+
+    stood = true.filter(pc.invert(true["busted"]))
+    volumes: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for instrument_id, size in columns(stood, "instrument_id", "size"):
+        volumes[instrument_id][0] += 1
+        volumes[instrument_id][1] += size
+    for name in ("ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d", "day_statistics"):
+        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for row in rows(root, name):
+            sums[row["instrument_id"]][0] += row["trade_count"] or 0
+            sums[row["instrument_id"]][1] += row["volume"] or 0
+        assert {key: value for key, value in sums.items() if value[0]} == volumes, name
+
+    books: dict[tuple[int, str], list[Key]] = defaultdict(list)
+    ordered = truth(captured, "final_orders").sort_by([(name, "ascending") for name in ("instrument_id", "position")])
+    for instrument_id, side, *order in columns(ordered, "instrument_id", "side", "price", "size", "order_id", "firm"):
+        books[instrument_id, side].append(tuple(order))
+    assert final_orders(root) == books
+    assert snapshot.rows("gaps") == snapshot.rows("quarantine") == 0
+    assert {row["verdict"] for row in rows(root, "book_check")} == {"equal"}
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_the_last_prices_are_those_of_the_final_levels(made: Made, kind: str, loss: float) -> None:
+    """By another way than the stored books: the last row of `mbp_1` of each instrument that is not in doubt."""
+    captured, root = made(kind, loss)
+    best: dict[int, dict[str, tuple[Any, ...]]] = defaultdict(dict)
+    levels = truth(captured, "final_levels")
+    for instrument_id, side, *level in columns(
+        levels.filter(pc.equal(levels["level"], 1)), "instrument_id", "side", "price", "size", "order_count"
+    ):
+        best[instrument_id][side] = tuple(level)
+    last: dict[int, Row] = {}
+    epochs = _epochs(root)
+    for row in sorted(rows(root, "mbp_1"), key=lambda row: _place(row, epochs)):
+        last[row["instrument_id"]] = row
+    doubtful = {one["instrument_id"] for one in last.values() if one["flags"] & MAYBE_BAD_BOOK}
+    assert len(doubtful) < len(last) / 2
+    untouched = _touched_in_open_gaps(root)
+    for instrument_id, row in last.items():
+        if instrument_id in doubtful or instrument_id in untouched:
+            continue
+        for side, word in (("B", "bid"), ("A", "ask")):
+            shown = tuple(row[f"{word}_{part}_00"] for part in ("px", "sz", "ct"))
+            expected = best[instrument_id].get(side, (None, None, None))
+            assert shown == expected or (expected[0] is None and not shown[1]), (instrument_id, side)
+
+
+def _epochs(root: Path) -> dict[int, int]:
+    """Numberings by when they began."""
+    begun: dict[int, int] = {}
+    for row in rows(root, "packets"):
+        if row["stream"] == "incremental" and row["seq_version"] is not None:
+            begun[row["seq_version"]] = min(row["ts_recv"], begun.get(row["seq_version"], row["ts_recv"]))
+    return {version: rank for rank, version in enumerate(sorted(begun, key=lambda version: begun[version]))}
+
+
+def _place(row: Row, epochs: dict[int, int]) -> Key:
+    return epochs[row["seq_version"]], row["sequence"], row["msg_index"], row["entry_index"]
+
+
+def _touched_in_open_gaps(root: Path) -> set[int]:
+    return {number for gap in rows(root, "gaps") if gap["cure"] is None for number in gap["instruments"] or ()}
