@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
-TARGETS = ("help", "setup", "test", "demo", "check", "bench", "soak", "clean")
+TARGETS = ("help", "setup", "test", "demo", "check", "bench", "bench-lake", "soak", "clean")
 
 
 def load_setup() -> ModuleType:

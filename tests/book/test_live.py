@@ -18,6 +18,7 @@ from umdf.wire.sbe.loader import load
 SCHEMA = load()
 DECODER = Decoder(SCHEMA)
 LAYOUT = DECODER.layout
+MAPPER = SbeEvents(LAYOUT)
 NULL = -(1 << 63)
 VERSIONS = {16: {}, 15: {50: 64}, 10: {50: 64, 51: 44}, 8: {50: 64, 51: 44}}  # shorter blocks than today's
 
@@ -98,7 +99,8 @@ def packets(seed: int, version: int, damage: float) -> list[bytes]:
 
 def by_batch(books: Books, packet: bytes) -> list[int]:
     buffer = np.frombuffer(packet, np.uint8)
-    events = SbeEvents(LAYOUT).events(DECODER.decode(buffer, np.array([0]), np.array([len(buffer)])))
+    MAPPER.reset()
+    events = MAPPER.events(DECODER.decode(buffer, np.array([0]), np.array([len(buffer)])))
     return books.apply(events.rows("mbo")).codes.tolist()
 
 

@@ -137,7 +137,7 @@ def arguments_of(day: Day, root: Path, stage: Path, *, spans: int = 1, **more: A
 def read(root: Path, manifests: Sequence[Mapping[str, Any]], table: str) -> pa.Table:
     """The rows of a table that some tasks have written."""
     paths = [root / table / file["path"] for manifest in manifests for file in manifest["files"].get(table, [])]
-    return pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths]) if paths else pa.table({})
+    return pa.concat_tables([pq.ParquetFile(path).read() for path in paths]) if paths else pa.table({})
 
 
 def hashes(root: Path, manifests: Sequence[Mapping[str, Any]], tables: Sequence[str]) -> dict[str, str]:

@@ -99,13 +99,14 @@ def test_gaps_are_what_both_lines_lost(clean: dict[str, tuple[Path, Path]], wire
     quality = {row["line"]: row for row in rows(root, "quality") if row["stream"] == "incremental"}
     for line in ("A", "B"):
         assert quality[line]["lost"] == sum(last - first + 1 for first, last in lost[line])
-    firsts = sum(row["first_arrivals"] for row in quality.values())
     missing = sum(last - first + 1 for first, last in _runs(lost["AB"]))
-    assert firsts + missing == quality["A"]["lost"] - missing + sum(
-        row["first_arrivals"] for row in quality.values()
-    ) - (quality["A"]["lost"] - 2 * missing)
-    sound = [row for row in rows(root, "packets") if row["verdict"] in ("used", "duplicate")]
-    assert len(sound) + 0 == len([row for row in rows(root, "packets") if row["verdict"] in ("used", "duplicate")])
+    seen = quality["A"]["last_sequence"] - quality["A"]["first_sequence"] + 1
+    assert sum(row["first_arrivals"] for row in quality.values()) == seen - missing
+    packets = [row for row in rows(root, "packets") if row["stream"] == "incremental"]
+    assert {row["verdict"] for row in packets} <= {"used", "duplicate", "heartbeat"}
+    for line, row in quality.items():
+        assert row["packets"] == sum(packet["line"] == line for packet in packets)
+        assert row["size_bytes"] == sum(packet["size_bytes"] for packet in packets if packet["line"] == line)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -115,8 +116,8 @@ def test_order_of_files_splits_spans_and_packs_do_not_matter(
     captured, root = clean[wire]
     shuffled = files_of(captured)
     random.Random(5).shuffle(shuffled)
-    with PlainRunner(2) as two:
-        ingest(tmp_path, shuffled, two, span_numbers=700, split_bytes=200_000, rows_a_task=900)
+    with PlainRunner(2 if wire == "sbe" else 1) as some:
+        ingest(tmp_path, shuffled, some, span_numbers=700, split_bytes=200_000, rows_a_task=900)
     assert hashes(tmp_path) == hashes(root)
 
 
@@ -159,7 +160,7 @@ def test_compressed_captures_give_the_same_tables(clean: dict[str, tuple[Path, P
 def test_two_channels_on_two_wires_do_not_disturb_each_other(
     clean: dict[str, tuple[Path, Path]], tmp: Path, tmp_path: Path
 ) -> None:
-    fast = day(tmp, wire="fast", loss=0.01, seed=4, channel=60)
+    fast = day(tmp, 6_000, 20, wire="fast", loss=0.01, seed=4, channel=60)
     both = tmp_path / "both"
     outcome = ingest(both, [*files_of(fast), *files_of(clean["sbe"][0])])
     assert [channel for channel, _ in outcome.days] == [60, 72]
@@ -381,4 +382,4 @@ def test_spark_makes_what_plain_processes_make_and_another_engine_reads_it(
         second, ours = polars.read_delta(str(tmp_path / name)), snapshot.arrow_table(name)
         assert second.height == ours.num_rows
         column = next(name for name in ("sequence", "volume", "missing") if name in ours.schema.names)
-        assert second[column].sum() == pc.sum(ours[column]).as_py()
+        assert second[column].sum() == sum(filter(None, ours[column].to_pylist()))

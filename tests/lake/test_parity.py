@@ -20,7 +20,7 @@ from lake.captures import day, files_of, hashes, ingest, rows, truth
 
 from umdf.lake.advance import TABLES
 from umdf.lake.book_state import books_of, states_in
-from umdf.lake.schemas import ROW_KEY
+from umdf.lake.schemas import EVENT_SORT
 from umdf.lake.snapshot import open_snapshot
 from umdf.market.events import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
@@ -158,3 +158,128 @@ def _place(row: Row, epochs: dict[int, int]) -> Key:
 
 def _touched_in_open_gaps(root: Path) -> set[int]:
     return {number for gap in rows(root, "gaps") if gap["cure"] is None for number in gap["instruments"] or ()}
+
+
+# A day with loss beside the same day without
+
+EVENTS = ("mbo", "trades", "statistics", "status", "price_band", "imbalance", "execution_summary", "news")
+BOOKS = ("mbp_1", "mbp_10", "tbbo", "bbo_1s", "bbo_1m", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d")
+NOT_THE_MARKET = {"ts_recv", "flags"}  # the other line may have been the first; flags are looked at apart
+
+
+def by_key(root: Path, name: str) -> dict[Key, Row]:
+    """With the instrument: one reset of a channel is a row of each of its books."""
+    found = open_snapshot(root).arrow_table(name)
+    key = ("instrument_id", "ts_interval") if "ts_interval" in found.schema.names else EVENT_SORT
+    kept = {}
+    for row in found.to_pylist():
+        if not row["flags"] & SNAPSHOT:  # a book as a snapshot gave it: there is no such row in a day without loss
+            place = tuple(row[part] for part in key)
+            assert place not in kept, (name, place)
+            kept[place] = row
+    return kept
+
+
+def content(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in NOT_THE_MARKET}
+
+
+class Gaps:
+    """What a lake says it has lost."""
+
+    def __init__(self, root: Path) -> None:
+        self.rows = rows(root, "gaps")
+
+    def has(self, row: Row) -> bool:
+        return any(
+            gap["seq_version"] == row["seq_version"] and gap["first_sequence"] <= row["sequence"] <= gap["last_sequence"]
+            for gap in self.rows
+        )
+
+    def leave_in_doubt(self, row: Row, *, touched: bool = False) -> bool:
+        """Whether a gap stood open when this was sent; `touched`: and its instrument is one of those it hit."""
+        return any(
+            gap["seq_version"] == row["seq_version"]
+            and gap["last_sequence"] < row["sequence"]
+            and (gap["ts_cured"] is None or row.get("ts_send", row["ts_event"]) <= gap["ts_cured"])
+            and (not touched or gap["instruments"] is None or row["instrument_id"] in gap["instruments"])
+            for gap in self.rows
+        )
+
+    def hit(self, instrument_id: int, since_ns: int) -> bool:
+        return any(
+            (gap["ts_opened"] is None or gap["ts_opened"] >= since_ns)
+            and (gap["instruments"] is None or instrument_id in gap["instruments"])
+            for gap in self.rows
+        )
+
+
+def test_rows_that_are_missing_are_those_that_gaps_name_and_no_others(made: Made, kind: str) -> None:
+    (captured, lossy), (_, clean) = made(kind, 0.02), made(kind)
+    gaps, lost = Gaps(lossy), 0
+    for name in EVENTS:
+        whole, found = by_key(clean, name), by_key(lossy, name)
+        assert found.keys() <= whole.keys(), name
+        for key, row in whole.items():
+            assert (key not in found) == gaps.has(row), (name, key)
+            if key in found:
+                assert content(found[key]) == content(row), (name, key)
+                assert found[key]["flags"] & ~MAYBE_BAD_BOOK == row["flags"] & ~MAYBE_BAD_BOOK, (name, key)
+        lost += len(whole) - len(found)
+        for key, row in found.items():
+            if row["flags"] & MAYBE_BAD_BOOK:
+                assert gaps.leave_in_doubt(row), (name, key)
+    assert lost
+    both = [(row["first"], row["last"]) for row in truth(captured, "loss").to_pylist() if row["line"] == "AB"]
+    missing = sum(last - first + 1 for first, last in both)
+    if DAYS[kind].get("lines") != "A":
+        assert sum(gap["missing"] for gap in gaps.rows) == missing > 0
+
+
+def test_what_a_lossy_day_shows_without_a_flag_is_right_and_what_it_does_not_show_is_covered(
+    made: Made, kind: str
+) -> None:
+    (_, lossy), (_, clean) = made(kind, 0.02), made(kind)
+    gaps = Gaps(lossy)
+    for name in BOOKS:
+        whole, found = by_key(clean, name), by_key(lossy, name)
+        flagged = {key for key, row in found.items() if row["flags"] & MAYBE_BAD_BOOK}
+        for key in found.keys() - flagged:
+            shown = content(found[key])
+            if name.startswith("bbo") and shown["price"] is None:  # the last trade may have been lost
+                shown |= {part: whole[key][part] for part in ("price", "size")}
+            assert key in whole and shown == content(whole[key]), (name, key)
+        assert len(flagged) < len(found) or name in ("ohlcv_1m", "ohlcv_1h", "ohlcv_1d", "bbo_1m"), name
+        for key in whole.keys() - found.keys():
+            row = whole[key]
+            if name.startswith("ohlcv"):
+                assert gaps.hit(row["instrument_id"], row["ts_interval"]), (name, key)
+            else:
+                assert gaps.has(row) or gaps.leave_in_doubt(row), (name, key)
+
+
+def test_gaps_name_the_instruments_that_they_hit(made: Made, kind: str) -> None:
+    """All of which something more comes. Of two gaps between the same two updates nobody can say which one it was."""
+    (_, lossy), (_, clean) = made(kind, 0.02), made(kind)
+    updates: dict[tuple[int, int], set[int]] = defaultdict(set)  # numbers by epoch and instrument, in both lakes
+    true: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for name in EVENTS:
+        for root, numbers in ((lossy, updates), (clean, true)):
+            for row in rows(root, name):
+                if row["rpt_seq"] is not None:
+                    numbers[row["seq_version"], row["instrument_id"]].add(row["sequence"])
+    for gap in rows(lossy, "gaps"):
+        low, high = gap["first_sequence"], gap["last_sequence"]
+        told = set(gap["instruments"])
+        assert gap["touched"] == len(told)
+        for (version, instrument_id), numbers in true.items():
+            if version != gap["seq_version"]:
+                continue
+            came = updates[version, instrument_id]
+            before = max((number for number in came if number < low), default=0)
+            after = min((number for number in came if number > high), default=None)
+            hit, lost = any(low <= number <= high for number in numbers), numbers - came
+            if instrument_id in told:
+                assert hit or any(before < number < (after or 1 << 62) for number in lost), (gap, instrument_id)
+            else:
+                assert not hit or after is None, (gap, instrument_id)

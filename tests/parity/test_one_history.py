@@ -29,18 +29,23 @@ Wire = Callable[[Events], Events]
 
 
 def through_sbe(version: int) -> Wire:
+    encoder, messages, mapper = SbeEncoder(SCHEMA, version), SbeMessages(SCHEMA, version), SbeEvents(SBE.layout)
+
     def carry(events: Events) -> Events:
-        encoded = SbeEncoder(SCHEMA, version).encode(*SbeMessages(SCHEMA, version).messages(events))
-        return SbeEvents(SBE.layout).events(SBE.decode(encoded.buffer, encoded.start, encoded.end))
+        encoded = encoder.encode(*messages.messages(events))
+        mapper.reset()
+        return mapper.events(SBE.decode(encoded.buffer, encoded.start, encoded.end))
 
     return carry
 
 
 def through_fast(incremental: int, snapshot: int) -> Wire:
+    encoder, mapper = FastEncoder(TEMPLATES), FastEvents(FAST.layout)
+    messages = FastMessages(TEMPLATES, incremental=incremental, snapshot=snapshot)
+
     def carry(events: Events) -> Events:
-        messages = FastMessages(TEMPLATES, incremental=incremental, snapshot=snapshot).messages(events)
-        encoded = FastEncoder(TEMPLATES).encode(messages)
-        return FastEvents(FAST.layout).events(FAST.decode(encoded.buffer, encoded.start, encoded.end))
+        encoded = encoder.encode(messages.messages(events))
+        return mapper.events(FAST.decode(encoded.buffer, encoded.start, encoded.end))
 
     return carry
 

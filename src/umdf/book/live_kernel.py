@@ -28,8 +28,41 @@ from umdf.kernels import (
     store_i64,
     store_u8,
 )
-from umdf.market import live_plan_kernel as p
-from umdf.market.live_plan_kernel import OTHER_CODE
+from umdf.market.live_plan_kernel import (
+    CODED,
+    CONSTANT,
+    E_COLUMNS,
+    F_ABSENT,
+    F_FACTOR,
+    F_FIELDS,
+    F_HIGH,
+    F_KIND,
+    F_LOW,
+    F_NULL,
+    F_NULLABLE,
+    F_OFFSET,
+    F_SIGNED,
+    F_SINCE,
+    F_SIZE,
+    F_TABLE,
+    F_UNTIL,
+    L_ACTION,
+    L_FIRM,
+    L_FLAGS,
+    L_INSTRUMENT_ID,
+    L_MORE_FLAGS,
+    L_ORDER_ID,
+    L_POSITION,
+    L_PREV_SIZE,
+    L_PRICE,
+    L_RPT_SEQ,
+    L_SIDE,
+    L_SIZE,
+    L_TS_INSERT,
+    OTHER_CODE,
+    TEMPLATES,
+    WITH_RPT_SEQ,
+)
 from umdf.wire.sbe.tables_kernel import LONGEST_PACKET, MESSAGE_HEADER, PACKET_HEADER, SBE_LITTLE_ENDIAN
 
 # The live table: where the scratch is, the plan, and for each template how it is read.
@@ -99,10 +132,10 @@ def _read_shape(v, x, body, row):
 @outlined
 def _value(plan, field, body, block, version):
     """One column by the plan; a value that does not fit is absent, and OUT_OF_RANGE comes with it."""
-    kind, offset, size, absent = at(field, p.F_KIND), at(field, p.F_OFFSET), at(field, p.F_SIZE), at(field, p.F_ABSENT)
-    if kind == p.CONSTANT or block < offset + size or version < at(field, p.F_SINCE) or version > at(field, p.F_UNTIL):
+    kind, offset, size, absent = at(field, F_KIND), at(field, F_OFFSET), at(field, F_SIZE), at(field, F_ABSENT)
+    if kind == CONSTANT or block < offset + size or version < at(field, F_SINCE) or version > at(field, F_UNTIL):
         return absent, np.int64(0)
-    signed = at(field, p.F_SIGNED) != 0
+    signed = at(field, F_SIGNED) != 0
     if size == 1:
         value = np.int64(load_i8(body, offset)) if signed else np.int64(load_u8(body, offset))
     elif size == 2:
@@ -111,41 +144,41 @@ def _value(plan, field, body, block, version):
         value = np.int64(load_i32(body, offset)) if signed else np.int64(load_u32(body, offset))
     else:
         value = load_i64(body, offset)
-    if at(field, p.F_NULLABLE) != 0 and value == at(field, p.F_NULL):
+    if at(field, F_NULLABLE) != 0 and value == at(field, F_NULL):
         return absent, np.int64(0)
-    if kind == p.CODED:
-        return at(plan, at(field, p.F_TABLE) + (value if 0 <= value < 256 else OTHER_CODE)), np.int64(0)
+    if kind == CODED:
+        return at(plan, at(field, F_TABLE) + (value if 0 <= value < 256 else OTHER_CODE)), np.int64(0)
     if size == 8 and not signed:
         return value, np.int64(0)
-    if value < at(field, p.F_LOW) or value > at(field, p.F_HIGH):
+    if value < at(field, F_LOW) or value > at(field, F_HIGH):
         return absent, np.int64(OUT_OF_RANGE)
-    return value * at(field, p.F_FACTOR), np.int64(0)
+    return value * at(field, F_FACTOR), np.int64(0)
 
 
 @inlined
 def _read_column(v, x, which, body, block, version):
     plan = at(v, V_PLAN)
-    field = plan + 8 * (at(x, X_ENTRY) + p.E_COLUMNS + p.F_FIELDS * which)
+    field = plan + 8 * (at(x, X_ENTRY) + E_COLUMNS + F_FIELDS * which)
     return _value(plan, field, body, block, version)
 
 
 @outlined
 def _read_by_plan(v, x, body, block, version, row):
     """A row from a block of whatever version and length."""
-    flags, _ = _read_column(v, x, p.L_FLAGS, body, block, version)
-    more, _ = _read_column(v, x, p.L_MORE_FLAGS, body, block, version)
+    flags, _ = _read_column(v, x, L_FLAGS, body, block, version)
+    more, _ = _read_column(v, x, L_MORE_FLAGS, body, block, version)
     flags |= more
-    action, _ = _read_column(v, x, p.L_ACTION, body, block, version)
-    side, _ = _read_column(v, x, p.L_SIDE, body, block, version)
+    action, _ = _read_column(v, x, L_ACTION, body, block, version)
+    side, _ = _read_column(v, x, L_SIDE, body, block, version)
     store_u8(at(v, r.ACTION), row, np.uint8(action & 255))
     store_u8(at(v, r.SIDE), row, np.uint8(side & 255))
-    position, bad = _read_column(v, x, p.L_POSITION, body, block, version)
+    position, bad = _read_column(v, x, L_POSITION, body, block, version)
     flags |= bad
     store_i32(at(v, r.POSITION), 4 * row, np.int32(position))
     for column, which in (
-        (r.PRICE, p.L_PRICE), (r.SIZE, p.L_SIZE), (r.ORDER_ID, p.L_ORDER_ID), (r.FIRM, p.L_FIRM),
-        (r.PREV_SIZE, p.L_PREV_SIZE), (r.TS_INSERT, p.L_TS_INSERT), (r.INSTRUMENT, p.L_INSTRUMENT_ID),
-        (r.RPT_SEQ, p.L_RPT_SEQ),
+        (r.PRICE, L_PRICE), (r.SIZE, L_SIZE), (r.ORDER_ID, L_ORDER_ID), (r.FIRM, L_FIRM),
+        (r.PREV_SIZE, L_PREV_SIZE), (r.TS_INSERT, L_TS_INSERT), (r.INSTRUMENT, L_INSTRUMENT_ID),
+        (r.RPT_SEQ, L_RPT_SEQ),
     ):  # fmt: skip
         value, bad = _read_column(v, x, which, body, block, version)
         flags |= bad
@@ -174,7 +207,7 @@ def _read_packet(v, packet, size):
         if not sound or np.int64(load_u16(body, 8 - MESSAGE_HEADER)) != at(v, V_SCHEMA):
             put(v, V_REFUSED, at(v, V_REFUSED) + (0 if sound else 1))
             continue
-        x = at(v, V_SHAPES) + 8 * SHAPE * (template if template < p.TEMPLATES else 0)
+        x = at(v, V_SHAPES) + 8 * SHAPE * (template if template < TEMPLATES else 0)
         how = at(x, X_HOW)
         if how == IGNORED:
             continue
@@ -185,7 +218,7 @@ def _read_packet(v, packet, size):
         else:
             _read_by_plan(v, x, body, block, version, rows)
         rpt_seq = load_i64(at(v, r.RPT_SEQ), 8 * rows)
-        rows += np.int64((rpt_seq != k.NULL) | (at(x, X_MAKES) != p.WITH_RPT_SEQ))
+        rows += np.int64((rpt_seq != k.NULL) | (at(x, X_MAKES) != WITH_RPT_SEQ))
     if here < end:
         put(v, V_REFUSED, at(v, V_REFUSED) + 1)
     return rows

@@ -277,6 +277,7 @@ class _Ingest:
             if any(name in BOOK_TABLES for name in of(day)["tables"]):
                 packs = mine.packs(self.settings.rows_a_task, self.run.parallel)
                 book_tasks += [of(day) | task for task in mine.book_tasks(said, packs)]
+        book_tasks.sort(key=lambda task: -task["rows"])  # the longest first, so that none is left for the end
         made = self._step(book_tasks, "umdf.lake.books_task:run", "books")
         for answer, task in zip(made, book_tasks, strict=True):
             mine = parts[task["channel_id"], task["trading_date"]]

@@ -164,18 +164,19 @@ def grouped(
     count = 0 if batch is None else batch.num_rows
     parts = [part for part in (batch, made) if part is not None and part.num_rows]
     if not parts:
-        empty = Events(Units(np.empty(0, np.int16), *(np.empty(0, np.int64) for _ in range(4))), {})
+        numbers, none = np.empty(0, np.int64), np.empty(0, np.int16)
+        empty = Events(Units(none, numbers, numbers, numbers, numbers), {})
         return Grouped(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
     whole = _joined(parts)
-    numbers = {name: _numbers(whole, name) for name in ("instrument_id", "seq_version", "sequence")}
-    book = 2 * np.searchsorted(ids, numbers["instrument_id"]).astype(np.int32)
+    instrument_id, sequence = _numbers(whole, "instrument_id"), _numbers(whole, "sequence")
+    book = 2 * np.searchsorted(ids, instrument_id).astype(np.int32)
     if "stream" in whole.schema.names:
         book += _numbers(whole, "stream") == LENDING
-    epoch = epochs.ranks(numbers["seq_version"])
-    key = wire_key(numbers["sequence"], _numbers(whole, "msg_index"), _numbers(whole, "entry_index"))
+    epoch = epochs.ranks(_numbers(whole, "seq_version"))
+    key = wire_key(sequence, _numbers(whole, "msg_index"), _numbers(whole, "entry_index"))
     order = _stable_order(book, 2 * len(ids)) if len(parts) == 1 else np.lexsort((key, epoch, book))
     if len(parts) == 2:
-        _refuse_disorder(*(values[:count] for values in (book, epoch, key)), numbers["instrument_id"][:count], family)
+        _refuse_disorder(book[:count], epoch[:count], key[:count], instrument_id[:count], family)
     if not _is_identity(order):
         whole = _taken(whole, order)
         book, epoch, key = book[order], epoch[order], key[order]

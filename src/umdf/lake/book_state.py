@@ -33,9 +33,11 @@ from umdf.market.events import LAST, NULL, SNAPSHOT
 
 FORMAT = 1
 HAPPENED = SNAPSHOT | LAST  # flags of what is no state at the end
-HEAD_NAMES = "lending known stale doubt shown_bad ts seen covered events events_in_doubt losses ts_send ts_recv".split()
+HEAD_NAMES = tuple(
+    "lending known stale doubt shown_bad ts seen covered events events_in_doubt losses ts_send ts_recv".split()
+)
 HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
-BOOK_NAMES = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
+BOOK_NAMES: Sequence[str] = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
 BOOK = struct.Struct(f"<{len(BOOK_NAMES)}q")
 COUNT = struct.Struct("<q")
 _NOT_KEPT = {"row": 0, "dirty": 0}  # they depend on what else was in the task
@@ -79,8 +81,8 @@ class Stored:
 
 
 def stored_of(instrument_id: int, seq_version: int, key: int, rpt_seq: int, flags: int, content: bytes) -> Stored:
-    head = dict(zip(HEAD_NAMES, HEAD.unpack_from(content), strict=True))
-    book = dict(zip(BOOK_NAMES, BOOK.unpack_from(content, HEAD.size), strict=True))
+    head: dict[str, int] = dict(zip(map(str, HEAD_NAMES), HEAD.unpack_from(content), strict=True))
+    book: dict[str, int] = dict(zip(BOOK_NAMES, BOOK.unpack_from(content, HEAD.size), strict=True))
     at, sections = HEAD.size + BOOK.size, {}
     for name, kind in SECTIONS.items():
         (count,) = COUNT.unpack_from(content, at)
@@ -111,7 +113,7 @@ def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> li
     """The last state of each book of these buckets."""
     found: dict[tuple[int, int], Stored] = {}
     for path in [paths] if isinstance(paths, str) else paths or []:
-        rows = pq.read_table(Path(path), partitioning=None)
+        rows = pq.ParquetFile(Path(path)).read()
         if not set(rows.column("format").to_pylist()) <= {FORMAT}:
             raise UmdfError(f"{path} holds books of another version", "reprocess the day: `umdf lake reprocess`")
         ids = rows.column("instrument_id").to_numpy()

@@ -1,7 +1,8 @@
 """Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
-         "definitions", "state_in", "tables"}, place) -> {"files", "rows", "stale", "gaps", "state_out", "peak_memory_bytes"}
+         "definitions", "state_in", "tables"}, place)
+        -> {"files", "rows", "stale", "gaps", "state_out", "peak_memory_bytes"}
 
 A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
 GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
@@ -201,9 +202,9 @@ class _Task:
             until = None if following is None or batch is None else _last_of(batch, self.epochs)
             made = self.made.rows(ids, done, until)
             mbo, batch = grouped(batch, "mbo", ids, self.epochs, made), None
-            stretch = (between(some, done, until) for some in (trades, statistics))
+            own = between(trades, done, until), between(statistics, done, until)
             held = snapshots.between(done, until)
-            self.output.add(day.advance(mbo, *stretch, held, more=following is not None))
+            self.output.add(day.advance(mbo, own[0], own[1], held, more=following is not None))
             if following is None:
                 break
             batch, done = following, until

@@ -1,7 +1,7 @@
 """Rebuilt books against the snapshots in the capture: the rows of `book_check`.
 
-The one rule: every complete snapshot has a row. Either it was compared (equal, different), or the row says why not; RptSeq
-makes sure that both are of the same moment.
+The one rule: every complete snapshot has a row. Either it was compared (equal, different), or the row says why not.
+RptSeq makes sure that both are of the same moment.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class DayParts:
             if staged["family"] == "mbo":
                 for bucket, count in staged["rows"].items():
                     rows[int(bucket)] += count
-        target = min(most_rows, max(sum(rows) // (2 * parallel), LEAST_ROWS_A_TASK))
+        target = min(most_rows, max(sum(rows) // (4 * parallel), LEAST_ROWS_A_TASK))
         packs: list[tuple[list[int], int]] = [([], 0)]
         for bucket in range(BUCKETS + 1):
             buckets, size = packs[-1]

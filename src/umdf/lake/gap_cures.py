@@ -80,7 +80,8 @@ class Cures:
                 self._cured[key] = max(self._cured.get(key, 0), cured)
                 self._open[key] = self._open.get(key, 0) + (cured < 0)
         for epoch, first in log.in_doubt:
-            for gap in range(first, len(self._timeline.gaps[epoch][0])):
+            gaps = self._timeline.gaps.get(epoch)  # none: an earlier run was already in doubt
+            for gap in range(first, 0 if gaps is None else len(gaps[0])):
                 self._open[epoch, gap] = self._open.get((epoch, gap), 0) + 1
 
     def to_json(self) -> list[dict[str, Any]]:

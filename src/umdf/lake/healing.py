@@ -329,11 +329,13 @@ def _at(values: Numbers, places: Numbers) -> Numbers:
 
 def _ends(rows: Grouped, times: Numbers, more: bool) -> NDArray[np.bool_]:
     """Where an event ends for a book. Binary marks only the last row of an event, which can be another instrument's:
-    for this one it ends where its next row has another time."""
+    for this one it ends where its next row has another time. If that row does not follow on by RptSeq, the end of the
+    event may have been lost, and what is half of it is not shown."""
     if not len(rows):
         return np.zeros(0, np.bool_)
-    ends = rows.rows.column("flags") & LAST != 0
-    ends[:-1] |= (times[1:] != times[:-1]) | (rows.book[1:] != rows.book[:-1])
+    ends, rpt_seq = rows.rows.column("flags") & LAST != 0, rows.rows.column("rpt_seq")
+    follows = (rpt_seq[1:] == rpt_seq[:-1] + 1) | (rpt_seq[1:] == NULL) | (rpt_seq[:-1] == NULL)
+    ends[:-1] |= (follows & (times[1:] != times[:-1])) | (rows.book[1:] != rows.book[:-1])
     if not more:
         ends[-1] = True
     return ends

@@ -54,7 +54,7 @@ class Shown:
         for name in level_names(depth):
             column = records[name]
             changed[1:] |= column[1:] != column[:-1]
-        return np.cumsum(changed)
+        return np.cumsum(changed, dtype=np.int64)
 
 
 def level_names(depth: int) -> list[str]:

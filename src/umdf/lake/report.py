@@ -7,7 +7,6 @@ called whole only if the tables that can say so are there and say so.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -46,7 +45,7 @@ from umdf.lake.snapshot import open_snapshot
 WHOLE, HEALED, DAMAGED, UNKNOWN = "whole", "healed", "damaged", "unknown"
 HEADLINES = {
     WHOLE: "The day is whole.",
-    HEALED: "Something was lost, and every book was healed.",
+    HEALED: "Something is missing, but every book was healed.",
     DAMAGED: "The day is not whole.",
     UNKNOWN: "This lake cannot tell whether the day is whole.",
 }
@@ -138,11 +137,11 @@ def _sizes(day: LakeDay) -> Iterable[TableSize]:
 def _verdict(
     is_known: bool, gaps: Gaps, checks: Checks, quarantine: tuple[Refused, ...], bad: tuple[BadBook, ...]
 ) -> str:
-    if bad or gaps.open or gaps.unaccounted or quarantine or checks.total(DIFFERENT):
+    if bad or gaps.total("open") or gaps.total("unaccounted") or quarantine or checks.total(DIFFERENT):
         return DAMAGED
     if not is_known:
         return UNKNOWN
-    return HEALED if gaps.lost or gaps.before else WHOLE
+    return HEALED if gaps.channels else WHOLE
 
 
 def _summary(
@@ -153,35 +152,36 @@ def _summary(
     books: int | None,
     bad: tuple[BadBook, ...],
 ) -> Iterable[str]:
-    yield _sentence(*_losses(has_lines, gaps), *_books(gaps, checks, books, bad))
+    yield _sentence(*_losses(has_lines, gaps), *_books(checks, books, bad))
     if checks.snapshots:
-        yield _sentence(*_compared(checks))
+        yield _sentence(_compared(checks))
     if quarantine:
-        reasons = Counter({refused.reason: refused.rows for refused in quarantine})
+        more = ", …" if len({refused.reason for refused in quarantine}) > 1 else ""
         rows = sum(refused.rows for refused in quarantine)
-        yield _sentence(f"{_many(rows, 'piece')} of the input could not be used ({reasons.most_common(1)[0][0]}, …)"
-                        if len(reasons) > 1 else
-                        f"{_many(rows, 'piece')} of the input could not be used ({quarantine[0].reason})")  # fmt: skip
+        yield _sentence(f"{_many(rows, 'piece')} of the input could not be used ({quarantine[0].reason}{more})")
 
 
 def _losses(has_lines: bool, gaps: Gaps) -> Iterable[str]:
-    for channel, missing in gaps.before.items():
-        yield f"the capture of channel {channel} begins {_many(missing, 'sequence number')} late"
-    for channel, missing in gaps.unaccounted.items():
-        yield f"{_many(missing, 'sequence number')} of channel {channel} are missing, and `gaps` does not say which"
-    if gaps.lost and len(gaps.lost) <= MOST_NAMED:
-        for channel, (count, missing) in gaps.lost.items():
-            yield f"{_many(count, 'gap')} lost {_many(missing, 'sequence number')} on channel {channel}"
-    elif gaps.lost:
-        where = f"{len(gaps.lost)} channels"
-        yield f"{_many(gaps.count, 'gap')} lost {_many(gaps.missing, 'sequence number')} on {where}"
-    elif not gaps.unaccounted:
+    for channel in gaps.channels:
+        if channel.before:
+            yield f"the capture of channel {channel.channel_id} begins {_many(channel.before, 'sequence number')} late"
+        if channel.unaccounted:
+            missing = _many(channel.unaccounted, "sequence number")
+            yield f"{missing} of channel {channel.channel_id} are missing, and `gaps` does not say which"
+    lossy = [channel for channel in gaps.channels if channel.gaps]
+    for channel in lossy if len(lossy) <= MOST_NAMED else ():
+        lost = f"{_many(channel.gaps, 'gap')} lost {_many(channel.missing, 'sequence number')}"
+        yield f"{lost} on channel {channel.channel_id}"
+    if len(lossy) > MOST_NAMED:
+        lost = f"{_many(gaps.total('gaps'), 'gap')} lost {_many(gaps.total('missing'), 'sequence number')}"
+        yield f"{lost} on {len(lossy)} channels"
+    if not gaps.channels:
         yield "nothing was lost on the way" if has_lines else "`quality` has no rows that tell what the lines delivered"
-    if still := sum(gaps.open.values()):
+    if still := gaps.total("open"):
         yield f"{_many(still, 'gap')} {'is' if still == 1 else 'are'} not cured"
 
 
-def _books(gaps: Gaps, checks: Checks, books: int | None, bad: tuple[BadBook, ...]) -> Iterable[str]:
+def _books(checks: Checks, books: int | None, bad: tuple[BadBook, ...]) -> Iterable[str]:
     if books is None:
         yield "`book_state` has no rows that tell how the books ended"
         return
@@ -189,19 +189,21 @@ def _books(gaps: Gaps, checks: Checks, books: int | None, bad: tuple[BadBook, ..
         verb = "was" if checks.healed == 1 else "were"
         yield f"{checks.healed:,} of {_many(books, 'book')} {verb} healed from snapshots"
     if not bad:
-        yield "none is stale at the end" if checks.healed else f"no book of {books:,} is stale at the end"
+        yield "none is stale at the end" if checks.healed else f"none of {_many(books, 'book')} is stale at the end"
         return
     named = ", ".join(book.symbol for book in bad[:MOST_NAMED]) + (", …" if len(bad) > MOST_NAMED else "")
-    yield f"{len(bad):,} {'is' if len(bad) == 1 else 'are'} stale or in doubt at the end ({named})"
+    noun = "" if checks.healed else " of the books" if len(bad) > 1 else " book"
+    yield f"{len(bad):,}{noun} {'is' if len(bad) == 1 else 'are'} stale or in doubt at the end ({named})"
 
 
-def _compared(checks: Checks) -> Iterable[str]:
+def _compared(checks: Checks) -> str:
     equal, different = checks.total(EQUAL), checks.total(DIFFERENT)
+    if equal == checks.snapshots:
+        return f"{'every one of ' if equal > 1 else ''}{_many(equal, 'snapshot')} is equal to our book"
     if not equal + different:
-        yield f"none of {_many(checks.snapshots, 'snapshot')} could be compared with a book"
-        return
-    result = f"{different:,} differ" if different else "all are equal"
-    yield f"{_many(equal + different, 'snapshot')} of {checks.snapshots:,} could be compared with a book, and {result}"
+        return f"none of {_many(checks.snapshots, 'snapshot')} could be compared with a book"
+    result = f"{different:,} {'differs' if different == 1 else 'differ'}" if different else "no difference was found"
+    return f"{equal + different:,} of {_many(checks.snapshots, 'snapshot')} could be compared with a book, and {result}"
 
 
 def _many(count: int, noun: str) -> str:

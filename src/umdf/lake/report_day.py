@@ -9,6 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake.schemas import PARTITION, tables
@@ -61,6 +62,11 @@ class LakeDay:
             if (channel := add.partition["channel_id"]) is not None
         }
         return tuple(sorted(found))
+
+
+def has_flag(flag: int) -> ds.Expression:
+    """Of rows with a column `flags`."""
+    return pc.bit_wise_and(pc.field("flags"), flag) != 0  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _named(dates: list[date]) -> str:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from umdf.lake import ledger
 from umdf.lake.book_state import HEAD, HEAD_NAMES
-from umdf.lake.report_day import LakeDay
+from umdf.lake.report_day import LakeDay, has_flag
 from umdf.lake.timeline import START
 from umdf.market.events import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
@@ -64,39 +64,45 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """`missing` and `open` by channel leave out what was sent before the capture began: that is in `before`."""
+class ChannelGaps:
+    channel_id: int
+    gaps: int = 0
+    missing: int = 0  # numbers that these lost
+    open: int = 0  # gaps without a cure
+    before: int = 0  # numbers that were sent before the capture began
+    unaccounted: int = 0  # numbers that are missing without a row in the table
 
-    lost: dict[int, tuple[int, int]]  # channel: gaps, and numbers that are missing
-    open: dict[int, int]  # channel: gaps without a cure
-    before: dict[int, int]  # channel: numbers before the capture began
-    unaccounted: dict[int, int]  # channel: numbers that are missing without a row in the table
-    listed: tuple[Gap, ...]
+
+@dataclass(frozen=True)
+class Gaps:
+    channels: tuple[ChannelGaps, ...]  # those that miss something
+    listed: tuple[Gap, ...]  # open ones first, then the largest; in the order of time
     times: tuple[int, ...]  # ts_opened of all that were lost
 
-    @property
-    def count(self) -> int:
-        return sum(count for count, _ in self.lost.values())
+    def total(self, name: str) -> int:
+        return sum(getattr(channel, name) for channel in self.channels)
 
-    @property
-    def missing(self) -> int:
-        return sum(missing for _, missing in self.lost.values())
+
+@dataclass(frozen=True)
+class ChannelChecks:
+    channel_id: int
+    verdicts: dict[str, int]  # how many snapshots had each
 
 
 @dataclass(frozen=True)
 class Checks:
     """Snapshots against books."""
 
-    verdicts: dict[int, dict[str, int]]  # by channel
+    channels: tuple[ChannelChecks, ...]
     different: tuple[dict[str, Any], ...]  # the first ones
     healed: int  # books that a snapshot has replaced
 
-    def total(self, *verdicts: str) -> int:
-        return sum(found.get(verdict, 0) for found in self.verdicts.values() for verdict in verdicts)
+    def total(self, verdict: str) -> int:
+        return sum(channel.verdicts.get(verdict, 0) for channel in self.channels)
 
     @property
     def snapshots(self) -> int:
-        return sum(sum(found.values()) for found in self.verdicts.values())
+        return sum(sum(channel.verdicts.values()) for channel in self.channels)
 
 
 @dataclass(frozen=True)
@@ -126,20 +132,24 @@ class BadBook:
 def lines_of(day: LakeDay, gaps: Gaps) -> tuple[Line, ...]:
     rows = day.dataset("quality").to_table().to_pylist()
     arrivals = _arrivals(rows)
+    missing = {channel.channel_id: channel.missing + channel.unaccounted for channel in gaps.channels}
     found = []
-    for row in sorted(rows, key=lambda row: (row["channel_id"], row["stream"] != INCREMENTAL, row["stream"],
-                                             row["line"] or "")):  # fmt: skip
+    for row in sorted(rows, key=_place):
         channel, races = row["channel_id"], row["stream"] == INCREMENTAL
-        missing = gaps.lost.get(channel, (0, 0))[1] + gaps.unaccounted.get(channel, 0)
         own: dict[str, Any] = {
             "lost": row["lost"] if races else None,
             "first_arrivals": row["first_arrivals"] if races else None,
             "all_arrivals": arrivals[channel] if races else None,
-            "numbers": arrivals[channel] + missing if races else None,
+            "numbers": arrivals[channel] + missing.get(channel, 0) if races else None,
         }
         same = {name: row[name] for name in Line.__dataclass_fields__ if name not in own}
         found.append(Line(**same, **own))
     return tuple(found)
+
+
+def _place(row: dict[str, Any]) -> tuple[int, bool, str, str]:
+    """Of a line in the table: the incremental stream of a channel before its others."""
+    return row["channel_id"], row["stream"] != INCREMENTAL, row["stream"], row["line"] or ""
 
 
 def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
@@ -152,27 +162,22 @@ def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
 
 
 def gaps_of(day: LakeDay, names: Names) -> Gaps:
-    lost: dict[int, tuple[int, int]] = {}
-    still: Counter[int] = Counter()
-    before: Counter[int] = Counter()
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
     rows = day.dataset("gaps").to_table().to_pylist()
     for row in rows:
-        channel = row["channel_id"]
+        count = counts[row["channel_id"]]
         if row["cause"] == START:
-            before[channel] += row["missing"]
-            continue
-        count, missing = lost.get(channel, (0, 0))
-        lost[channel] = count + 1, missing + row["missing"]
-        still[channel] += row["cure"] is None
-    rows = [row for row in rows if row["cause"] != START]
-    largest = sorted(rows, key=lambda row: (row["cure"] is not None, -row["missing"]))[:MOST_LISTED]
+            count["before"] += row["missing"]
+        else:
+            count.update({"gaps": 1, "missing": row["missing"], "open": int(row["cure"] is None)})
+    for channel, missing in ({} if rows else _unaccounted(day)).items():
+        counts[channel]["unaccounted"] = missing
+    lost = [row for row in rows if row["cause"] != START]
+    chosen = sorted(lost, key=lambda row: (row["cure"] is not None, -row["missing"]))[:MOST_LISTED]
     return Gaps(
-        dict(sorted(lost.items())),
-        {channel: count for channel, count in sorted(still.items()) if count},
-        dict(sorted(before.items())),
-        {} if day.has("gaps") else _unaccounted(day),
-        tuple(_gap(row, names) for row in sorted(largest, key=_when)),
-        tuple(sorted(row["ts_opened"] for row in rows if row["ts_opened"] is not None)),
+        tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items())),
+        tuple(_gap(row, names) for row in sorted(chosen, key=_when)),
+        tuple(sorted(row["ts_opened"] for row in lost if row["ts_opened"] is not None)),
     )
 
 
@@ -210,8 +215,8 @@ def checks_of(day: LakeDay, names: Names) -> Checks:
     different = day.rows("book_check", columns, pc.field("verdict") == DIFFERENT)
     first = different.sort_by([("ts_recv", "ascending"), ("instrument_id", "ascending")]).slice(0, MOST_LISTED)
     listed = [row | {"symbol": names.get(row["instrument_id"], str(row["instrument_id"]))} for row in first.to_pylist()]
-    return Checks({channel: dict(sorted(found.items())) for channel, found in sorted(verdicts.items())},
-                  tuple(listed), healed)  # fmt: skip
+    channels = tuple(ChannelChecks(channel, dict(sorted(found.items()))) for channel, found in sorted(verdicts.items()))
+    return Checks(channels, tuple(listed), healed)
 
 
 def quarantine_of(day: LakeDay) -> tuple[Refused, ...]:
@@ -234,17 +239,17 @@ def bad_books_of(day: LakeDay, names: Names) -> tuple[int, tuple[BadBook, ...]] 
     """How many instruments have a book, and the books not to be trusted at the end; None if the lake has no states."""
     if not day.has("book_state"):
         return None
-    of_end = pc.bit_wise_and(pc.field("flags"), SNAPSHOT) == 0
-    is_bad = pc.bit_wise_and(pc.field("flags"), MAYBE_BAD_BOOK) != 0
+    of_end = ~has_flag(SNAPSHOT)
+    is_bad = has_flag(MAYBE_BAD_BOOK)
     columns = "channel_id instrument_id"
     books = day.rows("book_state", columns, of_end).group_by(columns.split()).aggregate([])
     suspects = day.rows("book_state", "instrument_id", of_end & is_bad).column("instrument_id")
     columns += " seq_version sequence msg_index entry_index flags content"
-    last: dict[tuple[int, int, int], tuple[int, dict[str, int]]] = {}
+    last: dict[tuple[int, int, int], tuple[int, dict[str, Any]]] = {}
     rows = day.rows("book_state", columns, of_end & pc.field("instrument_id").isin(suspects.combine_chunks()))
     keys = ("seq_version", "sequence", "msg_index", "entry_index")
     for row in rows.sort_by([(name, "ascending") for name in keys]).to_pylist():
-        head = dict(zip(HEAD_NAMES, HEAD.unpack_from(row["content"]), strict=True))
+        head: dict[str, Any] = dict(zip(HEAD_NAMES, HEAD.unpack_from(row["content"]), strict=True))
         last[row["channel_id"], row["instrument_id"], head["lending"]] = row["flags"], head
     found = [
         BadBook(

@@ -5,18 +5,18 @@ The one rule: numbers are exact. Prices are texts of decimals, sums are whole nu
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from umdf.lake.report_day import LakeDay
+from umdf.lake.report_day import LakeDay, has_flag
 from umdf.lake.report_feed import INCREMENTAL
 from umdf.market.calendar import ZONE
 from umdf.market.events import MAYBE_BAD_BOOK, PRICE_EXPONENT
@@ -75,10 +75,6 @@ def _price(value: int | None) -> str | None:
     return None if value is None else plain_decimal_text(value, PRICE_EXPONENT)
 
 
-def _sum_text(values: pa.ChunkedArray) -> str:
-    return without_idle_zeros(str(pc.sum(values).as_py() or 0))
-
-
 def day_statistics(day: LakeDay) -> pa.Table:
     return day.rows("day_statistics", COLUMNS)
 
@@ -93,12 +89,13 @@ def names_of(day: LakeDay, statistics: pa.Table) -> Mapping[int, str]:
 
 
 def totals_of(statistics: pa.Table) -> tuple[Totals, ...]:
+    names = ("trade_count", "volume", "financial_volume", "events")
+    sums = statistics.group_by("channel_id").aggregate([([], "count_all"), *((name, "sum") for name in names)])
     found = []
-    for channel in sorted(set(statistics.column("channel_id").to_pylist())):
-        rows = statistics.filter(pc.field("channel_id") == channel)
-        trades, volume, events = (pc.sum(rows.column(name)).as_py() or 0 for name in ("trade_count", "volume", "events"))
-        notional = _sum_text(rows.column("financial_volume"))
-        found.append(Totals(channel, rows.num_rows, trades, volume, notional, events))
+    for row in sums.sort_by("channel_id").to_pylist():
+        trades, volume, notional, events = (row[f"{name}_sum"] or 0 for name in names)
+        text = without_idle_zeros(str(notional))
+        found.append(Totals(row["channel_id"], row["count_all"], trades, volume, text, events))
     return tuple(found)
 
 
@@ -127,17 +124,17 @@ def most_active(day: LakeDay, statistics: pa.Table, names: Mapping[int, str]) ->
 def _spreads(day: LakeDay, instruments: list[int]) -> dict[tuple[int, int], int]:
     """The middle one of all that were seen (the lower, of two): a spread that there was. Auctions cross the book."""
     name = "bbo_1s" if day.has("bbo_1s") else "bbo_1m"
-    bid, ask, flags = map(pc.field, ("bid_px_00", "ask_px_00", "flags"))
-    sound = (ask > bid) & (pc.bit_wise_and(flags, MAYBE_BAD_BOOK) == 0)
+    sound = (pc.field("ask_px_00") > pc.field("bid_px_00")) & ~has_flag(MAYBE_BAD_BOOK)
     wanted = pc.field("instrument_id").isin(pa.array(instruments, pa.int64()))
-    rows = day.rows(name, "channel_id instrument_id bid_px_00 ask_px_00", wanted & sound)
-    wide = pc.subtract(rows.column("ask_px_00"), rows.column("bid_px_00"))
-    by_instrument = rows.append_column("wide", wide).group_by(["channel_id", "instrument_id"])
-    found: dict[tuple[int, int], int] = {}
-    for row in by_instrument.aggregate([("wide", "list")]).to_pylist():
-        values = sorted(row["wide_list"])
-        found[row["channel_id"], row["instrument_id"]] = values[(len(values) - 1) // 2]
-    return found
+    columns = "channel_id instrument_id bid_px_00 ask_px_00"
+    rows = day.rows(name, columns, wanted & sound)
+    channel, instrument, bid, ask = (rows.column(column).to_numpy() for column in columns.split())
+    wide = ask - bid
+    order = np.lexsort((wide, instrument, channel))
+    seen: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for at in order.tolist():
+        seen[int(channel[at]), int(instrument[at])].append(int(wide[at]))
+    return {key: values[(len(values) - 1) // 2] for key, values in seen.items()}
 
 
 def messages_by_second(day: LakeDay) -> Counter[int] | None:
@@ -145,19 +142,19 @@ def messages_by_second(day: LakeDay) -> Counter[int] | None:
     if not day.has("packets"):
         return None
     used = (pc.field("verdict") == "used") & (pc.field("stream") == INCREMENTAL)
-    sent = pc.coalesce(pc.field("ts_send"), pc.field("ts_recv"))
-    columns: dict[str, ds.Expression] = {"ts": sent, "messages": pc.field("messages")}
-    return _by_time(day.dataset("packets"), columns, used, SECOND_NS)
+    return _by_time(day.dataset("packets"), "ts_send", "messages", SECOND_NS, used)
 
 
-def _by_time(table: ds.Dataset, columns: Any, where: ds.Expression | None, interval_ns: int) -> Counter[int]:
-    """Sums of the second column, by the interval of the first; a batch at a time, however large the day."""
+def _by_time(
+    table: ds.Dataset, when: str, what: str, interval_ns: int, where: ds.Expression | None = None
+) -> Counter[int]:
+    """Sums of a column by intervals of another; a batch at a time, however large the day."""
     found: Counter[int] = Counter()
-    for batch in table.to_batches(columns=columns, filter=where):
-        when, what = (batch.column(place).fill_null(0).to_numpy(zero_copy_only=False) for place in (0, 1))
-        intervals, place = np.unique(when // interval_ns, return_inverse=True)
+    for batch in table.to_batches(columns=[when, what], filter=where):
+        times, numbers = (batch.column(name).fill_null(0).to_numpy(zero_copy_only=False) for name in (when, what))
+        intervals, place = np.unique(times // interval_ns, return_inverse=True)
         sums = np.zeros(len(intervals), np.int64)
-        np.add.at(sums, place, what)
+        np.add.at(sums, place, numbers)
         found.update(dict(zip(intervals.tolist(), sums.tolist(), strict=True)))
     return found
 
@@ -170,7 +167,7 @@ def activity_of(day: LakeDay, messages: Counter[int] | None) -> Activity | None:
     is_short = bool(sent) and (max(sent) - min(sent)) * SECOND_NS < SHORT_NS and day.has("ohlcv_1s")
     interval_ns = SECOND_NS if is_short else MINUTE_NS
     name = "ohlcv_1s" if is_short else "ohlcv_1m"
-    traded = _by_time(day.dataset(name), ["ts_interval", "volume"], None, interval_ns)
+    traded = _by_time(day.dataset(name), "ts_interval", "volume", interval_ns)
     by_interval: Counter[int] = Counter()
     for second, count in sent.items():
         by_interval[second * SECOND_NS // interval_ns] += count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from umdf.market.rows import Rows, no_rows, ranges_at
 
 CLEAR, NEITHER = ord("R"), ord("N")
 UNKNOWN_EPOCH = -1
+COLUMNS = "book epoch last_sequence last_rpt_seq depth seq_version sequence ts_send ts_recv".split()
+NARROW = ("book", "epoch", "depth")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +48,8 @@ class SnapshotLines:
         if len(chosen) == len(self):
             return self
         offsets, rows = ranges_at(self.offsets, chosen)
-        names = "book epoch last_sequence last_rpt_seq depth seq_version sequence ts_send ts_recv".split()
-        return SnapshotLines(*(getattr(self, name)[chosen] for name in names), self.rows.at(rows), offsets)
+        picked = {name: getattr(self, name)[chosen] for name in COLUMNS}
+        return SnapshotLines(**picked, rows=self.rows.at(rows), offsets=offsets)
 
     def rows_of(self, chosen: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int32]]:
         """The books of some of them, one after the other, and where each ends; only its last row has the flag LAST."""
@@ -67,11 +70,8 @@ def snapshot_lines(
 ) -> SnapshotLines:
     """Staged rows of the families snapshot and mbo, in the order of time. `epoch_of_time`: when each epoch began."""
     if headers is None or book_rows is None:
-        empty = np.empty(0, np.int64)
-        return SnapshotLines(
-            *(empty.astype(np.int32) for _ in range(2)), empty, empty, empty.astype(np.int32),
-            *(empty for _ in range(4)), no_rows(MBO), np.zeros(1, np.int32),
-        )  # fmt: skip
+        none: dict[str, Any] = {name: np.empty(0, np.int32 if name in NARROW else np.int64) for name in COLUMNS}
+        return SnapshotLines(**none, rows=no_rows(MBO), offsets=np.zeros(1, np.int32))
     events = as_events(headers, "snapshot")
     head, units = events.rows("snapshot"), events.units
     rows = as_events(book_rows, "mbo").rows("mbo")

@@ -1,0 +1,49 @@
+"""`umdf report`: one day of a lake as a page."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from umdf.cli.voice import JsonFlag, print_json
+from umdf.errors import ConfigError
+
+EXAMPLES = (
+    "umdf report --lake lake --date 2026-11-13                     writes report-2026-11-13.html",
+    "umdf report --lake lake --out day.html                        the last day that the lake has",
+    "umdf report --lake lake --date 2026-11-13 --json | jq .gaps   the same numbers, no page",
+)
+
+
+def report(
+    lake: Annotated[Path, typer.Option(help="Directory of the lake.")],
+    on: Annotated[str, typer.Option("--date", help="Trading date, as 2026-11-13; else the lake's last.")] = "",
+    out: Annotated[Path | None, typer.Option(help="The page; else report-DATE.html here.", metavar="FILE")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Report a day: is it whole, what was traded, what each line lost, gaps and their cures, books against snapshots.
+
+    The page is one HTML file that needs nothing else. With --json the numbers are printed, and a page is written only
+    where --out says so.
+    """
+    from umdf.lake.report import day_report
+    from umdf.lake.report_page import page
+
+    found = day_report(lake, _date(on))
+    path = out or (None if as_json else Path(f"report-{found.trading_date}.html"))
+    if path is not None:
+        path.write_text(page(found), encoding="utf-8")
+    if as_json:
+        print_json(found.to_json() | {"page": str(path) if path else None})
+    else:
+        print(*found.summary, f"page\t{path}", sep="\n")
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise ConfigError(f"--date {text}: no date", "say it as 2026-11-13") from None

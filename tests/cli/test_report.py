@@ -1,0 +1,67 @@
+"""`umdf report`: what a user sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lake.report_lake import quality, state, write_lake
+
+from umdf.cli.app import run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    root = tmp_path / "lake"
+    lines = [quality(72, "A", first_arrivals=10, first_sequence=1, last_sequence=10)]
+    write_lake(root, {"quality": lines, "book_state": [state(72, 1)]})
+    return str(root)
+
+
+def test_a_page_is_written_and_what_matters_is_said(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", "--lake", lake, "--date", "2026-11-13"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "The day is whole.",
+        "Nothing was lost on the way; none of 1 book is stale at the end.",
+        "page\treport-2026-11-13.html",
+    ]
+    assert (tmp_path / "report-2026-11-13.html").read_text().startswith("<!doctype html>")
+
+
+def test_json_is_printed_and_a_page_only_where_it_was_asked_for(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", "--lake", lake, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"] == "whole" and said["channels"] == [72] and said["page"] is None
+    assert [path.name for path in tmp_path.iterdir()] == ["lake"]
+    assert run(["--json", "report", "--lake", lake, "--out", "day.html"]) == 0
+    assert json.loads(capsys.readouterr().out)["page"] == "day.html" and (tmp_path / "day.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--date", "2026-01-02"], "umdf: the lake has nothing of 2026-01-02; it has 2026-11-13"),
+        (["--date", "13/11/2026"], "umdf: --date 13/11/2026: no date; say it as 2026-11-13"),
+        (["--out", "nowhere/day.html"], "umdf: cannot use nowhere/day.html: No such file or directory; check the path and its permissions"),  # noqa: E501
+        (["--lake", "nowhere"], "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_one_line(
+    lake: str,
+    more: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", "--lake", lake, *more]) == 3
+    assert capsys.readouterr() == ("", line + "\n")
+    assert not list(tmp_path.glob("*.html"))

@@ -1,0 +1,277 @@
+"""The day report: its numbers are those of the truth, and a day is called whole only if it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections import defaultdict
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake.captures import NO_BOOKS, day, files_of, ingest, truth
+from lake.report_lake import DAY, DIGEST, NINE, OTHER_DAY, bad_state, gap, quality, state, traded, write_lake
+
+from umdf.errors import UmdfError
+from umdf.lake.ledger import file_id
+from umdf.lake.report import day_report
+from umdf.lake.report_drawing import amount, amounts, bars, duration, share, size
+from umdf.lake.report_page import page
+from umdf.lake.snapshot import open_snapshot
+
+EVIL = '<script>alert("x")</script>&amp;'
+
+
+class Page(HTMLParser):
+    """What a browser would make of it: the text of every cell, and whether every tag is closed."""
+
+    EMPTY = frozenset({"meta", "br", "line", "rect", "path"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.cells: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        if tag not in self.EMPTY or tag == "rect":
+            self.open.append(tag)
+        if tag in ("td", "dd", "p"):
+            self.cells.append("")
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+@pytest.fixture(scope="module")
+def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def clean(tmp: Path) -> tuple[Path, Path]:
+    """A day without loss, and its lake."""
+    captured, root = day(tmp, messages=3_000, seed=3), tmp / "clean"
+    ingest(root, files_of(captured))
+    return captured, root
+
+
+def test_the_market_of_a_clean_day_is_that_of_the_truth(clean: tuple[Path, Path]) -> None:
+    captured, root = clean
+    report = day_report(root)
+    trades: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for row in truth(captured, "trades").to_pylist():
+        if not row["busted"]:
+            trades[row["instrument_id"]].append((row["price"], row["size"], row["trade_id"]))
+    [total] = report.totals
+    assert total.trades == sum(map(len, trades.values()))
+    assert total.volume == sum(size for some in trades.values() for _, size, _ in some)
+    notional = sum(price * size for some in trades.values() for price, size, _ in some)
+    assert Decimal(total.notional) == Decimal(notional).scaleb(-9)
+    most = sorted(trades, key=lambda number: -len(trades[number]))
+    assert [one.trades for one in report.active][: len(most)] == [len(trades[number]) for number in most]
+    for one in report.active[: len(most)]:
+        own = trades[one.instrument_id]
+        assert one.high is not None and Decimal(one.high) == Decimal(max(price for price, *_ in own)).scaleb(-9)
+        assert one.low is not None and Decimal(one.low) == Decimal(min(price for price, *_ in own)).scaleb(-9)
+        assert one.volume == sum(size for _, size, _ in own) and not one.is_incomplete
+
+
+def test_a_clean_day_is_whole_and_its_page_says_the_same_numbers(clean: tuple[Path, Path]) -> None:
+    _, root = clean
+    report, snapshot = day_report(root, DAY), open_snapshot(root)
+    assert report.verdict == "whole" and report.summary[0] == "The day is whole."
+    assert report.summary[1] == f"Nothing was lost on the way; none of {report.books} books is stale at the end."
+    assert report.summary[2] == f"Every one of {report.checks.total('equal')} snapshots is equal to our book."
+    assert report.checks.snapshots == snapshot.rows("book_check") > 0 and report.checks.total("different") == 0
+    assert {one.name: one.rows for one in report.tables} == {
+        name: snapshot.rows(name) for name in snapshot.marker.versions if name != "ledger"
+    }
+    shown = report.activity
+    assert shown is not None and shown.messages is not None and shown.volume is not None
+    assert sum(shown.messages) == report.messages == snapshot.marker.notes["messages"]
+    assert sum(shown.volume) == report.totals[0].volume and shown.interval_ns == 10**9
+    made = Page(page(report))
+    assert not made.open and made.tags >= {"svg", "table", "style"} and not made.tags & {"script", "link", "img"}
+    assert {f"{report.messages:,}", f"{report.totals[0].trades:,}", report.active[0].symbol} <= set(made.cells)
+    assert not re.search(r"https?://|url\(", page(report))
+
+
+def test_losses_are_those_that_the_truth_has_on_every_line(tmp: Path) -> None:
+    captured, root = day(tmp, messages=3_000, seed=3, loss=0.02), tmp / "lossy"
+    ingest(root, files_of(captured), tables=NO_BOOKS)
+    report = day_report(root)
+    lost: dict[str, set[int]] = {"A": set(), "B": set()}
+    for row in truth(captured, "loss").to_pylist():
+        for line in row["line"]:  # A, B, or both
+            lost[line] |= set(range(row["first"], row["last"] + 1))
+    both = lost["A"] & lost["B"]
+    [channel] = report.gaps.channels
+    assert channel.missing == len(both) > 0
+    assert channel.gaps == sum(number - 1 not in both for number in both) == len(report.gaps.listed)
+    of_line = {line.line: line for line in report.lines if line.stream == "incremental"}
+    assert {name: line.lost for name, line in of_line.items()} == {name: len(some) for name, some in lost.items()}
+    [sent] = [row for row in truth(captured, "sequences").to_pylist() if row["stream"] == "incremental"]
+    assert {line.numbers for line in of_line.values()} == {sent["last"]}
+    assert report.books is None and "`book_state` has no rows that tell how the books ended" in report.summary[1]
+    assert not Page(page(report)).open
+
+
+def test_a_lake_by_hand_with_several_channels(tmp_path: Path) -> None:
+    write_lake(
+        tmp_path,
+        {
+            "quality": [
+                quality(72, "A", first_arrivals=60, lost=20, first_sequence=1, last_sequence=100, skew_p50_ns=21_247),
+                quality(72, "B", first_arrivals=30, lost=50, first_sequence=1, last_sequence=100),
+                quality(80, "A", first_arrivals=100, first_sequence=1, last_sequence=100),
+            ],
+            "gaps": [
+                gap(72, 10, 17, cure="snapshot", ts_cured=NINE + 2 * 10**9, touched=2, instruments=[1, 2]),
+                gap(72, 50, 51, touched=1, instruments=[1], ts_opened=NINE + 5 * 10**9),
+                gap(80, 1, 4, cause="start"),
+            ],
+            "book_check": [
+                *({"channel_id": 72, "instrument_id": 1, "verdict": word} for word in ("equal", "stale", "stale")),
+                {"channel_id": 72, "instrument_id": 2, "verdict": "in_doubt"},
+                {"channel_id": 80, "instrument_id": 8, "verdict": "no_book"},
+            ],
+            "book_state": [
+                bad_state(72, 1, stale=1, events_in_doubt=7, ts=NINE),
+                state(72, 1, lending=1, sequence=3),
+                state(72, 2, sequence=20),
+                bad_state(72, 2, doubt=1),  # an older state: it has healed since
+                state(72, 3, flags=36),  # from a snapshot, in the middle of the day
+                state(80, 8),
+            ],
+            "day_statistics": [
+                traded(72, 1, "PETR4", 3, 100, "38.1"),
+                traded(72, 2, "VALE3", 5, 200, "61.25"),
+                traded(80, 8, "WINZ26", 4, 1, "129500"),
+            ],
+        },
+    )
+    report = day_report(tmp_path)
+    assert report.channels == (72, 80) and report.inputs == 1 and report.input_bytes == 1000
+    assert [(one.symbol, one.notional, one.last) for one in report.active] == [
+        ("VALE3", "61250", "61.25"), ("WINZ26", "518000", "129500"), ("PETR4", "11430", "38.1"),
+    ]  # fmt: skip
+    assert [(line.channel_id, line.line, line.lost, line.numbers, line.all_arrivals) for line in report.lines] == [
+        (72, "A", 20, 100, 90), (72, "B", 50, 100, 90), (80, "A", 0, 100, 100),
+    ]  # fmt: skip
+    assert [(gap.missing, gap.instruments) for gap in report.gaps.listed] == [(8, ("PETR4", "VALE3")), (2, ("PETR4",))]
+    assert [(book.symbol, book.state, book.events_in_doubt) for book in report.bad_books] == [("PETR4", "stale", 7)]
+    assert report.verdict == "damaged"
+    assert report.summary == (
+        "The day is not whole.",
+        "The capture of channel 80 begins 4 sequence numbers late; 2 gaps lost 10 sequence numbers on channel 72; 1 "
+        "gap is not cured; 2 of 3 books were healed from snapshots; 1 is stale or in doubt at the end (PETR4).",
+        "1 of 5 snapshots could be compared with a book, and no difference was found.",
+    )
+    cells = Page(page(report)).cells
+    assert {"66.67 %", "33.33 %", "20.00 %", "21.2 µs", "2.0 s", "not cured", "10:00:05.000", "518,000"} <= set(cells)
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict", "said"),
+    [
+        ({}, "whole", "Nothing was lost on the way; none of 1 book is stale at the end."),
+        ({"quality": []}, "unknown", "`quality` has no rows that tell what the lines delivered; none of 1 book is stale at the end."),  # noqa: E501
+        ({"book_state": []}, "unknown", "Nothing was lost on the way; `book_state` has no rows that tell how the books ended."),  # noqa: E501
+        ({"gaps": [gap(72, 5, 5, cure="rpt_seq")]}, "healed", "1 gap lost 1 sequence number on channel 72; none of 1 book is stale at the end."),  # noqa: E501
+        ({"book_state": [bad_state(72, 1)]}, "damaged", "Nothing was lost on the way; 1 book is stale or in doubt at the end (1)."),  # noqa: E501
+        ({"quality": [quality(72, "A", first_arrivals=7, first_sequence=1, last_sequence=10)]}, "damaged", "3 sequence numbers of channel 72 are missing, and `gaps` does not say which; none of 1 book is stale at the end."),  # noqa: E501
+        ({"gaps": [gap(channel, 5, 6, cure="rpt_seq") for channel in (1, 2, 3, 4)]}, "healed", "4 gaps lost 8 sequence numbers on 4 channels; none of 1 book is stale at the end."),  # noqa: E501
+        ({"book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": "different"}]}, "damaged", "1 of 1 snapshot could be compared with a book, and 1 differs."),  # noqa: E501
+        ({"quarantine": [{"channel_id": 72, "reason": "cut"}] * 2}, "damaged", "2 pieces of the input could not be used (cut)."),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_a_day_is_whole_only_if_every_table_says_so(
+    tmp_path: Path, changed: dict[str, Any], verdict: str, said: str
+) -> None:
+    sound = {
+        "quality": [quality(72, "A", first_arrivals=10, first_sequence=1, last_sequence=10)],
+        "book_state": [state(72, 1)],
+        "trades": [{"channel_id": 72, "instrument_id": 1}],
+    }
+    write_lake(tmp_path, {name: rows for name, rows in (sound | changed).items() if rows})
+    report = day_report(tmp_path)
+    assert report.verdict == verdict and said in report.summary
+    assert not Page(page(report)).open
+
+
+def test_every_text_of_the_feed_is_escaped(tmp_path: Path) -> None:
+    root = tmp_path / EVIL.replace("/", "")
+    write_lake(
+        root,
+        {
+            "day_statistics": [traded(72, 1, EVIL, 1, 1, "1")],
+            "quality": [quality(72, EVIL)],
+            "gaps": [gap(72, 1, 2, cure=EVIL, instruments=[1])],
+            "book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": word, "difference": EVIL}
+                           for word in ("different", EVIL)],
+            "book_state": [bad_state(72, 1)],
+            "quarantine": [{"channel_id": 72, "reason": EVIL, "template": EVIL, "line": EVIL}],
+        },
+    )  # fmt: skip
+    made = page(day_report(root))
+    assert "<script" not in made and "script" not in Page(made).tags
+    assert Page(made).cells.count(EVIL) >= 8
+
+
+def test_damage_of_a_file_belongs_to_the_days_that_are_in_it(tmp_path: Path) -> None:
+    write_lake(tmp_path, {"quality": [quality(72, "A")]}, OTHER_DAY)
+    other = f"blake2b-256:{1 << 250:064x}"
+    damage = [{"file_id": file_id(digest), "file_offset": 4, "reason": "cut off"} for digest in (DIGEST, other)]
+    write_lake(tmp_path, {"quarantine": damage}, None)
+    [refused] = day_report(tmp_path).quarantine
+    assert (refused.reason, refused.rows, refused.channel_id) == ("cut off", 1, None)
+
+
+def test_a_date_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    write_lake(tmp_path, {"quality": [quality(72, "A")]}, OTHER_DAY)
+    write_lake(tmp_path, {"quality": [quality(72, "A")]}, DAY)
+    assert day_report(tmp_path).trading_date == "2026-11-13"
+    with pytest.raises(UmdfError) as refused:
+        day_report(tmp_path, DAY.replace(year=2020))
+    assert str(refused.value) == "the lake has nothing of 2020-11-13; it has 2026-11-12, 2026-11-13"
+
+
+def test_json_is_the_report(clean: tuple[Path, Path]) -> None:
+    report = day_report(clean[1])
+    said = json.loads(json.dumps(report.to_json()))
+    assert set(said) == {field.name for field in dataclasses.fields(report)}
+    assert said["active"][0]["notional"] == report.active[0].notional and said["verdict"] == "whole"
+
+
+def test_numbers_for_people_are_never_rounded_to_nothing_or_to_all() -> None:
+    assert [share(*pair) for pair in ((1, 10**6), (10**6 - 1, 10**6), (0, 5), (5, 5))] == [
+        "&lt;0.01 %", "&gt;99.99 %", "0.00 %", "100.00 %",
+    ]  # fmt: skip
+    times = {0: "0", 999: "999 ns", 1_500: "1.5 µs", 2_500_000: "2.5 ms", 61 * 10**9: "61.0 s"}
+    assert {ns: duration(ns) for ns in times} == times
+    assert [size(value) for value in (0, 999, 1_000, 5_283_537)] == ["0 B", "999 B", "1.0 kB", "5.3 MB"]
+    assert amount("-1234567.125") == "−1,234,567.125"
+    assert list(amounts("4.8", None, "12", "0.015"))[::2] == ["4.800", "12.000"]
+
+
+def test_bars_stand_in_proportion_and_keep_their_values() -> None:
+    drawn = str(bars("Messages", [0, 5, 10], NINE, 60 * 10**9, [NINE + 90 * 10**9], str))
+    heights = [float(found) for found in re.findall(r' height="([\d.]+)"', drawn)]
+    assert len(heights) == 2 and heights[1] == 2 * heights[0]
+    assert "<title>10:01:00: 5</title>" in drawn and "most: 10 at 10:02:00" in drawn
+    assert drawn.count('class="mark"') == 1 and 'd="M500.0 ' in drawn
+    assert bars("Volume", [0, 0], NINE, 10**9, [], str).count("<rect") == 0

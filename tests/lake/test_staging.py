@@ -1,0 +1,118 @@
+"""Events between the stages: what goes in comes out, bucket by bucket, whatever columns a batch has."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from umdf.errors import UmdfError
+from umdf.lake import staging
+from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, Staged, StagedWriter, bucket_of, read_staged, staged_batches
+from umdf.market.events import FAMILIES, NULL
+from umdf.market.rows import Events, List, Rows, Units, strings_of, text_of
+
+ALL = range(BUCKETS + 1)
+
+
+def events(family: str, ids: list[int], sequence: int = 1, **columns: Any) -> Events:
+    """A unit and a row for each id; texts and lists are given as such."""
+    count = len(ids)
+    numbers = np.arange(sequence, sequence + count, dtype=np.int64)
+    units = Units(np.full(count, 72, np.int16), np.full(count, 3), numbers, numbers + 1_000, numbers + 2_000)
+    texts = {name: value for name, value in columns.items() if isinstance(value, tuple)}
+    lists = {name: value for name, value in columns.items() if isinstance(value, List)}
+    own = {name: value for name, value in columns.items() if name not in (*texts, *lists)}
+    own["instrument_id"] = np.array(ids, np.int64)
+    place = np.zeros(count, np.uint16)
+    return Events(
+        units, {family: Rows(FAMILIES[family], np.arange(count, dtype=np.uint32), place, place, own, texts, lists)}
+    )
+
+
+def written(tmp_path: Path, *parts: Events) -> list[Staged]:
+    writer = StagedWriter(tmp_path / "staged", "one")
+    for part in parts:
+        writer.add(part)
+    return [Staged.from_json(made.to_json()) for made in writer.close()]
+
+
+def test_every_instrument_is_in_one_bucket_and_rows_without_one_stand_alone() -> None:
+    ids = np.array([1, 1, 2, NULL, 10**12, -5])
+    buckets = bucket_of(ids)
+    assert buckets[0] == buckets[1] and buckets[3] == NO_INSTRUMENT
+    assert (buckets[[0, 2, 4, 5]] < BUCKETS).all()
+    spread = np.bincount(bucket_of(100_000_000 + np.arange(10_000) * 7), minlength=BUCKETS)
+    assert spread.min() > 50 and spread.max() < 400
+
+
+def test_rows_come_back_by_bucket_in_the_order_of_the_wire(tmp_path: Path) -> None:
+    ids = [5, 9, 5, 7, NULL, 9, 5]
+    staged = written(
+        tmp_path, events("mbo", ids, size=np.arange(7)), events("mbo", [5, 9], 100, size=np.array([70, 71]))
+    )
+    found = []
+    for bucket in ALL:
+        read = read_staged(staged, "mbo", [bucket])
+        rows = read.rows("mbo")
+        if len(rows):
+            assert (bucket_of(rows.column("instrument_id")) == bucket).all()
+            found += list(
+                zip(
+                    rows.column("instrument_id").tolist(),
+                    read.units.sequence.tolist(),
+                    rows.column("size").tolist(),
+                    strict=True,
+                )
+            )
+    assert sorted(found) == sorted([*zip(ids, range(1, 8), range(7), strict=True), (5, 100, 70), (9, 101, 71)])
+    assert [row for row in found if row[0] == 5] == [(5, 1, 0), (5, 3, 2), (5, 7, 6), (5, 100, 70)]
+    assert not read_staged(staged, "trades", ALL).families
+
+
+def test_a_column_that_a_batch_does_not_have_is_null_there(tmp_path: Path) -> None:
+    legs = List(
+        np.array([0, 2, 2], np.int32), {"leg_id": np.array([7, 8], np.int64)}, {"leg_symbol": text_of(["A", "B"])}
+    )
+    first = events("definition", [5, 9], symbol=text_of(["X", "Y"]), legs=legs, tick=np.array([1, 2], np.int64))
+    second = events("definition", [5], 10, isin=text_of(["BR"]), round_lot=np.array([100], np.int64))
+    together = written(tmp_path / "a", first, second)
+    apart = [*written(tmp_path / "b", first), *written(tmp_path / "c", second)]
+    for staged in (together, apart):
+        read = read_staged(staged, "definition", ALL)
+        rows = read.rows("definition")
+        order = np.argsort(read.units.sequence)
+        assert rows.column("tick")[order].tolist() == [1, 2, NULL]
+        assert rows.column("round_lot")[order].tolist() == [NULL, NULL, 100]
+        assert [strings_of(rows.texts["symbol"])[at] for at in order] == ["X", "Y", ""]
+        assert [strings_of(rows.texts["isin"])[at] for at in order] == ["", "", "BR"]
+        mine = rows.lists["legs"].at(order)
+        assert mine.offsets.tolist() == [0, 2, 2, 2] and mine.columns["leg_id"].tolist() == [7, 8]
+        assert strings_of(mine.texts["leg_symbol"]) == ["A", "B"]
+        assert mine.columns["leg_ratio"].tolist() == [NULL, NULL]
+    names = {tuple(batch.schema.names) for _, _, batch in staged_batches(apart, "definition", ALL)}
+    assert len(names) == 1
+
+
+def test_what_does_not_fit_in_memory_is_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "HELD_BYTES", 1_000)
+    parts = [events("mbo", [5, 9, 5], at) for at in range(1, 300, 3)]
+    staged = written(tmp_path, *parts)
+    assert len(staged) > 5 and len({file.path for file in staged}) == len(staged)
+    read = read_staged(staged, "mbo", [int(bucket_of(np.array([5]))[0])])
+    mine = read.units.sequence[read.rows("mbo").column("instrument_id") == 5]
+    assert mine.tolist() == [at for start in range(1, 300, 3) for at in (start, start + 2)]
+
+
+def test_a_full_disk_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = StagedWriter(tmp_path, "one")
+    writer.add(events("mbo", [5]))
+    monkeypatch.setattr(staging.pa, "OSFile", full)
+    with pytest.raises(UmdfError, match="no space left on the disk"):
+        writer.close()
