@@ -21,7 +21,7 @@ setup: $(WARM) ## set up .venv and compile the kernels (every target below does 
 test: $(WARM) ## the tests, in reduced sizes; make test ARGS="-k pcap"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
-demo: $(WARM) ## writes a small capture, decodes it, shows a table and an explained packet
+demo: $(WARM) ## captures decoded and explained, a made-up day, its books, its lake on Spark
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 check: $(CHECKERS) ## ruff, pyright and the doors between the rooms

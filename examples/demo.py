@@ -1,4 +1,4 @@
-"""`make demo`: small captures in both encodings decoded and explained, then a made-up day and its books."""
+"""`make demo`: small captures in both encodings decoded and explained, a made-up day, its books, its lake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
+from umdf.cli.replaying import captures_of, replay
 from umdf.transport.pcap_writer import PcapWriter
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.templates import Decimal
@@ -173,6 +175,32 @@ def show_a_day(day: Path) -> None:
     print(done.stderr + "\n".join(done.stdout.splitlines()[:6]))
 
 
+def show_truth(day: Path) -> None:
+    """The rebuilt books beside those that the generator kept for itself."""
+    replayed = replay(captures_of([day / "capture"]), load(), load_templates())
+    [channel] = replayed.session.channels.values()
+    truth: dict[int, list[tuple[str, int]]] = {}
+    for row in pq.read_table(day / "truth" / "final_orders.parquet").to_pylist():
+        truth.setdefault(row["instrument_id"], []).append((row["side"], row["order_id"]))
+    equal = stale = 0
+    for instrument_id in channel.instrument_ids():
+        book = channel.book(instrument_id)
+        assert book is not None
+        sides = (("B", book.bids), ("A", book.asks))
+        ours = [(side, order.order_id) for side, levels in sides for level in levels for order in level.orders]
+        equal += sorted(ours, key=str) == sorted(truth.get(instrument_id, []), key=str)
+        stale += channel.doubt(instrument_id) is not None
+    books = len(channel.instrument_ids())
+    print(f"\n{equal} of {books} books equal the exchange's own; {stale} are stale and say so")
+
+
+def show_lake(day: Path, lake: Path) -> None:
+    """The day as Delta tables by Spark, and a report of it."""
+    shutil.rmtree(lake, ignore_errors=True)
+    show("ingest", str(day / "capture"), "--lake", str(lake))
+    show("report", "--lake", str(lake), "--out", str(OUT / "report.html"))
+
+
 def main() -> None:
     OUT.mkdir(exist_ok=True)
     capture, fast = OUT / "morning.pcap", OUT / "morning-fast.pcap"
@@ -187,9 +215,11 @@ def main() -> None:
     show("explain", str(fast), "--packet", "2")
     show_side_by_side(capture, fast)
     show_a_day(OUT / "day")
-    print(
-        f"\nnext: umdf decode {capture} --format parquet --out {OUT}/morning; umdf book {OUT}/day/capture; umdf doctor"
-    )
+    show_truth(OUT / "day")
+    show_lake(OUT / "day", OUT / "lake")
+    print("\nnext:")
+    for command in (f"book {OUT}/day/capture", f"lake status {OUT}/lake", f"explain {capture} --packet 4"):
+        print(f"  .venv/bin/umdf {command}")
 
 
 if __name__ == "__main__":

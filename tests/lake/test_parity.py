@@ -352,6 +352,8 @@ def _projection(root: Path, name: str) -> dict[int, list[Key]]:
             continue
         if row.get("action") == "T":
             row["side"] = "N"
+        if name == "trades" and row["action"] == "C":  # Binary's bust does not say whose trade it was
+            row["buyer"] = row["seller"] = None
         if "ts_event" in row and row["ts_event"] is not None:
             row["ts_event"] //= MS
         found[row["instrument_id"]].append(tuple(row[column] for column in SHARED[name]))

@@ -62,6 +62,7 @@ class _Stream:
         self.line = task["sources"][0]["line"]
         self.messages = 0
         self.seen: list[Seen] = []
+        self._told = 0  # snapshots in the first packet of what is carried that were dealt with before
 
     def _pieces(self, which: str) -> Iterator[Pieces]:
         for source in map(Source.from_json, self.task[which]):
@@ -106,6 +107,7 @@ class _Stream:
         events, today = decoded.events, local_dates(decoded.events.units.ts_send) == self.task["trading_date"]
         found = find_snapshots(events)
         chosen = found.complete & today[found.header.unit]
+        chosen[: self._told] = False
         if only_first:
             chosen &= found.header.unit < carried
         parts = [found.of(chosen)] if chosen.any() else []
@@ -113,9 +115,11 @@ class _Stream:
         if len(status) and not only_first:  # the phases of groups stand for themselves
             of_groups = (status.column("instrument_id") == NULL) & (status.unit >= carried) & today[status.unit]
             parts.append(events.at({"status": of_groups}))
-        is_over = only_first and (len(found) > 1 or not len(found))
+        is_over = only_first and len(found) - self._told != 1
+        self._told = 0
         if is_over or found.open_from >= len(pieces):
             return parts, None
+        self._told = int(np.count_nonzero(found.header.unit == found.open_from)) - 1
         return parts, pieces.at(np.arange(found.open_from, len(pieces))).packed()
 
     def definitions(self) -> Iterator[Events]:

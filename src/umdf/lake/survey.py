@@ -37,6 +37,7 @@ from umdf.wire.sbe.headers import read_headers
 SPLIT_BYTES = 32 << 20
 COPY_BYTES = 1 << 20
 FURTHEST = 1 << 20  # from the middle of a batch: a number further away is damage, not a gap
+NEIGHBOURS = 1_000  # numbers that packets overtake each other by at most
 SEQUENCE_RESET = "4"
 FORMAT = 1  # of a survey that is kept
 
@@ -159,6 +160,8 @@ class _Walk:
         headers = read_headers(batch.buffer, batch.start[rows], batch.end[rows])
         sequence = headers.sequence.astype(np.int64)
         date, epoch, channel = local_dates(headers.sending_time.view(np.int64)), headers.seq_version, headers.channel
+        sound = np.flatnonzero(~lone(sequence, channel, epoch, date))
+        rows, sequence, channel, epoch, date = rows[sound], sequence[sound], channel[sound], epoch[sound], date[sound]
         # Loops of snapshots are numbered again and again, and heartbeats not at all: they count as packets of their
         # date all the same.
         for chosen in _alike(channel, epoch, date):
@@ -195,6 +198,7 @@ class _Walk:
             part = np.arange(first, last)
             for chosen in _alike(date[part]):
                 at = part[chosen]
+                at = at[~lone(number[at])]
                 packets = len(np.unique(frames.packet[at]))
                 key = flow, 0, self._last_reset[flow], int(date[at[0]])
                 self._note(key, number[at], packets, ts_recv[at])
@@ -211,6 +215,22 @@ class _Walk:
             new[0], new[1] = min(firsts, default=NULL), max(old[1], high)
             new[2], new[3], new[4] = old[2] + packets, min(old[3], new[3]), max(old[4], new[4])
         self._segments[key] = new
+
+
+def lone(number: Numbers, *columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Packets whose header fits neither the packet before nor the one after, though those fit each other: damage."""
+    found = np.zeros(len(number), np.bool_)
+    if len(number) < 3:
+        return found
+    for column in columns:
+        before, here, after = column[:-2], column[1:-1], column[2:]
+        found[1:-1] |= (before == after) & (here != before)
+    counted = np.flatnonzero(number > 0)
+    if len(counted) > 2:
+        before, here, after = number[counted[:-2]], number[counted[1:-1]], number[counted[2:]]
+        far = (np.abs(here - before) > NEIGHBOURS) & (np.abs(here - after) > NEIGHBOURS)
+        found[counted[1:-1]] |= far & (np.abs(after - before) <= NEIGHBOURS)
+    return found
 
 
 def _known(times: Numbers) -> Numbers:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.gather import CORRUPT, HEARTBEAT, MERGED, RESET, UNKNOWN, Found, Numbers, Source
+from umdf.lake.survey import lone
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
@@ -59,15 +60,19 @@ class SbeWire:
         headers = read_headers(batch.buffer, start, end)
         number, epoch = headers.sequence.astype(np.int64), headers.seq_version.astype(np.int64)
         kind = np.where(number > 0, np.uint8(MERGED), np.uint8(HEARTBEAT))  # heartbeats use no number up
+        sent = headers.sending_time.view(np.int64)
         cut, foreign = end - start < PACKET_HEADER, headers.channel != self.channel
+        odd = lone(number, epoch, local_dates(sent))
         reasons: dict[int, str] = {}
-        if cut.any() or foreign.any():
+        if cut.any() or foreign.any() or odd.any():
+            for row in np.flatnonzero(odd).tolist():
+                reasons[row] = "its header fits neither the packet before nor the one after"
             for row in np.flatnonzero(foreign).tolist():
                 reasons[row] = f"a packet of channel {headers.channel[row]} among those of channel {self.channel}"
             for row in np.flatnonzero(cut).tolist():
                 reasons[row] = f"the packet header needs {PACKET_HEADER} bytes, the packet has {end[row] - start[row]}"
-            kind[foreign], kind[cut] = UNKNOWN, CORRUPT
-            number = np.where(cut | foreign, 0, number)
+            kind[foreign], kind[odd], kind[cut] = UNKNOWN, CORRUPT, CORRUPT
+            number = np.where(cut | foreign | odd, 0, number)
         numbered = np.flatnonzero(number > 0)
         nothing = np.zeros(len(numbered), np.uint16)
         pieces = Pieces(
@@ -80,10 +85,10 @@ class SbeWire:
             nothing,
             nothing,
         )
-        sent, frames = headers.sending_time.view(np.int64), np.zeros(len(rows), np.int32)
+        frames = np.zeros(len(rows), np.int32)
         of_frames = numbered, number[numbered], number[numbered]
         # A numbering may begin again with every day: the date tells its numbers apart.
-        known_sent = np.where(cut | foreign, batch.ts_ns[rows], sent) if reasons else sent
+        known_sent = np.where(cut | foreign | odd, batch.ts_ns[rows], sent) if reasons else sent
         other_day = local_dates(known_sent) != self.trading_date
         elsewhere = other_day if other_day.any() else None
         return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons, elsewhere)
@@ -154,8 +159,11 @@ class FastWire:
     def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
         batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
         events = self.mapper.events(batch, pieces.msg_index, pieces.ts_recv, channel_id=self.channel)
-        events.units.seq_version[:] = pieces.epoch
         decoded = Decoded(events, np.ones(len(pieces), np.int32))
+        said = events.units.sequence
+        for row in np.flatnonzero((said != pieces.sequence) & (said != NULL)).tolist():
+            decoded.corrupt[row] = f"MsgSeqNum is {said[row]}, the technical header says {pieces.sequence[row]}"
+        events.units.sequence[:], events.units.seq_version[:] = pieces.sequence, pieces.epoch
         for entry in batch.journal:
             if entry.refused:
                 refused = decoded.unknown if entry.code == NO_TEMPLATE else decoded.corrupt
