@@ -382,3 +382,8 @@ def test_a_directory_that_holds_a_capture_is_not_written_over(tmp_path: Path) ->
     write_capture(settings, tmp_path)
     with pytest.raises(ConfigError, match="already holds files"):
         write_capture(settings, tmp_path)
+
+
+def test_a_group_that_lost_its_only_instrument_is_no_trouble(tmp_path: Path) -> None:
+    write_capture(BulkSettings(3_000, 20, seed=4), tmp_path)
+    assert (tmp_path / "truth" / "groups.parquet").exists()

@@ -98,19 +98,22 @@ def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> Source:
 def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     a = [(packet(1), 0), (packet(2), 1), (packet(3), 2), (packet(5), 3), (packet(5), 4), (packet(6), 30)]
     b = [(packet(1), 0.5), (packet(3), 1.5), (packet(0), 1.6), (b"short", 1.7), (packet(9, channel=9), 1.8),
-         (packet(10**9), 1.9), (packet(4), 29), (packet(6), 31)]  # fmt: skip
+         (packet(5_000), 1.9), (packet(4), 29), (packet(6), 31), (packet(10**9), 32), (packet(10**9 + 1), 33)]  # fmt: skip
     sources = [line(tmp_path / "A", a), line(tmp_path / "B", b)]
     span, wire = Span(3, 1, 6, overlap=10), SbeWire(72, local_date(NOON))
     found = gather(sources, span, wire, [Span(3, 1, 6)])
     verdicts = [VERDICTS[code] for code in found.datagrams.verdict]
     assert verdicts[:6] == ["used", "used", "duplicate", "used", "duplicate", "used"]
-    assert verdicts[6:] == ["duplicate", "used", "heartbeat", "corrupt", "unknown", "unknown", "late", "duplicate"]
+    assert verdicts[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "unknown", "corrupt"]
+    assert verdicts[12:] == ["late", "duplicate", "unknown", "unknown"]
     assert found.pieces.sequence.tolist() == [1, 2, 3, 4, 5, 6]
     assert ((found.pieces.ts_recv - NOON) / MS).tolist() == [0, 1, 1.5, 29, 3, 30]
     assert found.repeated == {0: 1, 1: 0}
     assert [row.reason for row in found.refused] == [
         "the packet header needs 16 bytes, the packet has 5",
         "a packet of channel 9 among those of channel 72",
+        "its header fits neither the packet before nor the one after",
+        "its number is far from all others",
         "its number is far from all others",
     ]
     again = gather(

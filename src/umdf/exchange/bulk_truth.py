@@ -154,8 +154,10 @@ class Truth:
                 "event": _nullable(event),
             },
         )
-        phases = [int(table[(listing.group == g) & alive, k.I_PHASE].max()) for g in range(len(listing.groups))]
-        self.write("groups", {"security_group": listing.groups, "phase": phases})
+        # A group whose only instrument was deleted has nobody left to say its phase.
+        listed = [g for g in range(len(listing.groups)) if (alive & (listing.group == g)).any()]
+        phases = [int(table[(listing.group == g) & alive, k.I_PHASE].max()) for g in listed]
+        self.write("groups", {"security_group": [listing.groups[g] for g in listed], "phase": phases})
         self.write(
             "instruments",
             {

@@ -1,0 +1,417 @@
+"""Bad input, bad disks, strangers in the lake: a clear error or a row of `quarantine`, and the rest of the day lands."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lake.captures import ALL, day, files_of, hashes, ingest, rows
+from lake.lake_commands import UMDF
+
+from umdf.cli.app import run as umdf
+from umdf.errors import UmdfError
+from umdf.lake import care, durable
+from umdf.lake.plain_run import PlainRunner
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.writer import open_writer, restore
+from umdf.transport.capture import open_capture
+
+pytestmark = pytest.mark.xdist_group("lake-damage")
+WIRES = ("sbe", "fast")
+TABLES = ",".join(sorted(ALL))
+
+
+@pytest.fixture(scope="module")
+def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damage")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp: Path, sized: Callable[[int, int], int]) -> dict[str, tuple[Path, Path]]:
+    """A clean day of each wire, and its lake."""
+    made = {}
+    for wire in WIRES:
+        captured, root = day(tmp, sized(6_000, 40_000), 20, wire=wire, seed=31), tmp / f"lake-{wire}"
+        ingest(root, files_of(captured))
+        made[wire] = captured, root
+    return made
+
+
+Sound = dict[str, tuple[Path, Path]]
+
+
+@pytest.fixture
+def mine(sound: Sound, tmp_path: Path) -> Path:
+    """The Binary day's captures, to be damaged."""
+    shutil.copytree(sound["sbe"][0] / "capture", tmp_path / "capture")
+    return tmp_path / "capture"
+
+
+def captures_in(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if ".pcap" in path.name)
+
+
+def differing(one: Path, other: Path) -> set[str]:
+    found, expected = hashes(one, files_too=False), hashes(other, files_too=False)
+    return {name for name in found if found[name] != expected[name]}
+
+
+def line(directory: Path, name: str) -> Path:
+    """The largest file of a line."""
+    return max(directory.glob(f"*incremental-{name}.pcap"), key=lambda path: path.stat().st_size)
+
+
+# Captures
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+
+
+def _overwritten(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    middle = len(raw) // 2
+    raw[middle : middle + 3_000] = bytes(3_000)
+    path.write_bytes(raw)
+
+
+def _packed_and_cut(path: Path) -> None:
+    packed = gzip.compress(path.read_bytes(), 1)
+    path.with_name(path.name + ".gz").write_bytes(packed[: len(packed) // 2])
+    path.unlink()
+
+
+def _text(path: Path) -> None:
+    path.write_text("Time, Source, Length\n" * 100)
+
+
+@pytest.mark.parametrize("spoil", [_cut, _overwritten, _packed_and_cut, _text])
+def test_what_one_line_has_lost_in_a_spoilt_file_the_other_line_has(
+    sound: Sound, mine: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    name = line(mine, "A").name
+    spoil(line(mine, "A"))
+    outcome = ingest(tmp_path / "lake", captures_in(mine))
+    told = [path for path, _ in outcome.unusable] + outcome.damaged
+    assert len(told) == 1 and name in told[0]
+    assert outcome.gaps == 0
+    [reason] = rows(tmp_path / "lake", "quarantine")
+    assert reason["file_id"] is not None and reason["reason"]
+    # Other lines were first, and the spoilt file has fewer packets; what happened in the market is all there.
+    of_files = {"packets", "quality", "quarantine", "ledger"}
+    market = {name: table for name, table in _market(tmp_path / "lake").items() if name not in of_files}
+    assert market == {name: table for name, table in _market(sound["sbe"][1]).items() if name not in of_files}
+    assert ingest(tmp_path / "lake", captures_in(mine)).commit is None  # told once
+
+
+def _market(root: Path) -> dict[str, str]:
+    """Hashes without the time of arrival, which is that of the first line."""
+    from umdf.lake.hashing import logical_hash
+
+    snapshot = open_snapshot(root)
+    return {name: logical_hash(snapshot.arrow_table(name), {"ts_recv"}) for name in sorted(ALL - {"book_state"})}
+
+
+def test_what_both_lines_have_lost_is_one_gap_and_nothing_else_is_missing(
+    sound: Sound, mine: Path, tmp_path: Path
+) -> None:
+    for name in "AB":
+        _cut(line(mine, name))
+    outcome = ingest(tmp_path / "lake", captures_in(mine))
+    assert len(outcome.damaged) == 2
+    [gap] = rows(tmp_path / "lake", "gaps")
+    low, high = gap["first_sequence"], gap["last_sequence"]
+    whole, found = (
+        {(row["sequence"], row["msg_index"]) for row in rows(root, "mbo")}
+        for root in (sound["sbe"][1], tmp_path / "lake")
+    )
+    assert {key for key in whole if not low <= key[0] <= high} == found
+    assert whole - found and gap["missing"] == high - low + 1
+
+
+def test_nothing_usable_at_all_is_no_failure_and_the_files_are_known(tmp_path: Path) -> None:
+    inputs = [tmp_path / name for name in ("notes.pcap", "zeros.pcap", "half.pcap.zst", "header.pcapng")]
+    for path, content in zip(inputs, (b"notes", bytes(5_000), b"\x28\xb5\x2f\xfd\x00", b"\n\r\r\n"), strict=True):
+        path.write_bytes(content)
+    outcome = ingest(tmp_path / "lake", inputs)
+    assert len(outcome.unusable) + len(outcome.damaged) == len(inputs) and outcome.rows.get("mbo", 0) == 0
+    assert len(rows(tmp_path / "lake", "quarantine")) == len(inputs)
+    assert ingest(tmp_path / "lake", inputs).known == len(inputs)
+
+
+def _payloads(path: Path) -> list[tuple[int, int]]:
+    """Where the datagrams are in a capture."""
+    raw, found = path.read_bytes(), []
+    with open_capture(path) as capture:
+        for batch in capture:
+            for row in range(len(batch)):
+                payload = batch.payload(row)
+                start = raw.index(payload, int(batch.offset[row]))
+                found.append((start, start + len(payload)))
+    return found
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_random_bits_flipped_on_every_stream_are_never_a_crash_and_no_datagram_is_forgotten(
+    sound: Sound, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
+) -> None:
+    """No checksum covers a message, so a wrong price is a price; but what is told must add up, however it is cut."""
+    captured, clean = sound[wire]
+    for seed in range(sized(1, 12)):
+        chance, mine, root = random.Random(seed), tmp_path / f"capture-{seed}", tmp_path / f"lake-{seed}"
+        shutil.copytree(captured / "capture", mine)
+        for path in captures_in(mine):
+            raw, places = bytearray(path.read_bytes()), _payloads(path)
+            for start, end in chance.sample(places, max(len(places) // 50, 1)):
+                for _ in range(chance.randint(1, 3)):
+                    raw[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+            path.write_bytes(raw)
+        outcome = ingest(root, captures_in(mine))
+        assert outcome.commit == 1 and not outcome.unusable
+        packets = rows(root, "packets")
+        count = open_snapshot(clean).rows("packets")
+        assert len(packets) + outcome.unrecognised == count
+        assert len({(row["file_id"], row["file_offset"]) for row in packets}) == len(packets)
+        assert {row["verdict"] for row in packets} <= {"used", "duplicate", "late", "corrupt", "unknown", "unnumbered"}
+        quarantine = rows(root, "quarantine")
+        assert quarantine and all(row["reason"] and row["file_offset"] for row in quarantine)
+        assert {(row["file_id"], row["file_offset"]) for row in quarantine} <= {
+            (row["file_id"], row["file_offset"]) for row in packets
+        }
+        assert care.verify(root, deep=True) == []
+        ingest(tmp_path / f"cut-{seed}", captures_in(mine)[::-1], span_numbers=400, split_bytes=90_000, rows_a_task=700)
+        assert differing(root, tmp_path / f"cut-{seed}") == set()
+
+
+# Places
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
+    """Exit code and the one line that is said."""
+    code = umdf([*map(str, words)])
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1, said
+    return code, said.err
+
+
+def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "lake"
+    cases: dict[str, Sequence[str | Path]] = {
+        "no such file or directory": (tmp_path / "gone", "--lake", lake),
+        "no capture in this directory": (tmp_path / "empty", "--lake", lake),
+        "is neither empty nor a lake": (mine, "--lake", mine),
+        "is not a directory": (mine, "--lake", captures_in(mine)[0]),
+        "no table": (mine, "--lake", lake, "--tables", "trade"),
+    }
+    (tmp_path / "empty").mkdir()
+    for message, words in cases.items():
+        code, said = complaint(capsys, "ingest", *words, "--plain")
+        assert code in (2, 3) and message in said
+        assert not lake.exists()
+
+
+def test_a_lake_of_another_version_is_left_alone(
+    sound: Sound, mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "lake"
+    shutil.copytree(sound["sbe"][1], root)
+    said = json.loads((root / "lake.json").read_text())
+    before = sorted(root.rglob("*"))
+    for content, message in (
+        (json.dumps({**said, "layout": 99, "producer": "umdf 7.0"}), "was made by a newer umdf (umdf 7.0, layout 99)"),
+        ("{", "lake.json is damaged"),
+    ):
+        (root / "lake.json").write_text(content)
+        code, complained = complaint(capsys, "ingest", mine, "--lake", root, "--plain")
+        assert code != 0 and message in complained
+        with pytest.raises(UmdfError):
+            open_snapshot(root)
+    assert sorted(root.rglob("*")) == before
+    (root / "lake.json").write_text(json.dumps(said))
+    assert hashes(root) == hashes(sound["sbe"][1])
+
+
+def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended_and_readers_do_not_notice(
+    sound: Sound, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import deltalake
+
+    captured, whole = sound["sbe"]
+    inputs, root = files_of(captured), tmp_path / "lake"
+    ingest(root, inputs[:4])
+    before = hashes(root)
+    stolen = open_snapshot(root).arrow_table("ohlcv_1m")
+    deltalake.write_deltalake(str(root / "ohlcv_1m"), stolen, mode="append")
+    code, said = complaint(capsys, "ingest", *inputs, "--lake", root, "--plain", "--tables", TABLES)
+    assert code not in (0, 1) and "ohlcv_1m" in said and "restore" in said
+    assert hashes(root) == before
+    with open_writer(root, check=False) as writer:
+        restore(writer, "ohlcv_1m")
+    ingest(root, inputs)
+    assert differing(root, whole) == set()
+    assert [status.changed_by for status in care.status(root).tables if status.changed_by] == []
+
+
+def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(sound: Sound, tmp_path: Path) -> None:
+    captured, whole = sound["sbe"]
+    inputs, root = files_of(captured), tmp_path / "lake"
+    ingest(root, inputs[:4])
+    open_snapshot(root).files("mbo")[0].unlink()
+    [damage] = care.verify(root)
+    assert (damage.table, damage.reason) == ("mbo", "is missing")
+    ingest(root, inputs)
+    assert differing(root, whole) == set() and care.verify(root, deep=True) == []
+
+
+# Disks
+
+
+class Filling:
+    """The disk is full from the n-th file on, whoever writes it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+        self.free, self.count = free, 0
+        os_file, put = pa.OSFile, durable._put
+
+        def sink(path: Any, mode: str = "r", **more: Any) -> Any:
+            return os_file("/dev/full", mode) if mode == "wb" and self._is_full() else os_file(path, mode, **more)
+
+        def small(path: Path, content: dict[str, Any], name: Any) -> bool:
+            if "leases" not in path.parts and self._is_full():
+                raise durable.write_fault(path, OSError(28, "No space left on device"))
+            return put(path, content, name)
+
+        monkeypatch.setattr(pa, "OSFile", sink)
+        monkeypatch.setattr(durable, "_put", small)
+
+    def _is_full(self) -> bool:
+        self.count += 1
+        return self.count > self.free
+
+
+def test_a_disk_that_fills_up_at_any_file_is_one_clear_error_and_space_is_all_that_it_takes(
+    sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sized: Callable[[int, int], int]
+) -> None:
+    captured, whole = sound["sbe"]
+    inputs, root = files_of(captured), tmp_path / "lake"
+    ingest(root, inputs[:4])
+    before = hashes(root)
+    with monkeypatch.context() as patch:
+        needed = Filling(patch, 1 << 60)
+        ingest(tmp_path / "counted", inputs)
+    # The first, the last (the marker, before it the intent), and some between them.
+    some = random.Random(1).sample(range(1, needed.count - 3), sized(2, 12))
+    for free in sorted({0, *some, needed.count - 3, needed.count - 2, needed.count - 1}):
+        with monkeypatch.context() as patch:
+            Filling(patch, free)
+            with pytest.raises(UmdfError, match=r"[Nn]o space left") as caught:
+                ingest(root, inputs)
+            assert "\n" not in str(caught.value)
+        assert hashes(root) == before or free >= needed.count - 2
+        assert not list((root / "_lake" / "work").glob("*"))
+    ingest(root, inputs)
+    assert differing(root, whole) == set()
+    status = care.status(root)
+    assert (status.orphans.files, status.pending) == (0, None)
+
+
+LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({{size}}, {resource.RLIM_INFINITY})); {UMDF}"
+
+
+@pytest.mark.parametrize("size", [2_000, 30_000, 300_000])
+def test_files_that_cannot_grow_in_whoever_writes_them_are_one_clear_error(
+    sound: Sound, mine: Path, tmp_path: Path, size: int, soak: bool
+) -> None:
+    """The kernel refuses, also to what is not written in Python: Delta's log, Arrow's files."""
+    if size != 30_000 and not soak:
+        pytest.skip("make soak")
+    words = ["ingest", str(mine), "--lake", str(tmp_path / "lake"), "--plain", "--tables", TABLES]
+    child = subprocess.run([sys.executable, "-c", LIMITED.format(size=size), *words], capture_output=True, text=True)
+    assert child.returncode not in (0, 1), child
+    assert child.stderr.count("\n") == 1 and "File too large" in child.stderr
+    assert not (tmp_path / "lake" / "lake.json").exists() or open_snapshot(tmp_path / "lake").number == 0
+    ingest(tmp_path / "lake", captures_in(mine))
+    assert differing(tmp_path / "lake", sound["sbe"][1]) == set()
+
+
+# Our own mistakes
+
+
+class Meddling(PlainRunner):
+    """Changes the tasks of one step before they run."""
+
+    def __init__(self, function: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+        super().__init__(1)
+        self.function, self.change = function, change
+
+    def __call__(self, tasks: Sequence[Any], function: str, **more: Any) -> list[dict[str, Any]]:
+        return super().__call__(self.change([*tasks]) if function == self.function else tasks, function, **more)
+
+
+def _out_of_order(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [task | {"staged": task["staged"][::-1]} for task in tasks]
+
+
+def _twice(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [task | {"staged": task["staged"] * 2} for task in tasks]
+
+
+def _split(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As if buckets had been dealt by another rule in one of the spans."""
+
+    def moved(staged: dict[str, Any]) -> dict[str, Any]:
+        return staged | {"rows": {str((int(bucket) + 1) % 65): count for bucket, count in staged["rows"].items()}}
+
+    return [task | {"staged": [moved(task["staged"][0]), *task["staged"][1:]]} for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_out_of_order, r"rows of instrument \d+ are out of order in \w+"),
+        (_twice, r"rows of instrument \d+ are out of order in \w+"),
+        (_split, r"instrument \d+ is split: it is of bucket \d+ and has rows in \d+"),
+    ],
+)
+def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_ingest(
+    sound: Sound, tmp_path: Path, change: Any, message: str
+) -> None:
+    captured, whole = sound["sbe"]
+    meddling = Meddling("umdf.lake.books_task:run", change)
+    with pytest.raises(UmdfError, match=message):
+        ingest(tmp_path, files_of(captured), meddling, span_numbers=1_000)
+    assert open_snapshot(tmp_path).number == 0 and Counter(rows(tmp_path, "mbo")) == Counter()
+    ingest(tmp_path, files_of(captured))
+    assert differing(tmp_path, whole) == set() and care.status(tmp_path).orphans.files == 0
+
+
+def test_a_capture_that_vanishes_or_grows_in_the_middle_is_one_clear_error(
+    sound: Sound, mine: Path, tmp_path: Path
+) -> None:
+    inputs = captures_in(mine)
+    target = line(mine, "B")
+    kept = target.read_bytes()
+
+    def gone(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        target.unlink()
+        return tasks
+
+    with pytest.raises(UmdfError, match=target.name):
+        ingest(tmp_path / "lake", inputs, Meddling("umdf.lake.decode_task:run", gone))
+    target.write_bytes(kept)
+    assert open_snapshot(tmp_path / "lake").number == 0
+    ingest(tmp_path / "lake", inputs)
+    assert differing(tmp_path / "lake", sound["sbe"][1]) == set()
