@@ -1,4 +1,4 @@
-"""Bad input, bad disks, strangers in the lake: a clear error or a row of `quarantine`, and the rest of the day lands."""
+"""Bad input, bad disks, strangers in the lake: a clear error or rows of `quarantine`, and the rest of the day lands."""
 
 from __future__ import annotations
 
@@ -80,9 +80,12 @@ def _cut(path: Path) -> None:
 
 
 def _overwritten(path: Path) -> None:
+    """Whole records, so that no packet is half of itself: none has a checksum that would tell."""
     raw = bytearray(path.read_bytes())
-    middle = len(raw) // 2
-    raw[middle : middle + 3_000] = bytes(3_000)
+    with open_capture(path) as capture:
+        starts = [int(start) for batch in capture for start in batch.offset]
+    first, last = starts[len(starts) // 2], starts[len(starts) // 2 + 40]
+    raw[first:last] = bytes(last - first)
     path.write_bytes(raw)
 
 
@@ -104,10 +107,10 @@ def test_what_one_line_has_lost_in_a_spoilt_file_the_other_line_has(
     spoil(line(mine, "A"))
     outcome = ingest(tmp_path / "lake", captures_in(mine))
     told = [path for path, _ in outcome.unusable] + outcome.damaged
-    assert len(told) == 1 and name in told[0]
+    assert told and all(name in words for words in told)
     assert outcome.gaps == 0
-    [reason] = rows(tmp_path / "lake", "quarantine")
-    assert reason["file_id"] is not None and reason["reason"]
+    quarantine = rows(tmp_path / "lake", "quarantine")
+    assert len(quarantine) == len(told) and all(row["file_id"] and row["reason"] for row in quarantine)
     # Other lines were first, and the spoilt file has fewer packets; what happened in the market is all there.
     of_files = {"packets", "quality", "quarantine", "ledger"}
     market = {name: table for name, table in _market(tmp_path / "lake").items() if name not in of_files}
@@ -162,36 +165,48 @@ def _payloads(path: Path) -> list[tuple[int, int]]:
     return found
 
 
+def _flipped(capture: Path, target: Path, seed: int) -> list[Path]:
+    """A copy of captures with a few bits wrong in two packets of a hundred, in every stream."""
+    chance = random.Random(seed)
+    shutil.copytree(capture, target)
+    for path in captures_in(target):
+        raw, places = bytearray(path.read_bytes()), _payloads(path)
+        for start, end in chance.sample(places, max(len(places) // 50, 1)):
+            for _ in range(chance.randint(1, 3)):
+                raw[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+        path.write_bytes(raw)
+    return captures_in(target)
+
+
 @pytest.mark.parametrize("wire", WIRES)
-def test_random_bits_flipped_on_every_stream_are_never_a_crash_and_no_datagram_is_forgotten(
+def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
     sound: Sound, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
 ) -> None:
-    """No checksum covers a message, so a wrong price is a price; but what is told must add up, however it is cut."""
+    """No checksum covers a message, so a wrong price is a price; but what is told must add up."""
     captured, clean = sound[wire]
     for seed in range(sized(1, 12)):
-        chance, mine, root = random.Random(seed), tmp_path / f"capture-{seed}", tmp_path / f"lake-{seed}"
-        shutil.copytree(captured / "capture", mine)
-        for path in captures_in(mine):
-            raw, places = bytearray(path.read_bytes()), _payloads(path)
-            for start, end in chance.sample(places, max(len(places) // 50, 1)):
-                for _ in range(chance.randint(1, 3)):
-                    raw[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
-            path.write_bytes(raw)
-        outcome = ingest(root, captures_in(mine))
+        root = tmp_path / f"lake-{seed}"
+        outcome = ingest(root, _flipped(captured / "capture", tmp_path / f"capture-{seed}", seed))
         assert outcome.commit == 1 and not outcome.unusable
-        packets = rows(root, "packets")
-        count = open_snapshot(clean).rows("packets")
-        assert len(packets) + outcome.unrecognised == count
-        assert len({(row["file_id"], row["file_offset"]) for row in packets}) == len(packets)
-        assert {row["verdict"] for row in packets} <= {"used", "duplicate", "late", "corrupt", "unknown", "unnumbered"}
-        quarantine = rows(root, "quarantine")
-        assert quarantine and all(row["reason"] and row["file_offset"] for row in quarantine)
-        assert {(row["file_id"], row["file_offset"]) for row in quarantine} <= {
-            (row["file_id"], row["file_offset"]) for row in packets
-        }
+        packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
+        assert len(packets) + outcome.unrecognised == open_snapshot(clean).rows("packets")
+        places = {(row["file_id"], row["file_offset"]) for row in packets}
+        assert len(places) == len(packets)
+        assert quarantine and all(row["reason"] for row in quarantine)
+        assert {(row["file_id"], row["file_offset"]) for row in quarantine} <= places
+        assert sum(row["packets"] for row in rows(root, "quality")) == len(packets)
         assert care.verify(root, deep=True) == []
-        ingest(tmp_path / f"cut-{seed}", captures_in(mine)[::-1], span_numbers=400, split_bytes=90_000, rows_a_task=700)
-        assert differing(root, tmp_path / f"cut-{seed}") == set()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_flipped_bits_come_to_the_same_tables_however_the_work_is_cut(
+    sound: Sound, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
+) -> None:
+    for seed in range(sized(1, 12)):
+        inputs = _flipped(sound[wire][0] / "capture", tmp_path / f"capture-{seed}", seed)
+        ingest(tmp_path / f"lake-{seed}", inputs)
+        ingest(tmp_path / f"cut-{seed}", inputs[::-1], span_numbers=400, split_bytes=90_000, rows_a_task=700)
+        assert differing(tmp_path / f"lake-{seed}", tmp_path / f"cut-{seed}") == set(), seed
 
 
 # Places
@@ -309,6 +324,7 @@ def test_a_disk_that_fills_up_at_any_file_is_one_clear_error_and_space_is_all_th
     inputs, root = files_of(captured), tmp_path / "lake"
     ingest(root, inputs[:4])
     before = hashes(root)
+    shutil.copytree(root, tmp_path / "counted")
     with monkeypatch.context() as patch:
         needed = Filling(patch, 1 << 60)
         ingest(tmp_path / "counted", inputs)

@@ -98,7 +98,8 @@ def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> Source:
 def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     a = [(packet(1), 0), (packet(2), 1), (packet(3), 2), (packet(5), 3), (packet(5), 4), (packet(6), 30)]
     b = [(packet(1), 0.5), (packet(3), 1.5), (packet(0), 1.6), (b"short", 1.7), (packet(9, channel=9), 1.8),
-         (packet(5_000), 1.9), (packet(4), 29), (packet(6), 31), (packet(10**9), 32), (packet(10**9 + 1), 33)]  # fmt: skip
+         (packet(5_000), 1.9), (packet(4), 29), (packet(6), 31), (packet(10**9), 32),
+         (packet(10**9 + 1), 33)]  # fmt: skip
     sources = [line(tmp_path / "A", a), line(tmp_path / "B", b)]
     span, wire = Span(3, 1, 6, overlap=10), SbeWire(72, local_date(NOON))
     found = gather(sources, span, wire, [Span(3, 1, 6)])

@@ -304,7 +304,7 @@ def test_random_cuts_orders_and_repeats_come_to_the_same_tables(
         some = [left.pop() for _ in range(min(len(left), chance.randint(1, 8 if soak else 6)))]
         again = tmp_path / f"again-{len(sent)}.pcap"
         shutil.copy(chance.choice([*sent, *some]), again)
-        sizes = {
+        sizes: Row = {
             "span_numbers": chance.choice((300, 1_000, 7_777, 1 << 20)),
             "split_bytes": chance.choice((50_000, 300_000, 32 << 20)),
             "rows_a_task": chance.choice((500, 4_000, 2_000_000)),
