@@ -201,7 +201,7 @@ def test_a_table_that_someone_else_changed_is_named_with_what_to_do(tmp_path: Pa
     DeltaTable(tmp_path / "mbo").delete()
     assert open_snapshot(tmp_path).rows("mbo") == 100  # readers stay at the lake's version
     with pytest.raises(
-        UmdfError, match=r"table mbo was changed by someone else: version 2 is a DELETE.*umdf lake restore mbo"
+        UmdfError, match=r"table mbo was changed by someone else: version 2 is a DELETE.*umdf lake restore LAKE mbo"
     ):
         open_writer(tmp_path)
     assert [table.name for table in care.status(tmp_path).tables if table.changed_by] == ["mbo"]

@@ -25,7 +25,7 @@ LADDER_BODY = 8  # behind the epoch: a ladder of an earlier call is not trusted
 
 
 @inlined
-def _put_level(body, depth, side, rank, price, size, count):
+def put_level(body, depth, side, rank, price, size, count):
     place = side * depth + rank
     store_i64(body, 8 * place, price)
     store_i64(body, 16 * depth + 8 * place, size)
@@ -44,13 +44,13 @@ def _show_orders(a, b, side, depth, body):
             size += load_i64(a[A_ORDERS] + k.ORDER_BYTES * np.int64(load_i32(slots, 4 * place)), k.O_SIZE)
             count += 1
             place -= 1
-        _put_level(body, depth, side, rank, price_of(side, key), size, count)
+        put_level(body, depth, side, rank, price_of(side, key), size, count)
         rank += 1
     return rank
 
 
 @inlined
-def _show_side(a, b, side, depth, body):
+def show_side(a, b, side, depth, body):
     s = side_of(b, side)
     if load_i32(b, k.B_KIND) == k.BY_POSITION:
         shown = _show_orders(a, b, side, depth, body)
@@ -61,9 +61,9 @@ def _show_side(a, b, side, depth, body):
             place = count - 1 - rank
             v = a[A_LEVELS] + k.LEVEL_BYTES * np.int64(load_i32(slots, 4 * place))
             price = price_of(side, load_i64(keys, 8 * place))
-            _put_level(body, depth, side, rank, price, load_i64(v, k.L_SIZE), load_i32(v, k.L_COUNT))
+            put_level(body, depth, side, rank, price, load_i64(v, k.L_SIZE), load_i32(v, k.L_COUNT))
     for rank in range(shown, depth):
-        _put_level(body, depth, side, rank, np.int64(k.NULL), np.int64(k.NULL), np.int64(k.NULL_I32))
+        put_level(body, depth, side, rank, np.int64(k.NULL), np.int64(k.NULL), np.int64(k.NULL_I32))
 
 
 @inlined
@@ -75,9 +75,9 @@ def _write_row(t, a, b, instrument, row, flags, depth, sides):
     if load_i64(ladder, 0) != at(t, k.EPOCH):
         store_i64(ladder, 0, at(t, k.EPOCH))
         sides = 3
-    _show_side(a, b, sides >> 1 if sides < 3 else k.BID, depth, body)  # nearly always one; which one cannot be guessed
+    show_side(a, b, sides >> 1 if sides < 3 else k.BID, depth, body)  # nearly always one; which one cannot be guessed
     if sides == 3:
-        _show_side(a, b, k.ASK, depth, body)
+        show_side(a, b, k.ASK, depth, body)
     rows = at(t, k.OUT_ROWS)
     out = at(t, k.OUT) + (R_BODY + nbytes) * rows
     put(t, k.OUT_ROWS, rows + 1)
@@ -115,7 +115,7 @@ def _note(t, i, number, depth):
     if number < 0 or load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE:
         return False
     for side in range(2):
-        _show_side(arenas(t), b, side, depth, at(t, k.NOTED))
+        show_side(arenas(t), b, side, depth, at(t, k.NOTED))
     return True
 
 
@@ -125,7 +125,7 @@ def _differs(t, b, depth):
     noted = at(t, k.NOTED)
     body, differs = noted + BODY_BYTES * depth, False
     for side in range(2):
-        _show_side(arenas(t), b, side, depth, body)
+        show_side(arenas(t), b, side, depth, body)
     for place in range(0, BODY_BYTES * depth, 8):
         differs |= load_i64(noted, place) != load_i64(body, place)
     return differs

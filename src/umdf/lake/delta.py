@@ -76,7 +76,7 @@ def foreign_fault(table: str, version: int | None, step: Step) -> UmdfError:
     return UmdfError(
         f"table {table} was changed by someone else: version {step.version} is a {step.operation} of {step.engine}, "
         f"and the lake's last commit {ours}",
-        f"`umdf lake restore {table}` takes it back, `umdf lake accept {table}` keeps it",
+        f"`umdf lake restore LAKE {table}` takes it back, `umdf lake accept LAKE {table}` keeps it",
     )
 
 

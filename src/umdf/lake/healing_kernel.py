@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import tables_kernel as k
 from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
-from umdf.book.rows_kernel import _put_level, _show_side
-from umdf.book.tables_kernel import at, put
+from umdf.book.rows_kernel import put_level, show_side
+from umdf.book.tables_kernel import ACTION_CLEAR, BOOK_BYTES, F_SNAPSHOT, NULL_I32, SIDE_NEITHER, at, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, load_u64, store_i64, store_u8
 
 NULL = -(1 << 63)
@@ -62,8 +61,8 @@ def follow(t):
             put(s, S_GAPS, gaps)
             put(s, S_DOUBT, 1)
         store_i64(at(t, LOST_FROM), 8 * i, NULL)
-        rpt_seq, snapshot = load_i64(at(t, RPT_SEQ), 8 * i), load_i32(at(t, FLAGS), 4 * i) & k.F_SNAPSHOT != 0
-        if load_u8(at(t, ACTION), i) == k.ACTION_CLEAR and load_u8(at(t, SIDE), i) == k.SIDE_NEITHER:
+        rpt_seq, snapshot = load_i64(at(t, RPT_SEQ), 8 * i), load_i32(at(t, FLAGS), 4 * i) & F_SNAPSHOT != 0
+        if load_u8(at(t, ACTION), i) == ACTION_CLEAR and load_u8(at(t, SIDE), i) == SIDE_NEITHER:
             if at(s, S_DOUBT) != 0:
                 _lose(t, s, i)
             put(s, S_RPT_SEQ, rpt_seq if snapshot else np.int64(NULL))
@@ -115,8 +114,8 @@ def show_books(t):
         number = find_book(books, load_i64(at(t, IDS), 8 * i), load_i64(at(t, LENDING), 8 * i))
         for side in range(2):
             if number >= 0:
-                _show_side(a, a[A_BOOKS] + k.BOOK_BYTES * number, side, depth, body)
+                show_side(a, a[A_BOOKS] + BOOK_BYTES * number, side, depth, body)
             else:
                 for rank in range(depth):
-                    _put_level(body, depth, side, rank, np.int64(NULL), np.int64(NULL), np.int64(k.NULL_I32))
+                    put_level(body, depth, side, rank, np.int64(NULL), np.int64(NULL), np.int64(NULL_I32))
     return 0
