@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import tables_kernel as k
 from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
 from umdf.book.state_kernel import (
     E_COUNT,
@@ -17,7 +16,7 @@ from umdf.book.state_kernel import (
     count_entries,
     list_entries,
 )
-from umdf.book.tables_kernel import at
+from umdf.book.tables_kernel import AGGREGATED, B_KIND, BOOK_BYTES, at
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
 
 FIRST, PAIRS, OURS, SAID, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SAID_ENTRIES = range(10)
@@ -56,8 +55,8 @@ def compare_books(t):
         aggregated = False
         if expected > 0:
             list_entries(said, other, at(t, SAID_ENTRIES))
-            b = arenas(said)[A_BOOKS] + k.BOOK_BYTES * other
-            aggregated = load_i32(b, k.B_KIND) & k.AGGREGATED != 0
+            b = arenas(said)[A_BOOKS] + BOOK_BYTES * other
+            aggregated = load_i32(b, B_KIND) & AGGREGATED != 0
         place, most = 0, min(found, expected)
         while place < most and _same(
             at(t, OUR_ENTRIES) + ENTRY_BYTES * place, at(t, SAID_ENTRIES) + ENTRY_BYTES * place, aggregated
