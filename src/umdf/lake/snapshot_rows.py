@@ -87,7 +87,8 @@ def snapshot_lines(
     at_time = np.searchsorted(epoch_of_time, ts_recv, side="right") - 1 if len(epoch_of_time) else np.zeros(len(order))
     known = {value: rank for rank, value in enumerate(epochs.versions)}
     said = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
-    epoch = np.where(version == NULL, np.maximum(at_time, 0), said).astype(np.int32)
+    unsaid = np.maximum(at_time, 0) if epochs.versions else UNKNOWN_EPOCH  # of FAST; none, if no update was captured
+    epoch = np.where(version == NULL, unsaid, said).astype(np.int32)
     last = head.column("last_sequence")[order]
     by = np.lexsort((last, epoch, book))
     order = order[by]

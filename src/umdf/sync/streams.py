@@ -52,6 +52,7 @@ KINDS_OF_TEMPLATES = {
 KINDS_OF_TYPES = {"X": BOOK, "W": SNAPSHOT, "y": DEFINITION}
 _COUNTED = ("speaks", "kinds", "channels", "feeds", "digests")
 ROLES = ((SNAPSHOT, Role.SNAPSHOT), (BOOK, Role.INCREMENTAL), (DEFINITION, Role.INSTRUMENTS))  # the first that is seen
+FEW = 50  # a snapshot's header stands before some ten of its statistics, never before so many
 
 
 class Datagrams(Protocol):
@@ -98,7 +99,10 @@ class _Seen:
 
     @property
     def role(self) -> Role:
-        return next((role for kind, role in ROLES if self.kinds[kind]), Role.INCREMENTAL)
+        # A damaged packet may look like anything: a few snapshots among many updates do not make a snapshot stream.
+        is_few = self.kinds[SNAPSHOT] * FEW < self.kinds[BOOK]
+        seen = (role for kind, role in ROLES if self.kinds[kind] and not (kind == SNAPSHOT and is_few))
+        return next(seen, Role.INCREMENTAL)
 
 
 def message_type(template: Template) -> str:
