@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,16 @@ def test_fast_and_binary_say_the_same(
         assert binary.keys() == fast.keys() and binary, name
         for instrument_id, said in binary.items():
             if name.startswith("mbp"):  # FAST does not say where an event ends that crosses messages: it shows more
-                assert _is_within(said, fast[instrument_id]), (name, instrument_id)
+                assert _by_time(said) == _by_time(fast[instrument_id]), (name, instrument_id)
             else:
                 assert said == fast[instrument_id], (name, instrument_id)
 
 
-def _is_within(some: list[Key], others: list[Key]) -> bool:
-    """In the same order, perhaps with others between them; of neither more than a few are alone."""
-    rest = iter(others)
-    return all(row in rest for row in some) and len(others) - len(some) <= len(others) // 10
+def _by_time(updates: list[Key]) -> list[tuple[int, Key]]:
+    """What stood in the book at the end of each millisecond in which that changed."""
+    shown: list[tuple[int, Key]] = []
+    for *change, time in updates:
+        if shown and shown[-1][0] == time:
+            shown.pop()
+        shown.append((time, tuple(change[5:])))  # without the change that led there
+    return [(time, levels) for before, (time, levels) in pairwise([(0, ()), *shown]) if before[1] != levels]

@@ -142,6 +142,19 @@ def test_the_last_prices_are_those_of_the_final_levels(made: Made, kind: str, lo
             assert shown == expected or (expected[0] is None and not shown[1]), (instrument_id, side)
 
 
+@pytest.mark.parametrize("name", ["bbo_1s", "bbo_1m"])
+def test_the_best_prices_of_an_interval_are_the_last_ones_before_its_end(made: Made, kind: str, name: str) -> None:
+    _, root = made(kind)
+    epochs, updates = epochs_of(root), defaultdict(list)
+    for row in sorted(rows(root, "mbp_1"), key=lambda row: place_of(row, epochs)):
+        if row["ts_event"] is not None:  # else the instrument was deleted
+            updates[row["instrument_id"]].append(row)
+    for bar in rows(root, name):
+        earlier = [row for row in updates[bar["instrument_id"]] if row["ts_event"] < bar["ts_interval"]]
+        for column in ("bid_px_00", "ask_px_00", "bid_sz_00", "ask_sz_00", "bid_ct_00", "ask_ct_00"):
+            assert bar[column] == (earlier[-1][column] if earlier else None), (bar["instrument_id"], bar["ts_interval"])
+
+
 def _touched_in_open_gaps(root: Path) -> set[int]:
     return {number for gap in rows(root, "gaps") if gap["cure"] is None for number in gap["instruments"] or ()}
 

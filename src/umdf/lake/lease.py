@@ -180,7 +180,7 @@ def acquire(
             silent_s = (clock() - current.heartbeat_ns) / 1e9
             raise UmdfError(
                 f"the lake is being written by {current.owner}, heard of {silent_s:.0f} s ago",
-                "wait for it (--wait SECONDS), or end it",
+                "wait for it (--wait-s SECONDS), or end it",
             )
         sleep(POLL_S)
 

@@ -185,8 +185,9 @@ def tops_by_interval(
 ) -> NDArray[np.void]:
     """Rows of `bbo_1s` or `bbo_1m`: for every interval in which a book was updated (A M C R) or had a trade.
 
-    They carry the best prices after the last such row of the interval, in the order of the wire, and the last trade
-    that moved the last price up to it (NULL: none yet in this stretch). `ts_interval` is the end of the interval.
+    They carry the best prices after the event of the last such row of the interval, in the order of the wire, and the
+    last trade that moved the last price up to that row (NULL: none yet in this stretch). `ts_interval` is the end of
+    the interval.
     """
     if not len(rows):
         return np.empty(0, BBO)
@@ -205,11 +206,20 @@ def tops_by_interval(
     found["seq_version"], found["sequence"] = rows.units.seq_version[unit], rows.units.sequence[unit]
     found["place"] = rows.book[at] >> 1
     found["flags"] = np.where(told.bad[at] != 0, MAYBE_BAD_BOOK, 0)
-    level = Shown(told).at(rows.book[at], 2 * at + 1)
+    level = Shown(told).at(rows.book[at], 2 * _ends_of(rows, told, at) + 1)
     for name in level_names(1):
         found[name] = told.ladders[name][level]
     found["price"], found["size"], found["ts_trade"] = _last_trades(rows, at, trades, trade_place)
     return found
+
+
+def _ends_of(rows: Grouped, told: Told, at: Numbers) -> Numbers:
+    """The row that ends the event of each row: often one that moves no order, the statistics behind an auction."""
+    ends = np.flatnonzero(told.is_end)
+    if not len(ends):
+        return at
+    following = ends[np.minimum(np.searchsorted(ends, at), len(ends) - 1)]
+    return np.where((following >= at) & (rows.book[following] == rows.book[at]), following, at)
 
 
 def _staged(rows: Grouped) -> NDArray[np.bool_]:

@@ -51,16 +51,21 @@ def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]]) -> list[Gap]:
             low, high = manifest["span"]
             missing = manifest["missing"]
             skipped = [[expected, low - 1, None]] if low > expected else []  # no file has anything of such a span
-            for run in (*skipped, *missing["runs"]):
-                if runs and runs[-1][1] + 1 == run[0]:
-                    runs[-1][1:] = run[1:]
-                else:
-                    runs.append(list(run))
+            _join(runs, skipped)
             if runs and runs[-1][2] is None and missing["begins"] and runs[-1][1] + 1 == missing["begins"][0]:
                 runs[-1][2] = missing["begins"][1]
+            _join(runs, missing["runs"])
             expected = high + 1
         found += [Gap(epoch, low, high, *(moment or (NULL, NULL))) for low, high, moment in runs]
     return found
+
+
+def _join(runs: list[list[Any]], more: list[Any]) -> None:
+    for run in more:
+        if runs and runs[-1][1] + 1 == run[0]:
+            runs[-1][1:] = run[1:]
+        else:
+            runs.append(list(run))
 
 
 def timeline(day: ChannelDay, gaps: list[Gap], resets: list[dict[str, int]]) -> dict[str, Any]:
