@@ -17,14 +17,12 @@ from umdf.book.arena_kernel import (
     A_SHIFT,
     add_book,
     arenas,
-    count_greater,
     empty_slot,
     ensure_room,
     find_book,
     find_order,
     free_level,
     free_order,
-    key_of,
     keys_of,
     order_hash,
     order_in,
@@ -39,7 +37,6 @@ from umdf.book.row_kernel import (
     INSTRUMENT,
     ORDER_ID,
     POSITION,
-    PRICE,
     RPT_SEQ,
     SIDE,
     STREAM,
@@ -69,7 +66,7 @@ from umdf.kernels import (
 
 STOPPED = -100  # as an outcome: the row was not begun, something has to grow
 BOTH_SIDES = 2
-FAR, NEAR, SOON = 15, 10, 5  # rows; FAR is at most what the ring holds less the row itself
+FAR, NEAR, SOON = 12, 4, 2  # rows; FAR is at most what the ring holds less the row itself
 RING_MASK = 15
 
 
@@ -285,18 +282,10 @@ def look_near(t, a, c, i):
 
 
 @inlined
-def look_soon(t, a, c, i):
-    """The level of the order that is there, and the level of one that is new: both, a branch would cost more."""
+def look_soon(t, a, i):
+    """The level of the order that is there."""
     level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * _guess(t, a, i), k.O_LEVEL))
     prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
-    number, side = load_i64(t + 8 * k.RING + 16 * (i & RING_MASK), 8), (k.SIDE_BID - u8_in(c, SIDE, i)) & 1
-    s = side_of(a[A_BOOKS] + k.BOOK_BYTES * max(number, 0), side)
-    count = np.int64(load_i32(s, k.S_COUNT))
-    if number >= 0 and count >= k.SLACK:
-        keys = keys_of(a, s)
-        better = count_greater(keys, 8 * (count - k.SLACK), key_of(side, i64_in(c, PRICE, i)))
-        level = np.int64(load_i32(slots_of(keys, s), 4 * max(count - 1 - better, 0)))
-        prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
 
 
 @inlined
@@ -307,7 +296,7 @@ def look_ahead(t, a, c, i, rows):
     if i + NEAR < rows:
         look_near(t, a, c, i + NEAR)
     if i + SOON < rows:
-        look_soon(t, a, c, i + SOON)
+        look_soon(t, a, i + SOON)
     noted = t + 8 * k.RING + 16 * (i & RING_MASK)
     return load_u64(noted, 0), load_i64(noted, 8)
 
@@ -320,7 +309,7 @@ def look_first(t, a, c, first, rows):
     for i in range(first, min(first + NEAR, rows)):
         look_near(t, a, c, i)
     for i in range(first, min(first + SOON, rows)):
-        look_soon(t, a, c, i)
+        look_soon(t, a, i)
 
 
 @inlined
