@@ -342,7 +342,7 @@ def test_a_killed_ingest_leaves_nothing_half_done(
     clean: dict[str, tuple[Path, Path]], tmp_path: Path, moment: int, soak: bool
 ) -> None:
     if moment >= 2 and not soak:
-        pytest.skip("two moments are enough in a hurry")
+        pytest.skip("two moments at reduced size, all ten at full size: make soak")
     captured, root = clean["sbe"]
     tables = ",".join(ALL)
     how = [] if soak else ["--plain"]

@@ -91,7 +91,7 @@ def test_files_that_cannot_grow_in_whoever_writes_them_are_one_clear_error(
 ) -> None:
     """The kernel refuses, also to what is not written in Python: Delta's log, Arrow's files."""
     if size != 30_000 and not soak:
-        pytest.skip("make soak")
+        pytest.skip("only at full size: make soak")
     captured, whole = sound
     words = [
         "ingest",

@@ -106,7 +106,7 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
 ) -> None:
     """Every second time into a lake that has half of the day, which is what readers see until all of it is there."""
     if moment and not soak:
-        pytest.skip("one driver and one worker are enough in a hurry: make soak")
+        pytest.skip("one driver and one worker at reduced size, ten of each at full size: make soak")
     root, before = tmp_path / "lake", "empty" if moment % 2 else "half"
     shutil.copytree(getattr(lakes, before), root)
     words = ("ingest", lakes.capture, "--lake", root, "--cores", "2", "--tables", TABLES)

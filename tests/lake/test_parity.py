@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 @pytest.fixture(params=DAYS)
 def kind(request: pytest.FixtureRequest, soak: bool) -> str:
     if request.param not in QUICK and not soak:
-        pytest.skip("make soak")
+        pytest.skip("only at full size: make soak")
     return request.param
 
 
@@ -294,7 +294,7 @@ def test_random_cuts_orders_and_repeats_come_to_the_same_tables(
 ) -> None:
     """Files in any order and in several ingests, some of them again and under other names; any size of any task."""
     if way and not soak:
-        pytest.skip("make soak")
+        pytest.skip("only at full size: make soak")
     captured, root = made(kind, 0.02)
     chance = random.Random(f"{kind} {way}")
     left, sent = files_of(captured), []
@@ -322,7 +322,7 @@ def test_one_stream_alone_is_a_day_too_until_the_others_come(
 ) -> None:
     """Whose snapshots they are, FAST does not say: that becomes clear with the rest."""
     if (wire, alone) != ("fast", "snapshot") and not soak:
-        pytest.skip("make soak")
+        pytest.skip("only at full size: make soak")
     captured, root = made(wire, 0.02) if soak else made("fast-reset", 0.02)
     inputs = files_of(captured)
     first = ingest(tmp_path, [path for path in inputs if alone in path.name])

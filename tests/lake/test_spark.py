@@ -194,7 +194,7 @@ def test_without_any_java_it_starts_in_silence_and_a_signal_ends_the_job_its_wor
     number: signal.Signals, soak: bool, tmp_path: Path
 ) -> None:
     if number is not signal.SIGINT and not soak:
-        pytest.skip("make soak")
+        pytest.skip("only at full size: make soak")
     mark = f"{os.getpid()}-{number.name}"
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     path = tools_without_java(tmp_path / "bin")

@@ -1,13 +1,10 @@
-"""What each gap of a channel did to its instruments, and how it was cured: for the table `gaps`.
+"""What the books of a task have to say of each gap: whom it hit, and when they came back.
 
-A gap is cured by `rpt_seq` if every book that was in doubt went on without a hole, or its snapshot was equal; by
-`snapshot` if books that did lose something came back that way (an Empty Book is as good). It is open while a book is
-stale because of it, or in doubt.
+It is open while a book is stale because of it, or in doubt. An Empty Book heals as well as a snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from umdf.lake.healing import BookRun
     from umdf.lake.snapshot_rows import SnapshotLines
 
-SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
 STRETCH_BITS = 42  # of a place, below the number of its stretch
 
 
@@ -97,20 +93,3 @@ class Cures:
                 }
             )
         return found
-
-
-def cures_of(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """What all tasks of a channel-day say of each gap, by numbering and first number, as `timeline.gap_rows` takes it.
-
-    A gap that no task speaks of touched nobody: every book went on without a hole (RPT_SEQ).
-    """
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for said in (gap for manifest in manifests for gap in manifest["gaps"]):
-        one = found.setdefault((said["seq_version"], said["first"]), {"instruments": [], "open": 0, "ts_cured": None})
-        one["instruments"] = sorted({*one["instruments"], *said["instruments"]})
-        one["open"] += said["open"]
-        one["ts_cured"] = max(one["ts_cured"] or 0, said["ts_cured"] or 0) or None
-    for one in found.values():
-        one["cure"] = None if one["open"] else SNAPSHOT if one["instruments"] else RPT_SEQ
-        one["ts_cured"] = None if one["open"] else one["ts_cured"]
-    return found
