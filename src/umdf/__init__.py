@@ -19,6 +19,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from umdf.book.engine import Books as Books
     from umdf.errors import UmdfError as UmdfError
+    from umdf.lake.query.lake import Lake as Lake
+    from umdf.lake.source import register as register_source
     from umdf.market.fast_events import FastEvents as FastEvents
     from umdf.market.sbe_events import SbeEvents as SbeEvents
     from umdf.market.state import MarketState as MarketState
@@ -47,12 +49,15 @@ _DOOR = {
     "FastEvents": ("umdf.market.fast_events", "FastEvents"),
     "MarketState": ("umdf.market.state", "MarketState"),
     "Books": ("umdf.book.engine", "Books"),
+    "Lake": ("umdf.lake.query.lake", "Lake"),
+    "register_source": ("umdf.lake.source", "register"),
 }
 __all__ = [
     "Books",
     "FastDecoder",
     "FastEncoder",
     "FastEvents",
+    "Lake",
     "MarketState",
     "PcapWriter",
     "SbeDecoder",
@@ -64,6 +69,7 @@ __all__ = [
     "load_sbe_schema",
     "open_capture",
     "recognise",
+    "register_source",
 ]
 
 

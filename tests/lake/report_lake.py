@@ -47,7 +47,8 @@ def _table(name: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def _least(field: pa.Field) -> Any:
-    return None if field.nullable else "" if pa.types.is_string(field.type) else 0
+    empty = "" if pa.types.is_string(field.type) else [] if pa.types.is_list(field.type) else 0
+    return None if field.nullable else empty
 
 
 def quality(channel: int, line: str, **more: Any) -> dict[str, Any]:

@@ -56,7 +56,8 @@ class Day:
         return {"gaps": gaps, "resets": [], "epochs": self.epochs}
 
     def part(self, first: int, last: int) -> Day:
-        """Numbers `first` to `last` of the (one) epoch, and the snapshots that hold everything up to one of them."""
+        """Numbers `first` to `last` of the (one) epoch, and the snapshots that hold everything up to one of them; all
+        gaps so far."""
         cut = Day(self.channel_id, self.protocol, self.trading_date, definitions=self.definitions)
         for events in self.incremental:
             inside = (events.units.sequence >= first) & (events.units.sequence <= last)
@@ -65,7 +66,7 @@ class Day:
         for found in self.snapshots:
             chosen = found.complete & (found.last_sequence >= first) & (found.last_sequence <= last)
             cut.snapshots.append(Snapshots(found.events, found.header, chosen))
-        cut.gaps = [gap for gap in self.gaps if first <= gap.first <= last]
+        cut.gaps = [gap for gap in self.gaps if gap.first <= last]
         cut.limits = (first, last)
         return cut
 

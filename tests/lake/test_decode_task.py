@@ -109,7 +109,7 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     assert verdicts[12:] == ["late", "duplicate", "unknown", "unknown"]
     assert found.pieces.sequence.tolist() == [1, 2, 3, 4, 5, 6]
     assert ((found.pieces.ts_recv - NOON) / MS).tolist() == [0, 1, 1.5, 29, 3, 30]
-    assert found.repeated == {0: 1, 1: 0}
+    assert {line: len(numbers) for line, numbers in found.again.items()} == {0: 1, 1: 0}
     assert [row.reason for row in found.refused] == [
         "the packet header needs 16 bytes, the packet has 5",
         "a packet of channel 9 among those of channel 72",

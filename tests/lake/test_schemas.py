@@ -59,18 +59,30 @@ def test_delta_and_spark_have_the_same_columns(name: str) -> None:
     ) == words.count("bigint")
 
 
-def test_create_table_says_columns_partitions_and_place() -> None:
+def test_create_table_says_where_a_table_is() -> None:
     text = dialects.create_table(tables()["gaps"], Path("/data/b3's lake/gaps"), "spark", "market")
-    assert text.startswith("CREATE TABLE IF NOT EXISTS market.gaps (\n  `trading_date` DATE COMMENT ")
-    assert "`instruments` ARRAY<BIGINT>" in text and "`missing` BIGINT NOT NULL" in text
-    assert "PARTITIONED BY (trading_date, channel_id)\n" in text
+    assert text.startswith("CREATE TABLE IF NOT EXISTS market.gaps\nUSING DELTA\n")
     assert "LOCATION 'file:///data/b3%27s%20lake/gaps';" in text
-    legs = dialects.create_table(tables()["definition"], Path("/x"))
-    assert "`legs` ARRAY<STRUCT<`leg_id`: BIGINT, `leg_symbol`: STRING" in legs
-    assert "PARTITIONED" not in dialects.create_table(tables()["ledger"], Path("/x"))
-    assert "register_table" in dialects.create_table(tables()["mbo"], Path("/x"), "trino")
-    with pytest.raises(ConfigError, match="no dialect cobol; there are spark, hive, trino"):
+    in_unity = dialects.create_table(tables()["gaps"], "s3://bucket/lake/gaps", "unity", "main.umdf")
+    assert "main.umdf.gaps\nUSING DELTA\nLOCATION 's3://bucket/lake/gaps';" in in_unity
+    for name in ("spark", "unity"):  # Delta knows the columns, and refuses a list with other comments than its own
+        assert "BIGINT" not in dialects.create_table(tables()["mbo"], Path("/x"), name)
+    in_trino = dialects.create_table(tables()["mbo"], Path("/x"), "trino", "lakehouse.umdf")
+    assert "CALL lakehouse.system.register_table(schema_name => 'umdf', table_name => 'mbo'" in in_trino
+    with pytest.raises(ConfigError, match="no dialect cobol; there are spark, unity, hive, trino"):
         dialects.create_table(tables()["mbo"], Path("/x"), "cobol")
+    with pytest.raises(ConfigError, match=r"'a.b' is no name that hive can use here; give schema, in plain letters"):
+        dialects.create_schema("hive", "a.b")
+    with pytest.raises(ConfigError, match=r"is no name that spark can use here; give schema or catalogue.schema"):
+        dialects.create_schema("spark", "x; DROP TABLE y")
+
+
+def test_hive_is_told_the_columns() -> None:
+    text = dialects.create_table(tables()["gaps"], Path("/x"), "hive", "market")
+    assert text.startswith("CREATE EXTERNAL TABLE IF NOT EXISTS market.gaps (\n  `trading_date` DATE COMMENT ")
+    assert "`instruments` ARRAY<BIGINT>" in text and "NOT NULL" not in text and "PARTITIONED" not in text
+    legs = dialects.create_table(tables()["definition"], Path("/x"), "hive")
+    assert "`legs` ARRAY<STRUCT<leg_id: BIGINT, leg_symbol: STRING" in legs
 
 
 def test_importing_the_lake_loads_neither_spark_nor_delta() -> None:

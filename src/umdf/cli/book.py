@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from umdf.cli.places import place
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, Voice, print_json, voice_of
 from umdf.errors import ConfigError
@@ -28,7 +29,9 @@ def book(
     ctx: typer.Context,
     captures: Annotated[
         list[Path],
-        typer.Argument(help="Captures (pcap, pcapng, also .gz or .zst), or directories of them.", metavar="CAPTURE…"),
+        typer.Argument(
+            parser=place, help="Captures (pcap, pcapng, also .gz or .zst), or directories of them.", metavar="CAPTURE…"
+        ),
     ],
     symbol: Annotated[str | None, typer.Option(help="One instrument, by symbol or number.")] = None,
     at: Annotated[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from umdf.cli.places import place
 from umdf.cli.tables import show_table
 from umdf.cli.voice import DamagedError, JsonFlag, Voice, voice_of
 from umdf.errors import ConfigError
@@ -49,7 +50,9 @@ def decode(
     ctx: typer.Context,
     files: Annotated[
         list[Path],
-        typer.Argument(help="Captures (pcap, pcapng) or raw FAST streams; also as .gz or .zst.", metavar="FILE…"),
+        typer.Argument(
+            parser=place, help="Captures (pcap, pcapng) or raw FAST streams; also as .gz or .zst.", metavar="FILE…"
+        ),
     ],
     protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packets look like.")] = ProtocolName.AUTO,
     schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from umdf.cli.decode import ProtocolName
+from umdf.cli.places import place
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, print_json
 from umdf.errors import CaptureError, ConfigError
@@ -47,12 +48,14 @@ class Line:
 def explain(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A capture (pcap, pcapng) or a raw FAST stream; also as .gz or .zst.", metavar="[FILE]"),
+        typer.Argument(
+            parser=place, help="A capture (pcap, pcapng) or a raw FAST stream; also as .gz or .zst.", metavar="[FILE]"
+        ),
     ] = None,
     packet: Annotated[
         int | None, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)
     ] = None,
-    lake: Annotated[Path | None, typer.Option(help="A lake, instead of a file.", metavar="DIR")] = None,
+    lake: Annotated[Path | None, typer.Option(parser=place, help="A lake, instead of a file.", metavar="DIR")] = None,
     row: Annotated[
         str | None, typer.Option(help="table:channel:seq_version:sequence[:msg_index[:entry_index]] in that lake.")
     ] = None,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from umdf.cli.places import place
+from umdf.cli.spark_options import Conf, Cores, Master, Packed, session_options
 from umdf.cli.tables import show_table
 from umdf.cli.voice import DamagedError, JsonFlag, Voice, print_json, voice_of
-from umdf.errors import CaptureError, ConfigError
+from umdf.errors import ConfigError
+from umdf.lake.given import inputs_of, named_streams
 
 if TYPE_CHECKING:
     from umdf.lake.advance import Outcome, Runner, Stage
@@ -25,21 +27,23 @@ EXAMPLES = (
     "umdf ingest a.pcap b.pcap.zst --lake lake --cores 2           on two cores of this machine",
     "umdf ingest day/capture/manifest.jsonl --lake lake            the files that a manifest lists",
     "umdf ingest day/capture --lake lake --tables trades,ohlcv_1m  only these tables",
-    "umdf ingest day/capture --lake lake --master spark://host:7077",
+    "umdf ingest day/capture --lake lake --master spark://host:7077 --packed umdf-env.tar.gz",
     "umdf ingest day/capture --lake lake --config channels.toml --json",
 )
-SUFFIXES = (".pcap", ".pcapng")
-PACKED = ("", ".gz", ".zst")
-STREAM_KEYS = {"group": str, "port": int, "channel": int, "stream": str, "line": str, "protocol": str}
-WORDS = {"stream": ("incremental", "snapshot", "instruments"), "protocol": ("sbe", "fast")}
 
 
 def ingest(
     ctx: typer.Context,
-    captures: Annotated[list[Path], typer.Argument(help="Captures, directories of them, or manifests (.jsonl).")],
-    lake: Annotated[Path, typer.Option(help="Directory of the lake; it is made if it does not exist.")],
-    master: Annotated[str | None, typer.Option(help="A Spark cluster; else Spark inside this process.")] = None,
-    cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
+    captures: Annotated[
+        list[Path], typer.Argument(parser=place, help="Captures, directories of them, or manifests (.jsonl).")
+    ],
+    lake: Annotated[
+        Path, typer.Option(parser=place, help="Directory of the lake; it is made if it does not exist.", metavar="DIR")
+    ],
+    master: Master = None,
+    cores: Cores = None,
+    packed: Packed = None,
+    conf: Conf = None,
     tables: Annotated[str, typer.Option(help="Tables to write, with commas between them; else all.")] = "",
     config: Annotated[Path | None, typer.Option(help="Groups and ports of channels (TOML).", metavar="FILE")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
@@ -57,11 +61,12 @@ def ingest(
     from umdf.lake.writer import open_writer
 
     voice, paths = voice_of(ctx), inputs_of(captures)
-    settings = Settings(tables=_tables(tables), named=_named(config))
+    settings = Settings(tables=_tables(tables), named=named_streams(config))
+    spark = session_options(master, cores, packed, conf)
     begun = time.monotonic()
     with (
         open_writer(lake, "ingest", wait_s=wait_s) as writer,
-        _runner(lake, master, cores, plain) as run,
+        _runner(lake, spark, plain) as run,
         _progress(voice) as stage,
     ):
         outcome = advance(paths, writer, run, settings, stage)
@@ -71,40 +76,6 @@ def ingest(
     if strict and (outcome.unusable or outcome.damaged):
         bad = len(outcome.unusable) + len(outcome.damaged)
         raise DamagedError(f"{bad} faults in the files", "the rest is in the lake")
-
-
-def inputs_of(given: Sequence[Path]) -> list[Path]:
-    """Files as they are; of a directory the captures in it; of a manifest the files that it lists."""
-    found: list[Path] = []
-    for path in given:
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.name.endswith(_endings()) and p.is_file())
-            if not inside:
-                raise CaptureError(f"{path}: no capture in this directory", "name a pcap or pcapng file")
-            found += inside
-        elif path.suffix == ".jsonl" and path.is_file():
-            found += _listed(path)
-        elif path.exists():
-            found.append(path)
-        else:
-            raise CaptureError(f"{path}: no such file or directory", "check the path")
-    return found
-
-
-def _endings() -> tuple[str, ...]:
-    return tuple(suffix + packed for suffix in SUFFIXES for packed in PACKED)
-
-
-def _listed(manifest: Path) -> list[Path]:
-    import json
-
-    try:
-        lines = [json.loads(line) for line in manifest.read_text().splitlines() if line.strip()]
-        return [manifest.parent / line["file"] for line in lines]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CaptureError(
-            f"{manifest}: no manifest of captures ({error})", 'a line is {"file": "name.pcap"}'
-        ) from error
 
 
 def _tables(given: str) -> frozenset[str]:
@@ -117,31 +88,12 @@ def _tables(given: str) -> frozenset[str]:
     return names or DEFAULT_TABLES
 
 
-def _named(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-    """[[stream]] tables by group and port."""
-    if file is None:
-        return {}
-    try:
-        streams = tomllib.loads(file.read_text()).get("stream", [])
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}", "a list of [[stream]] tables is needed") from error
-    named = {}
-    for number, stream in enumerate(streams, 1):
-        for key, value in stream.items():
-            if not isinstance(value, STREAM_KEYS.get(key, ())) or value not in WORDS.get(key, (value,)):
-                raise ConfigError(f"{file}: stream {number}: {key} = {value!r}", f"keys are {', '.join(STREAM_KEYS)}")
-        if "group" not in stream or "port" not in stream:
-            raise ConfigError(f"{file}: stream {number} has no group and port", 'group = "224.0.20.72", port = 20001')
-        named[stream["group"], stream["port"]] = stream
-    return named
-
-
 @contextmanager
-def _runner(lake: Path, master: str | None, cores: int | None, plain: bool) -> Iterator[Runner]:
+def _runner(lake: Path, spark: Mapping[str, Any], plain: bool) -> Iterator[Runner]:
     if plain:
         from umdf.lake.plain_run import PlainRunner
 
-        with PlainRunner(cores or 1) as runner:
+        with PlainRunner(spark["cores"] or 1) as runner:
             yield runner
         return
     from umdf.lake.session import running
@@ -150,8 +102,8 @@ def _runner(lake: Path, master: str | None, cores: int | None, plain: bool) -> I
     work = lake / "_lake" / "work"
     for left in work.glob("umdf-spark-*"):  # we are the only writer: an ingest that was killed has left it
         shutil.rmtree(left, ignore_errors=True)
-    with running(cores=cores, master=master, work=work, logs=lake / "_lake" / "logs") as spark:
-        yield SparkRunner(spark)
+    with running(work=work, logs=lake / "_lake" / "logs", **spark) as session:
+        yield SparkRunner(session)
 
 
 @contextmanager

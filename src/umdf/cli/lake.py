@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
+from umdf.cli.places import LakeArgument
 from umdf.cli.tables import show_table
 from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json
 from umdf.errors import UmdfError
@@ -18,17 +20,27 @@ STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
 VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every row")
 COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake compact lake --tables mbo,trades")
 VACUUM_EXAMPLES = ("umdf lake vacuum lake    deletes what commits older than a week have replaced",)
-DDL_EXAMPLES = ("umdf lake ddl lake --dialect trino", "umdf lake ddl lake --catalogue umdf > tables.sql")
+DDL_EXAMPLES = (
+    "umdf lake ddl lake --catalogue umdf > tables.sql",
+    "umdf lake ddl lake --dialect unity --catalogue main.umdf --location s3://bucket/lake",
+    "umdf lake ddl lake --dialect hive",
+    "umdf lake ddl lake --dialect trino --catalogue delta.umdf",
+)
 ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keeps what someone else did to a table",)
 RESTORE_EXAMPLES = ("umdf lake restore lake mbo    takes a table back to the lake's last commit",)
+PACK_EXAMPLES = (
+    "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --master URL --packed umdf-env.tar.gz`",
+    "umdf lake pack umdf-env.tar.gz --leave-out deltalake    only the driver needs it",
+)
 DAY_S = 24 * 3600.0
 
-Root = Annotated[Path, typer.Argument(help="Directory of the lake.", metavar="LAKE")]
+Root = LakeArgument
 Table = Annotated[str, typer.Argument(help="Name of the table.", metavar="TABLE")]
 
 
 class Dialect(StrEnum):
     SPARK = "spark"
+    UNITY = "unity"
     HIVE = "hive"
     TRINO = "trino"
 
@@ -121,13 +133,16 @@ def vacuum(
 def ddl(
     root: Root,
     dialect: Annotated[Dialect, typer.Option(help="Whose SQL.")] = Dialect.SPARK,
-    catalogue: Annotated[str, typer.Option(help="Name of the schema.")] = "umdf",
+    catalogue: Annotated[str, typer.Option(help="Name of the schema, or catalogue.schema.")] = "umdf",
+    location: Annotated[
+        str | None, typer.Option(help="The lake as they reach it; else its path.", metavar="URL")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """CREATE TABLE statements for every table, to read the lake elsewhere."""
+    """Statements that make every stored table known to a catalogue: Spark, Unity Catalog, Hive or Trino."""
     from umdf.lake.care import ddl as ddl_of
 
-    text = ddl_of(root, dialect.value, catalogue)
+    text = ddl_of(root, dialect.value, catalogue, location)
     print_json({"ddl": text}) if as_json else print(text)
 
 
@@ -147,6 +162,28 @@ def restore(root: Root, table: Table, as_json: JsonFlag = False) -> None:
         _tell({"commit": writer.restore(own, table).number}, "", as_json)
 
 
+def pack(
+    out: Annotated[Path, typer.Argument(help="The archive to write: .tar.gz, .tgz or .tar.", metavar="FILE")],
+    leave_out: Annotated[str, typer.Option(help="Packages that workers have already, with commas.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Pack what the workers of a cluster run: this umdf, what it requires, and its kernels, compiled.
+
+    Workers need the same Python at the same path, and processors of the same kind (else kernels are compiled there).
+    """
+    from umdf.lake.cluster_pack import OF_SPARK
+    from umdf.lake.cluster_pack import pack as pack_environment
+    from umdf.warmup import warm_all
+
+    warm_all()
+    packed = pack_environment(out, {*OF_SPARK, *(name.strip() for name in leave_out.split(",") if name.strip())})
+    if as_json:
+        print_json(asdict(packed))
+        return
+    print(f"{packed.path}: {packed.bytes / 1e6:,.1f} MB, {len(packed.packages)} packages, {packed.kernels} kernels")
+    print(f"for workers with {packed.python}")
+
+
 def _existing(root: Path) -> Path:
     """A lake is made only by an ingest."""
     from umdf.lake.layout import open_home
@@ -163,6 +200,7 @@ def _tell(told: dict[str, Any], instead: str, as_json: bool) -> None:
 
 
 SUBCOMMANDS = (
+    (demo, DEMO_EXAMPLES),
     (status, STATUS_EXAMPLES),
     (verify, VERIFY_EXAMPLES),
     (compact, COMPACT_EXAMPLES),
@@ -170,4 +208,5 @@ SUBCOMMANDS = (
     (ddl, DDL_EXAMPLES),
     (accept, ACCEPT_EXAMPLES),
     (restore, RESTORE_EXAMPLES),
+    (pack, PACK_EXAMPLES),
 )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from umdf.cli.places import LakeOption
 from umdf.cli.voice import JsonFlag, print_json
 from umdf.errors import ConfigError
 
@@ -19,7 +20,7 @@ EXAMPLES = (
 
 
 def report(
-    lake: Annotated[Path, typer.Option(help="Directory of the lake.")],
+    lake: LakeOption,
     on: Annotated[str, typer.Option("--date", help="Trading date, as 2026-11-13; else the lake's last.")] = "",
     out: Annotated[Path | None, typer.Option(help="The page; else report-DATE.html here.", metavar="FILE")] = None,
     as_json: JsonFlag = False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,10 @@ def _file(where: Where, name: str, rows: pa.Table) -> FileAdd | None:
 def packets_file(
     where: Where, task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messages: NDArray[np.int32]
 ) -> FileAdd | None:
+    return _file(where, "packets", packets_of(task, gathered, ts_send, messages))
+
+
+def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messages: NDArray[np.int32]) -> pa.Table:
     """A row for each datagram that is this task's to account for, in the order of the table."""
     found, span = gathered.datagrams, gathered.span
     order = np.lexsort((found.offset, found.number, found.line))
@@ -66,7 +70,7 @@ def packets_file(
         "file_id": pa.array(ids[source] if len(ids) else np.empty(0, np.int64)),
         "file_offset": pa.array(found.offset[order]),
     }
-    return _file(where, "packets", pa.table(columns))
+    return pa.table(columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +97,10 @@ class Seen:
 
 
 def loop_packets_file(where: Where, task: dict[str, Any], seen: list[Seen]) -> FileAdd | None:
-    if not seen:
-        return None
+    return _file(where, "packets", loop_packets_of(task, seen)) if seen else None
+
+
+def loop_packets_of(task: dict[str, Any], seen: list[Seen]) -> pa.Table:
     names = ("epoch", "number", "ts_send", "ts_recv", "size", "offset", "verdict")
     epoch, number, sent, received, size, offset, verdict = (
         np.concatenate([getattr(part, name) for part in seen]) for name in names
@@ -115,7 +121,7 @@ def loop_packets_file(where: Where, task: dict[str, Any], seen: list[Seen]) -> F
         "file_offset": pa.array(offset),
     }
     order = np.lexsort((offset, number, epoch))
-    return _file(where, "packets", pa.table(columns).take(pa.array(order)))
+    return pa.table(columns).take(pa.array(order))
 
 
 def loop_quality(seen: list[Seen], messages: int) -> dict[str, Any]:
@@ -185,7 +191,7 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
             "messages": int(messages[own][seen].sum()),
             "size_bytes": int(found.size[mine].sum()),
             "seen": int(seen.sum()),
-            "duplicates": gathered.repeated.get(number, 0),
+            "duplicates": len(gathered.again.get(number, ())),
             "late": int(verdicts[LATE]),
             "corrupt": int(verdicts[CORRUPT]),
             "first_arrivals": int((winner == number).sum()),
@@ -214,25 +220,38 @@ def _quantile(skews: Counter[int], share: float) -> int | None:
     return None
 
 
-def quality_row(parts: list[dict[str, Any]], numbers: int) -> dict[str, Any]:
-    """The row of one line from what all tasks said of it; `numbers` is how many there were on all lines together."""
+_ADDED = ("packets", "messages", "size_bytes", "duplicates", "late", "corrupt", "first_arrivals", "seen")
+
+
+def added_up(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What some tasks said of a line, as one of them would have said it."""
+    every = list(parts)
     skews, seconds = Counter[int](), Counter[int]()
-    for part in parts:
+    for part in every:
         skews.update(dict(part["skews"]))
         seconds.update(dict(part["seconds"]))
-    total = {name: sum(part[name] for part in parts) for name in ("packets", "messages", "size_bytes", "duplicates",
-             "late", "corrupt", "first_arrivals", "seen")}  # fmt: skip
-    lost = max(numbers - total.pop("seen"), 0)
-    return total | {
-        "lost": lost,
+    return {name: sum(part[name] for part in every) for name in _ADDED} | {
+        "skews": sorted(skews.items()),
+        "seconds": sorted(seconds.items()),
+        "skew_max_ns": max(part["skew_max_ns"] for part in every),
+        **{name: _least(every, name, min) for name in ("first", "ts_first")},
+        **{name: _least(every, name, max) for name in ("last", "ts_last")},
+    }
+
+
+def quality_row(said: dict[str, Any], numbers: int) -> dict[str, Any]:
+    """The row of one line; `numbers` is how many there were on all lines together."""
+    skews = Counter(dict(said["skews"]))
+    return {name: said[name] for name in _ADDED if name != "seen"} | {
+        "lost": max(numbers - said["seen"], 0),
         "skew_p50_ns": _quantile(skews, 0.5),
         "skew_p99_ns": _quantile(skews, 0.99),
-        "skew_max_ns": max(part["skew_max_ns"] for part in parts) if skews else None,
-        "peak_packets_1s": max(seconds.values(), default=None),
-        "first_sequence": _least(parts, "first", min),
-        "last_sequence": _least(parts, "last", max),
-        "ts_first": _least(parts, "ts_first", min),
-        "ts_last": _least(parts, "ts_last", max),
+        "skew_max_ns": said["skew_max_ns"] if skews else None,
+        "peak_packets_1s": max((count for _, count in said["seconds"]), default=None),
+        "first_sequence": said["first"],
+        "last_sequence": said["last"],
+        "ts_first": said["ts_first"],
+        "ts_last": said["ts_last"],
     }
 
 

@@ -1,32 +1,36 @@
-"""Captures → tables: the one function of an ingest, `advance(files, lake) → one commit`.
+"""Captures → tables: the one function of an ingest and of a stream, `advance(files, lake) → one commit`.
 
     survey (a task for each new file) → decode (for each span) → channel (for each day) → books (for each pack of
     instruments) → one lake commit, with the inputs in the ledger
 
-The one rule: a channel-day is always made from all its files. When a new file brings something for a day that is
-there already, that day is made again from everything the ledger knows of it, and replaced. So the order in which files
-come, late and sent again ones included, cannot matter. A known file is a no-op.
+The one rule: the order in which files come cannot matter. A known file is a no-op. An ingest makes a channel-day from
+all its files, and again when a new one brings something for it. A stream (`Settings.follow`) takes a channel-day as far
+as its frontier and goes on from there with the next files; what comes for a place behind the frontier makes it again.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from umdf.errors import CaptureError
-from umdf.lake import channel_task, durable, ledger, sweep
+from umdf.lake import sweep
+from umdf.lake.day_making import BOOK_TABLES, TABLES, Shop, make_days
 from umdf.lake.day_parts import DayParts
+from umdf.lake.files import FileAdd
+from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind
+from umdf.lake.gap_cures import merge
+from umdf.lake.inputs import Inputs
 from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
 from umdf.lake.plan import (
     SPAN_NUMBERS,
+    TASK_SOURCES,
     ChannelDay,
     Day,
+    Edge,
     Group,
     Place,
     Planner,
@@ -35,20 +39,16 @@ from umdf.lake.plan import (
     entries_of,
     streams_of,
 )
-from umdf.lake.schemas import tables
-from umdf.lake.survey import FORMAT, SPLIT_BYTES, unpack
+from umdf.lake.schemas import APPEND, tables
+from umdf.lake.schemas import table as table_named
+from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
-from umdf.lake.timeline import gap_rows, gaps_of, quality_rows, write_rows
+from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
 from umdf.lake.writer import Writer
 
-BOOK_TABLES = (
-    "mbo", "trades", "statistics", "mbp_1", "mbp_10", "tbbo", "bbo_1s", "bbo_1m", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h",
-    "ohlcv_1d", "book_check", "day_statistics", "book_state",
-)  # fmt: skip
-TABLES = (*BOOK_TABLES, *channel_task.TABLES, "packets", "quarantine", "gaps", "quality")
 DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # derived from `mbo` and `book_state` where it is asked for
 ROWS_A_TASK = 2_000_000  # of `mbo`, in a task of the books
-NO_TABLE = frozenset({"ledger", "channel_state"})
+NO_TABLE = frozenset({"ledger"})
 
 
 class Runner(Protocol):
@@ -68,6 +68,7 @@ class Settings:
     span_numbers: int = SPAN_NUMBERS
     split_bytes: int = SPLIT_BYTES
     rows_a_task: int = ROWS_A_TASK
+    follow: Follow | None = None  # files still come: go as far as is final
 
 
 @dataclass
@@ -80,6 +81,9 @@ class Outcome:
     damaged: list[str] = field(default_factory=list)
     unrecognised: int = 0  # datagrams of groups that carry no stream of the exchange
     days: list[Day] = field(default_factory=list)
+    open_days: dict[Day, Edge] = field(default_factory=dict)  # followed days, and how far they have come
+    closed_days: list[Day] = field(default_factory=list)  # followed days that are over
+    made_again: list[Day] = field(default_factory=list)  # followed days for which something came behind the frontier
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     messages: int = 0
@@ -107,7 +111,8 @@ def advance(
 ) -> Outcome:
     """Bring captures into the lake, as one commit; or as none, if the lake knows them all."""
     ingest = _Ingest(writer, run, settings or Settings(), stage)
-    sweep.sweep(writer)
+    if not ingest.settings.follow:  # a stream sweeps when it begins
+        sweep.sweep(writer)
     try:
         return ingest.advance(paths)
     finally:
@@ -116,18 +121,16 @@ def advance(
 
 class _Ingest:
     def __init__(self, writer: Writer, run: Runner, settings: Settings, stage: Stage) -> None:
-        self.writer, self.settings, self.stage = writer, settings, stage
-        self.run = run
+        self.writer, self.settings, self.stage, self.run = writer, settings, stage, run
         self.root, self.stamp = writer.home.root, writer.stamp
         # We are the only writer: whatever else is there was left by one that is dead.
         for left in writer.home.work.glob("ingest-*") if writer.home.work.is_dir() else ():
             shutil.rmtree(left, ignore_errors=True)
         self.work = writer.home.work / f"ingest-{self.stamp.commit:08d}-{self.stamp.token:08d}"
         self.outcome = Outcome()
-        self.known: dict[str, list[ledger.Entry]] = defaultdict(list)
-        for entry in ledger.entries(writer.snapshot):
-            self.known[entry.digest].append(entry)
-        self.paths: dict[str, str] = {}  # where the files that are needed can be read, by digest
+        self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes)
+        self.states = _open_days(writer)  # days that a stream has begun
+        self.patience: dict[Day, int] = {}
 
     def _step(self, tasks: Sequence[dict[str, Any]], function: str, description: str) -> list[dict[str, Any]]:
         progress = self.stage(description, len(tasks))
@@ -137,193 +140,169 @@ class _Ingest:
         return done
 
     def advance(self, paths: Sequence[str | os.PathLike[str]]) -> Outcome:
-        new = self._survey(paths)
-        if not new:
+        new, follow = self._new(paths), self.settings.follow
+        waiting = set(self.states) if follow else set[Day]()
+        if not new and not (follow and follow.finish and waiting):
             return self.outcome
-        old = self._old_surveys({day for survey in new for day in _dates(survey)})
+        old = self.inputs.old({date for survey in new for date in _dates(survey)} | {date for _, date in waiting})
         places = streams_of([*new, *old], self.settings.named)
-        touched = {day for survey in new for day in days_of(survey, places)}
         moved = [survey for survey in old if self._entries_changed(survey, places)]
-        for survey in moved:  # what it is has only now become clear
-            touched |= days_of(survey, places)
-            touched |= {
-                (entry.channel_id, (entry.trading_date - date_of(0)).days)
-                for entry in self.known[survey["digest"]]
-                if entry.channel_id is not None and entry.trading_date is not None
-            }
-        surveys = [survey for survey in (*new, *old) if days_of(survey, places) & touched]
-        self._find_old_files([survey for survey in old if days_of(survey, places) & touched])
-        planner = Planner(surveys, places, self.paths, self.settings.span_numbers)
-        there = {day for survey in surveys for day in days_of(survey, places)}
-        days = [planner.plan(day) for day in sorted(touched & there)]
-        changes = self._make(days) + [self._emptied(day) for day in sorted(touched - there)]
-        self._commit(new, moved, places, [change for some in changes for change in some])
+        changed = self._days_of_moved(moved, places)  # what their files are has only now become clear
+        touched = {day for survey in new for day in days_of(survey, places)} | waiting | changed
+        surveys = {survey["digest"]: survey for survey in (*new, *old) if days_of(survey, places) & touched or follow}
+        there = {day for survey in surveys.values() for day in days_of(survey, places)}
+        paths_now = {digest: self.inputs.path_of(survey) for digest, survey in surveys.items()}
+        fresh = frozenset(survey["digest"] for survey in new) if follow else None
+        planner = Planner(list(surveys.values()), places, paths_now, self.settings.span_numbers, fresh)
+        for day in changed if follow else touched:
+            self.states.pop(day, None)
+        if follow:
+            days = self._followed(planner, sorted(touched & there), Reach(surveys.values()), follow)
+        else:
+            days = [(planner.plan(day), Frontier(None, is_over=True)) for day in sorted(touched & there)]
+        changes = self._make(planner, surveys, days)
+        changes += [change for day in sorted(touched - there) for change in self._emptied(day)]
+        self._commit(new, moved, places, changes)
         return self.outcome
 
-    # Files
-
-    def _survey(self, paths: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
-        """Surveys of the files that are new, each content once."""
-        sizes: dict[int, list[str]] = defaultdict(list)
-        for digest, entries in self.known.items():
-            sizes[entries[0].size_bytes].append(digest)
-        tasks = []
-        for path in sorted({os.path.abspath(path) for path in paths}):
-            if not os.path.isfile(path):
-                raise CaptureError(f"{path}: no such file", "check the path")
-            about = {
-                "path": path,
-                "known": sizes.get(os.path.getsize(path), []),
-                "unpacked": str(self.work / "unpacked"),
-            }
-            about["split_bytes"] = self.settings.split_bytes
-            tasks.append(about | {"description": os.path.basename(path)})
-        found: dict[str, dict[str, Any]] = {}
-        for survey in self._step(tasks, "umdf.lake.survey:run", "survey"):
-            digest = survey["digest"]
-            self.paths.setdefault(digest, survey["path"])
-            if survey.get("known") or digest in found:
-                self.outcome.known += 1
-                continue
-            found[digest] = survey
-            if survey.get("packed"):
-                self.paths[digest] = self._unpacked(digest)
-        new = list(found.values())
+    def _new(self, paths: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
+        new = self.inputs.survey(paths)
+        self.outcome.new, self.outcome.known = len(new), self.inputs.known_again
         for survey in new:
-            self._keep(survey)
             for offset, reason in survey["warnings"]:
                 if "no_capture" in survey:
                     self.outcome.unusable.append((survey["path"], reason))
                 else:
                     self.outcome.damaged.append(f"{survey['path']}: at offset {offset}: {reason}")
-        self.outcome.new = len(new)
         return new
-
-    def _unpacked(self, digest: str) -> str:
-        return str(self.work / "unpacked" / f"{digest.partition(':')[2]}.pcap")
-
-    def _kept(self, digest: str) -> Path:
-        return self.root / "_lake" / "surveys" / f"{digest.partition(':')[2]}.json"
-
-    def _keep(self, survey: dict[str, Any]) -> None:
-        durable.create_once(self._kept(survey["digest"]), survey)
-
-    def _old_surveys(self, dates: set[int]) -> list[dict[str, Any]]:
-        """Of known files that have something of these dates."""
-        found = []
-        for digest, entries in sorted(self.known.items()):
-            if any(entry.trading_date and (entry.trading_date - date_of(0)).days in dates for entry in entries):
-                survey = durable.read(self._kept(digest))
-                if survey is None or survey["format"] != FORMAT:
-                    survey = self._survey_again(digest, entries[0])
-                found.append(survey)
-        return found
-
-    def _survey_again(self, digest: str, entry: ledger.Entry) -> dict[str, Any]:
-        path = self.paths.get(digest) or entry.path or ""
-        self._refuse_gone(path, digest)
-        about = {"path": path, "known": [], "unpacked": str(self.work / "unpacked")}
-        [survey] = self._step(
-            [about | {"split_bytes": self.settings.split_bytes}], "umdf.lake.survey:run", "survey of older files"
-        )
-        self._keep(survey)
-        return survey
-
-    def _find_old_files(self, surveys: list[dict[str, Any]]) -> None:
-        """Older files of days that are made again must still be there, as they were."""
-        for survey in surveys:
-            digest = survey["digest"]
-            path = self.paths.get(digest) or survey["path"]
-            there = os.path.isfile(path) and os.stat(path).st_size == survey["size_bytes"]
-            if not there or os.stat(path).st_mtime_ns != survey["mtime_ns"]:
-                self._refuse_gone(path, digest)
-            self.paths[digest] = unpack(path, digest, self.work / "unpacked")[0] if survey["packed"] else path
-
-    def _refuse_gone(self, path: str, digest: str) -> None:
-        if not os.path.isfile(path) or ledger.digest_of(path)[0] != digest:
-            state = "has changed" if os.path.isfile(path) else "is gone"
-            raise CaptureError(
-                f"{path} {state}; the lake needs it, because a day that it belongs to is made again from all its files",
-                "give the file along with the new ones, wherever it is now",
-            )
 
     # Days
 
-    def _wanted(self, day: ChannelDay) -> list[str]:
-        """Tables that were asked for, and those that have the day already and must not be left behind."""
-        where = {"trading_date": date_of(day.date), "channel_id": day.channel}
-        return [name for name in TABLES if name in self.settings.tables or self.writer.snapshot.adds(name, **where)]
-
-    def _make(self, days: list[ChannelDay]) -> list[list[Change]]:
-        wanted = {day.channel * 10**6 + day.date: self._wanted(day) for day in days}
-        common = {"root": str(self.root), "stamp": [self.stamp.commit, self.stamp.token]}
-        common["directory"] = str(self.work / "staged")
-
-        def of(day: ChannelDay) -> dict[str, Any]:
-            about = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
-            return common | about | {"tables": wanted[day.channel * 10**6 + day.date]}
-
-        tasks = [of(day) | task for day in days for task in (*day.decode, *day.loops)]
-        decoded = self._step(tasks, "umdf.lake.decode_task:run", "decode")
-        parts = {_key(day): DayParts(day, [each for each in decoded if _is_of(each, day)]) for day in days}
-        channel = self._step(
-            [of(day) | parts[_key(day)].channel_task() for day in days], "umdf.lake.channel_task:run", "channel"
-        )
-        book_tasks = []
-        for day, said in zip(days, channel, strict=True):
-            mine = parts[_key(day)]
-            mine.add_files(said["files"])
-            mine.gaps = gaps_of(day, mine.spans)
-            if any(name in BOOK_TABLES for name in of(day)["tables"]):
-                packs = mine.packs(self.settings.rows_a_task, self.run.parallel)
-                book_tasks += [of(day) | task for task in mine.book_tasks(said, packs)]
-        book_tasks.sort(key=lambda task: -task["rows"])  # the longest first, so that none is left for the end
-        made = self._step(book_tasks, "umdf.lake.books_task:run", "books")
-        for answer, task in zip(made, book_tasks, strict=True):
-            mine = parts[task["channel_id"], task["trading_date"]]
-            mine.add_files(answer["files"])
-            mine.stale += answer.get("stale", [])
-        lossy = [parts[_key(day)] for day in days if parts[_key(day)].gaps and "gaps" in of(day)["tables"]]
-        gap_tasks = [task for mine in lossy for task in mine.gap_tasks(self.settings.rows_a_task, self.run.parallel)]
-        for answer, task in zip(self._step(gap_tasks, "umdf.lake.gap_task:run", "gaps"), gap_tasks, strict=True):
-            parts[task["channel_id"], task["trading_date"]].healed.append(answer["gaps"])
-        self._measure(book_tasks)
-        return [self._changes(parts[_key(day)], of(day)["tables"]) for day in days]
-
-    def _measure(self, book_tasks: list[dict[str, Any]]) -> None:
-        sizes = [task["rows"] for task in book_tasks]
-        self.outcome.largest_task_share = max(sizes) / sum(sizes) if sum(sizes) else 0.0
-
-    def _changes(self, parts: DayParts, names: list[str]) -> list[Change]:
-        """The day in every table, in the place of what was there of it."""
-        day, outcome = parts.day, self.outcome
-        small = {
-            "gaps": gap_rows(day, parts.gaps, parts.healed),
-            "quality": quality_rows(day, parts.spans, parts.loops),
+    def _days_of_moved(self, moved: list[dict[str, Any]], places: Mapping[Group, Place]) -> set[Day]:
+        found = {day for survey in moved for day in days_of(survey, places)}
+        entries = (entry for survey in moved for entry in self.inputs.known[survey["digest"]])
+        return found | {
+            (entry.channel_id, (entry.trading_date - date_of(0)).days)
+            for entry in entries
+            if entry.channel_id is not None and entry.trading_date is not None
         }
+
+    def _followed(
+        self, planner: Planner, days: list[Day], reach: Reach, follow: Follow
+    ) -> list[tuple[ChannelDay, Frontier]]:
+        """How far each day goes now; those for which there is nothing to do are left out."""
+        found = []
+        for key in days:
+            day, before = planner.outline(key), self.states.get(key)
+            if before is not None and (is_behind(planner, day, before) or self._is_gone(before)):
+                self._make_again(key)
+                before = None
+            front = frontier(planner, day, reach, follow, before.patience if before else 1)
+            until = front.until(before)
+            if before is None or planner.is_touched(day) or until != before.done:
+                found.append((planner.plan(key, before and before.done, until), front))
+            else:
+                self.outcome.open_days[key] = before.done
+        return found
+
+    def _is_gone(self, before: ChannelState) -> bool:
+        """Whether the files of the books are other ones by now: the lake was compacted."""
+        return not set(before.states) <= {add.path for add in self.writer.snapshot.adds("book_state")}
+
+    def _make_again(self, day: Day) -> None:
+        self.states.pop(day, None)
+        self.outcome.made_again.append(day)
+
+    def _wanted(self, day: Day) -> list[str]:
+        """Tables that were asked for, and those that have the day already and must not be left behind."""
+        asked = self.settings.tables
+        if self.settings.follow and asked & set(BOOK_TABLES):
+            asked |= {"book_state"}  # without it nothing could go on
+        return [name for name in TABLES if name in asked or self.writer.snapshot.adds(name, **_partition(day))]
+
+    def _make(
+        self, planner: Planner, surveys: Mapping[str, dict[str, Any]], days: list[tuple[ChannelDay, Frontier]]
+    ) -> list[Change]:
+        how = self.settings.rows_a_task, self.run.parallel
+        shop = Shop(self.root, self.stamp, self.work, self._step, *how)
+        changes: list[Change] = []
+        while days:
+            fronts = {day.key: front for day, front in days}
+            wanted = {key: self._wanted(key) for key in fronts}
+            plans = [day for day, _ in days]
+            self.inputs.make_ready(surveys[digest] for digest in _digests(plans))
+            made, again = make_days(shop, plans, self.states, wanted)
+            for parts in made:
+                changes += self._changes(parts, wanted[parts.day.key], fronts[parts.day.key].is_over)
+            for key in again:
+                self.patience[key] = 2 * self.states[key].patience
+                self._make_again(key)
+            days = [(planner.plan(key, None, fronts[key].until(None)), fronts[key]) for key in again]
+        return changes
+
+    def _changes(self, parts: DayParts, names: list[str], is_over: bool) -> list[Change]:
+        """The day in every table: in the place of what was there of it, or behind that."""
+        day, outcome, before = parts.day, self.outcome, parts.before
+        quality = quality_of_day(before.quality if before else (), parts.spans, parts.loops)
+        answers = merge(before.answers if before else [], parts.answers)
+        small = {"gaps": gap_rows(day, parts.gaps, answers), "quality": quality_rows(day, quality)}
         for name, rows in small.items():
             made = write_rows(self.root, self.stamp, name, rows, day) if name in names else None
             parts.add_files({name: [made.to_json()]} if made else {})
-        outcome.days.append((day.channel, day.date))
+        self._tell(parts)
+        changes = []
+        for name in names:
+            adds = parts.files.get(name, ())
+            if before is None:
+                changes.append(self.writer.replacing(name, adds, **_partition(day.key)))
+            elif table_named(name).mode == APPEND:
+                changes.append(Change(name, tuple(adds)))
+            elif name in small or parts.is_moving:
+                changes.append(self.writer.replacing(name, adds, **_partition(day.key)))
+        if before is not None and parts.is_moving:
+            replaced = [add for add in self.writer.snapshot.adds("book_state") if add.path in before.states]
+            changes.append(Change("book_state", (), tuple(replaced)))
+        state = None
+        if is_over:
+            outcome.closed_days += [day.key] if self.settings.follow else []
+        else:
+            assert day.until is not None
+            states = parts.states if parts.is_moving else before.states if before else []
+            about = {"listed": parts.listed, "states": states, "quality": quality, "answers": answers}
+            patience = self.patience.get(day.key, before.patience if before else 1)
+            gaps = [gap.to_json() for gap in parts.gaps]
+            left = ChannelState.of(parts.definitions, done=day.until, gaps=gaps, patience=patience, **about)
+            state = self._write_state(day, left)
+            outcome.open_days[day.key] = day.until
+        return [*changes, self.writer.replacing("channel_state", (state,) if state else (), **_partition(day.key))]
+
+    def _tell(self, parts: DayParts) -> None:
+        outcome, earlier = self.outcome, len(parts.before.gaps) if parts.before else 0
+        outcome.days.append(parts.day.key)
         outcome.messages += sum(span["messages"] for span in parts.spans)
-        outcome.gaps += len(parts.gaps)
-        outcome.missing += sum(gap.last - gap.first + 1 for gap in parts.gaps)
+        outcome.gaps += len(parts.gaps) - earlier
+        outcome.missing += sum(gap.last - gap.first + 1 for gap in parts.gaps[earlier:])
         outcome.stale += len(parts.stale)
+        if parts.task_rows:
+            share = max(parts.task_rows) / max(sum(parts.task_rows), 1)
+            outcome.largest_task_share = max(outcome.largest_task_share, share)
         for name, adds in parts.files.items():
             outcome.rows[name] = outcome.rows.get(name, 0) + sum(add.rows for add in adds)
             outcome.bytes[name] = outcome.bytes.get(name, 0) + sum(add.bytes for add in adds)
-        where = {"trading_date": date_of(day.date), "channel_id": day.channel}
-        return [self.writer.replacing(name, parts.files.get(name, ()), **where) for name in names]
+
+    def _write_state(self, day: ChannelDay, state: ChannelState) -> FileAdd | None:
+        row = {"seq_version": state.done.epoch, "sequence": state.done.number, "ts_recv": state.done.ts_recv}
+        row |= {"format": FORMAT, "content": state.to_bytes()}
+        return write_rows(self.root, self.stamp, "channel_state", [row], day)
 
     def _emptied(self, day: Day) -> list[Change]:
         """A day whose files have turned out to be of another channel."""
-        where = {"trading_date": date_of(day[1]), "channel_id": day[0]}
-        return [self.writer.replacing(name, (), **where) for name in tables() if name not in NO_TABLE]
+        return [self.writer.replacing(name, (), **_partition(day)) for name in tables() if name not in NO_TABLE]
 
     # The commit
 
     def _entries_changed(self, survey: dict[str, Any], places: Mapping[Group, Place]) -> bool:
-        return set(entries_of(survey, places)) != set(self.known[survey["digest"]])
+        return set(entries_of(survey, places)) != set(self.inputs.known[survey["digest"]])
 
     def _commit(
         self,
@@ -336,7 +315,7 @@ class _Ingest:
         if moved:
             # The ledger is small, and one of its files cannot lose a row: it is written anew.
             again = {survey["digest"] for survey in moved}
-            entries += [entry for digest, known in self.known.items() if digest not in again for entry in known]
+            entries += [entry for digest, known in self.inputs.known.items() if digest not in again for entry in known]
             entries += [entry for survey in moved for entry in entries_of(survey, places)]
             changes.append(Change("ledger", (), tuple(self.writer.snapshot.adds("ledger"))))
         damage = [
@@ -359,9 +338,19 @@ def _dates(survey: dict[str, Any]) -> set[int]:
     return {segment[3] for split in survey.get("splits", []) for segment in split["segments"]}
 
 
-def _key(day: ChannelDay) -> Day:
-    return day.channel, day.date
+def _partition(day: Day) -> dict[str, Any]:
+    return {"trading_date": date_of(day[1]), "channel_id": day[0]}
 
 
-def _is_of(manifest: dict[str, Any], day: ChannelDay) -> bool:
-    return (manifest["channel_id"], manifest["trading_date"]) == _key(day)
+def _digests(days: Sequence[ChannelDay]) -> set[str]:
+    """The files that the tasks of some days read."""
+    tasks = [task for day in days for task in (*day.decode, *day.loops)]
+    return {source["digest"] for task in tasks for name in TASK_SOURCES for source in task.get(name, ())}
+
+
+def _open_days(writer: Writer) -> dict[Day, ChannelState]:
+    found = {}
+    for row in writer.snapshot.arrow_table("channel_state").to_pylist():
+        key = row["channel_id"], (row["trading_date"] - date_of(0)).days
+        found[key] = ChannelState.from_bytes(row["content"], row["format"])
+    return found

@@ -21,11 +21,11 @@ from umdf.errors import UmdfError
 from umdf.lake import bars as b
 from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
-from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, books_in, books_of, state_table
+from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, NO_KIND, PUBLISHED, Stored, book_in, books_in, books_of, state_table
 from umdf.lake.columns import family_table, made_table
 from umdf.lake.day_numbers import Published, day_statistics
-from umdf.lake.gap_cures import GapLog
-from umdf.lake.healing import FOREVER, L_BOOK, L_UNTIL, BookRun, Numbers, Timeline, Told, places_in
+from umdf.lake.gap_cures import Timeline
+from umdf.lake.healing import FOREVER, L_BOOK, BookRun, Numbers, Told, places_in
 from umdf.lake.levels import BBO, tops_by_interval, updates, with_tops
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
@@ -67,7 +67,7 @@ class GroupDay:
         self.lost: list[Numbers] = []
         self.published = Published(count)
         self.happened: list[Stored] = []
-        self.gaps = GapLog()
+        self.gaps = self.run.log
         for instrument_id, levels in group.depths.items():
             self.run.books.set_depth(instrument_id, levels)
         for one in stored:
@@ -76,14 +76,17 @@ class GroupDay:
     def _restore(self, one: Stored) -> None:
         place = int(np.searchsorted(self.ids, one.instrument_id))
         book, head = 2 * place + one.head["lending"], one.head
-        epoch = self.epochs.rank(one.seq_version)
+        last_epoch, epoch = self.epochs.rank(one.seq_version), self.epochs.rank(head["epoch"])
         self.run.epoch = max(self.run.epoch, epoch)
         state = self.run.states[book]
         state[h.S_RPT_SEQ], state[h.S_STALE], state[h.S_DOUBT] = head["known"], head["stale"], head["doubt"]
         state[h.S_TS], state[h.S_SEEN] = head["ts"], head["seen"]
         self.run.shown_bad[book] = head["shown_bad"]
         state[h.S_GAPS] = self.timeline.gaps_before(epoch, np.array([head["covered"]]), within=True)[0]
-        self.last_key[book], self.last_epoch[book], self.has_row[book] = one.key, epoch, True
+        if head["doubt"]:
+            state[h.S_FROM] = self.timeline.gap_at(epoch, head["doubt_from"])
+        self.gaps.restore(book, epoch, one.section("owed"))
+        self.last_key[book], self.last_epoch[book], self.has_row[book] = one.key, last_epoch, True
         self.events[book], self.in_doubt[book] = head["events"], head["events_in_doubt"]
         self.losses[book] = head["losses"]
         for log, name in ((self.trades, "trades"), *((self.bbo[name], name) for name in INTERVALS_S)):
@@ -103,8 +106,7 @@ class GroupDay:
         times = times_of(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
         place, trade_bad = self._beside(mbo, told, trades)
         _, statistic_bad = self._beside(mbo, told, statistics)
-        self.lost.append(told.lost[:, : L_UNTIL + 1])
-        self.gaps.note(told, snapshots)
+        self.lost.append(told.lost)
         np.add.at(self.losses, told.lost[:, L_BOOK], 1)
         staged = np.flatnonzero(~mbo.made) if mbo.made is not None else None
         books = mbo.book if staged is None else mbo.book[staged]
@@ -112,11 +114,13 @@ class GroupDay:
         self.events += np.bincount(books, minlength=len(self.events))
         self.in_doubt += np.bincount(books[bad != 0], minlength=len(self.events))
         if len(mbo):
-            ends = np.flatnonzero(np.append(mbo.book[1:] != mbo.book[:-1], True))
+            real = np.arange(len(mbo)) if mbo.made is None else np.flatnonzero(~mbo.made | told.emptied)
+            own = mbo.book[real]
+            ends = real[np.append(own[1:] != own[:-1], True)] if len(real) else real
             self.last_key[mbo.book[ends]], self.last_epoch[mbo.book[ends]] = mbo.key[ends], mbo.epoch[ends]
             self.has_row[mbo.book[ends]] = True
         self._keep_heals(told, snapshots)
-        self._keep_made(mbo)
+        self._keep_made(mbo, told)
         if len(statistics):
             self.published.take(statistics)
         if len(trades):
@@ -194,10 +198,13 @@ class GroupDay:
             return
         books = self.run.said  # any engine will do: a snapshot alone says what its book is
         for line in told.heals.tolist():
-            books.apply(snapshots.rows_of(np.array([line]))[0])
             book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
             instrument_id, lending = int(self.ids[book >> 1]), book & 1
+            books.delete(instrument_id, lending=bool(lending))
+            books.apply(snapshots.rows_of(np.array([line]))[0])
             header, entries = book_in(books, instrument_id, lending)
+            if not len(entries):  # an empty one does not say of what kind it is; an earlier one may have
+                header |= NO_KIND
             head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
             head |= {"ts_send": int(snapshots.ts_send[line]), "ts_recv": int(snapshots.ts_recv[line])}
             key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
@@ -205,12 +212,12 @@ class GroupDay:
             stored = Stored(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
             self.happened.append(stored)
 
-    def _keep_made(self, mbo: Grouped) -> None:
+    def _keep_made(self, mbo: Grouped, told: Told) -> None:
         """What emptied a book without a row of its own."""
         if "book_state" not in self.wanted or mbo.made is None:
             return
         units, own = mbo.units, mbo.rows
-        for row in np.flatnonzero(mbo.made).tolist():
+        for row in np.flatnonzero(mbo.made & told.emptied).tolist():
             unit, book = own.unit[row], int(mbo.book[row])
             head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": book & 1, "known": NULL}
             head |= {"ts": int(own.column("ts_event")[row])}
@@ -220,8 +227,7 @@ class GroupDay:
 
     def finish(self) -> Tables:
         """The tables of the whole day."""
-        self.gaps.finish(self.run)
-        self._note_last_gaps()
+        self.run.finish()
         symbols, found, place_of = self.group.symbols, {}, len(self.ids)
         lost = self._lost()
         trades = _together(self.trades, b.TRADE)
@@ -239,7 +245,7 @@ class GroupDay:
             bad[lost[:, 0]] = True
             found["day_statistics"] = day_statistics(counted, self.published, by_instrument, bad, self.ids, symbols)
         if "book_state" in self.wanted:
-            found["book_state"] = state_table([*self.happened, *self._stored()])
+            found["book_state"], found["states"] = state_table(self.happened), state_table(self._stored())
         return found
 
     def stale(self) -> list[dict[str, Any]]:
@@ -254,14 +260,6 @@ class GroupDay:
                 reason = "messages were lost and nothing came since that shows whether they touched it"
             found.append({"instrument_id": instrument_id, "symbol": symbol, "is_stale": is_stale, "reason": reason})
         return found
-
-    def _note_last_gaps(self) -> None:
-        """Gaps behind the last row of a book: it is in doubt, for all that is known."""
-        gaps = self.timeline.gaps.get(self.run.epoch)
-        if gaps is not None:
-            states = self.run.states
-            doubt = (states[:, h.S_SEEN] != 0) & (states[:, h.S_GAPS] < len(gaps[0]))
-            states[doubt, h.S_DOUBT], states[doubt, h.S_GAPS] = 1, len(gaps[0])
 
     def _lost(self) -> Numbers:
         """(instrument, since, until) of everything that is missing, and of what may be."""
@@ -297,7 +295,7 @@ class GroupDay:
         parts = {name: _by_place(records, len(self.ids)) for name, records in of_day.items()}
         lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost])
         gaps = self.timeline.gaps.get(self.run.epoch)
-        covered = max(self.timeline.last_sequence.get(self.run.epoch, 0), int(gaps[1][-1]) if gaps is not None else 0)
+        owed = self.gaps.stored()
         known = books_in(self.run.books)
         with_day: set[int] = set()
         for place, instrument_id in enumerate(self.ids.tolist()):
@@ -305,12 +303,15 @@ class GroupDay:
                 book = 2 * place + lending
                 state = self.run.states[book].tolist()
                 has_day = not lending and len(parts["trades"][place])
-                if not state[h.S_SEEN] and not self.events[book] and not has_day:
+                is_known = state[h.S_SEEN] or state[h.S_GAPS]  # a snapshot alone may have shown that nothing is missing
+                if not is_known and not self.events[book] and not has_day:
                     continue
                 header, entries = known.get((instrument_id, lending), NO_BOOK)
                 own = lost[lost[:, 0] == book]
                 key = int(self.last_key[book]) if self.has_row[book] else 0
                 sections: dict[str, Any] = {"entries": entries, "lost": _windows(own)}
+                if book in owed:
+                    sections["owed"] = owed[book]
                 if place not in with_day:  # the day is the instrument's, not the book's
                     with_day.add(place)
                     sections |= {name: part[place] for name, part in parts.items()}
@@ -323,7 +324,9 @@ class GroupDay:
                     "shown_bad": int(self.run.shown_bad[book]),
                     "ts": state[h.S_TS],
                     "seen": state[h.S_SEEN],
-                    "covered": max(covered, key >> 32),
+                    "epoch": self._version(),
+                    "doubt_from": self.timeline.number_of(self.run.epoch, state[h.S_FROM]) if state[h.S_DOUBT] else 0,
+                    "covered": int(gaps[1][state[h.S_GAPS] - 1]) if gaps is not None and state[h.S_GAPS] else 0,
                     "events": int(self.events[book]),
                     "events_in_doubt": int(self.in_doubt[book]),
                     "losses": int(self.losses[book]),

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.book_rows import Epochs, Limit, is_between, wire_key
+from umdf.lake.book_rows import Epochs, Grouped, Limit, is_between, wire_key
 from umdf.lake.book_state import Stored
 from umdf.lake.staging import NO_INSTRUMENT, Staged, read_staged, staged_batches
 from umdf.market.calendar import local_dates
@@ -65,6 +65,16 @@ class Made:
         pairs = [(e, i) for e in events.tolist() for i in self._concerned(e, ids)]
         event, instrument_id = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
         return _empty_books({name: values[event] for name, values in self.places.items()}, instrument_id, self.schema)
+
+    def deleted(self, rows: Grouped) -> NDArray[np.bool_] | None:
+        """Which of the rows that were made are those of deletions."""
+        own = self.instrument_id != NULL
+        if rows.made is None or not own.any():
+            return None
+        found = np.zeros(len(rows), np.bool_)
+        for epoch in np.unique(self.epoch[own]).tolist():  # the key is that of a message: no reset has the same
+            found |= (rows.epoch == epoch) & np.isin(rows.key, self.key[own & (self.epoch == epoch)])
+        return found & rows.made
 
     def _concerned(self, event: int, ids: NDArray[np.int64]) -> list[int]:
         own = int(self.instrument_id[event])

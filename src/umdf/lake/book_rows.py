@@ -48,6 +48,7 @@ class Grouped:
     epoch: NDArray[np.int32]  # its place among the epochs of the channel
     key: NDArray[np.uint64]  # sequence, message, entry: the order within an epoch
     made: NDArray[np.bool_] | None = None  # rows that were not staged: a channel reset, for each of its books
+    deleted: NDArray[np.bool_] | None = None  # those of them where the instrument is deleted
 
     def __len__(self) -> int:
         return len(self.key)

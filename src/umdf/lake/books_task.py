@@ -1,8 +1,8 @@
 """Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
-         "definitions", "state_in", "tables"}, place)
-        -> {"files", "rows", "stale", "gaps", "state_out", "peak_memory_bytes"}
+         "definitions", "state_in", "part", "tables"}, place)
+        -> {"files", "states", "rows", "stale", "gaps", "state_out", "peak_memory_bytes"}
 
 A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
 GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
@@ -30,9 +30,9 @@ from umdf.lake.book_rows import Epochs, Grouped, Intake, Limit, grouped, is_betw
 from umdf.lake.book_state import read_states
 from umdf.lake.columns import family_table
 from umdf.lake.files import FileAdd, FileWriter, Stamp
-from umdf.lake.gap_cures import Cures
-from umdf.lake.healing import Numbers, Timeline
-from umdf.lake.snapshot_rows import snapshots_of
+from umdf.lake.gap_cures import Cures, Timeline
+from umdf.lake.healing import Numbers
+from umdf.lake.snapshot_rows import Part, snapshots_of
 from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
 from umdf.lake.tasks import Place
 from umdf.market.events import NULL
@@ -46,6 +46,8 @@ TABLES = (
     "book_state"
 ).split()  # mbp_10 is derived on demand (umdf.lake.derive) unless it is asked for
 STATE_TABLE = "book_state"
+STATES = "states"  # the newest books, in files of their own: rows of book_state that the next run replaces
+OF_TABLE = {STATES: STATE_TABLE}
 
 
 def run(arguments: Mapping[str, Any], place: Place | None = None) -> dict[str, Any]:
@@ -81,7 +83,12 @@ class Output:
             return
         if name not in self._writers:
             self._writers[name] = FileWriter(
-                self._root, name, self._stamp, self._partition, task=self._place.task, attempt=self._place.attempt
+                self._root,
+                OF_TABLE.get(name, name),
+                self._stamp,
+                self._partition,
+                task=self._place.task,
+                attempt=self._place.attempt,
             )
         self._writers[name].write(pa.concat_tables(parts).unify_dictionaries() if len(parts) > 1 else parts[0])
 
@@ -123,6 +130,7 @@ class _Task:
         self.heads, self.snapshot_books, self.snapshot_statistics = (
             Intake(snapshots, family, instrument_buckets, self.date) for family in ("snapshot", "mbo", "statistics")
         )
+        self.part = Part.from_json(arguments.get("part") or {})
         self.stored = read_states(arguments.get("state_in"), instrument_buckets)
         for one in self.stored:
             self.epochs.rank(one.seq_version)
@@ -139,13 +147,16 @@ class _Task:
         for part in self._ranges():
             self._run_range(part)
         files = self.output.close()
-        state = files.get(STATE_TABLE, [])
+        states = files.pop(STATES, [])
+        if states:
+            files[STATE_TABLE] = files.get(STATE_TABLE, []) + states
         return {
             "files": {name: [file.to_json() for file in some] for name, some in files.items()},
+            "states": [file.path for file in states],
             "rows": {name: sum(file.rows for file in some) for name, some in files.items()},
             "stale": self.stale,
             "gaps": self.cures.to_json(),
-            "state_out": str(Path(self.root) / STATE_TABLE / state[0].path) if state else None,
+            "state_out": [str(Path(self.root) / STATE_TABLE / file.path) for file in states] or None,
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
@@ -190,6 +201,7 @@ class _Task:
             for intake in (self.trades, self.statistics)
         )
         snapshots = snapshots_of(self.heads, self.snapshot_books, first, last, ids, self.epochs, self.epoch_times)
+        snapshots = snapshots.of_part(self.part)
         said = grouped_snapshots(self.snapshot_statistics, first, last, ids)
         if said is not None:
             day.published.take(said, snapshot=True)
@@ -202,6 +214,7 @@ class _Task:
             until = None if following is None or batch is None else _last_of(batch, self.epochs)
             made = self.made.rows(ids, done, until)
             mbo, batch = grouped(batch, "mbo", ids, self.epochs, made), None
+            mbo.deleted = self.made.deleted(mbo)
             own = between(trades, done, until), between(statistics, done, until)
             held = snapshots.between(done, until)
             self.output.add(day.advance(mbo, own[0], own[1], held, more=following is not None))
@@ -233,7 +246,7 @@ def timeline_of(said: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
     for gap in said.get("gaps") or []:
         by_epoch.setdefault(epochs.rank(int(gap["seq_version"])), []).append((int(gap["first"]), int(gap["last"])))
     gaps = {epoch: _sorted_gaps(some) for epoch, some in by_epoch.items()}
-    return epochs, Timeline(gaps, last), times
+    return epochs, Timeline(gaps, last, dict(enumerate(times))), times
 
 
 def _sorted_gaps(some: list[tuple[int, int]]) -> tuple[Numbers, Numbers]:

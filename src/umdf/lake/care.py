@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from umdf.lake import delta, log, sweep
-from umdf.lake.dialects import create_table
+from umdf.lake.dialects import create_schema, create_table, notes
 from umdf.lake.files import FileAdd, in_order, is_sorted, write_file
 from umdf.lake.layout import open_home
 from umdf.lake.lease import Held, is_dead, newest
@@ -174,11 +174,14 @@ def _joined(writer: Writer, name: str, group: list[FileAdd]) -> FileAdd | None:
     return write_file(writer.home.root, name, writer.stamp, in_order(rows, known), group[0].partition)
 
 
-def ddl(root: str | os.PathLike[str], dialect: str = "spark", catalogue: str = "umdf") -> str:
-    """CREATE TABLE for every table that has been written."""
+def ddl(
+    root: str | os.PathLike[str], dialect: str = "spark", catalogue: str = "umdf", location: str | None = None
+) -> str:
+    """Statements for every table that has been written; `location` is the lake as the catalogue reaches it, a URL."""
     snapshot = open_snapshot(root)
-    return "\n".join(
-        create_table(table(name), snapshot.home.table(name), dialect, catalogue)
-        for name in tables()
-        if snapshot.version(name) is not None
-    )
+    parts = [notes(dialect, catalogue), create_schema(dialect, catalogue)]
+    for name in tables():
+        if snapshot.version(name) is not None:
+            place = f"{location.rstrip('/')}/{name}" if location else snapshot.home.table(name)
+            parts.append(create_table(table(name), place, dialect, catalogue))
+    return "\n".join(parts)

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from umdf.lake.files import FileAdd, Stamp, in_order, write_file
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.repeats import Repeats
 from umdf.lake.schemas import table
+from umdf.lake.snapshot_rows import Part
 from umdf.lake.staging import BUCKETS, Staged, StagedWriter, read_staged
 from umdf.lake.tasks import Place
 from umdf.market.arrow import record_batch
@@ -29,35 +31,46 @@ FROM_INCREMENTAL = ("status", "news", "price_band", "imbalance", "execution_summ
 TABLES = ("definition", *FROM_INCREMENTAL, "snapshot")
 ROWS_AT_ONCE = 2_000_000
 ALL_BUCKETS = range(BUCKETS + 1)
-DELETED, CHANNEL_RESET = ord("D"), ord("R")
+DELETED = ord("D")
 
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
-    """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables"} →
-    {"files", "rows", "definitions": staged, "resets"}."""
+    """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables",
+    "part", "before": staged definitions, "listed"} → {"files", "rows", "definitions": staged, "listed", "renamed"}."""
     staged, snapshots, instruments = (
         [Staged.from_json(said) for said in task[name]] for name in ("staged", "snapshots", "instruments")
     )
-    day = _Day(task, place)
-    listed = Repeats().new_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
+    day, part = _Day(task, place), Part.from_json(task["part"])
+    before = read_staged([Staged.from_json(said) for said in task["before"]], "definition", ALL_BUCKETS)
+    day.symbols.apply(_without_deletions(before).rows("definition"), before.units, intraday=False)
+    repeats = Repeats({int(number): word for number, word in task["listed"].items()})
+    listed = repeats.new_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
     changed = read_staged(staged, "definition", ALL_BUCKETS)
-    for events, intraday in ((listed, False), (changed, True)):
-        kept = events.at({"definition": events.rows("definition").column("action") != DELETED})
-        day.symbols.apply(kept.rows("definition"), kept.units, intraday=intraday)
+    known = [_without_deletions(events) for events in (listed, changed)]
+    named = np.unique(np.concatenate([events.rows("definition").column("instrument_id") for events in known]))
+    earlier = day.names(named)
+    for events, intraday in zip(known, (False, True), strict=True):
+        day.symbols.apply(events.rows("definition"), events.units, intraday=intraday)
     writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")
-    for events in (listed, changed):
+    for events in (before, listed, changed):
         writer.add(events)
     day.write("definition", [listed, changed])
     for family in FROM_INCREMENTAL:
         day.write(family, (read_staged(staged, family, buckets) for buckets in _packs(staged, family)))
-    day.write("snapshot", [read_staged(snapshots, "snapshot", ALL_BUCKETS)], once=True)
+    held = read_staged(snapshots, "snapshot", ALL_BUCKETS)
+    day.write("snapshot", [held.at({"snapshot": part.holds(held)})], once=True)
     return {
         "files": day.files,
         "rows": day.rows,
         "definitions": [each.to_json() for each in writer.close()],
-        "resets": _resets(read_staged(staged, "control", ALL_BUCKETS)),
+        "listed": repeats.last,
+        "renamed": [number for number, name in day.names(named).items() if name != earlier[number]],
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
+
+
+def _without_deletions(events: Events) -> Events:
+    return events.at({"definition": events.rows("definition").column("action") != DELETED})
 
 
 class _Day:
@@ -66,6 +79,12 @@ class _Day:
         self.symbols = Instruments()
         self.files: dict[str, list[dict[str, Any]]] = {}
         self.rows: dict[str, int] = {}
+
+    def names(self, ids: NDArray[np.int64]) -> dict[int, tuple[str | None, int | None]]:
+        """What rows of these instruments depend on: symbol and depth."""
+        symbols, channel = self.symbols.symbols_of(ids).to_pylist(), self.task["channel_id"]
+        depths = [self.symbols.depth_of(number, channel) for number in ids.tolist()]
+        return dict(zip(ids.tolist(), zip(symbols, depths, strict=True), strict=True))
 
     def write(self, family: str, parts: Any, once: bool = False) -> None:
         """A file for each part; `once` leaves out what came on two lines."""
@@ -78,7 +97,7 @@ class _Day:
             if not len(events.rows(family)):
                 continue
             batch = record_batch(events, family, self.symbols)
-            rows = in_order(pa.Table.from_batches([_once(batch) if once else batch]), known)
+            rows = in_order(pa.Table.from_batches([first_copies(batch) if once else batch]), known)
             where = {"task": self.place.task, "attempt": self.place.attempt}
             made = write_file(task["root"], family, Stamp(*task["stamp"]), rows, partition, **where)
             assert isinstance(made, FileAdd)
@@ -100,7 +119,7 @@ def _packs(staged: list[Staged], family: str) -> Iterator[list[int]]:
     yield pack
 
 
-def _once(batch: pa.RecordBatch) -> pa.RecordBatch:
+def first_copies(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Of rows that differ only in when they came, the first."""
     words = LogicalHash({"ts_recv"}).of_rows(batch)
     came = batch.column("ts_recv").to_numpy(zero_copy_only=False)
@@ -108,18 +127,3 @@ def _once(batch: pa.RecordBatch) -> pa.RecordBatch:
     first = np.ones(len(order), np.bool_)
     first[1:] = words[order][1:] != words[order][:-1]
     return batch.take(pa.array(np.sort(order[first])))
-
-
-def _resets(events: Events) -> list[dict[str, int]]:
-    """Where the channel was reset (11): every book is empty from there on."""
-    rows = events.rows("control")
-    at = rows.unit[rows.column("kind") == CHANNEL_RESET] if len(rows) else []
-    units = events.units
-    return [
-        {
-            "seq_version": int(units.seq_version[unit]),
-            "sequence": int(units.sequence[unit]),
-            "ts_recv": int(units.ts_recv[unit]),
-        }
-        for unit in at
-    ]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from umdf.lake.files import FileAdd
+from umdf.lake.frontier import ChannelState
 from umdf.lake.plan import ChannelDay, date_of
+from umdf.lake.snapshot_rows import Part
 from umdf.lake.staging import BUCKETS
 from umdf.lake.timeline import Gap, timeline
 
@@ -15,16 +18,22 @@ LEAST_ROWS_A_TASK = 50_000  # of `mbo`, in a task of the books
 
 
 class DayParts:
-    def __init__(self, day: ChannelDay, manifests: list[dict[str, Any]]) -> None:
-        self.day = day
+    """`before` is what an earlier run left of the day, of which this one makes the next part."""
+
+    def __init__(self, day: ChannelDay, manifests: list[dict[str, Any]], before: ChannelState | None = None) -> None:
+        self.day, self.before = day, before
         rank = {epoch: number for number, (epoch, _, _) in enumerate(day.epochs)}
         spans = [manifest for manifest in manifests if manifest["role"] == "incremental"]
         self.spans = sorted(spans, key=lambda span: (rank[span["epoch"]], span["span"]))
         self.loops = [manifest for manifest in manifests if manifest["role"] != "incremental"]
         self.files: dict[str, list[FileAdd]] = defaultdict(list)
-        self.gaps: list[Gap] = []
+        self.gaps = [Gap.from_json(said) for said in before.gaps] if before else []
+        self.states: list[str] = []  # files of book_state that hold the books as they are at the end
         self.stale: list[Any] = []
-        self.healed: list[list[dict[str, Any]]] = []  # what each task says of the gaps
+        self.definitions: list[dict[str, Any]] = []
+        self.listed: dict[int, int] = {}
+        self.answers: list[list[dict[str, Any]]] = []  # what each task of the books says of the gaps
+        self.task_rows: list[int] = []
         for manifest in manifests:
             self.add_files(manifest["files"])
 
@@ -36,13 +45,37 @@ class DayParts:
         found = self.spans if role == "incremental" else [each for each in self.loops if each["role"] == role]
         return [staged for manifest in found for staged in manifest["staged"]]
 
-    def channel_task(self) -> dict[str, Any]:
+    @property
+    def is_moving(self) -> bool:
+        """Whether there is anything for the books."""
+        return bool(self.spans) or self.before is None
+
+    def take_channel(self, said: dict[str, Any]) -> None:
+        self.add_files(said["files"])
+        self.definitions, self.listed = said["definitions"], said["listed"]
+
+    def take_books(self, answer: dict[str, Any], rows: int) -> None:
+        self.add_files(answer["files"])
+        self.stale += answer["stale"]
+        self.states += answer["states"]
+        self.answers.append(answer["gaps"])
+        self.task_rows.append(rows)
+
+    def channel_task(self, work: Path) -> dict[str, Any]:
         return {
             "description": f"channel {self.day.channel}, {date_of(self.day.date)}",
             "staged": self._staged("incremental"),
             "snapshots": self._staged("snapshot"),
             "instruments": self._staged("instruments"),
+            "part": self._part().to_json(),
+            "before": self.before.staged(work / "before") if self.before else [],
+            "listed": self.before.listed if self.before else {},
         }
+
+    def _part(self) -> Part:
+        edges = self.day.since, self.day.until
+        since, until = (edge and (edge.rank, edge.number, edge.ts_recv) for edge in edges)
+        return Part(since, until, [epoch for epoch, _, _ in self.day.epochs], self.day.begun)
 
     def packs(self, most_rows: int, parallel: int) -> list[tuple[list[int], int]]:
         """Neighbouring buckets together, up to so many rows: a hot instrument's bucket stands alone."""
@@ -61,33 +94,17 @@ class DayParts:
             packs[-1] = ([*buckets, bucket], size + rows[bucket])
         return packs
 
-    def book_tasks(self, said: dict[str, Any], packs: list[tuple[list[int], int]]) -> list[dict[str, Any]]:
+    def book_tasks(self, packs: list[tuple[list[int], int]], state_in: list[str]) -> list[dict[str, Any]]:
         common = {
             "staged": self._staged("incremental"),
             "snapshots": self._staged("snapshot"),
-            "timeline": timeline(self.day, self.gaps, said["resets"]),
-            "definitions": said["definitions"],
-            "state_in": None,
+            "timeline": timeline(self.day, self.gaps),
+            "definitions": self.definitions,
+            "state_in": state_in,
+            "part": self._part().to_json(),
         }
         name = f"books of channel {self.day.channel}, {date_of(self.day.date)}"
         return [
             common | {"description": f"{name}, buckets {min(pack)} to {max(pack)}", "buckets": pack, "rows": rows}
             for pack, rows in packs
         ]
-
-    def gap_tasks(self, most_rows: int, parallel: int) -> list[dict[str, Any]]:
-        chosen = {"staged": "mbo", "snapshots": "snapshot"}
-        files = {"staged": self._staged("incremental"), "snapshots": self._staged("snapshot")}
-        begun = [
-            {"seq_version": epoch, "ts_send": ts}
-            for (epoch, *_), ts in zip(self.day.epochs, self.day.begun, strict=True)
-        ]
-        common = {
-            "description": f"gaps of channel {self.day.channel}, {date_of(self.day.date)}",
-            "channel_id": self.day.channel,
-            "trading_date": self.day.date,
-            "epochs": begun,
-            "gaps": [gap.to_json() for gap in self.gaps],
-            **{name: [said for said in files[name] if said["family"] == family] for name, family in chosen.items()},
-        }
-        return [common | {"buckets": pack} for pack, _ in self.packs(most_rows, parallel)]

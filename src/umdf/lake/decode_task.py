@@ -23,7 +23,7 @@ from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Refused, Source,
 from umdf.lake.staging import StagedWriter
 from umdf.lake.tasks import Place
 from umdf.lake.wires import WIRES, Wire
-from umdf.market.events import NULL
+from umdf.market.events import LAST, NULL
 
 DECODED_AT_ONCE = 1 << 14  # packets
 ROLE = "incremental"
@@ -42,10 +42,12 @@ def _run_span(task: dict[str, Any], place: Place) -> dict[str, Any]:
     span = Span(task["epoch"], first_number, last_number, OVERLAP)
     known = [Span(epoch, first, last) for epoch, first, last in task["known"]]
     sources = [Source.from_json(said) for said in task["sources"]]
-    done = _Span(task, place, span)
+    done = _Span(task, place)
     damaged: dict[Copy, Refused] = {}
     while True:
         gathered = gather(sources, span, _wire(task), known, frozenset(damaged))
+        if task.get("cut"):
+            gathered = gathered.until(_event_end(_wire(task), gathered))
         corrupt = done.decode(gathered)
         if not corrupt:
             return done.manifest(gathered, damaged)
@@ -57,8 +59,8 @@ def _wire(task: dict[str, Any]) -> Wire:
 
 
 class _Span:
-    def __init__(self, task: dict[str, Any], place: Place, span: Span) -> None:
-        self.task, self.place, self.span = task, place, span
+    def __init__(self, task: dict[str, Any], place: Place) -> None:
+        self.task, self.place = task, place
         self.staged: StagedWriter
         self.ts_send: Numbers
         self.messages: NDArray[np.int32]
@@ -67,26 +69,27 @@ class _Span:
     def decode(self, gathered: Gathered) -> dict[Copy, Refused]:
         """Stage the events of the span; what is damaged instead."""
         self.staged = StagedWriter(Path(self.task["directory"]), f"span-{uuid.uuid4().hex}")
-        self.ts_send, self.messages = np.full(self.span.room, NULL), np.zeros(self.span.room, np.int32)
+        span = gathered.span
+        self.ts_send, self.messages = np.full(span.room, NULL), np.zeros(span.room, np.int32)
         self.unknown = []
         damaged: dict[Copy, Refused] = {}
         wire, pieces = _wire(self.task), gathered.pieces
-        first, last = np.searchsorted(pieces.sequence, [self.span.first, self.span.last + 1]).tolist()
-        for low, high, keep in _batches(first, last):
+        first, last = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
+        for low, high, keep in stretches(first, last):
             decoded = wire.decode(pieces.at(np.arange(low, high)))
-            at = pieces.sequence[low:high] - self.span.base
+            at = pieces.sequence[low:high] - span.base
             self.ts_send[at], self.messages[at] = decoded.events.units.ts_send, decoded.messages
             if not keep:
                 continue
             self.staged.add(decoded.events)
             for row, reason in decoded.corrupt.items():
-                damaged[_identity(gathered, low + row)] = _content(gathered, low + row, reason)
+                damaged[copy_at(gathered, low + row)] = _content(gathered, low + row, reason)
             for row, reason in decoded.unknown.items():
                 self.unknown.append(_content(gathered, low + row, reason))
         return damaged
 
     def manifest(self, gathered: Gathered, damaged: dict[Copy, Refused]) -> dict[str, Any]:
-        task, span = self.task, self.span
+        task, span = self.task, gathered.span
         partition = {
             "trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(),
             "channel_id": task["channel_id"],
@@ -110,20 +113,42 @@ class _Span:
             "staged": [each.to_json() for each in staged],
             "files": {name: [made.to_json()] for name, made in files.items() if made},
             "missing": _missing(first[gathered.own], span.first, self.ts_send[gathered.own]),
+            "ts_last": int(first[gathered.own][-1]) if span.last >= span.first else None,
             "quality": quality_of(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
         }
 
 
-def _batches(first: int, last: int) -> list[tuple[int, int, bool]]:
+def _event_end(wire: Wire, gathered: Gathered) -> int:
+    """The last number of the span that ends an event, so that no event is cut in two; without any, the span's own."""
+    pieces, span = gathered.pieces, gathered.span
+    low, high = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
+    low = max(low, high - DECODED_AT_ONCE)
+    events = wire.decode(pieces.at(np.arange(low, high))).events
+    last_row, ends = np.full(high - low, -1), np.zeros(high - low, np.bool_)
+    for rows in events.families.values():
+        place = rows.msg_index.astype(np.int64) << 16 | rows.entry_index
+        order = np.argsort(place, kind="stable")
+        unit, place, flags = rows.unit[order], place[order], rows.column("flags")[order]
+        newest = np.full(high - low, -1)
+        newest[unit] = place  # of several the last one stays
+        is_end = np.zeros(high - low, np.bool_)
+        is_end[unit] = flags & LAST != 0
+        ahead = newest > last_row
+        last_row[ahead], ends[ahead] = newest[ahead], is_end[ahead]
+    found = np.flatnonzero(ends)
+    return int(pieces.sequence[low + found[-1]]) if len(found) else span.last
+
+
+def stretches(first: int, last: int) -> list[tuple[int, int, bool]]:
     """Stretches of pieces; those before the span are decoded, but not kept."""
     before = [(0, first, False)] if first else []
     starts = range(first, last, DECODED_AT_ONCE)
     return before + [(low, min(low + DECODED_AT_ONCE, last), True) for low in starts]
 
 
-def _identity(gathered: Gathered, row: int) -> Copy:
+def copy_at(gathered: Gathered, row: int) -> Copy:
     source = gathered.sources[int(gathered.piece_source[row])]
     return source.digest, int(gathered.piece_offset[row]), int(gathered.pieces.sequence[row])
 

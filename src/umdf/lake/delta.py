@@ -184,7 +184,8 @@ def adds(home: Home, table: str, version: int) -> list[FileAdd]:
     """The files of a table at a version."""
     from deltalake import DeltaTable
 
-    found = pa.table(DeltaTable(home.table(table), version=version).get_add_actions(flatten=True))
+    said = DeltaTable(home.table(table), version=version).get_add_actions(flatten=True)
+    found = pa.RecordBatchReader.from_stream(said).read_all()  # pa.table() would load pandas: a quarter of a second
     return [_file_add(table, row) for row in found.to_pylist()]
 
 

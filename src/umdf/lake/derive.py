@@ -1,4 +1,4 @@
-"""Books on demand: `mbp_10` from `mbo` and `book_state`, for whoever asks, without storing it.
+"""Books on demand: `mbp_10` (and `mbp_1`) from `mbo` and `book_state`, for whoever asks, without storing it.
 
 The one rule: exactly the rows that the books task would have written. Whether a book can be trusted is in the rows of
 `mbo` (MAYBE_BAD_BOOK); what happened to books outside of them is in `book_state`.
@@ -6,6 +6,7 @@ The one rule: exactly the rows that the books task would have written. Whether a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from umdf.book import tables_kernel as k
 from umdf.lake.book_made import empty_books
-from umdf.lake.book_rows import Epochs, grouped
+from umdf.lake.book_rows import Epochs, Grouped, grouped
 from umdf.lake.book_state import Stored, states_in
-from umdf.lake.healing import BookRun, Timeline
+from umdf.lake.gap_cures import Timeline
+from umdf.lake.healing import BookRun, Told
 from umdf.lake.levels import updates
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import COMMON, IMPLIED, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT, Column
@@ -27,19 +29,34 @@ SIDES = np.array([ord("B"), ord("A")], np.uint8)
 PLACE_TYPES = {"msg_index": np.uint16, "entry_index": np.uint16}
 
 
-def derive_mbp_10(mbo: pa.Table, states: pa.Table) -> pa.Table:
-    """Rows of mbp_10 of some instruments, from all their rows of `mbo` and `book_state` of one channel and date."""
+@dataclass(eq=False)
+class Replay:
+    """Some instruments of one channel and date, applied from the first row to the last."""
+
+    ids: NDArray[np.int64]
+    rows: Grouped
+    stored: list[Stored]  # the snapshots, in the order of `snapshots`
+    snapshots: SnapshotLines
+    told: Told
+    run: BookRun
+    epochs: Epochs
+
+
+def replay(mbo: pa.Table, states: pa.Table, depth: int = DEPTH) -> Replay:
+    """The books of some instruments, from all their rows of `mbo` and `book_state` of one channel and date."""
     mbo = mbo.filter(mbo.column("instrument_id").is_valid())
     happened = states_in(states)
     every = np.concatenate([mbo.column("instrument_id").to_numpy(), [one.instrument_id for one in happened]])
     ids, epochs = np.unique(every.astype(np.int64)), Epochs()
     batch = _as_staged(mbo)
-    order = np.argsort(batch.column("sequence").to_numpy(), kind="stable")  # epochs by their first appearance
+    order = np.argsort(batch.column("ts_recv").to_numpy(), kind="stable")  # epochs by their first appearance
     epochs.ranks(batch.column("seq_version").to_numpy()[order])
     made = empty_books([one for one in happened if one.flags & LAST], batch.schema)
     rows = grouped(batch, "mbo", ids, epochs, made)
-    snapshots = _snapshots([one for one in happened if one.flags & SNAPSHOT], ids, epochs)
-    run = BookRun(ids, Timeline(), DEPTH)
+    stored = [one for one in happened if one.flags & SNAPSHOT]
+    stored.sort(key=lambda one: (one.instrument_id, one.head["lending"], epochs.rank(one.seq_version), one.key))
+    snapshots = _snapshots(stored, ids, epochs)
+    run = BookRun(ids, Timeline(), depth)
     run.heals_all = True
     for one in happened:
         if one.book["said"] != k.NOT_SAID:
@@ -47,7 +64,17 @@ def derive_mbp_10(mbo: pa.Table, states: pa.Table) -> pa.Table:
     told = run.run(rows, snapshots)
     if len(rows):
         told.bad[:] = rows.rows.column("flags") & MAYBE_BAD_BOOK != 0
-    return updates(rows, snapshots, told, DEPTH, ids, _symbols(mbo, ids), epochs)
+    return Replay(ids, rows, stored, snapshots, told, run, epochs)
+
+
+def derive_levels(mbo: pa.Table, states: pa.Table, depth: int) -> pa.Table:
+    """Rows of mbp_1 or mbp_10."""
+    made = replay(mbo, states, depth)
+    return updates(made.rows, made.snapshots, made.told, depth, made.ids, _symbols(mbo, made.ids), made.epochs)
+
+
+def derive_mbp_10(mbo: pa.Table, states: pa.Table) -> pa.Table:
+    return derive_levels(mbo, states, DEPTH)
 
 
 def _symbols(mbo: pa.Table, ids: NDArray[np.int64]) -> pa.Array:
@@ -80,9 +107,6 @@ def _numbers(values: Any, column: Column) -> NDArray[Any]:
 
 def _snapshots(stored: list[Stored], ids: NDArray[np.int64], epochs: Epochs) -> SnapshotLines:
     """Stored books as the snapshots that they came from."""
-    stored = sorted(
-        stored, key=lambda one: (one.instrument_id, one.head["lending"], epochs.rank(one.seq_version), one.key)
-    )
     numbers = np.array([one.instrument_id for one in stored], np.int64)
     lending = np.array([one.head["lending"] for one in stored], np.int32)
     offsets = np.zeros(len(stored) + 1, np.int32)

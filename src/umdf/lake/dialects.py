@@ -6,7 +6,9 @@ The one rule: types are never inferred from files; every reader is told the sche
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +64,12 @@ def _name(kind: pa.DataType) -> tuple[str, str]:
     return NAMES[str(kind)]
 
 
-def sql_type(kind: Any) -> str:
+def sql_type(kind: Any, struct_field: str = "`{0}`: {1}") -> str:
     if pa.types.is_list(kind):
-        return f"ARRAY<{sql_type(kind.value_type)}>"
+        return f"ARRAY<{sql_type(kind.value_type, struct_field)}>"
     if pa.types.is_struct(kind):
-        return f"STRUCT<{', '.join(f'`{field.name}`: {sql_type(field.type)}' for field in kind)}>"
+        inside = (struct_field.format(field.name, sql_type(field.type, struct_field)) for field in kind)
+        return f"STRUCT<{', '.join(inside)}>"
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     return _name(kind)[1]
@@ -89,38 +92,97 @@ def delta_schema(schema: pa.Schema) -> Any:
     return Schema.from_json(json.dumps(json_schema(schema)))
 
 
-def create_table(table: Table, directory: Path, dialect: str = "spark", catalogue: str = "umdf") -> str:
-    """The statement that makes a table of the lake known to a catalogue; its files stay where they are."""
-    if dialect not in DIALECTS:
-        raise ConfigError(f"no dialect {dialect}", f"there are {', '.join(DIALECTS)}")
-    return DIALECTS[dialect].format(
-        name=f"{catalogue}.{table.name}" if catalogue else table.name,
-        table=table.name,
-        catalogue=catalogue,
-        columns=",\n".join(f"  {_column(field)}" for field in table.schema),
-        partition=f"PARTITIONED BY ({', '.join(table.partition)})\n" if table.partition else "",
-        doc=_quoted(table.doc),
-        location=_quoted(directory.absolute().as_uri()),
-    )
+@dataclass(frozen=True)
+class Dialect:
+    """How a catalogue is told of a table that lies somewhere; and how it writes columns, where it wants them.
 
+    Delta itself knows a table's columns, and refuses a list that differs in anything, a comment included: so most
+    dialects give none.
+    """
 
-def _column(field: pa.Field) -> str:
-    said: Mapping[bytes, bytes] = field.metadata or {}
-    doc = said.get(b"doc", b"").decode()
-    comment = f" COMMENT {_quoted(doc)}" if doc else ""
-    return f"`{field.name}` {sql_type(field.type)}{'' if field.nullable else ' NOT NULL'}{comment}"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    schema: str
+    table: str
+    notes: str = ""
+    levels: tuple[int, ...] = (1, 2)  # how many names, with dots between them, say where a table goes
+    struct_field: str = "`{0}`: {1}"
 
 
 # Each reads the table as Delta: a reader of the bare Parquet files would see replaced rows too.
 DIALECTS = {
-    "spark": "CREATE TABLE IF NOT EXISTS {name} (\n{columns}\n)\nUSING DELTA\n{partition}"
-    "COMMENT {doc}\nLOCATION {location};\n",
-    "hive": "CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{columns}\n)\n"
-    "STORED BY 'io.delta.hive.DeltaStorageHandler'\nLOCATION {location};\n",
-    "trino": "CALL delta.system.register_table(schema_name => '{catalogue}', table_name => '{table}', "
-    "table_location => {location});\n",
+    "spark": Dialect(
+        "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
+        "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
+        "Spark with the Delta package. Views with decimals and timestamps: umdf.Lake(DIR).register(spark).",
+    ),
+    "unity": Dialect(
+        "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
+        "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
+        "Unity Catalog: external tables, at a location that the catalogue may read; grant nobody to write.",
+    ),
+    "hive": Dialect(
+        "CREATE DATABASE IF NOT EXISTS {catalogue};\n",
+        "CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{columns}\n)\n"
+        "STORED BY 'io.delta.hive.DeltaStorageHandler'\nLOCATION {location};\n",
+        "Hive with the Delta connector: ADD JAR delta-hive-assembly, then for MapReduce\n"
+        "-- SET hive.input.format=io.delta.hive.HiveInputFormat; for Tez hive.tez.input.format.",
+        (1,),
+        "{0}: {1}",
+    ),
+    "trino": Dialect(
+        "CREATE SCHEMA IF NOT EXISTS {trino}.{schema};\n",
+        "CALL {trino}.system.register_table(schema_name => '{schema}', table_name => '{table}', "
+        "table_location => {location});\n",
+        "Trino: its Delta Lake catalogue is called {trino} here; it needs delta.register-table-procedure.enabled=true.",
+    ),
 }
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+def create_schema(dialect: str, catalogue: str) -> str:
+    """The statement that makes the place where the tables go."""
+    return _dialect(dialect).schema.format(**_places(dialect, catalogue))
+
+
+def create_table(table: Table, place: Path | str, dialect: str = "spark", catalogue: str = "umdf") -> str:
+    """The statement that makes a table of the lake known to a catalogue; its files stay at `place`, a path or a URL."""
+    form = _dialect(dialect)
+    places = _places(dialect, catalogue) if catalogue else {"catalogue": "", "schema": "", "trino": ""}
+    return form.table.format(
+        **places,
+        name=f"{catalogue}.{table.name}" if catalogue else table.name,
+        table=table.name,
+        columns=",\n".join(f"  {_column(field, form.struct_field)}" for field in table.schema),
+        location=_quoted(place if isinstance(place, str) else place.absolute().as_uri()),
+    )
+
+
+def notes(dialect: str, catalogue: str) -> str:
+    """What somebody who runs the statements should know, as comments."""
+    said = _dialect(dialect).notes.format(**_places(dialect, catalogue))
+    units = "Prices are BIGINT in units of 1e-9, times BIGINT nanoseconds UTC. Only umdf writes to these tables."
+    return f"-- {said}\n-- {units}\n"
+
+
+def _dialect(name: str) -> Dialect:
+    if name not in DIALECTS:
+        raise ConfigError(f"no dialect {name}", f"there are {', '.join(DIALECTS)}")
+    return DIALECTS[name]
+
+
+def _places(dialect: str, catalogue: str) -> dict[str, str]:
+    parts, wanted = catalogue.split("."), _dialect(dialect).levels
+    if not PLAIN_NAME.fullmatch(catalogue) or len(parts) not in wanted:
+        forms = " or ".join(("catalogue.schema" if count == 2 else "schema") for count in wanted)
+        raise ConfigError(f"{catalogue!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
+    return {"catalogue": catalogue, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
+
+
+def _column(field: pa.Field, struct_field: str) -> str:
+    said: Mapping[bytes, bytes] = field.metadata or {}
+    doc = said.get(b"doc", b"").decode()
+    comment = f" COMMENT {_quoted(doc)}" if doc else ""
+    return f"`{field.name}` {sql_type(field.type, struct_field)}{comment}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

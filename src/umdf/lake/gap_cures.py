@@ -1,95 +1,247 @@
-"""What the books of a task have to say of each gap: whom it hit, and when they came back.
+"""What the books have to say of each gap: whom it hit, and when those that were in doubt had their answer.
 
-It is open while a book is stale because of it, or in doubt. An Empty Book heals as well as a snapshot.
+A book owes an answer to every gap since its last row. If its next update follows on by RptSeq, or a snapshot shows that
+nothing is missing, that is the answer. If numbers are missing the gap has touched it, and it owes the answer until a
+snapshot or an Empty Book. A new numbering answers everything.
+
+The one rule: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
+into the books' state, by the numbers of the gaps, and `merge` puts together what runs and tasks have said. A timeline
+has all gaps of the day up to the end of the run, not only those of the run.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from umdf.errors import UmdfError
 from umdf.lake import healing_kernel as h
-from umdf.lake.healing import L_BOOK, L_EPOCH, L_FIRST_GAP, L_LAST_GAP, L_PLACE, LOSS, Numbers, Timeline, Told
+from umdf.market.events import NULL
 
 if TYPE_CHECKING:
     from umdf.lake.book_rows import Epochs
-    from umdf.lake.healing import BookRun
-    from umdf.lake.snapshot_rows import SnapshotLines
 
-STRETCH_BITS = 42  # of a place, below the number of its stretch
+Numbers = NDArray[np.int64]
+Said = dict[str, Any]  # of one gap
+MOST_LISTED = 1_000  # instruments of a gap that are listed by number
+ROW_BITS = 40  # of a row or a gap, behind the number of a book
+OWED = np.dtype([("first", "i8"), ("last", "i8")])  # in a stored book: first numbers of the gaps that it is stale for
+_NONE = np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a channel's own task found out: gaps by epoch, how far the stream goes, when each epoch began."""
+
+    gaps: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)  # by epoch rank: first, last, sorted
+    last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
+    begun: dict[int, int] = field(default_factory=dict)  # by epoch rank
+
+    def count(self, epoch: int) -> int:
+        return len(self.gaps[epoch][0]) if epoch in self.gaps else 0
+
+    def gaps_before(self, epoch: int, sequence: Numbers, *, within: bool = False) -> Numbers:
+        """How many gaps of an epoch end before each number; `within`: or on it."""
+        gaps = self.gaps.get(epoch)
+        if gaps is None:
+            return np.zeros(len(sequence), np.int64)
+        return np.searchsorted(gaps[1], sequence, side="right" if within else "left").astype(np.int64)
+
+    def gaps_begun(self, epoch: int, sequence: Numbers) -> Numbers:
+        """How many gaps of an epoch begin before each number or on it."""
+        gaps = self.gaps.get(epoch)
+        if gaps is None:
+            return np.zeros(len(sequence), np.int64)
+        return np.searchsorted(gaps[0], sequence, side="right").astype(np.int64)
+
+    def number_of(self, epoch: int, gap: int) -> int:
+        """The first number of a gap."""
+        return int(self.gaps[epoch][0][gap])
+
+    def gap_at(self, epoch: int, number: int) -> int:
+        """The gap with this first number, which an earlier run has seen."""
+        firsts = self.gaps[epoch][0] if epoch in self.gaps else np.empty(0, np.int64)
+        at = int(np.searchsorted(firsts, number))
+        if at == len(firsts) or firsts[at] != number:
+            reason = f"a book is in doubt because of a gap at {number}, which the timeline does not have"
+            raise UmdfError(reason, "this is a bug: please report it")
+        return at
 
 
 class GapLog:
-    """The losses and the heals of a group of instruments."""
+    """The answers of the books of a group, as they come. Gaps are counted within their epoch."""
 
-    def __init__(self) -> None:
-        self._losses: list[Numbers] = []
-        self._heals: list[Numbers] = []  # book, place, ts_recv
-        self._stretch = 0
-        self.losses = np.empty((0, LOSS), np.int64)
-        self.cured_at = np.empty(0, np.int64)  # of each loss; -1: it is open, 0: by an Empty Book
-        self.in_doubt: list[tuple[int, int]] = []  # epoch and first gap that a book has no answer to
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.owed = _NONE  # (book, gaps from, to), in the epoch that the books are in: it is stale because of them
+        self.in_doubt = _NONE  # likewise, at the end of the run
+        self.epoch = -1  # at the end of the run
+        self.touched: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)
+        self.cured: dict[int, Numbers] = {}  # by epoch: of each gap, when the last answer came
 
-    def note(self, told: Told, snapshots: SnapshotLines) -> None:
-        later = self._stretch << STRETCH_BITS
-        losses = told.lost.copy()
-        losses[:, L_PLACE] += later
-        heals = (snapshots.book[told.heals], told.heal_place + later, snapshots.ts_recv[told.heals])
-        self._losses.append(losses)
-        self._heals.append(np.stack(heals, axis=1).astype(np.int64))
-        self._stretch += 1
+    def rows(
+        self, epoch: int, book: Numbers, said: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
+    ) -> None:
+        """Rows by book, in their order: what `healing_kernel.follow` says of the gaps `first` to `last`."""
+        answered, missed = np.flatnonzero(said & h.ANSWERED), np.flatnonzero(said & h.MISSED)
+        self._cure(epoch, first[answered], last[answered], ts[answered])
+        lost = np.stack([book[missed], first[missed], last[missed]], axis=1)
+        lost, at = lost[lost[:, 2] > lost[:, 1]], missed[last[missed] > first[missed]]
+        if len(lost):
+            self.touched[epoch].append(lost)
+        if not len(lost) and not len(self.owed):
+            return
+        owed = np.concatenate([self.owed, lost])
+        key = owed[:, 0] << ROW_BITS | np.concatenate([np.zeros(len(self.owed), np.int64), at + 1])
+        emptied = np.flatnonzero(said & h.EMPTIED)
+        following = np.searchsorted(book[emptied] << ROW_BITS | (emptied + 1), key)
+        by = np.append(emptied, -1)[following]
+        is_answered = (by >= 0) & (book[by] == owed[:, 0])
+        self._cure(epoch, owed[is_answered, 1], owed[is_answered, 2], ts[by[is_answered]])
+        self.owed = owed[~is_answered]
 
-    def finish(self, run: BookRun) -> None:
-        """No more rows will come."""
-        losses = np.concatenate([self.losses, *self._losses])
-        heals = np.concatenate([np.empty((0, 3), np.int64), *self._heals])
-        heals = heals[np.lexsort((heals[:, 1], heals[:, 0]))]
-        stale = run.states[:, h.S_STALE] != 0
-        cured = np.zeros(len(losses), np.int64)
-        for at, loss in enumerate(losses.tolist()):
-            first, last = np.searchsorted(heals[:, 0], [loss[L_BOOK], loss[L_BOOK] + 1])
-            after = first + int(np.searchsorted(heals[first:last, 1], loss[L_PLACE]))
-            cured[at] = heals[after, 2] if after < last else -int(stale[loss[L_BOOK]])
-        self.losses, self.cured_at = losses, cured
-        gaps = run.timeline.gaps.get(run.epoch)
-        count = 0 if gaps is None else len(gaps[0])
-        seen, known, doubt = (run.states[:, place] for place in (h.S_SEEN, h.S_GAPS, h.S_DOUBT))
-        for book in np.flatnonzero((seen != 0) & ((known < count) | (doubt != 0))).tolist():
-            self.in_doubt.append((run.epoch, max(int(known[book]) - int(doubt[book]), 0)))
+    def snapshots(
+        self, epoch: int, book: Numbers, ts: Numbers, answered: tuple[Numbers, Numbers], missed: tuple[Numbers, Numbers]
+    ) -> None:
+        """Snapshots, of different books, and the gaps (from, to) that each one answers and of which it shows that
+        numbers are missing. What the books owed is paid."""
+        self._cure(epoch, *answered, ts)
+        lost = np.stack([book, *missed], axis=1)
+        lost = lost[lost[:, 2] > lost[:, 1]]
+        if len(lost):
+            self.touched[epoch].append(lost)
+        if len(self.owed):
+            order = np.argsort(book)
+            at = np.minimum(np.searchsorted(book[order], self.owed[:, 0]), len(book) - 1)
+            is_answered = book[order][at] == self.owed[:, 0]
+            paid, self.owed = self.owed[is_answered], self.owed[~is_answered]
+            self._cure(epoch, paid[:, 1], paid[:, 2], ts[order][at[is_answered]])
+
+    def new_numbering(self, epoch: int, in_doubt: Numbers) -> None:
+        """An epoch is over, and its books with it."""
+        over = np.concatenate([self.owed, in_doubt])
+        ts = self._timeline.begun.get(epoch + 1, NULL)
+        self._cure(epoch, over[:, 1], over[:, 2], np.full(len(over), ts))
+        self.owed = _NONE
+
+    def finish(self, epoch: int, in_doubt: Numbers) -> None:
+        """The run is over."""
+        self.epoch, self.in_doubt = epoch, in_doubt
+
+    def stored(self) -> dict[int, NDArray[np.void]]:
+        """What each book owes, at the end of the run."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for book, first, last in sorted(self.owed.tolist()):
+            numbers = (self._timeline.number_of(self.epoch, gap) for gap in (first, last - 1))
+            found[book].append((next(numbers), next(numbers)))
+        return {book: np.array(some, OWED) for book, some in found.items()}
+
+    def restore(self, book: int, epoch: int, stored: NDArray[np.void]) -> None:
+        gap_at = self._timeline.gap_at
+        owed = [[book, gap_at(epoch, first), gap_at(epoch, last) + 1] for first, last in stored.tolist()]
+        self.owed = np.concatenate([self.owed, np.array(owed, np.int64).reshape(-1, 3)])
+
+    def _cure(self, epoch: int, first: Numbers, last: Numbers, ts: Numbers) -> None:
+        gaps, which = _each(first, last)
+        if len(gaps):
+            cured = self.cured.setdefault(epoch, np.full(len(self._timeline.gaps[epoch][0]), NULL))
+            np.maximum.at(cured, gaps, ts[which])
+
+
+def _each(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """Every number of some ranges, and which range it is of."""
+    size = np.maximum(last - first, 0)
+    which = np.repeat(np.arange(len(size)), size)
+    return np.arange(len(which)) + np.repeat(first - (np.cumsum(size) - size), size), which
 
 
 class Cures:
-    """What a task says of every gap that touched its instruments or that they have no answer to."""
+    """What a task says of the gaps, in one run."""
 
     def __init__(self, timeline: Timeline, epochs: Epochs) -> None:
         self._timeline, self._epochs = timeline, epochs
-        self._instruments: dict[tuple[int, int], set[int]] = {}
-        self._cured: dict[tuple[int, int], int] = {}
-        self._open: dict[tuple[int, int], int] = {}
+        self._touched: dict[int, list[Numbers]] = defaultdict(list)  # (instrument_id, gaps from, to)
+        count = {epoch: len(gaps[0]) for epoch, gaps in timeline.gaps.items()}
+        self._cured = {epoch: np.full(some, NULL) for epoch, some in count.items()}
+        self._open = {
+            epoch: np.zeros(some + 1, np.int64) for epoch, some in count.items()
+        }  # more than of the gap before
 
     def add(self, log: GapLog, ids: Numbers) -> None:
-        for loss, cured in zip(log.losses.tolist(), log.cured_at.tolist(), strict=True):
-            for gap in range(loss[L_FIRST_GAP], loss[L_LAST_GAP]):
-                key = loss[L_EPOCH], gap
-                self._instruments.setdefault(key, set()).add(int(ids[loss[L_BOOK] >> 1]))
-                self._cured[key] = max(self._cured.get(key, 0), cured)
-                self._open[key] = self._open.get(key, 0) + (cured < 0)
-        for epoch, first in log.in_doubt:
-            gaps = self._timeline.gaps.get(epoch)  # none: an earlier run was already in doubt
-            for gap in range(first, 0 if gaps is None else len(gaps[0])):
-                self._open[epoch, gap] = self._open.get((epoch, gap), 0) + 1
+        for epoch, cured in log.cured.items():
+            np.maximum(self._cured[epoch], cured, out=self._cured[epoch])
+        for epoch, some in log.touched.items():
+            touched = np.concatenate(some)
+            touched[:, 0] = ids[touched[:, 0] >> 1]
+            self._touched[epoch].append(touched)
+        place, first, last = _once(np.concatenate([log.owed, log.in_doubt]))
+        if len(place):
+            np.add.at(self._open[log.epoch], first, 1)
+            np.add.at(self._open[log.epoch], last, -1)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[Said]:
         found = []
-        for epoch, gap in sorted(self._instruments.keys() | self._open.keys()):
-            found.append(
-                {
-                    "seq_version": self._epochs.versions[epoch],
-                    "first": int(self._timeline.gaps[epoch][0][gap]),
-                    "instruments": sorted(self._instruments.get((epoch, gap), ())),
-                    "open": self._open.get((epoch, gap), 0),
-                    "ts_cured": self._cured.get((epoch, gap), 0) or None,
-                }
+        for epoch in sorted(self._timeline.gaps):
+            touched = self._of_gaps(epoch)
+            known = zip(
+                self._timeline.gaps[epoch][0].tolist(),
+                np.cumsum(self._open[epoch]).tolist(),
+                self._cured[epoch].tolist(),
+                strict=False,
             )
+            for gap, (first, still, cured) in enumerate(known):
+                if gap in touched or still or cured != NULL:
+                    about = {"seq_version": self._epochs.versions[epoch], "first": first}
+                    answer = {"open": still, "ts_cured": None if cured == NULL else cured}
+                    found.append(about | {"touched": touched.get(gap, [])} | answer)
         return found
+
+    def _of_gaps(self, epoch: int) -> dict[int, list[int]]:
+        """The instruments that each gap has touched, sorted."""
+        touched = np.concatenate([_NONE, *self._touched[epoch]])
+        gaps, which = _each(touched[:, 1], touched[:, 2])
+        pairs = np.unique(np.stack([gaps, touched[which, 0]], axis=1), axis=0)
+        every, start = np.unique(pairs[:, 0], return_index=True)
+        parts = np.split(pairs[:, 1], start[1:])
+        return {gap: ids.tolist() for gap, ids in zip(every.tolist(), parts, strict=False)}
+
+
+def _once(owing: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """(book, gaps from, to) → (instrument, gaps from, to), no gap of an instrument twice."""
+    place, first, last = owing[:, 0] >> 1, owing[:, 1], owing[:, 2]
+    order = np.lexsort((first, place))
+    place, first, last = place[order], first[order], last[order]
+    reached = np.maximum.accumulate(place << ROW_BITS | last)[:-1] & ((1 << ROW_BITS) - 1)
+    first[1:] = np.maximum(first[1:], np.where(place[1:] == place[:-1], reached, 0))
+    return place, first, np.maximum(first, last)
+
+
+def merge(before: Sequence[Said], said: Sequence[Iterable[Said]]) -> list[Said]:
+    """What earlier runs have said of the gaps, and the words of all tasks of the run behind them, put together:
+    {"seq_version", "first", "touched", "touched_count", "open", "ts_cured"} of each gap. `touched` are the lowest
+    numbers, if they are more than MOST_LISTED. A gap that no task speaks of any more is open for nobody."""
+    if not said:
+        return list(before)
+    found: dict[tuple[int, int], Said] = {}
+    for each in before:
+        found[each["seq_version"], each["first"]] = each | {"touched": set(each["touched"]), "open": 0}
+    for each in (each for task in said for each in task):
+        key = each["seq_version"], each["first"]
+        now = found.setdefault(key, dict(zip(("seq_version", "first"), key, strict=True)) | _nothing())
+        new = set(each["touched"]) - now["touched"]
+        now["touched"] |= new
+        now["touched_count"] += len(new)
+        now["open"] += each["open"]
+        times = [ts for ts in (now["ts_cured"], each["ts_cured"]) if ts is not None]
+        now["ts_cured"] = max(times, default=None)
+    listed = {key: sorted(each["touched"])[:MOST_LISTED] for key, each in found.items()}
+    return [found[key] | {"touched": listed[key]} for key in sorted(found)]
+
+
+def _nothing() -> Said:
+    return {"touched": set(), "touched_count": 0, "open": 0, "ts_cured": None}

@@ -41,6 +41,8 @@ class Source:
     flow: tuple[str, int]
     split: dict[str, Any]
     own_rest: bool = False  # what has no number is this task's to account for
+    rest_from: int = 0  # together with this number
+    is_fresh: bool = True  # the lake does not have the file yet
     epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this numbering
 
     @classmethod
@@ -129,13 +131,33 @@ class Gathered:
     piece_source: NDArray[np.int32]
     piece_offset: Numbers
     arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
-    repeated: dict[int, int]  # by line: how often a number of the span (without overlap) came again on that line
+    again: dict[int, Numbers]  # by line: numbers of the span (without overlap) that came again on that line
     datagrams: Datagrams
     refused: list[Refused]
 
     @property
     def own(self) -> slice:
         return slice(self.span.overlap, self.span.room - self.span.overlap)
+
+    def until(self, last: int) -> Gathered:
+        """The same, of a span that ends sooner."""
+        span = Span(self.span.epoch, self.span.first, last, self.span.overlap)
+        rest_from = np.array([source.rest_from for source in self.sources], np.int64)
+        found, pieces = self.datagrams, self.pieces.sequence < span.base + span.room
+        is_rest = (found.number < self.span.first) | (found.number > self.span.last)
+        mine = np.where(is_rest, rest_from[found.source] <= last, found.number <= last)
+        refused = [row for row in self.refused if (row.number or int(rest_from[row.source])) <= last]
+        return Gathered(
+            span,
+            self.sources,
+            self.pieces.at(pieces),
+            self.piece_source[pieces],
+            self.piece_offset[pieces],
+            {line: times[: span.room] for line, times in self.arrival.items()},
+            {line: numbers[numbers <= last] for line, numbers in self.again.items()},
+            Datagrams(*(column[mine] for column in vars(found).values())),
+            refused,
+        )
 
     def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
         """When each number of the span came first, and on which line (-1: on none)."""
@@ -174,7 +196,7 @@ class _Work:
         self.span, self.sources, self.known, self.without = span, sources, known, without
         self._have = np.zeros(span.room, np.bool_)
         self._arrival: dict[int, Numbers] = {}
-        self._repeated: dict[int, int] = {}
+        self._again: dict[int, list[Numbers]] = {}
         self._parts: list[tuple[Pieces, NDArray[np.int32], Numbers]] = []
         self._columns: list[tuple[Any, ...]] = []
         # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
@@ -219,8 +241,8 @@ class _Work:
         again = np.zeros(len(at), np.bool_)
         again[1:] = at[1:] == at[:-1]
         own = (at >= self.span.overlap) & (at < self.span.room - self.span.overlap)
-        repeated = int((own & (again | (arrival[at] != NEVER))).sum())
-        self._repeated[source.line] = self._repeated.get(source.line, 0) + repeated
+        repeated = at[own & (again | (arrival[at] != NEVER))] + self.span.base
+        self._again.setdefault(source.line, []).append(repeated)
         np.minimum.at(arrival, at, pieces.ts_recv[chosen])
         new = ~again & ~self._have[at]
         self._have[at[new]] = True
@@ -278,7 +300,7 @@ class _Work:
             source[order],
             offset[order],
             self._arrival,
-            self._repeated,
+            {line: np.concatenate(numbers) for line, numbers in self._again.items()},
             datagrams,
             self._refused,
         )

@@ -10,7 +10,7 @@ or from a snapshot; after a gap it is in doubt until its next update follows on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from umdf.buffers import address_of
 from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import Grouped, times_of
 from umdf.lake.checks import Checks, Verdict, compare
+from umdf.lake.gap_cures import GapLog, Timeline
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
@@ -28,24 +29,8 @@ from umdf.market.rows import Rows
 Numbers = NDArray[np.int64]
 PLACE_BITS = 40  # of a place in `Ladders`
 FOREVER = (1 << 63) - 1
-# A loss: the book, from when to when, at which place it was found out, in which gaps of which epoch (numbers from, to).
-L_BOOK, L_SINCE, L_UNTIL, L_PLACE, L_EPOCH, L_FIRST_GAP, L_LAST_GAP = range(7)
-LOSS = 7
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """What a channel's own task found out: gaps by epoch, how far the stream goes, when each epoch began."""
-
-    gaps: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)  # by epoch rank: first, last, sorted
-    last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
-
-    def gaps_before(self, epoch: int, sequence: Numbers, *, within: bool = False) -> Numbers:
-        """How many gaps of an epoch end before each number; `within`: or on it."""
-        gaps = self.gaps.get(epoch)
-        if gaps is None:
-            return np.zeros(len(sequence), np.int64)
-        return np.searchsorted(gaps[1], sequence, side="right" if within else "left").astype(np.int64)
+L_BOOK, L_SINCE, L_UNTIL = range(3)  # a loss: the book, from when to when
+LOSS = 3
 
 
 @dataclass(eq=False)
@@ -59,9 +44,10 @@ class Told:
     ladder_place: Numbers
     heals: Numbers  # lines of the snapshots that took the place of a book
     heal_place: Numbers
-    lost: Numbers  # of LOSS columns, by row: something is missing there
+    lost: Numbers  # of LOSS columns: something is missing there, or may be
     checks: Checks
     begun_bad: NDArray[np.uint8]  # of each book, before the first row
+    emptied: NDArray[np.bool_]  # of each row: whether it emptied a book of which something was known
 
 
 class BookRun:
@@ -75,6 +61,7 @@ class BookRun:
         self.shown_bad = np.zeros(2 * len(ids), np.uint8)  # as `Told.bad`, of the last row or heal of each book
         self.heals_all = False  # every snapshot takes the place of its book
         self.epoch = -1  # rank of the one that the books are in
+        self.log = GapLog(timeline)
 
     def run(self, rows: Grouped, snapshots: SnapshotLines, *, more: bool = False) -> Told:
         """Rows of a stretch; `more`: others follow, so the last row need not end its event."""
@@ -83,9 +70,27 @@ class BookRun:
     def start_again(self, epoch: int) -> None:
         """Numbering began anew: all is as at the start of a day (4.2.8)."""
         if self.epoch >= 0 and epoch != self.epoch:
+            self.log.new_numbering(self.epoch, self._in_doubt())
             self.books = Books(from_the_start=True)
             self.states[:] = 0
         self.epoch = epoch
+
+    def finish(self) -> None:
+        """No more rows will come in this run. Books of a numbering that is over have ended; those with gaps behind
+        their last row are in doubt, for all that is known."""
+        if 0 <= self.epoch < max(self.timeline.begun, default=-1):
+            self.start_again(max(self.timeline.begun))
+        in_doubt = self._in_doubt()
+        book, first, last = in_doubt.T
+        self.states[book, h.S_DOUBT], self.states[book, h.S_FROM], self.states[book, h.S_GAPS] = 1, first, last
+        self.log.finish(self.epoch, in_doubt)
+
+    def _in_doubt(self) -> Numbers:
+        """(book, gaps from, to) that have no answer yet, and that no row has shown to touch the book."""
+        states, count = self.states, self.timeline.count(self.epoch)
+        first = np.where(states[:, h.S_DOUBT] != 0, states[:, h.S_FROM], states[:, h.S_GAPS])
+        books = np.flatnonzero((states[:, h.S_SEEN] == h.HERE) & (first < count))
+        return np.stack([books, first[books], np.full(len(books), count)], axis=1)
 
     def shown(self) -> NDArray[np.void]:
         """What there is to see of every book now."""
@@ -115,6 +120,7 @@ class _Stretch:
         self.times = times_of(self.family, rows.units) if self.family else np.empty(0, np.int64)
         self.sequence = (rows.key >> np.uint64(32)).astype(np.int64)
         self.bad = np.zeros(count, np.uint8)
+        self.emptied = np.zeros(count, np.bool_)
         self.is_end = _ends(rows, self.times, more)
         self.ladders: list[NDArray[np.void]] = []
         self.ladder_books: list[NDArray[np.int32]] = []
@@ -155,6 +161,7 @@ class _Stretch:
             lost,
             self.checks,
             begun_bad,
+            self.emptied,
         )
 
     def _note_shown(self, heals: Numbers, places: Numbers) -> None:
@@ -222,13 +229,18 @@ class _Stretch:
         chosen.columns["flags"] = np.where(ends, flags | LAST, flags & ~LAST).astype(np.int32)
         base = self.state.books.rows_applied
         outcomes, ladders = self.state.books.apply_depth(chosen, self.state.depth, "end")
-        known_gaps = own_gaps.copy()
-        bad, lost_from = self._follow(chosen, book, outcomes.codes, known_gaps, times)
+        first_gap = own_gaps.copy()
+        bad, lost_from, said = self._follow(chosen, book, outcomes.codes, first_gap, times, some)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
-            place = 2 * (lost if some is None else some[lost]) + 1
-            about = (book[lost], lost_from[lost], times[lost], place, np.full(len(lost), self.state.epoch))
-            self.lost.append(np.stack([*about, known_gaps[lost], own_gaps[lost]], axis=1).astype(np.int64))
+            self.lost.append(np.stack([book[lost], lost_from[lost], times[lost]], axis=1).astype(np.int64))
+        told = np.flatnonzero(said)
+        if len(told):
+            sent = self.rows.units.ts_send[chosen.unit[told]]
+            books = book[told].astype(np.int64)
+            self.state.log.rows(self.state.epoch, books, said[told], first_gap[told], own_gaps[told], sent)
+            emptied = told[said[told] & h.EMPTIED != 0]
+            self.emptied[emptied if some is None else some[emptied]] = True
         records = ladders.records.copy()
         local = records["row"] - base
         there = local if some is None else some[local]
@@ -239,18 +251,27 @@ class _Stretch:
             self.bad[some] = bad
 
     def _follow(
-        self, rows: Rows, book: NDArray[np.int32], outcomes: NDArray[np.int8], gaps: Numbers, times: Numbers
-    ) -> tuple[NDArray[np.uint8], Numbers]:
+        self,
+        rows: Rows,
+        book: NDArray[np.int32],
+        outcomes: NDArray[np.int8],
+        gaps: Numbers,
+        times: Numbers,
+        some: Numbers | None,
+    ) -> tuple[NDArray[np.uint8], Numbers, NDArray[np.uint8]]:
         count = len(rows)
-        bad, lost_from = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+        bad, lost_from, said = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
         columns = [np.ascontiguousarray(rows.column(name)) for name in ("action", "side", "flags", "rpt_seq")]
-        held = [np.ascontiguousarray(values) for values in (outcomes, gaps, times)]
+        for mask, bit in ((self.rows.made, h.IS_MADE), (self.rows.deleted, h.IS_DELETED)):
+            if mask is not None:
+                columns[2] = columns[2] | np.where(mask if some is None else mask[some], np.int32(bit), np.int32(0))
+        held = [np.ascontiguousarray(outcomes), gaps, np.ascontiguousarray(times)]
         arguments = np.zeros(h.FOLLOW_ARGUMENTS, np.int64)
         arguments[h.ROWS], book = count, np.ascontiguousarray(book)
-        arrays = [book, *columns, *held, self.state.states, bad, lost_from]
+        arrays = [book, *columns, *held, self.state.states, bad, lost_from, said]
         arguments[h.BOOK :] = [address_of(array) for array in arrays]
         h.follow(address_of(arguments))
-        return bad, lost_from
+        return bad, lost_from, said
 
     def _look_at(self, epoch: int, lines: Numbers, place: Numbers) -> None:
         """Compare some snapshots, of different books, with the books as they are now; heal what needs it."""
@@ -269,13 +290,26 @@ class _Stretch:
         self.checks.note(lines, verdict, states[:, h.S_RPT_SEQ], snapshots)
         healed = np.isin(verdict, Verdict.HEALS)
         sure = healed | (verdict == Verdict.EQUAL)
-        settled, known_gaps = snapshots.book[lines[sure]], states[:, h.S_GAPS]
+        self._note_answers(epoch, lines[sure], states[sure], gaps[sure])
+        settled = snapshots.book[lines[sure]]
         run.states[settled, h.S_DOUBT] = 0
         run.states[settled, h.S_GAPS] = np.maximum(gaps[sure], run.states[settled, h.S_GAPS])
         if healed.any():
-            self._heal(lines[healed], place[healed], known_gaps[healed], gaps[healed])
+            self._heal(lines[healed], place[healed])
 
-    def _heal(self, lines: Numbers, place: Numbers, known_gaps: Numbers, gaps: Numbers) -> None:
+    def _note_answers(self, epoch: int, lines: Numbers, states: Numbers, gaps: Numbers) -> None:
+        """What snapshots say of the gaps. After an Empty Book RptSeq starts again (4.2.9)."""
+        run, snapshots = self.state, self.snapshots
+        first = np.where(states[:, h.S_DOUBT] != 0, states[:, h.S_FROM], states[:, h.S_GAPS])
+        missed = snapshots.last_rpt_seq[lines] > np.maximum(states[:, h.S_RPT_SEQ], 0)
+        begun = run.timeline.gaps_begun(epoch, snapshots.last_sequence[lines])
+        is_owed = missed | (states[:, h.S_SEEN] == h.HERE)
+        answered, touched = (first, np.where(is_owed, gaps, first)), (first, np.where(missed, begun, first))
+        books = snapshots.book[lines].astype(np.int64)
+        if len(books):
+            run.log.snapshots(epoch, books, snapshots.ts_send[lines], answered, touched)
+
+    def _heal(self, lines: Numbers, place: Numbers) -> None:
         run, snapshots = self.state, self.snapshots
         rows, offsets = snapshots.rows_of(lines)
         books = snapshots.book[lines]
@@ -289,13 +323,12 @@ class _Stretch:
         self._show(records, books[which], place[which])
         known, said = run.states[books, h.S_RPT_SEQ], rows.column("rpt_seq")[offsets[:-1]]
         missed = known != said
-        seen = run.states[books, h.S_SEEN] != 0
+        seen = run.states[books, h.S_SEEN] != h.UNSEEN
         begin = np.where(seen, run.states[books, h.S_TS], h.BEGINNING)
-        about = (books, begin, snapshots.ts_send[lines], place - 1, np.full(len(lines), run.epoch), known_gaps, gaps)
-        self.lost.append(np.stack(about, axis=1).astype(np.int64)[missed])
+        self.lost.append(np.stack([books, begin, snapshots.ts_send[lines]], axis=1).astype(np.int64)[missed])
         run.states[books, h.S_RPT_SEQ] = said
         run.states[books, h.S_STALE] = 0
-        run.states[books, h.S_SEEN] = 1
+        run.states[books, h.S_SEEN] = h.HERE
         run.states[books, h.S_TS] = np.maximum(begin, run.states[books, h.S_TS])
         self.heals.append(lines)
         self.heal_places.append(place)
@@ -305,7 +338,7 @@ def _first_look(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray
     """What can be said without looking into the books; EQUAL where they have to be compared."""
     known, stale = states[:, h.S_RPT_SEQ], states[:, h.S_STALE] != 0
     doubt = (states[:, h.S_DOUBT] != 0) | (gaps > states[:, h.S_GAPS])
-    unknown = (states[:, h.S_SEEN] == 0) & (known == 0)
+    unknown = (states[:, h.S_SEEN] == h.UNSEEN) & (known == 0)
     same = (known == said) | (unknown & (said == NULL))
     unsaid = (known == NULL) | (said == NULL)
     cases = [

@@ -15,67 +15,85 @@ from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, 
 
 NULL = -(1 << 63)
 # Arguments of `follow`.
-ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES, BAD, LOST_FROM = range(12)
-FOLLOW_ARGUMENTS = 12
+ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES, BAD, LOST_FROM, SAID = range(13)
+FOLLOW_ARGUMENTS = 13
 # State of a book: RptSeq as the engine has it, whether it is stale or in doubt, how many gaps it knows of, the time of
-# its last row, whether there is anything to be known of it.
-S_RPT_SEQ, S_STALE, S_DOUBT, S_GAPS, S_TS, S_SEEN = range(6)
-STATE = 6
+# its last row, whether there is anything to be known of it, and the first of the gaps that it is in doubt about.
+S_RPT_SEQ, S_STALE, S_DOUBT, S_GAPS, S_TS, S_SEEN, S_FROM = range(7)
+STATE = 7
+UNSEEN, HERE, GONE = range(3)  # of S_SEEN; GONE: the instrument was deleted, nothing more is expected of it
 IS_STALE, IN_DOUBT = 1, 2  # bits of BAD
+# Bits of SAID: numbers are missing; a book that was in doubt has its answer; it was emptied, which answers everything.
+MISSED, ANSWERED, EMPTIED = 1, 2, 4
+# In FLAGS: this row was made to empty a book, because of a channel reset or because its instrument is deleted.
+IS_MADE, IS_DELETED = 1 << 29, 1 << 30
 BEGINNING = NULL + 1  # as the start of what was lost: nobody knows when
 
 
 @inlined
 def _lose(t, s, i):
     """Something was lost between the last row and this one."""
-    store_i64(at(t, LOST_FROM), 8 * i, at(s, S_TS) if at(s, S_SEEN) != 0 else np.int64(BEGINNING))
+    store_i64(at(t, LOST_FROM), 8 * i, at(s, S_TS) if at(s, S_SEEN) != UNSEEN else np.int64(BEGINNING))
 
 
 @inlined
 def _next_number(t, s, i, rpt_seq):
-    known = at(s, S_RPT_SEQ)
+    """Whether numbers are missing before this one."""
+    known, missed = at(s, S_RPT_SEQ), False
     if known == NULL:  # after an Empty Book anything may follow, but not if something may be missing
         if at(s, S_DOUBT) != 0 and rpt_seq != 1:
-            put(s, S_STALE, 1)
-            _lose(t, s, i)
+            missed = True
     elif rpt_seq <= known:
-        return
+        return False
     elif rpt_seq != known + 1:
+        missed = True
+    if missed:
         put(s, S_STALE, 1)
         _lose(t, s, i)
     put(s, S_DOUBT, 0)
     put(s, S_RPT_SEQ, rpt_seq)
+    return missed
 
 
 @kernel
 def follow(t):
-    """For each row whether its book may be wrong after it (BAD), and since when something is missing before it.
-
-    GAPS is how many gaps come before each row; then, how many of them its book knew of before it.
+    """For each row whether its book may be wrong after it (BAD), since when something is missing before it, and what it
+    says of the gaps (SAID): of those from GAPS, as it is then, to GAPS, as it came, how many there are before the row.
     """
     for i in range(at(t, ROWS)):
         s = at(t, STATES) + 8 * STATE * np.int64(load_i32(at(t, BOOK), 4 * i))
-        gaps = load_i64(at(t, GAPS), 8 * i)
-        store_i64(at(t, GAPS), 8 * i, at(s, S_GAPS))
+        gaps, flags = load_i64(at(t, GAPS), 8 * i), load_i32(at(t, FLAGS), 4 * i)
+        if flags & IS_MADE != 0 and at(s, S_SEEN) != HERE:  # there is nothing to be emptied
+            store_i64(at(t, LOST_FROM), 8 * i, NULL)
+            continue
         if gaps > at(s, S_GAPS):
+            if at(s, S_DOUBT) == 0:
+                put(s, S_FROM, at(s, S_GAPS))
             put(s, S_GAPS, gaps)
             put(s, S_DOUBT, 1)
+        doubt, missed, emptied = at(s, S_DOUBT) != 0, False, False
+        store_i64(at(t, GAPS), 8 * i, at(s, S_FROM) if doubt else gaps)
         store_i64(at(t, LOST_FROM), 8 * i, NULL)
-        rpt_seq, snapshot = load_i64(at(t, RPT_SEQ), 8 * i), load_i32(at(t, FLAGS), 4 * i) & F_SNAPSHOT != 0
+        rpt_seq, snapshot = load_i64(at(t, RPT_SEQ), 8 * i), flags & F_SNAPSHOT != 0
         if load_u8(at(t, ACTION), i) == ACTION_CLEAR and load_u8(at(t, SIDE), i) == SIDE_NEITHER:
-            if at(s, S_DOUBT) != 0:
+            if doubt:
                 _lose(t, s, i)
             put(s, S_RPT_SEQ, rpt_seq if snapshot else np.int64(NULL))
             put(s, S_STALE, 0)
             put(s, S_DOUBT, 0)
+            emptied = True
         elif rpt_seq != NULL and not snapshot:
-            _next_number(t, s, i, rpt_seq)
+            missed = _next_number(t, s, i, rpt_seq)
         if load_i8(at(t, OUTCOMES), i) < 0:
             put(s, S_STALE, 1)
         bad = (IS_STALE if at(s, S_STALE) != 0 else 0) | (IN_DOUBT if at(s, S_DOUBT) != 0 else 0)
         store_u8(at(t, BAD), i, np.uint8(bad))
+        # A book that nobody has seen yet owes no answer.
+        answered = doubt and at(s, S_DOUBT) == 0 and not missed and at(s, S_SEEN) == HERE
+        said = (MISSED if missed else 0) | (ANSWERED if answered else 0) | (EMPTIED if emptied else 0)
+        store_u8(at(t, SAID), i, np.uint8(said))
         put(s, S_TS, load_i64(at(t, TIMES), 8 * i))
-        put(s, S_SEEN, 1)
+        put(s, S_SEEN, GONE if flags & IS_DELETED != 0 else HERE)
     return 0
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from umdf import __version__
 from umdf.errors import UmdfError
 from umdf.lake import durable
+from umdf.lake.places import place_of
 
 LAYOUT = 1
 
@@ -61,7 +62,7 @@ class Home:
 
 
 def open_home(root: str | os.PathLike[str]) -> Home:
-    path = Path(root).absolute()
+    path = place_of(root).absolute()
     said = durable.read(path / "lake.json") if path.is_dir() else None
     if said is None:
         raise UmdfError(f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
@@ -78,7 +79,7 @@ def open_home(root: str | os.PathLike[str]) -> Home:
 
 def create_home(root: str | os.PathLike[str]) -> Home:
     """Open a lake; make it if the directory is empty or does not exist."""
-    path = Path(root).absolute()
+    path = place_of(root).absolute()
     if path.exists() and not path.is_dir():
         raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
     if not (path / "lake.json").exists():

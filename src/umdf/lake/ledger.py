@@ -20,7 +20,7 @@ from umdf.lake.files import FileAdd, Stamp, in_order, write_file
 from umdf.lake.schemas import table
 from umdf.lake.snapshot import Snapshot
 
-ALGORITHM = "blake2b-256"
+ALGORITHM = "sha256"  # twice as fast as blake2b where the processor helps
 CHUNK_BYTES = 1 << 20
 
 
@@ -45,7 +45,7 @@ class Entry:
 
 def digest_of(path: str | os.PathLike[str]) -> tuple[str, int]:
     """Digest and size of a file as it lies there (compressed, if it is)."""
-    digest, size = hashlib.blake2b(digest_size=32), 0
+    digest, size = hashlib.sha256(), 0
     try:
         with Path(path).open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):

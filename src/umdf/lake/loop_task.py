@@ -26,7 +26,7 @@ from umdf.lake.tasks import Place
 from umdf.lake.wires import PACKET_HEADER, SBE, WIRES
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
-from umdf.market.rows import Events
+from umdf.market.rows import Events, Rows, Units
 from umdf.sync.pieces import Pieces, joined
 from umdf.sync.snapshots import find_snapshots
 
@@ -35,7 +35,7 @@ SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"directory", "channel_id", "protocol", "role", "trading_date", "sources", "before", "after"} → manifest."""
-    stream = _Stream(task)
+    stream = LoopStream(task)
     writer = StagedWriter(Path(task["directory"]), f"{task['role']}-{uuid.uuid4().hex}")
     for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
         writer.add(events)
@@ -51,24 +51,27 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "files": {"packets": [made.to_json()]} if made else {},
         "line": task["lines"][stream.line],
         "quality": loop_quality(stream.seen, stream.messages),
+        "held": stream.held,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
 
 
-class _Stream:
+class LoopStream:
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
         self.wire = WIRES[task["protocol"]](task["channel_id"], task["trading_date"])
         self.line = task["sources"][0]["line"]
         self.messages = 0
         self.seen: list[Seen] = []
+        self.held: list[list[int]] = []  # numbering, number and ts_recv of the lowest that is held by a new snapshot
         self._told = 0  # snapshots in the first packet of what is carried that were dealt with before
 
-    def _pieces(self, which: str) -> Iterator[Pieces]:
+    def _pieces(self, which: str) -> Iterator[tuple[Pieces, bool]]:
+        """And whether they are of a file that is new."""
         for source in map(Source.from_json, self.task[which]):
             for batch, rows in datagrams_of(source):
                 found = self.wire.read(batch, rows, source)
-                if which == "sources":
+                if which == "sources" and source.is_fresh:
                     today = found.ts_send == NULL
                     today |= local_dates(found.ts_send) == self.task["trading_date"]
                     self.seen.append(Seen.of(batch, rows, source, found, today))
@@ -76,7 +79,7 @@ class _Stream:
                 if found.elsewhere is not None:
                     pieces = pieces.at(~found.elsewhere[found.piece_row])
                 if len(pieces):
-                    yield pieces
+                    yield pieces, source.is_fresh
 
     def _warm(self) -> None:
         """Chunks of messages that end here may have come before."""
@@ -87,23 +90,24 @@ class _Stream:
     def snapshots(self) -> Iterator[Events]:
         self._warm()
         carry: Pieces | None = None
-        for pieces in self._pieces("sources"):
-            found, carry = self._found(carry, pieces)
+        for pieces, is_fresh in self._pieces("sources"):
+            found, carry = self._found(carry, pieces, is_fresh)
             yield from found
-        for pieces in self._pieces("after"):
+        for pieces, is_fresh in self._pieces("after"):
             if carry is None:
                 return
-            found, carry = self._found(carry, pieces, only_first=True)
+            found, carry = self._found(carry, pieces, is_fresh, only_first=True)
             yield from found
 
     def _found(
-        self, carry: Pieces | None, pieces: Pieces, only_first: bool = False
+        self, carry: Pieces | None, pieces: Pieces, is_fresh: bool, only_first: bool = False
     ) -> tuple[list[Events], Pieces | None]:
         """Snapshots that are whole by now, and packets of one that is not. A unit of the events is a piece."""
         carried = 0 if carry is None else len(carry)
         pieces = joined([carry, pieces]) if carry is not None else pieces
         decoded = self.wire.decode(pieces, snapshot=True)
-        self.messages += int(decoded.messages[carried:].sum())
+        if is_fresh and not only_first:
+            self.messages += int(decoded.messages[carried:].sum())
         events, today = decoded.events, local_dates(decoded.events.units.ts_send) == self.task["trading_date"]
         found = find_snapshots(events)
         chosen = found.complete & today[found.header.unit]
@@ -111,6 +115,8 @@ class _Stream:
         if only_first:
             chosen &= found.header.unit < carried
         parts = [found.of(chosen)] if chosen.any() else []
+        if is_fresh and chosen.any():
+            self._note_held(found.header.at(chosen), events.units)
         status = events.rows("status")
         if len(status) and not only_first:  # the phases of groups stand for themselves
             of_groups = (status.column("instrument_id") == NULL) & (status.unit >= carried) & today[status.unit]
@@ -122,16 +128,31 @@ class _Stream:
         self._told = int(np.count_nonzero(found.header.unit == found.open_from)) - 1
         return parts, pieces.at(np.arange(found.open_from, len(pieces))).packed()
 
+    def _note_held(self, header: Rows, units: Units) -> None:
+        version, last = header.column("last_seq_version"), header.column("last_sequence")
+        lowest = np.unique(version[np.argsort(last, kind="stable")], return_index=True)[1]
+        at = np.argsort(last, kind="stable")[lowest]
+        came = units.ts_recv[header.unit]
+        self.held += [[int(column[row]) for column in (version, last, came)] for row in at]
+
     def definitions(self) -> Iterator[Events]:
         self._warm()
-        repeats = Repeats()
-        for pieces in self._pieces("sources"):
+        repeats, size = Repeats(), dict[tuple[int, int], int]()
+        for pieces, is_fresh in self._pieces("sources"):
+            if not is_fresh:
+                continue
+            new = np.ones(len(pieces), np.bool_)
             if self.task["protocol"] == SBE:
-                pieces = pieces.at(repeats.new_packets(pieces, PACKET_HEADER))
-            if len(pieces):
-                decoded = self.wire.decode(pieces)
-                self.messages += int(decoded.messages.sum())
+                new = repeats.new_packets(pieces, PACKET_HEADER)
+            numbers = zip(pieces.epoch.tolist(), pieces.sequence.tolist(), strict=True)
+            messages = iter(())
+            if new.any():
+                decoded = self.wire.decode(pieces.at(new))
+                messages = iter(decoded.messages.tolist())
                 yield repeats.new_definitions(_of_date(decoded.events, self.task["trading_date"]))
+            for number, is_new in zip(numbers, new.tolist(), strict=True):
+                size[number] = next(messages) if is_new else size[number]
+                self.messages += size[number]
 
 
 def _of_date(events: Events, trading_date: int) -> Events:

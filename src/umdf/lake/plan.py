@@ -27,6 +27,8 @@ PROTOCOLS = {1: "sbe", 2: "fast"}
 ROLES = {Role.INCREMENTAL: "incremental", Role.SNAPSHOT: "snapshot", Role.INSTRUMENTS: "instruments"}
 LINES = "ABCDEFGH"
 EPOCH_DAY = date(1970, 1, 1)
+TASK_SOURCES = ("sources", "before", "after")  # of a task of a looping stream
+NOWHERE = (-1, 0, 0, NULL)  # before all numbers, as an Edge
 
 Group = tuple[str, int]  # address and port
 Day = tuple[int, int]  # channel and trading date
@@ -39,6 +41,15 @@ class Place(NamedTuple):
     role: str
     channel: int
     line: int  # among those of its channel and role
+
+
+class Edge(NamedTuple):
+    """A place in a channel-day: everything up to that number of that numbering. `rank` is the numbering's place."""
+
+    rank: int
+    number: int
+    epoch: int
+    ts_recv: int
 
 
 class Segment(NamedTuple):
@@ -54,6 +65,7 @@ class Segment(NamedTuple):
     packets: int
     ts_first: int
     ts_last: int
+    marks: list[list[int]]  # (number, ts_recv)
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -161,10 +173,16 @@ class ChannelDay:
     begun: list[int] = field(default_factory=list)  # when each numbering was first seen
     decode: list[dict[str, Any]] = field(default_factory=list)
     loops: list[dict[str, Any]] = field(default_factory=list)
+    since: Edge | None = None  # what is done already
+    until: Edge | None = None  # how far it goes now; None: to the end
+
+    @property
+    def key(self) -> Day:
+        return self.channel, self.date
 
 
 class Planner:
-    """`paths` are where the (unpacked) files are, by digest."""
+    """`paths` are where the (unpacked) files are, by digest; `fresh` are those that are not in the lake yet."""
 
     def __init__(
         self,
@@ -172,8 +190,10 @@ class Planner:
         places: Mapping[Group, Place],
         paths: Mapping[str, str],
         span_numbers: int = SPAN_NUMBERS,
+        fresh: frozenset[str] | None = None,
     ) -> None:
         self.places, self.paths, self.span_numbers = places, paths, span_numbers
+        self.fresh = frozenset(survey["digest"] for survey in surveys) if fresh is None else fresh
         self._segments: dict[int, list[Segment]] = defaultdict(list)  # by channel
         for survey in surveys:
             for segment in segments_of(survey, places):
@@ -181,39 +201,75 @@ class Planner:
         self._resets = _resets(surveys, places)
         self._rest = _rest(self._segments, places)
 
-    def plan(self, day: Day) -> ChannelDay:
-        channel, trading_date = day
-        mine = sorted(
-            (segment for segment in self._segments[channel] if segment.date == trading_date),
-            key=lambda segment: segment.order,
-        )
-        protocol = self.places[mine[0].group].protocol
-        groups = {group: place for group, place in self.places.items() if place.channel == channel}
-        lines = sum(place.role == "incremental" for place in groups.values())
-        planned = ChannelDay(channel, trading_date, protocol, list(LINES[:lines]))
-        about = {"channel_id": channel, "protocol": protocol, "trading_date": trading_date, "lines": list(LINES)}
-        self._plan_spans(planned, about, [part for part in mine if self.places[part.group].role == "incremental"])
-        for role in ("instruments", "snapshot"):
-            of_role = [part for part in mine if self.places[part.group].role == role]
-            planned.loops += self._loops(about | {"role": role}, of_role)
-        return planned
+    def groups(self, channel: int, *roles: str) -> list[Group]:
+        return [group for group, place in self.places.items() if place.channel == channel and place.role in roles]
 
-    def _plan_spans(self, planned: ChannelDay, about: dict[str, Any], segments: list[Segment]) -> None:
-        by_epoch: dict[int, list[Segment]] = defaultdict(list)
-        for segment in segments:
-            for epoch in self._epochs(segment):
-                by_epoch[epoch].append(segment)
-        numbered = {epoch: [part for part in parts if part.first != NULL] for epoch, parts in by_epoch.items()}
-        numbered = {epoch: parts for epoch, parts in numbered.items() if parts}
+    def segments(self, day: ChannelDay, *roles: str) -> list[Segment]:
+        """What there is of a day."""
+        of_channel = self._segments[day.channel]
+        return [part for part in of_channel if part.date == day.date and self.places[part.group].role in roles]
+
+    def is_touched(self, day: ChannelDay) -> bool:
+        """Whether a file that is new has something of the day."""
+        mine = (part for part in self._segments[day.channel] if part.date == day.date)
+        return any(part.survey["digest"] in self.fresh for part in mine)
+
+    def later(self, day: ChannelDay) -> list[Segment]:
+        """What there is of later days."""
+        return [part for part in self._segments[day.channel] if part.date > day.date]
+
+    def outline(self, day: Day) -> ChannelDay:
+        """The numberings of a day, without any task."""
+        channel, trading_date = day
+        mine = [part for part in self._segments[channel] if part.date == trading_date]
+        protocol = self.places[mine[0].group].protocol
+        planned = ChannelDay(channel, trading_date, protocol, list(LINES[: len(self.groups(channel, "incremental"))]))
         for rank, (epoch, parts) in enumerate(
-            sorted(numbered.items(), key=lambda item: min(part.ts_first for part in item[1]))
+            sorted(self._numbered(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):
             # A numbering begins with 1; but where we join in the middle of the day's first one, that is no gap.
             first = min(part.first for part in parts) if rank == 0 else 1
             planned.epochs.append((epoch, first, max(part.last for part in parts)))
             planned.begun.append(min(part.ts_first for part in parts))
+        return planned
+
+    def plan(self, day: Day, since: Edge | None = None, until: Edge | None = None) -> ChannelDay:
+        """The tasks of a day, or of the part of it behind `since` and up to `until`."""
+        planned = self.outline(day)
+        planned.since, planned.until = since, until
+        if until is not None:
+            del planned.epochs[until.rank + 1 :], planned.begun[until.rank + 1 :]
+            if planned.epochs:
+                planned.epochs[-1] = (until.epoch, planned.epochs[-1][1], until.number)
+        channel, trading_date = day
+        about = {"channel_id": channel, "protocol": planned.protocol, "trading_date": trading_date}
+        about["lines"] = list(LINES)
+        self._plan_spans(planned, about)
+        for role in ("instruments", "snapshot"):
+            of_role = sorted(self.segments(planned, role), key=lambda segment: segment.order)
+            planned.loops += self._loops(about | {"role": role}, of_role, since)
+        if since is None:  # the whole day is new, whatever the lake has of it
+            for source in (each for task in planned.loops for name in TASK_SOURCES for each in task[name]):
+                source["is_fresh"] = True
+        return planned
+
+    def _numbered(self, day: ChannelDay) -> dict[int, list[Segment]]:
+        """Segments with numbers, by numbering."""
+        found: dict[int, list[Segment]] = defaultdict(list)
+        for segment in sorted(self.segments(day, "incremental"), key=lambda segment: segment.order):
+            if segment.first != NULL:
+                for epoch in self.epochs_of(segment):
+                    found[epoch].append(segment)
+        return found
+
+    def _plan_spans(self, planned: ChannelDay, about: dict[str, Any]) -> None:
+        numbered, since = self._numbered(planned), planned.since
         known = [list(epoch) for epoch in self._known(planned.channel)]
-        for epoch, first, last in planned.epochs:
+        for rank, (epoch, first, last) in enumerate(planned.epochs):
+            if since is not None and rank <= since.rank:
+                if rank < since.rank:
+                    continue
+                first = since.number + 1
             for low in range(first // self.span_numbers * self.span_numbers, last + 1, self.span_numbers):
                 span = max(low, first), min(low + self.span_numbers - 1, last)
                 # Line by line: of the copies of a number, the one on the first line is the one that is decoded.
@@ -221,10 +277,10 @@ class Planner:
                 sources = [self._source(part) for part in sorted(parts, key=self._line_order)]
                 if sources:
                     task = {"epoch": epoch, "span": list(span), "known": known, "sources": sources}
-                    task["role"] = "incremental"
+                    task["role"], task["cut"] = "incremental", False
                     task["description"] = f"channel {planned.channel}, numbers {span[0]} to {span[1]}"
                     planned.decode.append(about | task)
-        self._give_rest(planned, segments)
+        self._give_rest(planned, self.segments(planned, "incremental"))
 
     def _give_rest(self, planned: ChannelDay, segments: list[Segment]) -> None:
         """What has no number in a split is accounted for by one task only: that of the split's first number."""
@@ -232,15 +288,16 @@ class Planner:
             identity = _identity(segment)
             if self._rest.get((*identity, segment.date)) != (segment.epoch, segment.first):
                 continue
-            epochs = self._epochs(segment)
+            epochs = self.epochs_of(segment)
             for task in planned.decode:
                 first, last = task["span"]
-                if task["epoch"] in epochs and (segment.first == NULL or first <= segment.first <= last):
+                within = first <= segment.first <= last if segment.first != NULL else _is_now(segment, planned)
+                if task["epoch"] in epochs and within:
                     source = next((each for each in task["sources"] if _is_of(each, segment)), None)
                     if source is None:
                         source = self._source(segment)
                         task["sources"].append(source)
-                    source["own_rest"] = True
+                    source["own_rest"], source["rest_from"] = True, max(segment.first, 0)
                     break
 
     def _line_order(self, segment: Segment) -> tuple[Any, ...]:
@@ -251,12 +308,12 @@ class Planner:
         ranges: dict[int, tuple[int, int]] = {}
         for segment in self._segments[channel]:
             if segment.first != NULL and self.places[segment.group].role == "incremental":
-                for epoch in self._epochs(segment):
+                for epoch in self.epochs_of(segment):
                     low, high = ranges.get(epoch, (segment.first, segment.last))
                     ranges[epoch] = min(low, segment.first), max(high, segment.last)
         return [(epoch, *span) for epoch, span in sorted(ranges.items())]
 
-    def _epochs(self, segment: Segment) -> list[int]:
+    def epochs_of(self, segment: Segment) -> list[int]:
         """The numberings in a segment: what Binary says; of FAST, by the resets before and within it."""
         if self.places[segment.group].protocol == "sbe":
             return [int(segment.epoch or 0)]
@@ -275,10 +332,13 @@ class Planner:
             "flow": list(segment.group),
             "split": split,
             "own_rest": False,
+            "rest_from": 0,
+            "is_fresh": digest in self.fresh,
             "epochs": list(self._resets.get(segment.group, ())),
         }
 
-    def _loops(self, about: dict[str, Any], segments: list[Segment]) -> list[dict[str, Any]]:
+    def _loops(self, about: dict[str, Any], segments: list[Segment], since: Edge | None) -> list[dict[str, Any]]:
+        """Of what the lake has already, what may hold snapshots of numbers behind `since` is read once more."""
         tasks = []
         by_group: dict[Group, list[Segment]] = defaultdict(list)
         for segment in segments:
@@ -286,7 +346,9 @@ class Planner:
         for group, parts in sorted(by_group.items(), key=str):
             splits = {_identity(part): part for part in reversed(parts)}  # a split may have several numberings
             ordered = sorted(splits.values(), key=lambda part: part.order)
-            for low, high in _packed([part.packets for part in ordered], LOOP_PACKETS):
+            begin = next((at for at, part in enumerate(ordered) if self._is_wanted(part, about, since)), len(ordered))
+            for low, high in _packed([part.packets for part in ordered[begin:]], LOOP_PACKETS):
+                low, high = low + begin, high + begin
                 sources, before, after = (
                     [self._source(part) for part in some]
                     for some in (ordered[low:high], ordered[max(low - 1, 0) : low], ordered[high : high + 1])
@@ -295,6 +357,10 @@ class Planner:
                 task = {"description": description, "sources": sources, "before": before, "after": after}
                 tasks.append(about | task | {"ts_first": ordered[low].ts_first})
         return sorted(tasks, key=lambda task: task["ts_first"])
+
+    def _is_wanted(self, segment: Segment, about: dict[str, Any], since: Edge | None) -> bool:
+        is_fresh = segment.survey["digest"] in self.fresh
+        return is_fresh or since is None or (about["role"] == "snapshot" and segment.ts_last >= since.ts_recv)
 
 
 def _identity(segment: Segment) -> tuple[str, int, Group]:
@@ -309,6 +375,12 @@ def _is_of(source: dict[str, Any], segment: Segment) -> bool:
 
 def _reaches(segment: Segment, first: int, last: int) -> bool:
     return segment.last >= first - OVERLAP and segment.first <= last + OVERLAP
+
+
+def _is_now(segment: Segment, planned: ChannelDay) -> bool:
+    """Whether a segment without numbers belongs to the part of the day that is planned."""
+    is_done = planned.since is not None and segment.ts_first <= planned.since.ts_recv
+    return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_recv)
 
 
 def _packed(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ leaving out repeats within parts of a stream and then among what is left gives w
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,9 @@ NOT_COMPARED = {column.name for column in COMMON} - {"instrument_id"} | {"total_
 class Repeats:
     """Of one stream, in its order."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Mapping[int, int] | None = None) -> None:
         self._hash = LogicalHash(NOT_COMPARED)
-        self._last: dict[int, int] = {}
+        self.last: dict[int, int] = dict(last or {})  # a word for the last definition of each instrument
         self._packets: dict[tuple[int, int], int] = {}
 
     def new_packets(self, pieces: Pieces, header_bytes: int) -> NDArray[np.bool_]:
@@ -46,6 +47,6 @@ class Repeats:
         if len(rows):
             words = self._hash.of_rows(record_batch(events, "definition")).tolist()
             for row, (instrument_id, word) in enumerate(zip(rows.column("instrument_id").tolist(), words, strict=True)):
-                keep[row] = self._last.get(instrument_id) != word
-                self._last[instrument_id] = word
+                keep[row] = self.last.get(instrument_id) != word
+                self.last[instrument_id] = word
         return events.at({"definition": keep})

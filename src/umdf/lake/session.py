@@ -1,4 +1,4 @@
-"""A Spark session of our own, inside this process: started without set-up, ended without a trace.
+"""A Spark session of our own: inside this process or on a cluster, started without set-up, ended without a trace.
 
 The one rule: a session that the caller gave is used as it is; nothing of it is changed, and it is never ended.
 """
@@ -11,19 +11,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import ConfigError, UmdfError
-from umdf.lake import java
+from umdf.lake import cluster, java
+from umdf.lake.cluster import Way
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_TRIES = 4  # plain local[N] gives up at the first lost Python worker
 END_WAIT_S = 20
+TELLING = ("Application has been killed", "rror", "xception")  # what a line says that tells why Spark did not start
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 
 # For every embedded session. Each line is there because its absence cost something.
@@ -53,27 +55,31 @@ def embedded(
     work: str | os.PathLike[str] | None = None,
     logs: str | os.PathLike[str] | None = None,
     quick: bool = False,
+    packed: str | os.PathLike[str] | None = None,
     **conf: str,
 ) -> SparkSession:
     """Start a session: on this machine, or on the cluster that `master` names.
 
     `work` holds temporary files (a directory of its own there, removed at the end), `logs` what Spark and the Python
-    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `conf` are
-    Spark's own settings, by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
+    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `packed` is the
+    environment for the workers of a cluster (umdf.lake.cluster_pack). `conf` are Spark's own settings, by their names
+    with `_` for `.`, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
+    archive = cluster.archive_of(packed, cluster.way_of(master))
     if pyspark.SparkContext._active_spark_context is not None:
         raise UmdfError("a Spark session is already running in this process", "use it: pass it as spark")
     scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
     log = (_directory(logs) or scratch) / f"spark-{os.getpid()}.log"
-    settings = _settings(cores, memory, master, scratch, {**(QUICK if quick else {}), **conf})
+    settings = _settings(cores, memory, master, scratch, archive, {**(QUICK if quick else {}), **conf})
     interrupt = signal.getsignal(signal.SIGINT)
     try:
-        with log.open("ab") as said, _environment(_surroundings(pyspark, settings["spark.master"])):
+        with log.open("ab") as said, _environment(_surroundings(pyspark, settings["spark.master"], archive)):
             session = _start(pyspark, settings, said)
+            cluster.await_executor(session, settings["spark.master"])
     except BaseException as error:
+        fault = _start_fault(error, log)  # the JVM may have to be asked for its words
         _end_gateway(pyspark)
-        fault = _start_fault(error, log)
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, Exception):
             raise fault from error
@@ -112,12 +118,39 @@ def running(spark: SparkSession | None = None, **how: Any) -> Iterator[SparkSess
     if spark is not None:
         yield spark
         return
+    way = cluster.way_of(how.get("master"))
     with _terminable():
-        own = embedded(**how)
+        own, end = _STARTERS[way](how)
         try:
             yield own
         finally:
-            shut_down(own)
+            end(own)
+
+
+# For each way, from what `embedded` is told: a session, and what ends it.
+_STARTERS: dict[Way, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[SparkSession], None]]]] = {
+    Way.LOCAL: lambda how: (embedded(**how), shut_down),
+    Way.CLUSTER: lambda how: (embedded(**how), shut_down),
+    Way.CONNECT: lambda how: (_connected(how), cluster.stop),
+    Way.SUBMITTED: lambda how: (_submitted(how), cluster.stop),
+}
+
+
+def _refuse_settings(how: dict[str, Any], whose: str) -> None:
+    if given := sorted(name for name in how if name.startswith("spark.")):
+        raise ConfigError(f"{', '.join(given)}: settings are {whose}", f"give them to {whose.partition(' ')[2]}")
+
+
+def _connected(how: dict[str, Any]) -> SparkSession:
+    _pyspark()
+    _refuse_settings(how, "of the server")
+    return cluster.connected(how["master"], cluster.archive_of(how.get("packed"), Way.CONNECT))
+
+
+def _submitted(how: dict[str, Any]) -> SparkSession:
+    _refuse_settings(how, "of spark-submit")
+    cluster.archive_of(how.get("packed"), Way.SUBMITTED)
+    return cluster.submitted()
 
 
 @contextmanager
@@ -125,7 +158,8 @@ def job(spark: SparkSession, description: str, group: str | None = None) -> Iter
     """What is run inside is described so to whoever looks at Spark. A group can be asked about and cancelled."""
     context = context_of(spark)
     if context is None:
-        yield
+        with _tag(spark, group):
+            yield
         return
     names = ("spark.job.description", "spark.jobGroup.id", "spark.job.interruptOnCancel")
     before = [context.getLocalProperty(name) for name in names]
@@ -137,6 +171,27 @@ def job(spark: SparkSession, description: str, group: str | None = None) -> Iter
     finally:
         for name, value in zip(names, before, strict=True):
             context.setLocalProperty(name, value)
+
+
+@contextmanager
+def _tag(spark: SparkSession, group: str | None) -> Iterator[None]:
+    """A server knows no groups, but can be asked to interrupt what has a tag."""
+    if group is None:
+        yield
+        return
+    spark.addTag(group)
+    try:
+        yield
+    finally:
+        spark.removeTag(group)
+
+
+def cancel(spark: SparkSession, group: str) -> None:
+    context = context_of(spark)
+    if context is None:
+        spark.interruptTag(group)
+    else:
+        context.cancelJobGroup(group)
 
 
 def context_of(spark: SparkSession) -> Any:
@@ -166,7 +221,7 @@ def _directory(path: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _settings(
-    cores: int | None, memory: str, master: str | None, scratch: Path, conf: Mapping[str, str]
+    cores: int | None, memory: str, master: str | None, scratch: Path, archive: Path | None, conf: Mapping[str, str]
 ) -> dict[str, str]:
     cores = cores or len(os.sched_getaffinity(0))
     if cores < 1:
@@ -178,10 +233,14 @@ def _settings(
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
+    if archive:
+        settings["spark.archives"] = f"{archive}#{cluster.ENVIRONMENT}"
+    if cluster.on_loopback(settings["spark.master"]):
+        settings |= LOOPBACK
     if settings["spark.master"].startswith("local"):
-        settings |= LOOPBACK | {"spark.sql.shuffle.partitions": str(2 * cores)}
-    if len(os.fsencode(scratch)) <= SOCKET_PATH_BYTES:
-        settings["spark.python.unix.domain.socket.dir"] = str(scratch)
+        settings["spark.sql.shuffle.partitions"] = str(2 * cores)
+        if len(os.fsencode(scratch)) <= SOCKET_PATH_BYTES:  # workers elsewhere have no such directory
+            settings["spark.python.unix.domain.socket.dir"] = str(scratch)
     return settings | {_setting_name(name): str(value) for name, value in conf.items()}
 
 
@@ -189,14 +248,14 @@ def _setting_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _surroundings(pyspark: Any, master: str) -> dict[str, str | None]:
+def _surroundings(pyspark: Any, master: str, archive: Path | None) -> dict[str, str | None]:
     """Environment variables while Spark starts; None takes one away."""
     return {
         "JAVA_HOME": str(java.java_home()),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another Spark of this machine is none of our business
-        "PYSPARK_PYTHON": sys.executable,  # without it, workers are the system's python3
+        "PYSPARK_PYTHON": cluster.python_for(master, archive),  # without it, workers are the system's python3
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1" if master.startswith("local") else os.environ.get("SPARK_LOCAL_IP"),
+        "SPARK_LOCAL_IP": "127.0.0.1" if cluster.on_loopback(master) else os.environ.get("SPARK_LOCAL_IP"),
         "PYSPARK_SUBMIT_ARGS": None,
         "SPARK_REMOTE": None,
     }
@@ -238,8 +297,11 @@ def _start_fault(error: BaseException, log: Path) -> UmdfError:
     if isinstance(error, UmdfError):
         return error
     said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    telling = [line for line in said if "rror" in line or "xception" in line] or said
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    telling = next(filter(None, ([line for line in said if word in line] for word in TELLING)), said)
+    try:
+        reason = str(error).splitlines()[0]
+    except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
+        reason = type(error).__name__
     return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
 
 

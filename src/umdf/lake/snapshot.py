@@ -7,6 +7,7 @@ frame, and a column that older files do not have is NULL.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,8 +75,13 @@ class Snapshot:
     def arrow_table(self, table: str, **partition: Any) -> pa.Table:
         return self.arrow_dataset(table, **partition).to_table()
 
-    def spark_frame(self, spark: SparkSession, table: str, **partition: Any) -> DataFrame:
-        known, files = table_named(table), self.files(table, **partition)
+    def spark_frame(
+        self, spark: SparkSession, table: str, adds: Sequence[FileAdd] | None = None, **partition: Any
+    ) -> DataFrame:
+        """`adds`: only these files, which a caller has chosen by their statistics."""
+        known = table_named(table)
+        chosen = self.adds(table, **partition) if adds is None else adds
+        files = [self.home.table(table) / add.path for add in chosen]
         kind = spark_type(known.schema)
         if not files:
             return spark.createDataFrame([], kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from umdf.errors import UmdfError
 from umdf.lake.book_rows import LENDING, Epochs, Intake, Limit, is_between
 from umdf.lake.staging import as_events
 from umdf.market.events import LAST, MBO, NULL
-from umdf.market.rows import Rows, no_rows, ranges_at
+from umdf.market.rows import Events, Rows, no_rows, ranges_at
 
 CLEAR, NEITHER = ord("R"), ord("N")
 UNKNOWN_EPOCH = -1
@@ -44,12 +44,17 @@ class SnapshotLines:
     def between(self, done: Limit, until: Limit) -> SnapshotLines:
         """Those that stand between two places of the stream."""
         held = (self.last_sequence.astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
-        chosen = np.flatnonzero(is_between(self.epoch, held, done, until))
+        return self._at(np.flatnonzero(is_between(self.epoch, held, done, until)))
+
+    def _at(self, chosen: NDArray[np.int64]) -> SnapshotLines:
         if len(chosen) == len(self):
             return self
         offsets, rows = ranges_at(self.offsets, chosen)
         picked = {name: getattr(self, name)[chosen] for name in COLUMNS}
         return SnapshotLines(**picked, rows=self.rows.at(rows), offsets=offsets)
+
+    def of_part(self, part: Part) -> SnapshotLines:
+        return self._at(np.flatnonzero(part.is_within(self.epoch, self.last_sequence, self.ts_recv)))
 
     def rows_of(self, chosen: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int32]]:
         """The books of some of them, one after the other, and where each ends; only its last row has the flag LAST."""
@@ -82,13 +87,8 @@ def snapshot_lines(
     if not np.array_equal(head_ids, begin_ids):
         raise UmdfError("snapshots and the rows of their books do not belong together", "this is a bug: please report")
     book = 2 * np.searchsorted(ids, head_ids).astype(np.int32) + (rows.column("stream")[begins] == LENDING)
-    version = head.column("last_seq_version")[order]
-    ts_recv = units.ts_recv[order]
-    at_time = np.searchsorted(epoch_of_time, ts_recv, side="right") - 1 if len(epoch_of_time) else np.zeros(len(order))
-    known = {value: rank for rank, value in enumerate(epochs.versions)}
-    said = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
-    unsaid = np.maximum(at_time, 0) if epochs.versions else UNKNOWN_EPOCH  # of FAST; none, if no update was captured
-    epoch = np.where(version == NULL, unsaid, said).astype(np.int32)
+    version, ts_recv = head.column("last_seq_version")[order], units.ts_recv[order]
+    epoch = ranks_of(version, ts_recv, epochs.versions, epoch_of_time)
     last = head.column("last_sequence")[order]
     by = np.lexsort((last, epoch, book))
     order = order[by]
@@ -107,6 +107,58 @@ def snapshot_lines(
         rows.at(places),
         offsets,
     )
+
+
+def ranks_of(
+    version: NDArray[np.int64], ts_recv: NDArray[np.int64], versions: Sequence[int], epoch_of_time: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Which numbering of the incremental stream some snapshots are of; FAST does not say it, the time does."""
+    at_time = (
+        np.searchsorted(epoch_of_time, ts_recv, side="right") - 1 if len(epoch_of_time) else 0 * ts_recv
+    )
+    known = {value: rank for rank, value in enumerate(versions)}
+    said = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
+    unsaid = np.maximum(at_time, 0) if versions else UNKNOWN_EPOCH  # none, if no update was captured
+    return np.where(version == NULL, unsaid, said).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a day that a run is for: behind one place and up to another, either of which may be open.
+
+    A place is numbering (as a rank), number and ts_recv. The time decides where a snapshot is of no known numbering."""
+
+    since: Sequence[int] | None = None
+    until: Sequence[int] | None = None
+    versions: Sequence[int] = ()
+    begun: Sequence[int] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Part:
+        return cls(**said)
+
+    def holds(self, heads: Events) -> NDArray[np.bool_]:
+        """Which snapshots stand in it."""
+        rows, units = heads.rows("snapshot"), heads.units
+        came = units.ts_recv[rows.unit]
+        rank = ranks_of(rows.column("last_seq_version"), came, self.versions, np.array(self.begun, np.int64))
+        return self.is_within(rank, rows.column("last_sequence"), came)
+
+    def is_within(
+        self, rank: NDArray[np.int32], last: NDArray[np.int64], ts_recv: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        inside = np.ones(len(rank), np.bool_)
+        placed = (rank >= 0) & (last != NULL)
+        if self.since is not None:
+            number = (rank > self.since[0]) | ((rank == self.since[0]) & (last > self.since[1]))
+            inside &= np.where(placed, number, ts_recv > self.since[2])
+        if self.until is not None:
+            number = (rank < self.until[0]) | ((rank == self.until[0]) & (last <= self.until[1]))
+            inside &= np.where(placed, number, ts_recv <= self.until[2])
+        return inside
 
 
 def _rearranged(

@@ -10,15 +10,28 @@ from umdf.lake.tasks import Progress, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+MOST_CORES = 4096
 
 
 class SparkRunner:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        context = context_of(spark)
-        self.parallel = context.defaultParallelism if context is not None else 2
+        self.parallel = parallelism(spark)
 
     def __call__(
         self, tasks: Sequence[Any], function: str, *, description: str = "tasks", progress: Progress | None = None
     ) -> list[dict[str, Any]]:
-        return run_tasks(self.spark, tasks, function, description=description, progress=progress)
+        done = run_tasks(self.spark, tasks, function, description=description, progress=progress)
+        self.parallel = parallelism(self.spark)  # the executors of a cluster come, and go, one by one
+        return done
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks Spark can run at once, as far as it knows now."""
+    context = context_of(spark)
+    if context is not None:
+        return context.defaultParallelism
+    from pyspark.sql.functions import spark_partition_id
+
+    # A server does not say; but it cuts a range in so many pieces.
+    return spark.range(MOST_CORES).select(spark_partition_id()).distinct().count()

@@ -39,11 +39,12 @@ COPY_BYTES = 1 << 20
 FURTHEST = 1 << 20  # from the middle of a batch: a number further away is damage, not a gap
 NEIGHBOURS = 1_000  # numbers that packets overtake each other by at most
 SEQUENCE_RESET = "4"
-FORMAT = 1  # of a survey that is kept
+FORMAT = 2  # of a survey that is kept
 
 Numbers = NDArray[np.int64]
 # What a split has of one flow, numbering and date. FAST says no numbering: there it is the reset seen last, if any.
-SEGMENT = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last")
+# `marks` are (number, ts_recv), one a batch: up to that number all had come by then.
+SEGMENT = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks")
 
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class _Walk:
         self._protocols = FlowProtocols()
         self._framer = Framer()
         self._last_reset: dict[int, int | None] = defaultdict(lambda: None)
-        self._segments: dict[tuple[int, int, int | None, int], list[int]] = {}
+        self._segments: dict[tuple[int, int, int | None, int], list[Any]] = {}
         self._packets: dict[int, int] = defaultdict(int)
 
     def end_split(self) -> dict[str, Any]:
@@ -208,13 +209,15 @@ class _Walk:
             middle = int(np.median(numbers))
             numbers = numbers[np.abs(numbers - middle) < FURTHEST]
         low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (NULL, NULL)
-        new = [low, high, packets, int(ts_recv.min()), int(ts_recv.max())]
+        new: list[Any] = [low, high, packets, int(ts_recv.min()), int(ts_recv.max())]
+        marks = [(high, new[4])] if high != NULL else []
         old = self._segments.get(key)
         if old is not None:
             firsts = [n for n in (old[0], low) if n != NULL]
             new[0], new[1] = min(firsts, default=NULL), max(old[1], high)
             new[2], new[3], new[4] = old[2] + packets, min(old[3], new[3]), max(old[4], new[4])
-        self._segments[key] = new
+            marks = old[5] + marks
+        self._segments[key] = [*new, marks]
 
 
 def lone(number: Numbers, *columns: NDArray[Any]) -> NDArray[np.bool_]:

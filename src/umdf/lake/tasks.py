@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from umdf.errors import UmdfError
-from umdf.lake.session import context_of, job, log_of
+from umdf.lake.cluster import SHARED, refuse_unshared
+from umdf.lake.session import cancel, context_of, job, log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,9 +127,11 @@ class _Runner:
         try:
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(module), name)
+            refuse_unshared(self.tasks[place.task])
             return {"made": function(self.tasks[place.task], place)}
         except UmdfError as error:
-            return {"failed": {"reason": error.reason, "hint": error.hint}}
+            gone = isinstance(error.__cause__, FileNotFoundError)
+            return {"failed": {"reason": error.reason, "hint": error.hint or (SHARED if gone else "")}}
         except Exception as error:
             reason = " ".join("".join(traceback.format_exception_only(error)).split())
             return {"failed": {"reason": reason, "trace": traceback.format_exc()}}
@@ -151,6 +154,23 @@ class _Collecting(threading.Thread):
             self.error = error
 
 
+class _Listening:
+    """Is told by a Spark Connect server how many tasks are done."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.session = spark
+        self.done = 0
+
+    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        self.done = max(self.done, sum(stage.num_completed_tasks for stage in stages or ()))
+
+    def start(self) -> None:
+        self.session.registerProgressHandler(self)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        self.session.removeProgressHandler(self)  # type: ignore[arg-type]
+
+
 class _Counting(threading.Thread):
     """Asks Spark how many tasks are done."""
 
@@ -170,16 +190,20 @@ class _Counting(threading.Thread):
             except Exception:  # the session ends while we ask
                 return
 
+    def stop(self) -> None:
+        self.stopped.set()
+        self.join()
+
 
 def _collect(spark: SparkSession, frame: Any, description: str, total: int, progress: Progress | None) -> list[Any]:
     context = context_of(spark)
     group = f"umdf-{uuid.uuid4()}"
     collecting = _Collecting(spark, frame, description, group)
-    counting = _Counting(context, group) if context is not None and progress else None
+    counting = (_Listening(spark) if context is None else _Counting(context, group)) if progress else None
     shown = -1
-    collecting.start()
     if counting:
         counting.start()
+    collecting.start()
     try:
         while collecting.is_alive():
             collecting.join(POLL_S)
@@ -187,13 +211,11 @@ def _collect(spark: SparkSession, frame: Any, description: str, total: int, prog
                 shown = min(counting.done, total)
                 progress(shown, total)
     except BaseException:
-        if context is not None:
-            context.cancelJobGroup(group)
+        cancel(spark, group)
         raise
     finally:
         if counting:
-            counting.stopped.set()
-            counting.join()
+            counting.stop()
     if collecting.error:
         raise _spark_fault(collecting.error, description, spark) from collecting.error
     if progress and shown != total:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.lake.accounts import quality_row
+from umdf.lake.accounts import added_up, quality_row
 from umdf.lake.files import FileAdd, Stamp, in_order, write_file
 from umdf.lake.plan import ChannelDay, date_of
 from umdf.lake.schemas import table
@@ -21,7 +21,6 @@ from umdf.market.events import NULL
 
 LOSS, START = "loss", "start"
 SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
-MOST_LISTED = 1_000  # instruments of a gap that are listed by number
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,17 @@ class Gap:
     ts_send: int
 
     def to_json(self) -> dict[str, int]:
-        return {"seq_version": self.epoch, "first": self.first, "last": self.last, "ts_recv": self.ts_recv}
+        return {
+            "seq_version": self.epoch,
+            "first": self.first,
+            "last": self.last,
+            "ts_recv": self.ts_recv,
+            "ts_send": self.ts_send,
+        }
+
+    @classmethod
+    def from_json(cls, said: dict[str, int]) -> Gap:
+        return cls(said["seq_version"], said["first"], said["last"], said["ts_recv"], said["ts_send"])
 
 
 def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]]) -> list[Gap]:
@@ -44,9 +53,11 @@ def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]]) -> list[Gap]:
     for manifest in manifests:
         by_epoch[manifest["epoch"]].append(manifest)
     found = []
-    for epoch, first, _ in day.epochs:
+    for rank, (epoch, first, _) in enumerate(day.epochs):
+        if day.since is not None and rank < day.since.rank:
+            continue
         runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed
-        expected = first
+        expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
         for manifest in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
             low, high = manifest["span"]
             missing = manifest["missing"]
@@ -68,61 +79,69 @@ def _join(runs: list[list[Any]], more: list[Any]) -> None:
             runs.append(list(run))
 
 
-def timeline(day: ChannelDay, gaps: list[Gap], resets: list[dict[str, int]]) -> dict[str, Any]:
+def timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
     """What the books need to know."""
     return {
         "gaps": [gap.to_json() for gap in gaps],
-        "resets": resets,
         "epochs": [
             {"seq_version": epoch, "first": first, "last": last, "ts_recv": begun}
             for (epoch, first, last), begun in zip(day.epochs, day.begun, strict=True)
         ],
-        "first_sequence": day.epochs[0][1] if day.epochs else None,
     }
 
 
-def gap_rows(day: ChannelDay, gaps: list[Gap], healed: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """`healed` is what each task says of every gap (umdf.lake.gap_task)."""
-    rows = [_row(gap, LOSS, [said[number] for said in healed]) for number, gap in enumerate(gaps)]
+def gap_rows(day: ChannelDay, gaps: list[Gap], merged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`merged` is what the books say of the gaps (umdf.lake.gap_cures.merge)."""
+    said = {(each["seq_version"], each["first"]): each for each in merged}
+    rows = [_row(gap, said.get((gap.epoch, gap.first))) for gap in gaps]
     if day.epochs and day.epochs[0][1] > 1:
         epoch, first, _ = day.epochs[0]
-        rows.append(_row(Gap(epoch, 1, first - 1, NULL, NULL), START, []))
+        start = _row(Gap(epoch, 1, first - 1, NULL, NULL), None)
+        rows.append(start | {"cause": START, "cure": None, "touched": None, "instruments": None})
     return rows
 
 
-def _row(gap: Gap, cause: str, healed: list[dict[str, Any]]) -> dict[str, Any]:
-    touched = sum(said["touched"] for said in healed)
-    is_cured = bool(healed) and not any(said["open"] for said in healed)
-    listed = sorted(number for said in healed for number in said["instruments"])
-    cured = max((said["ts_cured"] for said in healed), default=NULL)
+def _row(gap: Gap, said: dict[str, Any] | None) -> dict[str, Any]:
+    """Of a gap of which the books say nothing, no book was there that it could have put in doubt."""
+    opened = None if gap.ts_send == NULL else gap.ts_send
+    said = said or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
+    touched, is_cured = said["touched_count"], not said["open"]
     return {
         "stream": "incremental",
         "seq_version": gap.epoch,
         "first_sequence": gap.first,
         "last_sequence": gap.last,
         "missing": gap.last - gap.first + 1,
-        "cause": cause,
+        "cause": LOSS,
         "cure": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
-        "ts_opened": None if gap.ts_send == NULL else gap.ts_send,
-        "ts_cured": cured if is_cured and cured != NULL else None,
-        "touched": touched if healed else None,
-        "instruments": listed if healed and touched == len(listed) <= MOST_LISTED else None,
+        "ts_opened": opened,
+        "ts_cured": said["ts_cured"] if is_cured else None,
+        "touched": touched,
+        "instruments": said["touched"] if touched == len(said["touched"]) else None,
     }
 
 
-def quality_rows(
-    day: ChannelDay, spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
+def quality_of_day(
+    before: Iterable[dict[str, Any]], spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    numbers = sum(last - first + 1 for _, first, last in day.epochs)
+    """By stream and line, what all tasks said; `before` is what this function came to for the earlier part of a day."""
     parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for said in before:
+        parts[said["stream"], said["line"]].append(said)
     for manifest in spans:
         for line, said in manifest["quality"].items():
             parts["incremental", line].append(said)
     for manifest in loops:
         parts[manifest["role"], manifest["line"]].append(manifest["quality"])
+    return [{"stream": stream, "line": line} | added_up(said) for (stream, line), said in parts.items()]
+
+
+def quality_rows(day: ChannelDay, quality: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    numbers = sum(last - first + 1 for _, first, last in day.epochs)
     return [
-        {"stream": stream, "line": line} | quality_row(said, numbers if stream == "incremental" else 0)
-        for (stream, line), said in parts.items()
+        {"stream": said["stream"], "line": said["line"]}
+        | quality_row(said, numbers if said["stream"] == "incremental" else 0)
+        for said in quality
     ]
 
 

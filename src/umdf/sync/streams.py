@@ -113,12 +113,22 @@ def message_type(template: Template) -> str:
     return ""
 
 
+_READERS: dict[str, tuple[Decoder, FastEvents]] = {}  # by the digest of the templates
+
+
+def _reader(templates: TemplateSet) -> tuple[Decoder, FastEvents]:
+    """Made when the first FAST message is seen: many files have none, and it takes 30 ms."""
+    if templates.digest not in _READERS:
+        decoder = Decoder(templates, generated=())  # a few messages are not worth compiling for
+        _READERS[templates.digest] = decoder, FastEvents(decoder.layout)
+    return _READERS[templates.digest]
+
+
 class Survey:
     """Looks at packets of many groups, in any order."""
 
     def __init__(self, templates: TemplateSet) -> None:
-        self._decoder = Decoder(templates, generated=())  # a few messages are not worth compiling for
-        self._events = FastEvents(self._decoder.layout)
+        self._templates = templates
         self._framer = Framer()
         self._reassembler = Reassembler(Limits(restart_distance=4))
         self._kinds = np.zeros(1 << 16, np.uint8)
@@ -169,7 +179,8 @@ class Survey:
             start, end = messages.start[mine], messages.end[mine]
             for sequence, a, b in zip(messages.msg_seq_num[mine].tolist(), start.tolist(), end.tolist(), strict=True):
                 found.digests.setdefault(sequence, zlib.crc32(messages.buffer.data[a:b]))
-            events = self._events.events(self._decoder.decode(messages.buffer, start, end))
+            decoder, mapper = _reader(self._templates)
+            events = mapper.events(decoder.decode(messages.buffer, start, end))
             for rows in events.families.values():
                 found.instruments.update(np.unique(rows.column("instrument_id")).tolist())
             feeds = events.rows("definition").lists.get("feeds")

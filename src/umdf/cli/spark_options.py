@@ -1,0 +1,36 @@
+"""The options that every command on Spark has, and the session that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from umdf.errors import ConfigError
+
+MASTERS = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
+Master = Annotated[str | None, typer.Option(help=MASTERS, metavar="URL")]
+Cores = Annotated[int | None, typer.Option(help="Cores to use; else all.", min=1)]
+Packed = Annotated[
+    Path | None, typer.Option(help="What the cluster's workers run: see `umdf lake pack`.", metavar="FILE")
+]
+Conf = Annotated[list[str] | None, typer.Option(help="A setting of Spark; can be repeated.", metavar="KEY=VALUE")]
+
+
+def session_options(
+    master: str | None, cores: int | None, packed: Path | None, conf: Sequence[str] | None
+) -> dict[str, Any]:
+    """For umdf.lake.session.running."""
+    settings = dict(map(_setting, conf or ()))
+    if cores and master and not master.startswith("local"):
+        settings.setdefault("spark.cores.max", str(cores))
+    return {"master": master, "cores": cores, "packed": packed, **settings}
+
+
+def _setting(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise ConfigError(f"--conf {given}: no setting of Spark", "as in --conf spark.executor.memory=4g")
+    return name, value

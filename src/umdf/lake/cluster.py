@@ -1,0 +1,157 @@
+"""Spark on other machines: which masters there are, what their workers are started with, and what they must see.
+
+The one rule: a worker that does not see the lake that the driver writes says so before it writes anything; else files
+would land on its own disk, where no reader looks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from umdf.errors import ConfigError, UmdfError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
+ENVIRONMENT = "environment"  # what a packed environment is called in a worker's directory
+LOOPBACK = ("127.", "localhost")
+SHARED = "lake and captures must be on storage that every worker mounts at the same path"
+CONNECT_WAIT_S = 15.0
+EXECUTOR_WAIT_S = 300.0
+POLL_S = 0.2
+
+
+class Way(Enum):
+    """Who drives the tasks, and where they run."""
+
+    LOCAL = "this process, on this machine"
+    CLUSTER = "this process, on a cluster"
+    CONNECT = "a Spark Connect server"
+    SUBMITTED = "this process, started by spark-submit"
+
+
+MASTERS = {
+    "local": Way.LOCAL,
+    "spark://": Way.CLUSTER,
+    "yarn": Way.CLUSTER,
+    "k8s://": Way.CLUSTER,
+    "sc://": Way.CONNECT,
+}
+
+
+def way_of(master: str | None, environ: Mapping[str, str] = os.environ) -> Way:
+    if SUBMITTED in environ:
+        if master is not None:
+            raise ConfigError(f"spark-submit has a master already: {master} is one too many", "leave --master out")
+        return Way.SUBMITTED
+    for start, way in MASTERS.items():
+        if master is None or master.startswith(start):
+            return way
+    known = "spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or none for this machine"
+    raise ConfigError(f"{master} is no master of Spark", known)
+
+
+def archive_of(packed: str | os.PathLike[str] | None, way: Way) -> Path | None:
+    """The packed environment, if one was given: it must be there, and have a use."""
+    if packed is None:
+        return None
+    if way not in (Way.CLUSTER, Way.CONNECT):
+        hint = "give it to spark-submit as --archives" if way is Way.SUBMITTED else "give a cluster as --master too"
+        raise ConfigError("a packed environment is for the workers of a cluster", hint)
+    path = Path(packed).absolute()
+    if not path.is_file():
+        raise ConfigError(f"{packed}: no such file", "`umdf lake pack FILE` makes one")
+    return path
+
+
+def on_loopback(master: str) -> bool:
+    """Whether all of it is on this machine, so that nothing needs to be reached from elsewhere."""
+    return master.startswith("local") or master.partition("://")[2].startswith(LOOPBACK)
+
+
+def python_for(master: str, archive: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+    """The interpreter of the workers: the packed one; on a cluster the one that the user names; else our own."""
+    if archive:
+        return f"./{ENVIRONMENT}/bin/python"
+    own = sys.executable
+    return own if master.startswith("local") else environ.get("PYSPARK_PYTHON") or own
+
+
+def connected(master: str, archive: Path | None = None) -> SparkSession:
+    """A session of our own on a Spark Connect server."""
+    try:
+        from pyspark.sql import SparkSession
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+
+        grpc = importlib.import_module("grpc")  # an extra of pyspark
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise UmdfError(f"Spark Connect cannot be loaded: {reason}", "pip install 'pyspark[connect]==4.3.0'") from error
+    try:
+        # Asked first, because a session tries again for ten minutes before it says that nobody is there.
+        with DefaultChannelBuilder(master).toChannel() as channel:
+            grpc.channel_ready_future(channel).result(timeout=CONNECT_WAIT_S)
+        session = SparkSession.builder.remote(master).create()
+        if archive:
+            session.addArtifacts(f"{archive}#{ENVIRONMENT}", archive=True)
+            session.conf.set("spark.sql.execution.pyspark.python", python_for(master, archive))
+        session.range(1).count()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UmdfError(f"{master} did not answer: {reason}", "is a Spark Connect server listening there?") from error
+    return session
+
+
+def submitted() -> SparkSession:
+    """The session of the spark-submit that has started this process, with its settings."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
+def stop(spark: SparkSession) -> None:
+    """End a session from `connected` or `submitted`."""
+    try:
+        spark.stop()
+    except Exception:  # the other side is gone already: that is what was wanted
+        pass
+
+
+def await_executor(
+    spark: SparkSession,
+    master: str,
+    wait_s: float = EXECUTOR_WAIT_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """A standalone master whose workers have too little for one executor would let us wait for ever, in silence."""
+    if not master.startswith("spark://"):
+        return
+    context: Any = spark.sparkContext
+    until = clock() + wait_s
+    while len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2:  # the driver is one of them
+        if clock() > until:
+            memory = context.getConf().get("spark.executor.memory", "1g")
+            raise UmdfError(
+                f"{master} gave us no worker in {wait_s:.0f} s",
+                f"it must have a free core, and {memory} of memory on the same worker (--conf spark.executor.memory=…)",
+            )
+        sleep(POLL_S)
+
+
+def refuse_unshared(task: Any) -> None:
+    """Called in the worker, before a task that writes to a lake: the lease of this very ingest must be there."""
+    if not isinstance(task, dict) or not {"root", "stamp"} <= task.keys():
+        return
+    _, token = task["stamp"]
+    if not (Path(task["root"]) / "_lake" / "leases" / f"{token:08d}.json").is_file():
+        raise UmdfError(f"the worker {platform.node()} does not see the lake {task['root']}", SHARED)

@@ -1,0 +1,93 @@
+"""Instrument definitions as Databento's records: one for an instrument, one for each leg of a strategy.
+
+The one rule: a class that the exchange's security type does not tell is left empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+from typing import Any
+
+import pyarrow as pa
+
+ONE = 10**9
+STRATEGY = "MLEG"
+# 167 → Databento's InstrumentClass; options are told by 201. Terms, loans and exercises have no class there.
+CLASSES = {"FUT": "F", "CS": "K", "PS": "K", "ETF": "K", "INDEX": "I", "CORP": "B", "SPOT": "Y"}
+OPTIONS = frozenset({"OPT", "FOPT", "SOPT", "INDEXOPT"})
+PUT_OR_CALL = {0: "P", 1: "C"}
+LEG_SIDES = {1: "B", 2: "A"}
+MADE = {
+    "one": pa.int64(),
+    "instrument_class": pa.string(),
+    "underlying_id": pa.int64(),
+    "underlying_symbol": pa.string(),
+    "maturity_year": pa.int64(),
+    "maturity_month": pa.int64(),
+    "maturity_day": pa.int64(),
+    "user_defined": pa.string(),
+    "leg_count": pa.int64(),
+    "leg_index": pa.int64(),
+    "leg_id": pa.int64(),
+    "leg_symbol": pa.string(),
+    "leg_instrument_class": pa.string(),
+    "leg_side": pa.string(),
+    "leg_ratio_qty_numerator": pa.int64(),
+    "leg_ratio_qty_denominator": pa.int64(),
+}
+
+
+def as_records(rows: pa.Table) -> pa.Table:
+    """Rows of `definition` with what Databento has beside our columns; a strategy is a row for each leg."""
+    places: list[int] = []
+    made: dict[str, list[Any]] = {name: [] for name in MADE}
+    for place, row in enumerate(rows.to_pylist()):
+        legs = row["legs"] or []
+        for index in range(max(1, len(legs))):
+            places.append(place)
+            told = {**_of_instrument(row), "leg_count": len(legs), **(_of_leg(legs[index], index) if legs else {})}
+            for name, values in made.items():
+                values.append(told.get(name))
+    taken = rows.take(pa.array(places, pa.int64()))
+    for name, kind in MADE.items():
+        taken = taken.append_column(name, pa.array(made[name], kind))
+    return taken
+
+
+def class_of(security_type: str | None, put_or_call: int | None, legs: list[dict[str, Any]]) -> str:
+    if security_type == STRATEGY:
+        types = {leg["leg_security_type"] for leg in legs}
+        return "S" if types == {"FUT"} else "T" if types and types <= OPTIONS else "M" if types else ""
+    if security_type in OPTIONS:
+        return PUT_OR_CALL.get(-1 if put_or_call is None else put_or_call, "")
+    return CLASSES.get(security_type or "", "")
+
+
+def _of_instrument(row: Mapping[str, Any]) -> dict[str, Any]:
+    underlying = (row["underlyings"] or [{}])[0]
+    matures = row["maturity_date"]
+    return {
+        "one": ONE,
+        "instrument_class": class_of(row["security_type"], row["put_or_call"], row["legs"] or []),
+        "underlying_id": underlying.get("underlying_id"),
+        "underlying_symbol": underlying.get("underlying_symbol"),
+        "maturity_year": matures and matures.year,
+        "maturity_month": matures and matures.month,
+        "maturity_day": matures and matures.day,
+        "user_defined": "Y" if row["multi_leg_model"] == 1 else "N",
+    }
+
+
+def _of_leg(leg: Mapping[str, Any], index: int) -> dict[str, Any]:
+    ratio = leg["leg_ratio"]
+    common = gcd(ratio, ONE) if ratio else 1
+    return {
+        "leg_index": index,
+        "leg_id": leg["leg_id"],
+        "leg_symbol": leg["leg_symbol"],
+        "leg_instrument_class": class_of(leg["leg_security_type"], None, []),
+        "leg_side": LEG_SIDES.get(leg["leg_side"]),
+        "leg_ratio_qty_numerator": ratio and ratio // common,
+        "leg_ratio_qty_denominator": ratio and ONE // common,
+    }

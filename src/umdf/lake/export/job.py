@@ -1,0 +1,150 @@
+"""One export: what is asked for, where it goes, and what became of it.
+
+The one rule: everything that an export leaves out is counted and told, by table and reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from umdf import __version__
+from umdf.errors import ConfigError, UmdfError
+from umdf.lake.export import output
+from umdf.lake.export.orderflow import DoubtError
+from umdf.lake.export.pieces import Asked, Day, Piece, days
+from umdf.lake.query.names import schema_named
+
+if TYPE_CHECKING:
+    from umdf.lake.query.lake import Lake
+
+
+@dataclass(frozen=True)
+class Options:
+    """What only some formats know."""
+
+    publisher_id: int = 65_000  # Databento
+    price_type: str = "float"
+    wide: bool = False
+    levels: int = 10  # LOBSTER
+    rounded: bool = False
+
+
+@dataclass
+class Report:
+    """What became of an export."""
+
+    format: str
+    out: str = ""
+    commit: int = 0
+    files: int = 0
+    rows: Counter[str] = field(default_factory=Counter)  # by what they are in the other format
+    left_out: Counter[str] = field(default_factory=Counter)  # by table and reason
+    skipped: list[str] = field(default_factory=list)  # instruments and dates, with --exclude-stale
+
+    def to_json(self) -> dict[str, Any]:
+        counters = {"rows": dict(self.rows), "left_out": dict(self.left_out)}
+        return {**vars(self), **counters}
+
+
+@dataclass(frozen=True)
+class Job:
+    """An export that is being made."""
+
+    days: Sequence[Day]
+    tables: Sequence[str]
+    options: Options
+    made: Path
+    report: Report
+
+    def pieces(self) -> Iterator[Piece]:
+        return (piece for day in self.days for piece in day.pieces())
+
+    def count(self, what: str, rows: int) -> None:
+        if rows:
+            self.report.rows[what] += rows
+
+    def leave_out(self, why: str, rows: int) -> None:
+        if rows:
+            self.report.left_out[why] += rows
+
+    def skip(self, piece: Piece, doubt: DoubtError) -> None:
+        """An instrument's day that may be wrong: an error, or with --exclude-stale left out wholly."""
+        if not piece.day.asked.exclude_stale:
+            raise doubt
+        self.report.skipped.append(str(piece))
+
+
+@dataclass(frozen=True)
+class Format:
+    module: str
+    title: str
+    tables: tuple[str, ...]  # those that it has a place for
+    default: tuple[str, ...]
+
+    @property
+    def write(self) -> Callable[[Job], None]:
+        return import_module(self.module).write
+
+
+_BARS = ("ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d")
+FORMATS: Mapping[str, Format] = {
+    "databento": Format(
+        "umdf.lake.export.databento",
+        "Databento's Parquet",
+        ("mbo", "mbp_1", "mbp_10", "trades", "tbbo", "bbo_1s", "bbo_1m", *_BARS, "statistics", "status", "definition"),
+        ("trades",),
+    ),
+    "lobster": Format("umdf.lake.export.lobster", "LOBSTER", ("mbo",), ("mbo",)),
+    "nautilus": Format(
+        "umdf.lake.export.nautilus",
+        "a Nautilus catalog",
+        ("mbo", "mbp_1", "trades", *_BARS, "definition"),
+        ("mbp_1", "trades", "definition"),
+    ),
+}
+
+
+def export(
+    lake: Lake,
+    format: str,
+    out: str | os.PathLike[str],
+    schemas: Sequence[str] = (),
+    asked: Asked = Asked(),  # noqa: B008
+    options: Options = Options(),  # noqa: B008
+    force: bool = False,
+) -> Report:
+    """Write a range of a lake in another format; nothing is there before all of it is."""
+    known = FORMATS.get(format)
+    if known is None:
+        raise ConfigError(f"no format {format!r}", f"there are {', '.join(FORMATS)}")
+    tables = tuple(dict.fromkeys(schema_named(schema) for schema in schemas)) or known.default
+    for table in tables:
+        if table not in known.tables:
+            raise ConfigError(f"{known.title} has no place for {table}", f"it has one for {', '.join(known.tables)}")
+    output.refuse(Path(out).absolute(), force)
+    found = days(lake, asked)
+    report = Report(format, str(out), lake.commit)
+    with output.directory(Path(out), force) as made:
+        known.write(Job(found, tables, options, made, report))
+        if not report.rows:
+            raise _nothing(report, tables, asked)
+        report.files = sum(1 for path in made.rglob("*") if path.is_file())
+        output.note(made, {"producer": f"umdf {__version__}", "schemas": list(tables), **report.to_json()})
+    return report
+
+
+def _nothing(report: Report, tables: Sequence[str], asked: Asked) -> UmdfError:
+    if report.skipped:
+        return UmdfError("every instrument that was asked for may be wrong", f"left out: {', '.join(report.skipped)}")
+    if report.left_out:
+        why = ", ".join(f"{rows:,} {reason}" for reason, rows in report.left_out.items())
+        return UmdfError(f"there is nothing to export: left out were {why}", "ask for other instruments or schemas")
+    return UmdfError(
+        f"there is nothing to export: no rows of {', '.join(tables)} {asked.span}", "ask for another range"
+    )

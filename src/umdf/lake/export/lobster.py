@@ -1,0 +1,276 @@
+"""An instrument's day as LOBSTER's two files: a message for every change, and the book after each message.
+
+The one rule: whoever replays the messages over an empty book gets the rows of the book file, line by line.
+
+    message    time, type, order id, size, price, direction
+    orderbook  ask price 1, ask size 1, bid price 1, bid size 1, ask price 2 …
+
+Types: 1 new, 2 part of an order cancelled, 3 order deleted, 4 order executed, 5 executed against what was hidden, 6 a
+trade that no order of the book made (an auction, a cross), 7 the instrument's state changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from umdf.errors import UmdfError
+from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, DoubtError, Ladder, Order, PlainBook, Row, rows_of
+from umdf.market.calendar import DAY_NS, transitions
+from umdf.units import EPOCH, plain_decimal_text
+
+if TYPE_CHECKING:
+    from umdf.lake.export.job import Job
+
+pc: Any = pyarrow.compute  # its functions are made at run time
+
+NEW, CANCEL, DELETE, EXECUTE, HIDDEN, CROSS, STATE = range(1, 8)
+UNIT = 10**5  # LOBSTER's prices are in 1e-4, ours in 1e-9
+NO_ASK, NO_BID = 9_999_999_999, -9_999_999_999
+DIRECTIONS = {"B": 1, "A": -1}
+NOBODY = 0  # as an order id: no visible order
+# 326 → price of a message of type 7: -1 halted, 0 quoting resumes, 1 trading resumes. Its direction is always -1.
+STATES = {2: -1, 4: -1, 18: -1, 21: 0, 17: 1, 101: 0}
+MOST_LEVELS = 200
+DAY_MS = 86_400_000
+STATE_COLUMNS = ("ts_event", "ts_send", "state")
+UNSIGNED = (1 << 64) - 1  # order ids are unsigned on the wire
+
+
+@dataclass(frozen=True)
+class Line:
+    """A message, and the book after it."""
+
+    ts: int
+    message: str
+    book: str
+
+
+@dataclass
+class Written:
+    """What became of an instrument's day."""
+
+    messages: Counter[int] = field(default_factory=Counter)  # by type
+    without_price: int = 0  # changes of orders without a price (MOA, MOC), which LOBSTER has no place for
+
+
+class Lobster:
+    """Turns rows into lines; a new one for every instrument and date."""
+
+    def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
+        if not 1 <= levels <= MOST_LEVELS:
+            raise UmdfError(f"{levels} levels", f"say 1 to {MOST_LEVELS}")
+        self.symbol, self.day, self.rounded = symbol, day, rounded
+        self.book = PlainBook(symbol)
+        self.written = Written()
+        self._sides = {"B": _Side(-1, NO_BID, levels), "A": _Side(1, NO_ASK, levels)}
+        self._midnight = (day - EPOCH).days * DAY_NS
+        self._when, self._offsets = (times.tolist() for times in transitions())
+
+    def lines(self, rows: Iterable[Row], states: Iterable[tuple[int, int]] = ()) -> Iterator[Line]:
+        """`states`: times and 326 of the instrument's own state, in their order."""
+        changes = iter(states)
+        change = next(changes, None)
+        for event in _events(rows):
+            while change is not None and change[0] <= event[0].ts_event:
+                yield from self._state(*change)
+                change = next(changes, None)
+            yield from self._event(event)
+        while change is not None:
+            yield from self._state(*change)
+            change = next(changes, None)
+
+    def _event(self, rows: list[Row]) -> Iterator[Line]:
+        trades = [row for row in rows if row.action == "T" and row.size]
+        reduced = _reduced_sides(rows, self.book) if trades else set()
+        auction = len(reduced) != 1
+        traded: dict[int | None, int] = defaultdict(int)
+        for row in trades:
+            if auction:
+                yield self._line(row, CROSS, NOBODY, row.size or 0, self._price(row.price), -1)
+            else:
+                traded[row.price] += row.size or 0
+        for row in rows:
+            if row.action in CHANGES:
+                yield from CHANGES[row.action](self, row, traded)
+            self.book.check(row)
+        for price, left in traded.items():
+            if left:  # more was traded than orders show: an iceberg's hidden part
+                yield self._line(rows[-1], HIDDEN, NOBODY, left, self._price(price), DIRECTIONS[min(reduced)])
+
+    def _add(self, row: Row, _: dict[int | None, int]) -> Iterator[Line]:
+        order = self.book.add(row)
+        yield from self._new(row, order)
+
+    def _modify(self, row: Row, traded: dict[int | None, int]) -> Iterator[Line]:
+        before, after = self.book.change(row)
+        if before.price == after.price and after.size <= before.size:
+            yield from self._less(row, before, before.size - after.size, CANCEL, traded)
+        else:
+            yield from self._less(row, before, before.size, DELETE, {})
+            yield from self._new(row, after)
+
+    def _cancel(self, row: Row, traded: dict[int | None, int]) -> Iterator[Line]:
+        before = self.book.delete(row)
+        yield from self._less(row, before, before.size, DELETE, traded)
+
+    def _clear(self, row: Row, _: dict[int | None, int]) -> Iterator[Line]:
+        for order_id, order in self.book.clear(row.side):
+            yield from self._less(row._replace(order_id=order_id), order, order.size, DELETE, {})
+
+    def _new(self, row: Row, order: Order) -> Iterator[Line]:
+        if order.price is None:
+            self.written.without_price += 1
+            return
+        price = self._price(order.price)
+        self._sides[order.side].add(price, order.size)
+        yield self._line(row, NEW, row.order_id, order.size, price, DIRECTIONS[order.side])
+
+    def _less(self, row: Row, order: Order, size: int, rest: int, traded: dict[int | None, int]) -> Iterator[Line]:
+        """`size` less of an order: what was traded at its price is an execution, the rest is a cancellation."""
+        if order.price is None:
+            self.written.without_price += 1
+            return
+        price, direction = self._price(order.price), DIRECTIONS[order.side]
+        executed = min(size, traded.get(order.price, 0))
+        for kind, part in ((EXECUTE, executed), (rest, size - executed)):
+            if part:
+                self._sides[order.side].add(price, -part)
+                yield self._line(row, kind, row.order_id, part, price, direction)
+        if executed:
+            traded[order.price] -= executed
+
+    def _state(self, ts: int, state: int) -> Iterator[Line]:
+        if state in STATES:
+            self.written.messages[STATE] += 1
+            yield Line(ts, f"{self._time(ts)},{STATE},0,0,{STATES[state]},-1\n", self._book())
+
+    def _price(self, price: int | None) -> int:
+        if price is None:
+            raise UmdfError(f"{self.symbol}: a trade without a price", "LOBSTER has no place for it")
+        if price % UNIT and not self.rounded:
+            reason = f"{self.symbol}: the price {plain_decimal_text(price, -9)} is no multiple of 0.0001"
+            raise UmdfError(reason, "say --round to round such prices to the nearest one")
+        return (price + UNIT // 2) // UNIT
+
+    def _line(self, row: Row, kind: int, order_id: int | None, size: int, price: int, direction: int) -> Line:
+        self.written.messages[kind] += 1
+        text = f"{self._time(row.ts_event)},{kind},{(order_id or NOBODY) & UNSIGNED},{size},{price},{direction}\n"
+        return Line(row.ts_event, text, self._book())
+
+    def _since(self, ts: int) -> int:
+        return ts + self._offsets[bisect_right(self._when, ts)] - self._midnight
+
+    def _time(self, ts: int) -> str:
+        """Seconds after midnight in São Paulo, with every nanosecond."""
+        since = self._since(ts)
+        sign, since = ("-", -since) if since < 0 else ("", since)
+        return f"{sign}{since // 10**9}.{since % 10**9:09}"
+
+    def milliseconds(self, ts: int) -> int:
+        """After midnight in São Paulo, not outside of the day."""
+        return min(max(0, self._since(ts) // 10**6), DAY_MS)
+
+    def _book(self) -> str:
+        asks, bids = self._sides["A"].texts(), self._sides["B"].texts()
+        return ",".join(f"{ask},{bid}" for ask, bid in zip(asks, bids, strict=True)) + "\n"
+
+
+CHANGES = {"A": Lobster._add, "M": Lobster._modify, "C": Lobster._cancel, "R": Lobster._clear}
+
+
+class _Side:
+    """The best levels of a side as texts, made again only when one of them changed."""
+
+    def __init__(self, sign: int, nothing: int, levels: int) -> None:
+        self._ladder, self._levels = Ladder(sign), levels
+        self._empty = f"{nothing},0"
+        self._texts: list[str] | None = None
+
+    def add(self, price: int, size: int) -> None:
+        if self._ladder.add(price, size) < self._levels:
+            self._texts = None
+
+    def texts(self) -> list[str]:
+        if self._texts is None:
+            shown = [f"{price},{size}" for price, size in self._ladder.best(self._levels)]
+            self._texts = shown + [self._empty] * (self._levels - len(shown))
+        return self._texts
+
+
+def _events(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    event: list[Row] = []
+    for row in rows:
+        event.append(row)
+        if row.ends:
+            yield event
+            event = []
+    if event:
+        yield event
+
+
+def _reduced_sides(rows: Iterable[Row], book: PlainBook) -> set[str]:
+    """Sides that have orders which became less in an event: of one side in a trade, of both in an auction."""
+    less = set()
+    for row in rows:
+        known = book.orders.get(row.order_id) if row.order_id is not None else None
+        if row.action == "C" or (row.action == "M" and known and row.size and row.size < known.size):
+            less.add(row.side)
+    return less
+
+
+def write(job: Job) -> None:
+    """Two files for each instrument and date. A window of time is cut out of the whole day, with the book as it was."""
+    for piece in job.pieces():
+        mbo = piece.of_one_channel("mbo", MBO_COLUMNS, whole=True)
+        if not mbo.num_rows:
+            continue
+        tops, states = piece.of_one_channel("mbp_1", TOP_COLUMNS, whole=True), piece.read("status", STATE_COLUMNS, True)
+        maker = Lobster(piece.symbol, piece.day.date, job.options.levels, job.options.rounded)
+        low, high = piece.day.window
+        begin, end = (None if at is None else maker.milliseconds(at) for at in (low, high))
+        names = file_names(piece.symbol, piece.day.date, begin or 0, end or DAY_MS, job.options.levels)
+        try:
+            lines = maker.lines(rows_of(piece.symbol, mbo, tops), _states(states))
+            count = _write([job.made / name for name in names], lines, low, high)
+        except DoubtError as doubt:
+            for name in names:
+                (job.made / name).unlink(missing_ok=True)
+            job.skip(piece, doubt)
+            continue
+        job.count("messages", count)
+        job.leave_out("changes of orders without a price", maker.written.without_price)
+
+
+def _write(paths: list[Path], lines: Iterable[Line], low: int | None, high: int | None) -> int:
+    count = 0
+    with paths[0].open("w") as messages, paths[1].open("w") as books:
+        for line in lines:
+            if (low is None or line.ts >= low) and (high is None or line.ts < high):
+                messages.write(line.message)
+                books.write(line.book)
+                count += 1
+    if not count:
+        for path in paths:
+            path.unlink()
+    return count
+
+
+def _states(rows: pa.Table) -> list[tuple[int, int]]:
+    times = pc.coalesce(rows.column("ts_event"), rows.column("ts_send")).to_pylist()
+    pairs = zip(times, rows.column("state").to_pylist(), strict=True)
+    return [(ts, state) for ts, state in pairs if ts is not None and state is not None]
+
+
+def file_names(symbol: str, day: date, start_ms: int, end_ms: int, levels: int) -> tuple[str, str]:
+    """As LOBSTER names them: AAPL_2012-06-21_34200000_57600000_message_10.csv."""
+    stem = f"{symbol.replace('/', '-')}_{day}_{start_ms}_{end_ms}"
+    return f"{stem}_message_{levels}.csv", f"{stem}_orderbook_{levels}.csv"

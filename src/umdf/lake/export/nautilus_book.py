@@ -1,0 +1,96 @@
+"""An instrument's day, order by order → OrderBookDelta of Nautilus.
+
+The one rule: a book that is rebuilt from them is the lake's after every event (flag LAST), and starts from nothing:
+each day and each window begins with a clear book and the orders that stand in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from umdf.lake.export.nautilus_instruments import nautilus
+from umdf.lake.export.orderflow import BOTH, PlainBook, Row
+from umdf.market.events import LAST, SNAPSHOT
+
+UNSIGNED = (1 << 64) - 1  # order ids are unsigned on the wire
+Change = tuple[str, str, int | None, int, int]  # word of `mbo`, side, price, size, order id
+Window = tuple[int | None, int | None]
+
+
+class Deltas:
+    """Of one instrument and day. `left_out` counts the changes of orders without a price (MOA, MOC)."""
+
+    def __init__(self, symbol: str, of: Any, precision: int, price_scale: int, size_scale: int) -> None:
+        enums = nautilus("enums")
+        sides, words = enums.OrderSide, enums.BookAction
+        self.book, self.left_out = PlainBook(symbol), 0
+        self._of, self._precision, self._price, self._size = of, precision, price_scale, size_scale
+        self._sides = {"B": sides.BUY, "A": sides.SELL, BOTH: sides.NO_ORDER_SIDE}
+        self._words = {"A": words.ADD, "M": words.UPDATE, "C": words.DELETE, "R": words.CLEAR}
+        self._make = nautilus("data").OrderBookDelta.from_raw
+
+    def events(self, rows: Iterable[Row], window: Window = (None, None)) -> Iterator[list[Any]]:
+        """Event by event; `window` is by ts_recv."""
+        low, high = window
+        event: list[tuple[Change, int, Row, int]] = []
+        ts_init, begun = 0, False
+        for row in rows:
+            if high is not None and row.ts_recv >= high:
+                break
+            inside = low is None or row.ts_recv >= low
+            ts_init = max(ts_init, row.ts_recv)
+            if inside and not begun:
+                begun = True
+                event += [(change, SNAPSHOT, row, ts_init) for change in _standing(self.book)]
+            changes = _changes(self.book, row)
+            self.book.check(row)
+            if inside:
+                event += [(change, 0, row, ts_init) for change in changes if change[2] is not None]
+                self.left_out += sum(change[2] is None for change in changes)
+                if row.ends and event:
+                    yield self._made(event)
+                    event = []
+        if event:
+            yield self._made(event)
+
+    def _made(self, event: list[tuple[Change, int, Row, int]]) -> list[Any]:
+        found = []
+        for place, ((word, side, price, size, order_id), flags, row, ts_init) in enumerate(event, 1):
+            flags |= LAST if place == len(event) else 0
+            raw = ((price or 0) * self._price, self._precision, size * self._size, 0, order_id & UNSIGNED)
+            times = (row.key[1], row.ts_event, ts_init)
+            found.append(self._make(self._of, self._words[word], self._sides[side], *raw, flags, *times))
+        return found
+
+
+def _standing(book: PlainBook) -> list[Change]:
+    """A clear book, and every order that has a price."""
+    orders = [("A", order.side, order.price, order.size, number) for number, order in book.orders.items()]
+    return [("R", BOTH, 0, 0, 0), *(order for order in orders if order[2] is not None)]
+
+
+def _changes(book: PlainBook, row: Row) -> list[Change]:
+    """What a row does to a book of orders that have a price: word, side, price, size, order id."""
+    number = row.order_id or 0
+    if row.action == "A":
+        order = book.add(row)
+        return [("A", order.side, order.price, order.size, number)]
+    if row.action == "M":
+        before, after = book.change(row)
+        if before.price == after.price:
+            return [("M", after.side, after.price, after.size, number)]
+        # An update of another price would leave the order where it was.
+        return [
+            ("C", before.side, before.price, before.size, number),
+            ("A", after.side, after.price, after.size, number),
+        ]
+    if row.action == "C":
+        order = book.delete(row)
+        return [("C", order.side, order.price, order.size, number)]
+    if row.action == "R" and row.side == BOTH:
+        book.clear(BOTH)
+        return [("R", BOTH, 0, 0, 0)]
+    if row.action == "R":
+        return [("C", order.side, order.price, order.size, gone) for gone, order in book.clear(row.side)]
+    return []

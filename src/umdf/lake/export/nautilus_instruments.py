@@ -1,0 +1,134 @@
+"""Definitions → Nautilus instruments, by the real classes of nautilus_trader.
+
+The one rule: a type that Nautilus has no class for is refused, never called something else. What a class has no field
+for stays in the instrument's `info`, as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from importlib import import_module
+from typing import Any
+
+from umdf.errors import UmdfError
+from umdf.lake.export.definitions import OPTIONS, STRATEGY
+from umdf.units import EPOCH, plain_decimal_text
+
+PACKAGE = "nautilus_trader"
+VENUE = "BVMF"  # 207, also where a definition does not say it
+SHARES = frozenset({"CS", "PS", "ETF"})
+FUTURES = frozenset({"FUT", "FORWARD", "SPOT", "DTERM"})
+PUT = 0
+DAY_NS = 86_400 * 10**9
+SUPPORTED = (*sorted(SHARES), *sorted(FUTURES), *sorted(OPTIONS), STRATEGY)
+# 460 → AssetClass; what is not here (strategies, rates of the exchange) is ALTERNATIVE.
+ASSET_CLASSES = {2: "COMMODITY", 3: "DEBT", 4: "FX", 5: "EQUITY", 6: "DEBT", 7: "INDEX", 9: "DEBT"}
+
+
+class UnknownTypeError(UmdfError):
+    """An instrument that Nautilus has no class for."""
+
+
+def nautilus(module: str) -> Any:
+    """A module of nautilus_trader.model, which is loaded only when it is needed."""
+    return import_module(f"{PACKAGE}.model.{module}")
+
+
+def decimals(*values: int | None) -> int:
+    """How many digits behind the point these numbers of 1e-9 need."""
+    return max((len(text.partition(".")[2]) for text in (plain_decimal_text(v, -9) for v in values if v)), default=0)
+
+
+def precision_of(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Digits behind the point of an instrument's prices, by all its definitions: the tick's, or what 5151 says."""
+    said = [row["tick_denominator"] for row in rows if row["tick_denominator"] is not None]
+    return max([decimals(*(row["tick"] for row in rows)), *(digits for digits in said if 0 <= digits <= 9)])
+
+
+def instrument(row: Mapping[str, Any], precision: int) -> Any:
+    """The instrument of a row of `definition`; `precision`: digits that its prices need."""
+    kind = row["security_type"]
+    make = next((make for kinds, make in MAKERS if kind in kinds), None)
+    if make is None:
+        hint = f"it has {', '.join(SUPPORTED)}: leave the instrument out"
+        raise UnknownTypeError(f"{row['symbol']}: Nautilus has no instrument of type {kind}", hint)
+    return make(row, _common(row, precision))
+
+
+def _common(row: Mapping[str, Any], precision: int) -> dict[str, Any]:
+
+    identifiers, objects = nautilus("identifiers"), nautilus("objects")
+    tick = row["tick"] or 10 ** (9 - precision)
+    lot = row["round_lot"] or row["min_lot_size"] or row["min_trade_vol"] or 1
+    return {
+        "instrument_id": identifiers.InstrumentId.from_str(f"{row['symbol']}.{row['security_exchange'] or VENUE}"),
+        "raw_symbol": identifiers.Symbol(row["symbol"]),
+        "currency": objects.Currency.from_str(row["currency"] or "BRL"),
+        "price_precision": precision,
+        "price_increment": objects.Price.from_str(fixed_text(tick, precision)),
+        "lot_size": objects.Quantity.from_int(lot),
+        "ts_event": row["ts_recv"],
+        "ts_init": row["ts_recv"],
+        "info": {name: str(value) for name, value in row.items() if value not in (None, [])},
+    }
+
+
+def fixed_text(value: int, precision: int) -> str:
+    """A number of 1e-9 with so many digits behind the point."""
+    whole, _, behind = plain_decimal_text(value, -9).partition(".")
+    assert len(behind) <= precision
+    return f"{whole}.{behind.ljust(precision, '0')}" if precision else whole
+
+
+def _equity(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+
+    return nautilus("instruments").Equity(**common, isin=row["isin"] or None)
+
+
+def _contract(row: Mapping[str, Any]) -> dict[str, Any]:
+
+    underlying = (row["underlyings"] or [{}])[0].get("underlying_symbol")
+    return {
+        "asset_class": getattr(nautilus("enums").AssetClass, ASSET_CLASSES.get(row["product"], "ALTERNATIVE")),
+        "multiplier": nautilus("objects").Quantity.from_str(
+            plain_decimal_text(row["contract_multiplier"] or 10**9, -9)
+        ),
+        "underlying": underlying or row["asset"] or row["symbol"],
+        "activation_ns": _ns(row["issue_date"]),
+        "expiration_ns": _ns(row["maturity_date"]),
+        "exchange": row["security_exchange"] or VENUE,
+    }
+
+
+def _future(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+
+    return nautilus("instruments").FuturesContract(**common, **_contract(row))
+
+
+def _option(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+
+    if row["put_or_call"] is None or row["strike_price"] is None:
+        raise UmdfError(f"{row['symbol']}: an option without strike, or neither put nor call", "leave it out")
+    kind = nautilus("enums").OptionKind.PUT if row["put_or_call"] == PUT else nautilus("enums").OptionKind.CALL
+    strike = nautilus("objects").Price.from_str(plain_decimal_text(row["strike_price"], -9))
+    return nautilus("instruments").OptionContract(**common, **_contract(row), option_kind=kind, strike_price=strike)
+
+
+def _spread(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+
+    types = {leg["leg_security_type"] for leg in row["legs"] or []}
+    make = nautilus("instruments").OptionSpread if types and types <= OPTIONS else nautilus("instruments").FuturesSpread
+    return make(**common, **_contract(row), strategy_type=row["strategy_type"] or STRATEGY)
+
+
+MAKERS: tuple[tuple[frozenset[str], Callable[[Mapping[str, Any], dict[str, Any]], Any]], ...] = (
+    (SHARES, _equity),
+    (FUTURES, _future),
+    (OPTIONS, _option),
+    (frozenset({STRATEGY}), _spread),
+)
+
+
+def _ns(day: date | None) -> int:
+    return 0 if day is None else (day - EPOCH).days * DAY_NS

@@ -1,0 +1,59 @@
+"""Where an export goes: a directory that appears when it is complete, and never takes the place of anything else.
+
+The one rule: `--force` replaces only what an export made (it has `_export.json`); nobody's other files are deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from umdf.errors import UmdfError
+
+NOTE = "_export.json"  # readers of Parquet directories pass over names with an underscore
+
+
+@contextmanager
+def directory(out: Path, force: bool) -> Iterator[Path]:
+    """A new directory to write into, which gets its name when the block ends well, and is gone when it does not."""
+    out = out.absolute()
+    refuse(out, force)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    made = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    made.mkdir()
+    try:
+        yield made
+        refuse(out, force)  # it may have appeared meanwhile
+        old = _aside(out)
+        os.rename(made, out)
+        if old is not None:
+            shutil.rmtree(old)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def refuse(out: Path, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / NOTE).is_file():
+        raise UmdfError(f"{out} exists and is no export of umdf", "give a new or an empty directory")
+    if not force:
+        raise UmdfError(f"{out} exists", "say --force to replace that export, or give a new directory")
+
+
+def _aside(out: Path) -> Path | None:
+    if not out.exists():
+        return None
+    aside = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.old")
+    os.rename(out, aside)
+    return aside
+
+
+def note(made: Path, content: dict[str, Any]) -> None:
+    (made / NOTE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,257 @@
+"""The shape of Databento's Parquet files: every schema's columns, their types, and where our values come from.
+
+The one rule: names, types and order are those that `databento.DBNStore.to_parquet` writes (DBN version 3); a value that
+the exchange does not publish is what DBN calls undefined (the greatest number of the type, no price, no time, an empty
+text), never a guess. docs/export.md says in words what has no counterpart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from umdf.lake.schemas import levels
+
+PRICE, TIME, TEXT = "price", "time", "text"
+UNDEFINED = "undefined"  # as what stands for an absent value: the greatest number of the type
+UNDEFINED_PRICE = (1 << 63) - 1
+UTC_NS = pa.timestamp("ns", "UTC")
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    type: str  # a numpy type (u4), or PRICE, TIME, TEXT
+    source: str | None  # column of our rows; None: always `absent`
+    absent: int | str = 0  # where our rows have no value
+
+    def arrow_type(self, fixed: bool, wide: bool) -> pa.DataType:
+        special = {PRICE: pa.int64() if fixed else pa.float64(), TIME: UTC_NS, TEXT: pa.string()}
+        if self.type in special:
+            return special[self.type]
+        return pa.from_numpy_dtype(np.dtype("u8" if wide and self.type == "u4" else self.type))
+
+
+@dataclass(frozen=True)
+class Shape:
+    schema: str  # as Databento writes it: mbp-1
+    table: str  # of the lake: mbp_1
+    rtype: int
+    fields: tuple[Field, ...]  # the index last, as pandas writes it
+
+    @property
+    def sources(self) -> list[str]:
+        return [field.source for field in self.fields if field.source]
+
+    def arrow_schema(self, fixed: bool, wide: bool) -> pa.Schema:
+        fields = [pa.field(field.name, field.arrow_type(fixed, wide)) for field in self.fields]
+        return pa.schema(fields, {"pandas": _pandas_note(fields)})
+
+
+def _pandas_note(fields: Sequence[pa.Field]) -> str:
+    """What pandas reads to make the last column the index again."""
+    columns = [
+        {"name": field.name, "field_name": field.name, **_pandas_type(field.type)} for field in fields
+    ]  # fmt: skip
+    names = {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object"}
+    return json.dumps(
+        {
+            "index_columns": [fields[-1].name],
+            "column_indexes": [{**names, "metadata": {"encoding": "UTF-8"}}],
+            "columns": columns,
+            "attributes": {},
+            "creator": {"library": "pyarrow", "version": pa.__version__},
+            "pandas_version": "2.3.3",
+        }
+    )
+
+
+def _pandas_type(kind: pa.DataType) -> dict[str, Any]:
+    if kind == UTC_NS:
+        return {"pandas_type": "datetimetz", "numpy_type": "datetime64[ns]", "metadata": {"timezone": "UTC"}}
+    if kind == pa.string():
+        return {"pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+    name = {"double": "float64"}.get(str(kind), str(kind))
+    return {"pandas_type": name, "numpy_type": name, "metadata": None}
+
+
+def _fields(text: str) -> tuple[Field, ...]:
+    """`name type source absent` a line; a source of `-` is none, a missing one has the name of the field."""
+    found = []
+    for line in text.strip().splitlines():
+        name, kind, *more = line.split()
+        source = (more[0] if more else name).replace("-", "") or None
+        absent: int | str = more[1] if len(more) > 1 else ("" if kind == TEXT else 0)
+        found.append(Field(name, kind, source, int(absent) if str(absent).isdecimal() else absent))
+    return tuple(found)
+
+
+_HEAD = _fields("""
+ts_event       time
+rtype          u1
+publisher_id   u2
+instrument_id  u4
+""")
+_SYMBOL, _RECEIVED = _fields("symbol text"), _fields("ts_recv time")
+_LEVEL_TYPES = {"price": PRICE, "i64": "u4", "i32": "u4"}
+_ROW_END = _fields("""
+flags          u1
+ts_in_delta    i4
+sequence       u4
+""")
+_CHANGE = _fields("""
+action         text
+side           text
+depth          u1   depth undefined
+price          price
+size           u4
+""")
+
+
+def _levels(depth: int) -> tuple[Field, ...]:
+    return tuple(Field(column.name, _LEVEL_TYPES[column.type], column.name) for column in levels(depth))
+
+
+def _shape(schema: str, rtype: int, *parts: tuple[Field, ...], index: tuple[Field, ...] = _RECEIVED) -> Shape:
+    return Shape(schema, schema.replace("-", "_"), rtype, sum((*parts, _SYMBOL, index), ()))
+
+
+_MBO = _fields("""
+action         text
+side           text
+price          price
+size           u4
+channel_id     u1
+order_id       u8
+""")
+_BBO = _fields("""
+side           text - N
+price          price
+size           u4
+flags          u1
+sequence       u4
+""")
+_BAR = _fields("""
+open           price
+high           price
+low            price
+close          price
+volume         u8
+""")
+_STATISTICS = _fields("""
+ts_ref         time  trade_date
+price          price
+quantity       i8    size undefined
+sequence       u4
+ts_in_delta    i4
+stat_type      u2
+channel_id     u2
+update_action  u1    told
+stat_flags     u1    -
+""")
+_STATUS = _fields("""
+action         u2   told
+reason         u2   -
+trading_event  u2   changed
+is_trading     text trading
+is_quoting     text quoting
+is_short_sell_restricted text - ~
+""")
+_DEFINITION = _fields("""
+raw_symbol            text   symbol
+security_update_action text  action
+instrument_class      text
+min_price_increment   price  tick
+display_factor        price  one
+expiration            time   maturity_date
+activation            time   -
+high_limit_price      price  -
+low_limit_price       price  -
+max_price_variation   price  -
+unit_of_measure_qty   price  contract_multiplier
+min_price_increment_amount price -
+price_ratio           price  -
+inst_attrib_value     i4     - undefined
+underlying_id         u4
+raw_instrument_id     u8     instrument_id
+market_depth_implied  i4     - undefined
+market_depth          i4     - undefined
+market_segment_id     u4     market_segment_id undefined
+max_trade_vol         u4     - undefined
+min_lot_size          i4     min_lot_size undefined
+min_lot_size_block    i4     - undefined
+min_lot_size_round_lot i4    round_lot undefined
+min_trade_vol         u4     min_trade_vol undefined
+contract_multiplier   i4     - undefined
+decay_quantity        i4     - undefined
+original_contract_size i4    - undefined
+appl_id               i2     - undefined
+maturity_year         u2     maturity_year undefined
+decay_start_date      u2     - undefined
+channel_id            u2
+currency              text
+settl_currency        text
+secsubtype            text   security_sub_type
+group                 text   security_group
+exchange              text   security_exchange
+asset                 text
+cfi                   text   cfi_code
+security_type         text
+unit_of_measure       text   -
+underlying            text   underlying_symbol
+strike_price_currency text   strike_currency
+strike_price          price
+match_algorithm       text   -
+main_fraction         u1     - undefined
+price_display_format  u1     - undefined
+sub_fraction          u1     - undefined
+underlying_product    u1     - undefined
+maturity_month        u1     maturity_month undefined
+maturity_day          u1     maturity_day undefined
+maturity_week         u1     - undefined
+user_defined_instrument text user_defined
+contract_multiplier_unit i1  - undefined
+flow_schedule_type    i1     - undefined
+tick_rule             u1     - undefined
+leg_count             u2
+leg_index             u2
+leg_instrument_id     u4     leg_id
+leg_raw_symbol        text   leg_symbol
+leg_instrument_class  text
+leg_side              text   leg_side N
+leg_price             price  -
+leg_delta             price  -
+leg_ratio_price_numerator i4   -
+leg_ratio_price_denominator i4 -
+leg_ratio_qty_numerator i4
+leg_ratio_qty_denominator i4
+leg_underlying_id     u4     -
+""")
+_OF_INTERVAL = _fields("ts_event time ts_interval")
+
+SHAPES = {
+    shape.table: shape
+    for shape in (
+        _shape("mbo", 160, _HEAD, _MBO, _ROW_END),
+        _shape("mbp-1", 1, _HEAD, _CHANGE, _ROW_END, _levels(1)),
+        _shape("mbp-10", 10, _HEAD, _CHANGE, _ROW_END, _levels(10)),
+        _shape("trades", 0, _HEAD, _CHANGE, _ROW_END),
+        _shape("tbbo", 1, _HEAD, _CHANGE, _ROW_END, _levels(1)),
+        *(
+            _shape(schema, rtype, _HEAD, _BBO, _levels(1), index=_fields("ts_recv time ts_interval"))
+            for schema, rtype in (("bbo-1s", 195), ("bbo-1m", 196))
+        ),
+        *(
+            _shape(schema, rtype, _HEAD[1:], _BAR, index=_OF_INTERVAL)
+            for schema, rtype in (("ohlcv-1s", 32), ("ohlcv-1m", 33), ("ohlcv-1h", 34), ("ohlcv-1d", 35))
+        ),
+        _shape("statistics", 24, _HEAD, _STATISTICS),
+        _shape("status", 18, _HEAD, _STATUS),
+        _shape("definition", 19, _HEAD, _DEFINITION),
+    )
+}

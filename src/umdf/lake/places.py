@@ -1,0 +1,37 @@
+"""Where a lake or a capture is: a path, or the file: URL of one.
+
+The one rule: what is not a path of a mounted file system is refused. A commit needs a name that can be created only if
+it is absent, and a task needs to read a capture from the middle; neither is promised by object stores.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from umdf.errors import ConfigError
+
+SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+HERE = ("", "localhost")
+
+
+def place_of(given: str | os.PathLike[str]) -> Path:
+    """The path that is meant. A Path made of a URL (`Path("file:///lake")`) has lost a slash, and is understood."""
+    text = os.fspath(given)
+    match = SCHEME.match(text)
+    if match is None:
+        return Path(text)
+    path = text[match.end() :]
+    if match["scheme"].lower() != "file":
+        raise ConfigError(
+            f"{text}: lake and captures are read and written as files, and {match['scheme']}: is no file system",
+            "mount it at the same path on every machine, and give that path",
+        )
+    if path.startswith("//"):
+        host, _, path = path[2:].partition("/")
+        if host not in HERE:
+            raise ConfigError(f"{text} is on another machine ({host})", "mount it, and give its path: file:///PATH")
+        path = f"/{path}"
+    return Path(unquote(path))

@@ -1,0 +1,161 @@
+"""Continuous contracts: which contract `DOL.c.0` or `WIN.v.1` is on each trading date.
+
+The roll rule, decided once for each trading date D and never with anything that is known later:
+
+- candidates are the futures (167 = FUT) of the asset that stand in the first whole instrument list of D (893 ends it),
+  and can still be traded on D: their maturity (541) is D or later, and their trading (6938) does not end before D;
+- `.c.N` ranks them by maturity: c.0 is the nearest;
+- `.v.N` ranks them by what was traded (`day_statistics.volume`) on the last trading date of the lake before D; equal
+  volumes by maturity. The first date of a lake has no such date: it has no `.v.N`, and no rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+
+from umdf.errors import ConfigError, UmdfError
+from umdf.lake.query.arrays import is_text, numbers, rows_where, texts_in
+from umdf.lake.query.names import near
+from umdf.lake.query.reading import Wanted, part_of, question_of, read
+from umdf.lake.query.symbols import Catalogue, of_parent
+from umdf.lake.query.times import Span, date_of, named_dates
+
+NAME = re.compile(r"(?P<asset>.+)\.(?P<rule>[cv])\.(?P<rank>\d{1,3})")
+HINT = "say ASSET.c.N (the N-th nearest maturity, from 0) or ASSET.v.N (the N-th most traded), such as DOL.c.0"
+FUTURE = "FUT"
+ROLLS = pa.schema(
+    [
+        ("trading_date", pa.date32()),
+        ("continuous", pa.utf8()),
+        ("symbol", pa.utf8()),
+        ("channel_id", pa.int16()),
+        ("instrument_id", pa.int64()),
+        ("maturity_date", pa.date32()),
+        ("volume", pa.int64()),
+        ("volume_date", pa.date32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Contract:
+    symbol: str
+    maturity: date
+    places: tuple[tuple[int | None, int], ...]  # channel, instrument: it can be on several
+
+
+@dataclass(frozen=True)
+class Roll:
+    """What a continuous name is on a trading date."""
+
+    trading_date: date
+    continuous: str
+    symbol: str
+    maturity_date: date
+    places: tuple[tuple[int | None, int], ...]
+    volume: int | None = None  # by which it was ranked
+    volume_date: date | None = None
+
+
+def rolls(catalogue: Catalogue, asked: Sequence[str], days: Sequence[date], span: Span) -> list[Roll]:
+    """Of each name, on each date on which it has a contract."""
+    known = {name: _parsed(name) for name in asked}
+    found: list[Roll] = []
+    for day in days:
+        listed = catalogue.listed([day], more=True)
+        candidates = {asset: candidates_on(listed, asset, day) for asset, _, _ in known.values()}
+        before = max((each for each in catalogue.dates if each < day), default=None)
+        for name, (asset, rule, rank) in known.items():
+            ranked = candidates[asset]
+            volumes: dict[str, int] = {}
+            if rule == "v":
+                volumes = volumes_on(catalogue, before) if before else {}
+                ranked = by_volume(ranked, volumes) if before else []
+            if rank < len(ranked):
+                one = ranked[rank]
+                how = (volumes.get(one.symbol, 0), before) if rule == "v" else (None, None)
+                found.append(Roll(day, name, one.symbol, one.maturity, one.places, *how))
+    for name, (asset, rule, rank) in known.items():
+        if not any(roll.continuous == name for roll in found):
+            raise _no_contract(catalogue, name, asset, rule, rank, days, span)
+    return found
+
+
+def roll_table(catalogue: Catalogue, asked: Sequence[str], span: Span) -> pa.Table:
+    """The same as rows, one for each channel that has the contract."""
+    days = [day for day in catalogue.dates if span.has_date(day)]
+    rows = [
+        {**vars(roll), "channel_id": channel, "instrument_id": number}
+        for roll in rolls(catalogue, asked, days, span)
+        for channel, number in roll.places
+    ]
+    return pa.Table.from_pylist(rows, ROLLS)
+
+
+def _parsed(name: str) -> tuple[str, str, int]:
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise ConfigError(f"{name!r} is no continuous name", HINT)
+    return match["asset"], match["rule"], int(match["rank"])
+
+
+def candidates_on(listed: pa.Table, asset: str, day: date) -> list[Contract]:
+    """The contracts of an asset that can be traded on a date, the nearest maturity first."""
+    places: dict[tuple[date, str], set[tuple[int | None, int]]] = {}
+    ends = _list_ends(listed)
+    for row in of_parent(listed, f"{asset}.{FUTURE}").to_pylist():
+        maturity, validity = row["maturity_date"], row["ts_validity"]
+        if maturity is None or maturity < day or (validity is not None and date_of(validity - 1) < day):
+            continue
+        end = ends.get(row["channel_id"])
+        if row["symbol"] is None or (end is not None and row["ts_recv"] is not None and row["ts_recv"] > end):
+            continue
+        places.setdefault((maturity, row["symbol"]), set()).add((row["channel_id"], row["instrument_id"]))
+    return [
+        Contract(symbol, maturity, tuple(sorted(own, key=str))) for (maturity, symbol), own in sorted(places.items())
+    ]
+
+
+def _list_ends(listed: pa.Table) -> dict[Any, int]:
+    """When the first instrument list of each channel was whole; what comes later may have been listed later."""
+    last = rows_where(listed, numbers(listed.column("is_last")) == 1)
+    found = last.group_by("channel_id").aggregate([("ts_recv", "min")]).to_pylist()
+    return {row["channel_id"]: row["ts_recv_min"] for row in found}
+
+
+def volumes_on(catalogue: Catalogue, day: date) -> dict[str, int]:
+    """What was traded of each symbol on a date. On several channels it is the same trades: they are not added up."""
+    adds = catalogue.snapshot.adds("day_statistics", trading_date=day)
+    parts = {part_of(add): Wanted() for add in adds}
+    rows = read(catalogue.snapshot, question_of("day_statistics", wanted=parts), ["symbol", "volume"])
+    found: dict[str, int] = {}
+    for symbol, volume in zip(*(rows.column(name).to_pylist() for name in ("symbol", "volume")), strict=True):
+        if symbol is not None:
+            found[symbol] = max(found.get(symbol, 0), volume or 0)
+    return found
+
+
+def by_volume(candidates: Sequence[Contract], volumes: dict[str, int]) -> list[Contract]:
+    return sorted(candidates, key=lambda one: (-volumes.get(one.symbol, 0), one.maturity, one.symbol))
+
+
+def _no_contract(
+    catalogue: Catalogue, name: str, asset: str, rule: str, rank: int, days: Sequence[date], span: Span
+) -> UmdfError:
+    listed = catalogue.listed(days, more=True)
+    most = max((len(candidates_on(catalogue.listed([day], more=True), asset, day)) for day in days), default=0)
+    if not most:
+        futures = rows_where(listed, is_text(listed.column("security_type"), [FUTURE]))
+        close = near(asset, texts_in(futures.column("asset")))
+        hint = f"did you mean {' or '.join(f'{each}.{rule}.{rank}' for each in close)}?" if close else HINT
+        return UmdfError(f"no futures of {asset!r} can be traded {span}", hint)
+    if rule == "v" and list(days) == catalogue.dates[:1]:
+        hint = f"the lake begins on {days[0]}; ask for {asset}.c.{rank}, or bring in the day before"
+        return UmdfError(f"{name} is ranked by the volume of the trading date before, and there is none", hint)
+    return UmdfError(f"{name}: there are only {most} contracts of {asset} {span}", f"dates: {named_dates(list(days))}")

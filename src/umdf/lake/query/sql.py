@@ -1,0 +1,213 @@
+"""The lake in Spark SQL: every table is a temporary view of its own name.
+
+The one rule: a statement means the same in every session. Prices are DECIMAL(19,9), times are TIMESTAMPs with the exact
+nanoseconds beside them (`ts_event_ns`), a table without rows is an empty view, all at one commit of the lake; whether
+Spark reads the tables as Delta (where it can) or by the commit's list of files. No setting of the session is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from umdf.errors import ConfigError, UmdfError
+from umdf.lake.dialects import create_schema, create_table, spark_type
+from umdf.lake.log import last_number
+from umdf.lake.query import levels_view
+from umdf.lake.query.names import near
+from umdf.lake.query.prices import Style
+from umdf.lake.schemas import table, tables
+from umdf.lake.snapshot import Snapshot, open_snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+# A session that can read Delta says so here. Asking it to read where it cannot would fill the user's screen.
+SIGNS_OF_DELTA = {
+    "spark.sql.extensions": "io.delta",
+    "spark.sql.catalog.spark_catalog": "delta",
+    "spark.sql.sources.default": "delta",
+}
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+WORD = re.compile(r"\w+")
+CLASS = re.compile(r"^\s*\[(?P<name>[A-Z0-9_.]+)\]\s*")
+STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+PLACE = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
+
+
+class Registration:
+    """The views that a lake has in a session."""
+
+    def __init__(self, snapshot: Snapshot, spark: SparkSession, names: tuple[str, ...], prefix: str, database: str):
+        self.snapshot, self.spark, self.names = snapshot, spark, names
+        self.prefix, self.database = prefix, database
+        self.reads_delta = _reads_delta(spark, snapshot)
+        self._register()
+
+    @property
+    def commit(self) -> int:
+        return self.snapshot.number
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        return tuple(self.prefix + name for name in self.names)
+
+    def refresh(self) -> bool:
+        """Show the lake's newest commit; whether it is another than before."""
+        if last_number(self.snapshot.home.commits) == self.commit:
+            return False
+        self.snapshot = open_snapshot(self.snapshot.home.root)
+        self._register()
+        return True
+
+    def frame(self, name: str) -> DataFrame:
+        """A table as its view shows it."""
+        known = table(name)
+        if levels_view.days_to_make(self.snapshot, name):
+            stored = levels_view.frame(self.spark, self.snapshot, name)
+        elif self.reads_delta and self.snapshot.version(name) is not None:
+            stored = self._as_delta(name)
+        else:
+            stored = self.snapshot.spark_frame(self.spark, name)
+        return Style().spark(stored, known.schema, known.schema.names)
+
+    def _register(self) -> None:
+        if self.database:
+            self._create_tables()
+        for name in self.names:
+            self.frame(name).createOrReplaceTempView(self.prefix + name)
+
+    def _as_delta(self, name: str) -> DataFrame:
+        """At the commit's version. A column that is younger than this version of the table is NULL."""
+        reader = self.spark.read.format("delta").option("versionAsOf", str(self.snapshot.version(name)))
+        found = reader.load(str(self.snapshot.home.table(name)))
+        there = set(found.columns)
+        kinds = {field.name: field.dataType.simpleString() for field in spark_type(table(name).schema).fields}
+        return found.selectExpr(
+            *(
+                f"`{column}`" if column in there else f"CAST(NULL AS {kind}) AS `{column}`"
+                for column, kind in kinds.items()
+            )
+        )
+
+    def _create_tables(self) -> None:
+        """In a catalogue, for good, and as they are stored: BIGINT prices and times, always the newest version."""
+        if not self.reads_delta:
+            raise UmdfError(
+                f"tables in the database {self.database} need Delta, which this Spark session does not have",
+                "start it with the Delta package, or leave database out: the views need nothing",
+            )
+        home = self.snapshot.home
+        statements = [create_schema("spark", self.database)]
+        statements += [
+            create_table(table(name), home.table(name).as_uri(), "spark", self.database)
+            for name in self.names
+            if self.snapshot.version(name) is not None
+        ]
+        for statement in statements:
+            self.spark.sql(statement.strip().rstrip(";"))
+
+
+def register(
+    lake: Snapshot | str | os.PathLike[str],
+    spark: SparkSession,
+    database: str | None = None,
+    *,
+    names: Iterable[str] | None = None,
+    prefix: str = "",
+) -> Registration:
+    """Make a temporary view of every table (or of `names`), called as the table with `prefix` in front.
+
+    With `database`, and where the session can read Delta, the stored tables are also made known to its catalogue there.
+    """
+    for what, word in (("database", (database or "x").replace(".", "_")), ("prefix", prefix or "x")):
+        if not NAME.fullmatch(word):
+            raise ConfigError(f"{what} {word!r} is no name in SQL", "letters, digits and _")
+    wanted = tuple(tables()) if names is None else tuple(table(name).name for name in names)
+    snapshot = lake if isinstance(lake, Snapshot) else open_snapshot(lake)
+    return Registration(snapshot, spark, wanted, prefix, database or "")
+
+
+def names_in(statement: str) -> list[str]:
+    """The tables that a statement may speak of; all of them if it names none (SHOW TABLES)."""
+    words = {word.lower() for word in WORD.findall(statement)}
+    return [name for name in tables() if name in words] or list(tables())
+
+
+def run(spark: SparkSession, statement: str, most: int | None = None) -> pa.Table:
+    """The rows of a statement (the first `most`), or one clear error."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        frame = spark.sql(statement)
+        return (frame if most is None else frame.limit(most)).toArrow()
+    except (PySparkException, Py4JError) as error:
+        raise sql_fault(error) from error
+
+
+def _reads_delta(spark: SparkSession, snapshot: Snapshot) -> bool:
+    """Whether this session reads the lake's tables as Delta: it says that it does, and then does."""
+    if not any(sign in (spark.conf.get(name, "") or "").lower() for name, sign in SIGNS_OF_DELTA.items()):
+        return False
+    stored = next(iter(snapshot.marker.versions), None)
+    try:
+        return stored is not None and bool(spark.read.format("delta").load(str(snapshot.home.table(stored))).columns)
+    except Exception:  # whatever is missing there: without Delta it works too
+        return False
+
+
+def sql_fault(error: Any) -> UmdfError:
+    """The one line of Spark's that says it, with what to do."""
+    condition, values = _condition(error), _values(error)
+    said = _sentence(error)
+    if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        name = _unquoted(values.get("relationName", "?"))
+        close = near(name, tables())
+        known = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
+        return UmdfError(f"no table {name}{_place(error)}", known)
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        close = [_unquoted(name) for name in values.get("proposal", "").split(", ") if name][:3]
+        return UmdfError(
+            f"no column {_unquoted(values.get('objectName', '?'))}{_place(error)}",
+            f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
+        )
+    if condition == "PARSE_SYNTAX_ERROR":
+        near_what = values.get("error", "").strip() or "the end"
+        hint = "the statement ends too early" if near_what == "end of input" else "check the SQL before it"
+        return UmdfError(f"this is not SQL: it goes wrong at {near_what}{_place(error)}", hint)
+    if condition == "PARSE_EMPTY_STATEMENT":
+        return UmdfError("the statement is empty", 'say what to select: umdf query "SELECT …"')
+    return UmdfError(f"Spark cannot run this: {said}", "" if condition else "umdf --debug shows all that Spark said")
+
+
+def _condition(error: Any) -> str:
+    return (error.getCondition() if hasattr(error, "getCondition") else None) or _class(str(error))
+
+
+def _class(said: str) -> str:
+    found = CLASS.match(said)
+    return found["name"] if found else ""
+
+
+def _values(error: Any) -> dict[str, str]:
+    return dict(error.getMessageParameters() or {}) if hasattr(error, "getMessageParameters") else {}
+
+
+def _sentence(error: Any) -> str:
+    """The first sentence that has a class of Spark's in front, without it; else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = next((line for line in lines if CLASS.match(line)), lines[0] if lines else type(error).__name__)
+    return STATE.sub("", CLASS.sub("", telling)).rstrip(" .:")[:300]
+
+
+def _place(error: Any) -> str:
+    found = PLACE.search(str(error))
+    return f" (line {found['line']}, column {int(found['column']) + 1})" if found else ""
+
+
+def _unquoted(name: str) -> str:
+    return name.replace("`", "").strip()

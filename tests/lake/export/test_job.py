@@ -1,0 +1,158 @@
+"""Exports as a whole: what is refused, what is left behind, and the command line."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from umdf.cli.app import run
+from umdf.errors import UmdfError
+from umdf.lake.export.job import FORMATS, Asked, Options, export
+from umdf.lake.export.shapes import SHAPES
+from umdf.lake.schemas import tables
+
+FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
+TRADES = ["export", "--format", "databento", "--schema", "trades", "--lake"]
+
+
+@pytest.mark.parametrize(
+    ("format", "schemas", "asked", "reason", "hint"),
+    [
+        ("lobster", [], {"symbols": ["AAAF72"]}, "no symbol 'AAAF72' in the lake", "did you mean AAAF27"),
+        ("databento", [], {"start": "2027-01-01"}, "the lake has nothing from 2027-01-01", "2026-11-13, 2026-11-16"),
+        ("databento", [], {"start": SECOND, "end": FIRST}, "an empty range", "the next date"),
+        ("databento", [], {"start": "soon"}, "start 'soon' is no date and no time", "2026-11-13"),
+        ("databento", ["mbp-2"], {}, "no schema 'mbp-2'", "mbp_1"),
+        ("databento", ["gaps"], {}, "Databento's Parquet has no place for gaps", "mbo, mbp_1, mbp_10, trades"),
+        ("lobster", ["trades"], {}, "LOBSTER has no place for trades", "it has one for mbo"),
+        ("nautilus", ["mbp_10"], {}, "a Nautilus catalog has no place for mbp_10", "mbo, mbp_1, trades, ohlcv_1s"),
+        ("csv", [], {}, "no format 'csv'", "databento, lobster, nautilus"),
+        ("databento", [], {"stype_in": "continuous"}, "stype_in 'continuous' cannot be exported", "raw or parent"),
+        ("databento", [], {"channel": 9}, "there is nothing to export: no rows of trades", "another range"),
+        (
+            "databento",
+            [],
+            {"start": "2026-11-13T03:00:00", "end": "2026-11-13T04:00:00"},
+            "there is nothing to export: no rows of trades",
+            "another range",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_is_one_clear_error_and_leaves_nothing(
+    whole: Any, tmp_path: Path, format: str, schemas: list[str], asked: dict[str, Any], reason: str, hint: str
+):
+    with pytest.raises(UmdfError) as error:
+        export(whole.lake, format, tmp_path / "out", schemas, Asked(**asked))
+    assert reason in error.value.reason and hint in error.value.hint
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_path: Path):
+    out, asked = tmp_path / "out", Asked(["AAAF27"])
+    out.mkdir()  # an empty directory is as good as none
+    export(whole.lake, "databento", out, ["trades"], asked)
+    before = sorted(path.name for path in out.iterdir())
+    with pytest.raises(UmdfError, match="exists; say --force"):
+        export(whole.lake, "databento", out, ["mbo"], asked)
+    assert sorted(path.name for path in out.iterdir()) == before
+    export(whole.lake, "databento", out, ["mbo"], asked, force=True)
+    assert {path.name.split(".")[1] for path in out.glob("*.parquet")} == {"mbo"}
+    with pytest.raises(UmdfError):
+        export(whole.lake, "databento", out, ["trades"], Asked(["AAAF27"], channel=9), force=True)
+    assert {path.name.split(".")[1] for path in out.glob("*.parquet")} == {"mbo"}  # a failure takes nothing away
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_other_peoples_files_are_never_replaced(whole: Any, tmp_path: Path):
+    (tmp_path / "mine.txt").write_text("mine")
+    for out in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(UmdfError, match="exists and is no export of umdf"):
+            export(whole.lake, "databento", out, ["trades"], force=True)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_symbols_that_are_listed_on_one_of_the_days_only_are_exported_there(whole: Any, tmp_path: Path):
+    """The days have the same symbols but for those that were listed in mid-session."""
+    first, second = (set(whole.lake.symbols(day)) for day in (FIRST, SECOND))
+    export(whole.lake, "databento", tmp_path / "out", ["definition"], Asked(sorted(first | second)))
+    for day, symbols in ((FIRST, first), (SECOND, second)):
+        rows = pq.read_table(tmp_path / "out" / f"bvmf-umdf-{day:%Y%m%d}.definition.parquet")
+        assert set(rows.column("symbol").to_pylist()) == symbols
+
+
+def test_a_parent_is_all_its_contracts(whole: Any, tmp_path: Path):
+    report = export(whole.lake, "databento", tmp_path / "out", ["mbo"], Asked(["AAAF.FUT"], stype_in="parent"))
+    assert {path.name.split(".")[2] for path in (tmp_path / "out").glob("*.parquet")} == {"AAAF27"}
+    assert report.rows["mbo"] == len(whole.lake.get_range("mbo", "AAAF27").to_arrow())
+
+
+def test_a_window_has_the_rows_that_were_received_in_it(whole: Any, tmp_path: Path):
+    rows = whole.lake.get_range("mbo", "AAAF27", FIRST, SECOND, pretty_ts=False, columns=["ts_recv"]).to_arrow()
+    times = sorted(rows.column("ts_recv").to_pylist())
+    low, high = times[len(times) // 4], times[len(times) // 2]
+    export(whole.lake, "databento", tmp_path / "out", ["mbo"], Asked(["AAAF27"], low, high))
+    (path,) = (tmp_path / "out").glob("*.parquet")
+    found = [ts.value for ts in pq.read_table(path).column("ts_recv").to_pylist()]
+    assert sorted(found) == [ts for ts in times if low <= ts < high]
+
+
+def flags_in(out: Path) -> list[int]:
+    return [flag for path in out.glob("*.parquet") for flag in pq.read_table(path).column("flags").to_pylist()]
+
+
+def test_stale_rows_are_marked_or_left_out(lossy: Any, tmp_path: Path):
+    """Databento's rows carry the doubt themselves."""
+    for name, stale in (("all", False), ("sure", True)):
+        export(lossy.lake, "databento", tmp_path / name, ["mbp_1"], Asked(exclude_stale=stale))
+    flags = {name: flags_in(tmp_path / name) for name in ("all", "sure")}
+    assert any(flag & 4 for flag in flags["all"]) and not any(flag & 4 for flag in flags["sure"])
+    assert len(flags["sure"]) == sum(not flag & 4 for flag in flags["all"])
+
+
+def test_every_format_names_tables_that_the_lake_has():
+    for format in FORMATS.values():
+        assert set(format.default) <= set(format.tables) <= set(tables())
+    assert set(FORMATS["databento"].tables) == set(SHAPES)
+
+
+def test_the_command_tells_what_it_wrote_and_what_it_left_out(
+    whole: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert run([*TRADES, str(whole.root), str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("what\trows\ntrades\t") and "left out: " in said and f"files in {tmp_path / 'out'}" in said
+    assert run(["--json", *TRADES, str(whole.root), "--symbols", "AAAF27, AABG27", str(tmp_path / "json")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["format"] == "databento" and said["commit"] == 2 and said["rows"]["trades"] > 0
+    note = json.loads((tmp_path / "json" / "_export.json").read_text())
+    assert note["schemas"] == ["trades"] and note["rows"] == said["rows"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--symbols", "AAAF72"], "umdf: no symbol 'AAAF72' in the lake; did you mean AAAF27"),
+        (["--schema", "gaps"], "umdf: Databento's Parquet has no place for gaps; it has one for mbo"),
+        (["--start", "2027-01-01"], "umdf: the lake has nothing from 2027-01-01; it has 2026-11-13, 2026-11-16"),
+        (["--lake", "nowhere"], "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
+        (["--publisher-id", "-1"], "umdf: publisher id -1 does not fit uint16; say one from 0 to 65535"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    whole: Any, tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+):
+    assert run([*TRADES, str(whole.root), *more, str(tmp_path / "out")]) == 3
+    printed = capsys.readouterr()
+    assert printed.err.startswith(said) and printed.err.count("\n") == 1 and not printed.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_have_the_defaults_of_the_command():
+    from umdf.lake.export.databento import PUBLISHER_ID
+
+    assert Options().publisher_id == PUBLISHER_ID

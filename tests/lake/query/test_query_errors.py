@@ -1,0 +1,126 @@
+"""Bad input on every call: one clear error, with what to do next."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import umdf
+from umdf.lake.writer import open_writer
+
+
+def mbo(**more: Any) -> dict[str, Any]:
+    return {"schema": "mbo", **more}
+
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    ("get_range", {"schema": "mbp-11"}, r"no schema 'mbp-11'; did you mean mbp_1 or mbp_10"),
+    ("get_range", {"schema": "xyz"}, r"no schema 'xyz'; there are mbo, trades"),
+    ("get_range", mbo(symbols="AAE3"), r"no symbol 'AAE3' in the lake; did you mean AAAE3"),
+    ("get_range", mbo(symbols="aaae3"), r"no symbol 'aaae3' in the lake; did you mean AAAE3"),
+    ("get_range", mbo(symbols="%$#"), r"no symbol '%\$#' in the lake; lake.symbols\(\) lists"),
+    ("get_range", mbo(symbols=["AAAE3", "NONE"]), r"no symbol 'NONE'"),
+    ("get_range", mbo(symbols=[]), r"symbols: none is given"),
+    ("get_range", mbo(symbols=7), r"symbols: 7 is no symbol; .*stype_in='instrument_id'"),
+    ("get_range", mbo(symbols=(1, 2)), r"symbols: 1 is no symbol"),
+    ("get_range", mbo(start="2026-13-45"), r"start '2026-13-45' is no date and no time"),
+    ("get_range", mbo(end="soon"), r"end 'soon' is no date and no time"),
+    ("get_range", mbo(start="2026-11-13", end="2026-11-13"), r"an empty range"),
+    ("get_range", mbo(start="2030-01-01"), r"the lake has nothing from 2030-01-01; it has 2026-11-13, "),
+    ("get_range", mbo(start="2026-11-14", end="2026-11-16"), r"nothing from 2026-11-14 to 2026-11-16"),
+    ("get_range", mbo(end=20261113), r"nothing to 1970-01-01 00:00:00.020261113; it has"),
+    ("get_range", mbo(stype_in="isin"), r"stype_in='isin' is not known; use raw or parent"),
+    ("get_range", mbo(price_type="double"), r"price_type='double' is not known; use decimal"),
+    ("get_range", mbo(columns=["prize"]), r"mbo has no column 'prize'; did you mean price"),
+    ("get_range", mbo(columns=[]), r"columns: some are named twice, or none; name each one"),
+    ("get_range", mbo(columns=["price", "price"]), r"columns: some are named twice, or none; name each one"),
+    ("get_range", mbo(columns=["continuous"]), r"mbo has no column 'continuous'"),
+    ("get_range", {"schema": "packets", "symbols": "AAAE3"}, r"packets is not about instruments; leave symbols out"),
+    ("get_range", {"schema": "gaps", "exclude_stale": True}, r"gaps has no flags: nothing in it can be stale"),
+    ("get_range", {"schema": "day_statistics", "start": "2026-11-13T10:00"}, r"day_statistics has no times; give dates"),
+    ("get_range", mbo(symbols="DOL", stype_in="parent"), r"'DOL' is no parent symbol; say ASSET.TYPE"),
+    ("get_range", mbo(symbols="AAA.FUT", stype_in="parent"), r"no contracts of 'AAA.FUT' .*AAAF.FUT"),
+    ("get_range", mbo(symbols="AAAF", stype_in="continuous"), r"'AAAF' is no continuous name; say"),
+    ("get_range", mbo(symbols="AAAG.c.0", stype_in="continuous"), r"no futures of 'AAAG'"),
+    ("get_range", mbo(symbols="AAAF.c.5", stype_in="continuous"), r"only 1 contracts of AAAF"),
+    ("get_range", mbo(symbols="AAAF.v.0", stype_in="continuous", end="2026-11-14"),
+     r"ranked by the volume of the trading date before, and there is none; the lake begins on 2026-11-13"),
+    ("get_range", mbo(symbols="x1", stype_in="instrument_id"), r"'x1' is no instrument number"),
+    ("get_range", mbo(symbols=1, stype_in="instrument_id"), r"no instrument 1 in the lake"),
+    ("trades_with_quotes", {"by": "ts_send"}, r"by='ts_send' is not known; use position or ts_event or ts_recv"),
+    ("trades_with_quotes", {"quotes": "bbo_1s"}, r"quotes='bbo_1s' is not known; use mbp_1 or mbp_10"),
+    ("trades_with_quotes", {"quotes": "quotes"}, r"no schema 'quotes'"),
+    ("trades_with_quotes", {"columns": ["bid_px_01"]}, r"trades has no column 'bid_px_01'; did you mean bid_px_00"),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-14"}, r"the lake has nothing from 2026-11-14 to 2026-11-15"),
+    ("book_at", {"symbol": "AAE3", "at": "2026-11-13"}, r"no symbol 'AAE3' in the lake; did you mean AAAE3"),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-13"}, r"AAAE3 is more than one instrument .*: channels 72, 80; say"),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-13", "channel": 5}, r"AAAE3 is not listed on channel 5 "),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-16", "depth": 0}, r"depth 0 is no number of levels"),
+    ("book_at", {"symbol": None, "at": "2026-11-16"}, r"book_at: one symbol at a time"),
+    ("definitions", {"at": "2026-11-12"}, r"no definitions were known at 2026-11-12; the lake has definitions of"),
+    ("definitions", {"at": "2026-11-13T10:00"}, r"no definitions were known at 2026-11-13T10:00"),
+    ("definitions", {"symbols": "NONE"}, r"no symbol 'NONE'"),
+    ("symbols", {"date": "2026-11-14"}, r"the lake has nothing from 2026-11-14"),
+    ("rolls", {"continuous": "AAAF.n.0"}, r"'AAAF.n.0' is no continuous name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "asked", "said"), CASES, ids=[f"{call}-{asked}"[:70] for call, asked, _ in CASES])
+def test_one_clear_error(lake: umdf.Lake, call: str, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(umdf.UmdfError, match=said) as caught:
+        getattr(lake, call)(**asked)
+    assert caught.value.hint and "\n" not in str(caught.value)
+
+
+def test_what_is_known_on_other_dates_is_said(lake: umdf.Lake, tmp_path: Path) -> None:
+    from lake.report_lake import DAY, OTHER_DAY, write_lake
+
+    for day, symbol in ((OTHER_DAY, "OLD3"), (DAY, "NEW3")):
+        write_lake(
+            tmp_path, {"definition": [{"channel_id": 1, "instrument_id": 1, "symbol": symbol, "action": "A"}]}, day
+        )
+    with pytest.raises(umdf.UmdfError, match="OLD3 is not listed from 2026-11-13; it is on 2026-11-12"):
+        umdf.Lake(tmp_path).get_range("mbo", "OLD3", "2026-11-13")
+
+
+def test_what_is_no_lake_and_what_is_an_empty_one(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(umdf.UmdfError, match=r"is no lake; `umdf ingest CAPTURES --lake DIR` makes one"):
+            umdf.Lake(path)
+    with open_writer(tmp_path / "lake"):
+        pass
+    lake = umdf.Lake(tmp_path / "lake")
+    assert (lake.commit, lake.dates(), lake.schemas(), lake.symbols()) == (0, [], [], [])
+    asked = [("get_range", {"schema": "mbo"}), ("get_range", {"schema": "mbo", "symbols": "A"}), ("definitions", {})]
+    asked += [
+        ("book_at", {"symbol": "A", "at": "2026-11-13"}),
+        ("trades_with_quotes", {}),
+        ("rolls", {"continuous": "A.c.0"}),
+    ]
+    for call, how in asked:
+        with pytest.raises(umdf.UmdfError, match=r"the lake .* is empty; `umdf ingest CAPTURES --lake DIR` fills it"):
+            getattr(lake, call)(**how)
+
+
+@pytest.mark.parametrize(
+    ("package", "output"), [("pandas", "to_pandas"), ("polars", "to_polars"), ("pyspark", "to_spark")]
+)
+def test_an_output_whose_package_is_missing_says_so(
+    lake: umdf.Lake, monkeypatch: pytest.MonkeyPatch, package: str, output: str
+) -> None:
+    known = builtins.__import__
+
+    def without(name: str, *more: Any, **others: Any) -> Any:
+        if name.partition(".")[0] == package:
+            raise ImportError(f"No module named {package!r}")
+        return known(name, *more, **others)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(umdf.UmdfError, match=r"cannot be loaded: .*; pip install"):
+        getattr(lake.get_range("trades", "AAAE3"), output)()

@@ -1,0 +1,81 @@
+"""What may be said for `start` and `end`."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from umdf.errors import UmdfError
+from umdf.lake.query.times import Span, date_of, midnight_ns, moment
+
+DAY = date(2026, 11, 13)
+NOON = 1_794_571_200 * 10**9  # 2026-11-13 12:00 UTC, by `date -d … +%s`
+BRASILIA = timezone(timedelta(hours=-3))
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("2026-11-13", DAY),
+        (DAY, DAY),
+        (np.datetime64("2026-11-13"), DAY),
+        ("2026-11-13T12:00", NOON),
+        ("2026-11-13 12:00:00", NOON),
+        ("2026-11-13T12:00:00Z", NOON),
+        ("2026-11-13T09:00:00-03:00", NOON),
+        ("2026-11-13T12:00:00.000000001", NOON + 1),
+        ("2026-11-13T09:00:00.123456789-03:00", NOON + 123_456_789),
+        ("2026-11-13T12:00:00.5", NOON + 500_000_000),
+        (datetime(2026, 11, 13, 12), NOON),
+        (datetime(2026, 11, 13, 12, microsecond=7, tzinfo=UTC), NOON + 7_000),
+        (datetime(2026, 11, 13, 9, tzinfo=BRASILIA), NOON),
+        (pandas.Timestamp("2026-11-13T12:00:00.000000001"), NOON + 1),
+        (pandas.Timestamp("2026-11-13T09:00:00.000000001", tz="America/Sao_Paulo"), NOON + 1),
+        (np.datetime64("2026-11-13T12:00:00.000000001"), NOON + 1),
+        (np.datetime64("2026-11-13T12:00"), NOON),
+        (NOON, NOON),
+        (np.int64(NOON), NOON),
+    ],
+)
+def test_dates_and_instants_are_understood(said: Any, meant: date | int) -> None:
+    assert moment(said, "start") == meant and type(moment(said, "start")) is type(meant)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["2026-13-45", "2026-02-30", "yesterday", "", "13/11/2026", 1.5, True, pandas.NaT, np.datetime64("NaT"), [],
+     "25:00", "2026-11-13T12:00:00.1234567890"],
+)  # fmt: skip
+def test_anything_else_is_one_clear_error(said: Any) -> None:
+    with pytest.raises(UmdfError, match=r"^start .* is no date and no time; say a date such as 2026-11-13"):
+        Span.of(said, None)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("2026-11-13", "2026-11-13"),
+        ("2026-11-14", "2026-11-13"),
+        (NOON, NOON),
+        ("2026-11-13", "2026-11-13T03:00"),  # midnight in São Paulo
+        ("2026-11-13T12:00", "2026-11-13"),
+    ],
+)
+def test_a_range_that_ends_before_it_starts_is_refused(start: Any, end: Any) -> None:
+    with pytest.raises(UmdfError, match=r"an empty range: .* `end` is not in the range: for one day say the next date"):
+        Span.of(start, end)
+
+
+def test_dates_are_trading_dates_and_instants_are_not() -> None:
+    dates, instants = Span.of("2026-11-13", "2026-11-14"), Span.of("2026-11-13T12:00", "2026-11-14T12:00")
+    assert [dates.has_date(DAY + timedelta(days=n)) for n in (-1, 0, 1)] == [False, True, False]
+    assert not dates.has_times and dates.low is dates.high is None
+    assert [instants.has_date(DAY + timedelta(days=n)) for n in (-1, 0, 1, 2)] == [False, True, True, False]
+    assert instants.has_times and instants.low == NOON
+    # Before 03:00 UTC it is still the day before in São Paulo.
+    assert Span.of("2026-11-14T02:59", None).has_date(DAY) and not Span.of("2026-11-14T03:00", None).has_date(DAY)
+    assert date_of(midnight_ns(DAY)) == DAY and date_of(midnight_ns(DAY) - 1) == DAY - timedelta(days=1)

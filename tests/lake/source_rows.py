@@ -1,0 +1,72 @@
+"""Rows of the DataFrame source without Spark, and those of the lake beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.source_filters import Conditions
+from umdf.lake.source_options import Options
+from umdf.lake.source_plan import Captures, partitions, surveys_of
+from umdf.lake.source_stream import RecordingReader
+from umdf.lake.source_tasks import Wanted, Work, batches
+from umdf.market.events import MAYBE_BAD_BOOK
+
+pc: Any = pyarrow.compute
+SPAN_NUMBERS = 500  # several partitions even of a small day
+
+
+def options(family: str, path: Any = "", **more: Any) -> Options:
+    given = {"schema": family, "path": str(path), "spanNumbers": str(SPAN_NUMBERS)}
+    return Options.of(given | {name: str(value) for name, value in more.items()})
+
+
+def works(files: Sequence[Path], family: str, filters: Iterable[Any] = (), **more: Any) -> tuple[list[Work], Wanted]:
+    asked = options(family, **more)
+    wanted = Wanted(family, asked.schema, Conditions(filters, asked.schema))
+    return partitions(Captures(surveys_of(files), asked.named, asked.span_numbers), wanted), wanted
+
+
+def read(files: Sequence[Path], family: str, filters: Iterable[Any] = (), **more: Any) -> pa.Table:
+    made, wanted = works(files, family, filters, **more)
+    found = [batch for work in made for batch in batches(work, wanted)]
+    return pa.Table.from_batches(found, wanted.schema)
+
+
+def of_lake(root: Path, family: str) -> pa.Table:
+    """A table of the lake without what only books can tell."""
+    return without_doubt(open_snapshot(root).arrow_table(family))
+
+
+def without_doubt(rows: pa.Table) -> pa.Table:
+    if "flags" not in rows.schema.names:
+        return rows
+    place = rows.schema.get_field_index("flags")
+    known = pc.bit_wise_and(rows["flags"], pa.scalar(~MAYBE_BAD_BOOK, pa.int32()))
+    return rows.set_column(place, rows.schema.field(place), known)
+
+
+def streamed(directory: Path, family: str, ends: Sequence[int], **more: Any) -> list[pa.Table]:
+    """The micro-batches that end after so many files."""
+    reader = RecordingReader(options(family, directory, **more))
+    found, start = [], reader.initialOffset()
+    for end in ends:
+        offset = reader.latestOffset(start, _limit(end - start["files"]))
+        # Spark asks a new process to read, and may ask twice: nothing may hang on this one.
+        parts = reader.partitions(start, offset)
+        again = RecordingReader(reader.options)
+        rows = [batch for part in parts for batch in again.read(part)]
+        found.append(pa.Table.from_batches(rows, reader.wanted.schema))
+        start = offset
+    return found
+
+
+def _limit(files: int) -> Any:
+    from pyspark.sql.streaming.datasource import ReadMaxFiles
+
+    return ReadMaxFiles(files)

@@ -1,0 +1,407 @@
+"""What the books say of each gap, beside a slow obvious reference; and that it does not matter how a day is cut."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read
+from umdf.errors import UmdfError
+from umdf.exchange.bulk_capture import write_capture
+from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
+from umdf.lake import books_task
+from umdf.lake.gap_cures import MOST_LISTED, merge
+from umdf.lake.plan import ChannelDay
+from umdf.lake.schemas import REPLACE, table
+from umdf.lake.timeline import Gap as DayGap
+from umdf.lake.timeline import gap_rows
+from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.market.rows import Events, Rows
+from umdf.sync.lines import Gap
+from umdf.sync.snapshots import Snapshots
+
+Place = tuple[int, int]  # rank of the numbering, number
+Makes = Callable[[str], Day]
+CLEAR, NEITHER, DELETE, LENDING = ord("R"), ord("N"), ord("D"), ord("L")
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Makes:
+    """A day in which books and a channel are emptied and instruments come and go; each made once."""
+    made: dict[str, Day] = {}
+
+    def day(wire: str) -> Day:
+        if wire not in made:
+            directory = tmp_path_factory.mktemp("capture")
+            write_capture(BulkSettings(5_000, 25, wire, channel_reset=True, seed=7), directory)
+            made[wire] = day_of(directory, TRADING_DATE)
+        return made[wire]
+
+    return day
+
+
+# Days with holes
+
+
+def lossy(day: Day, chance: random.Random, holes: int = 40, snapshots: float = 0.3) -> Day:
+    """Without some numbers, chosen so that much is in doubt when it is emptied or deleted; with few snapshots."""
+    numbers = np.concatenate([events.units.sequence for events in day.incremental])
+    last = int(numbers.max())
+    near = [line["sequence"] + step for line in lines_of(day) if line["kind"] != "row" for step in (-2, -1, 1, 2)]
+    some = [chance.randint(30, last - 1) for _ in range(holes)] + chance.sample(near, min(len(near), holes))
+    gone = np.array(sorted({number for number in some if 30 < number < last} & set(numbers.tolist())))
+    found = Day(day.channel_id, day.protocol, day.trading_date, definitions=day.definitions)
+    for events in day.incremental:
+        found.incremental.append(_kept(events, ~np.isin(events.units.sequence, gone)))
+    for every in day.snapshots:
+        lot = np.array([chance.random() < snapshots for _ in range(len(every))], np.bool_)
+        found.snapshots.append(Snapshots(every.events, every.header, every.complete & lot))
+    version = int(day.incremental[0].units.seq_version[0])
+    for number in gone.tolist():
+        if found.gaps and found.gaps[-1].last == number - 1:
+            found.gaps[-1] = replace(found.gaps[-1], last=number)
+        else:
+            found.gaps.append(Gap(version, number, number, 0))
+    return found
+
+
+def _kept(events: Events, chosen: Any) -> Events:
+    return Events(events.units, events.at({name: chosen[rows.unit] for name, rows in events.families.items()}).families)
+
+
+def numbered_again(day: Day, number: int) -> Day:
+    """The numbers behind `number` as those of a second numbering."""
+    found = Day(day.channel_id, day.protocol, day.trading_date, definitions=day.definitions)
+    for events in day.incremental:
+        later, units = events.units.sequence > number, events.units
+        version, sequence = units.seq_version + later, units.sequence - number * later
+        found.incremental.append(Events(replace(units, seq_version=version, sequence=sequence), events.families))
+    for every in day.snapshots:
+        later = every.last_sequence > number
+        columns = every.header.columns | {
+            "last_sequence": every.last_sequence - number * later,
+            "last_seq_version": every.last_epoch + later,
+        }
+        header = Rows(every.header.family, every.header.unit, every.header.msg_index, every.header.entry_index, columns)
+        events = Events(every.events.units, {**every.events.families, "snapshot": header})
+        found.snapshots.append(Snapshots(events, header, every.complete))
+    for gap in day.gaps:
+        if gap.first <= number < gap.last:
+            found.gaps += [replace(gap, last=number), Gap(gap.epoch + 1, 1, gap.last - number, 0)]
+        else:
+            moved = replace(gap, epoch=gap.epoch + 1, first=gap.first - number, last=gap.last - number)
+            found.gaps.append(gap if gap.last <= number else moved)
+    return found
+
+
+def part_of(day: Day, since: Place, until: Place, root: Path, stage: Path, **more: Any) -> dict[str, Any]:
+    """Arguments of a run for what is behind `since` and up to `until`."""
+    versions = [epoch["seq_version"] for epoch in day.epochs]
+    cut = Day(day.channel_id, day.protocol, day.trading_date, definitions=day.definitions)
+
+    def is_within(version: Any, number: Any) -> Any:
+        rank = np.array([versions.index(one) if one != NULL else 0 for one in version.tolist()], np.int64)
+        place = rank << 40 | number
+        return (place > (since[0] << 40 | since[1])) & (place <= (until[0] << 40 | until[1]))
+
+    for events in day.incremental:
+        cut.incremental.append(_kept(events, is_within(events.units.seq_version, events.units.sequence)))
+    for every in day.snapshots:
+        chosen = every.complete & is_within(every.last_epoch, every.last_sequence)
+        cut.snapshots.append(Snapshots(every.events, every.header, chosen))
+    cut.gaps = [gap for gap in day.gaps if (versions.index(gap.epoch), gap.first) <= until]
+    timeline = cut.timeline | {"epochs": [dict(epoch) for epoch in day.epochs[: until[0] + 1]]}
+    timeline["epochs"][-1]["last"] = until[1]
+    return arguments_of(cut, root, stage, **more) | {"timeline": timeline}
+
+
+# The reference
+
+
+def lines_of(day: Day) -> list[dict[str, Any]]:
+    """What happened to books, in the order of the stream."""
+    found = []
+    versions = [epoch["seq_version"] for epoch in day.epochs]
+
+    def line(events: Events, rows: Rows, row: int, kind: str) -> dict[str, Any]:
+        unit = rows.unit[row]
+        sequence, rank = int(events.units.sequence[unit]), versions.index(int(events.units.seq_version[unit]))
+        order = rank, sequence, 0, int(rows.msg_index[row]), int(rows.entry_index[row])
+        about = {"order": order, "kind": kind, "sequence": sequence, "ts": int(events.units.ts_send[unit])}
+        return about | {"id": int(rows.column("instrument_id")[row]), "rpt_seq": NULL}
+
+    for events in day.incremental:
+        mbo, definitions = events.rows("mbo"), events.rows("definition")
+        for row in range(len(mbo)):
+            empties = mbo.column("action")[row] == CLEAR and mbo.column("side")[row] == NEITHER
+            whole = mbo.column("instrument_id")[row] == NULL
+            kind = "reset" if whole else "empty" if empties else "row"
+            assert mbo.column("stream")[row] != LENDING
+            found.append(line(events, mbo, row, kind) | {"rpt_seq": int(mbo.column("rpt_seq")[row])})
+        for row in np.flatnonzero(definitions.column("action") == DELETE).tolist():
+            found.append(line(events, definitions, row, "delete"))
+    for every in day.snapshots:
+        for row in np.flatnonzero(every.complete).tolist():
+            last, version = int(every.last_sequence[row]), int(every.last_epoch[row])
+            rank, sent = 0 if version == NULL else versions.index(version), every.events.units.ts_send
+            about = {"id": int(every.instrument_id[row]), "rpt_seq": int(every.header.column("last_rpt_seq")[row])}
+            about |= {"kind": "snapshot", "sequence": last, "ts": int(sent[every.header.unit[row]])}
+            found.append(about | {"order": (rank, last, 1, len(found), 0)})
+    return sorted(found, key=lambda line: line["order"])
+
+
+class Reference:
+    """One book, as if somebody kept it by hand."""
+
+    def __init__(self, day: Day) -> None:
+        self.versions = [epoch["seq_version"] for epoch in day.epochs]
+        self.begun, self.last = ([epoch[name] for epoch in day.epochs] for name in ("ts_recv", "last"))
+        self.gaps = [[(gap.first, gap.last) for gap in day.gaps if gap.epoch == one] for one in self.versions]
+        self.touched, self.cured = set[Place](), dict[Place, int]()
+        self.owed = set[Place]()
+        self._new_book(0)
+
+    def _new_book(self, rank: int) -> None:
+        self.rank, self.known, self.is_seen, self.is_stale = rank, 0, False, False
+        self.is_deleted, self.passed = False, 0
+        self.doubt, self.stale_for = set[Place](), set[Place]()
+
+    def _cure(self, gaps: set[Place], ts: int) -> None:
+        for gap in gaps:
+            self.cured[gap] = max(ts, self.cured.get(gap, ts))
+
+    def _to_come(self) -> set[Place]:
+        return {(self.rank, first) for first, _ in self.gaps[self.rank][self.passed :]}
+
+    def finish(self, rank: int) -> set[Place]:
+        """Go on to a numbering; what was owed in the one that is over."""
+        while self.rank < rank:
+            over = (self.doubt | self._to_come() if self.is_seen else set()) | self.stale_for
+            self._cure(over, self.begun[self.rank + 1])
+            self._new_book(self.rank + 1)
+        return (self.doubt | self._to_come() if self.is_seen else set()) | self.stale_for
+
+    def take(self, line: dict[str, Any]) -> None:
+        self.finish(line["order"][0])
+        own, number = self.gaps[self.rank], line["sequence"]
+        if line["kind"] == "snapshot":
+            self._snapshot(line, [gap for gap in own[self.passed :] if gap[1] <= number])
+            return
+        if line["kind"] in ("reset", "delete") and not self.is_seen:
+            return
+        while self.passed < len(own) and own[self.passed][1] < number:
+            self.doubt.add((self.rank, own[self.passed][0]))
+            self.passed += 1
+        rpt_seq, known = line["rpt_seq"], self.known
+        if line["kind"] != "row":
+            self._cure((self.doubt if self.is_seen else set()) | self.stale_for, line["ts"])
+            self.doubt, self.stale_for, self.known, self.is_stale = set(), set(), NULL, False
+        elif rpt_seq != NULL and rpt_seq > known:
+            follows = rpt_seq in (1, known + 1) or not self.doubt if known == NULL else rpt_seq == known + 1
+            if not follows:
+                self.touched |= self.doubt
+                self.stale_for |= self.doubt
+                self.is_stale = True
+            elif self.is_seen:
+                self._cure(self.doubt, line["ts"])
+            self.doubt, self.known = set(), rpt_seq
+        self.is_seen = line["kind"] != "delete"
+
+    def _snapshot(self, line: dict[str, Any], covered: list[Place]) -> None:
+        said, known, number = line["rpt_seq"], self.known, line["sequence"]
+        new = self.doubt | {(self.rank, first) for first, _ in covered}
+        is_unknown = not self.is_seen and known == 0
+        same = (said == known or (is_unknown and said == NULL)) and not self.is_stale
+        if not (same and not (known == NULL and new)):
+            older = NULL not in (known, said) and said < known and not new and not self.is_stale and not is_unknown
+            if number > self.last[self.rank] or older:
+                return
+        missed = said > max(known, 0)
+        if missed:
+            halves = [gap for gap in self.gaps[self.rank] if gap[0] <= number < gap[1]]
+            self.touched |= new | {(self.rank, first) for first, _ in halves}
+        if missed or self.is_seen:
+            self._cure(new, line["ts"])
+        self._cure(self.stale_for, line["ts"])
+        self.doubt, self.stale_for, self.passed = set(), set(), self.passed + len(covered)
+        if not same or (known == NULL and new):
+            self.known, self.is_seen, self.is_stale = said if said != NULL or same else known, True, False
+
+
+def reference(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
+    """Of each gap the instruments that it touched, how many have no answer, and when the last one had one."""
+    lines = lines_of(day)
+    ids = {line["id"] for line in lines if line["kind"] in ("row", "empty", "snapshot")}
+    touched, cured, still = defaultdict[Place, list[int]](list), dict[Place, int](), defaultdict[Place, int](int)
+    for number in sorted(ids):
+        book = Reference(day)
+        for line in lines:
+            if line["id"] == number or line["kind"] == "reset":
+                book.take(line)
+        for gap in book.finish(len(book.versions) - 1):
+            still[gap] += 1
+        for gap in book.touched:
+            touched[gap].append(number)
+        for gap, ts in book.cured.items():
+            cured[gap] = max(ts, cured.get(gap, ts))
+    return {gap: (touched[gap], still[gap], cured.get(gap)) for gap in {*touched, *cured, *still}}
+
+
+def told(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int], int, int | None]]:
+    versions = [epoch["seq_version"] for epoch in day.epochs]
+    assert all(each["touched_count"] == len(each["touched"]) for each in merged)
+    return {
+        (versions.index(each["seq_version"]), each["first"]): (each["touched"], each["open"], each["ts_cured"])
+        for each in merged
+    }
+
+
+# Tests
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["", "numbered-again"])
+@pytest.mark.parametrize("wire", ["sbe", "fast"])
+def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(
+    clean: Makes, tmp_path: Path, wire: str, second: bool, sized: Callable[[int, int], int]
+) -> None:
+    """Also in several runs, with the state between them, and in several tasks."""
+    if second and wire == "fast":
+        pytest.skip("a snapshot of FAST does not say its numbering: test_both_wires.py")
+    for seed in range(sized(2, 12)):
+        chance = random.Random(seed)
+        day, root, stage = lossy(clean(wire), chance), tmp_path / f"lake-{seed}", tmp_path / f"stage-{seed}"
+        last = day.epochs[0]["last"]
+        if second:
+            day = numbered_again(day, last // 2)
+        expected = reference(day)
+        end = len(day.epochs) - 1, day.epochs[-1]["last"]
+        whole = books_task.run(part_of(day, (0, 0), end, root, stage))
+        assert told(day, merge([], [whole["gaps"]])) == expected
+        assert any(touched for touched, _, _ in expected.values())
+        assert {bool(still) for _, still, _ in expected.values()} == {True, False}
+        _compare_runs(day, root, stage, chance, whole, expected)
+
+
+def _compare_runs(day: Day, root: Path, stage: Path, chance: random.Random, whole: Any, expected: Any) -> None:
+    edges: list[Place] = [(rank, number) for rank, number in _seen(day) if chance.random() < 0.002][:5]
+    edges = [(0, 0), *edges, (len(day.epochs) - 1, day.epochs[-1]["last"])]
+    merged: list[dict[str, Any]] = []
+    runs, state = [], None
+    for number, (since, until) in enumerate(pairwise(edges)):
+        arguments = part_of(day, since, until, root, stage / str(number), state_in=state)
+        cut = chance.randint(1, 60)
+        packs = [ALL_BUCKETS] if number % 2 else [ALL_BUCKETS[:cut], ALL_BUCKETS[cut:]]
+        run = [books_task.run(arguments | {"buckets": pack}) for pack in packs]
+        merged = merge(merged, [manifest["gaps"] for manifest in run])
+        state = [path for manifest in run for path in manifest["state_out"] or []]
+        runs.append(run)
+    assert told(day, merged) == expected
+    for name in books_task.TABLES:
+        if name != "book_state":
+            parts = runs[-1] if table(name).mode == REPLACE else [manifest for run in runs for manifest in run]
+            assert hashes(root, parts, [name]) == hashes(root, [whole], [name]), name
+    happened, ends = (_states(root, [manifest for run in runs for manifest in run], is_end) for is_end in (False, True))
+    assert happened == _states(root, [whole], False)
+    assert {key: ends[key] for key in _states(root, runs[-1], True)} == _states(root, [whole], True)
+
+
+def _seen(day: Day) -> list[Place]:
+    """The ends of events: where a run can end."""
+    versions = [epoch["seq_version"] for epoch in day.epochs]
+    found = set[Place]()
+    for events in day.incremental:
+        rows, units = events.rows("mbo"), events.units
+        for unit in rows.unit[rows.column("flags") & LAST != 0].tolist():
+            found.add((versions.index(int(units.seq_version[unit])), int(units.sequence[unit])))
+    return sorted(found)
+
+
+def _states(root: Path, manifests: list[dict[str, Any]], is_end: bool) -> dict[Any, Any]:
+    rows = read(root, manifests, "book_state").to_pylist()
+    chosen = [row for row in rows if (row["flags"] & (SNAPSHOT | LAST) == 0) == is_end]
+    if is_end:
+        return {row["instrument_id"]: row for row in chosen}  # the last one of each
+    return {tuple(row[name] for name in table("book_state").sort if name in row): row for row in chosen}
+
+
+@pytest.mark.parametrize("wire", ["sbe", "fast"])
+def test_a_deleted_instrument_is_in_doubt_no_more(clean: Makes, tmp_path: Path, wire: str) -> None:
+    """Numbers are lost before it is deleted, so that it is in doubt, and behind that; no snapshot comes."""
+    whole = clean(wire)
+    deleted = {line["id"]: line["sequence"] for line in lines_of(whole) if line["kind"] == "delete"}
+    had = {line["id"] for line in lines_of(whole) if line["kind"] == "row"}
+    assert deleted.keys() & had
+    version = whole.epochs[0]["seq_version"]
+    holes = [number + step for number in deleted.values() for step in (-1, 1)]
+    holes = sorted({number for number in holes if number not in deleted.values()})
+    day = replace(
+        whole,
+        incremental=[_kept(events, ~np.isin(events.units.sequence, holes)) for events in whole.incremental],
+        gaps=[Gap(version, number, number, 0) for number in holes],
+        snapshots=[],
+    )
+    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
+    stale = {one["instrument_id"] for one in manifest["stale"]}
+    assert stale and not stale & deleted.keys()
+    states = _states(tmp_path / "lake", [manifest], True)
+    flagged = {number for number, row in states.items() if row["flags"] & MAYBE_BAD_BOOK}
+    assert flagged == stale and deleted.keys() & states.keys()
+    books = len(states.keys() - deleted.keys())
+    assert max(gap["open"] for gap in manifest["gaps"]) <= books
+
+
+def test_a_run_whose_timeline_has_forgotten_older_gaps_fails(clean: Makes, tmp_path: Path) -> None:
+    day = replace(lossy(clean("sbe"), random.Random(1)), snapshots=[])
+    middle = _seen(day)[len(_seen(day)) // 2]
+    first = books_task.run(part_of(day, (0, 0), middle, tmp_path / "lake", tmp_path / "first"))
+    end = 0, day.epochs[0]["last"]
+    forgetful = replace(day, gaps=[gap for gap in day.gaps if gap.first > middle[1]])
+    rest = part_of(forgetful, middle, end, tmp_path / "lake", tmp_path / "rest", state_in=first["state_out"])
+    with pytest.raises(UmdfError, match=r"in doubt because of a gap at .*, which the timeline does not have"):
+        books_task.run(rest)
+
+
+def _said(first: int, touched: list[int], still: int, cured: int | None) -> dict[str, Any]:
+    return {"seq_version": 1, "first": first, "touched": touched, "open": still, "ts_cured": cured}
+
+
+def test_what_tasks_and_runs_have_said_is_put_together() -> None:
+    tasks = [[_said(5, [3, 1], 2, None), _said(9, [], 1, 40)], [_said(5, [2], 1, 50)]]
+    before = merge([], tasks)
+    assert [(each["first"], each["touched"], each["open"], each["ts_cured"]) for each in before] == [
+        (5, [1, 2, 3], 3, 50),
+        (9, [], 1, 40),
+    ]
+    after = merge(before, [[_said(5, [1, 4], 0, 30)], [_said(20, [], 7, None)]])
+    assert [(each["first"], each["touched_count"], each["open"], each["ts_cured"]) for each in after] == [
+        (5, 4, 0, 50),
+        (9, 0, 0, 40),  # nobody speaks of it any more
+        (20, 0, 7, None),
+    ]
+    assert merge(after, []) == after  # no task was run
+    many = merge(after, [[_said(20, list(range(MOST_LISTED + 5)), 0, 60)]])[-1]
+    assert (len(many["touched"]), many["touched_count"]) == (MOST_LISTED, MOST_LISTED + 5)
+
+
+def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:
+    gaps = [DayGap(1, number, number + 1, 10, 20) for number in (5, 9, 20, 30)]
+    day = ChannelDay(72, 0, "sbe", ["A"], [(1, 3, 40)], [0])
+    many = list(range(MOST_LISTED + 1))
+    merged = merge([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])
+    rows = gap_rows(day, gaps, merged)
+    names = ("first_sequence", "cause", "cure", "ts_opened", "ts_cured", "touched", "instruments")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (5, "loss", "snapshot", 20, 50, 1, [1]),
+        (9, "loss", "rpt_seq", 20, 40, 0, []),
+        (20, "loss", None, 20, None, MOST_LISTED + 1, None),
+        (30, "loss", "rpt_seq", 20, 20, 0, []),  # no book was there that it could have put in doubt
+        (1, "start", None, None, None, None, None),
+    ]

@@ -1,0 +1,219 @@
+"""A growing recording as a stream: every event once, however the files come and wherever micro-batches end."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from lake.captures import day, files_of
+from lake.source_rows import options, read, streamed
+
+import umdf
+from umdf.errors import UmdfError
+from umdf.lake import session
+from umdf.lake.hashing import logical_hash
+from umdf.lake.source_options import PACKETS, READABLE
+from umdf.lake.source_stream import RecordingReader
+from umdf.transport.recording import MANIFEST, closed_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+DAYS: dict[str, dict[str, Any]] = {
+    "sbe": {"loss": 0.01},
+    "fast": {"wire": "fast", "loss": 0.01, "channel_reset": True},
+}
+# Told by files that may be closed later: when the other line's copy came, and what an instrument is called.
+LATER = {"ts_recv", "symbol"}
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]) -> dict[str, Path]:
+    tmp = tmp_path_factory.mktemp("recordings")
+    return {
+        kind: day(tmp, sized(4_000, 60_000), sized(12, 60), roll_s=2, seed=8, **more) / "capture"
+        for kind, more in DAYS.items()
+    }
+
+
+def record(directory: Path, files: Sequence[Path]) -> None:
+    """Files are closed, one after the other."""
+    directory.mkdir(exist_ok=True)
+    with (directory / MANIFEST).open("a") as manifest:
+        for file in files:
+            shutil.copy(file, directory)
+            manifest.write(json.dumps({"file": file.name, "bytes": file.stat().st_size, "digest": "…"}) + "\n")
+
+
+def manifested(capture: Path) -> list[Path]:
+    return [capture / json.loads(line)["file"] for line in (capture / MANIFEST).read_text().splitlines()]
+
+
+def counted(rows: pa.Table, without: set[str]) -> Counter[str]:
+    return Counter(str({name: value for name, value in row.items() if name not in without}) for row in rows.to_pylist())
+
+
+@pytest.mark.parametrize("kind", DAYS)
+def test_micro_batches_together_are_the_batch(captured: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    files = manifested(captured[kind])
+    record(tmp_path / "recording", files)
+    for family in READABLE:
+        without = LATER | ({"verdict"} if family == PACKETS else set())
+        expected = counted(read(files, family), without - {"symbol"} if family == "definition" else without)
+        for ends in ([len(files)], range(1, len(files) + 1), [3, 4, 11, len(files)]):
+            found = streamed(tmp_path / "recording", family, list(ends))
+            assert sum((counted(rows, without) for rows in found), Counter()) == expected, (family, list(ends))
+    whole = streamed(tmp_path / "recording", "mbo", [len(files)])[0]
+    assert logical_hash(whole) == logical_hash(read(files, "mbo"))
+    parts = streamed(tmp_path / "recording", "mbo", range(1, len(files) + 1))
+    assert sum(rows.num_rows > 0 for rows in parts) >= 4
+
+
+@pytest.mark.parametrize("kind", DAYS)
+def test_the_order_in_which_files_are_closed_does_not_matter(
+    captured: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    files = files_of(captured[kind].parent)
+    order = random.Random(3).sample(files, len(files))
+    record(tmp_path / "recording", order)
+    # What comes before an event may be read after it: then the aggressor of a trade is not known.
+    expected = counted(read(files, "trades"), LATER | {"side"})
+    ends = [4, 9, 15, len(files)]
+    found = streamed(tmp_path / "recording", "trades", ends)
+    assert sum((counted(rows, LATER | {"side"}) for rows in found), Counter()) == expected
+
+
+def test_a_file_that_is_sent_again_brings_nothing(captured: dict[str, Path], tmp_path: Path) -> None:
+    files = manifested(captured["sbe"])
+    record(tmp_path / "recording", files)
+    again = tmp_path / f"again-{files[0].name}"
+    shutil.copy(files[0], again)
+    record(tmp_path / "recording", [again])
+    first, second = streamed(tmp_path / "recording", "mbo", [len(files), len(files) + 1])
+    assert first.num_rows > 0 and second.num_rows == 0
+
+
+def test_with_both_lines_in_a_batch_it_is_the_batch_to_the_last_column(
+    captured: dict[str, Path], tmp_path: Path
+) -> None:
+    """Definitions first, then the lines of each stretch together: nothing is told later."""
+    files = manifested(captured["sbe"])
+    by_time = sorted(files, key=lambda file: ("instruments" not in file.name, file.name[:15]))
+    record(tmp_path / "recording", by_time)
+    names = [file.name[:15] for file in by_time]
+    ends = [n for n in range(1, len(names) + 1) if n == len(names) or names[n] != names[n - 1]]
+    found = streamed(tmp_path / "recording", "mbo", ends)
+    assert len([rows for rows in found if rows.num_rows]) >= 4
+    assert logical_hash(pa.concat_tables(found)) == logical_hash(read(files, "mbo"))
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    work = tmp_path_factory.mktemp("work")
+    with session.running(cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True) as own:
+        umdf.register_source(own)
+        yield own
+
+
+def drain(spark: SparkSession, recording: Path, out: Path, family: str, **more: str) -> list[dict[str, Any]]:
+    """All that is closed now goes to Parquet files; the progress of each micro-batch."""
+    reader = spark.readStream.format("umdf").option("schema", family)
+    for name, value in more.items():
+        reader = reader.option(name, value)
+    writer = reader.load(str(recording)).writeStream.format("parquet").option("path", str(out / "rows"))
+    query = writer.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    return [json.loads(each.json) for each in query.recentProgress]
+
+
+def test_available_now_over_a_growing_recording(spark: SparkSession, captured: dict[str, Path], tmp_path: Path) -> None:
+    files = manifested(captured["fast"])
+    recording, half = tmp_path / "recording", len(files) // 2
+    record(recording, files[:half])
+    more = {"maxFilesPerTrigger": "5", "columns": "sequence,seq_version,msg_index,entry_index,instrument_id,price"}
+    progress = drain(spark, recording, tmp_path, "mbo", **more)
+    assert [each["sources"][0]["endOffset"]["files"] for each in progress][-1] == half
+    record(recording, files[half:])
+    progress += drain(spark, recording, tmp_path, "mbo", **more)
+    ends = [each["sources"][0]["endOffset"]["files"] for each in progress if each["numInputRows"]]
+    assert ends[-1] == len(files) and len(set(ends)) >= 3
+    found = spark.read.parquet(str(tmp_path / "rows")).toArrow()
+    assert logical_hash(found) == logical_hash(read(files, "mbo", columns=more["columns"]))
+
+
+def test_a_recording_that_grows_while_a_query_runs(
+    spark: SparkSession, captured: dict[str, Path], tmp_path: Path
+) -> None:
+    files, recording = manifested(captured["sbe"]), tmp_path / "recording"
+    record(recording, files[:6])
+    frame = spark.readStream.format("umdf").option("schema", "trades").option("columns", "trade_id,size")
+    query = (
+        frame.load(str(recording))
+        .writeStream.format("memory")
+        .queryName("grown")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        first = spark.table("grown").count()
+        record(recording, files[6:])
+        query.processAllAvailable()
+        found = spark.table("grown").toArrow()
+    finally:
+        query.stop()
+    assert 0 < first < found.num_rows
+    assert logical_hash(found) == logical_hash(read(files, "trades", columns="trade_id,size"))
+
+
+# Bad input
+
+
+def test_what_is_no_recording_is_refused(captured: dict[str, Path], tmp_path: Path) -> None:
+    files = manifested(captured["sbe"])
+    record(tmp_path / "recording", files[:4])
+    (tmp_path / "empty").mkdir()
+    reader = RecordingReader(options("mbo", tmp_path / "recording"))
+    offset = reader.reportLatestOffset()
+    assert offset["files"] == 4
+
+    def refused(said: str, ask: Callable[[], Any]) -> None:
+        with pytest.raises(UmdfError) as error:
+            ask()
+        assert said in str(error.value)
+
+    for name, said in (("nothing", "no such directory"), ("empty", "neither a manifest nor a capture")):
+        refused(said, RecordingReader(options("mbo", tmp_path / name)).reportLatestOffset)
+    refused("not the recording", lambda: reader.partitions(reader.initialOffset(), offset | {"names": "0"}))
+    refused("not the recording", lambda: reader.partitions(offset, offset | {"files": 5}))
+    with (tmp_path / "recording" / MANIFEST).open("a") as manifest:
+        manifest.write('{"file": "half')  # is being written: no line yet
+        manifest.flush()
+        assert closed_files(tmp_path / "recording") == [tmp_path / "recording" / file.name for file in files[:4]]
+        manifest.write("\n")
+    refused("line 5 is no line of a manifest", reader.reportLatestOffset)
+    record(tmp_path / "changed", files[:2])
+    with (tmp_path / "changed" / files[0].name).open("ab") as grown:
+        grown.write(b"more")
+    refused("bytes when it was closed", lambda: closed_files(tmp_path / "changed"))
+    (tmp_path / "changed" / files[0].name).unlink()
+    refused("it is not there", lambda: closed_files(tmp_path / "changed"))
+
+
+def test_without_a_manifest_the_files_of_the_start_count(captured: dict[str, Path], tmp_path: Path) -> None:
+    files = files_of(captured["sbe"].parent)
+    for file in files[:5]:
+        shutil.copy(file, tmp_path)
+    reader = RecordingReader(options("mbo", tmp_path))
+    assert reader.reportLatestOffset()["files"] == 5
+    shutil.copy(files[5], tmp_path)
+    assert reader.reportLatestOffset()["files"] == 5
+    assert RecordingReader(options("mbo", tmp_path)).reportLatestOffset()["files"] == 6
