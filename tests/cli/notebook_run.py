@@ -23,9 +23,13 @@ def run(notebook: Path) -> list[Any]:
     shown = []
     for number, text in enumerate(cells_of(notebook)):
         tree = ast.parse(text, f"cell {number}")
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body[-1] if tree.body else None
+        value: Any = None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
         exec(compile(tree, f"cell {number}", "exec"), names)
-        value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names) if last else None
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
         shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else repr(value))
     return shown
 

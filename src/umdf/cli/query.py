@@ -128,7 +128,8 @@ def _show(found: pa.Table) -> None:
 def _write_parquet(found: pa.Table, path: Path) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(found.rename_columns(unique(found.schema.names)), path, compression="zstd")
+    with path.open("wb") as file:
+        pq.write_table(found.rename_columns(unique(found.schema.names)), file, compression="zstd")
     print(f"{found.num_rows:,} rows in {path}")
 
 

@@ -21,7 +21,7 @@ from umdf.errors import UmdfError
 from umdf.lake import bars as b
 from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
-from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, NO_KIND, PUBLISHED, Stored, book_in, books_in, books_of, state_table
+from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, books_in, books_of, state_table
 from umdf.lake.columns import family_table, made_table
 from umdf.lake.day_numbers import Published, day_statistics
 from umdf.lake.gap_cures import Timeline
@@ -82,6 +82,8 @@ class GroupDay:
         state[h.S_RPT_SEQ], state[h.S_STALE], state[h.S_DOUBT] = head["known"], head["stale"], head["doubt"]
         state[h.S_TS], state[h.S_SEEN] = head["ts"], head["seen"]
         self.run.shown_bad[book] = head["shown_bad"]
+        if head["shown_epoch"] != NULL:
+            self.run.shown_epoch[book] = self.epochs.rank(head["shown_epoch"])
         state[h.S_GAPS] = self.timeline.gaps_before(epoch, np.array([head["covered"]]), within=True)[0]
         if head["doubt"]:
             state[h.S_FROM] = self.timeline.gap_at(epoch, head["doubt_from"])
@@ -200,11 +202,9 @@ class GroupDay:
         for line in told.heals.tolist():
             book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
             instrument_id, lending = int(self.ids[book >> 1]), book & 1
-            books.delete(instrument_id, lending=bool(lending))
+            books.delete(instrument_id, lending=bool(lending))  # an earlier one may have said of what kind it is
             books.apply(snapshots.rows_of(np.array([line]))[0])
             header, entries = book_in(books, instrument_id, lending)
-            if not len(entries):  # an empty one does not say of what kind it is; an earlier one may have
-                header |= NO_KIND
             head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
             head |= {"ts_send": int(snapshots.ts_send[line]), "ts_recv": int(snapshots.ts_recv[line])}
             key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
@@ -322,6 +322,7 @@ class GroupDay:
                     "stale": state[h.S_STALE],
                     "doubt": state[h.S_DOUBT],
                     "shown_bad": int(self.run.shown_bad[book]),
+                    "shown_epoch": self.epochs.versions[shown] if (shown := self.run.shown_epoch[book]) >= 0 else NULL,
                     "ts": state[h.S_TS],
                     "seen": state[h.S_SEEN],
                     "epoch": self._version(),

@@ -34,19 +34,18 @@ from umdf.market.events import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
 HAPPENED = SNAPSHOT | LAST  # flags of what is no state at the end
-# epoch: the numbering that the book is in. doubt_from, covered: it is in doubt since the gap with this first number,
-# and knows of the gaps up to this number.
+# epoch: the numbering that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
+# doubt_from, covered: it is in doubt since the gap with this first number, and knows of the gaps up to this number.
 HEAD_NAMES = tuple(
-    "lending known stale doubt shown_bad ts seen epoch doubt_from covered events events_in_doubt losses ts_send "
-    "ts_recv".split()
+    "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "
+    "ts_send ts_recv".split()
 )
 HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
 BOOK_NAMES: Sequence[str] = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
 BOOK = struct.Struct(f"<{len(BOOK_NAMES)}q")
 COUNT = struct.Struct("<q")
 _NOT_KEPT = {"row": 0, "dirty": 0}  # they depend on what else was in the task
-NO_KIND = {"kind": k.UNDECIDED}
-_KIND = NO_KIND | {"depth": k.DEFAULT_DEPTH, "said": k.NOT_SAID}
+_KIND = {"kind": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "said": k.NOT_SAID}
 NO_BOOK: tuple[dict[str, int], NDArray[np.void]] = dict.fromkeys(BOOK_NAMES, 0) | _KIND, np.empty(0, ENTRY)
 LOST = np.dtype([("since", "i8"), ("until", "i8")])
 PUBLISHED = np.dtype([("value", "i8")])

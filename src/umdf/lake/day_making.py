@@ -113,9 +113,9 @@ def _settle(parts: DayParts) -> None:
     epoch, number = span["epoch"], span["span"][1]
     rank = day.until.rank
     if span["ts_last"] is not None:
-        day.until = Edge(rank, number, epoch, span["ts_last"])
+        day.until = Edge(rank, number, epoch, span["ts_last"], day.until.ts_rest)
     elif day.since is not None:
-        day.until = day.since
+        day.until = day.since._replace(ts_rest=day.until.ts_rest)
     day.epochs[rank] = (epoch, day.epochs[rank][1], number)
 
 

@@ -48,7 +48,7 @@ class DayParts:
     @property
     def is_moving(self) -> bool:
         """Whether there is anything for the books."""
-        return bool(self.spans) or self.before is None
+        return self.before is None or any(span["span"][1] >= span["span"][0] for span in self.spans)
 
     def take_channel(self, said: dict[str, Any]) -> None:
         self.add_files(said["files"])

@@ -154,7 +154,7 @@ def frontier(planner: Planner, day: ChannelDay, reach: Reach, follow: Follow, pa
         marks = [(number, ts) for part in mine for number, ts in part.marks if number <= most and ts <= until_ns]
         if marks:
             number, ts = max(marks)
-            found = Edge(rank, number, epoch, ts)
+            found = Edge(rank, number, epoch, ts, ts)
         break
     every = planner.segments(day, "incremental", "snapshot", "instruments")
     is_over = lines <= passed and all(part.ts_last <= until_ns for part in every)
@@ -166,4 +166,5 @@ def _end(planner: Planner, day: ChannelDay, rank: int) -> Edge | None:
         return None
     epoch, _, last = day.epochs[rank]
     parts = [part for part in planner.segments(day, "incremental") if epoch in planner.epochs_of(part)]
-    return Edge(rank, last, epoch, max(part.ts_last for part in parts))
+    ts = max(part.ts_last for part in parts)
+    return Edge(rank, last, epoch, ts, ts)

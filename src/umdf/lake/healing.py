@@ -47,6 +47,7 @@ class Told:
     lost: Numbers  # of LOSS columns: something is missing there, or may be
     checks: Checks
     begun_bad: NDArray[np.uint8]  # of each book, before the first row
+    begun_epoch: NDArray[np.int32]  # of what was last shown of each book; -1: nothing was
     emptied: NDArray[np.bool_]  # of each row: whether it emptied a book of which something was known
 
 
@@ -59,6 +60,7 @@ class BookRun:
         self.said = Books()
         self.states = np.zeros((2 * len(ids), h.STATE), np.int64)
         self.shown_bad = np.zeros(2 * len(ids), np.uint8)  # as `Told.bad`, of the last row or heal of each book
+        self.shown_epoch = np.full(2 * len(ids), -1, np.int32)
         self.heals_all = False  # every snapshot takes the place of its book
         self.epoch = -1  # rank of the one that the books are in
         self.log = GapLog(timeline)
@@ -131,7 +133,7 @@ class _Stretch:
         self.checks = Checks(len(snapshots))
 
     def run(self) -> Told:
-        run, begun_bad = self.state, self.state.shown_bad.copy()
+        run, begun = self.state, (self.state.shown_bad.copy(), self.state.shown_epoch.copy())
         books = np.arange(2 * len(run.ids), dtype=np.int32)
         self._show(run.shown(), books, np.full(len(books), -1))
         epochs = np.unique(np.concatenate([self.rows.epoch, self.snapshots.epoch]))
@@ -160,7 +162,7 @@ class _Stretch:
             places,
             lost,
             self.checks,
-            begun_bad,
+            *begun,
             self.emptied,
         )
 
@@ -171,6 +173,8 @@ class _Stretch:
         newest[book[last]], self.state.shown_bad[book[last]] = last, self.bad[last]
         healed = self.snapshots.book[heals]
         self.state.shown_bad[healed[places > 2 * newest[healed] + 1]] = 0
+        np.maximum.at(self.state.shown_epoch, book[self.is_end], self.rows.epoch[self.is_end])
+        np.maximum.at(self.state.shown_epoch, healed, self.snapshots.epoch[heals])
 
     def _show(self, records: NDArray[np.void], book: NDArray[np.int32], place: Numbers) -> None:
         self.ladders.append(records)

@@ -71,9 +71,11 @@ def updates(
     row = np.concatenate([ends, np.full(len(heals), -1)])
     line = np.concatenate([np.full(len(ends), -1), heals])
     bad = np.concatenate([told.bad[ends] != 0, np.zeros(len(heals), np.bool_)])
+    epoch = np.concatenate([rows.epoch[ends], snapshots.epoch[heals]])
     if len(heals):
         order = np.argsort(book.astype(np.int64) << PLACE_BITS | place, kind="stable")
-        book, place, row, line, bad = book[order], place[order], row[order], line[order], bad[order]
+        book, place, row, line = book[order], place[order], row[order], line[order]
+        bad, epoch = bad[order], epoch[order]
     level, version = shown.at(book, place), shown.versions(depth)
     now = version[level]
     before, was_bad = np.roll(now, 1), np.roll(bad, 1)
@@ -81,7 +83,10 @@ def updates(
     first[1:] = book[1:] != book[:-1]
     before[first] = version[shown.at(book[first], np.full(int(first.sum()), -1))]
     was_bad[first] = told.begun_bad[book[first]] != 0
-    chosen = np.flatnonzero((now != before) | (bad != was_bad))
+    old_epoch = np.roll(epoch, 1)
+    old_epoch[first] = told.begun_epoch[book[first]]
+    anew = (old_epoch >= 0) & (old_epoch != epoch)  # a new numbering: nothing is left of what was shown
+    chosen = np.flatnonzero((now != before) | (bad != was_bad) | anew)
     book, row, line, level = book[chosen], row[chosen], line[chosen], level[chosen]
     led = _change_before(rows, row, (now != before)[chosen])
     columns = _common(rows, snapshots, row, line, epochs)

@@ -28,7 +28,7 @@ ROLES = {Role.INCREMENTAL: "incremental", Role.SNAPSHOT: "snapshot", Role.INSTRU
 LINES = "ABCDEFGH"
 EPOCH_DAY = date(1970, 1, 1)
 TASK_SOURCES = ("sources", "before", "after")  # of a task of a looping stream
-NOWHERE = (-1, 0, 0, NULL)  # before all numbers, as an Edge
+NOWHERE = (-1, 0, 0, NULL, NULL)  # before all numbers, as an Edge
 
 Group = tuple[str, int]  # address and port
 Day = tuple[int, int]  # channel and trading date
@@ -50,6 +50,7 @@ class Edge(NamedTuple):
     number: int
     epoch: int
     ts_recv: int
+    ts_rest: int  # what has no number is done up to then
 
 
 class Segment(NamedTuple):
@@ -270,20 +271,25 @@ class Planner:
                 if rank < since.rank:
                     continue
                 first = since.number + 1
+            if first > last:
+                continue
             for low in range(first // self.span_numbers * self.span_numbers, last + 1, self.span_numbers):
                 span = max(low, first), min(low + self.span_numbers - 1, last)
                 # Line by line: of the copies of a number, the one on the first line is the one that is decoded.
                 parts = [part for part in numbered[epoch] if _reaches(part, *span)]
                 sources = [self._source(part) for part in sorted(parts, key=self._line_order)]
                 if sources:
-                    task = {"epoch": epoch, "span": list(span), "known": known, "sources": sources}
-                    task["role"], task["cut"] = "incremental", False
-                    task["description"] = f"channel {planned.channel}, numbers {span[0]} to {span[1]}"
-                    planned.decode.append(about | task)
-        self._give_rest(planned, self.segments(planned, "incremental"))
+                    task = {"description": f"channel {planned.channel}, numbers {span[0]} to {span[1]}"}
+                    planned.decode.append(about | task | _span_task(epoch, span, known, sources))
+        self._give_rest(planned, about | {"known": known}, self.segments(planned, "incremental"))
 
-    def _give_rest(self, planned: ChannelDay, segments: list[Segment]) -> None:
+    def _give_rest(self, planned: ChannelDay, about: dict[str, Any], segments: list[Segment]) -> None:
         """What has no number in a split is accounted for by one task only: that of the split's first number."""
+        left = [segment for segment in segments if segment.first == NULL and _is_now(segment, planned)]
+        since = planned.since
+        if left and not planned.decode and since is not None and since.rank >= 0:
+            nothing = since.number + 1, since.number
+            planned.decode.append(about | _span_task(since.epoch, nothing, about["known"], []))
         for segment in segments:
             identity = _identity(segment)
             if self._rest.get((*identity, segment.date)) != (segment.epoch, segment.first):
@@ -344,8 +350,7 @@ class Planner:
         for segment in segments:
             by_group[segment.group].append(segment)
         for group, parts in sorted(by_group.items(), key=str):
-            splits = {_identity(part): part for part in reversed(parts)}  # a split may have several numberings
-            ordered = sorted(splits.values(), key=lambda part: part.order)
+            ordered = sorted(_whole(parts), key=lambda part: part.order)
             begin = next((at for at, part in enumerate(ordered) if self._is_wanted(part, about, since)), len(ordered))
             for low, high in _packed([part.packets for part in ordered[begin:]], LOOP_PACKETS):
                 low, high = low + begin, high + begin
@@ -367,6 +372,22 @@ def _identity(segment: Segment) -> tuple[str, int, Group]:
     return segment.survey["digest"], segment.split, segment.group
 
 
+def _span_task(
+    epoch: int, span: tuple[int, int], known: list[list[int]], sources: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {"role": "incremental", "epoch": epoch, "span": list(span), "known": known, "sources": sources, "cut": False}
+
+
+def _whole(segments: Iterable[Segment]) -> list[Segment]:
+    """One segment for each split: a loop may have a numbering of its own every time."""
+    found: dict[tuple[str, int, Group], Segment] = {}
+    for part in segments:
+        old = found.get(_identity(part), part)
+        times = {"ts_first": min(old.ts_first, part.ts_first), "ts_last": max(old.ts_last, part.ts_last)}
+        found[_identity(part)] = part._replace(packets=part.packets + (old.packets if old is not part else 0), **times)
+    return list(found.values())
+
+
 def _is_of(source: dict[str, Any], segment: Segment) -> bool:
     offset = segment.survey["splits"][segment.split]["offset"]
     mine = segment.survey["digest"], offset, list(segment.group)
@@ -379,8 +400,8 @@ def _reaches(segment: Segment, first: int, last: int) -> bool:
 
 def _is_now(segment: Segment, planned: ChannelDay) -> bool:
     """Whether a segment without numbers belongs to the part of the day that is planned."""
-    is_done = planned.since is not None and segment.ts_first <= planned.since.ts_recv
-    return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_recv)
+    is_done = planned.since is not None and segment.ts_first <= planned.since.ts_rest
+    return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_rest)
 
 
 def _packed(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -84,7 +84,7 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         files = self._closed()
         for offset in (start, end):
-            if _offset(files, offset["files"]) != offset:
+            if len(files) < offset["files"] or _offset(files, offset["files"]) != offset:
                 reason = f"{self.directory} is not the recording that was read so far: its first files are others"
                 raise CaptureError(reason, "begin with a new checkpoint")
         before, now = self._of(files, start["files"]), self._of(files, end["files"])

@@ -217,3 +217,9 @@ def test_options_that_cannot_be_honoured(whole: Any, tmp_path: Path, options: Op
     with pytest.raises(UmdfError) as error:
         export(whole.lake, "databento", tmp_path / "out", ["trades"], Asked(start=FIRST, end=SECOND), options)
     assert error.value.reason == reason and not list(tmp_path.iterdir())
+
+
+def test_the_documentation_names_every_column_that_is_not_simply_ours():
+    text = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
+    renamed = [field.name for shape in SHAPES.values() for field in shape.fields if field.source != field.name]
+    assert len(renamed) > 50 and [name for name in renamed if f"`{name}`" not in text] == []

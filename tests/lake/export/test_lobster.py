@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+import pyarrow as pa
 import pytest
 from lake.captures import truth
 
 from umdf.errors import UmdfError
 from umdf.lake.export.job import Asked, Options, export
 from umdf.lake.export.lobster import Line, Lobster
-from umdf.lake.export.orderflow import DoubtError, Row
-from umdf.market.events import LAST
+from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, DoubtError, Row, rows_of
+from umdf.lake.schemas import table
+from umdf.market.events import LAST, MAYBE_BAD_BOOK
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
 NEW, CANCEL, DELETE, EXECUTE, HIDDEN, CROSS, STATE = range(1, 8)
@@ -217,6 +219,41 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
 def test_a_book_that_does_not_follow_from_its_orders_is_refused(rows: list[Row]):
     with pytest.raises(DoubtError, match="cannot be followed order by order from packet 1"):
         lines_of(*rows)
+
+
+def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
+    known = {
+        "seq_version": 1,
+        "sequence": 1,
+        "msg_index": 0,
+        "entry_index": 0,
+        "flags": LAST,
+        "action": "A",
+        "side": "B",
+    }
+    known |= {"ts_event": 1, "ts_send": 1, "ts_recv": 1, "order_id": 1, "price": 10**10, "size": 100} | values
+    schema = table(name).schema
+    return pa.table({column: pa.array([known.get(column)], schema.field(column).type) for column in columns})
+
+
+@pytest.mark.parametrize(
+    ("order", "top", "reason"),
+    [
+        ({"position": 1}, {}, "its book is not made of orders by id"),
+        ({"order_id": None}, {}, "its book is not made of orders by id"),
+        ({"order_count": 2}, {}, "its book is not made of orders by id"),
+        ({"stream": "L"}, {}, "its book is not made of orders by id"),
+        ({"action": "R", "update_action": 4}, {}, "its book is not made of orders by id"),
+        ({"flags": LAST | MAYBE_BAD_BOOK}, {}, "1 rows may be wrong"),
+        ({}, {"flags": MAYBE_BAD_BOOK}, "1 rows may be wrong"),
+        ({}, {"sequence": 2}, "its book comes from a snapshot at packet 2"),
+    ],
+)
+def test_days_that_orders_do_not_lead_through_are_refused(order: dict[str, Any], top: dict[str, Any], reason: str):
+    best = {"bid_px_00": 10**10, "bid_sz_00": 100}
+    mbo, tops = as_table("mbo", MBO_COLUMNS, **order), as_table("mbp_1", TOP_COLUMNS, **(best | top))
+    with pytest.raises(DoubtError, match=f"PETR4: {reason}"):
+        list(rows_of("PETR4", mbo, tops))
 
 
 def test_what_may_be_wrong_is_refused_or_left_out(lossy: Any, tmp_path: Path):

@@ -41,7 +41,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("get_range", mbo(columns=["continuous"]), r"mbo has no column 'continuous'"),
     ("get_range", {"schema": "packets", "symbols": "AAAE3"}, r"packets is not about instruments; leave symbols out"),
     ("get_range", {"schema": "gaps", "exclude_stale": True}, r"gaps has no flags: nothing in it can be stale"),
-    ("get_range", {"schema": "day_statistics", "start": "2026-11-13T10:00"}, r"day_statistics has no times; give dates"),
+    ("get_range", {"schema": "day_statistics", "start": "2026-11-13T10:00"}, r"day_statistics has no times; give"),
     ("get_range", mbo(symbols="DOL", stype_in="parent"), r"'DOL' is no parent symbol; say ASSET.TYPE"),
     ("get_range", mbo(symbols="AAA.FUT", stype_in="parent"), r"no contracts of 'AAA.FUT' .*AAAF.FUT"),
     ("get_range", mbo(symbols="AAAF", stype_in="continuous"), r"'AAAF' is no continuous name; say"),

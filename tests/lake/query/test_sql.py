@@ -301,6 +301,16 @@ def test_what_spark_says_becomes_one_line(
     assert "\n" not in str(caught.value) and "SQLSTATE" not in str(caught.value) and len(str(caught.value)) < 600
 
 
+def test_what_our_own_function_says_comes_through(spark: SparkSession, capture: Path, tmp_path: Path) -> None:
+    ingest(tmp_path, files_of(capture), tables=frozenset({"mbo", "book_state"}))
+    sql.register(tmp_path, spark, names=["mbp_10"], prefix="broken_")
+    for add in open_snapshot(tmp_path).adds("book_state"):
+        (tmp_path / "book_state" / add.path).unlink()
+    with pytest.raises(UmdfError, match=r"Spark cannot run this: .*book_state") as caught:
+        sql.run(spark, "SELECT count(*) FROM broken_mbp_10")
+    assert "\n" not in str(caught.value)
+
+
 def test_what_cannot_be_registered_is_said(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     with pytest.raises(UmdfError, match="tables in the database umdf need Delta"):
         sql.register(lake, spark, "umdf")

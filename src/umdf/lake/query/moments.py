@@ -220,11 +220,11 @@ class _Moment:
         newest = max((int(told.heal_place[told.heals == line][0]) for line in heals), default=-1)
         if end < 0 and newest < 0:
             return "nothing was said about it before this moment"
-        if book is None or book.stale is not None:
-            return "its rows do not fit together"
         healed = newest > 2 * end + 1
         if not healed and told.bad[end] != 0:
             return "something was lost before it"
+        if book is None or book.stale is not None:
+            return "its rows do not fit together"
         return self._loss_after(day, end, newest if healed else -1)
 
     def _loss_after(self, day: Replay, end: int, newest: int) -> str | None:

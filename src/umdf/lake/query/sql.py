@@ -33,7 +33,9 @@ SIGNS_OF_DELTA = {
 }
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WORD = re.compile(r"\w+")
-CLASS = re.compile(r"^\s*\[(?P<name>[A-Z0-9_.]+)\]\s*")
+NAMED = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
+GATEWAY = re.compile(r"An error occurred while calling")
+THROWN = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of Python's traceback
 STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 PLACE = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
 
@@ -185,12 +187,7 @@ def sql_fault(error: Any) -> UmdfError:
 
 
 def _condition(error: Any) -> str:
-    return (error.getCondition() if hasattr(error, "getCondition") else None) or _class(str(error))
-
-
-def _class(said: str) -> str:
-    found = CLASS.match(said)
-    return found["name"] if found else ""
+    return (error.getCondition() if hasattr(error, "getCondition") else None) or ""
 
 
 def _values(error: Any) -> dict[str, str]:
@@ -198,10 +195,13 @@ def _values(error: Any) -> dict[str, str]:
 
 
 def _sentence(error: Any) -> str:
-    """The first sentence that has a class of Spark's in front, without it; else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = next((line for line in lines if CLASS.match(line)), lines[0] if lines else type(error).__name__)
-    return STATE.sub("", CLASS.sub("", telling)).rstrip(" .:")[:300]
+    """What our own function threw; else what stands behind the first class of Spark's; else the first line."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip() and not GATEWAY.match(line)]
+    if thrown := [line for line in lines if THROWN.match(line)]:
+        return THROWN.sub("", thrown[-1])[:300]
+    named = next((found["said"] for found in map(NAMED.search, lines) if found), None)
+    said = named or (lines[0] if lines else type(error).__name__)
+    return STATE.sub("", said).rstrip(" .:")[:300]
 
 
 def _place(error: Any) -> str:

@@ -1,0 +1,147 @@
+"""What became of each gap of a staged day, worked out in the slow and obvious way: one book after the other, with sets.
+
+It knows neither the engine nor the state between runs; it reads the events themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from tests.lake.staged_day import Day
+from umdf.market.events import NULL
+from umdf.market.rows import Events, Rows
+
+Place = tuple[int, int]  # rank of the numbering, number
+CLEAR, NEITHER, DELETE, LENDING = ord("R"), ord("N"), ord("D"), ord("L")
+
+
+def lines_of(day: Day) -> list[dict[str, Any]]:
+    """What happened to books, in the order of the stream."""
+    found = []
+    versions = [epoch["seq_version"] for epoch in day.epochs]
+
+    def line(events: Events, rows: Rows, row: int, kind: str) -> dict[str, Any]:
+        unit = rows.unit[row]
+        sequence, rank = int(events.units.sequence[unit]), versions.index(int(events.units.seq_version[unit]))
+        order = rank, sequence, 0, int(rows.msg_index[row]), int(rows.entry_index[row])
+        about = {"order": order, "kind": kind, "sequence": sequence, "ts": int(events.units.ts_send[unit])}
+        return about | {"id": int(rows.column("instrument_id")[row]), "rpt_seq": NULL}
+
+    for events in day.incremental:
+        mbo, definitions = events.rows("mbo"), events.rows("definition")
+        for row in range(len(mbo)):
+            empties = mbo.column("action")[row] == CLEAR and mbo.column("side")[row] == NEITHER
+            whole = mbo.column("instrument_id")[row] == NULL
+            kind = "reset" if whole else "empty" if empties else "row"
+            assert mbo.column("stream")[row] != LENDING
+            found.append(line(events, mbo, row, kind) | {"rpt_seq": int(mbo.column("rpt_seq")[row])})
+        for row in np.flatnonzero(definitions.column("action") == DELETE).tolist():
+            found.append(line(events, definitions, row, "delete"))
+    for every in day.snapshots:
+        for row in np.flatnonzero(every.complete).tolist():
+            last, version = int(every.last_sequence[row]), int(every.last_epoch[row])
+            rank, sent = 0 if version == NULL else versions.index(version), every.events.units.ts_send
+            about = {"id": int(every.instrument_id[row]), "rpt_seq": int(every.header.column("last_rpt_seq")[row])}
+            about |= {"kind": "snapshot", "sequence": last, "ts": int(sent[every.header.unit[row]])}
+            found.append(about | {"order": (rank, last, 1, len(found), 0)})
+    return sorted(found, key=lambda line: line["order"])
+
+
+class Reference:
+    """One book, as if somebody kept it by hand."""
+
+    def __init__(self, day: Day) -> None:
+        self.versions = [epoch["seq_version"] for epoch in day.epochs]
+        self.begun, self.last = ([epoch[name] for epoch in day.epochs] for name in ("ts_recv", "last"))
+        self.gaps = [[(gap.first, gap.last) for gap in day.gaps if gap.epoch == one] for one in self.versions]
+        self.touched, self.cured = set[Place](), dict[Place, int]()
+        self.owed = set[Place]()
+        self._new_book(0)
+
+    def _new_book(self, rank: int) -> None:
+        self.rank, self.known, self.is_seen, self.is_stale = rank, 0, False, False
+        self.is_deleted, self.passed = False, 0
+        self.doubt, self.stale_for = set[Place](), set[Place]()
+
+    def _cure(self, gaps: set[Place], ts: int) -> None:
+        for gap in gaps:
+            self.cured[gap] = max(ts, self.cured.get(gap, ts))
+
+    def _to_come(self) -> set[Place]:
+        return {(self.rank, first) for first, _ in self.gaps[self.rank][self.passed :]}
+
+    def finish(self, rank: int) -> set[Place]:
+        """Go on to a numbering; what was owed in the one that is over."""
+        while self.rank < rank:
+            over = (self.doubt | self._to_come() if self.is_seen else set()) | self.stale_for
+            self._cure(over, self.begun[self.rank + 1])
+            self._new_book(self.rank + 1)
+        return (self.doubt | self._to_come() if self.is_seen else set()) | self.stale_for
+
+    def take(self, line: dict[str, Any]) -> None:
+        self.finish(line["order"][0])
+        own, number = self.gaps[self.rank], line["sequence"]
+        if line["kind"] == "snapshot":
+            self._snapshot(line, [gap for gap in own[self.passed :] if gap[1] <= number])
+            return
+        if line["kind"] in ("reset", "delete") and not self.is_seen:
+            return
+        while self.passed < len(own) and own[self.passed][1] < number:
+            self.doubt.add((self.rank, own[self.passed][0]))
+            self.passed += 1
+        rpt_seq, known = line["rpt_seq"], self.known
+        if line["kind"] != "row":
+            self._cure((self.doubt if self.is_seen else set()) | self.stale_for, line["ts"])
+            self.doubt, self.stale_for, self.known, self.is_stale = set(), set(), NULL, False
+        elif rpt_seq != NULL and rpt_seq > known:
+            follows = rpt_seq in (1, known + 1) or not self.doubt if known == NULL else rpt_seq == known + 1
+            if not follows:
+                self.touched |= self.doubt
+                self.stale_for |= self.doubt
+                self.is_stale = True
+            elif self.is_seen:
+                self._cure(self.doubt, line["ts"])
+            self.doubt, self.known = set(), rpt_seq
+        self.is_seen = line["kind"] != "delete"
+
+    def _snapshot(self, line: dict[str, Any], covered: list[Place]) -> None:
+        said, known, number = line["rpt_seq"], self.known, line["sequence"]
+        new = self.doubt | {(self.rank, first) for first, _ in covered}
+        is_unknown = not self.is_seen and known == 0
+        same = (said == known or (is_unknown and said == NULL)) and not self.is_stale
+        if not (same and not (known == NULL and new)):
+            older = NULL not in (known, said) and said < known and not new and not self.is_stale and not is_unknown
+            if number > self.last[self.rank] or older:
+                return
+        missed = said > max(known, 0)
+        if missed:
+            halves = [gap for gap in self.gaps[self.rank] if gap[0] <= number < gap[1]]
+            self.touched |= new | {(self.rank, first) for first, _ in halves}
+        if missed or self.is_seen:
+            self._cure(new, line["ts"])
+        self._cure(self.stale_for, line["ts"])
+        self.doubt, self.stale_for, self.passed = set(), set(), self.passed + len(covered)
+        if not same or (known == NULL and new):
+            self.known, self.is_seen, self.is_stale = said if said != NULL or same else known, True, False
+
+
+def gaps_by_hand(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
+    """Of each gap the instruments that it touched, how many have no answer, and when the last one had one."""
+    lines = lines_of(day)
+    ids = {line["id"] for line in lines if line["kind"] in ("row", "empty", "snapshot")}
+    touched, cured, still = defaultdict[Place, list[int]](list), dict[Place, int](), defaultdict[Place, int](int)
+    for number in sorted(ids):
+        book = Reference(day)
+        for line in lines:
+            if line["id"] == number or line["kind"] == "reset":
+                book.take(line)
+        for gap in book.finish(len(book.versions) - 1):
+            still[gap] += 1
+        for gap in book.touched:
+            touched[gap].append(number)
+        for gap, ts in book.cured.items():
+            cured[gap] = max(ts, cured.get(gap, ts))
+    return {gap: (touched[gap], still[gap], cured.get(gap)) for gap in {*touched, *cured, *still}}
