@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback, of processes that are ended by their numbers only."""
+"""A standalone Spark cluster, or a Spark Connect server, on loopback: processes that are ended by their numbers only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from lake.lake_commands import until
 from umdf.lake import java
 
 DEPLOY = "org.apache.spark.deploy"
-START_S = 120
+CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+START_S = 180
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.master.rest.enabled=false"
 
 
@@ -43,19 +44,30 @@ class Standalone:
         }
 
     def start_master(self) -> None:
-        log = self._start("master", f"{DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        assert until(lambda: self._found(log, r"Starting Spark master at (\S+)"), START_S, 0.1), log.read_text()
-        assert until(lambda: self._found(log, "New state: ALIVE"), START_S, 0.1), log.read_text()
-        self.url = str(self._found(log, r"Starting Spark master at (\S+)"))
+        log = self.start("master", f"{DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        heard(log, "New state: ALIVE")
+        self.url = heard(log, r"Starting Spark master at (\S+)")
 
     def start_workers(self, count: int, cores: int = 1) -> list[int]:
         """Their process numbers, once the master knows them."""
         first = len(self.processes)
         words = ("--host", "127.0.0.1", "--webui-port", "0", "-c", str(cores), "-m", self.memory, self.url)
-        logs = [self._start(f"worker-{first + n}", f"{DEPLOY}.worker.Worker", *words) for n in range(count)]
+        logs = [self.start(f"worker-{first + n}", f"{DEPLOY}.worker.Worker", *words) for n in range(count)]
         for log in logs:
-            assert until(lambda log=log: self._found(log, "Successfully registered"), START_S, 0.1), log.read_text()
+            heard(log, "Successfully registered")
         return [process.pid for process in self.processes[first:]]
+
+    def start(self, name: str, *words: str, **environment: str) -> Path:
+        """A process of Spark; the file that it talks to."""
+        log = self.directory / f"{name}.log"
+        command = [str(self.home / "bin" / "spark-class"), *words]
+        with log.open("wb") as said:
+            self.processes.append(
+                subprocess.Popen(
+                    command, env=self.environment() | environment, stdout=said, stderr=said, start_new_session=True
+                )
+            )
+        return log
 
     def living(self) -> list[int]:
         """The process numbers of the workers that there are."""
@@ -63,11 +75,12 @@ class Standalone:
 
     def kill_worker(self, pid: int) -> int:
         """kill -9 of a worker, its executors and their Python, as if its machine were gone; how many there were."""
-        assert pid in self.living()
+        [process] = [process for process in self.processes[1:] if process.pid == pid]
         doomed = [pid, *descendants(pid)]
         for each in doomed:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
+        process.wait()
         return len(doomed)
 
     def end(self) -> None:
@@ -78,20 +91,6 @@ class Standalone:
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-    def _start(self, name: str, *words: str) -> Path:
-        log = self.directory / f"{name}.log"
-        with log.open("wb") as said:
-            command = [str(self.home / "bin" / "spark-class"), *words]
-            self.processes.append(
-                subprocess.Popen(command, env=self.environment(), stdout=said, stderr=said, start_new_session=True)
-            )
-        return log
-
-    @staticmethod
-    def _found(log: Path, pattern: str) -> str | None:
-        match = re.search(pattern, log.read_text(errors="replace"))
-        return match.group(match.lastindex or 0) if match else None
 
 
 @contextmanager
@@ -104,6 +103,33 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
         yield cluster
     finally:
         cluster.end()
+
+
+@contextmanager
+def connect_server(directory: Path, python: str) -> Iterator[str]:
+    """A Spark Connect server whose workers run this Python; its URL."""
+    server = Standalone(directory)
+    settings = ("connect.grpc.binding.address=127.0.0.1", "connect.grpc.binding.port=0", "ui.enabled=false")
+    words = [word for setting in settings for word in ("--conf", f"spark.{setting}")]
+    words += ["--master", "local[2,4]", "--class", CONNECT, "spark-internal"]
+    try:
+        log = server.start("connect", f"{DEPLOY}.SparkSubmit", *words, PYSPARK_PYTHON=python)
+        port = heard(log, r"Spark Connect server started at: \S*:(\d+)")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.end()
+
+
+def heard(log: Path, pattern: str) -> str:
+    """What a process says, once it says it; its first group, if the pattern has one."""
+    found: list[re.Match[str]] = []
+
+    def said() -> bool:
+        found.extend(re.finditer(pattern, log.read_text(errors="replace")))
+        return bool(found)
+
+    assert until(said, START_S, 0.1), log.read_text()
+    return found[0].group(found[0].lastindex or 0)
 
 
 def descendants(pid: int) -> list[int]:

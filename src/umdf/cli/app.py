@@ -17,10 +17,12 @@ import typer
 from typer.main import get_command
 
 import umdf
-from umdf.cli import book, config, decode, doctor, exchange, explain, export, ingest, lake, query, report
+from umdf.cli import book, config, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
 from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, print_json, voice_of
 
-COMMANDS: tuple[ModuleType, ...] = (decode, explain, book, exchange, ingest, lake, query, report, export, doctor)
+COMMANDS: tuple[ModuleType, ...] = (
+    decode, explain, book, exchange, ingest, stream, lake, query, report, export, doctor
+)  # fmt: skip
 EXAMPLES = (
     "umdf doctor                      what is wrong here, and how to fix it",
     "umdf --config day.toml doctor    settings from a file, a table per command",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from umdf.cli.places import place
-from umdf.cli.spark_options import Conf, Cores, Master, Packed, session_options
+from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
 from umdf.cli.tables import show_table
 from umdf.cli.voice import DamagedError, JsonFlag, Voice, print_json, voice_of
 from umdf.errors import ConfigError
@@ -61,7 +60,7 @@ def ingest(
     from umdf.lake.writer import open_writer
 
     voice, paths = voice_of(ctx), inputs_of(captures)
-    settings = Settings(tables=_tables(tables), named=named_streams(config))
+    settings = Settings(tables=tables_of(tables), named=named_streams(config))
     spark = session_options(master, cores, packed, conf)
     begun = time.monotonic()
     with (
@@ -78,7 +77,7 @@ def ingest(
         raise DamagedError(f"{bad} faults in the files", "the rest is in the lake")
 
 
-def _tables(given: str) -> frozenset[str]:
+def tables_of(given: str) -> frozenset[str]:
     from umdf.lake.advance import DEFAULT_TABLES, TABLES
 
     names = frozenset(name.strip() for name in given.split(",") if name.strip())
@@ -96,13 +95,9 @@ def _runner(lake: Path, spark: Mapping[str, Any], plain: bool) -> Iterator[Runne
         with PlainRunner(spark["cores"] or 1) as runner:
             yield runner
         return
-    from umdf.lake.session import running
     from umdf.lake.spark_run import SparkRunner
 
-    work = lake / "_lake" / "work"
-    for left in work.glob("umdf-spark-*"):  # we are the only writer: an ingest that was killed has left it
-        shutil.rmtree(left, ignore_errors=True)
-    with running(work=work, logs=lake / "_lake" / "logs", **spark) as session:
+    with lake_session(lake, spark) as session:
         yield SparkRunner(session)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from umdf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MASTERS = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
 Master = Annotated[str | None, typer.Option(help=MASTERS, metavar="URL")]
@@ -27,6 +32,18 @@ def session_options(
     if cores and master and not master.startswith("local"):
         settings.setdefault("spark.cores.max", str(cores))
     return {"master": master, "cores": cores, "packed": packed, **settings}
+
+
+@contextmanager
+def lake_session(lake: Path, how: Mapping[str, Any]) -> Iterator[SparkSession]:
+    """For the one writer of a lake, which has Spark's temporary files and words."""
+    from umdf.lake.session import running
+
+    work = lake / "_lake" / "work"
+    for left in work.glob("umdf-spark-*"):  # a writer that was killed has left it
+        shutil.rmtree(left, ignore_errors=True)
+    with running(work=work, logs=lake / "_lake" / "logs", **how) as session:
+        yield session
 
 
 def _setting(given: str) -> tuple[str, str]:

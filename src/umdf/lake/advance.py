@@ -83,6 +83,7 @@ class Outcome:
     days: list[Day] = field(default_factory=list)
     open_days: dict[Day, Edge] = field(default_factory=dict)  # followed days, and how far they have come
     closed_days: list[Day] = field(default_factory=list)  # followed days that are over
+    closings: list[tuple[int, int]] = field(default_factory=list)  # of new files: when closed, and ts_recv of the last
     made_again: list[Day] = field(default_factory=list)  # followed days for which something came behind the frontier
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
@@ -169,6 +170,8 @@ class _Ingest:
         new = self.inputs.survey(paths)
         self.outcome.new, self.outcome.known = len(new), self.inputs.known_again
         for survey in new:
+            times = [segment[8] for split in survey.get("splits", []) for segment in split["segments"]]
+            self.outcome.closings += [(survey["mtime_ns"], max(times))] if times else []
             for offset, reason in survey["warnings"]:
                 if "no_capture" in survey:
                     self.outcome.unusable.append((survey["path"], reason))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from umdf.lake.files import FileAdd, in_order, is_sorted, write_file
 from umdf.lake.layout import open_home
 from umdf.lake.lease import Held, is_dead, newest
 from umdf.lake.log import Change, Marker
+from umdf.lake.plan import Day, date_of
 from umdf.lake.schemas import table, tables
 from umdf.lake.snapshot import Snapshot, open_snapshot
 from umdf.lake.writer import Writer
@@ -130,17 +131,25 @@ def _damage(snapshot: Snapshot, add: FileAdd, deep: bool) -> str:
     return ""
 
 
-def compact(writer: Writer, names: Iterable[str] | None = None, target_bytes: int = COMPACT_BYTES) -> Marker | None:
-    """Join the small files of each partition, in order; None if there was nothing to join."""
-    changes = [_compacted(writer, name, target_bytes) for name in names or tables()]
+def compact(
+    writer: Writer,
+    names: Iterable[str] | None = None,
+    target_bytes: int = COMPACT_BYTES,
+    days: Collection[Day] | None = None,
+) -> Marker | None:
+    """Join the small files of each partition, in order, or only those of some channel-days; None if there was nothing
+    to join."""
+    wanted = None if days is None else {(date_of(date).isoformat(), str(channel)) for channel, date in days}
+    changes = [_compacted(writer, name, target_bytes, wanted) for name in names or tables()]
     changes = [change for change in changes if change.adds]
     return writer.commit(changes) if changes else None
 
 
-def _compacted(writer: Writer, name: str, target_bytes: int) -> Change:
+def _compacted(writer: Writer, name: str, target_bytes: int, days: set[tuple[str, str]] | None) -> Change:
     by_partition: dict[tuple[tuple[str, str | None], ...], list[FileAdd]] = defaultdict(list)
     for add in writer.snapshot.adds(name):
-        if add.bytes < target_bytes:
+        is_wanted = days is None or tuple(add.partition.values()) in days
+        if add.bytes < target_bytes and is_wanted:
             by_partition[tuple(add.partition.items())].append(add)
     added, removed = [], []
     for files in by_partition.values():

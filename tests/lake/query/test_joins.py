@@ -30,7 +30,7 @@ def test_by_position_it_is_tbbo(lake: umdf.Lake, root: Path, quotes: str) -> Non
     assert isinstance(found, polars.DataFrame) and found.height == delta(root, "trades").height
     made = found.filter(polars.col("action") == "A").select(KEY + LEVEL).sort(KEY)
     stored = delta(root, "tbbo").select(KEY + LEVEL).sort(KEY)
-    assert made.height > 100 and made.equals(stored.cast(dict(made.schema)))
+    assert made.height > 100 and made.equals(stored.cast(made.schema))
     assert made["bid_px_00"].null_count() < made.height / 2
 
 

@@ -301,12 +301,16 @@ def test_what_spark_says_becomes_one_line(
     assert "\n" not in str(caught.value) and "SQLSTATE" not in str(caught.value) and len(str(caught.value)) < 600
 
 
-def test_what_our_own_function_says_comes_through(spark: SparkSession, capture: Path, tmp_path: Path) -> None:
-    ingest(tmp_path, files_of(capture), tables=frozenset({"mbo", "book_state"}))
+@pytest.mark.parametrize(("more", "gone"), [((), "book_state"), (("day_statistics",), "mbo")], ids=["spark", "python"])
+def test_a_file_that_is_gone_is_named(
+    more: tuple[str, ...], gone: str, spark: SparkSession, capture: Path, tmp_path: Path
+) -> None:
+    """Whether Spark's own reader misses it, or the function that makes books in its workers."""
+    ingest(tmp_path, files_of(capture), tables=frozenset({"mbo", "book_state", *more}))
     sql.register(tmp_path, spark, names=["mbp_10"], prefix="broken_")
-    for add in open_snapshot(tmp_path).adds("book_state"):
-        (tmp_path / "book_state" / add.path).unlink()
-    with pytest.raises(UmdfError, match=r"Spark cannot run this: .*book_state") as caught:
+    for add in open_snapshot(tmp_path).adds(gone):
+        (tmp_path / gone / add.path).unlink()
+    with pytest.raises(UmdfError, match=rf"Spark cannot run this: .*/{gone}/trading_date") as caught:
         sql.run(spark, "SELECT count(*) FROM broken_mbp_10")
     assert "\n" not in str(caught.value)
 

@@ -1,0 +1,231 @@
+"""A growing recording into a lake, with Structured Streaming: each micro-batch of closed files is one `advance`.
+
+    with open_writer(root, "stream") as writer:
+        stream = Stream(spark, recording, writer, Settings(follow=Follow()))
+        stream.run(once=True)            # or until it is stopped
+        stream.finish()                  # the recording is over: take what was still held back
+
+Offsets and checkpoint are Spark's: an offset is a number of files that the manifest lists as closed. A batch that is
+done again after a crash brings files that the lake knows, and is a no-op.
+
+The one rule: what is in the lake is decided by the lake alone. Spark's batch number and checkpoint are only hints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from umdf.errors import ConfigError, UmdfError
+from umdf.lake import durable, sweep
+from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_progress
+from umdf.lake.care import compact
+from umdf.lake.frontier import Follow
+from umdf.lake.spark_run import SparkRunner
+from umdf.lake.writer import Writer
+from umdf.transport.recording import closed_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "umdf_closed_files"
+POLL_S = 1
+MARK = "umdf.json"  # in a checkpoint: of which lake and recording it is
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a micro-batch came to."""
+
+    number: int
+    files: int
+    seconds: float
+    committed_ns: int
+    outcome: Outcome
+    lag_s: tuple[float, float] | None = None  # of its newest and of its oldest message: from the wire to the tables
+
+
+@dataclass
+class Lag:
+    """How long messages take from the wire to the tables.
+
+    A message came at ts_recv of the recorder's clock. A file is closed when its last packet has come, so the least
+    difference between the two is how far that clock is from ours; a simulated day is far from it.
+    """
+
+    shift_ns: int | None = None
+    reached: dict[Any, int] = field(default_factory=dict)  # the frontier of each day
+
+    def learn(self, outcome: Outcome) -> None:
+        shifts = [closed - last for closed, last in outcome.closings]
+        self.shift_ns = min([*shifts, *([] if self.shift_ns is None else [self.shift_ns])], default=None)
+
+    def of(self, outcome: Outcome, now_ns: int) -> tuple[float, float] | None:
+        moved = [(self.reached.get(day), edge.ts_recv) for day, edge in outcome.open_days.items() if edge.rank >= 0]
+        self.reached |= {day: edge.ts_recv for day, edge in outcome.open_days.items() if edge.rank >= 0}
+        moved = [(before or after, after) for before, after in moved if before != after]
+        if not moved or self.shift_ns is None:
+            return None
+        newest, oldest = (
+            now_ns - self.shift_ns - pick for pick in (max(b for _, b in moved), min(a for a, _ in moved))
+        )
+        return newest / 1e9, oldest / 1e9
+
+
+class Stream:
+    def __init__(
+        self,
+        spark: SparkSession,
+        recording: str | os.PathLike[str],
+        writer: Writer,
+        settings: Settings,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        max_files: int | None = None,
+        stage: Stage = no_progress,
+        told: Callable[[Batch], None] = lambda batch: None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.spark, self.writer, self.stage, self.told, self.clock = spark, writer, stage, told, clock
+        self.recording, self.max_files = Path(recording).absolute(), max_files
+        self.settings = settings if settings.follow else replace(settings, follow=Follow())
+        closed_files(self.recording)  # is there anything that we can read?
+        self.run_tasks: Runner = SparkRunner(spark)
+        self.checkpoint = _checkpoint(writer, self.recording, checkpoint)
+        self.batches, self.lag = 0, Lag()
+        self.is_holding = False  # whether something waits for more files
+        self._fault: BaseException | None = None
+
+    def run(self, *, once: bool = False, every_s: float = 0.0) -> None:
+        """`once`: all files that are closed now, in micro-batches; else until it is stopped."""
+        sweep.sweep(self.writer)
+        self.spark.dataSource.register(ClosedFiles)
+        source = self.spark.readStream.format(FORMAT).option("recording", str(self.recording))
+        if self.max_files:
+            source = source.option("max_files", str(self.max_files))
+        how: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
+        stream = source.load().writeStream.foreachBatch(self._batch).trigger(**how)
+        query = stream.option("checkpointLocation", str(self.checkpoint)).queryName("umdf stream").start()
+        try:
+            while not query.awaitTermination(POLL_S):
+                pass
+        except Exception as error:
+            raise self._said(error) from error
+        finally:
+            query.stop()
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        try:
+            self.take([row.path for row in frame.collect()], number)
+        except BaseException as error:
+            self._fault = error
+            raise
+
+    def take(self, paths: Sequence[str], number: int = 0) -> Outcome:
+        """One micro-batch."""
+        begun = time.monotonic()
+        outcome = advance(paths, self.writer, self.run_tasks, self.settings, self.stage)
+        if outcome.closed_days:
+            compact(self.writer, days=outcome.closed_days)
+        self.is_holding = bool(outcome.open_days)
+        self.lag.learn(outcome)
+        now, self.batches = self.clock(), self.batches + 1
+        lag = self.lag.of(outcome, now)
+        self.told(Batch(number, len(paths), time.monotonic() - begun, now, outcome, lag))
+        return outcome
+
+    def finish(self) -> Outcome:
+        """No more files will come: what was held back, because something for its place might have come, is final."""
+        assert self.settings.follow is not None
+        self.settings = replace(self.settings, follow=replace(self.settings.follow, finish=True))
+        return self.take([])
+
+    def _said(self, error: Exception) -> BaseException:
+        """What went wrong, in our words if they are ours."""
+        if isinstance(self._fault, UmdfError):
+            return self._fault
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        ours = [line for line in lines if "umdf.errors." in line]
+        reason = ours[-1].partition("umdf.errors.")[2].partition(": ")[2] if ours else (lines or ["Spark gave up"])[0]
+        return UmdfError(f"{self.recording}: the stream has stopped: {reason[:300]}", "start it again: it goes on")
+
+
+def _checkpoint(writer: Writer, recording: Path, given: str | os.PathLike[str] | None) -> Path:
+    """Where Spark keeps its offsets; one of another lake or recording is refused."""
+    name = hashlib.sha256(str(recording).encode()).hexdigest()[:16]
+    path = Path(given).absolute() if given else writer.home.root / "_lake" / "streams" / name
+    mine = {"lake_id": writer.home.lake_id, "recording": str(recording)}
+    said = durable.read(path / MARK) if path.is_dir() else None
+    if said is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} is no checkpoint of ours", "give a new or an empty directory")
+    if said is not None and said != mine:
+        what = "another lake" if said.get("lake_id") != mine["lake_id"] else f"{said.get('recording')}"
+        raise ConfigError(f"{path} is a checkpoint of {what}", "give another --checkpoint, or leave it out")
+    if said is None:
+        durable.create_once(path / MARK, mine)
+    return path
+
+
+class ClosedFiles(DataSource):
+    """The closed files of a recording, a row each."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return "path string"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        most = self.options.get("max_files")
+        return _ClosedFilesReader(self.options["recording"], int(most) if most else None)
+
+
+class _Paths(InputPartition):
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(0)
+        self.paths = paths
+
+
+class _ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, recording: str, most: int | None) -> None:
+        self.recording, self.most = recording, most
+        self._target: int | None = None  # of Trigger.AvailableNow
+
+    def _count(self) -> int:
+        count = len(closed_files(self.recording, check=False))
+        return count if self._target is None else min(count, self._target)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"files": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        last = self._count()
+        if isinstance(limit, ReadMaxFiles):
+            last = min(last, start["files"] + limit.max_files)
+        return {"files": max(last, start["files"])}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxFiles(self.most) if self.most else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {"files": self._count()}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._count()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        files = closed_files(self.recording, check=False)[start["files"] : end["files"]]
+        return [_Paths([str(path) for path in files])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        assert isinstance(partition, _Paths)
+        return ((path,) for path in partition.paths)
