@@ -65,13 +65,13 @@ def ingest(
     begun = time.monotonic()
     with (
         open_writer(lake, "ingest", wait_s=wait_s) as writer,
-        _runner(lake, spark, plain) as run,
-        _progress(voice) as stage,
+        runner_of(lake, spark, plain) as run,
+        progress_of(voice) as stage,
     ):
         outcome = advance(paths, writer, run, settings, stage)
     seconds = time.monotonic() - begun
     _warn(voice, outcome)
-    _tell(outcome, seconds, as_json)
+    tell_outcome(outcome, seconds, as_json)
     if strict and (outcome.unusable or outcome.damaged):
         bad = len(outcome.unusable) + len(outcome.damaged)
         raise DamagedError(f"{bad} faults in the files", "the rest is in the lake")
@@ -88,7 +88,7 @@ def tables_of(given: str) -> frozenset[str]:
 
 
 @contextmanager
-def _runner(lake: Path, spark: Mapping[str, Any], plain: bool) -> Iterator[Runner]:
+def runner_of(lake: Path, spark: Mapping[str, Any], plain: bool) -> Iterator[Runner]:
     if plain:
         from umdf.lake.plain_run import PlainRunner
 
@@ -102,7 +102,7 @@ def _runner(lake: Path, spark: Mapping[str, Any], plain: bool) -> Iterator[Runne
 
 
 @contextmanager
-def _progress(voice: Voice) -> Iterator[Stage]:
+def progress_of(voice: Voice) -> Iterator[Stage]:
     """A bar for each step on a terminal, with its rate and how long it will take; nothing elsewhere."""
     if voice.json or not sys.stderr.isatty():
         yield lambda step, tasks: None
@@ -147,7 +147,7 @@ def _warn(voice: Voice, outcome: Outcome) -> None:
         voice.warn(f"{outcome.missing:,} numbers were lost in {outcome.gaps:,} gaps: see the table gaps")
 
 
-def _tell(outcome: Outcome, seconds: float, as_json: bool) -> None:
+def tell_outcome(outcome: Outcome, seconds: float, as_json: bool) -> None:
     if as_json:
         print_json({**vars(outcome), "seconds": round(seconds, 3)})
         return

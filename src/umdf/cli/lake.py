@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -12,13 +13,17 @@ import typer
 from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
 from umdf.cli.places import LakeArgument
 from umdf.cli.tables import show_table
-from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json
+from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, voice_of
 from umdf.errors import UmdfError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
 STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
 VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every row")
 COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake compact lake --tables mbo,trades")
+REPROCESS_EXAMPLES = (
+    "umdf lake reprocess lake    every day, from its captures, as this version makes it",
+    "umdf lake reprocess lake --date 2026-11-13 --channel 72",
+)
 VACUUM_EXAMPLES = ("umdf lake vacuum lake    deletes what commits older than a week have replaced",)
 DDL_EXAMPLES = (
     "umdf lake ddl lake --catalogue umdf > tables.sql",
@@ -130,6 +135,33 @@ def vacuum(
     _tell(told, "", as_json)
 
 
+def reprocess(
+    ctx: typer.Context,
+    root: Root,
+    date: Annotated[str | None, typer.Option(help="Only this trading date.", metavar="YYYY-MM-DD")] = None,
+    channel: Annotated[int | None, typer.Option(help="Only this channel.")] = None,
+    cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make days again from their captures, which must still be where they were, with the rules of this version.
+
+    Readers see the old rows until all new ones are there. Use it after an update that makes a table better, or when a
+    table was damaged.
+    """
+    from umdf.cli.ingest import progress_of, runner_of, tell_outcome
+    from umdf.cli.spark_options import session_options
+    from umdf.lake.advance import Settings, advance, known_days
+    from umdf.lake.writer import open_writer
+
+    voice, begun = voice_of(ctx), time.monotonic()
+    with open_writer(_existing(root), "reprocess") as writer:
+        days = known_days(writer, date, channel)
+        with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
+            outcome = advance([], writer, run, Settings(), stage, again=days)
+    tell_outcome(outcome, time.monotonic() - begun, as_json)
+
+
 def ddl(
     root: Root,
     dialect: Annotated[Dialect, typer.Option(help="Whose SQL.")] = Dialect.SPARK,
@@ -204,6 +236,7 @@ SUBCOMMANDS = (
     (status, STATUS_EXAMPLES),
     (verify, VERIFY_EXAMPLES),
     (compact, COMPACT_EXAMPLES),
+    (reprocess, REPROCESS_EXAMPLES),
     (vacuum, VACUUM_EXAMPLES),
     (ddl, DDL_EXAMPLES),
     (accept, ACCEPT_EXAMPLES),

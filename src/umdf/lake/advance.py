@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from umdf.lake import sweep
+from umdf.errors import ConfigError
+from umdf.lake import ledger, sweep
 from umdf.lake.day_making import BOOK_TABLES, TABLES, Shop, make_days
 from umdf.lake.day_parts import DayParts
 from umdf.lake.files import FileAdd
@@ -109,13 +110,15 @@ def advance(
     run: Runner,
     settings: Settings | None = None,
     stage: Stage = no_progress,
+    again: Collection[Day] = (),
 ) -> Outcome:
-    """Bring captures into the lake, as one commit; or as none, if the lake knows them all."""
+    """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `again` are made
+    from all their files once more, as this version makes them."""
     ingest = _Ingest(writer, run, settings or Settings(), stage)
     if not ingest.settings.follow:  # a stream sweeps when it begins
         sweep.sweep(writer)
     try:
-        return ingest.advance(paths)
+        return ingest.advance(paths, set(again))
     finally:
         shutil.rmtree(ingest.work, ignore_errors=True)
 
@@ -130,7 +133,7 @@ class _Ingest:
         self.work = writer.home.work / f"ingest-{self.stamp.commit:08d}-{self.stamp.token:08d}"
         self.outcome = Outcome()
         self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes)
-        self.states = _open_days(writer)  # days that a stream has begun
+        self.states = _open_days(writer) if settings.follow else {}  # days that a stream has begun
         self.patience: dict[Day, int] = {}
 
     def _step(self, tasks: Sequence[dict[str, Any]], function: str, description: str) -> list[dict[str, Any]]:
@@ -140,10 +143,10 @@ class _Ingest:
         self.outcome.peak_memory_bytes = max([self.outcome.peak_memory_bytes, *peaks])
         return done
 
-    def advance(self, paths: Sequence[str | os.PathLike[str]]) -> Outcome:
+    def advance(self, paths: Sequence[str | os.PathLike[str]], again: set[Day]) -> Outcome:
         new, follow = self._new(paths), self.settings.follow
-        waiting = set(self.states) if follow else set[Day]()
-        if not new and not (follow and follow.finish and waiting):
+        waiting = again | set(self.states)
+        if not new and not again and not (follow and follow.finish and waiting):
             return self.outcome
         old = self.inputs.old({date for survey in new for date in _dates(survey)} | {date for _, date in waiting})
         places = streams_of([*new, *old], self.settings.named)
@@ -357,3 +360,15 @@ def _open_days(writer: Writer) -> dict[Day, ChannelState]:
         key = row["channel_id"], (row["trading_date"] - date_of(0)).days
         found[key] = ChannelState.from_bytes(row["content"], row["format"])
     return found
+
+
+def known_days(writer: Writer, date: str | None = None, channel: int | None = None) -> list[Day]:
+    """The channel-days that the lake has; of one date or channel only, if one is given."""
+    entries = ledger.entries(writer.snapshot)
+    days = {(entry.channel_id, entry.trading_date) for entry in entries}
+    known = {(number, day) for number, day in days if number is not None and day is not None}
+    found = {(n, d) for n, d in known if channel in (None, n) and date in (None, d.isoformat())}
+    if not found:
+        dates = ", ".join(sorted({day.isoformat() for _, day in known})) or "none"
+        raise ConfigError(f"the lake has no such day (date {date}, channel {channel})", f"its dates are {dates}")
+    return sorted((number, (day - date_of(0)).days) for number, day in found)

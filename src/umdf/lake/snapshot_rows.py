@@ -113,9 +113,7 @@ def ranks_of(
     version: NDArray[np.int64], ts_recv: NDArray[np.int64], versions: Sequence[int], epoch_of_time: NDArray[np.int64]
 ) -> NDArray[np.int32]:
     """Which numbering of the incremental stream some snapshots are of; FAST does not say it, the time does."""
-    at_time = (
-        np.searchsorted(epoch_of_time, ts_recv, side="right") - 1 if len(epoch_of_time) else 0 * ts_recv
-    )
+    at_time = np.searchsorted(epoch_of_time, ts_recv, side="right") - 1 if len(epoch_of_time) else 0 * ts_recv
     known = {value: rank for rank, value in enumerate(versions)}
     said = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
     unsaid = np.maximum(at_time, 0) if versions else UNKNOWN_EPOCH  # none, if no update was captured

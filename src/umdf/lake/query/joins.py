@@ -80,21 +80,21 @@ class TradesWithQuotes:
         if task.part in parts_to_make(snapshot, question):
             return Levels(question).make(snapshot, Task(task.part, wanted[task.part]), reading)
         names = {*KEYS, *(column.name for column in levels(DERIVED[self.quotes]))}
-        return read(snapshot, question, [name for name in question.table.schema.names if name in names], reading)
+        columns = [name for name in question.table.schema.names if name in names]
+        return read(snapshot, question, columns, reading, ordered=False)
 
 
 def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
     """For each trade the place of the last quote before it; -1 if there is none. All of one date and channel."""
     base = min((int(numbers(rows.column("sequence")).min()) for rows in (trades, quotes) if rows.num_rows), default=0)
-    groups = [_groups(rows) for rows in (trades, quotes)]
-    every, codes = np.unique(np.concatenate(groups), axis=0, return_inverse=True)
-    codes = codes.reshape(-1).astype(np.int64)
+    codes = _groups(trades, quotes)
     trade_group, quote_group = codes[: trades.num_rows], codes[trades.num_rows :]
+    every = np.arange(int(codes.max(initial=-1)) + 2)
     trade_key, quote_key = (_keys(rows, by, base) for rows in (trades, quotes))
     quote_order = np.lexsort((quote_key, quote_group))
     trade_order = np.argsort(trade_group, kind="stable")
-    starts = np.searchsorted(quote_group[quote_order], np.arange(len(every) + 1))
-    edges = np.searchsorted(trade_group[trade_order], np.arange(len(every) + 1))
+    starts = np.searchsorted(quote_group[quote_order], every)
+    edges = np.searchsorted(trade_group[trade_order], every)
     found = np.full(trades.num_rows, -1, np.int64)
     sorted_keys = quote_key[quote_order]
     for group in np.flatnonzero(np.diff(edges)).tolist():
@@ -105,8 +105,14 @@ def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
     return found
 
 
-def _groups(rows: pa.Table) -> NDArray[np.int64]:
-    return np.stack([numbers(rows.column(name)) for name in ("instrument_id", "seq_version")], axis=1)
+def _groups(trades: pa.Table, quotes: pa.Table) -> Numbers:
+    """A number for each instrument and numbering of the channel."""
+    found = np.zeros(trades.num_rows + quotes.num_rows, np.int64)
+    for name in ("instrument_id", "seq_version"):
+        both = np.concatenate([numbers(rows.column(name)) for rows in (trades, quotes)])
+        values, places = np.unique(both, return_inverse=True)
+        found = found * len(values) + places
+    return found
 
 
 def _keys(rows: pa.Table, by: str, base: int) -> NDArray[Any]:

@@ -112,10 +112,10 @@ def instrument_tasks(
             continue
         own = Question(question.table, wanted={part: Wanted()})
         every = [
-            numbers(read(snapshot, replace(own, table=table_named(name)), ["instrument_id"]).column(0))
+            read(snapshot, replace(own, table=table_named(name)), ["instrument_id"], ordered=False).column(0)
             for name in names
         ]
-        ids, counts = np.unique(np.concatenate(every), return_counts=True)
+        ids, counts = np.unique(np.concatenate(list(map(numbers, every))), return_counts=True)
         known = ids != NULL
         pack = (np.cumsum(counts[known]) - 1) // TASK_ROWS
         found += [

@@ -123,13 +123,18 @@ def _in_time(question: Question, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
 
 
 def read(
-    snapshot: Snapshot, question: Question, columns: Sequence[str] | None = None, reading: Reading | None = None
+    snapshot: Snapshot,
+    question: Question,
+    columns: Sequence[str] | None = None,
+    reading: Reading | None = None,
+    *,
+    ordered: bool = True,
 ) -> pa.Table:
     """The rows as they are stored, in order: date by date, channel by channel, then as `names.order_of` says."""
     reading = Reading() if reading is None else reading
     reading.files += len(snapshot.adds(question.table.name))
     parts = [
-        read_part(snapshot, question, part, adds, columns, reading)
+        read_part(snapshot, question, part, adds, columns, reading, ordered=ordered)
         for part, adds in by_part(chosen(snapshot, question)).items()
     ]
     schema = _schema(question.table, columns)
@@ -145,27 +150,30 @@ def read_part(
     adds: Sequence[FileAdd],
     columns: Sequence[str] | None,
     reading: Reading,
+    *,
+    ordered: bool = True,
 ) -> pa.Table:
     """The rows of one trading date and channel, in order."""
     table = question.table
     asked = _schema(table, columns)
-    names = {*asked.names, *_needed(question)}
+    names = {*asked.names, *_needed(question, ordered)}
     schema = pa.schema([each for each in table.schema if each.name in names])
     found = [no_rows(schema)]
     for add in adds:
         rows = _read_file(snapshot, table, add, question, schema, reading)
         found.append(rows_where(rows, row_mask(rows, question, part)))
-    return in_order(pa.concat_tables(found), table).select(asked.names)
+    rows = pa.concat_tables(found)
+    return (in_order(rows, table) if ordered else rows).select(asked.names)
 
 
 def _schema(table: Table, columns: Sequence[str] | None) -> pa.Schema:
     return table.schema if columns is None else pa.schema([table.schema.field(name) for name in columns])
 
 
-def _needed(question: Question) -> set[str]:
+def _needed(question: Question, ordered: bool) -> set[str]:
     """Columns that tell which rows are wanted, and in which order they come."""
     table = question.table
-    needed = {*order_of(table), *(("seq_version", "ts_recv") if table.name in OF_FEED else ())}
+    needed = {*order_of(table), *(("seq_version", "ts_recv") if table.name in OF_FEED else ())} if ordered else set()
     needed |= {question.time} if question.time else set()
     needed |= {"flags"} if question.exclude_stale else set()
     needed |= {"instrument_id", "symbol"} if question.wanted is not None else set()

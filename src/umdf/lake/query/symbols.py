@@ -94,7 +94,9 @@ class Catalogue:
 
     def _read(self, day: date | None, names: Sequence[str]) -> pa.Table:
         parts = [part for part in self.defined if part[0] == day]
-        return read(self.snapshot, question_of("definition", wanted=dict.fromkeys(parts, Wanted())), names)
+        return read(
+            self.snapshot, question_of("definition", wanted=dict.fromkeys(parts, Wanted())), names, ordered=False
+        )
 
     def symbols(self, days: Iterable[date | None]) -> list[str]:
         return texts_in(self.listed(days).column("symbol"))
