@@ -126,7 +126,7 @@ def _ns(text: str) -> int:
         (["--schema", "trades", "--columns", "prize"], "trades has no column 'prize'; did you mean price"),
         (["--schema", "gaps", "--chart", "x.html"], "there are no rows to draw"),
         (["--schema", "definition", "--chart", "x.html", "--y", "symbol"], "symbol is no column of numbers"),
-        (["--schema", "trades", "--parquet", "no/such/place.parquet"], "cannot use no/such/place.parquet: No such file"),
+        (["--schema", "trades", "--parquet", "no/such/place.parquet"], "use no/such/place.parquet: No such file"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_one_line(

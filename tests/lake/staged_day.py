@@ -53,7 +53,7 @@ class Day:
     @property
     def timeline(self) -> dict[str, Any]:
         gaps = [{"seq_version": g.epoch, "first": g.first, "last": g.last, "ts_recv": g.ts_recv} for g in self.gaps]
-        return {"gaps": gaps, "resets": [], "epochs": self.epochs}
+        return {"gaps": gaps, "epochs": self.epochs}
 
     def part(self, first: int, last: int) -> Day:
         """Numbers `first` to `last` of the (one) epoch, and the snapshots that hold everything up to one of them; all
@@ -135,11 +135,27 @@ def arguments_of(day: Day, root: Path, stage: Path, *, spans: int = 1, **more: A
     }
 
 
-def read(root: Path, manifests: Sequence[Mapping[str, Any]], table: str) -> pa.Table:
-    """The rows of a table that some tasks have written."""
+def states_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The books that some tasks left for the next run."""
+    paths = (path for manifest in manifests for path in manifest["open"].get("book_state", []))
+    return [str(root / "book_state" / path) for path in paths]
+
+
+def read(
+    root: Path, manifests: Sequence[Mapping[str, Any]], table: str, earlier: Sequence[Mapping[str, Any]] = ()
+) -> pa.Table:
+    """The rows of a table that some tasks have written, and those of earlier runs that are final."""
     paths = [root / table / file["path"] for manifest in manifests for file in manifest["files"].get(table, [])]
+    for manifest in earlier:
+        final = {file["path"] for file in manifest["files"].get(table, [])} - set(manifest["open"].get(table, []))
+        paths += [root / table / path for path in sorted(final)]
     return pa.concat_tables([pq.ParquetFile(path).read() for path in paths]) if paths else pa.table({})
 
 
-def hashes(root: Path, manifests: Sequence[Mapping[str, Any]], tables: Sequence[str]) -> dict[str, str]:
-    return {table: logical_hash(read(root, manifests, table)) for table in tables}
+def hashes(
+    root: Path,
+    manifests: Sequence[Mapping[str, Any]],
+    tables: Sequence[str],
+    earlier: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, str]:
+    return {table: logical_hash(read(root, manifests, table, earlier)) for table in tables}

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster, or a Spark Connect server, on loopback: processes that are ended by their numbers only."""
+"""A standalone Spark cluster, or a Spark Connect server, on loopback; its processes are ended by their numbers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def connect_server(directory: Path, python: str) -> Iterator[str]:
     words = [word for setting in settings for word in ("--conf", f"spark.{setting}")]
     words += ["--master", "local[2,4]", "--class", CONNECT, "spark-internal"]
     try:
-        log = server.start("connect", f"{DEPLOY}.SparkSubmit", *words, PYSPARK_PYTHON=python)
+        log = server.start("connect", f"{DEPLOY}.SparkSubmit", *words, PYSPARK_PYTHON=python, SPARK_DAEMON_MEMORY="1g")
         port = heard(log, r"Spark Connect server started at: \S*:(\d+)")
         yield f"sc://127.0.0.1:{port}"
     finally:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.lake import bars as b
+from umdf.lake.book_state import BOOK_NAMES, HEAD_NAMES, Stored
 from umdf.lake.healing_kernel import BEGINNING
+from umdf.lake.intervals import OPEN, Intervals
 from umdf.lake.levels import MOVES_NOTHING
 from umdf.market.calendar import local_date
 from umdf.market.events import CONDITIONS, MAYBE_BAD_BOOK, NULL
@@ -78,12 +80,22 @@ def plain_bars(trades: list[dict[str, int]], size_s: int) -> dict[tuple[int, int
     return found
 
 
+NOTHING_LOST = np.empty((0, 3), np.int64)
+EVERYTHING = np.full(3, (1 << 63) - 1)
+
+
+def made_of(trades: list[dict[str, int]], lost: Any = NOTHING_LOST) -> tuple[Intervals, dict[str, pa.Table]]:
+    intervals = Intervals(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
+    intervals.take_trades(log_of(trades))
+    return intervals, intervals.finish(lost, EVERYTHING)
+
+
 @given(st.lists(trade, max_size=40), st.sampled_from(sorted(SIZES)))
 def test_bars_are_what_plain_python_makes_of_the_trades(trades: list[dict[str, int]], name: str):
-    counted = b.counted(log_of(trades), 3)
+    intervals, made = made_of(trades)
     true, busted = plain_counted(trades)
-    assert counted.busted.tolist() == busted
-    rows = b.bars(name, counted, np.empty((0, 3), np.int64), DATE, IDS, SYMBOLS).to_pylist()
+    assert intervals.busted.tolist() == busted
+    rows = made[name].to_pylist()
     expected = plain_bars(true, SIZES[name])
     assert [(row["instrument_id"], row["ts_interval"]) for row in rows] == sorted(expected)
     for row in rows:
@@ -99,19 +111,15 @@ def test_bars_are_what_plain_python_makes_of_the_trades(trades: list[dict[str, i
 
 @given(st.lists(trade, max_size=30))
 def test_a_day_is_one_bar_and_its_vwap_is_exact(trades: list[dict[str, int]]):
-    counted = b.counted(log_of(trades), 3)
-    rows = b.bars("ohlcv_1d", counted, np.empty((0, 3), np.int64), DATE, IDS, SYMBOLS).to_pylist()
+    intervals, made = made_of(trades)
+    rows = made["ohlcv_1d"].to_pylist()
     true, _ = plain_counted(trades)
     assert {row["instrument_id"] for row in rows} == {int(IDS[one["place"]]) for one in true}
-    first = b.starts_of(counted.trades["place"])
-    if len(first):
-        for place, vwap in zip(
-            counted.trades["place"][first].tolist(), b.summed(counted, first).vwap.tolist(), strict=True
-        ):
-            own = [one for one in true if one["place"] == place]
-            notional = sum(one["price"] * one["size"] for one in own if one["price"] != NULL)
-            volume = sum(one["size"] for one in own)
-            assert vwap == (2 * notional + volume) // (2 * volume)
+    for place, vwap in zip(intervals.day["place"].tolist(), b.vwap(intervals.day).tolist(), strict=True):
+        own = [one for one in true if one["place"] == place]
+        notional = sum(one["price"] * one["size"] for one in own if one["price"] != NULL)
+        volume = sum(one["size"] for one in own)
+        assert vwap == (2 * notional + volume) // (2 * volume)
     assert {row["ts_interval"] for row in rows} <= {b.midnight_ns(DATE)}
 
 
@@ -132,7 +140,7 @@ def test_a_bar_in_which_something_was_lost_says_so(trades: list[dict[str, int]],
         for place, since, length in windows
     )
     array = np.array(lost, np.int64).reshape(-1, 3)
-    rows = b.bars("ohlcv_1s", b.counted(log_of(trades), 3), array, DATE, IDS, SYMBOLS).to_pylist()
+    rows = made_of(trades, array)[1]["ohlcv_1s"].to_pylist()
     for row in rows:
         begins, ends = row["ts_interval"], row["ts_interval"] + 10**9
         hit = any(
@@ -140,3 +148,34 @@ def test_a_bar_in_which_something_was_lost_says_so(trades: list[dict[str, int]],
             for place, since, until in lost
         )
         assert bool(row["flags"] & MAYBE_BAD_BOOK) == hit
+
+
+@given(st.lists(trade, max_size=40), st.integers(0, 9), st.integers(0, 40))
+def test_a_day_in_two_runs_is_the_day_in_one_or_says_that_it_is_late(trades: list[Any], settle_s: int, cut: int):
+    """What is final is written once; the rest is written again by the next run."""
+    _, whole = made_of(trades)
+    settle_ns = NOON_NS + settle_s * 10**9
+    first = Intervals(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
+    first.take_trades(log_of(trades[:cut]))
+    before = first.finish(NOTHING_LOST, np.full(3, settle_ns))
+    kept = first.stored()
+    then = Intervals(IDS, SYMBOLS, first.wanted, DATE)
+    for place, instrument_id in enumerate(IDS.tolist()):
+        head = dict.fromkeys(HEAD_NAMES, 0) | {"settled": settle_ns, "busted": int(first.busted[place])}
+        sections = {name: part[place] for name, part in kept.items()}
+        nothing = dict.fromkeys(BOOK_NAMES, 0)
+        then.restore(place, Stored(instrument_id, 0, 0, 0, 0, head, nothing, sections))
+    then.take_trades(log_of(trades[cut:]))
+    after = then.finish(NOTHING_LOST, EVERYTHING)
+    if any(one["ts"] < settle_ns for one in trades[cut:]):
+        assert then.is_late
+    if then.is_late:
+        return
+    assert then.busted.tolist() == plain_counted(trades)[1]
+    for name in ("ohlcv_1s", "ohlcv_1h", "ohlcv_1d"):
+        rows = after[name].to_pylist()
+        if name + OPEN in before:
+            assert not after[name + OPEN].num_rows
+            rows += before[name].to_pylist()
+        rows.sort(key=lambda row: (row["instrument_id"], row["ts_interval"]))
+        assert rows == whole[name].to_pylist()

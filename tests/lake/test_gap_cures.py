@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.lake.gaps_by_hand import Place, gaps_by_hand, lines_of
-from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read
+from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, states_of
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
@@ -161,18 +161,19 @@ def _compare_runs(day: Day, root: Path, stage: Path, chance: random.Random, whol
     merged: list[dict[str, Any]] = []
     runs, state = [], None
     for number, (since, until) in enumerate(pairwise(edges)):
-        arguments = part_of(day, since, until, root, stage / str(number), state_in=state)
+        settle = {"settle_ns": 0} if until != edges[-1] else {}
+        arguments = part_of(day, since, until, root, stage / str(number), state_in=state, **settle)
         cut = chance.randint(1, 60)
         packs = [ALL_BUCKETS] if number % 2 else [ALL_BUCKETS[:cut], ALL_BUCKETS[cut:]]
         run = [books_task.run(arguments | {"buckets": pack}) for pack in packs]
         merged = merge(merged, [manifest["gaps"] for manifest in run])
-        state = [path for manifest in run for path in manifest["state_out"] or []]
+        state = states_of(root, run)
         runs.append(run)
     assert told(day, merged) == expected
     for name in books_task.TABLES:
         if name != "book_state":
-            parts = runs[-1] if table(name).mode == REPLACE else [manifest for run in runs for manifest in run]
-            assert hashes(root, parts, [name]) == hashes(root, [whole], [name]), name
+            earlier = [] if table(name).mode == REPLACE else [manifest for run in runs[:-1] for manifest in run]
+            assert hashes(root, runs[-1], [name], earlier) == hashes(root, [whole], [name]), name
     happened, ends = (_states(root, [manifest for run in runs for manifest in run], is_end) for is_end in (False, True))
     assert happened == _states(root, [whole], False)
     assert {key: ends[key] for key in _states(root, runs[-1], True)} == _states(root, [whole], True)
@@ -229,7 +230,9 @@ def test_a_run_whose_timeline_has_forgotten_older_gaps_fails(clean: Makes, tmp_p
     first = books_task.run(part_of(day, (0, 0), middle, tmp_path / "lake", tmp_path / "first"))
     end = 0, day.epochs[0]["last"]
     forgetful = replace(day, gaps=[gap for gap in day.gaps if gap.first > middle[1]])
-    rest = part_of(forgetful, middle, end, tmp_path / "lake", tmp_path / "rest", state_in=first["state_out"])
+    rest = part_of(
+        forgetful, middle, end, tmp_path / "lake", tmp_path / "rest", state_in=states_of(tmp_path / "lake", [first])
+    )
     with pytest.raises(UmdfError, match=r"in doubt because of a gap at .*, which the timeline does not have"):
         books_task.run(rest)
 
@@ -257,7 +260,7 @@ def test_what_tasks_and_runs_have_said_is_put_together() -> None:
 
 
 def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:
-    gaps = [DayGap(1, number, number + 1, 10, 20) for number in (5, 9, 20, 30)]
+    gaps = [DayGap(1, number, number + 1, ts_recv=10, ts_send=20, ts_before=5) for number in (5, 9, 20, 30)]
     day = ChannelDay(72, 0, "sbe", ["A"], [(1, 3, 40)], [0])
     many = list(range(MOST_LISTED + 1))
     merged = merge([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])

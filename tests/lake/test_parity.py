@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 from lake.captures import day, files_of, hashes, ingest, rows, truth
+from lake.day_truth import check_is_the_truth, columns
 from lake.lake_order import Key, Row, epochs_of, place_of
 
 from umdf.lake.advance import TABLES
-from umdf.lake.book_state import books_of, states_in
 from umdf.lake.schemas import EVENT_SORT
 from umdf.lake.snapshot import open_snapshot
-from umdf.market.events import LAST, MAYBE_BAD_BOOK, SNAPSHOT
+from umdf.market.events import MAYBE_BAD_BOOK, SNAPSHOT
 
 pytestmark = pytest.mark.xdist_group("lake-parity")
 pc: Any = pyarrow.compute  # its functions are made at run time
@@ -63,57 +63,11 @@ def kind(request: pytest.FixtureRequest, soak: bool) -> str:
     return request.param
 
 
-def columns(table: pa.Table, *names: str) -> list[Key]:
-    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-
-
 # Tables are the truth
 
 
-def final_orders(root: Path) -> dict[tuple[int, str], list[Key]]:
-    """Of every book at the end of the day, from its stored state: price, size, order id, firm in their order."""
-    states = open_snapshot(root).arrow_table("book_state")
-    ends = states.filter(pc.equal(pc.bit_wise_and(states["flags"], SNAPSHOT | LAST), 0))
-    books, found = books_of(states_in(ends)), {}
-    for instrument_id, lending in books.instruments():
-        book = books.book(instrument_id, lending=lending)
-        assert book is not None
-        for side, levels in (("B", book.bids), ("A", book.asks)):
-            orders = [(level.price, o.size, o.order_id, o.firm) for level in levels for o in level.orders]
-            if orders:
-                found[instrument_id, side] = orders
-    return found
-
-
 def test_trades_bars_and_books_of_a_clean_day_are_the_truth(made: Made, kind: str) -> None:
-    captured, root = made(kind)
-    snapshot, true = open_snapshot(root), truth(captured, "trades")
-    trades = snapshot.arrow_table("trades")
-    is_made = pc.equal(trades["action"], "A")
-    names = ("instrument_id", "trade_id", "price", "size", "buyer", "seller")
-    assert sorted(columns(trades.filter(is_made), *names)) == sorted(columns(true, *names))
-    busts = columns(trades.filter(pc.invert(is_made)), "instrument_id", "trade_id")
-    assert Counter(busts) == Counter(columns(true.filter(true["busted"]), "instrument_id", "trade_id"))
-
-    stood = true.filter(pc.invert(true["busted"]))
-    volumes: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for instrument_id, size in columns(stood, "instrument_id", "size"):
-        volumes[instrument_id][0] += 1
-        volumes[instrument_id][1] += size
-    for name in ("ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d", "day_statistics"):
-        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for row in rows(root, name):
-            sums[row["instrument_id"]][0] += row["trade_count"] or 0
-            sums[row["instrument_id"]][1] += row["volume"] or 0
-        assert {key: value for key, value in sums.items() if value[0]} == volumes, name
-
-    books: dict[tuple[int, str], list[Key]] = defaultdict(list)
-    ordered = truth(captured, "final_orders").sort_by([(name, "ascending") for name in ("instrument_id", "position")])
-    for instrument_id, side, *order in columns(ordered, "instrument_id", "side", "price", "size", "order_id", "firm"):
-        books[instrument_id, side].append(tuple(order))
-    assert final_orders(root) == books
-    assert snapshot.rows("gaps") == snapshot.rows("quarantine") == 0
-    assert {row["verdict"] for row in rows(root, "book_check")} == {"equal"}
+    check_is_the_truth(*made(kind))
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])

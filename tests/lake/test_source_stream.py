@@ -70,7 +70,7 @@ def test_micro_batches_together_are_the_batch(
     for family in sized(("mbo", "definition", "snapshot", PACKETS), READABLE):
         without = {"definition": {"ts_recv"}, PACKETS: {"ts_recv", "verdict"}}.get(family, LATER)
         expected = counted(read(files, family), without)
-        for ends in (range(1, len(files) + 1), [3, 4, 11, len(files)]):
+        for ends in ([3, 4, 11, len(files)], *([range(1, len(files) + 1)] if family == "mbo" else [])):
             found = streamed(tmp_path / "recording", family, list(ends))
             assert sum((counted(rows, without) for rows in found), Counter()) == expected, (family, list(ends))
             assert sum(rows.num_rows > 0 for rows in found) > 1
@@ -202,7 +202,7 @@ def test_what_is_no_recording_is_refused(captured: dict[str, Path], tmp_path: Pa
     record(tmp_path / "changed", files[:2])
     with (tmp_path / "changed" / files[0].name).open("ab") as grown:
         grown.write(b"more")
-    refused("bytes when it was closed", lambda: closed_files(tmp_path / "changed"))
+    refused("when it was closed", lambda: closed_files(tmp_path / "changed"))
     (tmp_path / "changed" / files[0].name).unlink()
     refused("it is not there", lambda: closed_files(tmp_path / "changed"))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from umdf.cli.places import LakeOption
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, print_json, voice_of
 
@@ -30,7 +31,7 @@ class Format(StrEnum):
 def export(
     ctx: typer.Context,
     out: Annotated[Path, typer.Argument(help="A new directory for the files.", metavar="OUT")],
-    lake: Annotated[Path, typer.Option(help="Directory of the lake.")],
+    lake: LakeOption,
     format: Annotated[Format, typer.Option(help="Whose format.")],
     schema: Annotated[str, typer.Option(help="Schemas, with commas between them; else what the format is for.")] = "",
     symbols: Annotated[str, typer.Option(help="Symbols, with commas between them; else all.")] = "",

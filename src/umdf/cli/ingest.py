@@ -59,9 +59,9 @@ def ingest(
     from umdf.lake.advance import Settings, advance
     from umdf.lake.writer import open_writer
 
+    spark = session_options(master, cores, packed, conf)
     voice, paths = voice_of(ctx), inputs_of(captures)
     settings = Settings(tables=tables_of(tables), named=named_streams(config))
-    spark = session_options(master, cores, packed, conf)
     begun = time.monotonic()
     with (
         open_writer(lake, "ingest", wait_s=wait_s) as writer,

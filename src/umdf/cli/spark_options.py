@@ -6,14 +6,11 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from umdf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MASTERS = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
 Master = Annotated[str | None, typer.Option(help=MASTERS, metavar="URL")]
@@ -27,7 +24,10 @@ Conf = Annotated[list[str] | None, typer.Option(help="A setting of Spark; can be
 def session_options(
     master: str | None, cores: int | None, packed: Path | None, conf: Sequence[str] | None
 ) -> dict[str, Any]:
-    """For umdf.lake.session.running."""
+    """For umdf.lake.session.running; what cannot be meant is refused before anything is made."""
+    from umdf.lake.cluster import archive_of, way_of
+
+    archive_of(packed, way_of(master))
     settings = dict(map(_setting, conf or ()))
     if cores and master and not master.startswith("local"):
         settings.setdefault("spark.cores.max", str(cores))
@@ -35,7 +35,7 @@ def session_options(
 
 
 @contextmanager
-def lake_session(lake: Path, how: Mapping[str, Any]) -> Iterator[SparkSession]:
+def lake_session(lake: Path, how: Mapping[str, Any]) -> Iterator[Any]:
     """For the one writer of a lake, which has Spark's temporary files and words."""
     from umdf.lake.session import running
 

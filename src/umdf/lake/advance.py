@@ -213,7 +213,8 @@ class _Ingest:
 
     def _is_gone(self, before: ChannelState) -> bool:
         """Whether the files of the books are other ones by now: the lake was compacted."""
-        return not set(before.states) <= {add.path for add in self.writer.snapshot.adds("book_state")}
+        snapshot = self.writer.snapshot
+        return any(not set(paths) <= {add.path for add in snapshot.adds(name)} for name, paths in before.open.items())
 
     def _make_again(self, day: Day) -> None:
         self.states.pop(day, None)
@@ -265,16 +266,17 @@ class _Ingest:
                 changes.append(Change(name, tuple(adds)))
             elif name in small or parts.is_moving:
                 changes.append(self.writer.replacing(name, adds, **_partition(day.key)))
-        if before is not None and parts.is_moving:
-            replaced = [add for add in self.writer.snapshot.adds("book_state") if add.path in before.states]
-            changes.append(Change("book_state", (), tuple(replaced)))
+        for name, paths in before.open.items() if before is not None and parts.is_moving else ():
+            replaced = [add for add in self.writer.snapshot.adds(name) if add.path in paths]
+            changes.append(Change(name, (), tuple(replaced)))
         state = None
         if is_over:
             outcome.closed_days += [day.key] if self.settings.follow else []
         else:
             assert day.until is not None
-            states = parts.states if parts.is_moving else before.states if before else []
-            about = {"listed": parts.listed, "states": states, "quality": quality, "answers": answers}
+            still_open = parts.open if parts.is_moving or before is None else before.open
+            about = {"listed": parts.listed, "open": still_open, "quality": quality, "answers": answers}
+            about["ts_sent"] = parts.ts_sent
             patience = self.patience.get(day.key, before.patience if before else 1)
             gaps = [gap.to_json() for gap in parts.gaps]
             left = ChannelState.of(parts.definitions, done=day.until, gaps=gaps, patience=patience, **about)

@@ -13,23 +13,19 @@ The rules of what counts:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.columns import made_table
 from umdf.lake.healing_kernel import BEGINNING
 from umdf.lake.levels import MOVES_NOTHING
 from umdf.market.calendar import DAY_NS, transitions
-from umdf.market.events import MAYBE_BAD_BOOK, NULL
+from umdf.market.events import NULL
 
 Numbers = NDArray[np.int64]
 OTHER_VENUES = [ord(stream) for stream in "XOT"]
 SECOND_NS = 10**9
-SIZES_S = {"ohlcv_1s": 1, "ohlcv_1m": 60, "ohlcv_1h": 3600, "ohlcv_1d": 0}
 TO_VOLUME = 10**5  # price (1e-9) · size → financial volume (1e-4)
 GREATEST = (1 << 63) - 1
 # A trade or a bust, as bars need it; `place` is that of the instrument in its group.
@@ -39,128 +35,121 @@ TRADE = np.dtype(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """The trades that count, by instrument, time, trade id and wire; and how many were busted."""
-
-    trades: NDArray[np.void]
-    busted: Numbers  # by instrument
-
-    @property
-    def moves(self) -> NDArray[np.bool_]:
-        return (self.trades["conditions"] & MOVES_NOTHING == 0) & (self.trades["price"] != NULL)
+# What the trades of an interval come to; prices are NULL where nothing moved them. `place` as in TRADE.
+# Σ price · size = notional_high · 1e5 + notional_low, exactly.
+SUMS = np.dtype(
+    [("place", "i4"), ("spare", "i4")]
+    + [(name, "i8") for name in ("ts_interval open high low close volume trade_count notional_high notional_low "
+       "ts_first ts_last").split()]
+)  # fmt: skip
+SHOWN = "open high low close volume trade_count ts_first ts_last".split()
 
 
-def counted(log: NDArray[np.void], instruments: int) -> Counted:
-    """`log`: all trades and busts of a day, of each instrument in the order of the wire."""
-    alive = (log["action"] == ord("A")) & ~np.isin(log["stream"], OTHER_VENUES)
-    busted = np.zeros(instruments, np.int64)
-    for row in _busted(log).tolist():
-        busted[log["place"][row]] += 1
-        alive[row] = False
-    trades = log[alive]
-    order = np.lexsort((trades["trade_id"], trades["ts"], trades["place"]))
-    return Counted(trades[order], busted)
+def standing(log: NDArray[np.void]) -> tuple[NDArray[np.bool_], Numbers, Numbers]:
+    """Of all trades and busts, of each instrument in the order of the wire: which are trades that no bust took away;
+    and the places of busted trades, and of busts that have no trade."""
+    stands = log["action"] == ord("A")
+    busted, unmatched = _busted(log)
+    stands[busted] = False
+    return stands, log["place"][busted], log["place"][unmatched]
 
 
-def _busted(log: NDArray[np.void]) -> Numbers:
-    """The trades that a later bust of the same trade id takes away: each the newest that is left."""
+def in_order(trades: NDArray[np.void]) -> NDArray[np.void]:
+    """The trades that count, by instrument, time, trade id and wire."""
+    trades = trades[~np.isin(trades["stream"], OTHER_VENUES)]
+    return trades[np.lexsort((trades["trade_id"], trades["ts"], trades["place"]))]
+
+
+def _busted(log: NDArray[np.void]) -> tuple[Numbers, Numbers]:
+    """The trades that a later bust of the same trade id takes away, each the newest that is left; busts of nothing."""
     busts = np.flatnonzero((log["action"] == ord("C")) & (log["trade_id"] != NULL))
     if not len(busts):
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = set(zip(log["place"][busts].tolist(), log["trade_id"][busts].tolist(), strict=True))
     rows = np.flatnonzero(np.isin(log["trade_id"], log["trade_id"][busts]))
-    standing: dict[tuple[int, int], list[int]] = {}
-    found = []
+    left_of: dict[tuple[int, int], list[int]] = {}
+    found, unmatched = [], []
     for row, place, trade_id, action in zip(
         rows.tolist(), *(log[name][rows].tolist() for name in ("place", "trade_id", "action")), strict=True
     ):
         if (place, trade_id) not in wanted:
             continue
-        left = standing.setdefault((place, trade_id), [])
+        left = left_of.setdefault((place, trade_id), [])
         if action == ord("A"):
             left.append(row)
         elif left:
             found.append(left.pop())
-    return np.array(sorted(found), np.int64)
+        elif action == ord("C"):
+            unmatched.append(row)
+    return np.array(sorted(found), np.int64), np.array(unmatched, np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """What trades come to, group by group; NULL where nothing moved the price."""
-
-    first: Numbers  # the first trade of each group
-    open: Numbers
-    high: Numbers
-    low: Numbers
-    close: Numbers
-    volume: Numbers
-    trade_count: Numbers
-    financial_volume: Numbers  # in units of 1e-4, rounded half up
-    notional_high: Numbers  # Σ price · size = notional_high · 1e5 + notional_low, exactly
-    notional_low: Numbers
-    ts_first: Numbers
-    ts_last: Numbers
-
-    @property
-    def vwap(self) -> Numbers:
-        """Σ price · size / Σ size, in units of 1e-9, rounded half up; NULL without a volume."""
-        size = np.maximum(self.volume, 1)
-        whole, rest = np.divmod(self.notional_high, size)
-        found = whole * TO_VOLUME + (2 * (rest * TO_VOLUME + self.notional_low) + size) // (2 * size)
-        return np.where(self.volume > 0, found, NULL)
-
-
-def summed(counted: Counted, first: Numbers) -> Sums:
-    """Groups of trades, each from one of `first` to the next."""
-    trades, moves = counted.trades, counted.moves
-    price, number = trades["price"], np.arange(len(trades))
-    size = np.where(trades["size"] == NULL, 0, trades["size"])
-    opens = np.minimum.reduceat(np.where(moves, number, GREATEST), first)
-    closes = np.maximum.reduceat(np.where(moves, number, -1), first)
-    any_move = closes >= 0
-    priced = np.where(price == NULL, 0, price)
-    high, low = np.divmod(priced, TO_VOLUME)
-    notional_high, notional_low = np.add.reduceat(high * size, first), np.add.reduceat(low * size, first)
-    last = np.append(first[1:], len(trades)) - 1
-    return Sums(
-        first,
-        np.where(any_move, price[np.where(any_move, opens, 0)], NULL),
-        np.where(any_move, np.maximum.reduceat(np.where(moves, price, NULL), first), NULL),
-        np.where(any_move, np.minimum.reduceat(np.where(moves, price, GREATEST), first), NULL),
-        np.where(any_move, price[np.maximum(closes, 0)], NULL),
-        np.add.reduceat(size, first),
-        np.diff(np.append(first, len(trades))),
-        notional_high + (2 * notional_low + TO_VOLUME) // (2 * TO_VOLUME),
-        notional_high,
-        notional_low,
-        trades["ts"][first],
-        trades["ts"][last],
-    )
-
-
-def bars(name: str, counted: Counted, lost: Numbers, trading_date: int, ids: Numbers, symbols: pa.Array) -> pa.Table:
-    """Rows of one of the tables of SIZES_S. `lost`: (instrument, from, to) where something is missing."""
-    trades, size_ns = counted.trades, SIZES_S[name] * SECOND_NS
-    interval = trades["ts"] // size_ns if size_ns else np.zeros(len(trades), np.int64)
+def sums(trades: NDArray[np.void], size_ns: int) -> NDArray[np.void]:
+    """What trades (`in_order`) come to in each interval."""
+    interval = trades["ts"] // size_ns
     first = starts_of(trades["place"], interval)
+    found = np.zeros(len(first), SUMS)
     if not len(first):
-        return made_table(name, _no_bars(name), symbols, np.empty(0, np.int32))
-    sums, place = summed(counted, first), trades["place"][first]
-    begins = interval[first] * size_ns if size_ns else np.full(len(first), midnight_ns(trading_date))
-    columns: dict[str, Any] = {
-        column: getattr(sums, column)
-        for column in "open high low close volume trade_count financial_volume ts_first ts_last".split()
-    }
-    bad = touched(place, begins, begins + (size_ns or DAY_NS), lost)
-    columns |= {"ts_interval": begins, "instrument_id": ids[place]}
-    columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
-    return made_table(name, columns, symbols, place)
+        return found
+    moves = (trades["conditions"] & MOVES_NOTHING == 0) & (trades["price"] != NULL)
+    size = np.where(trades["size"] == NULL, 0, trades["size"])
+    high, low = np.divmod(np.where(trades["price"] == NULL, 0, trades["price"]), TO_VOLUME)
+    found["place"], found["ts_interval"] = trades["place"][first], interval[first] * size_ns
+    _fill_prices(found, first, moves, *(trades["price"] for _ in range(4)))
+    found["volume"], found["trade_count"] = np.add.reduceat(size, first), np.diff(np.append(first, len(trades)))
+    found["notional_high"] = np.add.reduceat(high * size, first)
+    found["notional_low"] = np.add.reduceat(low * size, first)
+    found["ts_first"] = trades["ts"][first]
+    found["ts_last"] = trades["ts"][np.append(first[1:], len(trades)) - 1]
+    return found
 
 
-def _no_bars(name: str) -> dict[str, Any]:
-    names = "open high low close volume trade_count financial_volume ts_first ts_last ts_interval instrument_id flags"
-    return {column: np.empty(0, np.int64) for column in names.split()}
+def joined(parts: NDArray[np.void], size_ns: int | None) -> NDArray[np.void]:
+    """Sums of parts of intervals as those of whole ones; without a size, of all that an instrument has. What comes
+    later in time must not stand before what comes earlier."""
+    parts = parts[np.lexsort((parts["ts_interval"], parts["place"]))]
+    interval = parts["ts_interval"] // size_ns if size_ns else np.zeros(len(parts), np.int64)
+    first = starts_of(parts["place"], interval)
+    found = parts[first].copy()
+    if not len(first):
+        return found
+    _fill_prices(found, first, parts["close"] != NULL, *(parts[name] for name in ("open", "high", "low", "close")))
+    for name in ("volume", "trade_count", "notional_high", "notional_low"):
+        found[name] = np.add.reduceat(parts[name], first)
+    found["ts_last"] = parts["ts_last"][np.append(first[1:], len(parts)) - 1]
+    return found
+
+
+def _fill_prices(
+    found: NDArray[np.void],
+    first: Numbers,
+    moves: NDArray[np.bool_],
+    opens: Numbers,
+    highs: Numbers,
+    lows: Numbers,
+    closes: Numbers,
+) -> None:
+    number = np.arange(len(moves))
+    begin = np.minimum.reduceat(np.where(moves, number, GREATEST), first)
+    end = np.maximum.reduceat(np.where(moves, number, -1), first)
+    any_move = end >= 0
+    found["open"] = np.where(any_move, opens[np.where(any_move, begin, 0)], NULL)
+    found["high"] = np.where(any_move, np.maximum.reduceat(np.where(moves, highs, NULL), first), NULL)
+    found["low"] = np.where(any_move, np.minimum.reduceat(np.where(moves, lows, GREATEST), first), NULL)
+    found["close"] = np.where(any_move, closes[np.maximum(end, 0)], NULL)
+
+
+def financial_volume(records: NDArray[np.void]) -> Numbers:
+    """Σ price · size in units of 1e-4, rounded half up."""
+    return records["notional_high"] + (2 * records["notional_low"] + TO_VOLUME) // (2 * TO_VOLUME)
+
+
+def vwap(records: NDArray[np.void]) -> Numbers:
+    """Σ price · size / Σ size, in units of 1e-9, rounded half up; NULL without a volume."""
+    size = np.maximum(records["volume"], 1)
+    whole, rest = np.divmod(records["notional_high"], size)
+    found = whole * TO_VOLUME + (2 * (rest * TO_VOLUME + records["notional_low"]) + size) // (2 * size)
+    return np.where(records["volume"] > 0, found, NULL)
 
 
 def starts_of(*columns: NDArray[Any]) -> Numbers:

@@ -2,7 +2,7 @@
 
     day = GroupDay(ids, symbols, depths, timeline, epochs, depth, stored)
     day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this stretch, final
-    day.finish()                                                 -> tables of the whole day, to be replaced
+    day.finish()                                                 -> tables of the whole day
 
 The one rule: a day in several stretches, or in several runs with the state between them, is the day in one.
 """
@@ -22,15 +22,16 @@ from umdf.lake import bars as b
 from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
 from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, books_in, books_of, state_table
-from umdf.lake.columns import family_table, made_table
+from umdf.lake.columns import family_table
 from umdf.lake.day_numbers import Published, day_statistics
 from umdf.lake.gap_cures import Timeline
-from umdf.lake.healing import FOREVER, L_BOOK, BookRun, Numbers, Told, places_in
-from umdf.lake.levels import BBO, tops_by_interval, updates, with_tops
+from umdf.lake.healing import FOREVER, L_BOOK, L_SINCE, L_UNTIL, BookRun, Numbers, Told, places_in
+from umdf.lake.intervals import BEST_S, OPEN, Intervals
+from umdf.lake.levels import tops_by_interval, updates, with_tops
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
-INTERVALS_S = {"bbo_1s": 1, "bbo_1m": 60}
+MINUTE_NS = 60 * b.SECOND_NS
 Tables = dict[str, pa.Table]
 
 
@@ -62,8 +63,7 @@ class GroupDay:
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
         self.events, self.in_doubt, self.losses = np.zeros((3, 2 * count), np.int64)
-        self.trades: list[NDArray[np.void]] = []
-        self.bbo: dict[str, list[NDArray[np.void]]] = {name: [] for name in INTERVALS_S}
+        self.intervals = Intervals(group.ids, group.symbols, wanted, trading_date)
         self.lost: list[Numbers] = []
         self.published = Published(count)
         self.happened: list[Stored] = []
@@ -91,10 +91,7 @@ class GroupDay:
         self.last_key[book], self.last_epoch[book], self.has_row[book] = one.key, last_epoch, True
         self.events[book], self.in_doubt[book] = head["events"], head["events_in_doubt"]
         self.losses[book] = head["losses"]
-        for log, name in ((self.trades, "trades"), *((self.bbo[name], name) for name in INTERVALS_S)):
-            records = one.section(name).copy()
-            records["place"] = place
-            log.append(records)
+        self.intervals.restore(place, one)
         lost = one.section("lost")
         self.lost.append(np.stack([np.full(len(lost), book), lost["since"], lost["until"]], axis=1))
         self.published.restore(place, one.section("published")["value"])
@@ -109,6 +106,7 @@ class GroupDay:
         place, trade_bad = self._beside(mbo, told, trades)
         _, statistic_bad = self._beside(mbo, told, statistics)
         self.lost.append(told.lost)
+        self.intervals.take_lost(told.lost[:, L_BOOK] >> 1, told.lost[:, L_SINCE])
         np.add.at(self.losses, told.lost[:, L_BOOK], 1)
         staged = np.flatnonzero(~mbo.made) if mbo.made is not None else None
         books = mbo.book if staged is None else mbo.book[staged]
@@ -126,10 +124,10 @@ class GroupDay:
         if len(statistics):
             self.published.take(statistics)
         if len(trades):
-            self.trades.append(trade_log(trades))
-        for name, seconds in INTERVALS_S.items():
+            self.intervals.take_trades(trade_log(trades))
+        for name, seconds in BEST_S.items():
             if name in self.wanted:
-                self.bbo[name].append(tops_by_interval(mbo, times, told, trades, place, seconds))
+                self.intervals.take_best(name, tops_by_interval(mbo, times, told, trades, place, seconds))
         return self._tables(mbo, staged, told, trades, place, trade_bad, statistics, statistic_bad, snapshots)
 
     def _tables(
@@ -225,27 +223,28 @@ class GroupDay:
             about = int(self.ids[book >> 1]), int(units.seq_version[unit]), int(mbo.key[row])
             self.happened.append(Stored(*about, NULL, LAST, head, NO_BOOK[0]))
 
-    def finish(self) -> Tables:
-        """The tables of the whole day."""
+    def finish(self, settle_ns: int | None = None) -> Tables:
+        """The tables of the whole day, as far as they are new or open. `settle_ns`: before this nothing more will come;
+        None: nothing more at all."""
         self.run.finish()
-        symbols, found, place_of = self.group.symbols, {}, len(self.ids)
-        lost = self._lost()
-        trades = _together(self.trades, b.TRADE)
-        counted = b.counted(trades, place_of)
-        for name in b.SIZES_S:
-            if name in self.wanted:
-                found[name] = b.bars(name, counted, lost, self.trading_date, self.ids, symbols)
-        for name, seconds in INTERVALS_S.items():
-            if name in self.wanted:
-                found[name] = self._best_prices(name, seconds, lost)
+        lost, place_of = self._lost(), len(self.ids)
+        settle = np.full(place_of, FOREVER if settle_ns is None else settle_ns // MINUTE_NS * MINUTE_NS)
+        if settle_ns is not None:  # what is in doubt may yet turn out to be whole
+            doubt = lost[lost[:, L_UNTIL] == FOREVER]
+            np.minimum.at(settle, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
+        found = self.intervals.finish(lost, settle)
         if "day_statistics" in self.wanted:
             columns = {"events": self.events, "events_in_doubt": self.in_doubt, "losses": self.losses}
-            by_instrument = {column: values.reshape(-1, 2).sum(axis=1) for column, values in columns.items()}
+            counts = {column: values.reshape(-1, 2).sum(axis=1) for column, values in columns.items()}
             bad = np.zeros(place_of, np.bool_)
-            bad[lost[:, 0]] = True
-            found["day_statistics"] = day_statistics(counted, self.published, by_instrument, bad, self.ids, symbols)
+            bad[lost[:, L_BOOK]] = True
+            trades = self.intervals.day, self.intervals.busted
+            found["day_statistics"] = day_statistics(
+                *trades, self.published, counts, bad, self.ids, self.group.symbols
+            )
         if "book_state" in self.wanted:
-            found["book_state"], found["states"] = state_table(self.happened), state_table(self._stored())
+            found["book_state"] = state_table(self.happened)
+            found["book_state" + OPEN] = state_table(self._stored())
         return found
 
     def stale(self) -> list[dict[str, Any]]:
@@ -263,36 +262,18 @@ class GroupDay:
 
     def _lost(self) -> Numbers:
         """(instrument, since, until) of everything that is missing, and of what may be."""
-        doubt = np.flatnonzero(self.run.states[:, h.S_DOUBT])
-        open_ones = np.stack([doubt, self.run.states[doubt, h.S_TS], np.full(len(doubt), FOREVER)], axis=1)
+        states = self.run.states
+        doubt = np.flatnonzero(states[:, h.S_DOUBT])
+        since = self.timeline.since(self.run.epoch, states[doubt, h.S_FROM], states[doubt, h.S_TS])
+        open_ones = np.stack([doubt, since, np.full(len(doubt), FOREVER)], axis=1)
         lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost, open_ones])
-        lost[:, 0] >>= 1
-        return lost[np.argsort(lost[:, 0], kind="stable")]
-
-    def _best_prices(self, name: str, seconds: int, lost: Numbers) -> pa.Table:
-        """The newest row of each interval; last trades go on from interval to interval."""
-        every = _together(self.bbo[name], BBO)
-        every = every[np.lexsort((every["ts_interval"], every["place"]))]
-        _carry_trades(every)
-        newest = np.append(b.starts_of(every["place"], every["ts_interval"])[1:], len(every)) - 1 if len(every) else []
-        rows = every[np.asarray(newest, np.int64)]
-        self.bbo[name] = [rows]
-        price, size = _last_trades(rows, lost)
-        ends = rows["ts_interval"]
-        bad = b.touched(rows["place"], ends - seconds * b.SECOND_NS, ends, lost)
-        columns: dict[str, Any] = {
-            column: rows[column] for column in BBO.names or () if column not in ("place", "ts_trade")
-        }
-        columns |= {"price": price, "size": size, "instrument_id": self.ids[rows["place"]]}
-        columns["flags"] = rows["flags"] | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
-        return made_table(name, columns, self.group.symbols, rows["place"])
+        lost[:, L_BOOK] >>= 1
+        return lost[np.argsort(lost[:, L_BOOK], kind="stable")]
 
     def _stored(self) -> list[Stored]:
         """The state of every book, and of every instrument that had a day."""
         found: list[Stored] = []
-        of_day = {"trades": _together(self.trades, b.TRADE)}
-        of_day |= {name: _together(self.bbo[name], BBO) for name in self.bbo}
-        parts = {name: _by_place(records, len(self.ids)) for name, records in of_day.items()}
+        parts = self.intervals.stored()
         lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost])
         gaps = self.timeline.gaps.get(self.run.epoch)
         owed = self.gaps.stored()
@@ -302,7 +283,7 @@ class GroupDay:
             for lending in (0, 1):
                 book = 2 * place + lending
                 state = self.run.states[book].tolist()
-                has_day = not lending and len(parts["trades"][place])
+                has_day = not lending and any(len(part[place]) for part in parts.values())
                 is_known = state[h.S_SEEN] or state[h.S_GAPS]  # a snapshot alone may have shown that nothing is missing
                 if not is_known and not self.events[book] and not has_day:
                     continue
@@ -312,7 +293,8 @@ class GroupDay:
                 sections: dict[str, Any] = {"entries": entries, "lost": _windows(own)}
                 if book in owed:
                     sections["owed"] = owed[book]
-                if place not in with_day:  # the day is the instrument's, not the book's
+                is_first = place not in with_day
+                if is_first:  # the day is the instrument's, not the book's
                     with_day.add(place)
                     sections |= {name: part[place] for name, part in parts.items()}
                     sections["published"] = np.array(self.published.stored(place), np.int64).view(PUBLISHED)
@@ -333,6 +315,8 @@ class GroupDay:
                     "losses": int(self.losses[book]),
                     "ts_send": NULL,
                     "ts_recv": NULL,
+                    "settled": int(self.intervals.settled[place]),
+                    "busted": int(self.intervals.busted[place]) if is_first else 0,
                 }
                 flags = MAYBE_BAD_BOOK if state[h.S_STALE] or state[h.S_DOUBT] else 0
                 version = self.epochs.versions[self.last_epoch[book]] if self.has_row[book] else self._version()
@@ -360,17 +344,6 @@ def _flagged(rows: Grouped, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
     return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
 
 
-def _together(parts: list[NDArray[np.void]], kind: np.dtype[np.void]) -> NDArray[np.void]:
-    return np.concatenate([np.empty(0, kind), *parts])
-
-
-def _by_place(records: NDArray[np.void], places: int) -> list[NDArray[np.void]]:
-    """The records of each instrument, in their order; those of nobody in particular any more."""
-    order = np.argsort(records["place"], kind="stable")
-    edges = np.searchsorted(records["place"][order], np.arange(places + 1))
-    own = records[order]
-    own["place"] = 0
-    return [own[edges[place] : edges[place + 1]] for place in range(places)]
 
 
 def _windows(lost: Numbers) -> NDArray[np.void]:
@@ -378,22 +351,3 @@ def _windows(lost: Numbers) -> NDArray[np.void]:
     found["since"], found["until"] = lost[:, 1], lost[:, 2]
     return found
 
-
-def _carry_trades(rows: NDArray[np.void]) -> None:
-    """A row without a last trade has that of the row before."""
-    begins = np.zeros(len(rows), np.int64)
-    starts = b.starts_of(rows["place"])
-    begins[starts] = starts
-    last = np.maximum.accumulate(np.where(rows["price"] != NULL, np.arange(len(rows)), np.maximum.accumulate(begins)))
-    for name in ("price", "size", "ts_trade"):
-        rows[name] = rows[name][last]
-
-
-def _last_trades(rows: NDArray[np.void], lost: Numbers) -> tuple[Numbers, Numbers]:
-    """Price and size of the last trade. If something was lost since then it may have been a trade: it is not known."""
-    price, size, when = (rows[name].copy() for name in ("price", "size", "ts_trade"))
-    edges = np.searchsorted(rows["place"], [lost[:, 0], lost[:, 0] + 1]) if len(lost) else np.zeros((2, 0), np.int64)
-    for (_, since, until), first, end in zip(lost.tolist(), *edges.tolist(), strict=True):
-        unknown = np.flatnonzero((rows["ts_event"][first:end] >= since) & (when[first:end] <= until)) + first
-        price[unknown], size[unknown] = NULL, NULL
-    return price, size

@@ -25,7 +25,7 @@ from umdf.book.state import OF_BOOK, OF_ENTRY, State
 from umdf.book.state_kernel import number_of
 from umdf.book.views import ENTRY
 from umdf.errors import UmdfError
-from umdf.lake.bars import TRADE
+from umdf.lake.bars import SUMS, TRADE
 from umdf.lake.gap_cures import OWED
 from umdf.lake.levels import BBO
 from umdf.lake.schemas import table
@@ -38,7 +38,7 @@ HAPPENED = SNAPSHOT | LAST  # flags of what is no state at the end
 # doubt_from, covered: it is in doubt since the gap with this first number, and knows of the gaps up to this number.
 HEAD_NAMES = tuple(
     "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "
-    "ts_send ts_recv".split()
+    "ts_send ts_recv settled busted".split()
 )
 HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
 BOOK_NAMES: Sequence[str] = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
@@ -52,6 +52,7 @@ PUBLISHED = np.dtype([("value", "i8")])
 SECTIONS: dict[str, np.dtype[Any]] = {
     "entries": ENTRY,
     "trades": TRADE,
+    "hours": SUMS,
     "bbo_1s": BBO,
     "bbo_1m": BBO,
     "lost": LOST,

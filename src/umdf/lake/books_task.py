@@ -1,8 +1,8 @@
 """Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
-         "definitions", "state_in", "part", "tables"}, place)
-        -> {"files", "states", "rows", "stale", "gaps", "state_out", "peak_memory_bytes"}
+         "definitions", "state_in", "part", "settle_ns", "tables"}, place)
+        -> {"files", "open", "is_late", "rows", "stale", "gaps", "peak_memory_bytes"}
 
 A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
 GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
@@ -18,7 +18,6 @@ import datetime
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from umdf.lake.columns import family_table
 from umdf.lake.files import FileAdd, FileWriter, Stamp
 from umdf.lake.gap_cures import Cures, Timeline
 from umdf.lake.healing import Numbers
+from umdf.lake.intervals import OPEN
 from umdf.lake.snapshot_rows import Part, snapshots_of
 from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
 from umdf.lake.tasks import Place
@@ -46,8 +46,6 @@ TABLES = (
     "book_state"
 ).split()  # mbp_10 is derived on demand (umdf.lake.derive) unless it is asked for
 STATE_TABLE = "book_state"
-STATES = "states"  # the newest books, in files of their own: rows of book_state that the next run replaces
-OF_TABLE = {STATES: STATE_TABLE}
 
 
 def run(arguments: Mapping[str, Any], place: Place | None = None) -> dict[str, Any]:
@@ -84,7 +82,7 @@ class Output:
         if name not in self._writers:
             self._writers[name] = FileWriter(
                 self._root,
-                OF_TABLE.get(name, name),
+                name.removesuffix(OPEN),
                 self._stamp,
                 self._partition,
                 task=self._place.task,
@@ -139,6 +137,8 @@ class _Task:
         self.instruments = _instruments([*definitions, *self.staged], instrument_buckets)
         self.made = Made.of(self.staged, instrument_buckets, self.date, self.epochs)
         self.stale: list[dict[str, Any]] = []
+        self.settle_ns: int | None = arguments.get("settle_ns")
+        self.is_late = False  # something came for what an earlier run has written as final
         self.cures = Cures(self.timeline, self.epochs)
 
     def run(self) -> dict[str, Any]:
@@ -147,16 +147,18 @@ class _Task:
         for part in self._ranges():
             self._run_range(part)
         files = self.output.close()
-        states = files.pop(STATES, [])
-        if states:
-            files[STATE_TABLE] = files.get(STATE_TABLE, []) + states
+        still_open: dict[str, list[str]] = {}  # by table: files that the next run replaces
+        for name in [name for name in files if name.endswith(OPEN)]:
+            made, table = files.pop(name), name.removesuffix(OPEN)
+            still_open[table] = [file.path for file in made]
+            files[table] = files.get(table, []) + made
         return {
             "files": {name: [file.to_json() for file in some] for name, some in files.items()},
-            "states": [file.path for file in states],
+            "open": still_open,
+            "is_late": self.is_late,
             "rows": {name: sum(file.rows for file in some) for name, some in files.items()},
             "stale": self.stale,
             "gaps": self.cures.to_json(),
-            "state_out": [str(Path(self.root) / STATE_TABLE / file.path) for file in states] or None,
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
@@ -221,7 +223,8 @@ class _Task:
             if following is None:
                 break
             batch, done = following, until
-        self.output.add(day.finish())
+        self.output.add(day.finish(self.settle_ns))
+        self.is_late |= day.intervals.is_late
         self.stale += day.stale()
         self.cures.add(day.gaps, ids)
 
@@ -242,16 +245,13 @@ def timeline_of(said: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
         times.append(int(one.get("ts_recv") or NULL))
         if one.get("last") is not None:
             last[rank] = int(one["last"])
-    by_epoch: dict[int, list[tuple[int, int]]] = {}
+    by_epoch: dict[int, set[tuple[int, int, int]]] = {}
     for gap in said.get("gaps") or []:
-        by_epoch.setdefault(epochs.rank(int(gap["seq_version"])), []).append((int(gap["first"]), int(gap["last"])))
-    gaps = {epoch: _sorted_gaps(some) for epoch, some in by_epoch.items()}
-    return epochs, Timeline(gaps, last, dict(enumerate(times))), times
-
-
-def _sorted_gaps(some: list[tuple[int, int]]) -> tuple[Numbers, Numbers]:
-    every = np.array(sorted(set(some)), np.int64)
-    return every[:, 0].copy(), every[:, 1].copy()
+        about = int(gap["first"]), int(gap["last"]), int(gap.get("ts_before", NULL))
+        by_epoch.setdefault(epochs.rank(int(gap["seq_version"])), set()).add(about)
+    every = {epoch: np.array(sorted(some), np.int64).T.copy() for epoch, some in by_epoch.items()}
+    gaps, sent = {epoch: (some[0], some[1]) for epoch, some in every.items()}, {e: some[2] for e, some in every.items()}
+    return epochs, Timeline(gaps, last, dict(enumerate(times)), sent), times
 
 
 def _instruments(staged: Sequence[Staged], buckets: Sequence[int]) -> Instruments:

@@ -21,6 +21,7 @@ from umdf.lake.frontier import ChannelState
 from umdf.lake.plan import ChannelDay, Day, Edge
 from umdf.lake.snapshot_rows import ranks_of
 from umdf.lake.timeline import gaps_of
+from umdf.market.events import NULL
 
 BOOK_TABLES = (
     "mbo", "trades", "statistics", "mbp_1", "mbp_10", "tbbo", "bbo_1s", "bbo_1m", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h",
@@ -80,7 +81,7 @@ def make_days(
             parts.remove(each)
     book_tasks = []
     for each in parts:
-        each.gaps += gaps_of(each.day, each.spans)
+        each.gaps += gaps_of(each.day, each.spans, each.before.ts_sent if each.before else NULL)
         needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # the books know what became of them
         if each.is_moving and any(name in needed for name in wanted[each.day.key]):
             packs = each.packs(shop.rows_a_task, shop.parallel)
@@ -89,7 +90,8 @@ def make_days(
     by_day = {each.day.key: each for each in parts}
     for answer, task in zip(shop.step(book_tasks, "umdf.lake.books_task:run", "books"), book_tasks, strict=True):
         by_day[task["channel_id"], task["trading_date"]].take_books(answer, task["rows"])
-    return parts, [each.day.key for each in (*late, *renamed)]
+    late += [each for each in parts if each.is_late and each.before]
+    return [each for each in parts if each not in late], [each.day.key for each in (*late, *renamed)]
 
 
 def has_late_snapshots(parts: DayParts) -> bool:
@@ -120,7 +122,7 @@ def _settle(parts: DayParts) -> None:
 
 
 def _paths(shop: Shop, before: ChannelState | None) -> list[str]:
-    return [str(shop.root / "book_state" / path) for path in before.states] if before else []
+    return [str(shop.root / "book_state" / path) for path in before.open.get("book_state", [])] if before else []
 
 
 def _have_rows(shop: Shop, before: ChannelState, ids: Sequence[int]) -> bool:

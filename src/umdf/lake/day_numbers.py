@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.bars import OTHER_VENUES, Counted, Numbers, starts_of, summed
+from umdf.lake.bars import OTHER_VENUES, Numbers, financial_volume, starts_of, vwap
 from umdf.lake.book_rows import Grouped
 from umdf.lake.columns import made_table
 from umdf.market import events as e
@@ -71,29 +71,28 @@ class Published:
 
 
 def day_statistics(
-    counted: Counted,
+    day: NDArray[np.void],
+    busted: Numbers,
     published: Published,
     counts: dict[str, Numbers],
     bad: NDArray[np.bool_],
     ids: Numbers,
     symbols: pa.Array,
 ) -> pa.Table:
-    """A row for each instrument that had any row, trade or statistic."""
+    """A row for each instrument that had any row, trade or statistic. `day`: what its trades come to (`bars.SUMS`)."""
     total = len(ids)
     columns: dict[str, Any] = {
         name: np.full(total, NULL) for name in "open high low close vwap financial_volume ts_first ts_last".split()
     }
     columns |= {"volume": np.zeros(total, np.int64), "trade_count": np.zeros(total, np.int64)}
-    first = starts_of(counted.trades["place"])
-    if len(first):
-        sums, place = summed(counted, first), counted.trades["place"][first]
-        for name, values in columns.items():
-            values[place] = getattr(sums, name)
+    made = {"vwap": vwap(day), "financial_volume": financial_volume(day)}
+    for name, values in columns.items():
+        values[day["place"]] = made[name] if name in made else day[name]
     columns |= {name: published.value(name) for name in NAMES} | counts
-    columns |= {"busted": counted.busted, "instrument_id": ids}
+    columns |= {"busted": busted, "instrument_id": ids}
     columns |= {name: np.full(total, NULL_I16, np.int16) for name in ("last_phase", "last_state")}
     columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
     said = np.logical_or.reduce([columns[name] != NULL for name in NAMES])
-    there = np.flatnonzero((counts["events"] > 0) | said | (columns["trade_count"] > 0) | (counted.busted > 0))
+    there = np.flatnonzero((counts["events"] > 0) | said | (columns["trade_count"] > 0) | (busted > 0))
     chosen = {name: values[there] for name, values in columns.items()}
     return made_table("day_statistics", chosen, symbols, there)

@@ -13,8 +13,10 @@ from umdf.lake.plan import ChannelDay, date_of
 from umdf.lake.snapshot_rows import Part
 from umdf.lake.staging import BUCKETS
 from umdf.lake.timeline import Gap, timeline
+from umdf.market.events import NULL
 
 LEAST_ROWS_A_TASK = 50_000  # of `mbo`, in a task of the books
+SETTLING_NS = 5 * 10**9  # an event may be told so long after it happened
 
 
 class DayParts:
@@ -28,7 +30,8 @@ class DayParts:
         self.loops = [manifest for manifest in manifests if manifest["role"] != "incremental"]
         self.files: dict[str, list[FileAdd]] = defaultdict(list)
         self.gaps = [Gap.from_json(said) for said in before.gaps] if before else []
-        self.states: list[str] = []  # files of book_state that hold the books as they are at the end
+        self.open: dict[str, list[str]] = defaultdict(list)  # by table: files that the next part replaces
+        self.is_late = False
         self.stale: list[Any] = []
         self.definitions: list[dict[str, Any]] = []
         self.listed: dict[int, int] = {}
@@ -48,7 +51,8 @@ class DayParts:
     @property
     def is_moving(self) -> bool:
         """Whether there is anything for the books."""
-        return self.before is None or any(span["span"][1] >= span["span"][0] for span in self.spans)
+        is_over = self.day.until is None
+        return self.before is None or is_over or any(span["span"][1] >= span["span"][0] for span in self.spans)
 
     def take_channel(self, said: dict[str, Any]) -> None:
         self.add_files(said["files"])
@@ -57,7 +61,9 @@ class DayParts:
     def take_books(self, answer: dict[str, Any], rows: int) -> None:
         self.add_files(answer["files"])
         self.stale += answer["stale"]
-        self.states += answer["states"]
+        self.is_late |= answer["is_late"]
+        for name, paths in answer["open"].items():
+            self.open[name] += paths
         self.answers.append(answer["gaps"])
         self.task_rows.append(rows)
 
@@ -76,6 +82,18 @@ class DayParts:
         edges = self.day.since, self.day.until
         since, until = (edge and (edge.rank, edge.number, edge.ts_recv) for edge in edges)
         return Part(since, until, [epoch for epoch, _, _ in self.day.epochs], self.day.begun)
+
+    def _settle_ns(self) -> int | None:
+        """Before when everything has come; None: nothing more will come at all."""
+        if self.day.until is None:
+            return None
+        return self.ts_sent - SETTLING_NS if self.ts_sent != NULL else 0
+
+    @property
+    def ts_sent(self) -> int:
+        """When the last number of this part was sent."""
+        sent = [span["ts_sent"] for span in self.spans if span["ts_sent"] is not None]
+        return sent[-1] if sent else self.before.ts_sent if self.before else NULL
 
     def packs(self, most_rows: int, parallel: int) -> list[tuple[list[int], int]]:
         """Neighbouring buckets together, up to so many rows: a hot instrument's bucket stands alone."""
@@ -101,6 +119,7 @@ class DayParts:
             "timeline": timeline(self.day, self.gaps),
             "definitions": self.definitions,
             "state_in": state_in,
+            "settle_ns": self._settle_ns(),
             "part": self._part().to_json(),
         }
         name = f"books of channel {self.day.channel}, {date_of(self.day.date)}"

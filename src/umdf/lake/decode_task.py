@@ -114,6 +114,7 @@ class _Span:
             "files": {name: [made.to_json()] for name, made in files.items() if made},
             "missing": _missing(first[gathered.own], span.first, self.ts_send[gathered.own]),
             "ts_last": int(first[gathered.own][-1]) if span.last >= span.first else None,
+            "ts_sent": _last_sent(self.ts_send[gathered.own]),
             "quality": quality_of(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
@@ -160,8 +161,15 @@ def _content(gathered: Gathered, row: int, reason: str) -> Refused:
     return Refused(*at, int(pieces.sequence[row]), reason, content)
 
 
+def _last_sent(ts_send: Numbers) -> int | None:
+    """When the last number that is there was sent."""
+    there = np.flatnonzero(ts_send != NULL)
+    return int(ts_send[there[-1]]) if len(there) else None
+
+
 def _missing(first: Numbers, base: int, ts_send: Numbers) -> dict[str, Any]:
-    """Runs of numbers that no line had, and what followed each; the span's own first number, for the span before."""
+    """Runs of numbers that no line had, what followed each and when what was before it was sent; the span's own first
+    number, for the span before."""
     lost = first == NEVER
     edges = np.flatnonzero(np.diff(np.concatenate([[False], lost, [False]]).astype(np.int8)))
     runs = [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]
@@ -171,6 +179,8 @@ def _missing(first: Numbers, base: int, ts_send: Numbers) -> dict[str, Any]:
         return (int(first[at]), int(ts_send[at])) if at < len(first) else None
 
     return {
-        "runs": [[base + low, base + high - 1, moment(high)] for low, high in runs],
+        "runs": [
+            [base + low, base + high - 1, moment(high), int(ts_send[low - 1]) if low else None] for low, high in runs
+        ],
         "begins": [base + int(there[0]), moment(int(there[0]))] if len(there) else None,
     }

@@ -45,7 +45,8 @@ class ChannelState:
     answers: list[dict[str, Any]] = field(default_factory=list)  # what the books said of them (umdf.lake.gap_cures)
     quality: list[dict[str, Any]] = field(default_factory=list)  # {"stream", "line", …} that more can be added to
     listed: dict[str, int] = field(default_factory=dict)  # the last definition of each instrument (umdf.lake.repeats)
-    states: list[str] = field(default_factory=list)  # files of `book_state` that hold the books
+    open: dict[str, list[str]] = field(default_factory=dict)  # by table: files that the next part replaces
+    ts_sent: int = NULL  # when the last number was sent
     patience: int = 1  # learned: by how much longer than planned snapshots have to be waited for
     definitions: list[dict[str, Any]] = field(default_factory=list)  # staged files of every definition so far
     content: bytes = b""  # of those files

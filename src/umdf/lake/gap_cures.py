@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.int64]
 Said = dict[str, Any]  # of one gap
+A_LITTLE_NS = 10**9
 MOST_LISTED = 1_000  # instruments of a gap that are listed by number
 ROW_BITS = 40  # of a row or a gap, behind the number of a book
 OWED = np.dtype([("first", "i8"), ("last", "i8")])  # in a stored book: first numbers of the gaps that it is stale for
@@ -41,6 +42,15 @@ class Timeline:
     gaps: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)  # by epoch rank: first, last, sorted
     last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
     begun: dict[int, int] = field(default_factory=dict)  # by epoch rank
+    sent: dict[int, Numbers] = field(default_factory=dict)  # as `gaps`: when the number before each was sent
+
+    def since(self, epoch: int, gap: Numbers, ts: Numbers) -> Numbers:
+        """Since when something may be missing because of a gap, if a book had its last row at `ts`: what is sent behind
+        a number may have happened a little before it was."""
+        sent = self.sent.get(epoch, np.empty(0, np.int64))
+        known = (gap < len(sent)) & (ts != h.BEGINNING)
+        when = sent[np.minimum(gap, len(sent) - 1)] if len(sent) else ts
+        return np.where(known & (when != NULL), np.maximum(ts, when - A_LITTLE_NS), ts)
 
     def count(self, epoch: int) -> int:
         return len(self.gaps[epoch][0]) if epoch in self.gaps else 0
@@ -151,6 +161,11 @@ class GapLog:
         if len(gaps):
             cured = self.cured.setdefault(epoch, np.full(len(self._timeline.gaps[epoch][0]), NULL))
             np.maximum.at(cured, gaps, ts[which])
+
+
+def first_unanswered(states: Numbers) -> Numbers:
+    """Of some books, by their states: the first gap that they have no answer to, or else the next one to come."""
+    return np.where(states[:, h.S_DOUBT] != 0, states[:, h.S_FROM], states[:, h.S_GAPS])
 
 
 def _each(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:

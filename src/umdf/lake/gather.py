@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.survey import split_of
+from umdf.market.events import NULL
 from umdf.sync.lines import WAIT_MS
 from umdf.sync.pieces import Pieces, no_pieces
 from umdf.transport.capture import PacketBatch, open_capture
@@ -44,11 +45,22 @@ class Source:
     rest_from: int = 0  # together with this number
     is_fresh: bool = True  # the lake does not have the file yet
     epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this numbering
+    refused: tuple[tuple[int, int, int], ...] = ()  # offset, number and date of what fits nothing around it
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Source:
-        flow, epochs = tuple(said["flow"]), tuple(tuple(epoch) for epoch in said["epochs"])
-        return cls(**{**said, "flow": flow, "epochs": epochs})
+        pairs = {name: tuple(tuple(each) for each in said[name]) for name in ("epochs", "refused")}
+        return cls(**{**said, "flow": tuple(said["flow"]), **pairs})
+
+    def refusals(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
+        """Which datagrams at these offsets are refused, and the date of each of them; the others have none."""
+        refused, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
+        if self.refused:
+            table = np.array(sorted(self.refused), np.int64)
+            at = np.minimum(np.searchsorted(table[:, 0], offset), len(table) - 1)
+            refused = table[at, 0] == offset
+            date[refused] = table[at[refused], 2]
+        return refused, date
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from umdf.buffers import address_of
 from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import Grouped, times_of
 from umdf.lake.checks import Checks, Verdict, compare
-from umdf.lake.gap_cures import GapLog, Timeline
+from umdf.lake.gap_cures import GapLog, Timeline, first_unanswered
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
@@ -90,7 +90,7 @@ class BookRun:
     def _in_doubt(self) -> Numbers:
         """(book, gaps from, to) that have no answer yet, and that no row has shown to touch the book."""
         states, count = self.states, self.timeline.count(self.epoch)
-        first = np.where(states[:, h.S_DOUBT] != 0, states[:, h.S_FROM], states[:, h.S_GAPS])
+        first = first_unanswered(states)
         books = np.flatnonzero((states[:, h.S_SEEN] == h.HERE) & (first < count))
         return np.stack([books, first[books], np.full(len(books), count)], axis=1)
 
@@ -237,7 +237,8 @@ class _Stretch:
         bad, lost_from, said = self._follow(chosen, book, outcomes.codes, first_gap, times, some)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
-            self.lost.append(np.stack([book[lost], lost_from[lost], times[lost]], axis=1).astype(np.int64))
+            since = self.state.timeline.since(self.state.epoch, first_gap[lost], lost_from[lost])
+            self.lost.append(np.stack([book[lost], since, times[lost]], axis=1).astype(np.int64))
         told = np.flatnonzero(said)
         if len(told):
             sent = self.rows.units.ts_send[chosen.unit[told]]
@@ -299,12 +300,12 @@ class _Stretch:
         run.states[settled, h.S_DOUBT] = 0
         run.states[settled, h.S_GAPS] = np.maximum(gaps[sure], run.states[settled, h.S_GAPS])
         if healed.any():
-            self._heal(lines[healed], place[healed])
+            self._heal(lines[healed], place[healed], first_unanswered(states[healed]))
 
     def _note_answers(self, epoch: int, lines: Numbers, states: Numbers, gaps: Numbers) -> None:
         """What snapshots say of the gaps. After an Empty Book RptSeq starts again (4.2.9)."""
         run, snapshots = self.state, self.snapshots
-        first = np.where(states[:, h.S_DOUBT] != 0, states[:, h.S_FROM], states[:, h.S_GAPS])
+        first = first_unanswered(states)
         missed = snapshots.last_rpt_seq[lines] > np.maximum(states[:, h.S_RPT_SEQ], 0)
         begun = run.timeline.gaps_begun(epoch, snapshots.last_sequence[lines])
         is_owed = missed | (states[:, h.S_SEEN] == h.HERE)
@@ -313,7 +314,7 @@ class _Stretch:
         if len(books):
             run.log.snapshots(epoch, books, snapshots.ts_send[lines], answered, touched)
 
-    def _heal(self, lines: Numbers, place: Numbers) -> None:
+    def _heal(self, lines: Numbers, place: Numbers, first_gap: Numbers) -> None:
         run, snapshots = self.state, self.snapshots
         rows, offsets = snapshots.rows_of(lines)
         books = snapshots.book[lines]
@@ -329,7 +330,8 @@ class _Stretch:
         missed = known != said
         seen = run.states[books, h.S_SEEN] != h.UNSEEN
         begin = np.where(seen, run.states[books, h.S_TS], h.BEGINNING)
-        self.lost.append(np.stack([books, begin, snapshots.ts_send[lines]], axis=1).astype(np.int64)[missed])
+        since = run.timeline.since(run.epoch, first_gap, begin)
+        self.lost.append(np.stack([books, since, snapshots.ts_send[lines]], axis=1).astype(np.int64)[missed])
         run.states[books, h.S_RPT_SEQ] = said
         run.states[books, h.S_STALE] = 0
         run.states[books, h.S_SEEN] = h.HERE

@@ -72,8 +72,7 @@ class LoopStream:
             for batch, rows in datagrams_of(source):
                 found = self.wire.read(batch, rows, source)
                 if which == "sources" and source.is_fresh:
-                    today = found.ts_send == NULL
-                    today |= local_dates(found.ts_send) == self.task["trading_date"]
+                    today = np.ones(len(rows), np.bool_) if found.elsewhere is None else ~found.elsewhere
                     self.seen.append(Seen.of(batch, rows, source, found, today))
                 pieces = found.pieces
                 if found.elsewhere is not None:

@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 from umdf.errors import ConfigError
 from umdf.lake.gather import OVERLAP
 from umdf.lake.ledger import Entry
+from umdf.lake.plan_doubts import settled
 from umdf.lake.survey import SEGMENT
+from umdf.lake.survey_walk import templates
+from umdf.lake.survey_walk import ANY_CHANNEL
 from umdf.market.events import NULL, NULL_I32
 from umdf.sync.streams import Role, Survey
-from umdf.wire.fast.loader import load as load_templates
 
 SPAN_NUMBERS = 1 << 18  # packets of some 1,400 bytes at most: a task stays well below 2 GiB
 LOOP_PACKETS = 1 << 18  # of a task of a looping stream
+AROUND_PACKETS = 512  # before and behind what such a task has: so many may hold a message, or a snapshot, that is cut
 PROTOCOLS = {1: "sbe", 2: "fast"}
 ROLES = {Role.INCREMENTAL: "incremental", Role.SNAPSHOT: "snapshot", Role.INSTRUMENTS: "instruments"}
 LINES = "ABCDEFGH"
@@ -67,6 +70,7 @@ class Segment(NamedTuple):
     ts_first: int
     ts_last: int
     marks: list[list[int]]  # (number, ts_recv)
+    few: list[list[int]]  # (offset, number), where there are one or two
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -75,7 +79,7 @@ class Segment(NamedTuple):
 
 def streams_of(surveys: Iterable[dict[str, Any]], named: Mapping[Group, Mapping[str, Any]]) -> dict[Group, Place]:
     """Every group that carries a stream: by what is in it, or as it is named in the configuration."""
-    whole = Survey(load_templates())
+    whole = Survey(templates())
     for survey in sorted(surveys, key=lambda survey: survey["digest"]):
         whole.absorb(survey.get("streams", []))
     found: dict[Group, tuple[str, str, int]] = {}
@@ -123,7 +127,7 @@ def segments_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[S
             said = dict(zip(SEGMENT, values, strict=True))
             group: Group = tuple(survey["flows"][said.pop("flow")])  # type: ignore[assignment]
             place, channel = places.get(group), said.pop("channel")
-            known = place is not None and (place.protocol != "sbe" or place.channel == channel)
+            known = place is not None and (place.protocol != "sbe" or channel in (place.channel, ANY_CHANNEL))
             if known and said["date"] != NULL_I32:
                 found.append(Segment(survey, number, group, **said))
     return found
@@ -199,6 +203,11 @@ class Planner:
         for survey in surveys:
             for segment in segments_of(survey, places):
                 self._segments[places[segment.group].channel].append(segment)
+        self._refused: dict[tuple[str, int, Group], list[tuple[int, int, int]]] = defaultdict(list)
+        for channel, segments in self._segments.items():
+            self._segments[channel], doubtful = settled(segments, places)
+            for segment, offset, number in doubtful:
+                self._refused[_identity(segment)].append((offset, number, segment.date))
         self._resets = _resets(surveys, places)
         self._rest = _rest(self._segments, places)
 
@@ -295,10 +304,11 @@ class Planner:
             if self._rest.get((*identity, segment.date)) != (segment.epoch, segment.first):
                 continue
             epochs = self.epochs_of(segment)
+            of_epoch = segment.first != NULL or any(task["epoch"] in epochs for task in planned.decode)
             for task in planned.decode:
                 first, last = task["span"]
                 within = first <= segment.first <= last if segment.first != NULL else _is_now(segment, planned)
-                if task["epoch"] in epochs and within:
+                if within and (task["epoch"] in epochs or not of_epoch):
                     source = next((each for each in task["sources"] if _is_of(each, segment)), None)
                     if source is None:
                         source = self._source(segment)
@@ -329,8 +339,9 @@ class Planner:
         return [before[-1] if before else 0, *within]
 
     def _source(self, segment: Segment) -> dict[str, Any]:
-        split, digest = dict(segment.survey["splits"][segment.split]), segment.survey["digest"]
-        split = {name: split[name] for name in ("offset", "end", "number", "header")}
+        survey, about, digest = segment.survey, segment.survey["splits"][segment.split], segment.survey["digest"]
+        split = {name: about[name] for name in ("offset", "end", "number", "header")}
+        said = (each for each in about["refused"] if tuple(survey["flows"][each[0]]) == segment.group)
         return {
             "line": self.places[segment.group].line,
             "digest": digest,
@@ -341,6 +352,7 @@ class Planner:
             "rest_from": 0,
             "is_fresh": digest in self.fresh,
             "epochs": list(self._resets.get(segment.group, ())),
+            "refused": [each[1:] for each in said] + self._refused.get(_identity(segment), []),
         }
 
     def _loops(self, about: dict[str, Any], segments: list[Segment], since: Edge | None) -> list[dict[str, Any]]:
@@ -354,9 +366,11 @@ class Planner:
             begin = next((at for at, part in enumerate(ordered) if self._is_wanted(part, about, since)), len(ordered))
             for low, high in _packed([part.packets for part in ordered[begin:]], LOOP_PACKETS):
                 low, high = low + begin, high + begin
+                sizes = [part.packets for part in ordered]
+                first, last = low - _enough(sizes[:low][::-1]), high + _enough(sizes[high:])
                 sources, before, after = (
                     [self._source(part) for part in some]
-                    for some in (ordered[low:high], ordered[max(low - 1, 0) : low], ordered[high : high + 1])
+                    for some in (ordered[low:high], ordered[first:low], ordered[high:last])
                 )
                 description = f"channel {about['channel_id']}, {about['role']} on {group[0]}:{group[1]}"
                 task = {"description": description, "sources": sources, "before": before, "after": after}
@@ -402,6 +416,14 @@ def _is_now(segment: Segment, planned: ChannelDay) -> bool:
     """Whether a segment without numbers belongs to the part of the day that is planned."""
     is_done = planned.since is not None and segment.ts_first <= planned.since.ts_rest
     return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_rest)
+
+
+def _enough(sizes: Sequence[int]) -> int:
+    """How many of them have `AROUND_PACKETS`."""
+    found = total = 0
+    while found < len(sizes) and total < AROUND_PACKETS:
+        found, total = found + 1, total + sizes[found]
+    return found
 
 
 def _packed(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -229,14 +229,16 @@ _OWN = (
     _table("tbbo", "Every trade with the best prices just before it.", APPEND, _KEY,
            DATE, *COMMON, SYMBOL, *_TRADE, *levels(1)),
     *(
-        _table(f"bbo_{size}", f"The best prices at the end of every {word}.", REPLACE, "instrument_id ts_interval",
+        _table(f"bbo_{size}", f"The best prices at the end of every {word}.", APPEND, "instrument_id ts_interval",
                DATE, CHANNEL, *_BBO)
         for size, word in (("1s", "second"), ("1m", "minute"))
     ),
     *(
-        _table(f"ohlcv_{size}", f"Bars of a {word}; busted and corrected trades are not in them.", REPLACE,
+        _table(f"ohlcv_{size}", f"Bars of a {word}; busted and corrected trades are not in them.", mode,
                "instrument_id ts_interval", DATE, CHANNEL, *_BAR)
-        for size, word in (("1s", "second"), ("1m", "minute"), ("1h", "hour"), ("1d", "day"))
+        for size, word, mode in (
+            ("1s", "second", APPEND), ("1m", "minute", APPEND), ("1h", "hour", REPLACE), ("1d", "day", REPLACE)
+        )
     ),
     _table(
         "day_statistics", "What a day was for each instrument.", REPLACE, "instrument_id",

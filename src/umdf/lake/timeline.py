@@ -25,13 +25,14 @@ SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
 
 @dataclass(frozen=True)
 class Gap:
-    """Numbers that no line had; when what followed them came and was sent."""
+    """Numbers that no line had; when what followed them came and was sent, and when what was before them was sent."""
 
     epoch: int
     first: int
     last: int
     ts_recv: int
     ts_send: int
+    ts_before: int
 
     def to_json(self) -> dict[str, int]:
         return {
@@ -40,15 +41,18 @@ class Gap:
             "last": self.last,
             "ts_recv": self.ts_recv,
             "ts_send": self.ts_send,
+            "ts_before": self.ts_before,
         }
 
     @classmethod
     def from_json(cls, said: dict[str, int]) -> Gap:
-        return cls(said["seq_version"], said["first"], said["last"], said["ts_recv"], said["ts_send"])
+        rest = (said[name] for name in ("first", "last", "ts_recv", "ts_send", "ts_before"))
+        return cls(said["seq_version"], *rest)
 
 
-def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]]) -> list[Gap]:
-    """In the order of the numbers. `manifests` are those of the day's spans."""
+def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
+    """In the order of the numbers. `manifests` are those of the day's spans; `ts_sent` is when the last number before
+    them was sent."""
     by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for manifest in manifests:
         by_epoch[manifest["epoch"]].append(manifest)
@@ -56,27 +60,30 @@ def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]]) -> list[Gap]:
     for rank, (epoch, first, _) in enumerate(day.epochs):
         if day.since is not None and rank < day.since.rank:
             continue
-        runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed
+        runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed, ts_send of what was before
         expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
         for manifest in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
             low, high = manifest["span"]
             missing = manifest["missing"]
-            skipped = [[expected, low - 1, None]] if low > expected else []  # no file has anything of such a span
-            _join(runs, skipped)
+            skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has anything of such a span
+            _join(runs, skipped, ts_sent)
             if runs and runs[-1][2] is None and missing["begins"] and runs[-1][1] + 1 == missing["begins"][0]:
                 runs[-1][2] = missing["begins"][1]
-            _join(runs, missing["runs"])
-            expected = high + 1
-        found += [Gap(epoch, low, high, *(moment or (NULL, NULL))) for low, high, moment in runs]
+            _join(runs, missing["runs"], ts_sent)
+            expected, ts_sent = high + 1, manifest["ts_sent"] if manifest["ts_sent"] is not None else ts_sent
+        for low, high, moment, before in runs:
+            ts_recv, ts_send = moment or (NULL, NULL)
+            found.append(Gap(epoch, low, high, ts_recv, ts_send, before))
+        ts_sent = NULL
     return found
 
 
-def _join(runs: list[list[Any]], more: list[Any]) -> None:
+def _join(runs: list[list[Any]], more: list[Any], ts_sent: int) -> None:
     for run in more:
         if runs and runs[-1][1] + 1 == run[0]:
-            runs[-1][1:] = run[1:]
+            runs[-1][1:3] = run[1:3]
         else:
-            runs.append(list(run))
+            runs.append([*run[:3], ts_sent if run[3] is None else run[3]])
 
 
 def timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
@@ -96,7 +103,7 @@ def gap_rows(day: ChannelDay, gaps: list[Gap], merged: list[dict[str, Any]]) -> 
     rows = [_row(gap, said.get((gap.epoch, gap.first))) for gap in gaps]
     if day.epochs and day.epochs[0][1] > 1:
         epoch, first, _ = day.epochs[0]
-        start = _row(Gap(epoch, 1, first - 1, NULL, NULL), None)
+        start = _row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
         rows.append(start | {"cause": START, "cure": None, "touched": None, "instruments": None})
     return rows
 

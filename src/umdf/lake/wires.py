@@ -6,7 +6,7 @@ The one rule: a damaged datagram is a kind of its own with a reason, never an ex
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.gather import CORRUPT, HEARTBEAT, MERGED, RESET, UNKNOWN, Found, Numbers, Source
-from umdf.lake.survey import lone
+from umdf.lake.survey_walk import PACKET_HEADER
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
@@ -25,15 +25,15 @@ from umdf.sync.streams import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode import Decoder as FastDecoder
 from umdf.wire.fast.loader import load as load_templates
-from umdf.wire.packet import Framer
+from umdf.wire.packet import Framer, Frames
 from umdf.wire.reassembly import Limits, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
 from umdf.wire.sbe.headers import read_headers
 from umdf.wire.sbe.loader import load as load_schema
 
 SBE, FAST = "sbe", "fast"
-PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
 SEQUENCE_RESET = "4"
+MISFIT = "its header does not fit the packets around it"
 NO_TEMPLATE = "D9"
 # Loops of snapshots and instruments begin again and again (4.2.6).
 LOOPING = Limits(wait_ms=60_000, restart_distance=4)
@@ -62,17 +62,18 @@ class SbeWire:
         kind = np.where(number > 0, np.uint8(MERGED), np.uint8(HEARTBEAT))  # heartbeats use no number up
         sent = headers.sending_time.view(np.int64)
         cut, foreign = end - start < PACKET_HEADER, headers.channel != self.channel
-        odd = lone(number, epoch, local_dates(sent))
+        odd, date = source.refusals(batch.offset[rows])
         reasons: dict[int, str] = {}
         if cut.any() or foreign.any() or odd.any():
             for row in np.flatnonzero(odd).tolist():
-                reasons[row] = "its header fits neither the packet before nor the one after"
+                reasons[row] = MISFIT
             for row in np.flatnonzero(foreign).tolist():
                 reasons[row] = f"a packet of channel {headers.channel[row]} among those of channel {self.channel}"
             for row in np.flatnonzero(cut).tolist():
                 reasons[row] = f"the packet header needs {PACKET_HEADER} bytes, the packet has {end[row] - start[row]}"
             kind[foreign], kind[odd], kind[cut] = UNKNOWN, CORRUPT, CORRUPT
             number = np.where(cut | foreign | odd, 0, number)
+            sent = np.where(cut | odd, NULL, sent)
         numbered = np.flatnonzero(number > 0)
         nothing = np.zeros(len(numbered), np.uint16)
         pieces = Pieces(
@@ -88,8 +89,11 @@ class SbeWire:
         frames = np.zeros(len(rows), np.int32)
         of_frames = numbered, number[numbered], number[numbered]
         # A numbering may begin again with every day: the date tells its numbers apart.
-        known_sent = np.where(cut | foreign | odd, batch.ts_ns[rows], sent) if reasons else sent
-        other_day = local_dates(known_sent) != self.trading_date
+        dates = local_dates(sent)
+        if reasons:
+            dates = np.where(cut, local_dates(batch.ts_ns[rows]), dates)
+            dates = np.where(date != NULL, date, dates)
+        other_day = dates != self.trading_date
         elsewhere = other_day if other_day.any() else None
         return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons, elsewhere)
 
@@ -112,7 +116,8 @@ class FastWire:
         self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING))
 
     def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found:
-        pieces, piece_row, frames = self._messages(batch, rows, source)
+        refused, date = source.refusals(batch.offset[rows])
+        pieces, piece_row, frames = self._messages(batch, rows, source, refused)
         count = np.bincount(frames.packet, minlength=len(rows)).astype(np.int32)
         kind = np.full(len(rows), MERGED, np.uint8)
         kind[count == 0] = CORRUPT
@@ -128,18 +133,24 @@ class FastWire:
         frame_row, numbers, chunk = of_frames
         number = np.zeros(len(rows), np.int64)
         number[frame_row[::-1]] = numbers[::-1]  # of its first frame
-        reasons = {entry.packet: entry.reason for entry in frames.journal}
+        reasons = dict.fromkeys(np.flatnonzero(refused).tolist(), MISFIT)
+        reasons |= {entry.packet: entry.reason for entry in frames.journal}
         kind[list(reasons)] = CORRUPT
         epoch = _epochs(batch.ts_ns[rows], source)
         pieces.epoch[:] = epoch[piece_row]
         sent, keys = np.full(len(rows), NULL), numbers << 16 | chunk
-        # Numbers are of the plan's date; when something without a number was sent, nobody says.
-        elsewhere = (number == 0) & (local_dates(batch.ts_ns[rows]) != self.trading_date)
+        # Numbers are of the plan's date; when something without a number was sent, the survey says, or nobody.
+        date = np.where(date != NULL, date, local_dates(batch.ts_ns[rows]))
+        elsewhere = (number == 0) & (date != self.trading_date)
         of_frames = frame_row, numbers, keys
         return Found(pieces, piece_row, number, epoch, sent, kind, count, *of_frames, reasons, elsewhere)
 
-    def _messages(self, batch: PacketBatch, rows: Numbers, source: Source) -> tuple[Pieces, Numbers, Any]:
+    def _messages(
+        self, batch: PacketBatch, rows: Numbers, source: Source, refused: NDArray[np.bool_]
+    ) -> tuple[Pieces, Numbers, Frames]:
         frames = self._framer.frames(batch.buffer, batch.start[rows], batch.end[rows])
+        if refused.any():
+            frames = _without(frames, batch.offset[rows], source)
         ts_ns = batch.ts_ns[rows]
         taken = self._reassemblers[source.line].take(frames, np.zeros(len(rows), np.uint16), ts_ns)
         whole = [found for found in taken[:2] if len(found)]
@@ -179,6 +190,16 @@ def _said(entry: Any) -> str:
     where = f", field {entry.field}" if entry.field else ""
     template = f" of template {entry.template_id}" if entry.template_id is not None else ""
     return f"at byte {entry.offset}{template}{where}: {entry.reason}"
+
+
+def _without(frames: Frames, offset: Numbers, source: Source) -> Frames:
+    """Without messages that are refused: a number that is wrong would let the reassembler believe in a new loop."""
+    wrong = {(at, number) for at, number, _ in source.refused}
+    said = zip(offset[frames.packet].tolist(), frames.msg_seq_num.tolist(), strict=True)
+    sound = np.array([each not in wrong for each in said], np.bool_)
+    names = ("start", "end", "packet", "msg_seq_num", "no_chunks", "current_chunk", "msg_index")
+    columns: dict[str, Any] = {name: getattr(frames, name)[sound] for name in names}
+    return replace(frames, chunked=int((columns["no_chunks"] > 1).sum()), **columns)
 
 
 def _epochs(ts_recv: Numbers, source: Source) -> Numbers:

@@ -130,18 +130,20 @@ def test_what_is_trusted_after_losses_is_true(tmp_path: Path, sized: Callable[[i
     ingest(lossy, files_of(day(tmp_path, messages, 12, seed=seed, loss=0.05)), tables=STORED)
     true, lake = umdf.Lake(whole), umdf.Lake(lossy)
     one, other = arrivals(whole), arrivals(lossy)
-    # Moments at which the same packets had come to both, but for those that were lost.
-    moments = [
-        max(one[n], other.get(n, 0))
-        for n in sorted(one)[:-1]
-        if max(one[n], other.get(n, 0)) < min(one[n + 1], other.get(n + 1, one[n + 1])) - 1
-    ]
+    # Moments at which the same packets had come to both, but for those that were lost: none is still on its way.
+    moments: dict[int, int] = {}
+    come = 0
+    for n in sorted(one)[:-1]:
+        come = max(come, one[n], other.get(n, 0))
+        if come < min(one[n + 1], other.get(n + 1, one[n + 1])) - 1:
+            moments[n] = come
     chance, trusted, doubted, wrong = random.Random(seed), 0, 0, 0
     gaps = [row for row in rows(lossy, "gaps") if row["stream"] == "incremental"]
     assert len(gaps) >= 3
     edges = [n for gap in gaps for n in range(gap["first_sequence"] - 2, gap["last_sequence"] + 4)]
-    near = [at for n in edges if n in one for at in moments if at == max(one[n], other.get(n, 0))]
-    for at in chance.sample(near, min(len(near), sized(25, 300))) + chance.sample(moments, sized(10, 200)):
+    near = [moments[n] for n in edges if n in moments]
+    far = chance.sample(list(moments.values()), sized(10, 200))
+    for at in chance.sample(near, min(len(near), sized(25, 300))) + far:
         for symbol in ("AAAE3", "AAAF27", "AAAG3", "AAAI3"):
             book, truth = lake.book_at(symbol, at), true.book_at(symbol, at)
             if book.trusted:

@@ -91,7 +91,8 @@ def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
     trade_group, quote_group = codes[: trades.num_rows], codes[trades.num_rows :]
     every = np.arange(int(codes.max(initial=-1)) + 2)
     trade_key, quote_key = (_keys(rows, by, base) for rows in (trades, quotes))
-    quote_order = np.lexsort((quote_key, quote_group))
+    # Of equal times the last in the feed counts.
+    quote_order = np.lexsort((_keys(quotes, "position", base), quote_key, quote_group))
     trade_order = np.argsort(trade_group, kind="stable")
     starts = np.searchsorted(quote_group[quote_order], every)
     edges = np.searchsorted(trade_group[trade_order], every)

@@ -1,0 +1,170 @@
+"""Which packets have a damaged header: those that do not fit the packets around them on the same flow.
+
+No checksum covers a header once it is in a file, so a wrong bit in a number would look like a loss of millions, and one
+in a time like a day of its own. But a loss, a reset and a new day go on with the next packet, and damage does not: a
+header is told by the few packets before and behind it. The one rule: what is said of a packet depends on the `MARGIN`
+packets to either side of it and on nothing else, so never on where a batch or a split is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+REACH = 8  # packets to either side that a packet is compared with
+MARGIN = 3 * REACH  # what is said of a packet depends on what is said of those, which depends on those around them
+NEAR = 1_000  # numbers that packets overtake each other by at most
+FRESH = 16  # a number so low may begin a numbering, or a loop
+SECOND_NS = 10**9
+LAG_NS = 60 * SECOND_NS  # between sending and receiving: by how much it differs among neighbours, at most
+NO_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
+
+Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Agree = Callable[[Any, Any], Mask]  # whether packets at these places can be neighbours
+
+
+class Headers(NamedTuple):
+    """Of packets of one flow, in their order; or of messages, where those are numbered."""
+
+    number: Numbers  # 0: none
+    channel: Numbers
+    epoch: Numbers
+    sent: Numbers  # NULL where nobody says
+    ts_recv: Numbers
+    offset: Numbers
+    split: Numbers
+    weight: Numbers  # 1 for the first of a datagram
+    is_cut: Mask  # there is no whole header
+
+    def at(self, rows: Any) -> Headers:
+        return Headers(*(column[rows] for column in self))
+
+
+def joined(parts: list[Headers]) -> Headers:
+    return Headers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+class Judge:
+    """Takes the packets of one flow as they come, and tells of each whether it is sound once enough have followed."""
+
+    def __init__(self, misfits: Callable[[Headers], Mask]) -> None:
+        self._misfits = misfits
+        self._held: Headers | None = None
+        self._told = 0  # of those that are held, what was told before: they are what the others are compared with
+
+    def take(self, new: Headers | None) -> tuple[Headers, Mask]:
+        """What can be told now: headers, and which of them do not fit. None: no more will come."""
+        parts = [part for part in (self._held, new) if part is not None and len(part.number)]
+        if not parts:
+            return NOTHING, np.zeros(0, np.bool_)
+        headers = joined(parts) if len(parts) > 1 else parts[0]
+        count = len(headers.number)
+        last = count if new is None else max(count - MARGIN, self._told)
+        bad = self._misfits(headers)[self._told : last]
+        told = headers.at(slice(self._told, last))
+        keep = max(last - MARGIN, 0)
+        self._held, self._told = headers.at(slice(keep, None)), last - keep
+        return told, bad
+
+
+NOTHING = Headers(*(np.zeros(0, np.int64) for _ in range(8)), np.zeros(0, np.bool_))
+
+
+def strangers(headers: Headers) -> Mask:
+    """By channel, numbering and time of sending."""
+    channel, epoch, number, is_cut = headers.channel, headers.epoch, headers.number, headers.is_cut
+    has_clock = headers.ts_recv > 0
+    lag = headers.sent.astype(np.float64) - headers.ts_recv  # of damaged times it would be too large for an integer
+    most = np.where(has_clock, float(LAG_NS), float(NO_CLOCK_NS))
+
+    def in_time(one: Any, other: Any) -> Mask:
+        return np.abs(lag[one] - lag[other]) <= most[one]
+
+    def agree(one: Any, other: Any) -> Mask:
+        found = (channel[one] == channel[other]) & (epoch[one] == epoch[other]) & in_time(one, other)
+        return found & ~is_cut[one] & ~is_cut[other]
+
+    def begins(rows: Numbers) -> Mask:
+        """A numbering may begin with the last packet of a file, or end with its first one."""
+        found = np.zeros(len(rows), np.bool_)
+        for other in (np.maximum(rows - 1, 0), np.minimum(rows + 1, len(number) - 1)):
+            fresh = (number[np.maximum(rows, other)] <= FRESH) & (other != rows)
+            found |= fresh & (channel[rows] == channel[other]) & (epoch[rows] != epoch[other]) & in_time(rows, other)
+        return found & ~is_cut[rows]
+
+    return _misfits(len(number), agree, begins) | is_cut
+
+
+def far_numbers(headers: Headers) -> Mask:
+    """By number alone; all of them have one."""
+    number, epoch = headers.number, headers.epoch
+
+    def agree(one: Any, other: Any) -> Mask:
+        return (np.abs(number[one] - number[other]) <= NEAR) & (epoch[one] == epoch[other])
+
+    def begins(rows: Numbers) -> Mask:
+        following = number[np.minimum(rows + 1, len(number) - 1)]
+        return (number[rows] <= FRESH) | (following <= FRESH)
+
+    return _misfits(len(number), agree, begins)
+
+
+def misnumbered(headers: Headers) -> Mask:
+    """By number, and by the order of numbers and times."""
+    bad = far_numbers(headers)
+    sound = np.flatnonzero(~bad) if bad.any() else np.arange(len(bad))
+    return bad if len(sound) < 3 else bad | _disordered(headers, sound)
+
+
+def _misfits(count: int, agree: Agree, begins: Callable[[Numbers], Mask]) -> Mask:
+    bad = np.zeros(count, np.bool_)
+    broken = np.flatnonzero(~agree(slice(None, -1), slice(1, None)))
+    if not len(broken):
+        return bad
+    rows = np.unique((broken[:, None] + [-1, 0, 1, 2]).ravel())
+    rows = rows[(rows >= 0) & (rows < count)]
+    reach = np.array([*range(-REACH, 0), *range(1, REACH + 1)])
+
+    def around(some: Numbers) -> tuple[Numbers, Mask]:
+        places = some[:, None] + reach
+        return np.clip(places, 0, count - 1), (places >= 0) & (places < count)
+
+    places, there = around(rows)
+    every = np.unique(np.concatenate([rows, places[there]]))
+    others, are_there = around(every)
+    friends = np.zeros(count, np.int64)
+    friends[every] = (agree(every[:, None], others) & are_there).sum(axis=1)
+    mine = friends[rows][:, None]
+    # Of two camps around it that agree, each larger than its own, it is in neither: it stands between sound packets.
+    rivals = there & ~agree(rows[:, None], places) & (friends[places] > mine)
+    before, after = places[:, :REACH, None], places[:, None, REACH:]
+    between = agree(before, after) & rivals[:, :REACH, None] & rivals[:, None, REACH:]
+    # Or it agrees with none while others do: at the end of a file.
+    alone = (mine[:, 0] == 0) & ((friends[places] * there).max(axis=1) > 0) & ~begins(rows)
+    bad[rows] = between.any(axis=(1, 2)) | alone
+    return bad
+
+
+def _disordered(headers: Headers, sound: Numbers) -> Mask:
+    """A packet that was sent between its neighbours but has no number between theirs, or the other way round.
+
+    One that came late has both an older number and an older time, so it is not meant. Neighbours without room for a
+    number between them tell nothing: it is one of them that is wrong.
+    """
+    bad = np.zeros(len(headers.number), np.bool_)
+    number, sent = headers.number[sound], headers.sent[sound]
+    if (np.diff(number) > 0).all() and (np.diff(sent) >= 0).all():
+        return bad
+    epoch = headers.epoch[sound]
+    low, high, early, late = number[:-2], number[2:], sent[:-2], sent[2:]
+    number, sent = number[1:-1], sent[1:-1]
+    judged = (high - low >= 2) & (high - low <= NEAR) & (epoch[:-2] == epoch[2:]) & (epoch[1:-1] == epoch[2:])
+    between = (low < number) & (number < high)
+    wrong = (early < sent) & (sent < late) & ~between
+    wrong |= between & (early <= late) & ((sent < early - SECOND_NS) | (sent > late + SECOND_NS))
+    bad[sound[1:-1][judged & wrong]] = True
+    return bad

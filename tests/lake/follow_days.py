@@ -1,0 +1,92 @@
+"""Days that are followed as their files are closed, beside the same days in one ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lake.captures import ALL, day, hashes, ingest
+
+from umdf.lake.advance import Outcome, Settings, advance
+from umdf.lake.frontier import Follow
+from umdf.lake.plain_run import PlainRunner
+from umdf.lake.snapshot import open_snapshot
+from umdf.lake.writer import open_writer
+from umdf.transport.recording import closed_files
+
+SECOND_NS = 10**9
+FINISH = Follow(finish=True)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Captures, and the lake that they came to in one ingest."""
+
+    captured: list[Path]
+    root: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """In the order in which they were closed."""
+        return [path for captured in self.captured for path in closed_files(captured / "capture")]
+
+    def differing(self, root: Path) -> set[str]:
+        """The tables of a lake that are not those of the ingest; and whether it is done with every day."""
+        found, expected = hashes(root), hashes(self.root)
+        return {name for name in found if found[name] != expected[name]} | (
+            {"channel_state"} if open_snapshot(root).rows("channel_state") else set()
+        )
+
+
+class Maker:
+    """Days by what is special in them, each made once."""
+
+    def __init__(self, tmp: Path, messages: int, instruments: int) -> None:
+        self._tmp, self._size, self._known = tmp, (messages, instruments), dict[str, Made]()
+
+    def __call__(self, *days: dict[str, Any], **common: Any) -> Made:
+        key = repr((days, sorted(common.items())))
+        if key not in self._known:
+            about = [{"roll_s": 1, "seed": 5, **common, **each} for each in days or ({},)]
+            captured = [day(self._tmp, *self._size, **each) for each in about]
+            made = Made(captured, self._tmp / f"lake-{len(self._known)}")
+            ingest(made.root, made.files)
+            self._known[key] = made
+        return self._known[key]
+
+
+def cut(files: Sequence[Path], size: int) -> list[list[Path]]:
+    return [list(files[at : at + size]) for at in range(0, len(files), size)]
+
+
+def behind(files: Sequence[Path], word: str, by: int) -> list[Path]:
+    """The files with that word in their names come so many places later."""
+    places = {path: at + (by + 0.5 if word in path.name else 0) for at, path in enumerate(files)}
+    return sorted(files, key=lambda path: places[path])
+
+
+def following(
+    root: Path,
+    batches: Iterable[Sequence[Path]],
+    how: Follow | None = None,
+    *,
+    finish: bool = True,
+    tables: frozenset[str] = ALL,
+    **more: Any,
+) -> Iterator[Outcome]:
+    """One micro-batch after the other, as they are asked for."""
+    run, how = PlainRunner(1), how or Follow()
+    with open_writer(root, "stream") as writer:
+        for files in batches:
+            yield advance(files, writer, run, Settings(tables=tables, follow=how, **more))
+        if finish:
+            yield advance([], writer, run, Settings(tables=tables, follow=FINISH, **more))
+
+
+def follow(*words: Any, **more: Any) -> list[Outcome]:
+    return list(following(*words, **more))
+
+
+Make = Callable[..., Made]
