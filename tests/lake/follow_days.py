@@ -49,7 +49,7 @@ class Maker:
     def __call__(self, *days: dict[str, Any], **common: Any) -> Made:
         key = repr((days, sorted(common.items())))
         if key not in self._known:
-            about = [{"roll_s": 1, "seed": 5, **common, **each} for each in days or ({},)]
+            about = [{"roll_s": 1, "rate": 500, "seed": 5, **common, **each} for each in days or ({},)]
             captured = [day(self._tmp, *self._size, **each) for each in about]
             made = Made(captured, self._tmp / f"lake-{len(self._known)}")
             ingest(made.root, made.files)

@@ -17,7 +17,8 @@ from umdf.cli.replaying import replay
 from umdf.lake import decode_task, survey
 from umdf.lake.gather import VERDICTS, Source, Span, gather
 from umdf.lake.hashing import logical_hash
-from umdf.lake.plan import Planner, days_of, streams_of
+from umdf.lake.plan import Planner
+from umdf.lake.segments import days_of, streams_of
 from umdf.lake.staging import BUCKETS, Staged, read_staged
 from umdf.lake.tasks import Place
 from umdf.lake.wires import SbeWire

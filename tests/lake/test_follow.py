@@ -5,9 +5,7 @@ Without Spark: how files reach `advance` is tested in test_stream.py.
 
 from __future__ import annotations
 
-import random
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 import pytest
-from lake.captures import ALL, hashes, ingest
 from lake.day_truth import check_is_the_truth
-from lake.follow_days import FINISH, SECOND_NS, Made, Maker, behind, cut, follow, following
+from lake.follow_days import Made, Maker, cut, following
 from lake.lake_order import epochs_of
 
-from umdf.errors import UmdfError
 from umdf.exchange.bulk_settings import TRADING_DATE
 from umdf.lake import care
-from umdf.lake.advance import Outcome
-from umdf.lake.frontier import Follow
 from umdf.lake.hashing import logical_hash
 from umdf.lake.plan import Edge
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
 
 pytestmark = pytest.mark.xdist_group("lake-follow")
 pc: Any = pyarrow.compute  # its functions are made at run time
@@ -68,15 +61,226 @@ def test_micro_batches_come_to_the_tables_of_one_ingest(make: Maker, tmp_path: P
         pytest.skip("only at full size: make soak")
     made = make(wire=wire, loss=loss, lines=lines, channel_reset=bool(case % 2))
     for size in SIZES if soak else [QUICK[CASES[case]]]:
-        root, edges = tmp_path / str(size), [Edge(-1, 0, 0, 0, 0)]
-        for outcome in following(root, cut(made.files, size)):
-            assert outcome.made_again == []
-            if outcome.open_days:
-                edges.append(outcome.open_days[DAY])
+        root, edges, last = tmp_path / str(size), list[Edge](), Outcome()
+        for last in following(root, cut(made.files, size)):
+            assert last.made_again == []
+            if last.open_days:
+                edges.append(last.open_days[DAY])
                 check_is_the_beginning(root, made, edges[-1])
         assert edges == sorted(edges) and len({edge[:2] for edge in edges}) > 3
-        assert size > 1 or len(edges) > 30 or lines == "A"
-        assert outcome.closed_days == [DAY]
+        assert size > 1 or lines == "A" or len(edges) >= 30
+        assert last.closed_days == [DAY] and last.open_days == {}
         assert made.differing(root) == set()
-        if not loss:
-            check_is_the_truth(made.captured[0], root)
+
+
+@pytest.mark.parametrize("wire", ["sbe", "fast"])
+def test_a_followed_day_without_loss_is_the_truth(make: Maker, tmp_path: Path, wire: str) -> None:
+    made = make(wire=wire, channel_reset=wire == "sbe")
+    assert len(follow(tmp_path, cut(made.files, 7))) > 4
+    check_is_the_truth(made.captured[0], tmp_path)
+    assert made.differing(tmp_path) == set()
+
+
+# Lines that lag, and lines that fall silent
+
+
+def reached(made: Made, files: Sequence[Path], line: str) -> int:
+    """The last number that a line has in some files, as the ledger of the whole day says."""
+    names = {path.name for path in files}
+    ledger = open_snapshot(made.root).arrow_table("ledger").to_pylist()
+    mine = [row for row in ledger if (row["stream"], row["line"]) == ("incremental", line)]
+    return max((row["last_sequence"] or 0 for row in mine if Path(row["path"]).name in names), default=0)
+
+
+def test_the_frontier_waits_for_a_line_that_lags(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    batches = cut(behind(made.files, "incremental-B", 9), 4)
+    came: list[Path] = []
+    for files, outcome in zip(batches, following(tmp_path, batches, finish=False, tables=FEW), strict=True):
+        came += files
+        assert outcome.open_days[DAY].number <= reached(made, came, "B"), outcome.open_days
+        assert outcome.made_again == []
+    assert outcome.open_days[DAY].number > 100
+    follow(tmp_path, [])
+    assert made.differing(tmp_path) & FEW == set()
+
+
+def test_a_silent_line_is_not_waited_for_and_when_it_comes_the_day_is_made_again(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    batches = cut(behind(made.files, "incremental-B", 24), 6)
+    came, edges, again = list[Path](), list[int](), list[int]()
+    patient = Follow(wait_ns=3 * SECOND_NS)
+    for number, outcome in enumerate(following(tmp_path, batches, patient)):
+        came += batches[number] if number < len(batches) else []
+        again += [number] if outcome.made_again else []
+        edges += [outcome.open_days[DAY].number - reached(made, came, "B")] if outcome.open_days else []
+        assert outcome.made_again in ([], [DAY])
+    assert max(edges) > 100, "it went on without the line"
+    assert again and len(again) < len(batches), "it learns to be patient"
+    assert made.differing(tmp_path) == set()
+
+
+# A file that is late, or comes again
+
+
+@pytest.mark.parametrize("stream", ["incremental-A", "incremental-B", "snapshot", "instruments"])
+@pytest.mark.parametrize("when", ["in the middle", "at the end", "after the end"])
+def test_a_late_file_makes_its_day_again(make: Maker, tmp_path: Path, stream: str, when: str, soak: bool) -> None:
+    if (stream, when) not in (("incremental-A", "at the end"), ("snapshot", "in the middle")) and not soak:
+        pytest.skip("only at full size: make soak")
+    made = make(loss=0.02, lines="A" if stream == "incremental-A" else "AB")
+    mine = [path for path in made.files if stream in path.name]
+    late = mine[min(3, len(mine) - 2)]  # one with numbers, and with others behind it
+    others = [path for path in made.files if path != late]
+    at = {"in the middle": 2 * len(others) // 3}.get(when, len(others))
+    first = follow(tmp_path, cut(others[:at], 9), finish=when == "after the end")
+    assert [outcome.made_again for outcome in first] == [[]] * len(first)
+    [came, *_] = rest = follow(tmp_path, [[late], *cut(others[at:], 9)])
+    assert came.made_again == [DAY] and came.new == 1
+    assert [outcome.made_again for outcome in rest[1:]] == [[]] * (len(rest) - 1)
+    assert made.differing(tmp_path) == set()
+
+
+def test_a_file_that_comes_again_is_known_by_whatever_name(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    half = made.files[: len(made.files) // 2]
+    [first] = follow(tmp_path / "lake", [half], finish=False, tables=FEW)
+    copy = shutil.copy(half[-1], tmp_path / "other.pcap")
+    before, edge = hashes(tmp_path / "lake"), first.open_days[DAY]
+    for files in ([half[0]], half, [copy], []):
+        [outcome] = follow(tmp_path / "lake", [files], finish=False, tables=FEW)
+        assert (outcome.commit, outcome.new, outcome.known) == (None, 0, len(files))
+    assert hashes(tmp_path / "lake") == before
+    [outcome] = follow(tmp_path / "lake", [[copy, made.files[len(half)]]], finish=False, tables=FEW)
+    assert (outcome.new, outcome.known, outcome.made_again) == (1, 1, []) and outcome.open_days[DAY] >= edge
+
+
+def test_a_day_cannot_be_made_again_from_a_file_that_is_gone(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    files = [Path(shutil.copy(path, tmp_path / path.name)) for path in made.files]
+    late = next(path for path in files[8:] if "incremental-A" in path.name)
+    follow(tmp_path / "lake", [[path for path in files if path != late]], finish=False, tables=FEW)
+    before, gone = hashes(tmp_path / "lake"), files[5]
+    kept = gone.rename(tmp_path / "elsewhere.pcap")
+    with pytest.raises(UmdfError, match=f"{gone.name} is gone") as fault:
+        follow(tmp_path / "lake", [[late]], tables=FEW)
+    assert "give the file along" in fault.value.hint
+    assert hashes(tmp_path / "lake") == before
+    follow(tmp_path / "lake", [[late, kept]], tables=FEW)
+    assert made.differing(tmp_path / "lake") & FEW == set()
+
+
+# Dates
+
+
+def test_a_day_is_over_when_every_line_has_gone_on_to_the_next(make: Maker, tmp_path: Path) -> None:
+    made = make({}, {"trading_date": NEXT[1], "seed": 6}, loss=0.02)
+    files, first = made.files, len(cut(made.files, 1)) - len(list((made.captured[1] / "capture").glob("*.pcap")))
+    friday, monday = files[:first], files[first:]
+    # The last file of a line, and of the snapshots, comes when the other line is in the next day.
+    held = [next(path for path in reversed(friday) if word in path.name) for word in ("incremental-B", "snapshot")]
+    files = [path for path in friday if path not in held] + monday[:8] + held + monday[8:]
+    closed: list[int] = []
+    for number, outcome in enumerate(following(tmp_path, cut(files, 6))):
+        assert outcome.made_again == []
+        closed += [number] if DAY in outcome.closed_days else []
+        open_days = {row["trading_date"] for row in open_snapshot(tmp_path).arrow_table("channel_state").to_pylist()}
+        assert len(open_days) == len(outcome.open_days)
+    needed = next(at for at, some in enumerate(cut(files, 6)) if held[-1] in some)
+    assert len(closed) == 1 and needed <= closed[0] < len(cut(files, 6)) - 1, "by itself, and not too early"
+    assert outcome.closed_days == [NEXT]
+    assert made.differing(tmp_path) == set()
+
+
+def test_a_late_file_of_a_day_that_was_over_makes_only_that_day_again(make: Maker, tmp_path: Path) -> None:
+    made = make({}, {"trading_date": NEXT[1], "seed": 6}, loss=0.02)
+    late = next(path for path in made.files[8:] if "incremental-A" in path.name)
+    outcomes = follow(tmp_path, cut([path for path in made.files if path != late], 20), finish=False, tables=FEW)
+    assert DAY in [day for outcome in outcomes for day in outcome.closed_days]
+    [came, last] = follow(tmp_path, [[late]], tables=FEW)
+    assert (came.made_again, came.closed_days, came.days) == ([DAY], [DAY], [DAY])
+    assert list(came.open_days) == [NEXT] and last.days == last.closed_days == [NEXT]
+    assert made.differing(tmp_path) & FEW == set()
+
+
+def test_channels_go_on_by_themselves(make: Maker, tmp_path: Path) -> None:
+    made = make({}, {"channel": 73, "wire": "fast", "seed": 7}, loss=0.02)
+    one, other = ([path for path in made.files if f"-{channel:03d}-" in path.name] for channel in (72, 73))
+    mixed = [path for pair in zip(one, other, strict=False) for path in pair]
+    mixed += [path for path in made.files if path not in mixed]
+    outcomes = follow(tmp_path, [[], *cut(mixed[:12], 4), *cut(mixed[12:], 24)])
+    assert {day for outcome in outcomes for day in outcome.open_days} == {DAY, (73, TRADING_DATE)}
+    assert sorted(outcomes[-1].closed_days) == [DAY, (73, TRADING_DATE)]
+    assert made.differing(tmp_path) == set()
+
+
+# Beside other writers of the lake
+
+
+def test_an_ingest_takes_over_a_day_that_a_stream_has_left(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    follow(tmp_path, cut(made.files[:24], 12), finish=False)
+    assert open_snapshot(tmp_path).rows("channel_state") == 1
+    assert ingest(tmp_path, made.files[:24]).commit is None  # it knows them, and the stream may still go on
+    assert open_snapshot(tmp_path).rows("channel_state") == 1
+    ingest(tmp_path, made.files)
+    assert made.differing(tmp_path) == set()
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_a_stream_takes_over_a_day_of_which_an_ingest_had_a_part(make: Maker, tmp_path: Path, finish: bool) -> None:
+    made = make(loss=0.02)
+    ingest(tmp_path, made.files[:24])
+    outcomes = follow(tmp_path, cut(made.files, 12), finish=finish)
+    assert [outcome.made_again for outcome in outcomes[:4]] == [[], [], [DAY], []]
+    assert outcomes[0].commit is outcomes[1].commit is None
+    if not finish:
+        ingest(tmp_path, [], again=[DAY])
+    assert made.differing(tmp_path) == set()
+
+
+def test_a_lake_that_is_compacted_meanwhile_goes_on(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    follow(tmp_path, cut(made.files[:30], 6), finish=False)
+    with open_writer(tmp_path) as writer:
+        assert care.compact(writer)
+    follow(tmp_path, cut(made.files[30:], 6))
+    assert made.differing(tmp_path) == set()
+
+
+def test_tables_that_are_asked_for_later_have_the_whole_day(make: Maker, tmp_path: Path) -> None:
+    made = make(loss=0.02)
+    follow(tmp_path, cut(made.files[:24], 12), finish=False, tables=frozenset({"trades"}))
+    follow(tmp_path, cut(made.files[24:36], 6), finish=False, tables=frozenset({"quality"}))
+    follow(tmp_path, cut(made.files[36:], 12))
+    assert made.differing(tmp_path) == set()
+
+
+# Whatever comes
+
+
+@pytest.mark.parametrize("way", range(30))
+def test_any_order_and_any_cut_with_repeats_and_compaction_comes_to_the_same_tables(
+    make: Maker, tmp_path: Path, way: int, soak: bool
+) -> None:
+    if way and not soak:
+        pytest.skip("only at full size: make soak")
+    chance = random.Random(way)
+    wire, loss = chance.choice(("sbe", "fast")), chance.choice(LOSSES)
+    made = make(wire=wire, loss=loss, lines=chance.choice(LINES), channel_reset=chance.random() < 0.5)
+    far = chance.choice((2, 8, 100))
+    places = {path: at + chance.random() * far for at, path in enumerate(made.files)}
+    order = sorted(made.files, key=lambda path: places[path])
+    how = Follow(chance.choice((0, SECOND_NS, 5 * SECOND_NS)), chance.choice((1, 3, 120)) * SECOND_NS)
+    sizes: dict[str, Any] = {"span_numbers": chance.choice((300, 1 << 20)), "rows_a_task": chance.choice((500, 10**6))}
+    while order:
+        size = chance.choice((1, 2, 3, 7) if soak else (7, 12))
+        some, order = order[:size], order[size:]
+        follow(
+            tmp_path, [[*some, chance.choice(made.files[: len(made.files) - len(order)])]], how, finish=False, **sizes
+        )
+        if chance.random() < 0.1:
+            with open_writer(tmp_path) as writer:
+                care.compact(writer)
+    follow(tmp_path, [], **sizes)
+    assert made.differing(tmp_path) == set()

@@ -11,7 +11,7 @@ from lake.captures import day, files_of, truth
 
 from umdf.lake import survey
 from umdf.lake.ledger import digest_of
-from umdf.lake.plan import streams_of
+from umdf.lake.segments import streams_of
 from umdf.lake.survey import SEGMENT
 from umdf.lake.tasks import Place
 from umdf.market.calendar import local_date

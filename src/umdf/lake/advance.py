@@ -26,22 +26,10 @@ from umdf.lake.gap_cures import merge
 from umdf.lake.inputs import Inputs
 from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
-from umdf.lake.plan import (
-    SPAN_NUMBERS,
-    TASK_SOURCES,
-    ChannelDay,
-    Day,
-    Edge,
-    Group,
-    Place,
-    Planner,
-    date_of,
-    days_of,
-    entries_of,
-    streams_of,
-)
+from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
+from umdf.lake.segments import Day, Group, Place, date_of, days_of, entries_of, streams_of
 from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows

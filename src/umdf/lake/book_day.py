@@ -239,9 +239,7 @@ class GroupDay:
             bad = np.zeros(place_of, np.bool_)
             bad[lost[:, L_BOOK]] = True
             trades = self.intervals.day, self.intervals.busted
-            found["day_statistics"] = day_statistics(
-                *trades, self.published, counts, bad, self.ids, self.group.symbols
-            )
+            found["day_statistics"] = day_statistics(*trades, self.published, counts, bad, self.ids, self.group.symbols)
         if "book_state" in self.wanted:
             found["book_state"] = state_table(self.happened)
             found["book_state" + OPEN] = state_table(self._stored())
@@ -344,10 +342,7 @@ def _flagged(rows: Grouped, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
     return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
 
 
-
-
 def _windows(lost: Numbers) -> NDArray[np.void]:
     found = np.zeros(len(lost), LOST)
     found["since"], found["until"] = lost[:, 1], lost[:, 2]
     return found
-

@@ -19,8 +19,8 @@ from umdf.lake.files import FileAdd, in_order, is_sorted, write_file
 from umdf.lake.layout import open_home
 from umdf.lake.lease import Held, is_dead, newest
 from umdf.lake.log import Change, Marker
-from umdf.lake.plan import Day, date_of
 from umdf.lake.schemas import table, tables
+from umdf.lake.segments import Day, date_of
 from umdf.lake.snapshot import Snapshot, open_snapshot
 from umdf.lake.writer import Writer
 

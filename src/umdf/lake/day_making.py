@@ -18,7 +18,8 @@ from umdf.lake import channel_task
 from umdf.lake.day_parts import DayParts
 from umdf.lake.files import Stamp
 from umdf.lake.frontier import ChannelState
-from umdf.lake.plan import ChannelDay, Day, Edge
+from umdf.lake.plan import ChannelDay, Edge
+from umdf.lake.segments import Day
 from umdf.lake.snapshot_rows import ranks_of
 from umdf.lake.timeline import gaps_of
 from umdf.market.events import NULL

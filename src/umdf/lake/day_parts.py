@@ -9,7 +9,8 @@ from typing import Any
 
 from umdf.lake.files import FileAdd
 from umdf.lake.frontier import ChannelState
-from umdf.lake.plan import ChannelDay, date_of
+from umdf.lake.plan import ChannelDay
+from umdf.lake.segments import date_of
 from umdf.lake.snapshot_rows import Part
 from umdf.lake.staging import BUCKETS
 from umdf.lake.timeline import Gap, timeline

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from umdf.errors import UmdfError
-from umdf.lake.plan import NOWHERE, ChannelDay, Edge, Group, Planner
+from umdf.lake.plan import NOWHERE, ChannelDay, Edge, Planner
+from umdf.lake.segments import Group
 from umdf.market.events import NULL
 
 FORMAT = 1

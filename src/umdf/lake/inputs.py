@@ -13,7 +13,7 @@ from typing import Any
 
 from umdf.errors import CaptureError
 from umdf.lake import durable, ledger
-from umdf.lake.plan import date_of
+from umdf.lake.segments import date_of
 from umdf.lake.survey import FORMAT, unpack
 from umdf.lake.writer import Writer
 

@@ -24,21 +24,22 @@ NO_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of re
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Column = NDArray[Any]  # of integers, as wide as they came
 Agree = Callable[[Any, Any], Mask]  # whether packets at these places can be neighbours
 
 
 class Headers(NamedTuple):
     """Of packets of one flow, in their order; or of messages, where those are numbered."""
 
-    number: Numbers  # 0: none
-    channel: Numbers
-    epoch: Numbers
-    sent: Numbers  # NULL where nobody says
-    ts_recv: Numbers
-    offset: Numbers
-    split: Numbers
-    weight: Numbers  # 1 for the first of a datagram
-    is_cut: Mask  # there is no whole header
+    number: Column  # 0: none
+    channel: Column
+    epoch: Column
+    sent: Column  # NULL where nobody says
+    ts_recv: Column
+    offset: Column
+    split: Column
+    weight: Column  # 1 for the first of a datagram
+    is_cut: Column  # there is no whole header
 
     def at(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
@@ -71,7 +72,7 @@ class Judge:
         return told, bad
 
 
-NOTHING = Headers(*(np.zeros(0, np.int64) for _ in range(8)), np.zeros(0, np.bool_))
+NOTHING = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_))
 
 
 def strangers(headers: Headers) -> Mask:

@@ -15,7 +15,7 @@ from umdf.lake.misfits import FRESH, NEAR
 from umdf.market.events import NULL
 
 if TYPE_CHECKING:
-    from umdf.lake.plan import Group, Segment
+    from umdf.lake.segments import Group, Segment
 
 Doubtful = list[tuple["Segment", int, int]]  # and the packet's offset and number
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from umdf.errors import CaptureError
 from umdf.lake import survey
 from umdf.lake.loop_task import INSTRUMENTS, SNAPSHOT
-from umdf.lake.plan import ChannelDay, Day, Group, Place, Planner, date_of, days_of, segments_of, streams_of
+from umdf.lake.plan import ChannelDay, Planner
+from umdf.lake.segments import Day, Group, Place, date_of, days_of, segments_of, streams_of
 from umdf.lake.source_options import PACKETS
 from umdf.lake.source_symbols import Memory, Symbols, symbols_of
 from umdf.lake.source_tasks import (

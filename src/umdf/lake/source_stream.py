@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from umdf.errors import CaptureError, ConfigError
 from umdf.lake.places import place_of
-from umdf.lake.plan import Day, Group, segments_of
+from umdf.lake.segments import Day, Group, segments_of
 from umdf.lake.source_options import PACKETS, Options
 from umdf.lake.source_plan import Captures, surveys_of, wanted_days, works_of
 from umdf.lake.source_symbols import Memory

@@ -21,8 +21,8 @@ from umdf.lake.gather import OVERLAP, Damaged, Gathered, Source, Span, gather
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.ledger import file_id
 from umdf.lake.loop_task import SNAPSHOT, LoopStream
-from umdf.lake.plan import LINES, date_of
 from umdf.lake.repeats import Repeats
+from umdf.lake.segments import LINES, date_of
 from umdf.lake.source_filters import Conditions
 from umdf.lake.source_symbols import Symbols
 from umdf.lake.source_unpack import plain_tasks, unpacking

@@ -16,13 +16,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake import durable, sweep
@@ -36,7 +33,6 @@ from umdf.transport.recording import closed_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT = "umdf_closed_files"
 POLL_S = 1
 MARK = "umdf.json"  # in a checkpoint: of which lake and recording it is
 
@@ -106,6 +102,8 @@ class Stream:
 
     def run(self, *, once: bool = False, every_s: float = 0.0) -> None:
         """`once`: all files that are closed now, in micro-batches; else until it is stopped."""
+        from umdf.lake.closed_files import FORMAT, ClosedFiles  # it needs pyspark
+
         sweep.sweep(self.writer)
         self.spark.dataSource.register(ClosedFiles)
         source = self.spark.readStream.format(FORMAT).option("recording", str(self.recording))
@@ -172,60 +170,3 @@ def _checkpoint(writer: Writer, recording: Path, given: str | os.PathLike[str] |
     if said is None:
         durable.create_once(path / MARK, mine)
     return path
-
-
-class ClosedFiles(DataSource):
-    """The closed files of a recording, a row each."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return "path string"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        most = self.options.get("max_files")
-        return _ClosedFilesReader(self.options["recording"], int(most) if most else None)
-
-
-class _Paths(InputPartition):
-    def __init__(self, paths: list[str]) -> None:
-        super().__init__(0)
-        self.paths = paths
-
-
-class _ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, recording: str, most: int | None) -> None:
-        self.recording, self.most = recording, most
-        self._target: int | None = None  # of Trigger.AvailableNow
-
-    def _count(self) -> int:
-        count = len(closed_files(self.recording, check=False))
-        return count if self._target is None else min(count, self._target)
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"files": 0}
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        last = self._count()
-        if isinstance(limit, ReadMaxFiles):
-            last = min(last, start["files"] + limit.max_files)
-        return {"files": max(last, start["files"])}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxFiles(self.most) if self.most else ReadAllAvailable()
-
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {"files": self._count()}
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._count()
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        files = closed_files(self.recording, check=False)[start["files"] : end["files"]]
-        return [_Paths([str(path) for path in files])]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        assert isinstance(partition, _Paths)
-        return ((path,) for path in partition.paths)

@@ -74,7 +74,7 @@ class Notes:
             self._note(key, some, some.number[some.number > 0])
 
     def refuse(self, flow: int, headers: Headers, like: Headers, is_known: bool = True) -> None:
-        """`like`: for each, the header of a sound neighbour. Of FAST, one datagram may have several that are refused."""
+        """`like`: for each, the header of a sound neighbour."""
         if not len(headers.number):
             return
         dates = local_dates(like.sent)
@@ -166,13 +166,13 @@ def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
     said = read_headers(batch.buffer, start, end)
     return Headers(
         said.sequence.astype(np.int64),
-        said.channel,  # type: ignore[arg-type]
-        said.seq_version,  # type: ignore[arg-type]
+        said.channel,
+        said.seq_version,
         said.sending_time.view(np.int64),
         batch.ts_ns[rows],
         batch.offset[rows],
-        np.full(len(rows), split, np.int32),  # type: ignore[arg-type]
-        np.ones(len(rows), np.int8),  # type: ignore[arg-type]
+        np.full(len(rows), split, np.int32),
+        np.ones(len(rows), np.int8),
         end - start < PACKET_HEADER,
     )
 
@@ -275,8 +275,8 @@ class _FastFlow:
             sent,
             ts_recv[frames.packet],
             batch.offset[rows][frames.packet],
-            np.full(len(frames), split, np.int32),  # type: ignore[arg-type]
-            first,  # type: ignore[arg-type]
+            np.full(len(frames), split, np.int32),
+            first,
             nothing.astype(np.bool_),
         )
         resets = whole[np.isin(peek_templates(frames)[whole], _fast_reader()[2])]  # type: ignore[arg-type]

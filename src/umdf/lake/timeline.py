@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from umdf.lake.accounts import added_up, quality_row
 from umdf.lake.files import FileAdd, Stamp, in_order, write_file
-from umdf.lake.plan import ChannelDay, date_of
+from umdf.lake.plan import ChannelDay
 from umdf.lake.schemas import table
+from umdf.lake.segments import date_of
 from umdf.market.events import NULL
 
 LOSS, START = "loss", "start"
