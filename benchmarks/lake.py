@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks import lake_stream
 from benchmarks.__main__ import _line
 from benchmarks.measure import Result
 from umdf.exchange.bulk_capture import write_capture
@@ -77,6 +78,8 @@ def run(messages: int = MESSAGES, instruments: int = INSTRUMENTS, rounds: int = 
                 figure = f"{one:.1f} s → {two[what]:.1f} s"
                 yield Result(f"captures → {what}, 1 → 2 cores", figure, one / two[what], "× faster", 1.7, at_least=True)
         yield from _sizes(bench.outcomes["books and bars"])
+        shutil.rmtree(Path(temporary) / "day")
+        yield from lake_stream.run(Path(temporary), messages, instruments)
 
 
 def _sizes(outcome: Outcome) -> Iterator[Result]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
-from umdf.lake.gather import CORRUPT, LATE, MERGED, NEVER, USED, VERDICTS, Found, Gathered, Numbers, Refused, Source
+from umdf.lake.gather import (
+    CORRUPT,
+    LATE,
+    MERGED,
+    NEVER,
+    USED,
+    VERDICTS,
+    Datagrams,
+    Found,
+    Gathered,
+    Numbers,
+    Refused,
+    Source,
+)
 from umdf.lake.ledger import file_id
 from umdf.lake.schemas import table
 from umdf.lake.tasks import Place
@@ -30,6 +43,7 @@ MOST_QUARANTINED = 10_000  # rows of a task: a schema that is too old must not f
 MOST_CONTENT = 64 << 10
 BINS_AN_OCTAVE = 8  # of the histogram of skews: within 9 %
 SECOND_NS = 1_000_000_000
+MOST_VALUES = 1 << 20  # that are counted by their place
 _NUMBER = Column("number", "i64", "")
 
 
@@ -47,7 +61,7 @@ def packets_file(
 def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messages: NDArray[np.int32]) -> pa.Table:
     """A row for each datagram that is this task's to account for, in the order of the table."""
     found, span = gathered.datagrams, gathered.span
-    order = np.lexsort((found.offset, found.number, found.line))
+    order = _wire_order(found)
     number, line, source = found.number[order], found.line[order], found.source[order]
     numbered = number > 0
     at = np.where(numbered, number - span.base, 0)
@@ -71,6 +85,16 @@ def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messa
         "file_offset": pa.array(found.offset[order]),
     }
     return pa.table(columns)
+
+
+def _wire_order(found: Datagrams) -> Numbers:
+    """By line, number and offset. Mostly each line came so, and nothing needs to be compared."""
+    by_line = [np.flatnonzero(found.line == line) for line in np.flatnonzero(np.bincount(found.line))]
+    for rows in by_line:
+        number, offset = found.number[rows], found.offset[rows]
+        if ((number[1:] < number[:-1]) | ((number[1:] == number[:-1]) & (offset[1:] < offset[:-1]))).any():
+            return np.lexsort((found.offset, found.number, found.line))
+    return np.concatenate([np.empty(0, np.int64), *by_line])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +151,6 @@ def loop_packets_of(task: dict[str, Any], seen: list[Seen]) -> pa.Table:
 def loop_quality(seen: list[Seen], messages: int) -> dict[str, Any]:
     """As `quality_of`, of the one line of a looping stream."""
     ts_recv = np.concatenate([part.ts_recv for part in seen]) if seen else np.empty(0, np.int64)
-    seconds, counts = np.unique(ts_recv // SECOND_NS, return_counts=True)
     nothing = {"seen": 0, "duplicates": 0, "late": 0, "skews": [], "skew_max_ns": 0, "first": None, "last": None}
     return nothing | {
         "packets": len(ts_recv),
@@ -135,7 +158,7 @@ def loop_quality(seen: list[Seen], messages: int) -> dict[str, Any]:
         "size_bytes": sum(int(part.size.sum()) for part in seen),
         "corrupt": sum(int((part.verdict == CORRUPT).sum()) for part in seen),
         "first_arrivals": len(ts_recv),
-        "seconds": list(zip(seconds.tolist(), counts.tolist(), strict=True)),
+        "seconds": _counted(ts_recv // SECOND_NS),
         "ts_first": int(ts_recv.min()) if len(ts_recv) else None,
         "ts_last": int(ts_recv.max()) if len(ts_recv) else None,
     }
@@ -147,17 +170,19 @@ def _coded(codes: NDArray[Any], words: Any) -> pa.Array:
     )
 
 
-def quarantine_file(where: Where, task: dict[str, Any], gathered: Gathered, refused: list[Refused]) -> FileAdd | None:
+def quarantine_file(
+    where: Where, task: dict[str, Any], sources: Sequence[Source], epoch: int | None, refused: list[Refused]
+) -> FileAdd | None:
     if not refused:
         return None
-    refused = sorted(refused, key=lambda row: (gathered.sources[row.source].digest, *row[1:]))[:MOST_QUARANTINED]
+    refused = sorted(refused, key=lambda row: (sources[row.source].digest, *row[1:]))[:MOST_QUARANTINED]
     rows = [
         {
-            "line": task["lines"][gathered.sources[row.source].line],
+            "line": task["lines"][sources[row.source].line],
             "ts_recv": row.ts_recv,
-            "seq_version": gathered.span.epoch,
+            "seq_version": epoch,
             "sequence": row.number or None,
-            "file_id": file_id(gathered.sources[row.source].digest),
+            "file_id": file_id(sources[row.source].digest),
             "file_offset": row.offset,
             "reason": row.reason,
             "template": None,
@@ -184,7 +209,7 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
         seen = arrival != NEVER
         behind = (arrival - first)[seen & (arrival > first)]
         numbers = np.flatnonzero(seen) + gathered.span.first
-        seconds, counts = np.unique(found.ts_recv[mine] // SECOND_NS, return_counts=True)
+        ts_recv = found.ts_recv[mine]
         verdicts = np.bincount(found.verdict[mine], minlength=len(VERDICTS))
         said[name] = {
             "packets": int(mine.sum()),
@@ -195,15 +220,26 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
             "late": int(verdicts[LATE]),
             "corrupt": int(verdicts[CORRUPT]),
             "first_arrivals": int((winner == number).sum()),
-            "skews": sorted(Counter(_bins(behind).tolist()).items()),
+            "skews": _counted(_bins(behind)),
             "skew_max_ns": int(behind.max(initial=0)),
-            "seconds": list(zip(seconds.tolist(), counts.tolist(), strict=True)),
+            "seconds": _counted(ts_recv // SECOND_NS),
             "first": int(numbers[0]) if len(numbers) else None,
             "last": int(numbers[-1]) if len(numbers) else None,
-            "ts_first": int(found.ts_recv[mine].min()) if mine.any() else None,
-            "ts_last": int(found.ts_recv[mine].max()) if mine.any() else None,
+            "ts_first": int(ts_recv.min()) if len(ts_recv) else None,
+            "ts_last": int(ts_recv.max()) if len(ts_recv) else None,
         }
     return said
+
+
+def _counted(values: Numbers) -> list[tuple[int, int]]:
+    """Each value and how often it is there, in their order."""
+    low = int(values.min(initial=NEVER))
+    if len(values) and int(values.max()) - low < MOST_VALUES:  # nearly always: nothing is compared
+        counts = np.bincount(values - low)
+        some = np.flatnonzero(counts)
+        return list(zip((some + low).tolist(), counts[some].tolist(), strict=True))
+    some, counts = np.unique(values, return_counts=True)
+    return list(zip(some.tolist(), counts.tolist(), strict=True))
 
 
 def _bins(values: Numbers) -> Numbers:

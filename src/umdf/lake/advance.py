@@ -23,7 +23,7 @@ from umdf.lake.day_parts import DayParts
 from umdf.lake.files import FileAdd
 from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind
 from umdf.lake.gap_cures import merge
-from umdf.lake.inputs import Inputs
+from umdf.lake.inputs import Inputs, days_of_entries
 from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
 from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
@@ -175,11 +175,7 @@ class _Ingest:
     def _days_of_moved(self, moved: list[dict[str, Any]], places: Mapping[Group, Place]) -> set[Day]:
         found = {day for survey in moved for day in days_of(survey, places)}
         entries = (entry for survey in moved for entry in self.inputs.known[survey["digest"]])
-        return found | {
-            (entry.channel_id, (entry.trading_date - date_of(0)).days)
-            for entry in entries
-            if entry.channel_id is not None and entry.trading_date is not None
-        }
+        return found | days_of_entries(entries)
 
     def _followed(
         self, planner: Planner, days: list[Day], reach: Reach, follow: Follow
@@ -188,10 +184,13 @@ class _Ingest:
         found = []
         for key in days:
             day, before = planner.outline(key), self.states.get(key)
-            if before is not None and (is_behind(planner, day, before) or self._is_gone(before)):
-                self._make_again(key)
+            is_late = before is not None and is_behind(planner, day, before)
+            if before is not None and (is_late or self._is_gone(before) or self._lacks(key, before)):
+                self.patience[key] = before.patience * (2 if is_late else 1)
                 before = None
-            front = frontier(planner, day, reach, follow, before.patience if before else 1)
+            if before is None and key in self.inputs.days:
+                self._make_again(key)
+            front = frontier(planner, day, reach, follow, before.patience if before else self.patience.get(key, 1))
             until = front.until(before)
             if before is None or planner.is_touched(day) or until != before.done:
                 found.append((planner.plan(key, before and before.done, until), front))
@@ -204,6 +203,10 @@ class _Ingest:
         snapshot = self.writer.snapshot
         return any(not set(paths) <= {add.path for add in snapshot.adds(name)} for name, paths in before.open.items())
 
+    def _lacks(self, day: Day, before: ChannelState) -> bool:
+        """Whether a table is asked for that the earlier parts of the day are not in."""
+        return not set(self._wanted(day)) <= set(before.tables)
+
     def _make_again(self, day: Day) -> None:
         self.states.pop(day, None)
         self.outcome.made_again.append(day)
@@ -213,6 +216,7 @@ class _Ingest:
         asked = self.settings.tables
         if self.settings.follow and asked & set(BOOK_TABLES):
             asked |= {"book_state"}  # without it nothing could go on
+        asked |= set(self.states[day].tables) if day in self.states else set()
         return [name for name in TABLES if name in asked or self.writer.snapshot.adds(name, **_partition(day))]
 
     def _make(
@@ -264,7 +268,7 @@ class _Ingest:
             assert day.until is not None
             still_open = parts.open if parts.is_moving or before is None else before.open
             about = {"listed": parts.listed, "open": still_open, "quality": quality, "answers": answers}
-            about["ts_sent"] = parts.ts_sent
+            about |= {"ts_sent": parts.ts_sent, "tables": names}
             patience = self.patience.get(day.key, before.patience if before else 1)
             gaps = [gap.to_json() for gap in parts.gaps]
             left = ChannelState.of(parts.definitions, done=day.until, gaps=gaps, patience=patience, **about)

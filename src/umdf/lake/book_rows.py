@@ -8,26 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf.buffers import Pool
 from umdf.errors import UmdfError
-from umdf.lake.staging import Staged, as_events, bucket_of, staged_batches
+from umdf.lake.staging import Staged, as_events, bucket_of, scattered, staged_batches
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.rows import Events, Rows, Units
 
 LENDING = ord("L")
+_MEMORY = Pool(1)
 Limit = tuple[int, int] | None  # a place in the stream: rank of the epoch, key
 HINT = "an instrument's rows were split or mixed up between tasks; this is a bug: please report it"
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The rows of one bucket in one staged file."""
+    """The rows of some buckets in one staged file."""
 
     path: str
     batch: pa.RecordBatch
@@ -90,13 +93,12 @@ class Intake:
     def __init__(self, staged: Sequence[Staged], family: str, buckets: Sequence[int], trading_date: int) -> None:
         self.family = family
         self.pieces: list[Piece] = []
-        for path, bucket, batch in staged_batches(staged, family, buckets):
+        for path, rows, batch in staged_batches(staged, family, buckets):
             ids = batch.column("instrument_id").to_numpy()
-            _refuse_strangers(path, bucket, ids)
-            dates = local_dates(batch.column("ts_send").to_numpy())
-            counted = dates == trading_date
-            if counted.any():
-                self.pieces.append(Piece(path, batch, ids, None if counted.all() else counted))
+            _refuse_strangers(path, rows, ids)
+            counted = _of_date(batch.column("ts_send").to_numpy(), trading_date)
+            if counted is None or counted.any():
+                self.pieces.append(Piece(path, batch, ids, counted))
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Instruments, sorted, and how many rows each has."""
@@ -110,8 +112,10 @@ class Intake:
         all_ids, places = np.unique(np.concatenate(ids), return_inverse=True)
         return all_ids, np.bincount(places, np.concatenate(rows), len(all_ids)).astype(np.int64)
 
-    def chunks(self, first: int, last: int, most_rows: int) -> Iterator[pa.RecordBatch | None]:
-        """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time."""
+    def chunks(self, first: int, last: int, most_rows: int) -> Iterator[pa.Table | None]:
+        """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time.
+
+        They are still in pieces: whoever wants them in one, or in another order, moves them once."""
         waiting: list[pa.RecordBatch] = []
         count = 0
         for piece in self.pieces:
@@ -119,23 +123,31 @@ class Intake:
             if not len(rows):
                 continue
             if count and count + len(rows) > most_rows:
-                done, waiting, count = waiting, [], 0
-                yield _joined(done)
+                done, waiting, count = pa.Table.from_batches(waiting), [], 0
+                yield done
                 del done
             whole = len(rows) == piece.batch.num_rows
             waiting.append(piece.batch if whole else _taken(piece.batch, rows))
             count += len(rows)
         if waiting:
-            done, waiting = waiting, []
-            yield _joined(done)
+            done, waiting = pa.Table.from_batches(waiting), []
+            yield done
 
 
-def _refuse_strangers(path: str, bucket: int, ids: NDArray[np.int64]) -> None:
-    strange = np.flatnonzero(bucket_of(ids) != bucket)
+def _of_date(ts_send: NDArray[np.int64], trading_date: int) -> NDArray[np.bool_] | None:
+    """Which rows are of a date; None: all. Dates grow with time, so mostly the first and the last moment tell."""
+    if (local_dates(np.array([ts_send.min(), ts_send.max()])) == trading_date).all():
+        return None
+    return local_dates(ts_send) == trading_date
+
+
+def _refuse_strangers(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -> None:
+    own, said = bucket_of(ids), np.repeat(np.array(list(rows), np.uint8), list(rows.values()))
+    strange = np.flatnonzero(own != said)
     if len(strange):
-        number = int(ids[strange[0]])
-        own = int(bucket_of(ids[strange[:1]])[0])
-        raise UmdfError(f"instrument {number} is split: it is of bucket {own} and has rows in {bucket} of {path}", HINT)
+        at = strange[0]
+        reason = f"instrument {ids[at]} is split: it is of bucket {own[at]} and has rows in {said[at]} of {path}"
+        raise UmdfError(reason, HINT)
 
 
 def _taken(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
@@ -150,40 +162,55 @@ def _taken_array(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     return column.take(pa.array(rows))
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
 def grouped(
-    batch: pa.RecordBatch | None,
+    rows: pa.Table | pa.RecordBatch | None,
     family: str,
     ids: NDArray[np.int64],
     epochs: Epochs,
     made: pa.RecordBatch | None = None,
 ) -> Grouped:
     """Rows in the order of the files → rows by book; `made` are put among them by their key."""
-    count = 0 if batch is None else batch.num_rows
-    parts = [part for part in (batch, made) if part is not None and part.num_rows]
+    count = 0 if rows is None else rows.num_rows
+    parts = [part for some in (rows, made) if some is not None for part in _batches(some)]
     if not parts:
         numbers, none = np.empty(0, np.int64), np.empty(0, np.int16)
         empty = Events(Units(none, numbers, numbers, numbers, numbers), {})
         return Grouped(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
-    whole = _joined(parts)
-    instrument_id, sequence = _numbers(whole, "instrument_id"), _numbers(whole, "sequence")
+    has_made = made is not None and made.num_rows > 0
+    instrument_id, sequence = _numbers(parts, "instrument_id"), _numbers(parts, "sequence")
     book = 2 * np.searchsorted(ids, instrument_id).astype(np.int32)
-    if "stream" in whole.schema.names:
-        book += _numbers(whole, "stream") == LENDING
-    epoch = epochs.ranks(_numbers(whole, "seq_version"))
-    key = wire_key(sequence, _numbers(whole, "msg_index"), _numbers(whole, "entry_index"))
-    order = _stable_order(book, 2 * len(ids)) if len(parts) == 1 else np.lexsort((key, epoch, book))
-    if len(parts) == 2:
+    if "stream" in parts[0].schema.names:
+        book += _numbers(parts, "stream") == LENDING
+    epoch = epochs.ranks(_numbers(parts, "seq_version"))
+    key = wire_key(sequence, _numbers(parts, "msg_index"), _numbers(parts, "entry_index"))
+    order = np.lexsort((key, epoch, book)) if has_made and count else _stable_order(book, 2 * len(ids))
+    if has_made and count:
         _refuse_disorder(book[:count], epoch[:count], key[:count], instrument_id[:count], family)
-    if not _is_identity(order):
-        whole = _taken(whole, order)
+    whole = parts[0]
+    if len(parts) > 1 or not _is_identity(order):
+        whole = _placed(parts, order)
         book, epoch, key = book[order], epoch[order], key[order]
     _refuse_disorder(book, epoch, key, ids[book >> 1], family)
-    is_made = None if len(parts) == 1 and made is not parts[0] else order >= count
-    return Grouped(as_events(whole, family), book, epoch, key, is_made)
+    return Grouped(as_events(whole, family), book, epoch, key, order >= count if has_made else None)
+
+
+def _batches(rows: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
+    return [part for part in (rows.to_batches() if isinstance(rows, pa.Table) else [rows]) if part.num_rows]
+
+
+def _placed(parts: list[pa.RecordBatch], order: NDArray[np.int64]) -> pa.RecordBatch:
+    """Batches as one, in this order: numbers are moved once, straight to their places."""
+    names, place = parts[0].schema.names, np.empty(len(order), np.uint32)
+    place[order] = np.arange(len(order), dtype=np.uint32)
+    edges = np.cumsum([0, *(part.num_rows for part in parts)]).tolist()
+    simple = [each.name for each in parts[0].schema if pa.types.is_primitive(each.type)]
+    columns = {name: [part.column(name).to_numpy() for part in parts] for name in simple}
+    made = scattered(columns, [place[low:high] for low, high in pairwise(edges)], _MEMORY)
+    arrays = {name: pa.array(values) for name, values in made.items()}
+    for name in names:
+        if name not in arrays:
+            arrays[name] = pa.concat_arrays([part.column(name) for part in parts]).take(pa.array(order))
+    return pa.RecordBatch.from_arrays([arrays[name] for name in names], names)
 
 
 def wire_key(sequence: Any, msg_index: Any, entry_index: Any) -> NDArray[np.uint64]:
@@ -202,8 +229,8 @@ def is_between(epoch: NDArray[np.int32], key: NDArray[np.uint64], done: Limit, u
     return chosen
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
-    return batch.column(name).to_numpy()
+def _numbers(parts: list[pa.RecordBatch], name: str) -> NDArray[Any]:
+    return np.concatenate([part.column(name).to_numpy() for part in parts])
 
 
 def _stable_order(book: NDArray[np.int32], books: int) -> NDArray[np.int64]:

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf.buffers import address_of
+from umdf.lake import columns_kernel as k
 from umdf.lake.schemas import table as table_named
 from umdf.market import arrow
 from umdf.market.events import Column
@@ -30,13 +32,16 @@ KINDS = {
 
 def chars(values: NDArray[np.uint8]) -> pa.Array:
     """One-letter texts, 0 is NULL."""
-    used = np.flatnonzero(np.bincount(values, minlength=256)[1:128]) + 1
-    numbers = np.full(256, -1, np.int32)
-    numbers[used] = np.arange(len(used))
-    numbers[128:] = len(used)  # no character by itself: bad data
-    indices = numbers[values]
-    letters = pa.array([*map(chr, used.tolist()), "\ufffd"], pa.utf8())
-    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), letters)
+    codes, values = np.full(k.FOREIGN + 1, k.UNSEEN, np.uint8), np.ascontiguousarray(values)
+    codes[0] = k.ABSENT
+    indices = np.empty(len(values), np.uint8)
+    count = k.code_chars(address_of(values), len(values), address_of(codes), address_of(indices))
+    used = np.flatnonzero(codes < count)
+    used = used[np.argsort(codes[used])].tolist()
+    letters = pa.array(["\ufffd" if letter == k.FOREIGN else chr(letter) for letter in used], pa.utf8())
+    absent = indices == k.ABSENT
+    mask = absent if absent.any() else None
+    return pa.DictionaryArray.from_arrays(pa.array(indices.view(np.int8), mask=mask), letters)
 
 
 def symbol_column(symbols: pa.Array, places: NDArray[Any]) -> pa.Array:

@@ -75,15 +75,16 @@ class _Span:
         damaged: dict[Copy, Refused] = {}
         wire, pieces = _wire(self.task), gathered.pieces
         first, last = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
-        for low, high, keep in stretches(first, last):
+        for low, high, keep in stretches(first, last, behind(gathered, last)):
             decoded = wire.decode(pieces.at(np.arange(low, high)))
             at = pieces.sequence[low:high] - span.base
             self.ts_send[at], self.messages[at] = decoded.events.units.ts_send, decoded.messages
+            if low >= first:
+                for row, reason in decoded.corrupt.items():
+                    damaged[copy_at(gathered, low + row)] = _content(gathered, low + row, reason)
             if not keep:
                 continue
             self.staged.add(decoded.events)
-            for row, reason in decoded.corrupt.items():
-                damaged[copy_at(gathered, low + row)] = _content(gathered, low + row, reason)
             for row, reason in decoded.unknown.items():
                 self.unknown.append(_content(gathered, low + row, reason))
         return damaged
@@ -99,8 +100,9 @@ class _Span:
         if "packets" in task["tables"]:
             files["packets"] = packets_file(where, task, gathered, self.ts_send, self.messages)
         if "quarantine" in task["tables"]:
-            refused = [*gathered.refused, *self.unknown, *damaged.values()]
-            files["quarantine"] = quarantine_file(where, task, gathered, refused)
+            own = (row for row in damaged.values() if row.number <= span.last)
+            refused = [*gathered.refused, *self.unknown, *own]
+            files["quarantine"] = quarantine_file(where, task, gathered.sources, gathered.span.epoch, refused)
         first, _ = gathered.first_arrival()
         staged = self.staged.close()
         return {
@@ -142,11 +144,20 @@ def _event_end(wire: Wire, gathered: Gathered) -> int:
     return int(pieces.sequence[low + found[-1]]) if len(found) else span.last
 
 
-def stretches(first: int, last: int) -> list[tuple[int, int, bool]]:
-    """Stretches of pieces; those before the span are decoded, but not kept."""
-    before = [(0, first, False)] if first else []
+def behind(gathered: Gathered, last: int) -> int:
+    """The end of the pieces from `last` on that are of the same datagram as the one before: it is told as a whole."""
+    source, offset = gathered.piece_source, gathered.piece_offset
+    end = last
+    while 0 < last and end < len(offset) and (source[end], offset[end]) == (source[last - 1], offset[last - 1]):
+        end += 1
+    return end
+
+
+def stretches(first: int, last: int, end: int) -> list[tuple[int, int, bool]]:
+    """Stretches of pieces; those before the span, and those behind it, are decoded, but not kept."""
+    before, after = [(0, first, False)] if first else [], [(last, end, False)] if last < end else []
     starts = range(first, last, DECODED_AT_ONCE)
-    return before + [(low, min(low + DECODED_AT_ONCE, last), True) for low in starts]
+    return [*before, *((low, min(low + DECODED_AT_ONCE, last), True) for low in starts), *after]
 
 
 def copy_at(gathered: Gathered, row: int) -> Copy:

@@ -14,9 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.book import tables_kernel as k
+from umdf.errors import UmdfError
 from umdf.lake.book_made import empty_books
 from umdf.lake.book_rows import Epochs, Grouped, grouped
-from umdf.lake.book_state import Stored, states_in
+from umdf.lake.book_state import FORMAT, Stored, states_in
 from umdf.lake.gap_cures import Timeline
 from umdf.lake.healing import BookRun, Told
 from umdf.lake.levels import updates
@@ -45,6 +46,8 @@ class Replay:
 def replay(mbo: pa.Table, states: pa.Table, depth: int = DEPTH) -> Replay:
     """The books of some instruments, from all their rows of `mbo` and `book_state` of one channel and date."""
     mbo = mbo.filter(mbo.column("instrument_id").is_valid())
+    if not set(states.column("format").to_pylist()) <= {FORMAT}:
+        raise UmdfError("the lake holds books of another version", "reprocess the day: `umdf lake reprocess`")
     happened = states_in(states)
     every = np.concatenate([mbo.column("instrument_id").to_numpy(), [one.instrument_id for one in happened]])
     ids, epochs = np.unique(every.astype(np.int64)), Epochs()

@@ -32,6 +32,10 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Numbers that grow along the rows of an instrument: deltas take 20 % less space than a dictionary, and are written
 # 1.4 and read 2 to 4 times as fast. Everything else repeats.
 GROWING = re.compile(r"ts_\w+|(\w+_)?sequence|(\w+_)?rpt_seq|order_id|trade_id|file_offset|index_seq|trade_volume")
+# Small numbers that change from row to row: deltas of them take a fifth more space and half the time.
+SMALL = re.compile(r"msg_index|messages|update_action")
+# What zstd makes no smaller, or by a sixth at a third of the time that it takes to write the column.
+DENSE = re.compile(r"ts_(send|recv|event|insert)|order_id|trade_id|firm|buyer|seller")
 NAME = re.compile(r"part-(?P<commit>\d{8,})-(?P<token>\d{8,})-(?P<task>\d+)-(?P<attempt>\d+)-[0-9a-f]{12}\.parquet")
 
 
@@ -169,11 +173,11 @@ class FileWriter:
             raise FileNotFoundError(2, "No such file or directory", str(self.root))
         make_directory(self.full_path.parent)
         self._schema = schema
-        growing = [each.name for each in schema if each.type == pa.int64() and GROWING.fullmatch(each.name)]
-        self._sink = _sink(self.full_path)
+        growing = [each.name for each in schema if pa.types.is_integer(each.type) and _grows(each)]
+        self._sink, leaves = _sink(self.full_path), _leaves(schema)
         options: dict[str, Any] = {
-            "compression": "zstd",
-            "use_dictionary": [path for path in _leaves(schema) if path not in growing],
+            "compression": {path: "none" if DENSE.fullmatch(path) else "zstd" for path in leaves},
+            "use_dictionary": [path for path in leaves if path not in growing],
             "column_encoding": {name: "DELTA_BINARY_PACKED" for name in growing},
             "write_statistics": list(self.table.statistics),
             "store_schema": False,  # the schema is written down in schemas.py; a dictionary is no type of a table
@@ -222,6 +226,10 @@ def _order(rows: pa.Table, table: Table) -> pa.Array:
     return pc.call_function("sort_indices", [rows], pc.SortOptions(keys))
 
 
+def _grows(each: pa.Field) -> bool:
+    return bool((GROWING if each.type == pa.int64() else SMALL).fullmatch(each.name))
+
+
 def _sink(path: Path) -> Any:
     return pa.OSFile(str(path), "wb")
 
@@ -250,9 +258,10 @@ def _fitted(rows: pa.Table, table: Table, like: pa.Schema | None) -> pa.Table:
     columns = []
     for each in schema:
         column = rows.column(each.name)
-        as_dictionary = pa.types.is_dictionary(like.field(each.name).type if like else column.type)
-        kind = DICTIONARY if as_dictionary and each.type == pa.utf8() else each.type
-        if kind == DICTIONARY and not pa.types.is_dictionary(column.type):
+        kind = like.field(each.name).type if like else column.type
+        if not pa.types.is_dictionary(kind) or kind.value_type != pa.utf8() or each.type != pa.utf8():
+            kind = each.type
+        elif not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         columns.append(column if column.type == kind else column.cast(kind))
     kinds = [pa.field(each.name, column.type, each.nullable) for column, each in zip(columns, schema, strict=True)]

@@ -47,6 +47,7 @@ class ChannelState:
     quality: list[dict[str, Any]] = field(default_factory=list)  # {"stream", "line", …} that more can be added to
     listed: dict[str, int] = field(default_factory=dict)  # the last definition of each instrument (umdf.lake.repeats)
     open: dict[str, list[str]] = field(default_factory=dict)  # by table: files that the next part replaces
+    tables: list[str] = field(default_factory=list)  # that have the day so far
     ts_sent: int = NULL  # when the last number was sent
     patience: int = 1  # learned: by how much longer than planned snapshots have to be waited for
     definitions: list[dict[str, Any]] = field(default_factory=list)  # staged files of every definition so far
@@ -96,9 +97,9 @@ class Reach:
                 group: Group = tuple(survey["flows"][flow])  # type: ignore[assignment]
                 self._last[group] = max(self._last.get(group, NULL), ends)
 
-    def live(self, groups: Iterable[Group], wait_ns: int) -> dict[Group, int]:
-        """The groups that are not silent, and up to when they have been read."""
-        known = {group: self._last[group] for group in groups if group in self._last}
+    def live(self, groups: Iterable[Group], wait_ns: int, since_ns: int) -> dict[Group, int]:
+        """The groups that are not silent, and up to when they have been read. Yesterday's groups are expected today."""
+        known = {group: max(self._last[group], since_ns) for group in groups if group in self._last}
         newest = max(known.values(), default=NULL)
         return {group: last for group, last in known.items() if last >= newest - wait_ns}
 
@@ -120,11 +121,18 @@ def is_behind(planner: Planner, day: ChannelDay, before: ChannelState) -> bool:
     """Whether a new file has something for a place that is done."""
     ranks = {epoch: rank for rank, (epoch, _, _) in enumerate(day.epochs)}
     done = before.done
+    if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # a numbering that was not known has come before it
+        return True
     for part in planner.segments(day, "incremental"):
-        if part.survey["digest"] in planner.fresh and part.first != NULL:
-            lowest = min(ranks[epoch] for epoch in planner.epochs_of(part))
-            if lowest < done.rank or (lowest == done.rank and part.first <= done.number):
+        if part.survey["digest"] not in planner.fresh:
+            continue
+        if part.first == NULL:  # heartbeats, or what cannot be read
+            if part.ts_first <= done.ts_rest:
                 return True
+            continue
+        lowest = min(ranks[epoch] for epoch in planner.epochs_of(part))
+        if lowest < done.rank or (lowest == done.rank and part.first <= done.number):
+            return True
     listed = planner.segments(day, "instruments")  # in their order: an older one cannot be put before
     old = [part.ts_last for part in listed if part.survey["digest"] not in planner.fresh]
     return any(part.ts_first < max(old) for part in listed if old and part.survey["digest"] in planner.fresh)
@@ -136,7 +144,7 @@ def frontier(planner: Planner, day: ChannelDay, reach: Reach, follow: Follow, pa
     if follow.finish:
         return Frontier(_end(planner, day, len(day.epochs) - 1), is_over=True)
     groups = planner.groups(day.channel, "incremental", "snapshot")
-    live = reach.live(groups, follow.wait_ns * patience)
+    live = reach.live(groups, follow.wait_ns * patience, min(day.begun, default=NULL))
     until_ns = min(live.values(), default=NULL) - follow.hold_ns * patience
     passed = {part.group for part in planner.later(day)}
     lines = {group for group in planner.groups(day.channel, "incremental") if group in live}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,6 +30,7 @@ OVERLAP = 256  # numbers before and behind a span that are looked at with it
 # What became of a datagram.
 USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, MERGED = range(8)
 VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
+FALSE_NUMBER = "it has the number of another packet"
 Damaged = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
 
 
@@ -132,6 +134,7 @@ class Refused(NamedTuple):
     content: bytes
 
 
+_NO_ROWS = np.empty(0, np.int64)
 _NONE = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".split())]
 
 
@@ -173,6 +176,10 @@ class Gathered:
 
     def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
         """When each number of the span came first, and on which line (-1: on none)."""
+        return self._first_arrival
+
+    @cached_property
+    def _first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
         first, line = np.full(self.span.room, NEVER), np.full(self.span.room, -1, np.int8)
         for number, times in sorted(self.arrival.items()):
             sooner = times < first
@@ -184,10 +191,18 @@ def gather(
     sources: Sequence[Source], span: Span, reader: Reader, known: Sequence[Span], without: Damaged = frozenset()
 ) -> Gathered:
     """`known` are all spans of the channel: a number in none of them is damage."""
-    work = _Work(span, sources, known, without)
-    for number, source in enumerate(sources):
-        for batch, rows in datagrams_of(source):
-            work.take(number, batch, rows, reader.read(batch, rows, source))
+
+    def read(without: Damaged, false: Damaged = frozenset(), doubtful: frozenset[int] = frozenset()) -> _Work:
+        work = _Work(span, sources, known, without, false, doubtful)
+        for number, source in enumerate(sources):
+            for batch, rows in datagrams_of(source):
+                work.take(number, batch, rows, reader.read(batch, rows, source))
+        return work
+
+    work = read(without)
+    if work.doubtful:
+        false = read(without, doubtful=frozenset(work.doubtful)).false_copies()
+        work = read(without | false, false)
     return work.end()
 
 
@@ -204,8 +219,19 @@ def datagrams_of(source: Source) -> Iterator[tuple[PacketBatch, Numbers]]:
 
 
 class _Work:
-    def __init__(self, span: Span, sources: Sequence[Source], known: Sequence[Span], without: Damaged) -> None:
-        self.span, self.sources, self.known, self.without = span, sources, known, without
+    def __init__(
+        self,
+        span: Span,
+        sources: Sequence[Source],
+        known: Sequence[Span],
+        without: Damaged,
+        false: Damaged,
+        doubtful: frozenset[int],
+    ) -> None:
+        self.span, self.sources, self.known, self.without, self.false = span, sources, known, without, false
+        self.doubtful = set(doubtful)  # numbers whose copies were sent at different times
+        self._copies: dict[int, dict[int, list[tuple[str, int, int]]]] = {n: {} for n in doubtful}  # by ts_send
+        self._sent = np.full(span.room, NULL)
         self._have = np.zeros(span.room, np.bool_)
         self._arrival: dict[int, Numbers] = {}
         self._again: dict[int, list[Numbers]] = {}
@@ -224,22 +250,46 @@ class _Work:
         if found.elsewhere is not None:
             fine &= ~found.elsewhere[piece_row]
         damaged = self._damaged(source, batch.offset[rows], found)
-        if damaged is not None:
-            fine &= ~damaged[piece_row]
-            kind[damaged] = CORRUPT
-        self._keep(number, source, batch.offset[rows], pieces, np.flatnonzero(fine), piece_row)
+        if len(damaged):
+            fine[damaged] = False
+            kind[piece_row[damaged]] = CORRUPT
+            for row in piece_row[damaged].tolist() if self.false else ():
+                if (source.digest, int(batch.offset[rows[row]]), int(found.number[row])) in self.false:
+                    found.reasons[row] = FALSE_NUMBER
+        chosen = np.flatnonzero(fine)
+        self._compare(source, batch.offset[rows], pieces.sequence[chosen], piece_row[chosen], found.ts_send)
+        self._keep(number, source, batch.offset[rows], pieces, chosen, piece_row)
         self._account(number, batch, rows, found, kind)
 
-    def _damaged(self, source: Source, offset: Numbers, found: Found) -> NDArray[np.bool_] | None:
+    def _compare(self, source: Source, offset: Numbers, number: Numbers, row: Numbers, ts_send: Numbers) -> None:
+        """Copies of a packet were sent at the same time; where they were not, one has the number of another packet."""
+        at, sent = number - self.span.base, ts_send[row]
+        for each in np.flatnonzero(np.isin(number, [*self._copies])).tolist() if self._copies else ():
+            copies = self._copies[int(number[each])].setdefault(int(sent[each]), [])
+            copies.append((source.digest, int(offset[row[each]]), int(number[each])))
+        new = self._sent[at] == NULL
+        self._sent[at[new]] = sent[new]
+        self.doubtful.update(number[self._sent[at] != sent].tolist())
+
+    def false_copies(self) -> Damaged:
+        """Of the numbers in doubt: that copy is right that was sent between its neighbours, or else most of them."""
+        wrong: list[tuple[str, int, int]] = []
+        for number, copies in self._copies.items():
+            at = number - self.span.base
+            early, late = (self._sent[place] if 0 <= place < len(self._sent) else NULL for place in (at - 1, at + 1))
+            fits = [sent for sent in copies if early <= sent and (late == NULL or sent <= late)]
+            often = max(map(len, copies.values()))
+            right = fits if len(fits) == 1 else [sent for sent, some in copies.items() if len(some) == often]
+            if len(right) == 1:
+                wrong += [copy for sent, some in copies.items() if sent != right[0] for copy in some]
+        return frozenset(wrong)
+
+    def _damaged(self, source: Source, offset: Numbers, found: Found) -> Numbers:
+        """Pieces that cannot be used."""
         mine = {(at, number) for digest, at, number in self.without if digest == source.digest}
-        if not mine:
-            return None
-        suspects = np.flatnonzero(np.isin(offset, [at for at, _ in mine]))
-        damaged = np.zeros(len(offset), np.bool_)
-        for row in suspects.tolist():
-            numbers = found.pieces.sequence[found.piece_row == row].tolist()
-            damaged[row] = any((int(offset[row]), number) in mine for number in numbers)
-        return damaged
+        suspects = np.flatnonzero(np.isin(offset[found.piece_row], [at for at, _ in mine])) if mine else _NO_ROWS
+        said = zip(offset[found.piece_row[suspects]].tolist(), found.pieces.sequence[suspects].tolist(), strict=True)
+        return suspects[[each in mine for each in said]] if len(suspects) else suspects
 
     def _keep(
         self, number: int, source: Source, offset: Numbers, pieces: Pieces, chosen: Numbers, piece_row: Numbers
@@ -276,12 +326,7 @@ class _Work:
             mine |= ~numbered | strange
         if found.elsewhere is not None:
             mine &= ~found.elsewhere
-        for row in np.flatnonzero(mine & np.isin(kind, (CORRUPT, UNKNOWN))).tolist():
-            reason = found.reasons.get(row, "")
-            if reason:
-                at = rows[row]
-                about = int(batch.offset[at]), int(batch.ts_ns[at]), int(found.number[row])
-                self._refused.append(Refused(number, *about, reason, batch.payload(int(at))))
+        self._refused += refused_of(number, batch, rows, found, mine & np.isin(kind, (CORRUPT, UNKNOWN)))
         chosen = np.flatnonzero(mine)
         at = rows[chosen]
         place = np.full(len(rows), -1, np.int64)
@@ -340,6 +385,17 @@ class _Work:
         limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
         late = datagrams.ts_recv[used] > limit[datagrams.number[used] - self.span.base]
         datagrams.verdict[used[late]] = LATE
+
+
+def refused_of(source: int, batch: PacketBatch, rows: Numbers, found: Found, some: NDArray[np.bool_]) -> list[Refused]:
+    """Those of some datagrams for which there is a reason."""
+    refused = []
+    for row in np.flatnonzero(some).tolist():
+        if reason := found.reasons.get(row, ""):
+            at = int(rows[row])
+            about = int(batch.offset[at]), int(batch.ts_ns[at]), int(found.number[row])
+            refused.append(Refused(source, *about, reason, batch.payload(at)))
+    return refused
 
 
 def _within(found: Found, spans: Sequence[Span]) -> NDArray[np.bool_]:

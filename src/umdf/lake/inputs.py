@@ -13,13 +13,13 @@ from typing import Any
 
 from umdf.errors import CaptureError
 from umdf.lake import durable, ledger
-from umdf.lake.segments import date_of
+from umdf.lake.segments import Day, date_of
 from umdf.lake.survey import FORMAT, unpack
 from umdf.lake.writer import Writer
 
 Step = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
 SURVEY = "umdf.lake.survey:run"
-_READ: dict[str, dict[str, Any]] = {}  # surveys by digest: a stream asks for the same ones again and again
+_READ: dict[Path, dict[str, Any]] = {}  # surveys by where they are kept: a stream asks for the same ones again and again
 MOST_READ = 10_000
 
 
@@ -33,6 +33,11 @@ class Inputs:
         self.known_again = 0
         self._paths: dict[str, str] = {}  # where a file was given now, by digest
         self._ready: set[str] = set()
+
+    @property
+    def days(self) -> set[Day]:
+        """Those that the lake has something of."""
+        return days_of_entries(entry for entries in self.known.values() for entry in entries)
 
     def survey(self, paths: Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
         """Surveys of the files that are new, each content once."""
@@ -71,11 +76,12 @@ class Inputs:
         found = []
         for digest, entries in sorted(self.known.items()):
             if any(entry.trading_date and (entry.trading_date - date_of(0)).days in dates for entry in entries):
-                survey = _READ.get(digest) or durable.read(self._place(digest))
+                kept = self._place(digest)
+                survey = _READ.get(kept) or durable.read(kept)
                 if survey is None or survey["format"] != FORMAT:
                     survey = self._again(digest, entries[0])
                 if len(_READ) < MOST_READ:
-                    _READ[digest] = survey
+                    _READ[kept] = survey
                 found.append(survey)
         return found
 
@@ -115,3 +121,11 @@ class Inputs:
                 f"{path} {state}; the lake needs it, because a day that it belongs to is made again from all its files",
                 "give the file along with the new ones, wherever it is now",
             )
+
+
+def days_of_entries(entries: Iterable[ledger.Entry]) -> set[Day]:
+    return {
+        (entry.channel_id, (entry.trading_date - date_of(0)).days)
+        for entry in entries
+        if entry.channel_id is not None and entry.trading_date is not None
+    }

@@ -200,12 +200,14 @@ def tops_by_interval(
     if not len(counted):
         return np.empty(0, BBO)
     interval, book = times[counted] // (interval_s * SECOND_NS), rows.book[counted]
-    order = np.lexsort((interval, book))  # stable: in the order of the wire within an interval
-    ends = np.ones(len(order), np.bool_)
-    ends[:-1] = (interval[order][1:] != interval[order][:-1]) | (book[order][1:] != book[order][:-1])
-    at = counted[order[ends]]
+    if ((interval[1:] < interval[:-1]) & (book[1:] == book[:-1])).any():  # seldom: a time that runs backwards
+        order = np.lexsort((interval, book))  # stable: in the order of the wire within an interval
+        counted, interval, book = counted[order], interval[order], book[order]
+    ends = np.ones(len(counted), np.bool_)
+    ends[:-1] = (interval[1:] != interval[:-1]) | (book[1:] != book[:-1])
+    at = counted[ends]
     found = np.zeros(len(at), BBO)
-    found["ts_interval"] = (interval[order[ends]] + 1) * (interval_s * SECOND_NS)
+    found["ts_interval"] = (interval[ends] + 1) * (interval_s * SECOND_NS)
     found["ts_event"] = times[at]
     unit = rows.rows.unit[at]
     found["seq_version"], found["sequence"] = rows.units.seq_version[unit], rows.units.sequence[unit]

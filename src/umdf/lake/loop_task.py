@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.accounts import Seen, loop_packets_file, loop_quality
-from umdf.lake.files import Stamp
-from umdf.lake.gather import Source, datagrams_of
+from umdf.lake.accounts import Seen, Where, loop_packets_file, loop_quality, quarantine_file
+from umdf.lake.files import FileAdd, Stamp
+from umdf.lake.gather import Refused, Source, datagrams_of, refused_of
 from umdf.lake.repeats import Repeats
 from umdf.lake.staging import StagedWriter
 from umdf.lake.tasks import Place
@@ -41,14 +41,17 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         writer.add(events)
     partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(), "channel_id": task["channel_id"]}
     where = (task["root"], Stamp(*task["stamp"]), partition, place)
-    made = loop_packets_file(where, task, stream.seen) if "packets" in task["tables"] else None
+    made = {
+        "packets": loop_packets_file(where, task, stream.seen) if "packets" in task["tables"] else None,
+        "quarantine": stream.quarantine_file(where) if "quarantine" in task["tables"] else None,
+    }
     return {
         "channel_id": task["channel_id"],
         "protocol": task["protocol"],
         "role": task["role"],
         "trading_date": task["trading_date"],
         "staged": [staged.to_json() for staged in writer.close()],
-        "files": {"packets": [made.to_json()]} if made else {},
+        "files": {name: [file.to_json()] for name, file in made.items() if file},
         "line": task["lines"][stream.line],
         "quality": loop_quality(stream.seen, stream.messages),
         "held": stream.held,
@@ -63,22 +66,27 @@ class LoopStream:
         self.line = task["sources"][0]["line"]
         self.messages = 0
         self.seen: list[Seen] = []
+        self.refused: list[Refused] = []
         self.held: list[list[int]] = []  # numbering, number and ts_recv of the lowest that is held by a new snapshot
         self._told = 0  # snapshots in the first packet of what is carried that were dealt with before
 
     def _pieces(self, which: str) -> Iterator[tuple[Pieces, bool]]:
         """And whether they are of a file that is new."""
-        for source in map(Source.from_json, self.task[which]):
+        for number, source in enumerate(map(Source.from_json, self.task[which])):
             for batch, rows in datagrams_of(source):
                 found = self.wire.read(batch, rows, source)
                 if which == "sources" and source.is_fresh:
                     today = np.ones(len(rows), np.bool_) if found.elsewhere is None else ~found.elsewhere
                     self.seen.append(Seen.of(batch, rows, source, found, today))
+                    self.refused += refused_of(number, batch, rows, found, today)
                 pieces = found.pieces
                 if found.elsewhere is not None:
                     pieces = pieces.at(~found.elsewhere[found.piece_row])
                 if len(pieces):
                     yield pieces, source.is_fresh
+
+    def quarantine_file(self, where: Where) -> FileAdd | None:
+        return quarantine_file(where, self.task, [*map(Source.from_json, self.task["sources"])], None, self.refused)
 
     def _warm(self) -> None:
         """Chunks of messages that end here may have come before."""

@@ -18,7 +18,7 @@ REACH = 8  # packets to either side that a packet is compared with
 MARGIN = 3 * REACH  # what is said of a packet depends on what is said of those, which depends on those around them
 NEAR = 1_000  # numbers that packets overtake each other by at most
 FRESH = 16  # a number so low may begin a numbering, or a loop
-SECOND_NS = 10**9
+MILLISECOND_NS, SECOND_NS = 10**6, 10**9
 LAG_NS = 60 * SECOND_NS  # between sending and receiving: by how much it differs among neighbours, at most
 NO_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
 
@@ -154,18 +154,24 @@ def _disordered(headers: Headers, sound: Numbers) -> Mask:
     """A packet that was sent between its neighbours but has no number between theirs, or the other way round.
 
     One that came late has both an older number and an older time, so it is not meant. Neighbours without room for a
-    number between them tell nothing: it is one of them that is wrong.
+    number between them tell nothing: it is one of them that is wrong. Several packets may have the same time, and
+    number and time may both be wrong, so that it seems to have come before it was sent: of those only one is told that
+    is just where a number is missing.
     """
     bad = np.zeros(len(headers.number), np.bool_)
     number, sent = headers.number[sound], headers.sent[sound]
     if (np.diff(number) > 0).all() and (np.diff(sent) >= 0).all():
         return bad
     epoch = headers.epoch[sound]
+    delay = headers.ts_recv[sound] - sent
+    too_soon = delay[1:-1] < np.minimum(delay[:-2], delay[2:]) - MILLISECOND_NS
     low, high, early, late = number[:-2], number[2:], sent[:-2], sent[2:]
     number, sent = number[1:-1], sent[1:-1]
     judged = (high - low >= 2) & (high - low <= NEAR) & (epoch[:-2] == epoch[2:]) & (epoch[1:-1] == epoch[2:])
     between = (low < number) & (number < high)
     wrong = (early < sent) & (sent < late) & ~between
+    out = (high - low == 2) & ((number < low) | (number > high))
+    wrong |= out & (((early <= sent) & (sent <= late)) | too_soon)
     wrong |= between & (early <= late) & ((sent < early - SECOND_NS) | (sent > late + SECOND_NS))
     bad[sound[1:-1][judged & wrong]] = True
     return bad

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from umdf.lake.accounts import loop_packets_of, packets_of
 from umdf.lake.channel_task import first_copies
-from umdf.lake.decode_task import copy_at, stretches
+from umdf.lake.decode_task import behind, copy_at, stretches
 from umdf.lake.gather import OVERLAP, Damaged, Gathered, Source, Span, gather
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.ledger import file_id
@@ -130,13 +130,14 @@ def _decode(task: Task, gathered: Gathered, families: Sequence[str]) -> tuple[_S
     made = _Span(gathered, [], np.full(span.room, NULL), np.zeros(span.room, np.int32))
     corrupt: set[tuple[str, int, int]] = set()
     first, last = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
-    for low, high, keep in stretches(first, last):
+    for low, high, keep in stretches(first, last, behind(gathered, last)):
         decoded = wire.decode(pieces.at(np.arange(low, high)))
         at = pieces.sequence[low:high] - span.base
         made.ts_send[at], made.messages[at] = decoded.events.units.ts_send, decoded.messages
         if keep:
             wanted = {name: rows for name, rows in decoded.events.families.items() if name in families}
             made.events.append(Events(decoded.events.units, wanted))
+        if low >= first:
             corrupt |= {copy_at(gathered, low + row) for row in decoded.corrupt}
     return made, frozenset(corrupt)
 

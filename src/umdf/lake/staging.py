@@ -1,15 +1,16 @@
 """Events between the two stages of an ingest: Arrow files by instrument bucket, in the form that the kernels use.
 
-Stage one decodes a span of a channel and writes one file for each family; its record batches are the buckets. Stage
-two reads the batches of its buckets from every span, in order, without a copy. Columns are those of `Rows`, NULL as
-they have it, so nothing is converted on the way; what belongs to the packet (`sequence`, `ts_send` …) stands in every
-row. Staged files are never part of a table: they go when the commit is done.
+Stage one decodes a span of a channel and writes one file for each family, its rows by bucket. Stage two reads the rows
+of its buckets from every span, in order, without a copy. Columns are those of `Rows`, NULL as they have it, so nothing
+is converted on the way; what belongs to the packet (`sequence`, `ts_send` …) stands in every row. Staged files are
+never part of a table: they go when the commit is done, so nothing waits for the disk either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf.buffers import ALIGNMENT, Pool, address_of
+from umdf.lake import staging_kernel as k
 from umdf.lake.durable import write_fault
 from umdf.market.events import FAMILIES, OF_UNIT, Column, Family
 from umdf.market.rows import Events, List, Numbers, Rows, Text, Units
 
-BUCKETS = 64
+BUCKETS, NO_INSTRUMENT = k.BUCKETS, k.NO_INSTRUMENT
 HELD_BYTES = 256 << 20  # of events, before they are written: what a span decodes to is not known before
-NO_INSTRUMENT = BUCKETS  # rows of the whole channel or of a group
+PLACE_BYTES = 38  # of a row: what belongs to its packet, and where it stands in it
+Places = NDArray[np.uint32]
+_MEMORY = Pool(1)  # fresh memory takes as long as all the rest
 
 
 def bucket_of(instrument_id: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Which bucket an instrument is in: the same everywhere and always."""
-    mixed = instrument_id.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    bucket = (mixed >> np.uint64(58)).astype(np.uint8)
-    bucket[instrument_id == np.iinfo(np.int64).min] = NO_INSTRUMENT
+    ids, bucket = np.ascontiguousarray(instrument_id), np.empty(len(instrument_id), np.uint8)
+    k.put_buckets(address_of(ids), len(ids), address_of(bucket))
     return bucket
 
 
@@ -40,7 +44,7 @@ class Staged:
 
     family: str
     path: str
-    rows: dict[int, int]  # by bucket; the record batches stand in the order of their buckets
+    rows: dict[int, int]  # by bucket; they stand in the order of the buckets
 
     def to_json(self) -> dict[str, Any]:
         return {"family": self.family, "path": self.path, "rows": {str(b): n for b, n in self.rows.items()}}
@@ -56,16 +60,15 @@ class StagedWriter:
 
     directory: Path
     name: str  # unique for the attempt
-    _parts: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    _parts: dict[str, list[tuple[Rows, Units]]] = field(default_factory=dict)
     _held_bytes: int = 0
     _written: list[Staged] = field(default_factory=list)
 
     def add(self, events: Events) -> None:
         for family, rows in events.families.items():
             if len(rows):
-                batch = _as_batch(rows, events.units)
-                self._parts.setdefault(family, []).append(batch)
-                self._held_bytes += batch.nbytes
+                self._parts.setdefault(family, []).append((rows, events.units))
+                self._held_bytes += _size(rows)
         if self._held_bytes > HELD_BYTES:
             self._flush()
 
@@ -83,19 +86,93 @@ class StagedWriter:
             raise write_fault(self.directory, error) from error
         self._held_bytes = 0
 
-    def _write(self, family: str, parts: list[pa.RecordBatch]) -> Staged:
-        table = _concatenated(parts, family)
+    def _write(self, family: str, parts: list[tuple[Rows, Units]]) -> Staged:
+        places, counts = _by_bucket([rows.column("instrument_id") for rows, _ in parts])
+        batch = _scattered_rows(parts, places, int(counts.sum()))
         parts.clear()
-        bucket = bucket_of(table.column("instrument_id").to_numpy())
-        counts = np.bincount(bucket, minlength=BUCKETS + 1)
-        table = table.take(pa.array(np.argsort(bucket, kind="stable")))
         path = self.directory / f"{self.name}-{len(self._written)}-{family}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            first = 0
-            for count in counts[counts > 0].tolist():
-                writer.write_batch(table.slice(first, count).to_batches()[0])
-                first += count
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
         return Staged(family, str(path), {int(b): int(counts[b]) for b in np.flatnonzero(counts)})
+
+
+def _size(rows: Rows) -> int:
+    """About the bytes that they take in a file."""
+    inside = [part for text in rows.texts.values() for part in text]
+    for entries in rows.lists.values():
+        inside += [*entries.columns.values(), *(part for text in entries.texts.values() for part in text)]
+    return sum(part.nbytes for part in (*rows.columns.values(), *inside)) + PLACE_BYTES * len(rows)
+
+
+def _by_bucket(ids: list[NDArray[np.int64]]) -> tuple[list[Places], NDArray[np.int64]]:
+    """Where the rows of each part go, and how many there are in each bucket."""
+    counts = np.zeros(BUCKETS + 1, np.int64)
+    ids = [np.ascontiguousarray(some) for some in ids]
+    for some in ids:
+        k.count_buckets(address_of(some), len(some), address_of(counts))
+    following, places = np.cumsum(counts) - counts, [np.empty(len(some), np.uint32) for some in ids]
+    for some, place in zip(ids, places, strict=True):
+        k.place_rows(address_of(some), len(some), address_of(following), address_of(place))
+    return places, counts
+
+
+def _scattered_rows(parts: list[tuple[Rows, Units]], places: list[Places], count: int) -> pa.RecordBatch:
+    """All columns that a part has, in the order of the places; where a part has none it is NULL."""
+    family = parts[0][0].family
+    own = list(dict.fromkeys(["instrument_id", *(name for rows, _ in parts for name in rows.columns)]))
+    columns: dict[str, list[Numbers]] = {
+        name: [getattr(rows, name) for rows, _ in parts] for name in ("msg_index", "entry_index")
+    }
+    columns |= {name: [rows.column(name) for rows, _ in parts] for name in own}
+    of_units = {name: [getattr(units, name) for _, units in parts] for name in OF_UNIT}
+    units = [rows.unit for rows, _ in parts]
+    made = scattered({**columns, **of_units}, places, _MEMORY, units, frozenset(of_units))
+    order = ["msg_index", "entry_index", *OF_UNIT, *own]
+    arrays: dict[str, pa.Array] = {name: pa.array(made[name]) for name in order}
+    others = dict.fromkeys(name for rows, _ in parts for name in (*rows.texts, *rows.lists))
+    if others:
+        taken = np.empty(count, np.int64)
+        taken[np.concatenate(places)] = np.arange(count)
+        for name in others:
+            whole: Any = pa.concat_arrays([_nested(rows, family, name) for rows, _ in parts])
+            arrays[name] = whole.take(pa.array(taken))
+    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def scattered(
+    columns: Mapping[str, list[Numbers]],
+    places: Sequence[Places],
+    pool: Pool,
+    units: Sequence[NDArray[np.uint32]] | None = None,
+    of_units: frozenset[str] = frozenset(),
+) -> dict[str, Numbers]:
+    """Columns in parts → whole columns, each row at its place. Those `of_units` have a row for each unit instead."""
+    made = _room({name: parts[0].dtype for name, parts in columns.items()}, sum(map(len, places)), pool)
+    for number, place in enumerate(places):
+        held = {name: np.ascontiguousarray(parts[number], made[name].dtype) for name, parts in columns.items()}
+        abouts = [(address_of(held[n]), made[n].itemsize, address_of(made[n]), n in of_units) for n in made]
+        table = np.array(abouts, np.int64)
+        unit = place if units is None else np.ascontiguousarray(units[number], np.uint32)
+        k.scatter(address_of(table), len(table), address_of(place), address_of(unit), len(place))
+    return made
+
+
+def _room(kinds: Mapping[str, np.dtype[Any]], count: int, pool: Pool) -> dict[str, Numbers]:
+    """Columns to be filled."""
+    sizes = [-(-count * kind.itemsize // ALIGNMENT) * ALIGNMENT for kind in kinds.values()]
+    memory, found, at = pool.take(sum(sizes)).array, {}, 0
+    for (name, kind), size in zip(kinds.items(), sizes, strict=True):
+        found[name] = memory[at : at + count * kind.itemsize].view(kind)
+        at += size
+    return found
+
+
+def _nested(rows: Rows, family: Family, name: str) -> pa.Array:
+    if name in family.lists:
+        none = List(np.zeros(len(rows) + 1, np.int32), {}, {})
+        return _list_array(rows.lists.get(name, none), family.lists[name])
+    text = rows.texts.get(name)
+    return _absent(family.column(name), len(rows)) if text is None else _text_array(text)
 
 
 def read_staged(files: Iterable[Staged], family: str, buckets: Iterable[int]) -> Events:
@@ -109,34 +186,30 @@ def read_staged(files: Iterable[Staged], family: str, buckets: Iterable[int]) ->
 
 def staged_batches(
     files: Iterable[Staged], family: str, buckets: Iterable[int]
-) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """As they are in the files, without a copy: path, bucket, rows. All have the same columns: what a wire leaves out
-    for a while is NULL there."""
+) -> Iterator[tuple[str, dict[int, int], pa.RecordBatch]]:
+    """As they are in the files, without a copy: path, how many rows of which buckets (neighbours come together), rows.
+
+    All have the same columns: what a wire leaves out for a while is NULL there."""
     wanted = set(buckets)
     chosen = [staged for staged in files if staged.family == family and wanted & staged.rows.keys()]
     readers = [pa.ipc.open_file(pa.memory_map(staged.path)) for staged in chosen]
     types = {each.name: each.type for reader in readers for each in reader.schema}
     for staged, reader in zip(chosen, readers, strict=True):
-        for place, bucket in enumerate(sorted(staged.rows)):
-            if bucket in wanted:
-                batch = reader.get_batch(place)
-                same = batch.schema.names == list(types)
-                yield staged.path, bucket, batch if same else _filled(batch, types, FAMILIES[family])
+        whole, first = reader.get_batch(0), 0
+        same = whole.schema.names == list(types)
+        for is_wanted, run in groupby(sorted(staged.rows), wanted.__contains__):
+            rows = {bucket: staged.rows[bucket] for bucket in run}
+            count = sum(rows.values())
+            if is_wanted:
+                batch = whole.slice(first, count)
+                yield staged.path, rows, batch if same else _filled(batch, types, FAMILIES[family])
+            first += count
 
 
-def _as_batch(rows: Rows, units: Units) -> pa.RecordBatch:
-    columns: dict[str, Any] = {"msg_index": rows.msg_index, "entry_index": rows.entry_index}
-    for name in OF_UNIT:
-        columns[name] = getattr(units, name)[rows.unit]
-    columns |= {"instrument_id": rows.column("instrument_id"), **rows.columns}
-    arrays = {name: pa.array(values) for name, values in columns.items()}
-    arrays |= {name: _text_array(text) for name, text in rows.texts.items()}
-    for name, entries in rows.lists.items():
-        arrays[name] = _list_array(entries, rows.family.lists[name])
-    return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-
-
-def as_events(batch: pa.RecordBatch, family: str) -> Events:
+def as_events(batch: pa.RecordBatch | pa.Table, family: str) -> Events:
+    """The columns of a batch as they are; a table is put together first."""
+    if isinstance(batch, pa.Table):
+        batch = pa.concat_batches(batch.to_batches())
     known, count = FAMILIES[family], batch.num_rows
     columns: dict[str, Numbers] = {}
     texts: dict[str, Text] = {}
@@ -181,7 +254,7 @@ def _list_of(array: pa.Array) -> List:
     columns: dict[str, Numbers] = {}
     texts: dict[str, Text] = {}
     for number, entry in enumerate(array.type.value_type):
-        values = inside.field(number).slice(inside.offset, len(inside)) if inside.offset else inside.field(number)
+        values = inside.field(number)
         if pa.types.is_binary(entry.type):
             texts[entry.name] = _text_of(values)
         else:

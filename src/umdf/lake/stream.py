@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import ConfigError, UmdfError
@@ -99,6 +100,7 @@ class Stream:
         self.batches, self.lag = 0, Lag()
         self.is_holding = False  # whether something waits for more files
         self._fault: BaseException | None = None
+        self._stopped = Event()
 
     def run(self, *, once: bool = False, every_s: float = 0.0) -> None:
         """`once`: all files that are closed now, in micro-batches; else until it is stopped."""
@@ -114,11 +116,16 @@ class Stream:
         query = stream.option("checkpointLocation", str(self.checkpoint)).queryName("umdf stream").start()
         try:
             while not query.awaitTermination(POLL_S):
-                pass
+                if self._stopped.is_set() and not query.status["isTriggerActive"]:
+                    break
         except Exception as error:
             raise self._said(error) from error
         finally:
             query.stop()
+
+    def stop(self) -> None:
+        """End `run`, from another thread, behind the micro-batch that it is in."""
+        self._stopped.set()
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:

@@ -18,6 +18,7 @@ from umdf.lake.misfits import LAG_NS, NO_CLOCK_NS, NOTHING, Headers, Judge, far_
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
+from umdf.market.rows import Units
 from umdf.sync.streams import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode import Decoder
@@ -245,7 +246,7 @@ class _FastFlow:
         self.resets: list[tuple[int, int]] = []
         self._framer = Framer()
         self._numbers = Judge(far_numbers)
-        self._epoch = NULL
+        self._epoch, self._previous = NULL, 0
         self._lags: deque[float] = deque(maxlen=REMEMBERED)
 
     def refuse(self, headers: Headers) -> None:
@@ -283,6 +284,7 @@ class _FastFlow:
         for row in resets.tolist():
             self._reset(frames, row, headers)
         numbered = headers.number > 0
+        numbered[self._misnumbered(frames, headers.number)] = False
         if not numbered.all():
             self.notes.refuse(self.number, headers.at(~numbered), headers.at(~numbered))
         if len(resets):  # they stand in no numbering
@@ -300,6 +302,16 @@ class _FastFlow:
             refused, headers = headers.at(bad), headers.at(~bad)
             self.notes.refuse(self.number, refused, refused)
         self.notes.sound(self.number, headers)
+
+    def _misnumbered(self, frames: Frames, number: Numbers) -> Numbers:
+        """A message says its number, too: where numbers are out of order, both must be the same."""
+        before = np.concatenate([[self._previous], number[:-1]])
+        self._previous = int(number[-1])
+        doubtful = np.flatnonzero((frames.no_chunks == 1) & (number != before) & (number != before + 1))
+        if not len(doubtful):
+            return doubtful
+        said = _units(frames, doubtful).sequence
+        return doubtful[(said != NULL) & (said != number[doubtful])]
 
     def _reset(self, frames: Frames, row: int, headers: Headers) -> None:
         """A numbering begins, if that is what the message really is."""
@@ -328,7 +340,7 @@ class _FastFlow:
     def _sample(self, frames: Frames, whole: Numbers, ts_recv: Numbers) -> None:
         if len(whole):
             some = whole[np.unique(np.linspace(0, len(whole) - 1, SAMPLED).astype(np.int64))]
-            sent = _sent(frames, some)
+            sent = _units(frames, some).ts_send
             known = sent != NULL
             self._lags.extend((sent[known].astype(np.float64) - ts_recv[frames.packet[some[known]]]).tolist())
 
@@ -338,15 +350,15 @@ class _FastFlow:
         at_midnight = local_dates(expected - LAG_NS) != local_dates(expected + LAG_NS)
         doubtful = whole[at_midnight[whole]]
         if len(doubtful):
-            sent = _sent(frames, doubtful)
+            sent = _units(frames, doubtful).ts_send
             sound = np.abs(sent.astype(np.float64) - expected[doubtful]) <= LAG_NS
             expected[doubtful[sound]] = sent[sound]
         return expected
 
 
-def _sent(frames: Frames, some: Numbers) -> Numbers:
+def _units(frames: Frames, some: Numbers) -> Units:
     decoder, mapper, _ = _fast_reader()
-    return mapper.events(decoder.decode(frames.buffer, frames.start[some], frames.end[some])).units.ts_send
+    return mapper.events(decoder.decode(frames.buffer, frames.start[some], frames.end[some])).units
 
 
 def _dated(headers: Headers) -> Iterator[tuple[Numbers, int]]:

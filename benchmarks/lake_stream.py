@@ -1,0 +1,149 @@
+"""Second half of `make bench-lake`: a recording into a lake in micro-batches, and what it takes to ask that lake.
+
+The stream is measured from the begin of its first micro-batch to the end of its last; the lag of a message is measured
+with a recorder that closes its files at the pace at which the stream has just shown that it can follow.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from benchmarks.measure import Result
+from umdf.exchange.bulk_capture import write_capture
+from umdf.exchange.bulk_settings import BulkSettings
+from umdf.lake.advance import Settings
+from umdf.lake.frontier import Follow
+from umdf.lake.session import running
+from umdf.lake.stream import Batch, Stream
+from umdf.lake.writer import open_writer
+from umdf.market.events import FAMILIES
+from umdf.transport.recording import MANIFEST
+
+BATCHES = 34
+SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
+SAMPLES = 20  # of each file, for the lag
+PACE = 1.15  # of the recorder: a little slower than the stream
+COLD = """
+import sys, time
+import umdf
+lake_path, symbol, date = sys.argv[1:]
+umdf.Lake, __import__("pyarrow.dataset")
+begun = time.monotonic()
+rows = umdf.Lake(lake_path).get_range("mbp_1", symbol, date).to_arrow()
+print(time.monotonic() - begun, rows.num_rows)
+"""
+
+
+class Recording:
+    """A capture whose manifest grows."""
+
+    def __init__(self, directory: Path, messages: int, instruments: int) -> None:
+        # A day of the bulk generator has 4,000 messages a second of its own clock, and three series of files.
+        roll_s = max(messages // 4_400 // BATCHES, 1)
+        write_capture(BulkSettings(messages, instruments, roll_bytes=1 << 30, roll_s=roll_s), directory)
+        self.path = directory / "capture"
+        self.lines = (self.path / MANIFEST).read_text().splitlines(keepends=True)
+        ends = [json.loads(line)["last_ns"] for line in self.lines]
+        self.days_s = (max(ends) - min(json.loads(line)["first_ns"] for line in self.lines)) / 1e9
+
+    def listed(self, count: int) -> None:
+        (self.path / MANIFEST).write_text("".join(self.lines[:count]))
+
+
+def run(directory: Path, messages: int, instruments: int) -> Iterator[Result]:
+    recording = Recording(directory / "recording", messages, instruments)
+    lake = directory / "streamed"
+    with running(cores=2, work=directory / "spark", quick=True) as spark:
+        results = list(_throughput(spark, recording, lake))
+        yield from results
+        yield from _lag(spark, recording, directory / "live", results[1].ratio)
+    yield from _queries(lake, directory)
+
+
+def _throughput(spark: Any, recording: Recording, lake: Path) -> Iterator[Result]:
+    told: list[Batch] = []
+    with open_writer(lake, "stream") as writer:
+        files = max(len(recording.lines) // BATCHES, 1)
+        stream = Stream(spark, recording.path, writer, Settings(follow=Follow()), max_files=files, told=told.append)
+        stream.run(once=True)
+        stream.finish()
+    begun = told[0].committed_ns / 1e9 - told[0].seconds
+    seconds = told[-1].committed_ns / 1e9 - begun
+    events = sum(batch.outcome.rows.get(name, 0) for batch in told for name in FAMILIES)
+    figure = f"{events:,} events, {len(told)} batches, {seconds:.1f} s"
+    yield Result("stream, local[2]", figure, events / seconds / 1e6, "M events/s", 1.0, at_least=True)
+    longest, middle = max(batch.seconds for batch in told), statistics.median(batch.seconds for batch in told)
+    yield Result("longest micro-batch", f"median {middle:.1f} s", longest, "s", 10.0)
+
+
+def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterator[Result]:
+    """Files are closed one round after the other; a message came at its share of the time before its file closed."""
+    told: list[Batch] = []
+    rounds = [recording.lines[at : at + SERIES] for at in range(0, len(recording.lines), SERIES)]
+    closed: list[tuple[float, int, int]] = []  # when, and the times of the first and last packet
+    recording.listed(SERIES)
+    pace = PACE * round_s
+    with open_writer(lake, "stream") as writer:
+        stream = Stream(spark, recording.path, writer, Settings(follow=Follow()), told=told.append)
+
+        def record() -> None:
+            for number in range(1, len(rounds)):
+                time.sleep(pace)
+                said = [json.loads(line) for line in rounds[number] if "incremental" in line]
+                recording.listed(SERIES * (number + 1))
+                if said:
+                    closed.append((time.time(), said[0]["first_ns"], said[0]["last_ns"]))
+            time.sleep(2 * pace)
+            stream.stop()
+
+        recorder = Thread(target=record, daemon=True)
+        recorder.start()
+        stream.run(every_s=0)
+        recorder.join()
+    moved = [(batch.outcome.open_days.values(), batch.committed_ns / 1e9) for batch in told if batch.outcome.open_days]
+    reached = [(max(edge.ts_recv for edge in edges), committed) for edges, committed in moved]
+    lags = []
+    for when, first, last in closed:
+        for share in ((sample + 0.5) / SAMPLES for sample in range(SAMPLES)):
+            ts, came = first + share * (last - first), when - pace * (1 - share)
+            seen = [committed for edge, committed in reached if edge >= ts]
+            lags += [min(seen) - came] if seen else []
+    lags.sort()
+    p50, p99 = statistics.median(lags), lags[int(len(lags) * 0.99)]
+    figure = f"p50 {p50:.1f} s, p99 {p99:.1f} s; files are closed every {pace:.1f} s"
+    yield Result("lag, packet → queryable, p50", figure, p50, "s")
+
+
+def _queries(lake: Path, directory: Path) -> Iterator[Result]:
+    import umdf
+
+    opened = umdf.Lake(lake)
+    [date] = opened.dates()
+    rows = opened.get_range("day_statistics", columns=["symbol", "events"]).to_arrow().to_pylist()
+    symbols = [row["symbol"] for row in sorted(rows, key=lambda row: -row["events"])]
+    asked = [sys.executable, "-c", COLD, str(lake), symbols[0], str(date)]
+    answers = [subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
+    seconds, count = min((float(s), n) for s, n in answers)
+    yield Result("one instrument-day of mbp_1, to_arrow", f"{int(count):,} rows, new process", seconds, "s", 1.0)
+    with running(cores=2, work=directory / "spark") as spark:
+        on_spark = umdf.Lake(lake, spark=spark)
+        on_spark.get_range("mbp_1", symbols[1], str(date)).to_spark().count()
+        times = []
+        for symbol in symbols[2:5]:
+            begun = time.monotonic()
+            on_spark.get_range("mbp_1", symbol, str(date)).to_spark().toArrow()
+            times.append(time.monotonic() - begun)
+        yield Result("one instrument-day of mbp_1, Spark", "warm, another symbol each time", min(times), "s", 1.0)
+    begun = time.monotonic()
+    joined = opened.trades_with_quotes(symbols[:50], str(date)).to_arrow()
+    seconds = time.monotonic() - begun
+    rate = joined.num_rows / seconds
+    yield Result("trades with quotes, 50 instruments", f"{joined.num_rows:,} rows", rate / 1e6, "M rows/s")

@@ -1,0 +1,99 @@
+"""Rows of many batches to their places in one: a counting sort by bucket, then each column straight to where it goes.
+
+The one rule: rows of a bucket stay in their order. Nothing is put together first, so every value is moved once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    store_i64,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+)
+
+BUCKETS = 64
+NO_INSTRUMENT = BUCKETS  # rows of the whole channel or of a group
+NULL = -(1 << 63)
+# A column of `scatter`: where it is, bytes of a value, where it goes, whether it has a row for each unit instead.
+SOURCE, WIDTH, TARGET, OF_UNIT = range(4)
+COLUMN = 4
+
+
+@inlined
+def _bucket(instrument_id):
+    if instrument_id == NULL:
+        return np.int64(NO_INSTRUMENT)
+    return np.int64((np.uint64(instrument_id) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58))
+
+
+@kernel
+def put_buckets(ids, rows, buckets):
+    """The bucket of each instrument, as a byte."""
+    for row in range(rows):
+        store_u8(buckets, row, np.uint8(_bucket(load_i64(ids, 8 * row))))
+    return 0
+
+
+@kernel
+def count_buckets(ids, rows, counts):
+    for row in range(rows):
+        at = 8 * _bucket(load_i64(ids, 8 * row))
+        store_i64(counts, at, load_i64(counts, at) + 1)
+    return 0
+
+
+@kernel
+def place_rows(ids, rows, following, places):
+    """Where each row goes; `following` is the next place of each bucket."""
+    for row in range(rows):
+        at = 8 * _bucket(load_i64(ids, 8 * row))
+        place = load_i64(following, at)
+        store_u32(places, 4 * row, np.uint32(place))
+        store_i64(following, at, place + 1)
+    return 0
+
+
+@kernel
+def scatter(columns, count, places, units, rows):
+    """The values of some columns to their places."""
+    for number in range(count):
+        about = columns + 8 * COLUMN * number
+        source, width, target = load_i64(about, 8 * SOURCE), load_i64(about, 8 * WIDTH), load_i64(about, 8 * TARGET)
+        if load_i64(about, 8 * OF_UNIT) != 0:
+            _scatter_units(source, width, target, places, units, rows)
+        elif width == 8:
+            for row in range(rows):
+                store_u64(target, 8 * np.int64(load_u32(places, 4 * row)), load_u64(source, 8 * row))
+        elif width == 4:
+            for row in range(rows):
+                store_u32(target, 4 * np.int64(load_u32(places, 4 * row)), load_u32(source, 4 * row))
+        elif width == 2:
+            for row in range(rows):
+                store_u16(target, 2 * np.int64(load_u32(places, 4 * row)), load_u16(source, 2 * row))
+        else:
+            for row in range(rows):
+                store_u8(target, np.int64(load_u32(places, 4 * row)), load_u8(source, row))
+    return 0
+
+
+@inlined
+def _scatter_units(source, width, target, places, units, rows):
+    if width == 8:
+        for row in range(rows):
+            value = load_u64(source, 8 * np.int64(load_u32(units, 4 * row)))
+            store_u64(target, 8 * np.int64(load_u32(places, 4 * row)), value)
+    else:
+        for row in range(rows):
+            value = load_u16(source, 2 * np.int64(load_u32(units, 4 * row)))
+            store_u16(target, 2 * np.int64(load_u32(places, 4 * row)), value)
