@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Sequence
+from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -207,21 +208,33 @@ def test_a_day_cannot_be_made_again_from_a_file_that_is_gone(make: Maker, tmp_pa
 # Dates
 
 
-def test_a_day_is_over_when_every_line_has_gone_on_to_the_next(make: Maker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wait_s", [120, 5 * 24 * 3600])
+def test_a_day_is_over_when_every_line_that_is_waited_for_has_gone_on(make: Maker, tmp_path: Path, wait_s: int) -> None:
     made = make({}, {"trading_date": NEXT[1], "seed": 6}, loss=0.02)
     friday, monday = ([path for path in made.files if captured in path.parents] for captured in made.captured)
-    # The last file of a line, and of the snapshots, comes when the other line is in the next day.
-    held = [next(path for path in reversed(friday) if word in path.name) for word in ("incremental-B", "snapshot")]
-    files = [path for path in friday if path not in held] + monday[:8] + held + monday[8:]
-    closed: list[int] = []
-    for number, outcome in enumerate(following(tmp_path, cut(files, 6))):
-        assert outcome.made_again == [] or number < 2, "for the first snapshots ever, but not for Monday's"
+    # Line A and the instruments are in the next day when the last files of line B and of the snapshots come.
+    late = "incremental-B", "snapshot"
+    held = [next(path for path in reversed(friday) if word in path.name) for word in late]
+    early = [path for path in monday[:20] if not any(word in path.name for word in late)]
+    rest = [path for path in monday if path not in early]
+    batches = [*cut([path for path in friday if path not in held] + early, 8), *cut(held + rest, 8)]
+    closed, again = list[int](), list[int]()
+    outcomes = following(tmp_path, batches, Follow(wait_ns=wait_s * SECOND_NS))
+    for number, outcome in enumerate(outcomes):
         closed += [number] if DAY in outcome.closed_days else []
-        open_days = {row["trading_date"] for row in open_snapshot(tmp_path).arrow_table("channel_state").to_pylist()}
-        assert len(open_days) == len(outcome.open_days)
-    needed = next(at for at, some in enumerate(cut(files, 6)) if held[-1] in some)
-    assert len(closed) == 1 and needed <= closed[0] < len(cut(files, 6)) - 1, "by itself, and not too early"
-    assert outcome.closed_days == [NEXT]
+        again += [number] if DAY in outcome.made_again else []
+        assert NEXT not in outcome.made_again, "Friday's snapshots are waited for on Monday"
+        states = open_snapshot(tmp_path).arrow_table("channel_state").to_pylist()
+        assert {(72, (row["trading_date"] - date(1970, 1, 1)).days) for row in states} == set(outcome.open_days)
+        if number == len(batches):
+            assert outcome.closed_days == [NEXT]
+    came = next(number for number, files in enumerate(batches) if held[-1] in files)
+    assert came < len(batches) - 1
+    if wait_s == 120:  # by Monday nobody waits for the rest of Friday any more
+        assert len(closed) == 2 and closed[0] < came == closed[1] == again[-1]
+    else:
+        assert len(closed) == 1 and came <= closed[0] < len(batches), "by itself, and not too early"
+        assert all(number < 2 for number in again)
     assert made.differing(tmp_path) == set()
 
 

@@ -17,6 +17,7 @@ from umdf.lake.timeline import Gap, timeline
 from umdf.market.events import NULL
 
 LEAST_ROWS_A_TASK = 50_000  # of `mbo`, in a task of the books
+ENOUGH_ROWS_A_TASK = 150_000  # with fewer, the files of a task cost more than its rows
 SETTLING_NS = 5 * 10**9  # an event may be told so long after it happened
 
 
@@ -103,7 +104,8 @@ class DayParts:
             if staged["family"] == "mbo":
                 for bucket, count in staged["rows"].items():
                     rows[int(bucket)] += count
-        target = min(most_rows, max(sum(rows) // (4 * parallel), LEAST_ROWS_A_TASK))
+        few = min(ENOUGH_ROWS_A_TASK, max(sum(rows) // parallel, LEAST_ROWS_A_TASK))
+        target = min(most_rows, max(sum(rows) // (4 * parallel), few))
         packs: list[tuple[list[int], int]] = [([], 0)]
         for bucket in range(BUCKETS + 1):
             buckets, size = packs[-1]

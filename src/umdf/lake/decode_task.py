@@ -148,7 +148,7 @@ def behind(gathered: Gathered, last: int) -> int:
     """The end of the pieces from `last` on that are of the same datagram as the one before: it is told as a whole."""
     source, offset = gathered.piece_source, gathered.piece_offset
     end = last
-    while 0 < last and end < len(offset) and (source[end], offset[end]) == (source[last - 1], offset[last - 1]):
+    while last > 0 and end < len(offset) and (source[end], offset[end]) == (source[last - 1], offset[last - 1]):
         end += 1
     return end
 

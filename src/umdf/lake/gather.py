@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.copies import FALSE_NUMBER, Copies
 from umdf.lake.survey import split_of
 from umdf.market.events import NULL
 from umdf.sync.lines import WAIT_MS
@@ -30,7 +31,6 @@ OVERLAP = 256  # numbers before and behind a span that are looked at with it
 # What became of a datagram.
 USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, MERGED = range(8)
 VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
-FALSE_NUMBER = "it has the number of another packet"
 Damaged = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
 
 
@@ -200,8 +200,8 @@ def gather(
         return work
 
     work = read(without)
-    if work.doubtful:
-        false = read(without, doubtful=frozenset(work.doubtful)).false_copies()
+    if work.copies.doubtful:
+        false = read(without, doubtful=frozenset(work.copies.doubtful)).copies.false()
         work = read(without | false, false)
     return work.end()
 
@@ -229,9 +229,7 @@ class _Work:
         doubtful: frozenset[int],
     ) -> None:
         self.span, self.sources, self.known, self.without, self.false = span, sources, known, without, false
-        self.doubtful = set(doubtful)  # numbers whose copies were sent at different times
-        self._copies: dict[int, dict[int, list[tuple[str, int, int]]]] = {n: {} for n in doubtful}  # by ts_send
-        self._sent = np.full(span.room, NULL)
+        self.copies = Copies(span.base, span.room, doubtful)
         self._have = np.zeros(span.room, np.bool_)
         self._arrival: dict[int, Numbers] = {}
         self._again: dict[int, list[Numbers]] = {}
@@ -257,32 +255,10 @@ class _Work:
                 if (source.digest, int(batch.offset[rows[row]]), int(found.number[row])) in self.false:
                     found.reasons[row] = FALSE_NUMBER
         chosen = np.flatnonzero(fine)
-        self._compare(source, batch.offset[rows], pieces.sequence[chosen], piece_row[chosen], found.ts_send)
+        at = piece_row[chosen]
+        self.copies.take(source.digest, batch.offset[rows[at]], pieces.sequence[chosen], found.ts_send[at])
         self._keep(number, source, batch.offset[rows], pieces, chosen, piece_row)
         self._account(number, batch, rows, found, kind)
-
-    def _compare(self, source: Source, offset: Numbers, number: Numbers, row: Numbers, ts_send: Numbers) -> None:
-        """Copies of a packet were sent at the same time; where they were not, one has the number of another packet."""
-        at, sent = number - self.span.base, ts_send[row]
-        for each in np.flatnonzero(np.isin(number, [*self._copies])).tolist() if self._copies else ():
-            copies = self._copies[int(number[each])].setdefault(int(sent[each]), [])
-            copies.append((source.digest, int(offset[row[each]]), int(number[each])))
-        new = self._sent[at] == NULL
-        self._sent[at[new]] = sent[new]
-        self.doubtful.update(number[self._sent[at] != sent].tolist())
-
-    def false_copies(self) -> Damaged:
-        """Of the numbers in doubt: that copy is right that was sent between its neighbours, or else most of them."""
-        wrong: list[tuple[str, int, int]] = []
-        for number, copies in self._copies.items():
-            at = number - self.span.base
-            early, late = (self._sent[place] if 0 <= place < len(self._sent) else NULL for place in (at - 1, at + 1))
-            fits = [sent for sent in copies if early <= sent and (late == NULL or sent <= late)]
-            often = max(map(len, copies.values()))
-            right = fits if len(fits) == 1 else [sent for sent, some in copies.items() if len(some) == often]
-            if len(right) == 1:
-                wrong += [copy for sent, some in copies.items() if sent != right[0] for copy in some]
-        return frozenset(wrong)
 
     def _damaged(self, source: Source, offset: Numbers, found: Found) -> Numbers:
         """Pieces that cannot be used."""

@@ -19,7 +19,7 @@ from umdf.lake.writer import Writer
 
 Step = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
 SURVEY = "umdf.lake.survey:run"
-_READ: dict[Path, dict[str, Any]] = {}  # surveys by where they are kept: a stream asks for the same ones again and again
+_READ: dict[Path, dict[str, Any]] = {}  # by where they are kept: a stream asks for the same surveys again and again
 MOST_READ = 10_000
 
 
@@ -110,6 +110,9 @@ class Inputs:
             there = os.path.isfile(path) and os.stat(path).st_size == survey["size_bytes"]
             if not there or os.stat(path).st_mtime_ns != survey["mtime_ns"]:
                 self._refuse_gone(path, digest)
+            if path != survey["path"] and not os.path.isfile(survey["path"]):  # moved: whoever needs it next finds it
+                survey["path"] = path
+                durable.replace(self._place(digest), survey)
             if survey["packed"]:
                 unpack(path, digest, self._unpacked)
             self._ready.add(digest)

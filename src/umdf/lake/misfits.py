@@ -39,7 +39,7 @@ class Headers(NamedTuple):
     offset: Column
     split: Column
     weight: Column  # 1 for the first of a datagram
-    is_cut: Column  # there is no whole header
+    is_cut: Column  # there is no whole header; of FAST, the message is of an unknown template
 
     def at(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
@@ -111,7 +111,11 @@ def far_numbers(headers: Headers) -> Mask:
         following = number[np.minimum(rows + 1, len(number) - 1)]
         return (number[rows] <= FRESH) | (following <= FRESH)
 
-    return _misfits(len(number), agree, begins)
+    bad = _misfits(len(number), agree, begins)
+    if headers.is_cut.any():  # nothing in the message confirms its number: it must not be where another one is missing
+        low, here, high = number[:-2], number[1:-1], number[2:]
+        bad[1:-1] |= headers.is_cut[1:-1] & (high - low == 2) & ((here < low) | (here > high))
+    return bad
 
 
 def misnumbered(headers: Headers) -> Mask:

@@ -7,8 +7,7 @@ frame, and a column that older files do not have is NULL.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from umdf.lake.dialects import spark_type
 from umdf.lake.files import FileAdd, partition_text
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.layout import Home, open_home
-from umdf.lake.log import Marker
+from umdf.lake.log import Change, Marker
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
@@ -35,7 +34,19 @@ class Snapshot:
     def __init__(self, home: Home, marker: Marker) -> None:
         self.home = home
         self.marker = marker
-        self._adds = lru_cache(maxsize=None)(self._adds_of)
+        self._known: dict[str, tuple[FileAdd, ...]] = {}  # files of the tables that were asked for
+
+    def after(self, marker: Marker, changes: Iterable[Change]) -> Snapshot:
+        """The lake after a commit that does this to it, without asking the tables again."""
+        found, changed = Snapshot(self.home, marker), {change.table: change for change in changes}
+        for name, adds in self._known.items():
+            if name not in changed and self.marker.versions.get(name) == marker.versions.get(name):
+                found._known[name] = adds
+            elif name in changed:
+                gone = {remove.path for remove in changed[name].removes}
+                left = [add for add in adds if add.path not in gone]
+                found._known[name] = tuple(sorted([*left, *changed[name].adds], key=lambda add: add.path))
+        return found
 
     @property
     def number(self) -> int:
@@ -49,7 +60,10 @@ class Snapshot:
         """The files of a table with their rows, bytes and statistics."""
         known = table_named(table)
         wanted = {name: _texts(known, name, value) for name, value in partition.items()}
-        return [add for add in self._adds(table) if all(add.partition[name] in texts for name, texts in wanted.items())]
+        if table not in self._known:
+            self._known[table] = self._adds_of(table)
+        found = self._known[table]
+        return [add for add in found if all(add.partition[name] in texts for name, texts in wanted.items())]
 
     def files(self, table: str, **partition: Any) -> list[Path]:
         return [self.home.table(table) / add.path for add in self.adds(table, **partition)]

@@ -29,6 +29,7 @@ from umdf.wire.sbe.headers import read_headers
 
 PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
 SEQUENCE_RESET = "4"
+NO_TEMPLATE = "D9"  # a message that the templates do not know
 FEW = 2  # numbers that are written down one by one: a plan compares them with what other files have
 UNDECIDED = 64  # packets of a flow that are kept until it is clear what it speaks
 SAMPLED, REMEMBERED, TRUSTED = 9, 33, 3  # times of FAST messages: looked at in a batch, kept, enough to be believed
@@ -284,7 +285,7 @@ class _FastFlow:
         for row in resets.tolist():
             self._reset(frames, row, headers)
         numbered = headers.number > 0
-        numbered[self._misnumbered(frames, headers.number)] = False
+        numbered[self._misnumbered(frames, headers)] = False
         if not numbered.all():
             self.notes.refuse(self.number, headers.at(~numbered), headers.at(~numbered))
         if len(resets):  # they stand in no numbering
@@ -303,15 +304,22 @@ class _FastFlow:
             self.notes.refuse(self.number, refused, refused)
         self.notes.sound(self.number, headers)
 
-    def _misnumbered(self, frames: Frames, number: Numbers) -> Numbers:
-        """A message says its number, too: where numbers are out of order, both must be the same."""
+    def _misnumbered(self, frames: Frames, headers: Headers) -> Numbers:
+        """A message says its number, too: where numbers are out of order, it must be whole and say the same."""
+        number = headers.number
         before = np.concatenate([[self._previous], number[:-1]])
         self._previous = int(number[-1])
         doubtful = np.flatnonzero((frames.no_chunks == 1) & (number != before) & (number != before + 1))
         if not len(doubtful):
             return doubtful
-        said = _units(frames, doubtful).sequence
-        return doubtful[(said != NULL) & (said != number[doubtful])]
+        decoder, mapper, _ = _fast_reader()
+        batch = decoder.decode(frames.buffer, frames.start[doubtful], frames.end[doubtful])
+        said = mapper.events(batch).units.sequence
+        wrong = (said != NULL) & (said != number[doubtful])
+        refused = [entry for entry in batch.journal if entry.refused]
+        wrong[[entry.message for entry in refused if entry.code != NO_TEMPLATE]] = True
+        headers.is_cut[doubtful[[entry.message for entry in refused if entry.code == NO_TEMPLATE]]] = True
+        return doubtful[wrong]
 
     def _reset(self, frames: Frames, row: int, headers: Headers) -> None:
         """A numbering begins, if that is what the message really is."""

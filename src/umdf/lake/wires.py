@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.gather import CORRUPT, HEARTBEAT, MERGED, RESET, UNKNOWN, Found, Numbers, Source
-from umdf.lake.survey_walk import PACKET_HEADER
+from umdf.lake.survey_walk import NO_TEMPLATE, PACKET_HEADER, SEQUENCE_RESET
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
@@ -32,9 +32,7 @@ from umdf.wire.sbe.headers import read_headers
 from umdf.wire.sbe.loader import load as load_schema
 
 SBE, FAST = "sbe", "fast"
-SEQUENCE_RESET = "4"
 MISFIT = "its header does not fit the packets around it"
-NO_TEMPLATE = "D9"
 # Loops of snapshots and instruments begin again and again (4.2.6).
 LOOPING = Limits(wait_ms=60_000, restart_distance=4)
 

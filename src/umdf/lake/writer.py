@@ -91,9 +91,11 @@ class Writer:
             reached[change.table] = delta.commit(self.home, intent, change, before.versions.get(change.table))
             self._fault(f"after {change.table}")
         marker = Marker(intent.number, intent.what, intent.ts_ns, reached, intent.notes)
-        log.create_marker(self.home, marker)  # False: someone else has finished it, with the same words
+        is_mine = log.create_marker(self.home, marker)  # False: someone else has finished it, with the same words
         self._fault("marker created")
-        self.snapshot = Snapshot(self.home, log.last_marker(self.home))
+        follows = is_mine and self.snapshot.number + 1 == intent.number and not intent.moved
+        known = self.snapshot.after(marker, intent.changes) if follows else None
+        self.snapshot = known or Snapshot(self.home, log.last_marker(self.home))
         return marker
 
     def roll_forward(self) -> Intent | None:
