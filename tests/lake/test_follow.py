@@ -223,7 +223,7 @@ def test_a_day_is_over_when_every_line_that_is_waited_for_has_gone_on(make: Make
     for number, outcome in enumerate(outcomes):
         closed += [number] if DAY in outcome.closed_days else []
         again += [number] if DAY in outcome.made_again else []
-        assert NEXT not in outcome.made_again, "Friday's snapshots are waited for on Monday"
+        assert NEXT not in outcome.made_again or held[-1] in batches[number], "Monday is new to line B then"
         states = open_snapshot(tmp_path).arrow_table("channel_state").to_pylist()
         assert {(72, (row["trading_date"] - date(1970, 1, 1)).days) for row in states} == set(outcome.open_days)
         if number == len(batches):

@@ -186,7 +186,7 @@ class _Ingest:
             day, before = planner.outline(key), self.states.get(key)
             is_late = before is not None and is_behind(planner, day, before)
             if before is not None and (is_late or self._is_gone(before) or self._lacks(key, before)):
-                self.patience[key] = before.patience * (2 if is_late else 1)
+                self.patience[key] = before.patience * (2 if is_late and not planner.has_newcomer(key) else 1)
                 before = None
             if before is None and key in self.inputs.days:
                 self._make_again(key)
@@ -234,7 +234,7 @@ class _Ingest:
             for parts in made:
                 changes += self._changes(parts, wanted[parts.day.key], fronts[parts.day.key].is_over)
             for key in again:
-                self.patience[key] = 2 * self.states[key].patience
+                self.patience[key] = self.states[key].patience * (1 if planner.has_newcomer(key) else 2)
                 self._make_again(key)
             days = [(planner.plan(key, None, fronts[key].until(None)), fronts[key]) for key in again]
         return changes

@@ -49,7 +49,7 @@ class ChannelState:
     open: dict[str, list[str]] = field(default_factory=dict)  # by table: files that the next part replaces
     tables: list[str] = field(default_factory=list)  # that have the day so far
     ts_sent: int = NULL  # when the last number was sent
-    patience: int = 1  # learned: by how much longer than planned snapshots have to be waited for
+    patience: int = 1  # learned: by how much longer than planned the others have to be waited for
     definitions: list[dict[str, Any]] = field(default_factory=list)  # staged files of every definition so far
     content: bytes = b""  # of those files
 
@@ -97,9 +97,9 @@ class Reach:
                 group: Group = tuple(survey["flows"][flow])  # type: ignore[assignment]
                 self._last[group] = max(self._last.get(group, NULL), ends)
 
-    def live(self, groups: Iterable[Group], wait_ns: int, since_ns: int) -> dict[Group, int]:
-        """The groups that are not silent, and up to when they have been read. Yesterday's groups are expected today."""
-        known = {group: max(self._last[group], since_ns) for group in groups if group in self._last}
+    def live(self, groups: Iterable[Group], wait_ns: int) -> dict[Group, int]:
+        """The groups that are not silent, and up to when they have been read."""
+        known = {group: self._last[group] for group in groups if group in self._last}
         newest = max(known.values(), default=NULL)
         return {group: last for group, last in known.items() if last >= newest - wait_ns}
 
@@ -144,7 +144,7 @@ def frontier(planner: Planner, day: ChannelDay, reach: Reach, follow: Follow, pa
     if follow.finish:
         return Frontier(_end(planner, day, len(day.epochs) - 1), is_over=True)
     groups = planner.groups(day.channel, "incremental", "snapshot")
-    live = reach.live(groups, follow.wait_ns * patience, min(day.begun, default=NULL))
+    live = reach.live(groups, follow.wait_ns * patience)
     until_ns = min(live.values(), default=NULL) - follow.hold_ns * patience
     passed = {part.group for part in planner.later(day)}
     lines = {group for group in planner.groups(day.channel, "incremental") if group in live}

@@ -91,6 +91,12 @@ class Planner:
         mine = (part for part in self._segments[day.channel] if part.date == day.date)
         return any(part.survey["digest"] in self.fresh for part in mine)
 
+    def has_newcomer(self, day: Day) -> bool:
+        """Whether there is a group of which the day had nothing before: nobody could have waited for it."""
+        mine = [part for part in self._segments[day[0]] if part.date == day[1]]
+        old = {part.group for part in mine if part.survey["digest"] not in self.fresh}
+        return any(part.group not in old for part in mine)
+
     def later(self, day: ChannelDay) -> list[Segment]:
         """What there is of later days."""
         return [part for part in self._segments[day.channel] if part.date > day.date]
