@@ -20,6 +20,7 @@ from lake.captures import ALL, hashes, ingest
 from lake.day_truth import check_is_the_truth
 from lake.follow_days import SECOND_NS, Made, Maker, behind, cut, follow, following
 from lake.lake_order import epochs_of
+from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_settings import TRADING_DATE
@@ -94,6 +95,38 @@ def test_micro_batches_come_to_the_tables_of_one_ingest(make: Maker, tmp_path: P
         assert size > 1 or lines == "A" or len(edges) >= 30
         assert last.closed_days == [DAY] and last.open_days == {}
         assert made.differing(root) == set()
+
+
+@pytest.mark.parametrize("size", [4, 1])
+def test_a_day_with_a_second_numbering(make: Maker, tmp_path: Path, size: int, soak: bool) -> None:
+    """Numbers begin anew in the middle of the day: line B comes to that only after line A has gone on for a while."""
+    if size == 1 and not soak:
+        pytest.skip("only at full size: make soak")
+    first = make(loss=0.02)
+    later = renumbered(first.captured[0], tmp_path / "later", 60 * SECOND_NS)
+    made = Made([*first.captured, later], tmp_path / "batch")
+    ingest(made.root, made.files)
+    edges: list[Edge] = []
+    for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), size)):
+        edges = [] if outcome.made_again else edges
+        if outcome.open_days:
+            edges.append(outcome.open_days[DAY])
+            check_is_the_beginning(tmp_path / "lake", made, edges[-1])
+    assert edges == sorted(edges) and {edge.rank for edge in edges} >= {0, 1}
+    assert {edge.number for edge in edges if edge.rank == 1} & set(range(1, 1_000)), "and not only at its end"
+    assert made.differing(tmp_path / "lake") == set()
+
+
+def test_a_numbering_that_comes_behind_a_later_one_makes_the_day_again(make: Maker, tmp_path: Path) -> None:
+    first = make(loss=0.02)
+    later = renumbered(first.captured[0], tmp_path / "later", 60 * SECOND_NS)
+    made = Made([*first.captured, later], tmp_path / "batch")
+    ingest(made.root, made.files)
+    after = [path for path in made.files if later in path.parents]
+    follow(tmp_path / "lake", cut(after[:30], 15), finish=False)
+    outcomes = follow(tmp_path / "lake", [first.files, after[30:]])
+    assert outcomes[0].made_again == [DAY]
+    assert made.differing(tmp_path / "lake") == set()
 
 
 @pytest.mark.parametrize("wire", ["sbe", "fast"])

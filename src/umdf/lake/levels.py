@@ -101,13 +101,14 @@ def updates(
 
 
 def _change_before(rows: Grouped, row: Numbers, changed: NDArray[np.bool_]) -> Numbers:
-    """For each row the last one of its book that changed a book, where something changed; else itself."""
+    """For each row the last one of its book that changed it, where something changed; else itself. -1: a new numbering
+    began, and took with it all that there was."""
     if not len(rows):
         return row
     is_change = CHANGES[rows.rows.column("action")]
     last = np.maximum.accumulate(np.where(is_change, np.arange(len(rows)), -1))[row]
-    ours = (last >= 0) & (rows.book[last] == rows.book[row])
-    return np.where(row < 0, -1, np.where(changed & ours, last, row))
+    ours = (last >= 0) & (rows.book[last] == rows.book[row]) & (rows.epoch[last] == rows.epoch[row])
+    return np.where(row < 0, -1, np.where(changed, np.where(ours, last, -1), row))
 
 
 def _of_row(rows: Grouped, places: Numbers, name: str) -> NDArray[Any]:

@@ -151,7 +151,7 @@ class Stream:
         """No more files will come: what was held back, because something for its place might have come, is final."""
         assert self.settings.follow is not None
         self.settings = replace(self.settings, follow=replace(self.settings.follow, finish=True))
-        return self.take([])
+        return self.take([], self.batches)
 
     def _said(self, error: Exception) -> BaseException:
         """What went wrong, in our words if they are ours."""
