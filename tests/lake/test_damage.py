@@ -223,7 +223,7 @@ BITS = {  # byte and bit in a Binary packet header: channel, SequenceVersion, Se
     "days away": (14, 3),
     "hours away": (13, 5),
 }
-FAST_BITS = {"near number": (3, 5), "far number": (1, 5), "chunks": (5, 0), "length": (9, 3), "template": (11, 2)}
+FAST_BITS = {"near number": (3, 5), "far number": (1, 5), "chunks": (5, 0), "length": (9, 3)}
 SPOTS: dict[str, Callable[[int], list[int]]] = {
     "first": lambda count: [0],
     "last": lambda count: [count - 1],
@@ -280,26 +280,37 @@ OF_LINES = {"packets", "quality", "quarantine"}
 CORRUPT = frozenset({"corrupt"})
 
 
-@pytest.mark.parametrize("spot", SPOTS)
+def _second(directory: Path) -> Path:
+    """The second file of line A: the first one begins with heartbeats."""
+    return sorted(directory.glob("*incremental-A.pcap"))[1]
+
+
+# Each of the bits and each of the spots once; all of them with all at full size.
+QUICK = dict(zip(BITS, [*SPOTS, "first two", "last"], strict=True))
+FAST_QUICK = dict(zip(FAST_BITS, SPOTS, strict=False))
+
+
 @pytest.mark.parametrize("field", BITS)
 def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_numbering_day_or_lateness(
-    sound: Sound, mine: Path, tmp_path: Path, field: str, spot: str, sized: Callable[[int, int], int]
+    sound: Sound, tmp_path: Path, field: str, soak: bool
 ) -> None:
-    target = line(mine, "A")
-    offsets = _strike(target, SPOTS[spot](len(_payloads(target))), BITS[field])
-    outcome = ingest(tmp_path / "lake", captures_in(mine))
-    told = frozenset({"unknown"}) if field == "channel" else CORRUPT
-    _assert_only_these_are_refused(tmp_path / "lake", sound["sbe"][1], target, offsets, outcome, told)
-    if sized(0, 1) or spot == "first two":
-        ingest(tmp_path / "cut", captures_in(mine)[::-1], span_numbers=300, split_bytes=40_000)
-        assert differing(tmp_path / "lake", tmp_path / "cut") == set()
+    for spot in SPOTS if soak else [QUICK[field]]:
+        mine, root = tmp_path / spot, tmp_path / f"lake {spot}"
+        shutil.copytree(sound["sbe"][0] / "capture", mine)
+        target = _second(mine)
+        offsets = _strike(target, SPOTS[spot](len(_payloads(target))), BITS[field])
+        outcome = ingest(root, captures_in(mine))
+        _assert_only_these_are_refused(root, sound["sbe"][1], target, offsets, outcome, CORRUPT)
+        if soak or spot == "first two":
+            ingest(tmp_path / f"cut {spot}", captures_in(mine)[::-1], span_numbers=300, split_bytes=40_000)
+            assert differing(root, tmp_path / f"cut {spot}") == set(), spot
 
 
-@pytest.mark.parametrize("field", BITS)
+@pytest.mark.parametrize("field", ["channel", "numbering", "far number", "days away"])
 def test_a_damaged_header_that_is_alone_in_its_file_is_told_by_the_other_files(
     sound: Sound, mine: Path, tmp_path: Path, field: str
 ) -> None:
-    target = line(mine, "A")
+    target = _second(mine)
     alone = _lone(target, len(_payloads(target)) // 3)
     offsets = _strike(alone, [0], BITS[field])
     outcome = ingest(tmp_path / "lake", captures_in(mine))
@@ -307,8 +318,7 @@ def test_a_damaged_header_that_is_alone_in_its_file_is_told_by_the_other_files(
     _assert_only_these_are_refused(tmp_path / "lake", sound["sbe"][1], alone, offsets, outcome, told)
 
 
-@pytest.mark.parametrize("stream", ["snapshot", "instruments"])
-@pytest.mark.parametrize("field", ["numbering", "far number", "years away"])
+@pytest.mark.parametrize(("stream", "field"), [("snapshot", "far number"), ("instruments", "years away")])
 def test_a_damaged_header_of_a_loop_has_its_rows_too(
     sound: Sound, mine: Path, tmp_path: Path, field: str, stream: str
 ) -> None:
@@ -326,22 +336,29 @@ def test_a_damaged_header_of_a_loop_has_its_rows_too(
     assert changed & of_updates == set()
 
 
-@pytest.mark.parametrize("spot", [spot for spot in SPOTS if spot != "every tenth"])
 @pytest.mark.parametrize("field", FAST_BITS)
 def test_a_damaged_technical_header_makes_no_gap_numbering_day_or_lateness(
-    sound: Sound, tmp_path: Path, field: str, spot: str
+    sound: Sound, tmp_path: Path, field: str, soak: bool
 ) -> None:
-    shutil.copytree(sound["fast"][0] / "capture", tmp_path / "capture")
-    target = line(tmp_path / "capture", "A")
-    _strike(target, SPOTS[spot](len(_payloads(target))), FAST_BITS[field])
-    outcome = ingest(tmp_path / "lake", captures_in(tmp_path / "capture"))
-    assert len(outcome.days) == 1 and outcome.gaps == 0
-    packets = rows(tmp_path / "lake", "packets")
-    assert len(packets) == open_snapshot(sound["fast"][1]).rows("packets")
-    assert all(row["verdict"] != "late" for row in packets)
-    clean = _market(sound["fast"][1])
-    found = {name for name, table in _market(tmp_path / "lake").items() if table != clean[name]}
-    assert found <= OF_LINES
+    for spot in SPOTS if soak else [FAST_QUICK[field]]:
+        mine, root = tmp_path / spot, tmp_path / f"lake {spot}"
+        shutil.copytree(sound["fast"][0] / "capture", mine)
+        target = _second(mine)
+        _strike(target, SPOTS[spot](len(_payloads(target))), FAST_BITS[field])
+        outcome = ingest(root, captures_in(mine))
+        assert len(outcome.days) == 1 and outcome.gaps == 0, spot
+        packets = rows(root, "packets")
+        assert len(packets) == open_snapshot(sound["fast"][1]).rows("packets")
+        assert all(row["verdict"] != "late" for row in packets), spot
+        clean = _market(sound["fast"][1])
+        assert {name for name, table in _market(root).items() if table != clean[name]} <= OF_LINES, spot
+
+
+def test_small_splits_lose_no_snapshot_whose_chunks_lie_in_many_of_them(sound: Sound, tmp_path: Path) -> None:
+    captured, whole = sound["fast"]
+    ingest(tmp_path / "lake", files_of(captured), split_bytes=2_500, span_numbers=1_000)
+    assert differing(tmp_path / "lake", whole) == set()
+    assert len(rows(whole, "snapshot")) > 20
 
 
 def test_a_loss_a_reset_or_a_new_day_is_no_damage_even_if_it_is_the_last_thing_in_a_file(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from umdf.lake.wires import SbeWire
 from umdf.market.arrow import record_batch
 from umdf.market.calendar import local_date
 from umdf.market.rows import Events
-from umdf.transport.capture import index
 from umdf.transport.pcap_writer import PcapWriter
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.loader import load as load_schema
@@ -90,10 +90,12 @@ def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> Source:
     times = np.array([NOON + int(ms * MS) for _, ms in packets], np.int64)
     with PcapWriter(path) as writer:
         writer.write_batch(np.frombuffer(data, np.uint8), start, end, times, ("10.0.0.1", 1), GROUP)
-    [split] = index(path)
-    header = {**vars(split.header), "interfaces": ""}
-    about = {"offset": split.offset, "end": split.end, "number": split.number, "header": header}
-    return Source("AB".index(path.stem), f"blake2b-256:{path.stem * 64}", str(path), GROUP, about, own_rest=True)
+    found = survey.run({"path": str(path), "known": [], "unpacked": "", "split_bytes": 1 << 25}, Place(0, 0))
+    [split] = found["splits"]
+    refused = tuple((offset, number, date) for _, offset, number, date in split["refused"])
+    about = {name: split[name] for name in ("offset", "end", "number", "header")}
+    source = Source("AB".index(path.stem), f"blake2b-256:{path.stem * 64}", str(path), GROUP, about, own_rest=True)
+    return replace(source, refused=refused)
 
 
 def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     assert [row.reason for row in found.refused] == [
         "the packet header needs 16 bytes, the packet has 5",
         "a packet of channel 9 among those of channel 72",
-        "its header fits neither the packet before nor the one after",
+        "its header does not fit the packets around it",
         "its number is far from all others",
         "its number is far from all others",
     ]

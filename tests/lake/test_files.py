@@ -66,6 +66,16 @@ def test_batches_with_and_without_dictionaries_go_into_one_file(tmp_path: Path) 
             assert written.schema_arrow.field("symbol").type == pa.utf8()
 
 
+def test_what_does_not_shrink_is_not_packed_and_numbers_that_grow_are_deltas(tmp_path: Path) -> None:
+    added = write(tmp_path, STAMP, "mbo", rows_of("mbo", 200))
+    group = pq.read_metadata(tmp_path / "mbo" / added.path).row_group(0)
+    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+    unpacked = {name for name, column in columns.items() if column.compression == "UNCOMPRESSED"}
+    assert unpacked == {"ts_send", "ts_recv", "ts_event", "ts_insert", "order_id", "trade_id", "firm"}
+    deltas = {name for name, column in columns.items() if "DELTA_BINARY_PACKED" in column.encodings}
+    assert deltas == unpacked - {"firm"} | {"sequence", "rpt_seq", "msg_index", "update_action"}
+
+
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
     with FileWriter(tmp_path, "mbo", STAMP, WHERE) as file:
         file.write(rows_of("mbo", 3).slice(3))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from umdf.errors import UmdfError
 from umdf.lake import staging
@@ -95,6 +99,65 @@ def test_a_column_that_a_batch_does_not_have_is_null_there(tmp_path: Path) -> No
         assert mine.columns["leg_ratio"].tolist() == [NULL, NULL]
     names = {tuple(batch.schema.names) for _, _, batch in staged_batches(apart, "definition", ALL)}
     assert len(names) == 1
+
+
+def slow_bucket(instrument_id: int) -> int:
+    return NO_INSTRUMENT if instrument_id == NULL else (instrument_id * 0x9E3779B97F4A7C15 % 2**64) >> 58
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([5, 9, NULL]), max_size=40), max_size=5))
+def test_rows_of_all_parts_stand_by_bucket_and_in_their_order(parts: list[list[int]]) -> None:
+    numbers = iter(range(1 << 20))
+    known = [(slow_bucket(one), next(numbers), one) for part in parts for one in part]
+    with TemporaryDirectory() as directory:
+        first = 1
+        some: list[Events] = []
+        for part in parts:
+            one = events("mbo", part, first, side=np.array([number & 0xFF for number in part], np.uint8))
+            one.families["mbo"].unit[:] = one.families["mbo"].unit[::-1]  # a packet of its own, in any order
+            some.append(one)
+            first += len(part)
+        staged = written(Path(directory), *some)
+        read = read_staged(staged, "mbo", ALL)
+        rows = read.rows("mbo")
+        expected = sorted(known)
+        assert rows.column("instrument_id").tolist() == [one for _, _, one in expected]
+        assert rows.column("side").tolist() == [one & 0xFF for _, _, one in expected]
+        sequence = np.concatenate([np.empty(0, np.int64), *(one.units.sequence[::-1] for one in some)])
+        assert read.units.sequence.tolist() == sequence[[place for _, place, _ in expected]].tolist()
+        assert read.units.channel_id.tolist() == [72] * len(known)
+        assert sum((Counter(file.rows) for file in staged), Counter()) == Counter(bucket for bucket, _, _ in known)
+        for bucket in {bucket for bucket, _, _ in known}:
+            own = read_staged(staged, "mbo", [bucket]).rows("mbo").column("instrument_id").tolist()
+            assert own == [one for there, _, one in expected if there == bucket]
+
+
+def test_neighbouring_buckets_come_together(tmp_path: Path) -> None:
+    ids = {bucket: next(one for one in range(1, 10_000) if slow_bucket(one) == bucket) for bucket in (3, 7, 8, 20, 30)}
+    staged = written(tmp_path, events("mbo", [*ids.values(), *ids.values()]))
+    found = [
+        (rows, batch.column("instrument_id").to_pylist())
+        for _, rows, batch in staged_batches(staged, "mbo", [7, 20, 3, 30])
+    ]
+    assert found == [({3: 2, 7: 2}, [ids[3]] * 2 + [ids[7]] * 2), ({20: 2, 30: 2}, [ids[20]] * 2 + [ids[30]] * 2)]
+
+
+def test_lists_and_texts_of_one_bucket_are_those_of_its_rows(tmp_path: Path) -> None:
+    ids = list(range(1, 60))
+    sizes = [number % 3 for number in ids]
+    offsets = np.cumsum([0, *sizes]).astype(np.int32)
+    owners = np.repeat(ids, sizes)
+    legs = List(offsets, {"leg_id": owners}, {"leg_symbol": text_of([f"L{owner}" for owner in owners])})
+    staged = written(tmp_path, events("definition", ids, symbol=text_of([f"S{number}" for number in ids]), legs=legs))
+    for bucket in staged[0].rows:
+        rows = read_staged(staged, "definition", [bucket]).rows("definition")
+        own = rows.column("instrument_id").tolist()
+        assert own == [number for number in ids if slow_bucket(number) == bucket]
+        assert strings_of(rows.texts["symbol"]) == [f"S{number}" for number in own]
+        inside = [number for number in own for _ in range(number % 3)]
+        assert np.diff(rows.lists["legs"].offsets).tolist() == [number % 3 for number in own]
+        assert rows.lists["legs"].columns["leg_id"].tolist() == inside
+        assert strings_of(rows.lists["legs"].texts["leg_symbol"]) == [f"L{number}" for number in inside]
 
 
 def test_what_does_not_fit_in_memory_is_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def packets_file(
 def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messages: NDArray[np.int32]) -> pa.Table:
     """A row for each datagram that is this task's to account for, in the order of the table."""
     found, span = gathered.datagrams, gathered.span
-    order = _wire_order(found)
+    order = wire_order(found)
     number, line, source = found.number[order], found.line[order], found.source[order]
     numbered = number > 0
     at = np.where(numbered, number - span.base, 0)
@@ -87,7 +87,7 @@ def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messa
     return pa.table(columns)
 
 
-def _wire_order(found: Datagrams) -> Numbers:
+def wire_order(found: Datagrams) -> Numbers:
     """By line, number and offset. Mostly each line came so, and nothing needs to be compared."""
     by_line = [np.flatnonzero(found.line == line) for line in np.flatnonzero(np.bincount(found.line))]
     for rows in by_line:

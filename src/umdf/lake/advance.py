@@ -29,7 +29,7 @@ from umdf.lake.log import Change
 from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
-from umdf.lake.segments import Day, Group, Place, date_of, days_of, entries_of, streams_of
+from umdf.lake.segments import Day, Group, Place, date_of, days_of, days_with, entries_of, streams_of
 from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
@@ -141,7 +141,9 @@ class _Ingest:
         moved = [survey for survey in old if self._entries_changed(survey, places)]
         changed = self._days_of_moved(moved, places)  # what their files are has only now become clear
         touched = {day for survey in new for day in days_of(survey, places)} | waiting | changed
-        surveys = {survey["digest"]: survey for survey in (*new, *old) if days_of(survey, places) & touched or follow}
+        known = {day for survey in (*new, *old) for day in days_of(survey, places)}
+        touched |= {day for survey in new for day in days_with(survey, places)} & known
+        surveys = {survey["digest"]: survey for survey in (*new, *old) if days_with(survey, places) & touched or follow}
         there = {day for survey in surveys.values() for day in days_of(survey, places)}
         paths_now = {digest: self.inputs.path_of(survey) for digest, survey in surveys.items()}
         fresh = frozenset(survey["digest"] for survey in new) if follow else None

@@ -88,7 +88,7 @@ def updates(
     anew = (old_epoch >= 0) & (old_epoch != epoch)  # a new numbering: nothing is left of what was shown
     chosen = np.flatnonzero((now != before) | (bad != was_bad) | anew)
     book, row, line, level = book[chosen], row[chosen], line[chosen], level[chosen]
-    led = _change_before(rows, row, (now != before)[chosen])
+    led = _change_before(rows, row, ((now != before) | anew)[chosen])
     columns = _common(rows, snapshots, row, line, epochs)
     columns["flags"] = columns["flags"] | np.where(bad[chosen], MAYBE_BAD_BOOK, 0).astype(np.int32)
     columns |= {name: _of_row(rows, led, name) for name in ("price", "size")}

@@ -18,6 +18,8 @@ REACH = 8  # packets to either side that a packet is compared with
 MARGIN = 3 * REACH  # what is said of a packet depends on what is said of those, which depends on those around them
 NEAR = 1_000  # numbers that packets overtake each other by at most
 FRESH = 16  # a number so low may begin a numbering, or a loop
+FEW_BITS = 3  # that are wrong in a number
+AT_END = 3  # packets at either end of a file for which there may be another rule
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
 LAG_NS = 60 * SECOND_NS  # between sending and receiving: by how much it differs among neighbours, at most
 NO_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
@@ -26,6 +28,8 @@ Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Column = NDArray[Any]  # of integers, as wide as they came
 Agree = Callable[[Any, Any], Mask]  # whether packets at these places can be neighbours
+# Whether packets may be sound though they do not agree with these others; and which of them agree with none.
+Follow = Callable[[Numbers, Numbers, Mask], Mask]
 
 
 class Headers(NamedTuple):
@@ -89,15 +93,13 @@ def strangers(headers: Headers) -> Mask:
         found = (channel[one] == channel[other]) & (epoch[one] == epoch[other]) & in_time(one, other)
         return found & ~is_cut[one] & ~is_cut[other]
 
-    def begins(rows: Numbers) -> Mask:
-        """A numbering may begin with the last packet of a file, or end with its first one."""
-        found = np.zeros(len(rows), np.bool_)
-        for other in (np.maximum(rows - 1, 0), np.minimum(rows + 1, len(number) - 1)):
-            fresh = (number[np.maximum(rows, other)] <= FRESH) & (other != rows)
-            found |= fresh & (channel[rows] == channel[other]) & (epoch[rows] != epoch[other]) & in_time(rows, other)
-        return found & ~is_cut[rows]
+    def may_follow(rows: Numbers, others: Numbers, _: Mask) -> Mask:
+        """A numbering may begin with the last packets of a file, or end with its first ones."""
+        fresh = number[np.maximum(rows, others)]
+        begins = (fresh > 0) & (fresh <= FRESH) & (epoch[rows] != epoch[others])
+        return begins & (channel[rows] == channel[others]) & in_time(rows, others) & ~is_cut[rows] & ~is_cut[others]
 
-    return _misfits(len(number), agree, begins) | is_cut
+    return _misfits(len(number), agree, may_follow) | is_cut
 
 
 def far_numbers(headers: Headers) -> Mask:
@@ -107,11 +109,14 @@ def far_numbers(headers: Headers) -> Mask:
     def agree(one: Any, other: Any) -> Mask:
         return (np.abs(number[one] - number[other]) <= NEAR) & (epoch[one] == epoch[other])
 
-    def begins(rows: Numbers) -> Mask:
-        following = number[np.minimum(rows + 1, len(number) - 1)]
-        return (number[rows] <= FRESH) | (following <= FRESH)
+    def may_follow(rows: Numbers, others: Numbers, alone: Mask) -> Mask:
+        """The last packets of a file may come after a loss, or begin a numbering or a loop, and the first ones end it.
+        A few wrong bits make a number that differs from the right one, or from none, in just those."""
+        right = number[others] + rows - others
+        by_bits = np.minimum(np.bitwise_count(number[rows] ^ right), np.bitwise_count(number[rows]))
+        return (number[rows] <= FRESH) | ((by_bits > FEW_BITS) & (~alone | (number[others] <= FRESH)))
 
-    bad = _misfits(len(number), agree, begins)
+    bad = _misfits(len(number), agree, may_follow)
     if headers.is_cut.any():  # nothing in the message confirms its number: it must not be where another one is missing
         low, here, high = number[:-2], number[1:-1], number[2:]
         bad[1:-1] |= headers.is_cut[1:-1] & (high - low == 2) & ((here < low) | (here > high))
@@ -125,7 +130,7 @@ def misnumbered(headers: Headers) -> Mask:
     return bad if len(sound) < 3 else bad | _disordered(headers, sound)
 
 
-def _misfits(count: int, agree: Agree, begins: Callable[[Numbers], Mask]) -> Mask:
+def _misfits(count: int, agree: Agree, may_follow: Follow) -> Mask:
     bad = np.zeros(count, np.bool_)
     broken = np.flatnonzero(~agree(slice(None, -1), slice(1, None)))
     if not len(broken):
@@ -143,14 +148,19 @@ def _misfits(count: int, agree: Agree, begins: Callable[[Numbers], Mask]) -> Mas
     others, are_there = around(every)
     friends = np.zeros(count, np.int64)
     friends[every] = (agree(every[:, None], others) & are_there).sum(axis=1)
-    mine = friends[rows][:, None]
+    mine = friends[rows]
     # Of two camps around it that agree, each larger than its own, it is in neither: it stands between sound packets.
-    rivals = there & ~agree(rows[:, None], places) & (friends[places] > mine)
+    rivals = there & ~agree(rows[:, None], places) & (friends[places] > mine[:, None])
     before, after = places[:, :REACH, None], places[:, None, REACH:]
     between = agree(before, after) & rivals[:, :REACH, None] & rivals[:, None, REACH:]
-    # Or it agrees with none while others do: at the end of a file.
-    alone = (mine[:, 0] == 0) & ((friends[places] * there).max(axis=1) > 0) & ~begins(rows)
-    bad[rows] = between.any(axis=(1, 2)) | alone
+    bad[rows] = between.any(axis=(1, 2))
+    # Or it is alone, or one of a few at the end of a file, and does not follow the nearest packet of a larger camp.
+    small = (mine == 0) | ((mine < AT_END) & ((rows < AT_END) | (rows >= count - AT_END)))
+    follows = ~rivals.any(axis=1)
+    for inward in (slice(REACH, None), slice(REACH - 1, None, -1)):
+        nearest = np.take_along_axis(places[:, inward], rivals[:, inward].argmax(axis=1)[:, None], axis=1)[:, 0]
+        follows |= rivals[:, inward].any(axis=1) & may_follow(rows, nearest, mine == 0)
+    bad[rows] |= small & ~follows
     return bad
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from umdf.lake.gather import OVERLAP
 from umdf.lake.plan_doubts import settled
-from umdf.lake.segments import LINES, Day, Group, Place, Segment, segments_of
+from umdf.lake.segments import LINES, Day, Group, Place, Segment, segments_of, strangers_of
 from umdf.market.events import NULL
 
 SPAN_NUMBERS = 1 << 18  # packets of some 1,400 bytes at most: a task stays well below 2 GiB
@@ -70,6 +70,11 @@ class Planner:
         for survey in surveys:
             for segment in segments_of(survey, places):
                 self._segments[places[segment.group].channel].append(segment)
+        known = {(channel, part.date) for channel, parts in self._segments.items() for part in parts}
+        for segment in (each for survey in surveys for each in strangers_of(survey, places)):
+            channel = places[segment.group].channel
+            if (channel, segment.date) in known:
+                self._segments[channel].append(segment)
         self._refused: dict[tuple[str, int, Group], list[tuple[int, int, int]]] = defaultdict(list)
         for channel, segments in self._segments.items():
             self._segments[channel], doubtful = settled(segments, places)

@@ -6,7 +6,7 @@ The one rule: what a group is depends on the content of all files together, or o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -101,20 +101,35 @@ def _refuse_two_wires(found: Mapping[Group, tuple[str, str, int]]) -> None:
 
 def segments_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Segment]:
     """What a file has of known streams."""
-    found = []
+    return [segment for segment, is_own in _segments(survey, places) if is_own]
+
+
+def strangers_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Segment]:
+    """Packets in a known group that say another channel, or none: they have to be accounted for, and that is all."""
+    nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": []}
+    return [segment._replace(**nothing) for segment, is_own in _segments(survey, places) if not is_own]
+
+
+def _segments(survey: dict[str, Any], places: Mapping[Group, Place]) -> Iterator[tuple[Segment, bool]]:
+    """And whether they are of the group's channel."""
     for number, split in enumerate(survey.get("splits", [])):
         for values in split["segments"]:
             said = dict(zip(SEGMENT, values, strict=True))
             group: Group = tuple(survey["flows"][said.pop("flow")])  # type: ignore[assignment]
             place, channel = places.get(group), said.pop("channel")
-            known = place is not None and (place.protocol != "sbe" or channel in (place.channel, ANY_CHANNEL))
-            if known and said["date"] != NULL_I32:
-                found.append(Segment(survey, number, group, **said))
-    return found
+            if place is not None and said["date"] != NULL_I32:
+                is_own = channel != ANY_CHANNEL and (place.protocol != "sbe" or place.channel == channel)
+                yield Segment(survey, number, group, **said), is_own
 
 
 def days_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> set[Day]:
     return {(places[segment.group].channel, segment.date) for segment in segments_of(survey, places)}
+
+
+def days_with(survey: dict[str, Any], places: Mapping[Group, Place]) -> set[Day]:
+    """Days for which a file has something, if they are there: strangers do not make a day."""
+    strange = {(places[segment.group].channel, segment.date) for segment in strangers_of(survey, places)}
+    return days_of(survey, places) | strange
 
 
 def date_of(days: int) -> date:

@@ -1,0 +1,39 @@
+"""What is said of datagrams: their order, and counts by value, against the slow and obvious way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from umdf.lake.accounts import SECOND_NS, Seen, loop_quality, wire_order
+from umdf.lake.gather import USED, Datagrams
+
+
+def datagrams(lines: list[int], numbers: list[int], offsets: list[int]) -> Datagrams:
+    nothing, none = np.zeros(len(lines), np.int64), np.zeros(len(lines), np.int32)
+    found = np.array(numbers, np.int64), nothing, nothing, none, none, np.array(offsets, np.int64), none
+    return Datagrams(np.array(lines, np.uint8), *found, np.zeros(len(lines), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("lines", "numbers", "offsets"),
+    [
+        ([], [], []),
+        ([1, 1, 0, 0], [5, 6, 5, 6], [1, 2, 1, 2]),  # each line as it should be
+        ([0, 1, 0, 1, 0], [5, 5, 4, 7, 6], [9, 1, 8, 2, 7]),  # a number that came late
+        ([0, 0, 0], [5, 5, 5], [3, 1, 2]),  # the same number in files in any order
+    ],
+)
+def test_datagrams_stand_by_line_number_and_offset(lines: list[int], numbers: list[int], offsets: list[int]) -> None:
+    expected = sorted(range(len(lines)), key=lambda row: (lines[row], numbers[row], offsets[row]))
+    assert wire_order(datagrams(lines, numbers, offsets)).tolist() == expected
+
+
+@pytest.mark.parametrize("seconds", [[], [100], [100, 100, 103, 101, 100], [100, 4_000_000_000, 100, -7]])
+def test_packets_are_counted_by_second_however_far_apart_a_damaged_clock_puts_them(seconds: list[int]) -> None:
+    ts, some = np.array(seconds, np.int64) * SECOND_NS + 5, np.zeros(len(seconds), np.int64)
+    size, verdict = np.full(len(seconds), 100, np.int32), np.full(len(seconds), USED, np.uint8)
+    said = loop_quality([Seen("blake2b-256:00", 0, some, some, ts, ts, size, some, verdict)], 3)
+    assert said["seconds"] == sorted(Counter(seconds).items())
