@@ -74,7 +74,9 @@ def test_staged_events_are_those_of_the_channel_wherever_it_is_cut(
         found = record_batch(read_staged(staged, family, range(BUCKETS + 1)), family)
         assert logical_hash([found]) == logical_hash(expected[family]), family
     [channel] = replayed.session.channels.values()
-    missing = {n for manifest in made for first, last, _ in manifest["missing"]["runs"] for n in range(first, last + 1)}
+    missing = {
+        n for manifest in made for first, last, *_ in manifest["missing"]["runs"] for n in range(first, last + 1)
+    }
     assert missing == {n for gap in channel.gaps for n in range(gap.first, gap.last + 1)} != set()
 
 
@@ -108,7 +110,7 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     found = gather(sources, span, wire, [Span(3, 1, 6)])
     verdicts = [VERDICTS[code] for code in found.datagrams.verdict]
     assert verdicts[:6] == ["used", "used", "duplicate", "used", "duplicate", "used"]
-    assert verdicts[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "unknown", "corrupt"]
+    assert verdicts[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "corrupt", "corrupt"]
     assert verdicts[12:] == ["late", "duplicate", "unknown", "unknown"]
     assert found.pieces.sequence.tolist() == [1, 2, 3, 4, 5, 6]
     assert ((found.pieces.ts_recv - NOON) / MS).tolist() == [0, 1, 1.5, 29, 3, 30]

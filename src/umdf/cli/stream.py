@@ -61,15 +61,14 @@ def stream(
     """
     from umdf.lake.advance import Settings
     from umdf.lake.frontier import Follow
-    from umdf.lake.stream import Stream
+    from umdf.lake.stream import Stream, refuse_unreadable
     from umdf.lake.writer import open_writer
-    from umdf.transport.recording import closed_files
 
     if finish and not once:
         raise ConfigError("--finish goes with --once", "a stream that is still followed cannot be over")
     voice, follow = voice_of(ctx), Follow(int(hold_s * SECOND_NS), int(wait_for_s * SECOND_NS))
     settings = Settings(tables=tables_of(tables), named=named_streams(config), follow=follow)
-    closed_files(recording)  # is there anything to read? Spark takes a while to start
+    refuse_unreadable(recording)  # now: Spark takes a while to start
     how = {"quick": True, **session_options(master, cores, packed, conf)}
     with open_writer(lake, "stream", wait_s=wait_s) as writer, lake_session(lake, how) as spark:
         about = {"checkpoint": checkpoint, "max_files": max_files, "told": partial(_tell, as_json)}

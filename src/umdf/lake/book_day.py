@@ -9,6 +9,7 @@ The one rule: a day in several stretches, or in several runs with the state betw
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +25,17 @@ from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
 from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, books_in, books_of, state_table
 from umdf.lake.columns import family_table
 from umdf.lake.day_numbers import Published, day_statistics
+from umdf.lake.files import in_order
 from umdf.lake.gap_cures import Timeline
 from umdf.lake.healing import FOREVER, L_BOOK, L_SINCE, L_UNTIL, BookRun, Numbers, Told, places_in
 from umdf.lake.intervals import BEST_S, OPEN, Intervals
 from umdf.lake.levels import tops_by_interval, updates, with_tops
+from umdf.lake.schemas import table
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 MINUTE_NS = 60 * b.SECOND_NS
+LAST_KEY = (1 << 64) - 1  # of an epoch
 Tables = dict[str, pa.Table]
 
 
@@ -100,6 +104,23 @@ class GroupDay:
         self, mbo: Grouped, trades: Grouped, statistics: Grouped, snapshots: SnapshotLines, *, more: bool = False
     ) -> Tables:
         """A stretch: rows of every instrument, its trades, its statistics, its snapshots."""
+        some = mbo, trades, statistics
+        epochs = np.unique(np.concatenate([each.epoch for each in (*some, snapshots)])).tolist()
+        if len(epochs) < 2:
+            return self._advance(*some, snapshots, more=more)
+        found: dict[str, list[pa.Table]] = defaultdict(list)
+        for epoch in epochs:  # each for itself: books end with their numbering
+            limits = (epoch - 1, LAST_KEY), (epoch, LAST_KEY)
+            mine = mbo.between(*limits), trades.between(*limits), statistics.between(*limits)
+            made = self._advance(*mine, snapshots.between(*limits), more=more and epoch == epochs[-1])
+            for name, rows in made.items():
+                found[name].append(rows)
+        whole = {name: pa.concat_tables(parts).unify_dictionaries() for name, parts in found.items()}
+        return {name: in_order(rows, table(name)) for name, rows in whole.items()}
+
+    def _advance(
+        self, mbo: Grouped, trades: Grouped, statistics: Grouped, snapshots: SnapshotLines, *, more: bool
+    ) -> Tables:
         self._refuse_older(mbo)
         told = self.run.run(mbo, snapshots, more=more)
         times = times_of(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)

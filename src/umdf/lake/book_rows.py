@@ -64,6 +64,15 @@ class Grouped:
     def units(self) -> Units:
         return self.events.units
 
+    def between(self, done: Limit, until: Limit) -> Grouped:
+        """Rows behind one place of the stream and not behind another."""
+        chosen = np.flatnonzero(is_between(self.epoch, self.key, done, until))
+        if len(chosen) == len(self):
+            return self
+        events = self.events.at({self.rows.family.name: chosen})
+        masks = (mask if mask is None else mask[chosen] for mask in (self.made, self.deleted))
+        return Grouped(events, self.book[chosen], self.epoch[chosen], self.key[chosen], *masks)
+
 
 @dataclass
 class Epochs:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from umdf.lake.book_day import Group, GroupDay, Tables
 from umdf.lake.book_made import Made
-from umdf.lake.book_rows import Epochs, Grouped, Intake, Limit, grouped, is_between
+from umdf.lake.book_rows import Epochs, Grouped, Intake, Limit, grouped
 from umdf.lake.book_state import read_states
 from umdf.lake.columns import family_table
 from umdf.lake.files import FileAdd, FileWriter, Stamp
@@ -217,7 +217,7 @@ class _Task:
             made = self.made.rows(ids, done, until)
             mbo, batch = grouped(batch, "mbo", ids, self.epochs, made), None
             mbo.deleted = self.made.deleted(mbo)
-            own = between(trades, done, until), between(statistics, done, until)
+            own = trades.between(done, until), statistics.between(done, until)
             held = snapshots.between(done, until)
             self.output.add(day.advance(mbo, own[0], own[1], held, more=following is not None))
             if following is None:
@@ -284,12 +284,3 @@ def _last_of(batch: pa.RecordBatch, epochs: Epochs) -> tuple[int, int]:
         name: int(batch.column(name)[-1].as_py()) for name in ("seq_version", "sequence", "msg_index", "entry_index")
     }
     return epochs.rank(row["seq_version"]), row["sequence"] << 32 | row["msg_index"] << 16 | row["entry_index"]
-
-
-def between(rows: Grouped, done: Limit, until: Limit) -> Grouped:
-    chosen = np.flatnonzero(is_between(rows.epoch, rows.key, done, until))
-    if len(chosen) == len(rows):
-        return rows
-    name = rows.rows.family.name
-    events = rows.events.at({name: chosen})
-    return Grouped(events, rows.book[chosen], rows.epoch[chosen], rows.key[chosen])

@@ -44,6 +44,7 @@ class Told:
     ladder_place: Numbers
     heals: Numbers  # lines of the snapshots that took the place of a book
     heal_place: Numbers
+    heal_ladder: Numbers  # what was to be seen after each: at the same place there may be more
     lost: Numbers  # of LOSS columns: something is missing there, or may be
     checks: Checks
     begun_bad: NDArray[np.uint8]  # of each book, before the first row
@@ -129,6 +130,7 @@ class _Stretch:
         self.ladder_places: list[Numbers] = []
         self.heals: list[Numbers] = []
         self.heal_places: list[Numbers] = []
+        self.heal_turns: list[Numbers] = []  # how many of `ladders` there were
         self.lost: list[Numbers] = []
         self.checks = Checks(len(snapshots))
 
@@ -142,29 +144,23 @@ class _Stretch:
             run.start_again(epoch)
             rows = np.flatnonzero(self.rows.epoch == epoch)
             if before not in (-1, epoch):
-                self._forget(rows)
+                self._forget(epoch)
             self._epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
         self.checks.unknown_epochs(self.snapshots)
         book, place = np.concatenate(self.ladder_books), np.concatenate(self.ladder_places)
-        records = np.concatenate(self.ladders)
-        order = np.argsort(book.astype(np.int64) << PLACE_BITS | (place + 1), kind="stable")
-        lost = np.concatenate([np.empty((0, LOSS), np.int64), *self.lost])
-        heals = np.concatenate([np.empty(0, np.int64), *self.heals])
-        places = np.concatenate([np.empty(0, np.int64), *self.heal_places])
+        key, records = book.astype(np.int64) << PLACE_BITS | (place + 1), np.concatenate(self.ladders)
+        turn = np.repeat(np.arange(len(self.ladders)), [len(each) for each in self.ladders])
+        order = np.argsort(key, kind="stable")
+        lost, none = np.concatenate([np.empty((0, LOSS), np.int64), *self.lost]), np.empty(0, np.int64)
+        told = self.heals, self.heal_places, self.heal_turns
+        heals, places, turns = (np.concatenate([none, *some]) for some in told)
+        healed = self.snapshots.book[heals].astype(np.int64) << PLACE_BITS | (places + 1)
+        ladder = np.searchsorted(key[order], healed, side="right") - 1
+        while (later := turn[order][ladder] >= turns).any():
+            ladder[later] -= 1
         self._note_shown(heals, places)
-        return Told(
-            self.bad,
-            self.is_end,
-            records[order],
-            book[order],
-            place[order],
-            heals,
-            places,
-            lost,
-            self.checks,
-            *begun,
-            self.emptied,
-        )
+        shown = records[order], book[order], place[order]
+        return Told(self.bad, self.is_end, *shown, heals, places, ladder, lost, self.checks, *begun, self.emptied)
 
     def _note_shown(self, heals: Numbers, places: Numbers) -> None:
         book = self.rows.book
@@ -181,14 +177,18 @@ class _Stretch:
         self.ladder_books.append(book)
         self.ladder_places.append(place)
 
-    def _forget(self, rows: Numbers) -> None:
+    def _forget(self, epoch: int) -> None:
         """Nothing is to be seen of the books of an epoch that is over."""
-        books, first = np.unique(self.rows.book[rows], return_index=True)
-        kind = row_type(self.state.depth)
-        empty = np.zeros(len(books), kind)
+        books = np.arange(2 * len(self.state.ids), dtype=np.int32)
+        empty = np.zeros(len(books), kind := row_type(self.state.depth))
         for name in (kind.names or ())[4:]:
             empty[name] = NULL_I32 if "_ct_" in name else NULL
-        self._show(empty, books, 2 * rows[first])
+        self._show(empty, books, 2 * self._starts(epoch))
+
+    def _starts(self, epoch: int) -> Numbers:
+        """Where the rows of each book begin in an epoch, or would."""
+        of_epoch = self.rows.book.astype(np.int64) << 16 | self.rows.epoch
+        return np.searchsorted(of_epoch, np.arange(2 * len(self.state.ids)) << 16 | epoch)
 
     def _epoch(self, epoch: int, rows: Numbers, lines: Numbers) -> None:
         run, snapshots = self.state, self.snapshots
@@ -199,8 +199,7 @@ class _Stretch:
         place = places_in(book, key, snapshots.book[lines], held, behind=True)
         rank = np.arange(len(lines)) - np.searchsorted(snapshots.book[lines], snapshots.book[lines])
         reached, ends = edges[:-1].copy(), edges[1:]
-        of_epoch = self.rows.book.astype(np.int64) << 16 | self.rows.epoch
-        starts = np.searchsorted(of_epoch, np.arange(2 * len(run.ids)) << 16 | epoch)
+        starts = self._starts(epoch)
         for turn in range(int(rank.max(initial=-1)) + 1):
             now = np.flatnonzero(rank == turn)
             here = snapshots.book[lines[now]]
@@ -338,6 +337,7 @@ class _Stretch:
         run.states[books, h.S_TS] = np.maximum(begin, run.states[books, h.S_TS])
         self.heals.append(lines)
         self.heal_places.append(place)
+        self.heal_turns.append(np.full(len(lines), len(self.ladders)))
 
 
 def _first_look(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
@@ -356,9 +356,8 @@ def _first_look(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray
         (unsaid, Verdict.EQUAL),
         (said < known, Verdict.OLDER),
     ]
-    return np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED)).astype(
-        np.int8
-    )
+    found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
+    return found.astype(np.int8)
 
 
 def _at(values: Numbers, places: Numbers) -> Numbers:

@@ -72,11 +72,12 @@ def updates(
     line = np.concatenate([np.full(len(ends), -1), heals])
     bad = np.concatenate([told.bad[ends] != 0, np.zeros(len(heals), np.bool_)])
     epoch = np.concatenate([rows.epoch[ends], snapshots.epoch[heals]])
+    level = np.concatenate([shown.at(rows.book[ends], 2 * ends + 1), told.heal_ladder])
     if len(heals):
         order = np.argsort(book.astype(np.int64) << PLACE_BITS | place, kind="stable")
         book, place, row, line = book[order], place[order], row[order], line[order]
-        bad, epoch = bad[order], epoch[order]
-    level, version = shown.at(book, place), shown.versions(depth)
+        bad, epoch, level = bad[order], epoch[order], level[order]
+    version = shown.versions(depth)
     now = version[level]
     before, was_bad = np.roll(now, 1), np.roll(bad, 1)
     first = np.ones(len(book), np.bool_)

@@ -19,23 +19,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import CaptureError, ConfigError, UmdfError
 from umdf.lake import durable, sweep
 from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_progress
 from umdf.lake.care import compact
 from umdf.lake.frontier import Follow
 from umdf.lake.spark_run import SparkRunner
 from umdf.lake.writer import Writer
-from umdf.transport.recording import closed_files
+from umdf.transport.recording import MANIFEST, closed_files, has_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 1
 MARK = "umdf.json"  # in a checkpoint: of which lake and recording it is
+ONLY_INGEST = "captures that do not grow any more are for `umdf ingest`"
+NAME_ANOTHER = "name the directory that a recorder writes to"
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Stream:
         self.spark, self.writer, self.stage, self.told, self.clock = spark, writer, stage, told, clock
         self.recording, self.max_files = Path(recording).absolute(), max_files
         self.settings = settings if settings.follow else replace(settings, follow=Follow())
-        closed_files(self.recording)  # is there anything that we can read?
+        refuse_unreadable(self.recording)
         self.run_tasks: Runner = SparkRunner(spark)
         self.checkpoint = _checkpoint(writer, self.recording, checkpoint)
         self.batches, self.lag = 0, Lag()
@@ -115,13 +118,29 @@ class Stream:
         stream = source.load().writeStream.foreachBatch(self._batch).trigger(**how)
         query = stream.option("checkpointLocation", str(self.checkpoint)).queryName("umdf stream").start()
         try:
-            while not query.awaitTermination(POLL_S):
-                if self._stopped.is_set() and not query.status["isTriggerActive"]:
-                    break
-        except Exception as error:
-            raise self._said(error) from error
+            self._await(query)
         finally:
             query.stop()
+
+    def _await(self, query: StreamingQuery) -> None:
+        """In a thread of its own: Ctrl-C would break a call of the JVM in two, and py4j would cry out."""
+        faults, ended = list[Exception](), Event()
+
+        def watch() -> None:
+            try:
+                while not query.awaitTermination(POLL_S):
+                    if self._stopped.is_set() and not query.status["isTriggerActive"]:
+                        break
+            except Exception as error:
+                faults.append(error)
+            finally:
+                ended.set()
+
+        Thread(target=watch, daemon=True).start()
+        while not ended.wait(POLL_S):
+            pass
+        if faults:
+            raise self._said(faults[0]) from faults[0]
 
     def stop(self) -> None:
         """End `run`, from another thread, behind the micro-batch that it is in."""
@@ -161,6 +180,14 @@ class Stream:
         ours = [line for line in lines if "umdf.errors." in line]
         reason = ours[-1].partition("umdf.errors.")[2].partition(": ")[2] if ours else (lines or ["Spark gave up"])[0]
         return UmdfError(f"{self.recording}: the stream has stopped: {reason[:300]}", "start it again: it goes on")
+
+
+def refuse_unreadable(recording: Path) -> None:
+    """Only a manifest says which files are closed, in an order to which the next ones are added."""
+    if closed_files(recording) and not has_manifest(recording):
+        raise CaptureError(f"{recording} has no {MANIFEST}: nobody says which files are closed", ONLY_INGEST)
+    if not has_manifest(recording):
+        raise CaptureError(f"{recording} is no recording: it has no {MANIFEST}, and no captures", NAME_ANOTHER)
 
 
 def _checkpoint(writer: Writer, recording: Path, given: str | os.PathLike[str] | None) -> Path:

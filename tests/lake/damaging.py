@@ -1,0 +1,56 @@
+"""Sound days to be damaged, and what a lake says of the market."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lake.captures import ALL, day, files_of, hashes, ingest
+
+from umdf.lake.hashing import logical_hash
+from umdf.lake.snapshot import open_snapshot
+from umdf.transport.capture import open_capture
+
+WIRES = ("sbe", "fast")
+Sound = dict[str, tuple[Path, Path]]
+
+
+def sound_days(tmp: Path, messages: int) -> Sound:
+    """A clean day of each wire, and its lake."""
+    made = {}
+    for wire in WIRES:
+        captured, root = day(tmp, messages, 20, wire=wire, seed=31), tmp / f"lake-{wire}"
+        ingest(root, files_of(captured))
+        made[wire] = captured, root
+    return made
+
+
+def captures_in(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if ".pcap" in path.name)
+
+
+def differing(one: Path, other: Path) -> set[str]:
+    found, expected = hashes(one, files_too=False), hashes(other, files_too=False)
+    return {name for name in found if found[name] != expected[name]}
+
+
+def line(directory: Path, name: str) -> Path:
+    """The largest file of a line."""
+    return max(directory.glob(f"*incremental-{name}.pcap"), key=lambda path: path.stat().st_size)
+
+
+def market(root: Path) -> dict[str, str]:
+    """Hashes without the time of arrival, which is that of the first line."""
+    snapshot = open_snapshot(root)
+    return {name: logical_hash(snapshot.arrow_table(name), {"ts_recv"}) for name in sorted(ALL - {"book_state"})}
+
+
+def payloads(path: Path) -> list[tuple[int, int]]:
+    """Where the datagrams are in a capture."""
+    raw, found = path.read_bytes(), []
+    with open_capture(path) as capture:
+        for batch in capture:
+            for row in range(len(batch)):
+                payload = batch.payload(row)
+                start = raw.index(payload, int(batch.offset[row]))
+                found.append((start, start + len(payload)))
+    return found
