@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute
 from lake.captures import ALL, day, hashes, ingest
+from lake.lake_order import epochs_of
 
+from umdf.lake import care
 from umdf.lake.advance import Outcome, Settings, advance
 from umdf.lake.frontier import Follow
+from umdf.lake.hashing import logical_hash
 from umdf.lake.plain_run import PlainRunner
+from umdf.lake.plan import Edge
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 from umdf.transport.recording import closed_files
 
 SECOND_NS = 10**9
 FINISH = Follow(finish=True)
+pc: Any = pyarrow.compute  # its functions are made at run time
+IN_ORDER = ("mbo", "trades", "mbp_1", "mbp_10", "tbbo", "statistics", "price_band", "imbalance", "news")
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,22 @@ def behind(files: Sequence[Path], word: str, by: int) -> list[Path]:
     return sorted(files, key=lambda path: places[path])
 
 
+def up_to(table: pa.Table, edge: Edge, ranks: dict[int, int]) -> pa.Table:
+    """The rows of a whole day that stand before its frontier."""
+    rank = pa.array([ranks[version] for version in table["seq_version"].to_pylist()], pa.int64())
+    here = pc.and_(pc.equal(rank, edge.rank), pc.less_equal(table["sequence"], edge.number))
+    return table.filter(pc.or_(pc.less(rank, edge.rank), here))
+
+
+def check_is_the_beginning(root: Path, made: Made, edge: Edge) -> None:
+    """Events are there up to the frontier, each as it is at the end of the day, and none behind it."""
+    snapshot, whole, ranks = open_snapshot(root), open_snapshot(made.root), epochs_of(made.root)
+    for name in IN_ORDER:
+        expected = up_to(whole.arrow_table(name), edge, ranks)
+        assert logical_hash(snapshot.arrow_table(name)) == logical_hash(expected), (name, edge)
+    assert care.verify(root) == []
+
+
 def following(
     root: Path,
     batches: Iterable[Sequence[Path]],
@@ -87,6 +111,3 @@ def following(
 
 def follow(*words: Any, **more: Any) -> list[Outcome]:
     return list(following(*words, **more))
-
-
-Make = Callable[..., Made]

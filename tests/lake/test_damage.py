@@ -85,8 +85,8 @@ def test_what_one_line_has_lost_in_a_spoilt_file_the_other_line_has(
     assert len(quarantine) == len(told) and all(row["file_id"] and row["reason"] for row in quarantine)
     # Other lines were first, and the spoilt file has fewer packets; what happened in the market is all there.
     of_files = {"packets", "quality", "quarantine", "ledger"}
-    market = {name: table for name, table in market(tmp_path / "lake").items() if name not in of_files}
-    assert market == {name: table for name, table in market(sound["sbe"][1]).items() if name not in of_files}
+    found, expected = market(tmp_path / "lake"), market(sound["sbe"][1])
+    assert {name for name in found if found[name] != expected[name]} <= of_files
     assert ingest(tmp_path / "lake", captures_in(mine)).commit is None  # told once
 
 

@@ -30,7 +30,7 @@ NOON = 1_794_574_800 * 10**9
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    return sound_days(tmp_path_factory.mktemp("headers"), 3_000)
+    return sound_days(tmp_path_factory.mktemp("headers"), 6_000)
 
 
 @pytest.fixture

@@ -13,13 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute
 import pytest
 from lake.captures import ALL, hashes, ingest
 from lake.day_truth import check_is_the_truth
-from lake.follow_days import SECOND_NS, Made, Maker, behind, cut, follow, following
-from lake.lake_order import epochs_of
+from lake.follow_days import SECOND_NS, Made, Maker, behind, check_is_the_beginning, cut, follow, following
 from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
@@ -35,11 +32,9 @@ from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
 pytestmark = pytest.mark.xdist_group("lake-follow")
-pc: Any = pyarrow.compute  # its functions are made at run time
 LOSSES, LINES, SIZES = (0.0, 0.02, 0.1), ("AB", "A"), (1, 2, 3, 7)
 CASES = [(wire, loss, lines) for wire, loss, lines in product(("sbe", "fast"), LOSSES, LINES)]
 QUICK = {("sbe", 0.02, "AB"): 1, ("fast", 0.1, "AB"): 3}  # with so many files in a micro-batch; the others: make soak
-IN_ORDER = ("mbo", "trades", "mbp_1", "mbp_10", "tbbo", "statistics", "price_band", "imbalance", "news")
 DAY, NEXT = (72, TRADING_DATE), (72, TRADING_DATE + 3)  # a Friday and the Monday after it
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
 
@@ -57,22 +52,6 @@ def stream_of(path: Path) -> str:
 def largest(files: Sequence[Path], stream: str) -> Path:
     """A file with numbers in it, and with others before and behind it."""
     return max((path for path in files if stream in path.name), key=lambda path: path.stat().st_size)
-
-
-def up_to(table: pa.Table, edge: Edge, ranks: dict[int, int]) -> pa.Table:
-    """The rows of a whole day that stand before its frontier."""
-    rank = pa.array([ranks[version] for version in table["seq_version"].to_pylist()], pa.int64())
-    here = pc.and_(pc.equal(rank, edge.rank), pc.less_equal(table["sequence"], edge.number))
-    return table.filter(pc.or_(pc.less(rank, edge.rank), here))
-
-
-def check_is_the_beginning(root: Path, made: Made, edge: Edge) -> None:
-    """Events are there up to the frontier, each as it is at the end of the day, and none behind it."""
-    snapshot, whole, ranks = open_snapshot(root), open_snapshot(made.root), epochs_of(made.root)
-    for name in IN_ORDER:
-        expected = up_to(whole.arrow_table(name), edge, ranks)
-        assert logical_hash(snapshot.arrow_table(name)) == logical_hash(expected), (name, edge)
-    assert care.verify(root) == []
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))

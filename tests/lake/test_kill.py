@@ -6,31 +6,21 @@ import os
 import random
 import shutil
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from lake.captures import ALL, day, files_of, hashes, ingest
-from lake.lake_commands import Command, umdf, until
+from lake.killing import STEPS, kill_a_worker, reached_step, reading, rows_of_all
+from lake.lake_commands import umdf, until
 
 from umdf.lake import care
-from umdf.lake.schemas import tables
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
 pytestmark = pytest.mark.xdist_group("spark")
 TABLES = ",".join(sorted(ALL))
-# How far an ingest has come, as its directory shows it, and how much of that there is in a small one.
-STEPS: dict[str, tuple[str, int]] = {
-    "files": ("*/trading_date=*/*/part-{commit:08d}-*.parquet", 20),
-    "surveys": ("_lake/surveys/*.json", 3),
-    "staged": ("_lake/work/ingest-*/staged/**/*", 6),
-    "intent": ("_lake/intents/{commit:08d}.json", 1),
-    "tables": ("*/_delta_log/*{before:020d}.json", 12),
-}
 
 
 @dataclass(frozen=True)
@@ -53,44 +43,8 @@ def lakes(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], 
     ingest(tmp / "half", files[: len(files) // 2])
     ingest(tmp / "whole", files)
     names = ("empty", "half", "whole")
-    content, rows = {name: hashes(tmp / name) for name in names}, {name: _rows(tmp / name) for name in names}
+    content, rows = {name: hashes(tmp / name) for name in names}, {name: rows_of_all(tmp / name) for name in names}
     return Lakes(captured / "capture", tmp / "empty", tmp / "half", content, rows)
-
-
-def _rows(root: Path) -> tuple[int, ...]:
-    snapshot = open_snapshot(root)
-    return tuple(snapshot.rows(name) for name in tables())
-
-
-@contextmanager
-def reading(root: Path) -> Iterator[set[tuple[int, ...]]]:
-    """What a reader sees meanwhile: the numbers of rows of all tables together."""
-    seen: set[tuple[int, ...]] = set()
-    faults: list[Exception] = []
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.3):
-            try:
-                seen.add(_rows(root))
-            except Exception as fault:
-                faults.append(fault)
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        reader.join()
-    assert not faults, faults[0]
-
-
-def _reached(root: Path, step: str, wanted: int) -> Callable[[], bool]:
-    number = open_snapshot(root).number
-    pattern = STEPS[step][0].format(commit=number + 1, before=number)
-    there = len(list(root.glob(pattern)))
-    return lambda: len(list(root.glob(pattern))) - there >= wanted
 
 
 def _shown(lakes: Lakes, root: Path) -> str:
@@ -112,7 +66,7 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
     words = ("ingest", lakes.capture, "--lake", root, "--cores", "2", "--tables", TABLES)
     chance = random.Random(moment)
     step = [*STEPS][moment % len(STEPS)]
-    reached = _reached(root, step, chance.randint(1, STEPS[step][1]))
+    reached = reached_step(root, step, chance.randint(1, STEPS[step][1]))
     later_s = chance.choice((0.0, chance.random() / 2))
 
     with reading(root) as seen, umdf(f"driver-{moment}", *words) as first:
@@ -125,7 +79,7 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
         with umdf(f"worker-{moment}", *words) as second:
             assert until(lambda: bool(second.workers()), 240, 0.3)
             until(lambda: second.ended, chance.random() * 4)
-            assert _kill_a_worker(second, chance) or second.ended
+            assert kill_a_worker(second, chance) or second.ended
             code, _, said = second.finish()
     assert code == 0, said
     assert _shown(lakes, root) == "whole"
@@ -135,14 +89,6 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
     status = care.status(root)
     assert (status.orphans.files, status.pending, status.writer, status.unknown) == (0, None, None, ())
     assert not list((root / "_lake" / "work").glob("*"))
-
-
-def _kill_a_worker(command: Command, chance: random.Random) -> bool:
-    with suppress(ProcessLookupError):
-        if workers := sorted(command.workers()):
-            os.kill(chance.choice(workers), signal.SIGKILL)
-            return True
-    return False
 
 
 def test_a_second_writer_gets_one_clear_error_and_others_wait_in_turn(lakes: Lakes, tmp_path: Path) -> None:
