@@ -40,3 +40,11 @@ def sized(soak: bool) -> Callable[[Size, Size], Size]:
         return large if soak else small
 
     return choose
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`@pytest.mark.full_size`: `make test` has ten minutes, and another case of the same test in them."""
+    if not config.getoption("--soak"):
+        for item in items:
+            if item.get_closest_marker("full_size"):
+                item.add_marker(pytest.mark.skip(reason="only at full size: make soak"))

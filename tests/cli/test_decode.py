@@ -220,6 +220,6 @@ def test_explaining_a_packet_that_is_not_there_says_how_many_there_are(
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(day: Path) -> None:
-    program = f"{sys.executable} -m umdf.cli decode {day} {day} --json | head -n 1"
+    program = f"{sys.executable} -m umdf decode {day} {day} --json | head -n 1"
     done = subprocess.run(program, shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == 1

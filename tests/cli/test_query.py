@@ -50,6 +50,7 @@ def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame, capsys: 
     assert found == {symbol: (n, Decimal(notional).scaleb(-9)) for symbol, n, notional in theirs.iter_rows()}
 
 
+@pytest.mark.full_size
 def test_a_fault_of_sql_is_one_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["query", "SELECT * FROM tradez", "--lake", str(lake)]) == 3
     said = capsys.readouterr()

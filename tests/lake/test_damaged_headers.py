@@ -8,8 +8,9 @@ from __future__ import annotations
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,13 @@ QUICK = dict(zip(BITS, [*SPOTS, "first two", "last"], strict=True))
 FAST_QUICK = dict(zip(FAST_BITS, SPOTS, strict=False))
 
 
-@pytest.mark.parametrize("field", BITS)
+def sooner(fields: Iterable[str]) -> list[Any]:
+    """The first two in `make test`, all in `make soak`."""
+    named = list(fields)
+    return [*named[:2], *(pytest.param(name, marks=pytest.mark.full_size) for name in named[2:])]
+
+
+@pytest.mark.parametrize("field", sooner(BITS))
 def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_numbering_day_or_lateness(
     sound: Sound, tmp_path: Path, field: str, soak: bool
 ) -> None:
@@ -130,7 +137,7 @@ def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_n
             assert differing(root, tmp_path / f"cut {spot}") == set(), spot
 
 
-@pytest.mark.parametrize("field", ["channel", "numbering", "far number", "days away"])
+@pytest.mark.parametrize("field", sooner(["far number", "channel", "numbering", "days away"]))
 def test_a_damaged_header_that_is_alone_in_its_file_is_told_by_the_other_files(
     sound: Sound, mine: Path, tmp_path: Path, field: str
 ) -> None:
@@ -160,7 +167,7 @@ def test_a_damaged_header_of_a_loop_has_its_rows_too(
     assert changed & of_updates == set()
 
 
-@pytest.mark.parametrize("field", FAST_BITS)
+@pytest.mark.parametrize("field", sooner(FAST_BITS))
 def test_a_damaged_technical_header_makes_no_gap_numbering_day_or_lateness(
     sound: Sound, tmp_path: Path, field: str, soak: bool
 ) -> None:

@@ -101,6 +101,7 @@ def test_micro_batches_of_a_recording_that_grows_are_its_ingest(
     assert care.status(root).orphans.files == 0
 
 
+@pytest.mark.full_size
 def test_a_stream_without_its_checkpoint_begins_anew_and_nothing_comes_twice(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from umdf.lake import channel_task
 from umdf.lake.day_parts import DayParts
+from umdf.lake.decode_task import AT_AN_EVENT, MAY_WAIT
 from umdf.lake.files import Stamp
 from umdf.lake.frontier import ChannelState
-from umdf.lake.plan import ChannelDay, Edge
+from umdf.lake.plan import NOWHERE, ChannelDay, Edge
 from umdf.lake.segments import Day
 from umdf.lake.snapshot_rows import ranks_of
 from umdf.lake.timeline import gaps_of
@@ -60,7 +61,7 @@ def make_days(
 
     for day in days:
         if day.until is not None and day.decode:
-            day.decode[-1]["cut"] = True
+            day.decode[-1]["cut"] = MAY_WAIT if len(day.decode) == 1 else AT_AN_EVENT
     tasks = [of(day) | task for day in days for task in (*day.decode, *day.loops)]
     decoded = shop.step(tasks, "umdf.lake.decode_task:run", "decode")
     parts = []
@@ -117,8 +118,8 @@ def _settle(parts: DayParts) -> None:
     rank = day.until.rank
     if span["ts_last"] is not None:
         day.until = Edge(rank, number, epoch, span["ts_last"], day.until.ts_rest)
-    elif day.since is not None:
-        day.until = day.since._replace(ts_rest=day.until.ts_rest)
+    else:
+        day.until = (day.since or Edge(*NOWHERE))._replace(ts_rest=day.until.ts_rest)
     day.epochs[rank] = (epoch, day.epochs[rank][1], number)
 
 

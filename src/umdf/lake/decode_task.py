@@ -26,6 +26,8 @@ from umdf.lake.wires import WIRES, Wire
 from umdf.market.events import LAST, NULL
 
 DECODED_AT_ONCE = 1 << 14  # packets
+# How a part of a day is cut behind an event: its last span may turn out to be empty, or must not.
+MAY_WAIT, AT_AN_EVENT = "may wait", "at an event"
 ROLE = "incremental"
 Copy = tuple[str, int, int]  # digest, offset and number
 
@@ -47,7 +49,7 @@ def _run_span(task: dict[str, Any], place: Place) -> dict[str, Any]:
     while True:
         gathered = gather(sources, span, _wire(task), known, frozenset(damaged))
         if task.get("cut"):
-            gathered = gathered.until(_event_end(_wire(task), gathered))
+            gathered = gathered.until(_event_end(_wire(task), gathered, task["cut"]))
         corrupt = done.decode(gathered)
         if not corrupt:
             return done.manifest(gathered, damaged)
@@ -123,8 +125,9 @@ class _Span:
         }
 
 
-def _event_end(wire: Wire, gathered: Gathered) -> int:
-    """The last number of the span that ends an event, so that no event is cut in two; without any, the span's own."""
+def _event_end(wire: Wire, gathered: Gathered, how: str) -> int:
+    """The last number of the span that ends an event, so that no event is cut in two. Without any, what is there waits
+    for more, if it may; unless it is so much that no event can be meant."""
     pieces, span = gathered.pieces, gathered.span
     low, high = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
     low = max(low, high - DECODED_AT_ONCE)
@@ -141,7 +144,9 @@ def _event_end(wire: Wire, gathered: Gathered) -> int:
         ahead = newest > last_row
         last_row[ahead], ends[ahead] = newest[ahead], is_end[ahead]
     found = np.flatnonzero(ends)
-    return int(pieces.sequence[low + found[-1]]) if len(found) else span.last
+    if not len(found):
+        return span.first - 1 if how == MAY_WAIT and high - low < DECODED_AT_ONCE else span.last
+    return int(pieces.sequence[low + found[-1]])
 
 
 def behind(gathered: Gathered, last: int) -> int:

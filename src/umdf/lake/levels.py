@@ -215,20 +215,22 @@ def tops_by_interval(
     found["seq_version"], found["sequence"] = rows.units.seq_version[unit], rows.units.sequence[unit]
     found["place"] = rows.book[at] >> 1
     found["flags"] = np.where(told.bad[at] != 0, MAYBE_BAD_BOOK, 0)
-    level = Shown(told).at(rows.book[at], 2 * _ends_of(rows, told, at) + 1)
+    level = Shown(told).at(rows.book[at], 2 * _ends_of(rows, times, told, at) + 1)
     for name in level_names(1):
         found[name] = told.ladders[name][level]
     found["price"], found["size"], found["ts_trade"] = _last_trades(rows, at, trades, trade_place)
     return found
 
 
-def _ends_of(rows: Grouped, told: Told, at: Numbers) -> Numbers:
-    """The row that ends the event of each row: often one that moves no order, the statistics behind an auction."""
+def _ends_of(rows: Grouped, times: Numbers, told: Told, at: Numbers) -> Numbers:
+    """The row that ends the event of each row: often one that moves no order, the statistics behind an auction. If it
+    was lost there is none."""
     ends = np.flatnonzero(told.is_end)
     if not len(ends):
         return at
     following = ends[np.minimum(np.searchsorted(ends, at), len(ends) - 1)]
-    return np.where((following >= at) & (rows.book[following] == rows.book[at]), following, at)
+    same = (rows.book[following] == rows.book[at]) & (times[following] == times[at])
+    return np.where((following >= at) & same, following, at)
 
 
 def _staged(rows: Grouped) -> NDArray[np.bool_]:

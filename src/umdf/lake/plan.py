@@ -160,8 +160,7 @@ class Planner:
                 first = since.number + 1
             if first > last:
                 continue
-            for low in range(first // self.span_numbers * self.span_numbers, last + 1, self.span_numbers):
-                span = max(low, first), min(low + self.span_numbers - 1, last)
+            for span in self._spans(first, last, planned.until is not None):
                 # Line by line: of the copies of a number, the one on the first line is the one that is decoded.
                 parts = [part for part in numbered[epoch] if _reaches(part, *span)]
                 sources = [self._source(part) for part in sorted(parts, key=self._line_order)]
@@ -169,6 +168,15 @@ class Planner:
                     task = {"description": f"channel {planned.channel}, numbers {span[0]} to {span[1]}"}
                     planned.decode.append(about | task | _span_task(epoch, span, known, sources))
         self._give_rest(planned, about | {"known": known}, self.segments(planned, "incremental"))
+
+    def _spans(self, first: int, last: int, is_part: bool) -> list[tuple[int, int]]:
+        """Cut at multiples of one size. A part of a day must end with an event, and so not with a span that may have
+        none."""
+        size = self.span_numbers
+        found = [(max(low, first), min(low + size - 1, last)) for low in range(first // size * size, last + 1, size)]
+        if is_part and len(found) > 1 and last - found[-1][0] < size // 2:
+            found[-2:] = [(found[-2][0], last)]
+        return found
 
     def _give_rest(self, planned: ChannelDay, about: dict[str, Any], segments: list[Segment]) -> None:
         """What has no number in a split is accounted for by one task only: that of the split's first number."""
@@ -267,7 +275,7 @@ def _identity(segment: Segment) -> tuple[str, int, Group]:
 def _span_task(
     epoch: int, span: tuple[int, int], known: list[list[int]], sources: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    return {"role": "incremental", "epoch": epoch, "span": list(span), "known": known, "sources": sources, "cut": False}
+    return {"role": "incremental", "epoch": epoch, "span": list(span), "known": known, "sources": sources, "cut": ""}
 
 
 def _whole(segments: Iterable[Segment]) -> list[Segment]:
