@@ -27,6 +27,7 @@ from umdf.lake.writer import open_writer
 from umdf.market.events import FAMILIES
 from umdf.transport.recording import MANIFEST
 
+FOLLOW = Follow(wait_ns=900 * 10**9)  # the generator's snapshots come in loops that are minutes apart
 BATCHES = 34
 SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
 SAMPLES = 20  # of each file, for the lag
@@ -72,7 +73,7 @@ def _throughput(spark: Any, recording: Recording, lake: Path) -> Iterator[Result
     told: list[Batch] = []
     with open_writer(lake, "stream") as writer:
         files = max(len(recording.lines) // BATCHES, 1)
-        stream = Stream(spark, recording.path, writer, Settings(follow=Follow()), max_files=files, told=told.append)
+        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), max_files=files, told=told.append)
         stream.run(once=True)
         stream.finish()
     begun = told[0].committed_ns / 1e9 - told[0].seconds
@@ -92,7 +93,7 @@ def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterat
     recording.listed(SERIES)
     pace = PACE * round_s
     with open_writer(lake, "stream") as writer:
-        stream = Stream(spark, recording.path, writer, Settings(follow=Follow()), told=told.append)
+        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), told=told.append)
 
         def record() -> None:
             for number in range(1, len(rounds)):

@@ -18,7 +18,7 @@ from umdf.lake.book_rows import Epochs, Grouped, times_of
 from umdf.lake.columns import made_table
 from umdf.lake.healing import PLACE_BITS, Numbers, Told
 from umdf.lake.snapshot_rows import SnapshotLines
-from umdf.market.events import CONDITIONS, LAST, MAYBE_BAD_BOOK, NULL, NULL_I32, SNAPSHOT
+from umdf.market.events import CONDITIONS, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
 
 BID, ASK, NEITHER = ord("B"), ord("A"), ord("N")
 CHANGES = np.zeros(256, np.bool_)
@@ -113,9 +113,10 @@ def _change_before(rows: Grouped, row: Numbers, changed: NDArray[np.bool_]) -> N
 
 
 def _of_row(rows: Grouped, places: Numbers, name: str) -> NDArray[Any]:
-    """A column of the family at some rows; NULL at -1."""
+    """A column of the family at some rows; NULL at -1, or 0 of a letter."""
     if not len(rows):
-        return np.full(len(places), NULL)
+        column = MBO.column(name)
+        return np.full(len(places), column.null if column.nullable else 0, column.dtype)
     values = rows.rows.column(name)[places]
     if values.dtype != np.uint8:
         values[places < 0] = np.iinfo(values.dtype).min
