@@ -1,0 +1,31 @@
+"""Which headers do not fit those around them: cases that a whole day seldom has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from umdf.lake.misfits import Headers, far_numbers
+from umdf.market.events import NULL
+
+
+def headers(number: Sequence[int], epoch: Sequence[int]) -> Headers:
+    count = len(number)
+    nothing, times = np.zeros(count, np.int64), np.arange(count) * 1_000_000
+    numbers = np.array(number, np.int64), nothing, np.array(epoch, np.int64)
+    return Headers(*numbers, times, times, 100 * np.arange(count), nothing, nothing + 1, np.zeros(count, np.bool_))
+
+
+@pytest.mark.parametrize("before", [[19, 20], [20], [17, 18, 19, 20, 21, 22]])
+def test_a_file_may_begin_with_the_end_of_a_loop(before: list[int]) -> None:
+    number, epoch = [*before, *range(1, 40)], [NULL] * len(before) + [7] * 39
+    assert not far_numbers(headers(number, epoch)).any()
+
+
+@pytest.mark.parametrize("place", [0, 5, 38])
+def test_a_wrong_bit_is_told(place: int) -> None:
+    number = list(range(1, 40))
+    number[place] |= 1 << 22
+    assert np.flatnonzero(far_numbers(headers(number, [7] * 39))).tolist() == [place]
