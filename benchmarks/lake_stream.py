@@ -27,7 +27,7 @@ from umdf.lake.writer import open_writer
 from umdf.market.events import FAMILIES
 from umdf.transport.recording import MANIFEST
 
-FOLLOW = Follow(wait_ns=900 * 10**9)  # the generator's snapshots come in loops that are minutes apart
+FOLLOW = Follow()
 BATCHES = 34
 SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
 SAMPLES = 20  # of each file, for the lag
@@ -49,7 +49,8 @@ class Recording:
     def __init__(self, directory: Path, messages: int, instruments: int) -> None:
         # A day of the bulk generator has 4,000 messages a second of its own clock, and three series of files.
         roll_s = max(messages // 4_400 // BATCHES, 1)
-        write_capture(BulkSettings(messages, instruments, roll_bytes=1 << 30, roll_s=roll_s), directory)
+        rolls = {"roll_bytes": 1 << 30, "roll_s": roll_s}
+        write_capture(BulkSettings(messages, instruments, snapshot_loops=2 * BATCHES, **rolls), directory)
         self.path = directory / "capture"
         self.lines = (self.path / MANIFEST).read_text().splitlines(keepends=True)
         ends = [json.loads(line)["last_ns"] for line in self.lines]

@@ -60,6 +60,7 @@ def capture(
     channel: Annotated[int, typer.Option(help="Number of the channel.")] = 72,
     roll_bytes: Annotated[int, typer.Option(help="A file grows to so many bytes.")] = 256 << 20,
     roll_s: Annotated[int, typer.Option(help="A file spans so many seconds of the simulated clock.")] = 600,
+    snapshot_loops: Annotated[int, typer.Option(help="How often all books are sent as snapshots in the day.")] = 12,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a consistent trading day as rolling capture files, with the truth beside them.
@@ -85,6 +86,7 @@ def capture(
         rate,
         roll_bytes,
         roll_s,
+        snapshot_loops=snapshot_loops,
     )
     told = asdict(write_capture(settings, out))
     if as_json:

@@ -29,7 +29,6 @@ EXCHANGE_LAST = 1 << 16  # 277=U
 PREVIOUS_DAY, TODAY_SETTLES, FINAL, PREVIEW = 4, 1, 1 << 8, 2 << 8  # 286 and 731
 HARD_LIMITS, REJECTION_BAND = 1, 3  # 6939
 VOLUME_EVERY_NS, INTEREST_EVERY_NS = 30 * SECOND_NS, 60 * SECOND_NS  # 12.1, 12.2
-SNAPSHOT_LOOPS = 12  # in the day
 RESET_BY_SESSION = (k.S_OPENING, k.S_THEORETICAL, k.S_HIGH, k.S_LOW, k.S_EXECUTION, k.S_VOLUME, k.S_LAST)  # 11.3
 
 # Share of the trading that has gone by, what happens, and to whom: the instruments by how active they are.
@@ -59,7 +58,7 @@ class Session:
         self.listing, self.messages = market.listing, 0
         self._phase = np.zeros(len(self.listing.groups), np.int64)
         self._loops = Loops(market, self._phase, publish)
-        self._loop_every = max(settings.messages // SNAPSHOT_LOOPS, 20 * settings.instruments)
+        self._loop_every = max(settings.messages // settings.snapshot_loops, 20 * settings.instruments)
         self._next_loop = self._next_volume = self._next_interest = 0
 
     def run(self) -> None:

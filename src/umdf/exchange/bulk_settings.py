@@ -30,6 +30,7 @@ class BulkSettings:
     roll_bytes: int = 256 << 20
     roll_s: int = 600  # of the simulated clock
     trading_date: int = TRADING_DATE
+    snapshot_loops: int = 12  # in the day, if it has messages enough for so many
 
     def __post_init__(self) -> None:
         _among("--wire", self.wire, (SBE, FAST, BOTH))
@@ -42,6 +43,7 @@ class BulkSettings:
         _within("--channel", self.channel, 1, 255)
         _within("--roll-bytes", self.roll_bytes, 1, 1 << 40)
         _within("--roll-s", self.roll_s, 1, 86_400)
+        _within("--snapshot-loops", self.snapshot_loops, 1, 86_400)
         least = LEAST_PER_INSTRUMENT * self.instruments
         if self.messages < least:
             hint = f"ask for at least {least}, or for fewer instruments"

@@ -1,4 +1,8 @@
-"""Everything that touches Delta's own log, through delta-rs.
+"""Everything that touches Delta's own log: through delta-rs, but for the commit that is made again and again.
+
+A commit to a table that exists is one file of JSON lines, the next in `_delta_log`, which whoever creates it first has
+(Delta's protocol: add, remove, txn, commitInfo). delta-rs would read the whole table's log for it, 10 ms for each of
+twenty tables in every micro-batch of a stream. It creates tables, adds columns, writes checkpoints and restores.
 
 The one rule: a table moves only by our commits, each of which carries the lake's id and the commit's number; what
 carries neither was done by someone else. Committing the same number twice is committing it once.
@@ -7,6 +11,7 @@ carries neither was done by someone else. Committing the same number twice is co
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.errors import UmdfError
+from umdf.lake import durable
 from umdf.lake.dialects import delta_schema
 from umdf.lake.files import FileAdd, partition_text
 from umdf.lake.layout import Home
@@ -23,6 +29,10 @@ from umdf.lake.schemas import table as table_named
 
 TAG = "umdf"  # in the commitInfo of every commit of ours: lake id and number
 TRIES = 5
+ENGINE = "umdf"
+WHOLE_REMOVE = {"extendedFileMetadata": True}
+CHECKPOINT_EVERY = 100  # versions, as delta-rs has it
+_COMPLETE: set[tuple[str, Path]] = set()  # tables that have all columns of this version of umdf, by lake
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def commit(home: Home, intent: Intent, change: Change, version: int | None) -> i
                 _create(home, directory, table, intent, change)
             else:
                 _append(home, directory, table, intent, change, version + len(done))
-        except (CommitFailedError, TableNotFoundError):  # someone was quicker: perhaps with this very commit
+        except (CommitFailedError, TableNotFoundError, _Taken):  # someone was quicker: perhaps with this very commit
             continue
         except OSError as error:
             raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error
@@ -108,37 +118,32 @@ def _is_of(home: Home, intent: Intent, step: Step) -> bool:
     return (step.lake_id, step.number) == (home.lake_id, intent.number)
 
 
+def _app(home: Home) -> str:
+    return f"umdf-{home.lake_id}"
+
+
 def _properties(home: Home, intent: Intent, *, final: bool = True) -> Any:
     from deltalake import CommitProperties
     from deltalake.transaction import Transaction
 
     # Without retries the commit is the very next version, or fails: a retry could land behind a stranger's.
-    transactions = [Transaction(f"umdf-{home.lake_id}", intent.number)] if final else None
+    transactions = [Transaction(_app(home), intent.number)] if final else None
     tag = {TAG: f"{home.lake_id}:{intent.number}"}
     return CommitProperties(custom_metadata=tag, max_commit_retries=0, app_transactions=transactions)
 
 
-def _actions(home: Home, intent: Intent, change: Change) -> list[Any]:
-    from deltalake.transaction import AddAction, RemoveAction
+def _create(home: Home, directory: Path, table: Table, intent: Intent, change: Change) -> None:
+    from deltalake.transaction import AddAction, create_table_with_add_actions
 
+    assert not change.removes  # of a table that does not exist
     moment_ms = intent.ts_ns // 1_000_000
     adds = [
         AddAction(add.path, add.bytes, add.partition, moment_ms, change.data_change, add.stats) for add in change.adds
     ]
-    removes = [
-        RemoveAction(remove.path, change.data_change, moment_ms, remove.bytes, remove.partition)
-        for remove in change.removes
-    ]
-    return [*adds, *removes]
-
-
-def _create(home: Home, directory: Path, table: Table, intent: Intent, change: Change) -> None:
-    from deltalake.transaction import create_table_with_add_actions
-
     create_table_with_add_actions(
         str(directory),
         delta_schema(table.schema),
-        _actions(home, intent, change),
+        adds,
         mode="error",
         partition_by=list(table.partition),
         name=table.name,
@@ -149,24 +154,61 @@ def _create(home: Home, directory: Path, table: Table, intent: Intent, change: C
 
 
 def _append(home: Home, directory: Path, table: Table, intent: Intent, change: Change, version: int) -> None:
+    if (home.lake_id, directory) not in _COMPLETE:
+        version += _add_columns(home, directory, table, intent, version)
+        _COMPLETE.add((home.lake_id, directory))
+    following = version + 1
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(home, table, intent, change))
+    if not durable.create_text_once(directory / "_delta_log" / f"{following:020d}.json", text):
+        raise _Taken
+    if following % CHECKPOINT_EVERY == 0:
+        _checkpoint(directory)
+
+
+class _Taken(Exception):
+    """Someone else has made this version."""
+
+
+def _add_columns(home: Home, directory: Path, table: Table, intent: Intent, version: int) -> int:
+    """Columns that this version of umdf has added: older rows have NULL in them. How many versions that took."""
     from deltalake import DeltaTable
-    from deltalake.exceptions import CommitFailedError
 
     delta = DeltaTable(directory)
     if delta.version() != version:  # it has moved since we looked
-        raise CommitFailedError(f"version {delta.version()} instead of {version}")
+        raise _Taken
     there = {field.name for field in delta.schema().fields}
     late = [field for field in delta_schema(table.schema).fields if field.name not in there]
-    if late:  # a column that this version of umdf has added: older rows have NULL in it
+    if late:
         delta.alter.add_columns(late, commit_properties=_properties(home, intent, final=False))
-        delta = DeltaTable(directory, version=version + 1)
-    delta.create_write_transaction(
-        _actions(home, intent, change),
-        mode="append",
-        schema=delta.schema(),
-        partition_by=list(table.partition),
-        commit_properties=_properties(home, intent),
-    )
+    return int(bool(late))
+
+
+def _lines(home: Home, table: Table, intent: Intent, change: Change) -> Iterator[dict[str, Any]]:
+    moment_ms, data_change = intent.ts_ns // 1_000_000, change.data_change
+    about = {"partitionBy": json.dumps(list(table.partition)), "mode": "Append"}
+    info = {"timestamp": moment_ms, "operation": "WRITE", "operationParameters": about, "engineInfo": ENGINE}
+    yield {"commitInfo": info | {TAG: f"{home.lake_id}:{intent.number}"}}
+    for add in change.adds:
+        about = {"path": add.path, "partitionValues": add.partition, "size": add.bytes, "modificationTime": moment_ms}
+        yield {"add": about | {"dataChange": data_change, "stats": add.stats}}
+    for remove in change.removes:
+        about = {"path": remove.path, "partitionValues": remove.partition, "size": remove.bytes}
+        yield {"remove": about | {"deletionTimestamp": moment_ms, "dataChange": data_change, **WHOLE_REMOVE}}
+    yield {"txn": {"appId": _app(home), "version": intent.number, "lastUpdated": moment_ms}}
+
+
+def _checkpoint(directory: Path) -> None:
+    """So that readers need not read every commit since the table was created."""
+    from deltalake import DeltaTable
+
+    delta = DeltaTable(directory)
+    delta.create_checkpoint()
+    delta.cleanup_metadata()
+
+
+def look_again(home: Home, table: str) -> None:
+    """Someone else has changed the table: its columns, too, perhaps."""
+    _COMPLETE.discard((home.lake_id, home.table(table)))
 
 
 def restore(home: Home, table: str, version: int, intent: Intent) -> int:

@@ -47,19 +47,27 @@ def make_directory(path: Path) -> None:
 
 def create_once(path: Path, content: dict[str, Any]) -> bool:
     """True if this call created the file; False if it exists already. Its name appears with all of its content."""
-    return _put(path, content, os.link)
+    return create_text_once(path, _json(content))
+
+
+def create_text_once(path: Path, text: str) -> bool:
+    return _put(path, text, os.link)
 
 
 def replace(path: Path, content: dict[str, Any]) -> None:
-    _put(path, content, os.replace)
+    _put(path, _json(content), os.replace)
 
 
-def _put(path: Path, content: dict[str, Any], name: Any) -> bool:
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _put(path: Path, text: str, name: Any) -> bool:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         make_directory(path.parent)
         with temporary.open("x") as file:
-            json.dump(content, file, separators=(",", ":"))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         name(temporary, path)

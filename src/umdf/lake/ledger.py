@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from umdf.errors import CaptureError
 from umdf.lake.files import FileAdd, Stamp, in_order, write_file
@@ -22,6 +24,7 @@ from umdf.lake.snapshot import Snapshot
 
 ALGORITHM = "sha256"  # twice as fast as blake2b where the processor helps
 CHUNK_BYTES = 1 << 20
+MOST_READ = 10_000  # files of the ledger that are kept in mind
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,14 @@ def known(snapshot: Snapshot, digests: Iterable[str]) -> set[str]:
 
 
 def entries(snapshot: Snapshot) -> list[Entry]:
-    rows = snapshot.arrow_table("ledger").drop_columns(["commit"]).to_pylist()
-    return [Entry(**row) for row in rows]
+    return [entry for path in snapshot.files("ledger") for entry in _entries_of(path)]
+
+
+@lru_cache(MOST_READ)
+def _entries_of(path: Path) -> tuple[Entry, ...]:
+    """A file never changes, and a stream asks for the same ones again and again."""
+    rows = pq.ParquetFile(path).read().drop_columns(["commit"]).to_pylist()
+    return tuple(Entry(**row) for row in rows)
 
 
 def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:

@@ -199,6 +199,7 @@ def restore(writer: Writer, table: str) -> Marker:
 
 def _mend(writer: Writer, what: str, table: str, move: Callable[[Intent, int | None], int | None]) -> Marker:
     intent = Intent(writer.stamp.commit, writer.lease.token, what, writer.clock())
+    delta.look_again(writer.home, table)
     version = move(intent, writer.snapshot.version(table))
     if version is None:
         raise UmdfError(f"the lake has never written {table}", f"move {writer.home.table(table)} away")
