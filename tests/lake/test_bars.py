@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.lake import bars as b
-from umdf.lake.book_state import BOOK_NAMES, HEAD_NAMES, Stored
+from umdf.lake.book_state import BOOK_NAMES, HEAD_NAMES
+from umdf.lake.book_states import States
 from umdf.lake.healing_kernel import BEGINNING
 from umdf.lake.intervals import OPEN, Intervals
 from umdf.lake.levels import MOVES_NOTHING
@@ -160,11 +161,10 @@ def test_a_day_in_two_runs_is_the_day_in_one_or_says_that_it_is_late(trades: lis
     before = first.finish(NOTHING_LOST, np.full(3, settle_ns))
     kept = first.stored()
     then = Intervals(IDS, SYMBOLS, first.wanted, DATE)
-    for place, instrument_id in enumerate(IDS.tolist()):
-        head = dict.fromkeys(HEAD_NAMES, 0) | {"settled": settle_ns, "busted": int(first.busted[place])}
-        sections = {name: part[place] for name, part in kept.items()}
-        nothing = dict.fromkeys(BOOK_NAMES, 0)
-        then.restore(place, Stored(instrument_id, 0, 0, 0, 0, head, nothing, sections))
+    nothing = np.zeros(len(IDS), np.int64)
+    head = dict.fromkeys(HEAD_NAMES, nothing) | {"settled": nothing + settle_ns, "busted": first.busted}
+    numbers = IDS, nothing, nothing.astype(np.uint64), nothing, nothing.astype(np.int32)
+    then.restore(np.arange(len(IDS)), States(*numbers, head, dict.fromkeys(BOOK_NAMES, nothing), kept))
     then.take_trades(log_of(trades[cut:]))
     after = then.finish(NOTHING_LOST, EVERYTHING)
     if any(one["ts"] < settle_ns for one in trades[cut:]):

@@ -26,11 +26,14 @@ from umdf.book.rows_kernel import apply_with_depth, apply_with_top
 from umdf.book.state import OF_BOOK, OF_ENTRY, State, columns_of
 from umdf.book.state_kernel import (
     count_entries,
+    count_every,
     drop_book,
     list_entries,
+    list_every,
     make_book,
+    make_books,
     number_of,
-    read_entries,
+    read_every,
     say_depth,
 )
 from umdf.book.views import ENTRY, Book
@@ -186,41 +189,50 @@ class Books:
         self.arenas.forget_book(number)
         return True
 
+    def contents(self) -> tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.void]]:
+        """The header of every book, how many entries each has, and the entries, one book after the other."""
+        headers = self.arenas.headers
+        numbers = np.flatnonzero(headers["alive"])
+        counts = np.empty(len(numbers), np.int64)
+        about = self.arenas.address, address_of(numbers), len(numbers), address_of(counts)
+        entries = np.empty(count_every(*about), ENTRY)
+        list_every(*about, address_of(entries))
+        return headers[numbers], counts, entries
+
     def state(self) -> State:
         """Everything, to be stored."""
-        headers, pending = self.arenas.headers, self.arenas.pending.tolist()
-        numbers = np.flatnonzero(headers["alive"])
-        books = columns_of(headers[numbers], OF_BOOK)
+        headers, counts, entries = self.contents()
+        numbers, pending = np.flatnonzero(self.arenas.headers["alive"]), self.arenas.pending
+        books = columns_of(headers, OF_BOOK)
         books["dirty"] &= k.DIRTY_SIDES
-        entries = [self._entries(int(number)) for number in numbers]
-        books["entry_count"] = np.array([len(some) for some in entries], np.int64)
-        places = {number: place for place, number in enumerate(pending, 1)}
-        books["pending"] = np.array([places.get(int(number), 0) for number in numbers], np.int64)
-        together = np.concatenate([np.empty(0, ENTRY), *entries])
-        return State(self.rows_applied, books, columns_of(together, OF_ENTRY))
+        books["entry_count"], books["pending"] = counts, np.zeros(len(counts), np.int64)
+        books["pending"][np.searchsorted(numbers, pending)] = np.arange(len(pending)) + 1
+        return State(self.rows_applied, books, columns_of(entries, OF_ENTRY))
 
     @classmethod
     def from_state(cls, state: State, *, from_the_start: bool = False) -> Books:
         """Books that go on where others stopped."""
-        stored, count = state.books, state.books["entry_count"]
-        entries = np.zeros(int(count.sum()), ENTRY)
+        stored, counts = state.books, state.books["entry_count"].astype(np.int64)
+        entries = np.zeros(int(counts.sum()), ENTRY)
         for name in OF_ENTRY:
             entries[name] = state.entries[name]
-        books = cls(
-            from_the_start=from_the_start, orders=len(entries) + 1, levels=len(entries) + 1, books=len(count) + 1
-        )
-        arenas = books.arenas
+        room = {"orders": len(entries) + 1, "levels": len(entries) + 1, "books": len(counts) + 1}
+        books = cls(from_the_start=from_the_start, **room)
+        arenas, numbers = books.arenas, np.empty(len(counts), np.int64)
         books._table[k.ROW_BASE] = state.rows_applied
-        ends = np.cumsum(count)
-        for place, (instrument, lending) in enumerate(zip(stored["instrument_id"], stored["lending"], strict=True)):
-            number = books._number(int(instrument), bool(lending))
-            header = arenas.headers[number]
-            for name in OF_BOOK:
-                header[name] = stored[name][place]
-            header["dirty"] = header["dirty"] & k.DIRTY_SIDES | (k.STALE_TOO if header["stale"] else 0)
-            left, own = int(count[place]), entries[ends[place] - count[place] : ends[place]]
-            while left := read_entries(arenas.address, number, address_of(own), left):
-                arenas.grow()
+        known = [np.ascontiguousarray(stored[name], np.int64) for name in ("instrument_id", "lending")]
+        made, about = 0, tuple(map(address_of, known))
+        while (made := make_books(arenas.address, *about, made, len(counts), address_of(numbers))) < len(counts):
+            arenas.grow()
+        headers = arenas.headers
+        for name in OF_BOOK:
+            headers[name][numbers] = stored[name]
+        dirty = headers["dirty"][numbers] & k.DIRTY_SIDES
+        headers["dirty"][numbers] = dirty | np.where(headers["stale"][numbers] != 0, k.STALE_TOO, 0)
+        starts, done = np.cumsum(counts) - counts, 0
+        places = tuple(map(address_of, (starts, counts, entries)))
+        while (done := read_every(arenas.address, address_of(numbers), done, len(counts), *places)) < len(counts):
+            arenas.grow()
         queue = np.argsort(stored["pending"], kind="stable")
         arenas.pending = queue[stored["pending"][queue] > 0]
         return books

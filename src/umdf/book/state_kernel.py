@@ -63,6 +63,20 @@ def make_book(t, instrument, lending):
 
 
 @kernel
+def make_books(t, instruments, lending, first, rows, numbers):
+    """The numbers of many books, which are made if they are not there; how many there are, fewer if Python must grow."""
+    for row in range(first, rows):
+        instrument, is_lending = load_i64(instruments, 8 * row), load_i64(lending, 8 * row)
+        number = find_book(t, instrument, is_lending)
+        if number < 0:
+            number = add_book(t, instrument, is_lending)
+        if number < 0:
+            return row
+        store_i64(numbers, 8 * row, number)
+    return rows
+
+
+@kernel
 def say_depth(t, number, depth):
     """What a snapshot (264) or a definition says of a book: its depth, 0 for orders."""
     a = arenas(t)
@@ -103,6 +117,17 @@ def count_entries(t, number):
         else:
             found += count
     return found
+
+
+@kernel
+def count_every(t, numbers, rows, counts):
+    """How many entries each of these books has; and all of them."""
+    total = 0
+    for row in range(rows):
+        count = count_entries(t, load_i64(numbers, 8 * row))
+        store_i64(counts, 8 * row, count)
+        total += count
+    return total
 
 
 @inlined
@@ -156,6 +181,14 @@ def list_entries(t, number, e):
 
 
 @kernel
+def list_every(t, numbers, rows, counts, e):
+    """Write the entries of many books at e, one book after the other."""
+    for row in range(rows):
+        list_entries(t, load_i64(numbers, 8 * row), e)
+        e += ENTRY_BYTES * load_i64(counts, 8 * row)
+
+
+@kernel
 def read_entries(t, number, entries, count):
     """Put entries, as `list_entries` wrote them, into an empty book of the right kind; there is room for the orders.
 
@@ -201,6 +234,19 @@ def read_entries(t, number, entries, count):
             keep_cold(t, order, load_i64(e, E_FIRM), load_i64(e, E_TS_INSERT))
         count = first
     return np.int64(0)
+
+
+@kernel
+def read_every(t, numbers, first, rows, starts, counts, entries):
+    """`read_entries` of many books, from the first on; each has `counts` entries from `starts` on. Returns how many
+    books are done, fewer if FULL: the count of the next one is then what is left of it."""
+    for row in range(first, rows):
+        e, count = entries + ENTRY_BYTES * load_i64(starts, 8 * row), load_i64(counts, 8 * row)
+        left = read_entries(t, load_i64(numbers, 8 * row), e, count)
+        if left > 0:
+            store_i64(counts, 8 * row, left)
+            return row
+    return rows
 
 
 @inlined

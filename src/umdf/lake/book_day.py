@@ -22,7 +22,8 @@ from umdf.errors import UmdfError
 from umdf.lake import bars as b
 from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
-from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, books_in, books_of, state_table
+from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, state_table
+from umdf.lake.book_states import Section, States, books_in, books_of, section_of
 from umdf.lake.columns import family_table
 from umdf.lake.day_numbers import Published, day_statistics
 from umdf.lake.files import in_order
@@ -37,6 +38,8 @@ from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 MINUTE_NS = 60 * b.SECOND_NS
 LAST_KEY = (1 << 64) - 1  # of an epoch
 Tables = dict[str, pa.Table]
+# What a state has of a book as it is.
+_KEPT = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_DOUBT, "ts": h.S_TS, "seen": h.S_SEEN}
 
 
 @dataclass(eq=False)
@@ -56,13 +59,13 @@ class GroupDay:
         epochs: Epochs,
         trading_date: int,
         wanted: frozenset[str],
-        stored: Sequence[Stored] = (),
+        stored: States | None = None,
     ) -> None:
         self.group, self.timeline, self.epochs = group, timeline, epochs
         self.trading_date, self.wanted = trading_date, wanted
         self.ids, count = group.ids, len(group.ids)
         depth = 10 if "mbp_10" in wanted else 1
-        self.run = BookRun(group.ids, timeline, depth, books_of(stored) if stored else None)
+        self.run = BookRun(group.ids, timeline, depth, books_of(stored) if stored is not None else None)
         self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # behind every key, until there is one
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
@@ -74,31 +77,39 @@ class GroupDay:
         self.gaps = self.run.log
         for instrument_id, levels in group.depths.items():
             self.run.books.set_depth(instrument_id, levels)
-        for one in stored:
-            self._restore(one)
+        if stored is not None:
+            self._restore(stored)
 
-    def _restore(self, one: Stored) -> None:
-        place = int(np.searchsorted(self.ids, one.instrument_id))
-        book, head = 2 * place + one.head["lending"], one.head
-        last_epoch, epoch = self.epochs.rank(one.seq_version), self.epochs.rank(head["epoch"])
-        self.run.epoch = max(self.run.epoch, epoch)
-        state = self.run.states[book]
-        state[h.S_RPT_SEQ], state[h.S_STALE], state[h.S_DOUBT] = head["known"], head["stale"], head["doubt"]
-        state[h.S_TS], state[h.S_SEEN] = head["ts"], head["seen"]
-        self.run.shown_bad[book] = head["shown_bad"]
-        if head["shown_epoch"] != NULL:
-            self.run.shown_epoch[book] = self.epochs.rank(head["shown_epoch"])
-        state[h.S_GAPS] = self.timeline.gaps_before(epoch, np.array([head["covered"]]), within=True)[0]
-        if head["doubt"]:
-            state[h.S_FROM] = self.timeline.gap_at(epoch, head["doubt_from"])
-        self.gaps.restore(book, epoch, one.section("owed"))
-        self.last_key[book], self.last_epoch[book], self.has_row[book] = one.key, last_epoch, True
+    def _restore(self, stored: States) -> None:
+        head, run, timeline = stored.head, self.run, self.timeline
+        place = np.searchsorted(self.ids, stored.instrument_id)
+        book = 2 * place + head["lending"]
+        epochs = self.epochs.ranks(head["epoch"])
+        run.epoch = max(run.epoch, int(epochs.max(initial=-1)))
+        for name, column in _KEPT.items():
+            run.states[book, column] = head[name]
+        run.shown_bad[book] = head["shown_bad"]
+        shown = np.flatnonzero(head["shown_epoch"] != NULL)
+        run.shown_epoch[book[shown]] = self.epochs.ranks(head["shown_epoch"][shown])
+        owed = stored.sections["owed"]
+        owing = np.repeat(np.arange(len(stored)), owed.counts)
+        for epoch in np.unique(epochs).tolist():
+            own = np.flatnonzero(epochs == epoch)
+            run.states[book[own], h.S_GAPS] = timeline.gaps_before(epoch, head["covered"][own], within=True)
+            doubt = own[head["doubt"][own] != 0]
+            run.states[book[doubt], h.S_FROM] = timeline.gaps_at(epoch, head["doubt_from"][doubt])
+            some = np.flatnonzero(epochs[owing] == epoch)
+            self.gaps.restore(book[owing[some]], epoch, owed.records[some])
+        self.last_key[book], self.last_epoch[book] = stored.key, self.epochs.ranks(stored.seq_version)
+        self.has_row[book] = True
         self.events[book], self.in_doubt[book] = head["events"], head["events_in_doubt"]
         self.losses[book] = head["losses"]
-        self.intervals.restore(place, one)
-        lost = one.section("lost")
-        self.lost.append(np.stack([np.full(len(lost), book), lost["since"], lost["until"]], axis=1))
-        self.published.restore(place, one.section("published")["value"])
+        self.intervals.restore(place, stored)
+        lost = stored.sections["lost"]
+        self.lost.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
+        published = stored.sections["published"]
+        said = np.flatnonzero(published.counts)
+        self.published.restore(place[said], published.records["value"].reshape(len(said), -1))
 
     def advance(
         self, mbo: Grouped, trades: Grouped, statistics: Grouped, snapshots: SnapshotLines, *, more: bool = False
@@ -263,7 +274,7 @@ class GroupDay:
             found["day_statistics"] = day_statistics(*trades, self.published, counts, bad, self.ids, self.group.symbols)
         if "book_state" in self.wanted:
             found["book_state"] = state_table(self.happened)
-            found["book_state" + OPEN] = state_table(self._stored())
+            found["book_state" + OPEN] = self._states().table()
         return found
 
     def stale(self) -> list[dict[str, Any]]:
@@ -289,59 +300,58 @@ class GroupDay:
         lost[:, L_BOOK] >>= 1
         return lost[np.argsort(lost[:, L_BOOK], kind="stable")]
 
-    def _stored(self) -> list[Stored]:
+    def _states(self) -> States:
         """The state of every book, and of every instrument that had a day."""
-        found: list[Stored] = []
-        parts = self.intervals.stored()
-        lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost])
-        gaps = self.timeline.gaps.get(self.run.epoch)
-        owed = self.gaps.stored()
-        known = books_in(self.run.books)
-        with_day: set[int] = set()
-        for place, instrument_id in enumerate(self.ids.tolist()):
-            for lending in (0, 1):
-                book = 2 * place + lending
-                state = self.run.states[book].tolist()
-                has_day = not lending and any(len(part[place]) for part in parts.values())
-                is_known = state[h.S_SEEN] or state[h.S_GAPS]  # a snapshot alone may have shown that nothing is missing
-                if not is_known and not self.events[book] and not has_day:
-                    continue
-                header, entries = known.get((instrument_id, lending), NO_BOOK)
-                own = lost[lost[:, 0] == book]
-                key = int(self.last_key[book]) if self.has_row[book] else 0
-                sections: dict[str, Any] = {"entries": entries, "lost": _windows(own)}
-                if book in owed:
-                    sections["owed"] = owed[book]
-                is_first = place not in with_day
-                if is_first:  # the day is the instrument's, not the book's
-                    with_day.add(place)
-                    sections |= {name: part[place] for name, part in parts.items()}
-                    sections["published"] = np.array(self.published.stored(place), np.int64).view(PUBLISHED)
-                head = {
-                    "lending": lending,
-                    "known": state[h.S_RPT_SEQ],
-                    "stale": state[h.S_STALE],
-                    "doubt": state[h.S_DOUBT],
-                    "shown_bad": int(self.run.shown_bad[book]),
-                    "shown_epoch": self.epochs.versions[shown] if (shown := self.run.shown_epoch[book]) >= 0 else NULL,
-                    "ts": state[h.S_TS],
-                    "seen": state[h.S_SEEN],
-                    "epoch": self._version(),
-                    "doubt_from": self.timeline.number_of(self.run.epoch, state[h.S_FROM]) if state[h.S_DOUBT] else 0,
-                    "covered": int(gaps[1][state[h.S_GAPS] - 1]) if gaps is not None and state[h.S_GAPS] else 0,
-                    "events": int(self.events[book]),
-                    "events_in_doubt": int(self.in_doubt[book]),
-                    "losses": int(self.losses[book]),
-                    "ts_send": NULL,
-                    "ts_recv": NULL,
-                    "settled": int(self.intervals.settled[place]),
-                    "busted": int(self.intervals.busted[place]) if is_first else 0,
-                }
-                flags = MAYBE_BAD_BOOK if state[h.S_STALE] or state[h.S_DOUBT] else 0
-                version = self.epochs.versions[self.last_epoch[book]] if self.has_row[book] else self._version()
-                stored = Stored(instrument_id, version, key, state[h.S_RPT_SEQ], flags, head, header, sections)
-                found.append(stored)
-        return found
+        states, of_day = self.run.states, self.intervals.stored()
+        had_day = np.logical_or.reduce([part.counts > 0 for part in of_day.values()])
+        # A snapshot alone may have shown that nothing is missing.
+        is_known = (states[:, h.S_SEEN] != 0) | (states[:, h.S_GAPS] != 0) | (self.events != 0)
+        is_known[::2] |= had_day
+        books = np.flatnonzero(is_known)
+        place, states, has_row = books >> 1, states[books], self.has_row[books]
+        is_first = np.append(True, place[1:] != place[:-1])[: len(books)]  # the day is the instrument's, not the book's
+        header, entries = books_in(self.run.books, self.ids, books)
+        nothing, row_of = np.zeros(len(books), np.int64), np.full(len(self.has_row), -1)
+        row_of[books] = np.arange(len(books))
+        lost, (owing, owed) = np.concatenate([np.empty((0, 3), np.int64), *self.lost]), self.gaps.stored()
+        sections = {"entries": entries, "lost": section_of(row_of[lost[:, 0]], _windows(lost), len(books))}
+        sections["owed"] = section_of(row_of[owing], owed, len(books))
+        first = np.flatnonzero(is_first)
+        for name, part in of_day.items():
+            own, counts = part.at(place[first]), nothing.copy()
+            counts[first] = own.counts
+            sections[name] = Section(counts, own.records)
+        said = self.published.stored()[place[first]]
+        sections["published"] = Section(is_first * np.int64(said.shape[1]), said.ravel().view(PUBLISHED))
+        versions, shown = np.array([*self.epochs.versions, NULL]), self.run.shown_epoch[books]
+        gaps = self.timeline.gaps.get(self.run.epoch, (np.empty(0, np.int64),) * 2)
+        doubt, covered = states[:, h.S_DOUBT] != 0, states[:, h.S_GAPS]
+        head = {name: states[:, column] for name, column in _KEPT.items()}
+        head |= {
+            "lending": books & 1,
+            "shown_bad": self.run.shown_bad[books].astype(np.int64),
+            "shown_epoch": versions[shown],
+            "epoch": nothing + self._version(),
+            "doubt_from": _numbers_at(gaps[0], np.where(doubt, states[:, h.S_FROM], -1)),
+            "covered": _numbers_at(gaps[1], covered - 1),
+            "events": self.events[books],
+            "events_in_doubt": self.in_doubt[books],
+            "losses": self.losses[books],
+            "ts_send": nothing + NULL,
+            "ts_recv": nothing + NULL,
+            "settled": self.intervals.settled[place],
+            "busted": np.where(is_first, self.intervals.busted[place], 0),
+        }
+        return States(
+            self.ids[place],
+            np.where(has_row, versions[self.last_epoch[books]], self._version()),
+            np.where(has_row, self.last_key[books], np.uint64(0)),
+            states[:, h.S_RPT_SEQ],
+            np.where((states[:, h.S_STALE] != 0) | doubt, MAYBE_BAD_BOOK, 0).astype(np.int32),
+            head,
+            header,
+            sections,
+        )
 
     def _version(self) -> int:
         return self.epochs.versions[max(self.run.epoch, 0)] if self.epochs.versions else 0
@@ -361,6 +371,11 @@ def _flagged(rows: Grouped, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
     if not len(rows):
         return np.empty(0, np.int32)
     return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+
+
+def _numbers_at(values: Numbers, places: Numbers) -> Numbers:
+    """0 where there is no place."""
+    return np.append(values, 0)[np.where((places >= 0) & (places < len(values)), places, len(values))]
 
 
 def _windows(lost: Numbers) -> NDArray[np.void]:

@@ -3,7 +3,8 @@
 A row's content is one blob: HEAD, then each section as a count and its records. Besides the state at the end of a run
 (no flags, or MAYBE_BAD_BOOK) there are rows for what happened to a book that is in no row of its own of `mbo`: a
 snapshot took its place (SNAPSHOT), or it was emptied by a channel reset or a deletion (LAST). Their sections of the day
-are empty. With them `mbo` gives every book at every moment (`umdf.lake.derive`).
+are empty. With them `mbo` gives every book at every moment (`umdf.lake.derive`). Many states at once are
+`umdf.lake.book_states`.
 """
 
 from __future__ import annotations
@@ -11,25 +12,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from umdf.book import tables_kernel as k
 from umdf.book.engine import Books
-from umdf.book.state import OF_BOOK, OF_ENTRY, State
+from umdf.book.state import OF_BOOK
 from umdf.book.state_kernel import number_of
 from umdf.book.views import ENTRY
-from umdf.errors import UmdfError
 from umdf.lake.bars import SUMS, TRADE
 from umdf.lake.gap_cures import OWED
 from umdf.lake.levels import BBO
 from umdf.lake.schemas import table
-from umdf.lake.staging import bucket_of
 from umdf.market.events import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
@@ -115,20 +112,6 @@ def state_table(stored: Iterable[Stored]) -> pa.Table:
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> list[Stored]:
-    """The last state of each book of these buckets."""
-    found: dict[tuple[int, int], Stored] = {}
-    for path in [paths] if isinstance(paths, str) else paths or []:
-        rows = pq.ParquetFile(Path(path)).read()
-        if not set(rows.column("format").to_pylist()) <= {FORMAT}:
-            raise UmdfError(f"{path} holds books of another version", "reprocess the day: `umdf lake reprocess`")
-        ids = rows.column("instrument_id").to_numpy()
-        wanted = np.isin(bucket_of(ids), buckets) & (rows.column("flags").to_numpy() & HAPPENED == 0)
-        for stored in states_in(rows.filter(pa.array(wanted))):
-            found[stored.instrument_id, stored.head["lending"]] = stored
-    return [found[key] for key in sorted(found)]
-
-
 def states_in(rows: pa.Table) -> list[Stored]:
     found = []
     for row in rows.to_pylist():
@@ -136,38 +119,6 @@ def states_in(rows: pa.Table) -> list[Stored]:
         rpt_seq = NULL if row["rpt_seq"] is None else row["rpt_seq"]
         about = row["instrument_id"], row["seq_version"], key, rpt_seq, row["flags"]
         found.append(stored_of(*about, row["content"]))
-    return found
-
-
-def books_of(stored: Sequence[Stored]) -> Books:
-    """The engine, as it was when they were stored."""
-    columns: dict[str, NDArray[Any]] = {
-        name: np.array([one.book[name] for one in stored], np.int64) for name in BOOK_NAMES
-    }
-    columns["instrument_id"] = np.array([one.instrument_id for one in stored], np.int64)
-    columns["lending"] = np.array([one.head["lending"] for one in stored], np.int64)
-    entries = [one.section("entries") for one in stored]
-    columns["entry_count"] = np.array([len(some) for some in entries], np.int64)
-    columns["pending"] = np.zeros(len(stored), np.int64)
-    columns["dirty"] = np.zeros(len(stored), np.int64)
-    together = np.concatenate([np.empty(0, ENTRY), *entries])
-    return Books.from_state(State(0, columns, {name: together[name] for name in OF_ENTRY}), from_the_start=True)
-
-
-def books_in(books: Books) -> dict[tuple[int, int], tuple[dict[str, int], NDArray[np.void]]]:
-    """Every book: its header, and its entries."""
-    state = books.state()
-    ends = np.cumsum(state.books["entry_count"])
-    entries = np.zeros(int(ends[-1]) if len(ends) else 0, ENTRY)
-    for name in OF_ENTRY:
-        entries[name] = state.entries[name]
-    columns = {name: state.books[name].tolist() for name in OF_BOOK}
-    found = {}
-    for place, (instrument_id, lending) in enumerate(zip(columns["instrument_id"], columns["lending"], strict=True)):
-        last = int(ends[place])
-        own = entries[last - int(state.books["entry_count"][place]) : last]
-        header = {name: int(columns[name][place]) for name in BOOK_NAMES}
-        found[instrument_id, lending] = header | _NOT_KEPT, own
     return found
 
 

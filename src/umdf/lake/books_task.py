@@ -26,7 +26,7 @@ import pyarrow as pa
 from umdf.lake.book_day import Group, GroupDay, Tables
 from umdf.lake.book_made import Made
 from umdf.lake.book_rows import Epochs, Grouped, Intake, Limit, grouped
-from umdf.lake.book_state import read_states
+from umdf.lake.book_states import read_states
 from umdf.lake.columns import family_table
 from umdf.lake.files import FileAdd, FileWriter, Stamp
 from umdf.lake.gap_cures import Cures, Timeline
@@ -130,8 +130,7 @@ class _Task:
         )
         self.part = Part.from_json(arguments.get("part") or {})
         self.stored = read_states(arguments.get("state_in"), instrument_buckets)
-        for one in self.stored:
-            self.epochs.rank(one.seq_version)
+        self.epochs.ranks(self.stored.seq_version)
         for piece in self.mbo.pieces:
             self.epochs.ranks(piece.batch.column("seq_version").to_numpy())
         self.instruments = _instruments([*definitions, *self.staged], instrument_buckets)
@@ -177,22 +176,19 @@ class _Task:
 
     def _ranges(self) -> Iterator[_Range]:
         """Neighbouring instruments, about as many rows together as fit."""
-        weights: dict[int, int] = {one.instrument_id: 0 for one in self.stored}
-        for intake in (self.mbo, self.snapshot_books, self.heads, self.trades, self.statistics):
-            ids, rows = intake.counts()
-            for instrument_id, count in zip(ids.tolist(), rows.tolist(), strict=True):
-                weights[instrument_id] = weights.get(instrument_id, 0) + count
+        counts = [(self.stored.instrument_id, np.zeros(len(self.stored), np.int64))]
+        counts += [
+            intake.counts()
+            for intake in (self.mbo, self.snapshot_books, self.heads, self.trades, self.statistics)
+        ]
+        ids, place = np.unique(np.concatenate([some for some, _ in counts]), return_inverse=True)
+        rows = np.bincount(place, np.concatenate([rows for _, rows in counts]), len(ids)).astype(np.int64)
         most = GROUP_ROWS_DEEP if "mbp_10" in self.wanted else GROUP_ROWS
-        some: list[int] = []
-        total = 0
-        for instrument_id in sorted(weights):
-            if some and total + weights[instrument_id] > most:
-                yield _Range(np.array(some, np.int64), total)
-                some, total = [], 0
-            some.append(instrument_id)
-            total += weights[instrument_id]
-        if some:
-            yield _Range(np.array(some, np.int64), total)
+        before, first = np.append(0, np.cumsum(rows)), 0
+        while first < len(ids):
+            end = max(int(np.searchsorted(before, before[first] + most, side="right")) - 1, first + 1)
+            yield _Range(ids[first:end], int(before[end] - before[first]))
+            first = end
 
     def _run_range(self, part: _Range) -> None:
         ids, first, last = part.ids, int(part.ids[0]), int(part.ids[-1])
@@ -232,8 +228,8 @@ class _Task:
         symbols = self.instruments.symbols_of(ids)
         depths = {number: self.instruments.depth_of(number, self.channel) for number in ids.tolist()}
         group = Group(ids, symbols, {number: depth for number, depth in depths.items() if depth is not None})
-        stored = [one for one in self.stored if ids[0] <= one.instrument_id <= ids[-1]]
-        return GroupDay(group, self.timeline, self.epochs, self.date, self.wanted, stored)
+        stored = self.stored.between(int(ids[0]), int(ids[-1]))
+        return GroupDay(group, self.timeline, self.epochs, self.date, self.wanted, stored if len(stored) else None)
 
 
 def timeline_of(said: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:

@@ -60,14 +60,14 @@ class Published:
         number = NAMES.index(name)
         return np.where(self.is_said[:, number] != 0, self.newest[:, number], self.from_snapshots[:, number])
 
-    def stored(self, place: int) -> list[int]:
-        parts = (self.newest, self.from_snapshots, self.is_said)
-        return [value for part in parts for value in part[place].tolist()]
+    def stored(self) -> Numbers:
+        """A row for each instrument."""
+        return np.concatenate([self.newest, self.from_snapshots, self.is_said], axis=1)
 
-    def restore(self, place: int, values: NDArray[np.int64]) -> None:
-        if len(values):
-            for part, some in zip((self.newest, self.from_snapshots, self.is_said), values.reshape(3, -1), strict=True):
-                part[place] = some
+    def restore(self, places: Numbers, rows: Numbers) -> None:
+        if len(rows):
+            for part, some in zip((self.newest, self.from_snapshots, self.is_said), np.split(rows, 3, axis=1), strict=True):
+                part[places] = some
 
 
 def day_statistics(

@@ -69,16 +69,13 @@ class Timeline:
             return np.zeros(len(sequence), np.int64)
         return np.searchsorted(gaps[0], sequence, side="right").astype(np.int64)
 
-    def number_of(self, epoch: int, gap: int) -> int:
-        """The first number of a gap."""
-        return int(self.gaps[epoch][0][gap])
-
-    def gap_at(self, epoch: int, number: int) -> int:
-        """The gap with this first number, which an earlier run has seen."""
+    def gaps_at(self, epoch: int, numbers: Numbers) -> Numbers:
+        """The gaps with these first numbers, which an earlier run has seen."""
         firsts = self.gaps[epoch][0] if epoch in self.gaps else np.empty(0, np.int64)
-        at = int(np.searchsorted(firsts, number))
-        if at == len(firsts) or firsts[at] != number:
-            reason = f"a book is in doubt because of a gap at {number}, which the timeline does not have"
+        at = np.searchsorted(firsts, numbers)
+        strange = np.append(firsts, NULL)[at] != numbers
+        if strange.any():
+            reason = f"a book is in doubt because of a gap at {numbers[strange][0]}, which the timeline does not have"
             raise UmdfError(reason, "this is a bug: please report it")
         return at
 
@@ -143,18 +140,18 @@ class GapLog:
         """The run is over."""
         self.epoch, self.in_doubt = epoch, in_doubt
 
-    def stored(self) -> dict[int, NDArray[np.void]]:
-        """What each book owes, at the end of the run."""
-        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for book, first, last in sorted(self.owed.tolist()):
-            numbers = (self._timeline.number_of(self.epoch, gap) for gap in (first, last - 1))
-            found[book].append((next(numbers), next(numbers)))
-        return {book: np.array(some, OWED) for book, some in found.items()}
+    def stored(self) -> tuple[Numbers, NDArray[np.void]]:
+        """What books owe, at the end of the run: the book, and the first numbers of its gaps."""
+        owed = self.owed[np.lexsort(self.owed.T[::-1])]
+        found = np.zeros(len(owed), OWED)
+        if len(owed):
+            firsts = self._timeline.gaps[self.epoch][0]
+            found["first"], found["last"] = firsts[owed[:, 1]], firsts[owed[:, 2] - 1]
+        return owed[:, 0], found
 
-    def restore(self, book: int, epoch: int, stored: NDArray[np.void]) -> None:
-        gap_at = self._timeline.gap_at
-        owed = [[book, gap_at(epoch, first), gap_at(epoch, last) + 1] for first, last in stored.tolist()]
-        self.owed = np.concatenate([self.owed, np.array(owed, np.int64).reshape(-1, 3)])
+    def restore(self, book: Numbers, epoch: int, stored: NDArray[np.void]) -> None:
+        first, last = (self._timeline.gaps_at(epoch, stored[name]) for name in ("first", "last"))
+        self.owed = np.concatenate([self.owed, np.stack([book, first, last + 1], axis=1)])
 
     def _cure(self, epoch: int, first: Numbers, last: Numbers, ts: Numbers) -> None:
         gaps, which = _each(first, last)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from umdf.lake import bars as b
 from umdf.lake.bars import Numbers
-from umdf.lake.book_state import Stored
+from umdf.lake.book_states import Section, States, section_of
 from umdf.lake.columns import made_table
 from umdf.lake.levels import BBO
 from umdf.market.calendar import DAY_NS
@@ -44,12 +44,13 @@ class Intervals:
         self._hours: list[Records] = []
         self._best: dict[str, list[Records]] = {name: [] for name in BEST_S}
 
-    def restore(self, place: int, one: Stored) -> None:
-        self.settled[place] = max(self.settled[place], one.head["settled"])
-        self.busted[place] += one.head["busted"]
+    def restore(self, place: Numbers, stored: States) -> None:
+        np.maximum.at(self.settled, place, stored.head["settled"])
+        np.add.at(self.busted, place, stored.head["busted"])
         for kept, name in ((self._trades, "trades"), (self._hours, "hours"), *((self._best[n], n) for n in BEST_S)):
-            records = one.section(name).copy()
-            records["place"] = place
+            section = stored.sections[name]
+            records = section.records.copy()
+            records["place"] = section.owners(place)
             kept.append(records)
 
     def take_trades(self, log: Records) -> None:
@@ -128,25 +129,19 @@ class Intervals:
         columns["flags"] = rows["flags"] | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
         self._split(found, name, rows, made_table(name, columns, self.symbols, rows["place"]), settle, -1)
 
-    def stored(self) -> dict[str, list[Records]]:
-        """Sections of the state, by place."""
+    def stored(self) -> dict[str, Section]:
+        """Sections of the state, by place; a record is of nobody in particular any more."""
         parts = {"trades": _together(self._trades, b.TRADE), "hours": _together(self._hours, b.SUMS)}
         parts |= {name: _together(self._best[name], BBO) for name in BEST_S}
-        return {name: _by_place(records, len(self.ids)) for name, records in parts.items()}
+        found = {name: section_of(records["place"], records, len(self.ids)) for name, records in parts.items()}
+        for section in found.values():
+            section.records["place"] = 0
+        return found
 
 
 def _together(parts: list[Records], kind: np.dtype[np.void]) -> Records:
     """As bytes: to find out that many parts have one type takes numpy longer than to join them."""
     return np.frombuffer(bytearray().join(part.tobytes() for part in parts), kind)
-
-
-def _by_place(records: Records, places: int) -> list[Records]:
-    """The records of each instrument, in their order; those of nobody in particular any more."""
-    order = np.argsort(records["place"], kind="stable")
-    edges = np.searchsorted(records["place"][order], np.arange(places + 1))
-    own = records[order]
-    own["place"] = 0
-    return [own[edges[place] : edges[place + 1]] for place in range(places)]
 
 
 def _carry_trades(rows: Records) -> None:
