@@ -64,7 +64,7 @@ def make_book(t, instrument, lending):
 
 @kernel
 def make_books(t, instruments, lending, first, rows, numbers):
-    """The numbers of many books, which are made if they are not there; how many there are, fewer if Python must grow."""
+    """The numbers of many books, which are made if they are not there. How many are done: fewer if Python must grow."""
     for row in range(first, rows):
         instrument, is_lending = load_i64(instruments, 8 * row), load_i64(lending, 8 * row)
         number = find_book(t, instrument, is_lending)

@@ -10,7 +10,7 @@ The one rule: a day in several stretches, or in several runs with the state betw
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,11 @@ from umdf.lake.files import FileAdd, FileWriter, Stamp
 from umdf.lake.gap_cures import Cures, Timeline
 from umdf.lake.healing import Numbers
 from umdf.lake.intervals import OPEN
+from umdf.lake.listed import listed
 from umdf.lake.snapshot_rows import Part, snapshots_of
-from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
+from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events
 from umdf.lake.tasks import Place
 from umdf.market.events import NULL
-from umdf.market.instruments import Instruments
 
 GROUP_ROWS = 1 << 20
 GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
@@ -133,7 +133,7 @@ class _Task:
         self.epochs.ranks(self.stored.seq_version)
         for piece in self.mbo.pieces:
             self.epochs.ranks(piece.batch.column("seq_version").to_numpy())
-        self.instruments = _instruments([*definitions, *self.staged], instrument_buckets)
+        self.listed = listed([*definitions, *self.staged], instrument_buckets, self.channel)
         self.made = Made.of(self.staged, instrument_buckets, self.date, self.epochs)
         self.stale: list[dict[str, Any]] = []
         self.settle_ns: int | None = arguments.get("settle_ns")
@@ -178,8 +178,7 @@ class _Task:
         """Neighbouring instruments, about as many rows together as fit."""
         counts = [(self.stored.instrument_id, np.zeros(len(self.stored), np.int64))]
         counts += [
-            intake.counts()
-            for intake in (self.mbo, self.snapshot_books, self.heads, self.trades, self.statistics)
+            intake.counts() for intake in (self.mbo, self.snapshot_books, self.heads, self.trades, self.statistics)
         ]
         ids, place = np.unique(np.concatenate([some for some, _ in counts]), return_inverse=True)
         rows = np.bincount(place, np.concatenate([rows for _, rows in counts]), len(ids)).astype(np.int64)
@@ -225,9 +224,10 @@ class _Task:
         self.cures.add(day.gaps, ids)
 
     def _day(self, ids: Numbers) -> GroupDay:
-        symbols = self.instruments.symbols_of(ids)
-        depths = {number: self.instruments.depth_of(number, self.channel) for number in ids.tolist()}
-        group = Group(ids, symbols, {number: depth for number, depth in depths.items() if depth is not None})
+        rows = self.listed.rows_of(ids)
+        said = self.listed.depths[rows]
+        depths = dict(zip(ids[said != NULL].tolist(), said[said != NULL].tolist(), strict=True))
+        group = Group(ids, self.listed.symbols.take(pa.array(rows)), depths)
         stored = self.stored.between(int(ids[0]), int(ids[-1]))
         return GroupDay(group, self.timeline, self.epochs, self.date, self.wanted, stored if len(stored) else None)
 
@@ -248,18 +248,6 @@ def timeline_of(said: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
     every = {epoch: np.array(sorted(some), np.int64).T.copy() for epoch, some in by_epoch.items()}
     gaps, sent = {epoch: (some[0], some[1]) for epoch, some in every.items()}, {e: some[2] for e, some in every.items()}
     return epochs, Timeline(gaps, last, dict(enumerate(times)), sent), times
-
-
-def _instruments(staged: Sequence[Staged], buckets: Sequence[int]) -> Instruments:
-    """Of the newest definition of each instrument; what was deleted keeps its symbol."""
-    events, found = read_staged(staged, "definition", buckets), Instruments()
-    rows = events.rows("definition")
-    if len(rows):
-        rows = rows.at(rows.column("action") != ord("D"))
-        ids = rows.column("instrument_id")
-        _, newest = np.unique(ids[::-1], return_index=True)
-        found.apply(rows.at(np.sort(len(ids) - 1 - newest)), events.units, intraday=False)
-    return found
 
 
 def grouped_snapshots(intake: Intake, first: int, last: int, ids: Numbers) -> Grouped | None:

@@ -66,7 +66,9 @@ class Published:
 
     def restore(self, places: Numbers, rows: Numbers) -> None:
         if len(rows):
-            for part, some in zip((self.newest, self.from_snapshots, self.is_said), np.split(rows, 3, axis=1), strict=True):
+            for part, some in zip(
+                (self.newest, self.from_snapshots, self.is_said), np.split(rows, 3, axis=1), strict=True
+            ):
                 part[places] = some
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from umdf.lake.files import FileAdd
 from umdf.lake.frontier import ChannelState
@@ -17,7 +20,7 @@ from umdf.lake.timeline import Gap, timeline
 from umdf.market.events import NULL
 
 LEAST_ROWS_A_TASK = 50_000  # of `mbo`, in a task of the books
-ENOUGH_ROWS_A_TASK = 150_000  # with fewer, the files of a task cost more than its rows
+ENOUGH_ROWS_A_TASK = 1_000_000  # with fewer, it is only for the sake of another core
 SETTLING_NS = 5 * 10**9  # an event may be told so long after it happened
 
 
@@ -98,22 +101,20 @@ class DayParts:
         return sent[-1] if sent else self.before.ts_sent if self.before else NULL
 
     def packs(self, most_rows: int, parallel: int) -> list[tuple[list[int], int]]:
-        """Neighbouring buckets together, up to so many rows: a hot instrument's bucket stands alone."""
-        rows = [0] * (BUCKETS + 1)
+        """Neighbouring buckets together, in packs that are about equal: as many as can run at once, or a few times so
+        many. A hot instrument's bucket is not divided."""
+        rows = np.zeros(BUCKETS + 1, np.int64)
         for staged in self._staged("incremental"):
             if staged["family"] == "mbo":
                 for bucket, count in staged["rows"].items():
                     rows[int(bucket)] += count
-        few = min(ENOUGH_ROWS_A_TASK, max(sum(rows) // parallel, LEAST_ROWS_A_TASK))
-        target = min(most_rows, max(sum(rows) // (4 * parallel), few))
-        packs: list[tuple[list[int], int]] = [([], 0)]
-        for bucket in range(BUCKETS + 1):
-            buckets, size = packs[-1]
-            if buckets and size + rows[bucket] > target:
-                packs.append(([], 0))
-                buckets, size = packs[-1]
-            packs[-1] = ([*buckets, bucket], size + rows[bucket])
-        return packs
+        total = int(rows.sum())
+        count = parallel * max(-(-total // (parallel * ENOUGH_ROWS_A_TASK)), 1)
+        count = max(min(count, total // LEAST_ROWS_A_TASK), -(-total // most_rows), 1)
+        edges = np.append(0, np.cumsum(rows))
+        cuts = {int(np.abs(edges - total * part / count).argmin()) for part in range(1, count)}
+        whole = [0, *sorted(cuts - {0, len(rows)}), len(rows)]
+        return [(list(range(low, high)), int(edges[high] - edges[low])) for low, high in pairwise(whole)]
 
     def book_tasks(self, packs: list[tuple[list[int], int]], state_in: list[str]) -> list[dict[str, Any]]:
         common = {
