@@ -42,10 +42,10 @@ class Filling:
         def sink(path: Any, mode: str = "r", **more: Any) -> Any:
             return os_file("/dev/full", mode) if mode == "wb" and self._is_full() else os_file(path, mode, **more)
 
-        def small(path: Path, content: dict[str, Any], name: Any) -> bool:
+        def small(path: Path, text: str, name: Any) -> bool:
             if "leases" not in path.parts and self._is_full():
                 raise durable.write_fault(path, OSError(28, "No space left on device"))
-            return put(path, content, name)
+            return put(path, text, name)
 
         monkeypatch.setattr(pa, "OSFile", sink)
         monkeypatch.setattr(durable, "_put", small)

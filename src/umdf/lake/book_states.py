@@ -75,9 +75,10 @@ class States:
         return len(self.instrument_id)
 
     def at(self, rows: Numbers) -> States:
-        own = (column[rows] for column in (self.instrument_id, self.seq_version, self.key, self.rpt_seq, self.flags))
+        ids, version, key = self.instrument_id[rows], self.seq_version[rows], self.key[rows]
         head, book = ({name: values[rows] for name, values in part.items()} for part in (self.head, self.book))
-        return States(*own, head, book, {name: section.at(rows) for name, section in self.sections.items()})
+        sections = {name: section.at(rows) for name, section in self.sections.items()}
+        return States(ids, version, key, self.rpt_seq[rows], self.flags[rows], head, book, sections)
 
     def between(self, first: int, last: int) -> States:
         """Of some instruments; all are in their order."""

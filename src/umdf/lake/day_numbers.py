@@ -66,10 +66,7 @@ class Published:
 
     def restore(self, places: Numbers, rows: Numbers) -> None:
         if len(rows):
-            for part, some in zip(
-                (self.newest, self.from_snapshots, self.is_said), np.split(rows, 3, axis=1), strict=True
-            ):
-                part[places] = some
+            self.newest[places], self.from_snapshots[places], self.is_said[places] = np.split(rows, 3, axis=1)
 
 
 def day_statistics(

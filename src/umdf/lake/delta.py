@@ -107,7 +107,7 @@ def commit(home: Home, intent: Intent, change: Change, version: int | None) -> i
                 _create(home, directory, table, intent, change)
             else:
                 _append(home, directory, table, intent, change, version + len(done))
-        except (CommitFailedError, TableNotFoundError, _Taken):  # someone was quicker: perhaps with this very commit
+        except (CommitFailedError, TableNotFoundError, _TakenError):  # someone was quicker: perhaps with this very commit
             continue
         except OSError as error:
             raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error
@@ -160,12 +160,12 @@ def _append(home: Home, directory: Path, table: Table, intent: Intent, change: C
     following = version + 1
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(home, table, intent, change))
     if not durable.create_text_once(directory / "_delta_log" / f"{following:020d}.json", text):
-        raise _Taken
+        raise _TakenError
     if following % CHECKPOINT_EVERY == 0:
         _checkpoint(directory)
 
 
-class _Taken(Exception):
+class _TakenError(Exception):
     """Someone else has made this version."""
 
 
@@ -175,7 +175,7 @@ def _add_columns(home: Home, directory: Path, table: Table, intent: Intent, vers
 
     delta = DeltaTable(directory)
     if delta.version() != version:  # it has moved since we looked
-        raise _Taken
+        raise _TakenError
     there = {field.name for field in delta.schema().fields}
     late = [field for field in delta_schema(table.schema).fields if field.name not in there]
     if late:

@@ -111,8 +111,8 @@ def far_numbers(headers: Headers) -> Mask:
 
     def may_follow(rows: Numbers, others: Numbers, alone: Mask) -> Mask:
         """The last packets of a file may come after a loss, or begin a numbering or a loop, and the first ones end it.
-        A few wrong bits make a number that differs from the right one, or from none, in just those. Of another numbering
-        nothing follows for it: a file may begin with the last messages of a loop."""
+        A few wrong bits make a number that differs from the right one, or from none, in just those. From another
+        numbering nothing follows: a file may begin with the last messages of a loop."""
         right = number[others] + rows - others
         by_bits = np.minimum(np.bitwise_count(number[rows] ^ right), np.bitwise_count(number[rows]))
         is_likely = (by_bits > FEW_BITS) & (~alone | (number[others] <= FRESH))
