@@ -147,7 +147,8 @@ class _Ingest:
         there = {day for survey in surveys.values() for day in days_of(survey, places)}
         paths_now = {digest: self.inputs.path_of(survey) for digest, survey in surveys.items()}
         fresh = frozenset(survey["digest"] for survey in new) if follow else None
-        planner = Planner(list(surveys.values()), places, paths_now, self.settings.span_numbers, fresh)
+        cut = self.settings.span_numbers, fresh, self.run.parallel
+        planner = Planner(list(surveys.values()), places, paths_now, *cut)
         for day in changed if follow else touched:
             self.states.pop(day, None)
         if follow:

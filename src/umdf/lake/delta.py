@@ -107,7 +107,11 @@ def commit(home: Home, intent: Intent, change: Change, version: int | None) -> i
                 _create(home, directory, table, intent, change)
             else:
                 _append(home, directory, table, intent, change, version + len(done))
-        except (CommitFailedError, TableNotFoundError, _TakenError):  # someone was quicker: perhaps with this very commit
+        except (
+            CommitFailedError,
+            TableNotFoundError,
+            _TakenError,
+        ):  # someone was quicker: perhaps with this very commit
             continue
         except OSError as error:
             raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error

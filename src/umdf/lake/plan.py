@@ -16,6 +16,7 @@ from umdf.lake.plan_doubts import settled
 from umdf.lake.segments import LINES, Day, Group, Place, Segment, segments_of, strangers_of
 from umdf.market.events import NULL
 
+LEAST_NUMBERS = 1 << 14  # of a span that is only for the sake of another core
 SPAN_NUMBERS = 1 << 18  # packets of some 1,400 bytes at most: a task stays well below 2 GiB
 LOOP_PACKETS = 1 << 18  # of a task of a looping stream
 AROUND_PACKETS = 512  # before and behind what such a task has: so many may hold a message, or a snapshot, that is cut
@@ -63,8 +64,9 @@ class Planner:
         paths: Mapping[str, str],
         span_numbers: int = SPAN_NUMBERS,
         fresh: frozenset[str] | None = None,
+        parallel: int = 1,
     ) -> None:
-        self.places, self.paths, self.span_numbers = places, paths, span_numbers
+        self.places, self.paths, self.span_numbers, self.parallel = places, paths, span_numbers, parallel
         self.fresh = frozenset(survey["digest"] for survey in surveys) if fresh is None else fresh
         self._segments: dict[int, list[Segment]] = defaultdict(list)  # by channel
         for survey in surveys:
@@ -160,7 +162,7 @@ class Planner:
                 first = since.number + 1
             if first > last:
                 continue
-            for span in self._spans(first, last, planned.until is not None):
+            for span in self._spans(first, last):
                 # Line by line: of the copies of a number, the one on the first line is the one that is decoded.
                 parts = [part for part in numbered[epoch] if _reaches(part, *span)]
                 sources = [self._source(part) for part in sorted(parts, key=self._line_order)]
@@ -169,14 +171,14 @@ class Planner:
                     planned.decode.append(about | task | _span_task(epoch, span, known, sources))
         self._give_rest(planned, about | {"known": known}, self.segments(planned, "incremental"))
 
-    def _spans(self, first: int, last: int, is_part: bool) -> list[tuple[int, int]]:
-        """Cut at multiples of one size. A part of a day must end with an event, and so not with a span that may have
-        none."""
-        size = self.span_numbers
-        found = [(max(low, first), min(low + size - 1, last)) for low in range(first // size * size, last + 1, size)]
-        if is_part and len(found) > 1 and last - found[-1][0] < size // 2:
-            found[-2:] = [(found[-2][0], last)]
-        return found
+    def _spans(self, first: int, last: int) -> list[tuple[int, int]]:
+        """In even pieces: none is so short that no event may end in it, and no core waits for another."""
+        numbers = last - first + 1
+        count = -(-numbers // self.span_numbers)
+        if numbers >= self.parallel * LEAST_NUMBERS:
+            count = -(-count // self.parallel) * self.parallel
+        size = -(-numbers // count)
+        return [(low, min(low + size - 1, last)) for low in range(first, last + 1, size)]
 
     def _give_rest(self, planned: ChannelDay, about: dict[str, Any], segments: list[Segment]) -> None:
         """What has no number in a split is accounted for by one task only: that of the split's first number."""

@@ -23,9 +23,11 @@ from umdf.sync.streams import Survey
 from umdf.transport.capture import Split, index, open_capture
 from umdf.transport.capture_walk import Header
 from umdf.transport.compression import decompressor
+from umdf.wire.packet import recognise
 
 SPLIT_BYTES = 32 << 20
 COPY_BYTES = 1 << 20
+BATCH_PACKETS, CHUNK_BYTES = 1 << 14, 4 << 20  # a batch is also how finely a stream knows what has come until when
 FORMAT = 3  # of a survey that is kept
 
 # What a split has of one flow, numbering and date. FAST says no numbering: there it is the reset seen last, if any.
@@ -82,11 +84,12 @@ def _survey(path: str, damage: str, split_bytes: int) -> dict[str, Any]:
     warnings: list[tuple[int, str]] = [(0, damage)] if damage else []
     counts: dict[str, int] = defaultdict(int)
     for number, split in enumerate(index(path, split_bytes)):
-        with open_capture(split) as capture:
+        with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES) as capture:
             for batch in capture:
                 names: list[Hashable] = [(flow.dest, flow.dest_port) for flow in batch.flows]
-                survey.take(batch, names)
-                walk.take(batch, names, number)
+                protocol = recognise(batch.buffer, batch.start, batch.end)
+                survey.take(batch, names, protocol)
+                walk.take(batch, names, number, protocol)
         for name, count in vars(capture.counts).items():
             counts[name] += count
         warnings += [(warning.offset, warning.reason) for warning in capture.warnings]

@@ -24,7 +24,7 @@ from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.templates import TemplateSet
-from umdf.wire.packet import FlowProtocols, Framer, Frames, Protocol, recognise
+from umdf.wire.packet import FlowProtocols, Framer, Frames, Protocol
 from umdf.wire.sbe.headers import read_headers
 
 PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
@@ -121,11 +121,12 @@ class Walk:
         """Flow, ts_recv and ts_send of each SequenceReset of FAST."""
         return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
 
-    def take(self, batch: PacketBatch, names: list[Hashable], split: int) -> None:
+    def take(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
+        """`protocol`: what `recognise` says of each packet."""
         present = np.flatnonzero(np.bincount(batch.flow, minlength=len(names))).tolist()
         own = np.zeros(len(names), np.int64)  # flows are numbered anew in every split
         own[present] = [self.flows.setdefault(names[number], len(self.flows)) for number in present]
-        protocol, flows = recognise(batch.buffer, batch.start, batch.end), own[batch.flow]
+        flows = own[batch.flow]
         verdict = self._protocols.add(protocol, flows)  # type: ignore[arg-type]
         for flow in dict.fromkeys(own[present].tolist()):
             rows = np.flatnonzero(flows == flow)
@@ -380,7 +381,9 @@ def _dated(headers: Headers) -> Iterator[tuple[Numbers, int]]:
         return
     dates = local_dates(headers.sent)
     stacked = np.stack([column.astype(np.int64) for column in (*columns, dates)])
-    _, which = np.unique(stacked, axis=1, return_inverse=True)
-    for value in range(int(which.max()) + 1):
-        chosen = np.flatnonzero(which.ravel() == value)
-        yield chosen, int(dates[chosen[0]])
+    starts = np.flatnonzero(np.append(True, (stacked[:, 1:] != stacked[:, :-1]).any(axis=0)))
+    runs: dict[tuple[int, ...], list[Numbers]] = defaultdict(list)  # of neighbours that are alike
+    for values, low, high in zip(stacked[:, starts].T.tolist(), starts, [*starts[1:], stacked.shape[1]], strict=True):
+        runs[tuple(values)].append(np.arange(low, high))
+    for values, places in sorted(runs.items()):
+        yield np.concatenate(places), values[-1]

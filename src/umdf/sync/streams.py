@@ -52,6 +52,7 @@ KINDS_OF_TEMPLATES = {
 KINDS_OF_TYPES = {"X": BOOK, "W": SNAPSHOT, "y": DEFINITION}
 _COUNTED = ("speaks", "kinds", "channels", "feeds", "digests")
 ROLES = ((SNAPSHOT, Role.SNAPSHOT), (BOOK, Role.INCREMENTAL), (DEFINITION, Role.INSTRUMENTS))  # the first that is seen
+ENOUGH = 1 << 16  # packets of a Binary group, in one file: the rest will be like them
 FEW = 50  # a snapshot's header stands before some ten of its statistics, never before so many
 
 
@@ -136,9 +137,11 @@ class Survey:
         self._types = {number: message_type(template) for number, template in templates.by_id.items()}
         self._seen: dict[Hashable, _Seen] = {}
 
-    def take(self, packets: Datagrams, names: list[Hashable]) -> None:
+    def take(self, packets: Datagrams, names: list[Hashable], protocol: NDArray[np.uint8] | None = None) -> None:
+        """`protocol`: what `recognise` says of each packet, if that is known already."""
         seen = [self._seen.setdefault(name, _Seen()) for name in names]
-        protocol = recognise(packets.buffer, packets.start, packets.end)
+        if protocol is None:
+            protocol = recognise(packets.buffer, packets.start, packets.end)
         for flow, found in enumerate(seen):
             mine = packets.flow == flow
             found.packets += int(mine.sum())
@@ -147,6 +150,10 @@ class Survey:
         self._take_fast(packets, np.flatnonzero(protocol == Speaks.FAST), seen)
 
     def _take_sbe(self, packets: Datagrams, rows: NDArray[np.int64], seen: list[_Seen]) -> None:
+        wanted = np.array([sum(found.channels.values()) < ENOUGH for found in seen], np.bool_)
+        rows = rows[wanted[packets.flow[rows]]]
+        if not len(rows):
+            return
         start, end, flow = packets.start[rows], packets.end[rows], packets.flow[rows]
         counts = np.zeros((len(seen), 4), np.int64)
         arrays = (array.ctypes.data for array in (packets.buffer, start, end))
