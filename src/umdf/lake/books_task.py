@@ -34,7 +34,7 @@ from umdf.lake.healing import Numbers
 from umdf.lake.intervals import OPEN
 from umdf.lake.listed import listed
 from umdf.lake.snapshot_rows import Part, snapshots_of
-from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events
+from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
 from umdf.lake.tasks import Place
 from umdf.market.events import NULL
 
@@ -133,7 +133,8 @@ class _Task:
         self.epochs.ranks(self.stored.seq_version)
         for piece in self.mbo.pieces:
             self.epochs.ranks(piece.batch.column("seq_version").to_numpy())
-        self.listed = listed([*definitions, *self.staged], instrument_buckets, self.channel)
+        every = read_staged([*definitions, *self.staged], "definition", instrument_buckets)
+        self.listed = listed([every.rows("definition")], self.channel)
         self.made = Made.of(self.staged, instrument_buckets, self.date, self.epochs)
         self.stale: list[dict[str, Any]] = []
         self.settle_ns: int | None = arguments.get("settle_ns")

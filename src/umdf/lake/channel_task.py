@@ -14,24 +14,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from umdf.lake.files import FileAdd, Stamp, in_order, write_file
 from umdf.lake.hashing import LogicalHash
+from umdf.lake.listed import Listed
+from umdf.lake.listed import listed as symbols_and_depths
 from umdf.lake.repeats import Repeats
 from umdf.lake.schemas import table
 from umdf.lake.snapshot_rows import Part
 from umdf.lake.staging import BUCKETS, Staged, StagedWriter, read_staged
 from umdf.lake.tasks import Place
 from umdf.market.arrow import record_batch
-from umdf.market.instruments import Instruments
-from umdf.market.rows import Events
 
 FROM_INCREMENTAL = ("status", "news", "price_band", "imbalance", "execution_summary", "control")
 TABLES = ("definition", *FROM_INCREMENTAL, "snapshot")
 ROWS_AT_ONCE = 2_000_000
 ALL_BUCKETS = range(BUCKETS + 1)
-DELETED = ord("D")
 
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
@@ -42,15 +40,11 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     )
     day, part = _Day(task, place), Part.from_json(task["part"])
     before = read_staged([Staged.from_json(said) for said in task["before"]], "definition", ALL_BUCKETS)
-    day.symbols.apply(_without_deletions(before).rows("definition"), before.units, intraday=False)
     repeats = Repeats({int(number): word for number, word in task["listed"].items()})
     listed = repeats.new_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
     changed = read_staged(staged, "definition", ALL_BUCKETS)
-    known = [_without_deletions(events) for events in (listed, changed)]
-    named = np.unique(np.concatenate([events.rows("definition").column("instrument_id") for events in known]))
-    earlier = day.names(named)
-    for events, intraday in zip(known, (False, True), strict=True):
-        day.symbols.apply(events.rows("definition"), events.units, intraday=intraday)
+    defined = [events.rows("definition") for events in (before, listed, changed)]
+    earlier, day.symbols = (symbols_and_depths(some, task["channel_id"]) for some in (defined[:1], defined))
     writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")
     for events in (before, listed, changed):
         writer.add(events)
@@ -64,27 +58,25 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "rows": day.rows,
         "definitions": [each.to_json() for each in writer.close()],
         "listed": repeats.last,
-        "renamed": [number for number, name in day.names(named).items() if name != earlier[number]],
+        "renamed": renamed(earlier, day.symbols),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
 
 
-def _without_deletions(events: Events) -> Events:
-    return events.at({"definition": events.rows("definition").column("action") != DELETED})
+def renamed(before: Listed, after: Listed) -> list[int]:
+    """The instruments whose rows would now have another symbol, or that have another depth."""
+    ids, rows = after.ids, before.rows_of(after.ids)
+    names = zip(before.symbols.take(pa.array(rows)).to_pylist(), after.symbols[:-1].to_pylist(), strict=True)
+    changed = np.array([name != new for name, new in names], np.bool_)
+    return ids[changed | (before.depths[rows] != after.depths[:-1])].tolist()
 
 
 class _Day:
     def __init__(self, task: dict[str, Any], place: Place) -> None:
         self.task, self.place = task, place
-        self.symbols = Instruments()
+        self.symbols: Listed
         self.files: dict[str, list[dict[str, Any]]] = {}
         self.rows: dict[str, int] = {}
-
-    def names(self, ids: NDArray[np.int64]) -> dict[int, tuple[str | None, int | None]]:
-        """What rows of these instruments depend on: symbol and depth."""
-        symbols, channel = self.symbols.symbols_of(ids).to_pylist(), self.task["channel_id"]
-        depths = [self.symbols.depth_of(number, channel) for number in ids.tolist()]
-        return dict(zip(ids.tolist(), zip(symbols, depths, strict=True), strict=True))
 
     def write(self, family: str, parts: Any, once: bool = False) -> None:
         """A file for each part; `once` leaves out what came on two lines."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.staging import Staged, read_staged
 from umdf.market.events import NULL, NULL_I32
-from umdf.market.rows import strings_of
+from umdf.market.rows import Rows, strings_of
 
 Numbers = NDArray[np.int64]
+DELETED = ord("D")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,21 +28,32 @@ class Listed:
         at = np.searchsorted(self.ids, ids)
         return np.where(np.append(self.ids, NULL)[at] == ids, at, len(self.ids))
 
+    def symbols_of(self, ids: Numbers) -> pa.Array:
+        return self.symbols.take(pa.array(self.rows_of(ids)))
 
-def listed(staged: Sequence[Staged], buckets: Sequence[int], channel: int) -> Listed:
-    rows = read_staged(staged, "definition", buckets).rows("definition")
-    rows = rows.at(np.flatnonzero(rows.column("action") != ord("D"))) if len(rows) else rows
-    if not len(rows):
-        return Listed(np.empty(0, np.int64), pa.array([None], pa.utf8()), np.array([NULL]))
-    ids = rows.column("instrument_id")
+
+def listed(parts: Iterable[Rows], channel: int) -> Listed:
+    """Of definitions in their order."""
+    sound = [rows.at(np.flatnonzero(rows.column("action") != DELETED)) for rows in parts if len(rows)]
+    ids = np.concatenate([np.empty(0, np.int64), *(rows.column("instrument_id") for rows in sound)])
     known, newest = np.unique(ids[::-1], return_index=True)
-    rows = rows.at(len(ids) - 1 - newest)
+    newest = len(ids) - 1 - newest
+    symbols = [symbol for rows in sound for symbol in _symbols(rows)]
+    depths = np.concatenate([np.empty(0, np.int64), *(_depths(rows, channel) for rows in sound)])
+    shown = pa.array([*(symbols[row] for row in newest.tolist()), None], pa.utf8())
+    return Listed(known, shown, np.append(depths[newest], NULL))
+
+
+def _symbols(rows: Rows) -> list[str | None]:
     text = rows.texts.get("symbol")
-    symbols = [None] * len(known) if text is None else [one or None for one in strings_of(text)]
-    depths, feeds = np.full(len(known) + 1, NULL), rows.lists.get("feeds")
+    return [None] * len(rows) if text is None else [one or None for one in strings_of(text)]
+
+
+def _depths(rows: Rows, channel: int) -> Numbers:
+    depths, feeds = np.full(len(rows), NULL), rows.lists.get("feeds")
     if feeds is not None:
-        own = np.repeat(np.arange(len(known)), np.diff(feeds.offsets))
+        own = np.repeat(np.arange(len(rows)), np.diff(feeds.offsets))
         here = np.flatnonzero(feeds.columns["channel"][: len(own)] == channel)[::-1]  # of several the first one stays
-        depth = feeds.columns["depth"][here]
-        depths[own[here]] = np.where(depth == NULL_I32, 0, depth)
-    return Listed(known, pa.array([*symbols, None], pa.utf8()), depths)
+        said = feeds.columns["depth"][here]
+        depths[own[here]] = np.where(said == NULL_I32, 0, said)
+    return depths

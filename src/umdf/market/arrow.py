@@ -7,7 +7,7 @@ something is absent; what belongs to the packet is gathered from it.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from umdf.market.calendar import local_dates
 from umdf.market.events import COMMON, FAMILIES, OF_UNIT, Column, Family
 from umdf.market.rows import Events, List, Numbers, Rows, Text, Units, strings_of
-
-if TYPE_CHECKING:
-    from umdf.market.instruments import Instruments
 
 # Type of a column: its Arrow type, and what a number of it means (unit, scale) for whoever reads the schema.
 TYPES: dict[str, tuple[pa.DataType, dict[str, str]]] = {
@@ -68,7 +65,11 @@ def _joined(family: Family) -> list[Column]:
     return [column for column in JOINED if column.name not in own]
 
 
-def record_batch(events: Events, name: str, instruments: Instruments | None = None) -> pa.RecordBatch:
+class Symbols(Protocol):
+    def symbols_of(self, ids: Numbers, /) -> pa.Array: ...
+
+
+def record_batch(events: Events, name: str, instruments: Symbols | None = None) -> pa.RecordBatch:
     """The rows of a family. With `instruments`, also their symbols and trading dates."""
     rows, family = events.rows(name), FAMILIES[name]
     count = len(rows)
