@@ -9,6 +9,7 @@ from lake.lake_rows import TABLES, day, hashes, rows_of, write
 
 from umdf.errors import UmdfError
 from umdf.lake import care, log, sweep
+from umdf.lake.compaction import compact
 from umdf.lake.files import Stamp
 from umdf.lake.log import Change
 from umdf.lake.snapshot import open_snapshot
@@ -45,8 +46,8 @@ def test_compact_keeps_rows_and_order_in_fewer_files(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         day(writer, range(3))
         before = hashes(tmp_path)
-        assert care.compact(writer) is not None
-        assert care.compact(writer) is None
+        assert compact(writer) is not None
+        assert compact(writer) is None
     assert len(open_snapshot(tmp_path).files("mbo")) == 1
     assert hashes(tmp_path) == before
     assert care.verify(tmp_path, deep=True) == []

@@ -21,8 +21,8 @@ from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_settings import TRADING_DATE
-from umdf.lake import care
 from umdf.lake.advance import Outcome, Settings, advance
+from umdf.lake.compaction import compact
 from umdf.lake.derive import derive_mbp_10
 from umdf.lake.frontier import Follow
 from umdf.lake.hashing import logical_hash
@@ -317,7 +317,7 @@ def test_a_lake_that_is_compacted_meanwhile_goes_on(make: Maker, tmp_path: Path)
     made = make(loss=0.02)
     follow(tmp_path, cut(made.files[:30], 6), finish=False)
     with open_writer(tmp_path) as writer:
-        assert care.compact(writer)
+        assert compact(writer)
     follow(tmp_path, cut(made.files[30:], 6))
     assert made.differing(tmp_path) == set()
 
@@ -356,6 +356,6 @@ def test_any_order_and_any_cut_with_repeats_and_compaction_comes_to_the_same_tab
         )
         if chance.random() < 0.1:
             with open_writer(tmp_path) as writer:
-                care.compact(writer)
+                compact(writer)
     follow(tmp_path, [], **sizes)
     assert made.differing(tmp_path) == set()

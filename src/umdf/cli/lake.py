@@ -111,7 +111,7 @@ def compact(
     as_json: JsonFlag = False,
 ) -> None:
     """Join the small files of each channel and day."""
-    from umdf.lake.care import compact as compact_lake
+    from umdf.lake.compaction import compact as compact_lake
     from umdf.lake.writer import open_writer
 
     names = [name.strip() for name in tables.split(",") if name.strip()] or None

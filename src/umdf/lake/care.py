@@ -1,13 +1,8 @@
-"""Looking after a lake: status, verify, compact, ddl.
-
-The one rule: status and verify only read, and read what readers see; compact is a commit like any other.
-"""
+"""Looking after a lake: status, verify, ddl. The one rule: they only read, and read what readers see."""
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,16 +10,12 @@ import pyarrow.parquet as pq
 
 from umdf.lake import delta, log, sweep
 from umdf.lake.dialects import create_schema, create_table, notes
-from umdf.lake.files import FileAdd, in_order, is_sorted, write_file
+from umdf.lake.files import FileAdd, is_sorted
 from umdf.lake.layout import open_home
 from umdf.lake.lease import Held, is_dead, newest
-from umdf.lake.log import Change, Marker
+from umdf.lake.log import Marker
 from umdf.lake.schemas import table, tables
-from umdf.lake.segments import Day, date_of
 from umdf.lake.snapshot import Snapshot, open_snapshot
-from umdf.lake.writer import Writer
-
-COMPACT_BYTES = 64 << 20  # of a compacted file: some ten times as much in memory
 
 
 @dataclass(frozen=True)
@@ -129,58 +120,6 @@ def _damage(snapshot: Snapshot, add: FileAdd, deep: bool) -> str:
     except (OSError, pa.ArrowException) as error:
         return f"cannot be read: {str(error).splitlines()[0]}"
     return ""
-
-
-def compact(
-    writer: Writer,
-    names: Iterable[str] | None = None,
-    target_bytes: int = COMPACT_BYTES,
-    days: Collection[Day] | None = None,
-) -> Marker | None:
-    """Join the small files of each partition, in order, or only those of some channel-days; None if there was nothing
-    to join."""
-    wanted = None if days is None else {(date_of(date).isoformat(), str(channel)) for channel, date in days}
-    changes = [_compacted(writer, name, target_bytes, wanted) for name in names or tables()]
-    changes = [change for change in changes if change.adds]
-    return writer.commit(changes) if changes else None
-
-
-def _compacted(writer: Writer, name: str, target_bytes: int, days: set[tuple[str, str]] | None) -> Change:
-    by_partition: dict[tuple[tuple[str, str | None], ...], list[FileAdd]] = defaultdict(list)
-    for add in writer.snapshot.adds(name):
-        is_wanted = days is None or tuple(add.partition.values()) in days
-        if add.bytes < target_bytes and is_wanted:
-            by_partition[tuple(add.partition.items())].append(add)
-    added, removed = [], []
-    for files in by_partition.values():
-        for group in _groups(files, target_bytes):
-            made = _joined(writer, name, group)
-            if made:
-                added.append(made)
-                removed.extend(group)
-    return Change(name, tuple(added), tuple(removed), data_change=False)
-
-
-def _groups(files: list[FileAdd], target_bytes: int) -> list[list[FileAdd]]:
-    """Neighbours by their first sequence, as many as fit; one alone is left as it is."""
-    groups: list[list[FileAdd]] = []
-    size = 0
-    for add in sorted(files, key=lambda add: (add.bounds("sequence") or (0,), add.path)):
-        if not groups or size + add.bytes > target_bytes:
-            groups.append([])
-            size = 0
-        groups[-1].append(add)
-        size += add.bytes
-    return [group for group in groups if len(group) > 1]
-
-
-def _joined(writer: Writer, name: str, group: list[FileAdd]) -> FileAdd | None:
-    import pyarrow.dataset as ds  # brings pandas along: half a second
-
-    known = table(name)
-    paths = [str(writer.home.table(name) / add.path) for add in group]
-    rows = ds.dataset(paths, known.file_schema, "parquet").to_table()
-    return write_file(writer.home.root, name, writer.stamp, in_order(rows, known), group[0].partition)
 
 
 def ddl(

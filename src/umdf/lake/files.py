@@ -17,9 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
 from umdf.lake.durable import make_directory, sync_directory, write_fault
@@ -222,8 +224,24 @@ def is_sorted(rows: pa.Table, table: Table) -> bool:
 
 
 def _order(rows: pa.Table, table: Table) -> pa.Array:
-    keys = [(name, "ascending", "at_start") for name in table.sort if name in rows.schema.names]
-    return pc.call_function("sort_indices", [rows], pc.SortOptions(keys))
+    names = [name for name in table.sort if name in rows.schema.names]
+    keys = [rows.column(name) for name in names]
+    if names and all(pa.types.is_integer(key.type) and not key.null_count for key in keys):
+        return pa.array(_order_of([key.to_numpy() for key in keys]))
+    options = pc.SortOptions([(name, "ascending", "at_start") for name in names])
+    return pc.call_function("sort_indices", [rows], options)
+
+
+def _order_of(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
+    """Files that follow each other, each of them sorted, are in order once the first key is."""
+    order = np.argsort(keys[0], kind="stable")
+    is_tie = np.ones(max(len(order) - 1, 0), np.bool_)
+    for key in keys:
+        here = key[order]
+        if (is_tie & (here[1:] < here[:-1])).any():
+            return np.lexsort(keys[::-1])
+        is_tie &= here[1:] == here[:-1]
+    return order
 
 
 def _grows(each: pa.Field) -> bool:

@@ -19,14 +19,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import CaptureError, ConfigError, UmdfError
 from umdf.lake import durable, sweep
 from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_progress
-from umdf.lake.care import compact
+from umdf.lake.compaction import compact
 from umdf.lake.frontier import Follow
+from umdf.lake.schemas import tables
+from umdf.lake.segments import Day
 from umdf.lake.spark_run import SparkRunner
 from umdf.lake.writer import Writer
 from umdf.transport.recording import MANIFEST, closed_files, has_manifest
@@ -102,6 +104,8 @@ class Stream:
         self.checkpoint = _checkpoint(writer, self.recording, checkpoint)
         self.batches, self.lag = 0, Lag()
         self.is_holding = False  # whether something waits for more files
+        self._small: list[tuple[str, Day]] = []  # tables of days that are over, still in many files
+        self._writing = Lock()  # the lake has one writer, and we are two threads
         self._fault: BaseException | None = None
         self._stopped = Event()
 
@@ -121,6 +125,7 @@ class Stream:
             self._await(query)
         finally:
             query.stop()
+        self._tidy()
 
     def _await(self, query: StreamingQuery) -> None:
         """In a thread of its own: Ctrl-C would break a call of the JVM in two, and py4j would cry out."""
@@ -138,7 +143,7 @@ class Stream:
 
         Thread(target=watch, daemon=True).start()
         while not ended.wait(POLL_S):
-            pass
+            self._tidy(1)
         if faults:
             raise self._said(faults[0]) from faults[0]
 
@@ -156,9 +161,9 @@ class Stream:
     def take(self, paths: Sequence[str], number: int = 0) -> Outcome:
         """One micro-batch."""
         begun = time.monotonic()
-        outcome = advance(paths, self.writer, self.run_tasks, self.settings, self.stage)
-        if outcome.closed_days:
-            compact(self.writer, days=outcome.closed_days)
+        with self._writing:
+            outcome = advance(paths, self.writer, self.run_tasks, self.settings, self.stage)
+        self._small += [(name, day) for day in outcome.closed_days for name in tables()]
         self.is_holding = bool(outcome.open_days)
         self.lag.learn(outcome)
         now, self.batches = self.clock(), self.batches + 1
@@ -170,7 +175,18 @@ class Stream:
         """No more files will come: what was held back, because something for its place might have come, is final."""
         assert self.settings.follow is not None
         self.settings = replace(self.settings, follow=replace(self.settings.follow, finish=True))
-        return self.take([], self.batches)
+        outcome = self.take([], self.batches)
+        self._tidy()
+        return outcome
+
+    def _tidy(self, most: int | None = None) -> None:
+        """Join the files of days that are over, table by table, beside the micro-batches: none waits for more than a
+        table or so many."""
+        while self._small and most != 0:
+            most = None if most is None else most - 1
+            with self._writing:
+                name, day = self._small.pop(0)
+                compact(self.writer, [name], days=[day], run_tasks=self.run_tasks)
 
     def _said(self, error: Exception) -> BaseException:
         """What went wrong, in our words if they are ours."""

@@ -85,10 +85,13 @@ def outcomes(
     """
     if not tasks:
         return []
-    runner = _Runner(function, tuple(tasks))
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(runner, "task long, result string")
-    rows = _collect(spark, frame, f"{description} ({len(tasks)} tasks)", len(tasks), progress)
-    found = {row["task"]: json.loads(row["result"]) for row in rows}
+    runner, context, count = _Runner(function, tuple(tasks)), context_of(spark), len(tasks)
+    if context is not None:  # Spark plans a query for 50 ms, four of them in every micro-batch
+        work: Any = context.parallelize(range(count), count).mapPartitions(runner.answers)
+    else:  # a server runs nothing but queries
+        work = spark.range(0, count, 1, count).mapInArrow(runner, "task long, result string")
+    rows = _collect(spark, work, f"{description} ({count} tasks)", count, progress)
+    found = {task: json.loads(result) for task, result in rows}
     if len(rows) != len(tasks) or len(found) != len(tasks):
         raise UmdfError(
             f"{description}: {len(tasks)} tasks gave {len(rows)} answers", "this is a bug: please report it"
@@ -114,14 +117,17 @@ class _Runner:
         return str(given or f"task {task}")
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task, said in self.answers(iter(batch.column(0).to_pylist())):
+                yield pa.RecordBatch.from_pydict({"task": [task], "result": [said]}, RESULT)
+
+    def answers(self, numbers: Iterator[int]) -> Iterator[tuple[int, str]]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                said = json.dumps(self._call(Place(task, attempt)))
-                yield pa.RecordBatch.from_pydict({"task": [task], "result": [said]}, RESULT)
+        for task in numbers:
+            yield task, json.dumps(self._call(Place(task, attempt)))
 
     def _call(self, place: Place) -> dict[str, Any]:
         try:
@@ -140,16 +146,16 @@ class _Runner:
 class _Collecting(threading.Thread):
     """The one action, beside the main thread: Ctrl-C must not cut into what Python and the JVM say to each other."""
 
-    def __init__(self, spark: SparkSession, frame: Any, description: str, group: str) -> None:
+    def __init__(self, spark: SparkSession, work: Any, description: str, group: str) -> None:
         super().__init__(name="umdf-collect", daemon=True)
-        self.session, self.frame, self.description, self.group = spark, frame, description, group
+        self.session, self.work, self.description, self.group = spark, work, description, group
         self.rows: list[Any] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
             with job(self.session, self.description, self.group):
-                self.rows = self.frame.collect()
+                self.rows = self.work.collect()
         except BaseException as error:
             self.error = error
 
@@ -195,10 +201,10 @@ class _Counting(threading.Thread):
         self.join()
 
 
-def _collect(spark: SparkSession, frame: Any, description: str, total: int, progress: Progress | None) -> list[Any]:
+def _collect(spark: SparkSession, work: Any, description: str, total: int, progress: Progress | None) -> list[Any]:
     context = context_of(spark)
     group = f"umdf-{uuid.uuid4()}"
-    collecting = _Collecting(spark, frame, description, group)
+    collecting = _Collecting(spark, work, description, group)
     counting = (_Listening(spark) if context is None else _Counting(context, group)) if progress else None
     shown = -1
     if counting:

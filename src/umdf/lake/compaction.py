@@ -1,0 +1,105 @@
+"""The small files of a partition joined to larger ones, a task for each: what a stream leaves behind of a day.
+
+The one rule: the same rows in other files. It is a commit like any other, and changes no data.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.log import Change, Marker
+from umdf.lake.plain_run import PlainRunner
+from umdf.lake.schemas import table, tables
+from umdf.lake.segments import Day, date_of
+from umdf.lake.tasks import Place
+from umdf.lake.writer import Writer
+
+if TYPE_CHECKING:
+    from umdf.lake.advance import Runner
+
+COMPACT_BYTES = 64 << 20  # of a compacted file: some ten times as much in memory
+TASK = "umdf.lake.compaction:run"
+
+
+def compact(
+    writer: Writer,
+    names: Iterable[str] | None = None,
+    target_bytes: int = COMPACT_BYTES,
+    days: Collection[Day] | None = None,
+    run_tasks: Runner | None = None,
+) -> Marker | None:
+    """Join the small files of each partition, in order, or only those of some channel-days; None if there was nothing
+    to join."""
+    wanted = None if days is None else {(date_of(date).isoformat(), str(channel)) for channel, date in days}
+    groups = [group for name in names or tables() for group in _groups_of(writer, name, target_bytes, wanted)]
+    groups.sort(key=lambda group: -sum(add.bytes for add in group))  # the longest first
+    if not groups:
+        return None
+    made = (run_tasks or PlainRunner())([_task(writer, group) for group in groups], TASK, description="compact")
+    changes = [
+        Change(group[0].table, (FileAdd.from_json(said["file"]),), tuple(group), data_change=False)
+        for group, said in zip(groups, made, strict=True)
+    ]
+    return writer.commit(changes)
+
+
+def _groups_of(writer: Writer, name: str, target_bytes: int, days: set[tuple[str, str]] | None) -> list[list[FileAdd]]:
+    by_partition: dict[tuple[tuple[str, str | None], ...], list[FileAdd]] = defaultdict(list)
+    for add in writer.snapshot.adds(name):
+        is_wanted = days is None or not add.partition or tuple(add.partition.values()) in days
+        if add.bytes < target_bytes and is_wanted:
+            by_partition[tuple(add.partition.items())].append(add)
+    return [group for files in by_partition.values() for group in _groups(files, target_bytes)]
+
+
+def _groups(files: list[FileAdd], target_bytes: int) -> list[list[FileAdd]]:
+    """Neighbours by their first sequence, as many as fit; one alone is left as it is."""
+    groups: list[list[FileAdd]] = []
+    size = 0
+    for add in sorted(files, key=lambda add: (add.bounds("sequence") or (0,), add.path)):
+        if not groups or size + add.bytes > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(add)
+        size += add.bytes
+    return [group for group in groups if len(group) > 1]
+
+
+def _task(writer: Writer, group: list[FileAdd]) -> dict[str, Any]:
+    name, stamp = group[0].table, writer.stamp
+    return {
+        "description": f"files of {name}",
+        "root": str(writer.home.root),
+        "stamp": [stamp.commit, stamp.token],
+        "table": name,
+        "partition": group[0].partition,
+        "paths": [str(writer.home.table(name) / add.path) for add in group],
+    }
+
+
+def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
+    """{"root", "stamp", "table", "partition", "paths"} → {"file"}."""
+    known = table(task["table"])
+    parts = [pq.ParquetFile(Path(path)).read() for path in task["paths"]]
+    whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).combine_chunks()
+    rows = in_order(whole, known)
+    where = {"task": place.task, "attempt": place.attempt}
+    made = write_file(task["root"], known.name, Stamp(*task["stamp"]), rows, task["partition"], **where)
+    assert made is not None  # each of the files has rows
+    return {"file": made.to_json()}
+
+
+def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A column that an older version of umdf did not have is NULL."""
+    columns = [
+        rows.column(each.name).cast(each.type) if each.name in rows.schema.names else pa.nulls(len(rows), each.type)
+        for each in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
