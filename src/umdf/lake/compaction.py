@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
 from umdf.lake.log import Change, Marker
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.schemas import table, tables
@@ -87,9 +87,11 @@ def _task(writer: Writer, group: list[FileAdd]) -> dict[str, Any]:
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"root", "stamp", "table", "partition", "paths"} → {"file"}."""
     known = table(task["table"])
-    parts = [pq.ParquetFile(Path(path)).read() for path in task["paths"]]
-    whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).combine_chunks()
-    rows = in_order(whole, known)
+    texts = [each.name for each in known.file_schema if each.type == pa.utf8()]
+    parts = [pq.ParquetFile(Path(path), read_dictionary=texts).read() for path in task["paths"]]
+    whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).unify_dictionaries()
+    del parts
+    rows = in_order(whole.combine_chunks(), known)
     where = {"task": place.task, "attempt": place.attempt}
     made = write_file(task["root"], known.name, Stamp(*task["stamp"]), rows, task["partition"], **where)
     assert made is not None  # each of the files has rows
@@ -97,9 +99,10 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
 
 
 def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A column that an older version of umdf did not have is NULL."""
+    """A column that an older version of umdf did not have is NULL; texts are dictionaries."""
+    kinds = [DICTIONARY if each.type == pa.utf8() else each.type for each in schema]
     columns = [
-        rows.column(each.name).cast(each.type) if each.name in rows.schema.names else pa.nulls(len(rows), each.type)
-        for each in schema
+        rows.column(each.name).cast(kind) if each.name in rows.schema.names else pa.nulls(len(rows), kind)
+        for each, kind in zip(schema, kinds, strict=True)
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return pa.Table.from_arrays(columns, schema.names)

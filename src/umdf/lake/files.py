@@ -228,8 +228,9 @@ def _order(rows: pa.Table, table: Table) -> pa.Array:
     keys = [rows.column(name) for name in names]
     if names and all(pa.types.is_integer(key.type) and not key.null_count for key in keys):
         return pa.array(_order_of([key.to_numpy() for key in keys]))
+    plain = [key.cast(key.type.value_type) if pa.types.is_dictionary(key.type) else key for key in keys]
     options = pc.SortOptions([(name, "ascending", "at_start") for name in names])
-    return pc.call_function("sort_indices", [rows], options)
+    return pc.call_function("sort_indices", [pa.table(plain, names)], options)
 
 
 def _order_of(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
