@@ -31,7 +31,7 @@ FOLLOW = Follow()
 BATCHES = 34
 SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
 SAMPLES = 20  # of each file, for the lag
-PACE = 1.15  # of the recorder: a little slower than the stream
+PACE = 1.25  # of the recorder: a little slower than the stream
 COLD = """
 import sys, time
 import umdf
@@ -49,8 +49,10 @@ class Recording:
     def __init__(self, directory: Path, messages: int, instruments: int) -> None:
         # A day of the bulk generator has 4,000 messages a second of its own clock, and three series of files.
         roll_s = max(messages // 4_400 // BATCHES, 1)
-        rolls = {"roll_bytes": 1 << 30, "roll_s": roll_s}
-        write_capture(BulkSettings(messages, instruments, snapshot_loops=2 * BATCHES, **rolls), directory)
+        settings = BulkSettings(
+            messages, instruments, roll_bytes=1 << 30, roll_s=roll_s, snapshot_loops=2 * BATCHES
+        )
+        write_capture(settings, directory)
         self.path = directory / "capture"
         self.lines = (self.path / MANIFEST).read_text().splitlines(keepends=True)
         ends = [json.loads(line)["last_ns"] for line in self.lines]
@@ -63,20 +65,21 @@ class Recording:
 def run(directory: Path, messages: int, instruments: int) -> Iterator[Result]:
     recording = Recording(directory / "recording", messages, instruments)
     lake = directory / "streamed"
-    with running(cores=2, work=directory / "spark", quick=True) as spark:
-        results = list(_throughput(spark, recording, lake))
-        yield from results
-        yield from _lag(spark, recording, directory / "live", results[1].ratio)
-    yield from _queries(lake, directory)
-
-
-def _throughput(spark: Any, recording: Recording, lake: Path) -> Iterator[Result]:
     told: list[Batch] = []
+    with running(cores=2, work=directory / "spark", quick=True) as spark:
+        yield from _throughput(spark, recording, lake, told)
+        usual_s = statistics.median(batch.seconds for batch in told)
+        yield from _lag(spark, recording, directory / "live", usual_s)
+    yield from _queries(lake, directory)
+    yield from _source(recording, directory)
+
+
+def _throughput(spark: Any, recording: Recording, lake: Path, told: list[Batch]) -> Iterator[Result]:
     with open_writer(lake, "stream") as writer:
-        files = max(len(recording.lines) // BATCHES, 1)
-        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), max_files=files, told=told.append)
+        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), max_files=SERIES, told=told.append)
         stream.run(once=True)
         stream.finish()
+        tidied = time.time()
     begun = told[0].committed_ns / 1e9 - told[0].seconds
     seconds = told[-1].committed_ns / 1e9 - begun
     events = sum(batch.outcome.rows.get(name, 0) for batch in told for name in FAMILIES)
@@ -84,6 +87,7 @@ def _throughput(spark: Any, recording: Recording, lake: Path) -> Iterator[Result
     yield Result("stream, local[2]", figure, events / seconds / 1e6, "M events/s", 1.0, at_least=True)
     longest, middle = max(batch.seconds for batch in told), statistics.median(batch.seconds for batch in told)
     yield Result("longest micro-batch", f"median {middle:.1f} s", longest, "s", 10.0)
+    yield Result("files joined when the day is over", "behind the last", tidied - told[-1].committed_ns / 1e9, "s")
 
 
 def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterator[Result]:
@@ -149,3 +153,17 @@ def _queries(lake: Path, directory: Path) -> Iterator[Result]:
     seconds = time.monotonic() - begun
     rate = joined.num_rows / seconds
     yield Result("trades with quotes, 50 instruments", f"{joined.num_rows:,} rows", rate / 1e6, "M rows/s")
+
+
+def _source(recording: Recording, directory: Path) -> Iterator[Result]:
+    """Captures as a DataFrame, without a lake: the second time, when everything is warm."""
+    import umdf
+
+    with running(cores=2, work=directory / "spark") as spark:
+        umdf.register_source(spark)
+        frame = spark.read.format("umdf").option("schema", "mbo").load(str(recording.path))
+        frame.write.format("noop").mode("overwrite").save()
+        begun = time.monotonic()
+        frame.write.format("noop").mode("overwrite").save()
+        seconds, rows = time.monotonic() - begun, frame.select("sequence").count()
+    yield Result("source → DataFrame, mbo", f"{rows:,} rows", rows / seconds / 1e6, "M rows/s")

@@ -17,7 +17,7 @@ from lake.lake_commands import UMDF
 
 from umdf.cli.app import run
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-examples")  # one session, in one process
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOK = ROOT / "examples" / "quants.ipynb"
 

@@ -18,7 +18,7 @@ from umdf.lake.frontier import ChannelState
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-kill-stream")  # one session, in one process
 MOMENTS = 10
 
 

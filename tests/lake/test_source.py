@@ -25,7 +25,7 @@ from umdf.transport.capture import open_capture
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-source")  # one session, in one process
 DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
     "fast": {"wire": "fast", "loss": 0.01},

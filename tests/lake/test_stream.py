@@ -30,7 +30,7 @@ from umdf.transport.recording import MANIFEST
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-stream")  # one session, in one process
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
 
 

@@ -54,7 +54,7 @@ def ingest(
 
     Everything becomes visible together, in one commit. A file that the lake knows is passed over, whatever its name; a
     day to which a file comes later is made again from all its files. --config names groups where their content does not
-    tell enough: [[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
+    tell enough: [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
     """
     from umdf.lake.advance import Settings, advance
     from umdf.lake.writer import open_writer
