@@ -49,9 +49,7 @@ class Recording:
     def __init__(self, directory: Path, messages: int, instruments: int) -> None:
         # A day of the bulk generator has 4,000 messages a second of its own clock, and three series of files.
         roll_s = max(messages // 4_400 // BATCHES, 1)
-        settings = BulkSettings(
-            messages, instruments, roll_bytes=1 << 30, roll_s=roll_s, snapshot_loops=2 * BATCHES
-        )
+        settings = BulkSettings(messages, instruments, roll_bytes=1 << 30, roll_s=roll_s, snapshot_loops=2 * BATCHES)
         write_capture(settings, directory)
         self.path = directory / "capture"
         self.lines = (self.path / MANIFEST).read_text().splitlines(keepends=True)

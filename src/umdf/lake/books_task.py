@@ -2,7 +2,7 @@
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
          "definitions", "state_in", "part", "settle_ns", "tables"}, place)
-        -> {"files", "open", "is_late", "rows", "stale", "gaps", "peak_memory_bytes"}
+        -> {"files", "open", "is_late", "rows", "stale", "gaps"}
 
 A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
 GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
@@ -15,7 +15,6 @@ the timeline and on the state only, never on what else is in the task.
 from __future__ import annotations
 
 import datetime
-import resource
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,7 @@ from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
 from umdf.lake.tasks import Place
 from umdf.market.events import NULL
 
-GROUP_ROWS = 1 << 20
+GROUP_ROWS = 1 << 19
 GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
 HELD_ROWS = 1 << 18  # rows of a table that wait for more, so that row groups are not small
 TABLES = (
@@ -159,7 +158,6 @@ class _Task:
             "rows": {name: sum(file.rows for file in some) for name, some in files.items()},
             "stale": self.stale,
             "gaps": self.cures.to_json(),
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
     def _without_instrument(self) -> Tables:

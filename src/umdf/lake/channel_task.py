@@ -6,7 +6,6 @@ day. The one rule: an instrument's symbol is that of its last definition of the 
 
 from __future__ import annotations
 
-import resource
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +58,6 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "definitions": [each.to_json() for each in writer.close()],
         "listed": repeats.last,
         "renamed": renamed(earlier, day.symbols),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
 
 

@@ -7,7 +7,6 @@ crosses the cut (an aggressor and its trades) is whole.
 
 from __future__ import annotations
 
-import resource
 import uuid
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,6 @@ class _Span:
             "ts_sent": _last_sent(self.ts_send[gathered.own]),
             "quality": quality_of(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
         }
 
 

@@ -7,7 +7,6 @@ has looked at the split before.
 
 from __future__ import annotations
 
-import resource
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +54,6 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "line": task["lines"][stream.line],
         "quality": loop_quality(stream.seen, stream.messages),
         "held": stream.held,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
 
 

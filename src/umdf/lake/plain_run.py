@@ -5,7 +5,6 @@ It is what Spark is measured against and compared with: the same functions, the 
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import traceback
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from umdf.errors import UmdfError
-from umdf.lake.tasks import Place, Progress
+from umdf.lake.tasks import Place, Progress, called
 
 
 def run_plain(tasks: Sequence[Any], function: str) -> list[dict[str, Any]]:
@@ -58,10 +57,9 @@ class PlainRunner:
 
 
 def _called(function: str, task: Any, number: int) -> dict[str, Any]:
-    module, _, name = function.partition(":")
     description = task.get("description") if isinstance(task, dict) else None
     try:
-        return getattr(importlib.import_module(module), name)(task, Place(number, 0))
+        return called(function, task, Place(number, 0))
     except UmdfError as error:
         raise UmdfError(f"{description or f'task {number}'}: {error.reason}", error.hint) from error
     except Exception as error:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from umdf.errors import UmdfError
 from umdf.lake.cluster import SHARED, refuse_unshared
+from umdf.lake.memory import Peak
 from umdf.lake.session import cancel, context_of, job, log_of
 
 if TYPE_CHECKING:
@@ -131,16 +132,22 @@ class _Runner:
 
     def _call(self, place: Place) -> dict[str, Any]:
         try:
-            module, _, name = self.function.partition(":")
-            function = getattr(importlib.import_module(module), name)
             refuse_unshared(self.tasks[place.task])
-            return {"made": function(self.tasks[place.task], place)}
+            return {"made": called(self.function, self.tasks[place.task], place)}
         except UmdfError as error:
             gone = isinstance(error.__cause__, FileNotFoundError)
             return {"failed": {"reason": error.reason, "hint": error.hint or (SHARED if gone else "")}}
         except Exception as error:
             reason = " ".join("".join(traceback.format_exception_only(error)).split())
             return {"failed": {"reason": reason, "trace": traceback.format_exc()}}
+
+
+def called(function: str, task: Any, place: Place) -> dict[str, Any]:
+    """The answer of `function` ("module:name"), and how much memory it took."""
+    module, _, name = function.partition(":")
+    with Peak() as peak:
+        answer = getattr(importlib.import_module(module), name)(task, place)
+    return answer | {"peak_memory_bytes": peak.bytes}
 
 
 class _Collecting(threading.Thread):
