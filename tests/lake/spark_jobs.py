@@ -45,7 +45,7 @@ def writing(task: dict[str, Any], place: Place) -> dict[str, Any]:
     added = write(task["root"], stamp, "mbo", rows_of("mbo", 50, task["n"]), task=place.task, attempt=place.attempt)
     if task["n"] == 1 and place.attempt == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return added.to_json()
+    return {"file": added.to_json()}
 
 
 def sleeping(task: dict[str, Any], place: Place) -> dict[str, Any]:
