@@ -1,6 +1,6 @@
 """`make bench-lake`: captures into tables on Spark, beside the same functions in plain processes.
 
-Session start is not counted; the candidates take turns, and of each the fastest round counts. One capture of both lines
+Sessions are those of `umdf ingest`, and their start is not counted; the candidates take turns, and of each the fastest round counts. One capture of both lines
 is written first, below a temporary directory.
 """
 
@@ -66,13 +66,13 @@ def run(messages: int = MESSAGES, instruments: int = INSTRUMENTS, rounds: int = 
     with tempfile.TemporaryDirectory() as temporary:
         bench = Bench(Path(temporary), messages, instruments, rounds)
         two: dict[str, float] = {}
-        with running(cores=2, work=Path(temporary) / "spark") as spark, PlainRunner(2) as plain:
+        with running(cores=2, work=Path(temporary) / "spark", quick=True) as spark, PlainRunner(2) as plain:
             for what, (_, target) in TABLES.items():
                 best = bench.best({"spark": SparkRunner(spark), "plain": plain}, what)
                 two[what] = best["spark"]
                 rate = f"{messages / best['spark'] / 1e6:.2f} M messages/s, plain {messages / best['plain'] / 1e6:.2f}"
                 yield Result(f"captures → {what}, local[2]", rate, best["spark"] / best["plain"], "× plain", target)
-        with running(cores=1, work=Path(temporary) / "spark") as spark:
+        with running(cores=1, work=Path(temporary) / "spark", quick=True) as spark:
             for what in TABLES:
                 one = bench.best({"spark": SparkRunner(spark)}, what)["spark"]
                 figure = f"{one:.1f} s → {two[what]:.1f} s"

@@ -28,7 +28,7 @@ from umdf.lake.durable import make_directory, sync_directory, write_fault
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
-ROW_GROUP_ROWS = 1 << 19
+ROW_GROUP_ROWS = 1 << 17
 DICTIONARY = pa.dictionary(pa.int32(), pa.utf8())
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Numbers that grow along the rows of an instrument: deltas take 20 % less space than a dictionary, and are written

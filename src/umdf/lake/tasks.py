@@ -86,10 +86,11 @@ def outcomes(
     """
     if not tasks:
         return []
-    runner, context, count = _Runner(function, tuple(tasks)), context_of(spark), len(tasks)
-    if context is not None:  # Spark plans a query for 50 ms, four of them in every micro-batch
-        work: Any = context.parallelize(range(count), count).mapPartitions(runner.answers)
+    context, count = context_of(spark), len(tasks)
+    if context is not None:  # each task gets its own arguments; and a query is planned for 50 ms
+        work: Any = context.parallelize(list(enumerate(tasks)), count).mapPartitions(_Runner(function).answers)
     else:  # a server runs nothing but queries
+        runner = _Runner(function, tuple(tasks))
         work = spark.range(0, count, 1, count).mapInArrow(runner, "task long, result string")
     rows = _collect(spark, work, f"{description} ({count} tasks)", count, progress)
     found = {task: json.loads(result) for task, result in rows}
@@ -97,7 +98,12 @@ def outcomes(
         raise UmdfError(
             f"{description}: {len(tasks)} tasks gave {len(rows)} answers", "this is a bug: please report it"
         )
-    return [_outcome(index, runner.name_of(index), found[index]) for index in range(len(tasks))]
+    return [_outcome(index, _name_of(task, index), found[index]) for index, task in enumerate(tasks)]
+
+
+def _name_of(task: Any, index: int) -> str:
+    given = task.get("description") if isinstance(task, dict) else None
+    return str(given or f"task {index}")
 
 
 def _outcome(task: int, name: str, said: dict[str, Any]) -> dict[str, Any] | Failure:
@@ -105,35 +111,32 @@ def _outcome(task: int, name: str, said: dict[str, Any]) -> dict[str, Any] | Fai
 
 
 class _Runner:
-    """What is sent to the workers: by reference, so only names and arguments travel."""
+    """What is sent to the workers: by reference, so only names and arguments travel. In a query it has the arguments
+    of all tasks with it."""
 
-    def __init__(self, function: str, tasks: tuple[Any, ...]) -> None:
+    def __init__(self, function: str, tasks: tuple[Any, ...] = ()) -> None:
         self.function = function
         self.tasks = tasks
         self.__name__ = function
 
-    def name_of(self, task: int) -> str:
-        argument = self.tasks[task]
-        given = argument.get("description") if isinstance(argument, dict) else None
-        return str(given or f"task {task}")
-
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for task, said in self.answers(iter(batch.column(0).to_pylist())):
-                yield pa.RecordBatch.from_pydict({"task": [task], "result": [said]}, RESULT)
+            own = ((number, self.tasks[number]) for number in batch.column(0).to_pylist())
+            for number, said in self.answers(own):
+                yield pa.RecordBatch.from_pydict({"task": [number], "result": [said]}, RESULT)
 
-    def answers(self, numbers: Iterator[int]) -> Iterator[tuple[int, str]]:
+    def answers(self, tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, str]]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
-        for task in numbers:
-            yield task, json.dumps(self._call(Place(task, attempt)))
+        for number, task in tasks:
+            yield number, json.dumps(self._call(task, Place(number, attempt)))
 
-    def _call(self, place: Place) -> dict[str, Any]:
+    def _call(self, task: Any, place: Place) -> dict[str, Any]:
         try:
-            refuse_unshared(self.tasks[place.task])
-            return {"made": called(self.function, self.tasks[place.task], place)}
+            refuse_unshared(task)
+            return {"made": called(self.function, task, place)}
         except UmdfError as error:
             gone = isinstance(error.__cause__, FileNotFoundError)
             return {"failed": {"reason": error.reason, "hint": error.hint or (SHARED if gone else "")}}
