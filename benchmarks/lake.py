@@ -1,7 +1,7 @@
 """`make bench-lake`: captures into tables on Spark, beside the same functions in plain processes.
 
-Sessions are those of `umdf ingest`, and their start is not counted; the candidates take turns, and of each the fastest round counts. One capture of both lines
-is written first, below a temporary directory.
+Sessions are those of `umdf ingest`, and their start is not counted. The candidates take turns, and of each the fastest
+round counts. One capture of both lines is written first, below a temporary directory.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from lake.lake_commands import UMDF
 
 from umdf.cli.app import run
 
-pytestmark = pytest.mark.xdist_group("spark-examples")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOK = ROOT / "examples" / "quants.ipynb"
 
@@ -75,6 +75,7 @@ def one_file(files: list[Path], out: Path) -> None:
     out.write_bytes(head + b"".join(record for _, record in sorted(records, key=lambda one: one[0])))
 
 
+@pytest.mark.full_size
 def test_my_pcap_becomes_a_table_and_a_chart_in_three_commands(tmp_path: Path) -> None:
     captured = day(tmp_path, 2_500, 12, seed=4)
     one_file(files_of(captured), tmp_path / "my.pcap")

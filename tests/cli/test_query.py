@@ -21,7 +21,7 @@ from umdf.cli.rows import cells_of, rows_of, unique
 from umdf.errors import ConfigError
 from umdf.lake.chart import MOST_CANDLES, draw
 
-pytestmark = pytest.mark.xdist_group("spark-query")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 SQL = "SELECT symbol, count(*) AS n, sum(price * size) AS notional FROM trades WHERE price IS NOT NULL GROUP BY symbol"
 
 

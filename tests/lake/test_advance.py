@@ -31,7 +31,7 @@ from umdf.transport.capture import open_capture
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-advance")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 WIRES = ("sbe", "fast")
 
 

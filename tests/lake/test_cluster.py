@@ -57,12 +57,12 @@ def undisturbed(captured: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return hashes(root)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=pytest.mark.full_size if step != "decode" else ()) for step in STEPS]
+)
 def test_a_worker_of_the_cluster_is_killed_in_mid_ingest_and_the_tables_are_identical(
-    own: Standalone, captured: Path, undisturbed: dict[str, str], tmp_path: Path, step: str, soak: bool
+    own: Standalone, captured: Path, undisturbed: dict[str, str], tmp_path: Path, step: str
 ) -> None:
-    if step != "decode" and not soak:
-        pytest.skip("one moment at reduced size, all at full size: make soak")
     root, alive = tmp_path / "lake", own.living()
     if missing := 2 - len(alive):
         alive += own.start_workers(missing)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import deltalake
+import polars as pl
 import pyarrow as pa
 import pytest
 from lake.lake_rows import TABLES, append, day, entry, hashes, rows_of, write
@@ -285,3 +287,23 @@ def test_a_column_that_came_later_is_null_in_older_rows(tmp_path: Path, monkeypa
 
 def old_rows(seed: int) -> pa.Table:
     return rows_of("mbo", 50, seed).drop_columns(["ts_insert"])
+
+
+def test_other_engines_read_the_log_that_we_write_and_it_has_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 4)
+    with open_writer(tmp_path) as writer:
+        day(writer, range(7), SHORT)
+    snapshot = open_snapshot(tmp_path)
+    for name in SHORT:
+        rows, theirs = snapshot.arrow_table(name), deltalake.DeltaTable(tmp_path / name)
+        assert theirs.version() == 6 and (tmp_path / name / "_delta_log" / "_last_checkpoint").exists()
+        assert {step["umdf"].partition(":")[2] for step in theirs.history()} == {str(n) for n in range(1, 8)}
+        assert theirs.transaction_version(f"umdf-{snapshot.home.lake_id}") == 7
+        assert sorted(theirs.file_uris()) == sorted(map(str, snapshot.files(name)))
+        polars = pl.read_delta(str(tmp_path / name))
+        assert (polars.height, polars["channel_id"].unique().to_list()) == (rows.num_rows, [72])
+        assert polars["sequence" if name == "mbo" else "first_sequence"].sum() == sum(
+            value or 0 for value in rows.column("sequence" if name == "mbo" else "first_sequence").to_pylist()
+        )

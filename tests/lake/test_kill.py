@@ -19,7 +19,7 @@ from umdf.lake import care
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
-pytestmark = pytest.mark.xdist_group("spark-kill")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 TABLES = ",".join(sorted(ALL))
 
 

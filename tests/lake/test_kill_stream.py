@@ -18,7 +18,7 @@ from umdf.lake.frontier import ChannelState
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
-pytestmark = pytest.mark.xdist_group("spark-kill-stream")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 MOMENTS = 10
 
 
@@ -41,15 +41,12 @@ def check_what_is_seen(root: Path, made: Made) -> None:
         assert made.differing(root) == set()
 
 
+@pytest.mark.full_size
 @pytest.mark.parametrize("moment", range(MOMENTS))
-def test_a_driver_and_then_a_worker_are_killed_and_the_stream_goes_on(
-    made: Made, tmp_path: Path, moment: int, soak: bool
-) -> None:
-    if moment and not soak:
-        pytest.skip("one driver and one worker at reduced size, ten of each at full size: make soak")
+def test_a_driver_and_then_a_worker_are_killed_and_the_stream_goes_on(made: Made, tmp_path: Path, moment: int) -> None:
     root, chance = tmp_path / "lake", random.Random(moment)
     open_writer(root).close()
-    size = 3 if soak else 6
+    size = 3
     batches = -(-len(made.files) // size)
     words = ("stream", made.files[0].parent, "--lake", root, "--once", "--finish", "--cores", "2", "--max-files", size)
     words = (*map(str, words), "--tables", ",".join(sorted(ALL)))

@@ -25,7 +25,7 @@ from umdf.transport.capture import open_capture
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-source")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
     "fast": {"wire": "fast", "loss": 0.01},
@@ -87,7 +87,7 @@ def test_every_family_has_the_rows_of_the_lake(made: Made, kind: str) -> None:
     assert len(works(files_of(captured), "mbo")[0]) > 2
 
 
-@pytest.mark.parametrize("kind", ["sbe", "fast"])
+@pytest.mark.parametrize("kind", ["sbe", pytest.param("fast", marks=pytest.mark.full_size)])
 def test_spark_reads_the_same(spark: SparkSession, made: Made, kind: str) -> None:
     captured, root = made(kind)
     for family in ("mbo", "definition", "snapshot", PACKETS):

@@ -26,7 +26,7 @@ from umdf.transport.recording import MANIFEST, closed_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-source-stream")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
     "fast": {"wire": "fast", "loss": 0.01, "channel_reset": True},

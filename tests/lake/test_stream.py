@@ -30,7 +30,7 @@ from umdf.transport.recording import MANIFEST
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-stream")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
 
 
@@ -209,6 +209,7 @@ def test_a_recording_that_cannot_be_read_is_one_clear_error(
     assert "mbx" in json.loads(capsys.readouterr().err)["error"]
 
 
+@pytest.mark.full_size
 def test_the_command_takes_a_recording_in_one_go(made: Made, tmp_path: Path) -> None:
     recording, root = record(tmp_path / "recording", made.files), tmp_path / "lake"
     words = ("stream", recording, "--lake", root, "--once", "--cores", "2", "--tables", ",".join(sorted(ALL)))

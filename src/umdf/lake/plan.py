@@ -1,7 +1,7 @@
 """What an ingest has to do: the numberings of a channel-day, and its tasks, or those of its next part.
 
 The one rule: a plan depends on the content of the files, never on their names, their order or which of them are new.
-Numbers are cut into spans at multiples of one size, so that the same packets always meet in the same task.
+Numbers are cut into even spans; each looks a little beyond its edges, so it does not matter where those are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from umdf.lake.gather import OVERLAP
@@ -177,8 +178,8 @@ class Planner:
         count = -(-numbers // self.span_numbers)
         if numbers >= self.parallel * LEAST_NUMBERS:
             count = -(-count // self.parallel) * self.parallel
-        size = -(-numbers // count)
-        return [(low, min(low + size - 1, last)) for low in range(first, last + 1, size)]
+        edges = [first + numbers * part // count for part in range(count + 1)]
+        return [(low, high - 1) for low, high in pairwise(edges)]
 
     def _give_rest(self, planned: ChannelDay, about: dict[str, Any], segments: list[Segment]) -> None:
         """What has no number in a split is accounted for by one task only: that of the split's first number."""

@@ -17,7 +17,7 @@ from umdf.lake import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-query-frames")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 RAW: dict[str, Any] = {"price_type": "fixed", "pretty_ts": False}
 
 

@@ -25,7 +25,7 @@ from umdf.lake.snapshot import open_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-sql")  # one session, in one process
+pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
