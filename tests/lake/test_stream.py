@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from lake.captures import ALL, day, files_of, hashes, ingest
-from lake.follow_days import Made
+from lake.follow_days import Made, cut
 from lake.lake_commands import umdf, until
 
 from umdf.cli.app import run
@@ -217,7 +217,7 @@ def test_the_command_takes_a_recording_in_one_go(made: Made, tmp_path: Path) -> 
         code, printed, said = command.finish()
     assert (code, said) == (0, "")
     batches = [json.loads(line) for line in printed.splitlines()]
-    assert [batch["files"] for batch in batches[:-1]] == [8] * (len(made.files) // 8) + [len(made.files) % 8]
+    assert [batch["files"] for batch in batches[:-1]] == [len(files) for files in cut(made.files, 8)]
     assert batches[-1]["outcome"]["closed_days"] and sum(batch["outcome"]["messages"] for batch in batches) > 2_000
     assert made.differing(root) == set()
 

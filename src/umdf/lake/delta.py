@@ -30,7 +30,6 @@ from umdf.lake.schemas import table as table_named
 TAG = "umdf"  # in the commitInfo of every commit of ours: lake id and number
 TRIES = 5
 ENGINE = "umdf"
-WHOLE_REMOVE = {"extendedFileMetadata": True}
 CHECKPOINT_EVERY = 100  # versions, as delta-rs has it
 _COMPLETE: set[tuple[str, Path]] = set()  # tables that have all columns of this version of umdf, by lake
 
@@ -107,12 +106,8 @@ def commit(home: Home, intent: Intent, change: Change, version: int | None) -> i
                 _create(home, directory, table, intent, change)
             else:
                 _append(home, directory, table, intent, change, version + len(done))
-        except (
-            CommitFailedError,
-            TableNotFoundError,
-            _TakenError,
-        ):  # someone was quicker: perhaps with this very commit
-            continue
+        except (CommitFailedError, TableNotFoundError, _TakenError):
+            continue  # someone was quicker: perhaps with this very commit
         except OSError as error:
             raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error
     raise UmdfError(f"table {table.name} could not be committed in {TRIES} tries", "is someone else writing to it?")
@@ -197,17 +192,22 @@ def _lines(home: Home, table: Table, intent: Intent, change: Change) -> Iterator
         yield {"add": about | {"dataChange": data_change, "stats": add.stats}}
     for remove in change.removes:
         about = {"path": remove.path, "partitionValues": remove.partition, "size": remove.bytes}
-        yield {"remove": about | {"deletionTimestamp": moment_ms, "dataChange": data_change, **WHOLE_REMOVE}}
+        about |= {"deletionTimestamp": moment_ms, "extendedFileMetadata": True}
+        yield {"remove": about | {"dataChange": data_change}}
     yield {"txn": {"appId": _app(home), "version": intent.number, "lastUpdated": moment_ms}}
 
 
 def _checkpoint(directory: Path) -> None:
     """So that readers need not read every commit since the table was created."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    delta = DeltaTable(directory)
-    delta.create_checkpoint()
-    delta.cleanup_metadata()
+    try:
+        delta = DeltaTable(directory)
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+    except (DeltaError, OSError):  # the commit is done, and the next checkpoint will be as good
+        return
 
 
 def look_again(home: Home, table: str) -> None:
