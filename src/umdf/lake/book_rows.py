@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from umdf.buffers import Pool
 from umdf.errors import UmdfError
-from umdf.lake.staging import Staged, as_events, bucket_of, scattered, staged_batches
+from umdf.lake.staging import Move, Staged, as_events, bucket_of, scattered, staged_batches
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
 from umdf.market.rows import Events, Rows, Units
@@ -40,6 +39,31 @@ class Piece:
     def rows_of(self, first: int, last: int) -> NDArray[np.int64]:
         chosen = (self.instrument_id >= first) & (self.instrument_id <= last)
         return np.flatnonzero(chosen if self.counted is None else chosen & self.counted)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Rows that are still in pieces, where they were staged: whoever wants them in one, or in another order, moves them
+    once. Of each batch which rows; None: all."""
+
+    parts: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]]
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows if rows is None else len(rows) for batch, rows in self.parts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.parts[0][0].schema
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        columns = ((batch.column(name).to_numpy(), rows) for batch, rows in self.parts)
+        found = [column if rows is None else np.take(column, rows) for column, rows in columns]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def batch(self) -> pa.RecordBatch:
+        """Put together, in the order of the pieces."""
+        batches = [batch if rows is None else _taken(batch, rows) for batch, rows in self.parts]
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 @dataclass(eq=False)
@@ -121,26 +145,22 @@ class Intake:
         all_ids, places = np.unique(np.concatenate(ids), return_inverse=True)
         return all_ids, np.bincount(places, np.concatenate(rows), len(all_ids)).astype(np.int64)
 
-    def chunks(self, first: int, last: int, most_rows: int) -> Iterator[pa.Table | None]:
-        """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time.
-
-        They are still in pieces: whoever wants them in one, or in another order, moves them once."""
-        waiting: list[pa.RecordBatch] = []
+    def chunks(self, first: int, last: int, most_rows: int) -> Iterator[Chosen]:
+        """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time."""
+        waiting: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]] = []
         count = 0
         for piece in self.pieces:
             rows = piece.rows_of(first, last)
             if not len(rows):
                 continue
             if count and count + len(rows) > most_rows:
-                done, waiting, count = pa.Table.from_batches(waiting), [], 0
+                done, waiting, count = Chosen(waiting), [], 0
                 yield done
-                del done
             whole = len(rows) == piece.batch.num_rows
-            waiting.append(piece.batch if whole else _taken(piece.batch, rows))
+            waiting.append((piece.batch, None if whole else rows.astype(np.uint32)))
             count += len(rows)
         if waiting:
-            done, waiting = pa.Table.from_batches(waiting), []
-            yield done
+            yield Chosen(waiting)
 
 
 def _of_date(ts_send: NDArray[np.int64], trading_date: int) -> NDArray[np.bool_] | None:
@@ -159,66 +179,66 @@ def _refuse_strangers(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -
         raise UmdfError(reason, HINT)
 
 
-def _taken(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+def _taken(batch: pa.RecordBatch, rows: NDArray[np.uint32]) -> pa.RecordBatch:
     """numpy takes numbers faster than Arrow does."""
     arrays = [_taken_array(column, rows) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _taken_array(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+def _taken_array(column: pa.Array, rows: NDArray[np.uint32]) -> pa.Array:
     if pa.types.is_primitive(column.type) and not column.null_count:
         return pa.array(np.take(column.to_numpy(), rows))
     return column.take(pa.array(rows))
 
 
 def grouped(
-    rows: pa.Table | pa.RecordBatch | None,
+    rows: Chosen | None,
     family: str,
     ids: NDArray[np.int64],
     epochs: Epochs,
     made: pa.RecordBatch | None = None,
 ) -> Grouped:
     """Rows in the order of the files → rows by book; `made` are put among them by their key."""
-    count = 0 if rows is None else rows.num_rows
-    parts = [part for some in (rows, made) if some is not None for part in _batches(some)]
-    if not parts:
+    count = 0 if rows is None else len(rows)
+    has_made = made is not None and made.num_rows > 0
+    every = Chosen([*(rows.parts if rows is not None else ()), *([(made, None)] if has_made else [])])
+    if not len(every):
         numbers, none = np.empty(0, np.int64), np.empty(0, np.int16)
         empty = Events(Units(none, numbers, numbers, numbers, numbers), {})
         return Grouped(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
-    has_made = made is not None and made.num_rows > 0
-    instrument_id, sequence = _numbers(parts, "instrument_id"), _numbers(parts, "sequence")
+    instrument_id, sequence = every.numbers("instrument_id"), every.numbers("sequence")
     book = 2 * np.searchsorted(ids, instrument_id).astype(np.int32)
-    if "stream" in parts[0].schema.names:
-        book += _numbers(parts, "stream") == LENDING
-    epoch = epochs.ranks(_numbers(parts, "seq_version"))
-    key = wire_key(sequence, _numbers(parts, "msg_index"), _numbers(parts, "entry_index"))
+    if "stream" in every.schema.names:
+        book += every.numbers("stream") == LENDING
+    epoch = epochs.ranks(every.numbers("seq_version"))
+    key = wire_key(sequence, every.numbers("msg_index"), every.numbers("entry_index"))
     order = np.lexsort((key, epoch, book)) if has_made and count else _stable_order(book, 2 * len(ids))
     if has_made and count:
         _refuse_disorder(book[:count], epoch[:count], key[:count], instrument_id[:count], family)
-    whole = parts[0]
-    if len(parts) > 1 or not _is_identity(order):
-        whole = _placed(parts, order)
+    if len(every.parts) > 1 or not _is_identity(order):
+        whole = _placed(every, order)
         book, epoch, key = book[order], epoch[order], key[order]
+    else:
+        whole = every.batch()
     _refuse_disorder(book, epoch, key, ids[book >> 1], family)
     return Grouped(as_events(whole, family), book, epoch, key, order >= count if has_made else None)
 
 
-def _batches(rows: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
-    return [part for part in (rows.to_batches() if isinstance(rows, pa.Table) else [rows]) if part.num_rows]
-
-
-def _placed(parts: list[pa.RecordBatch], order: NDArray[np.int64]) -> pa.RecordBatch:
-    """Batches as one, in this order: numbers are moved once, straight to their places."""
-    names, place = parts[0].schema.names, np.empty(len(order), np.uint32)
+def _placed(chosen: Chosen, order: NDArray[np.int64]) -> pa.RecordBatch:
+    """As one batch, in this order: numbers are moved once, straight to their places."""
+    names, place = chosen.schema.names, np.empty(len(order), np.uint32)
     place[order] = np.arange(len(order), dtype=np.uint32)
-    edges = np.cumsum([0, *(part.num_rows for part in parts)]).tolist()
-    simple = [each.name for each in parts[0].schema if pa.types.is_primitive(each.type)]
-    columns = {name: [part.column(name).to_numpy() for part in parts] for name in simple}
-    made = scattered(columns, [place[low:high] for low, high in pairwise(edges)], _MEMORY)
-    arrays = {name: pa.array(values) for name, values in made.items()}
-    for name in names:
-        if name not in arrays:
-            arrays[name] = pa.concat_arrays([part.column(name) for part in parts]).take(pa.array(order))
+    simple = [each.name for each in chosen.schema if pa.types.is_primitive(each.type)]
+    columns = {name: [batch.column(name).to_numpy() for batch, _ in chosen.parts] for name in simple}
+    moves, first = [], 0
+    for batch, rows in chosen.parts:
+        count = batch.num_rows if rows is None else len(rows)
+        moves.append(Move(place[first : first + count], rows, frozenset(names if rows is not None else ())))
+        first += count
+    arrays = {name: pa.array(values) for name, values in scattered(columns, moves, _MEMORY).items()}
+    if others := [name for name in names if name not in arrays]:
+        whole = chosen.batch()
+        arrays |= {name: whole.column(name).take(pa.array(order)) for name in others}
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], names)
 
 
@@ -236,10 +256,6 @@ def is_between(epoch: NDArray[np.int32], key: NDArray[np.uint64], done: Limit, u
     if until is not None:
         chosen &= (epoch < until[0]) | ((epoch == until[0]) & (key <= np.uint64(until[1])))
     return chosen
-
-
-def _numbers(parts: list[pa.RecordBatch], name: str) -> NDArray[Any]:
-    return np.concatenate([part.column(name).to_numpy() for part in parts])
 
 
 def _stable_order(book: NDArray[np.int32], books: int) -> NDArray[np.int64]:

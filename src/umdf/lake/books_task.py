@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from umdf.lake.book_day import Group, GroupDay, Tables
 from umdf.lake.book_made import Made
-from umdf.lake.book_rows import Epochs, Grouped, Intake, Limit, grouped
+from umdf.lake.book_rows import Chosen, Epochs, Grouped, Intake, Limit, grouped
 from umdf.lake.book_states import read_states
 from umdf.lake.columns import family_table
 from umdf.lake.files import FileAdd, FileWriter, Stamp
@@ -167,7 +167,7 @@ class _Task:
             intake = Intake(self.staged, name, [NO_INSTRUMENT], self.date)
             batch = next(intake.chunks(NULL, NULL, 1 << 62), None)
             if batch is not None and name in self.wanted:
-                events = as_events(batch, name)
+                events = as_events(batch.batch(), name)
                 rows = events.rows(name)
                 nobody = np.zeros(len(rows), np.int32)
                 found[name] = family_table(events, name, rows.column("flags"), pa.array([None], pa.utf8()), nobody)
@@ -254,16 +254,18 @@ def grouped_snapshots(intake: Intake, first: int, last: int, ids: Numbers) -> Gr
     batch = next(intake.chunks(first, last, 1 << 62), None)
     if batch is None:
         return None
-    events = as_events(batch, intake.family)
+    events = as_events(batch.batch(), intake.family)
     book = 2 * np.searchsorted(ids, events.rows(intake.family).column("instrument_id")).astype(np.int32)
     order = np.argsort(book, kind="stable")
     nothing = np.zeros(len(book), np.int32)
     return Grouped(events.at({intake.family: order}), book[order], nothing, nothing.astype(np.uint64))
 
 
-def _last_of(batch: pa.RecordBatch, epochs: Epochs) -> tuple[int, int]:
+def _last_of(chosen: Chosen, epochs: Epochs) -> tuple[int, int]:
     """Epoch and key of the last row of an instrument's rows."""
+    batch, rows = chosen.parts[-1]
+    at = int(rows[-1]) if rows is not None else batch.num_rows - 1
     row = {
-        name: int(batch.column(name)[-1].as_py()) for name in ("seq_version", "sequence", "msg_index", "entry_index")
+        name: int(batch.column(name)[at].as_py()) for name in ("seq_version", "sequence", "msg_index", "entry_index")
     }
     return epochs.rank(row["seq_version"]), row["sequence"] << 32 | row["msg_index"] << 16 | row["entry_index"]

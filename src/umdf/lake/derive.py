@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from umdf.book import tables_kernel as k
 from umdf.errors import UmdfError
 from umdf.lake.book_made import empty_books
-from umdf.lake.book_rows import Epochs, Grouped, grouped
+from umdf.lake.book_rows import Chosen, Epochs, Grouped, grouped
 from umdf.lake.book_state import FORMAT, Stored, states_in
 from umdf.lake.gap_cures import Timeline
 from umdf.lake.healing import BookRun, Told
@@ -55,7 +55,7 @@ def replay(mbo: pa.Table, states: pa.Table, depth: int = DEPTH) -> Replay:
     order = np.argsort(batch.column("ts_recv").to_numpy(), kind="stable")  # epochs by their first appearance
     epochs.ranks(batch.column("seq_version").to_numpy()[order])
     made = empty_books([one for one in happened if one.flags & LAST], batch.schema)
-    rows = grouped(batch, "mbo", ids, epochs, made)
+    rows = grouped(Chosen([(batch, None)]), "mbo", ids, epochs, made)
     stored = [one for one in happened if one.flags & SNAPSHOT]
     stored.sort(key=lambda one: (one.instrument_id, one.head["lending"], epochs.rank(one.seq_version), one.key))
     snapshots = _snapshots(stored, ids, epochs)

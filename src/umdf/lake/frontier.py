@@ -3,7 +3,8 @@
 What is behind the frontier is final, so it may only pass what no file still to come is expected to change: a number
 must have gone by on every line, and what was received at that time on the snapshot stream must be there, too, because
 a snapshot takes effect at the number that it holds (369), not where it arrived. A group that has been silent for longer
-than `wait_ns` is not waited for. Should something come for a place behind the frontier, the day is made again.
+than `wait_ns`, and for longer than its next file can take to be closed, is not waited for. Should something come for a
+place behind the frontier, the day is made again.
 
 The one rule: a frontier is a number that was seen. So no gap is ever cut in two.
 """
@@ -25,6 +26,7 @@ from umdf.market.events import NULL
 
 FORMAT = 1
 SECOND_NS = 10**9
+ROLLS = 3  # halves of a file's length: the next one may take a little longer
 _LENGTH = 8
 
 
@@ -86,22 +88,27 @@ class ChannelState:
 
 
 class Reach:
-    """When the closed files of each group end. A file holds all that its groups had until its end."""
+    """When the closed files of each group end, and how long they are. A file holds all that its groups had until its
+    end."""
 
     def __init__(self, surveys: Iterable[dict[str, Any]]) -> None:
         self._last: dict[Group, int] = {}
+        self._longest: dict[Group, int] = {}
         for survey in surveys:
             segments = [segment for split in survey.get("splits", []) for segment in split["segments"]]
+            begins = min((segment[7] for segment in segments), default=NULL)
             ends = max((segment[8] for segment in segments), default=NULL)
             for flow in {segment[0] for segment in segments}:
                 group: Group = tuple(survey["flows"][flow])  # type: ignore[assignment]
                 self._last[group] = max(self._last.get(group, NULL), ends)
+                self._longest[group] = max(self._longest.get(group, 0), ends - begins)
 
     def live(self, groups: Iterable[Group], wait_ns: int) -> dict[Group, int]:
         """The groups that are not silent, and up to when they have been read."""
         known = {group: self._last[group] for group in groups if group in self._last}
         newest = max(known.values(), default=NULL)
-        return {group: last for group, last in known.items() if last >= newest - wait_ns}
+        waits = {group: max(wait_ns, ROLLS * self._longest[group] // 2) for group in known}
+        return {group: last for group, last in known.items() if last >= newest - waits[group]}
 
 
 @dataclass(frozen=True)

@@ -181,4 +181,5 @@ def snapshots_of(
     every = 1 << 62
     head = next(headers.chunks(first, last, every), None)
     rows = next(books.chunks(first, last, every), None)
-    return snapshot_lines(head, rows, ids, epochs, np.array(epoch_of_time, np.int64))
+    said, its_books = (None if some is None else some.batch() for some in (head, rows))
+    return snapshot_lines(said, its_books, ids, epochs, np.array(epoch_of_time, np.int64))

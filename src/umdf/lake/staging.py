@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -125,8 +125,8 @@ def _scattered_rows(parts: list[tuple[Rows, Units]], places: list[Places], count
     }
     columns |= {name: [rows.column(name) for rows, _ in parts] for name in own}
     of_units = {name: [getattr(units, name) for _, units in parts] for name in OF_UNIT}
-    units = [rows.unit for rows, _ in parts]
-    made = scattered({**columns, **of_units}, places, _MEMORY, units, frozenset(of_units))
+    moves = [Move(place, rows.unit, frozenset(of_units)) for (rows, _), place in zip(parts, places, strict=True)]
+    made = scattered({**columns, **of_units}, moves, _MEMORY)
     order = ["msg_index", "entry_index", *OF_UNIT, *own]
     arrays: dict[str, pa.Array] = {name: pa.array(made[name]) for name in order}
     others = dict.fromkeys(name for rows, _ in parts for name in (*rows.texts, *rows.lists))
@@ -139,21 +139,24 @@ def _scattered_rows(parts: list[tuple[Rows, Units]], places: list[Places], count
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def scattered(
-    columns: Mapping[str, list[Numbers]],
-    places: Sequence[Places],
-    pool: Pool,
-    units: Sequence[NDArray[np.uint32]] | None = None,
-    of_units: frozenset[str] = frozenset(),
-) -> dict[str, Numbers]:
-    """Columns in parts → whole columns, each row at its place. Those `of_units` have a row for each unit instead."""
-    made = _room({name: parts[0].dtype for name, parts in columns.items()}, sum(map(len, places)), pool)
-    for number, place in enumerate(places):
+class Move(NamedTuple):
+    """Where the rows of a part go, and which rows of it these are in some of its columns; in the others all are."""
+
+    place: Places
+    rows: NDArray[np.uint32] | None = None
+    by_rows: frozenset[str] = frozenset()
+
+
+def scattered(columns: Mapping[str, list[Numbers]], moves: Sequence[Move], pool: Pool) -> dict[str, Numbers]:
+    """Columns in parts → whole columns, each row at its place."""
+    count = sum(len(move.place) for move in moves)
+    made = _room({name: parts[0].dtype for name, parts in columns.items()}, count, pool)
+    for number, (place, rows, by_rows) in enumerate(moves):
         held = {name: np.ascontiguousarray(parts[number], made[name].dtype) for name, parts in columns.items()}
-        abouts = [(address_of(held[n]), made[n].itemsize, address_of(made[n]), n in of_units) for n in made]
+        abouts = [(address_of(held[n]), made[n].itemsize, address_of(made[n]), n in by_rows) for n in made]
         table = np.array(abouts, np.int64)
-        unit = place if units is None else np.ascontiguousarray(units[number], np.uint32)
-        k.scatter(address_of(table), len(table), address_of(place), address_of(unit), len(place))
+        taken = place if rows is None else np.ascontiguousarray(rows, np.uint32)
+        k.scatter(address_of(table), len(table), address_of(place), address_of(taken), len(place))
     return made
 
 
@@ -206,10 +209,8 @@ def staged_batches(
             first += count
 
 
-def as_events(batch: pa.RecordBatch | pa.Table, family: str) -> Events:
-    """The columns of a batch as they are; a table is put together first."""
-    if isinstance(batch, pa.Table):
-        batch = pa.concat_batches(batch.to_batches())
+def as_events(batch: pa.RecordBatch, family: str) -> Events:
+    """The columns of a batch as they are."""
     known, count = FAMILIES[family], batch.num_rows
     columns: dict[str, Numbers] = {}
     texts: dict[str, Text] = {}

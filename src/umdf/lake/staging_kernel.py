@@ -25,8 +25,8 @@ from umdf.kernels import (
 BUCKETS = 64
 NO_INSTRUMENT = BUCKETS  # rows of the whole channel or of a group
 NULL = -(1 << 63)
-# A column of `scatter`: where it is, bytes of a value, where it goes, whether it has a row for each unit instead.
-SOURCE, WIDTH, TARGET, OF_UNIT = range(4)
+# A column of `scatter`: where it is, bytes of a value, where it goes, whether only some of its rows do.
+SOURCE, WIDTH, TARGET, BY_ROWS = range(4)
 COLUMN = 4
 
 
@@ -65,35 +65,43 @@ def place_rows(ids, rows, following, places):
 
 
 @kernel
-def scatter(columns, count, places, units, rows):
-    """The values of some columns to their places."""
+def scatter(columns, count, places, rows, moved):
+    """The values of some columns to their places: all of a column's, or those of some rows."""
     for number in range(count):
         about = columns + 8 * COLUMN * number
         source, width, target = load_i64(about, 8 * SOURCE), load_i64(about, 8 * WIDTH), load_i64(about, 8 * TARGET)
-        if load_i64(about, 8 * OF_UNIT) != 0:
-            _scatter_units(source, width, target, places, units, rows)
+        if load_i64(about, 8 * BY_ROWS) != 0:
+            _scatter_rows(source, width, target, places, rows, moved)
         elif width == 8:
-            for row in range(rows):
-                store_u64(target, 8 * np.int64(load_u32(places, 4 * row)), load_u64(source, 8 * row))
+            for i in range(moved):
+                store_u64(target, 8 * np.int64(load_u32(places, 4 * i)), load_u64(source, 8 * i))
         elif width == 4:
-            for row in range(rows):
-                store_u32(target, 4 * np.int64(load_u32(places, 4 * row)), load_u32(source, 4 * row))
+            for i in range(moved):
+                store_u32(target, 4 * np.int64(load_u32(places, 4 * i)), load_u32(source, 4 * i))
         elif width == 2:
-            for row in range(rows):
-                store_u16(target, 2 * np.int64(load_u32(places, 4 * row)), load_u16(source, 2 * row))
+            for i in range(moved):
+                store_u16(target, 2 * np.int64(load_u32(places, 4 * i)), load_u16(source, 2 * i))
         else:
-            for row in range(rows):
-                store_u8(target, np.int64(load_u32(places, 4 * row)), load_u8(source, row))
+            for i in range(moved):
+                store_u8(target, np.int64(load_u32(places, 4 * i)), load_u8(source, i))
     return 0
 
 
 @inlined
-def _scatter_units(source, width, target, places, units, rows):
+def _scatter_rows(source, width, target, places, rows, moved):
     if width == 8:
-        for row in range(rows):
-            value = load_u64(source, 8 * np.int64(load_u32(units, 4 * row)))
-            store_u64(target, 8 * np.int64(load_u32(places, 4 * row)), value)
+        for i in range(moved):
+            value = load_u64(source, 8 * np.int64(load_u32(rows, 4 * i)))
+            store_u64(target, 8 * np.int64(load_u32(places, 4 * i)), value)
+    elif width == 4:
+        for i in range(moved):
+            value = load_u32(source, 4 * np.int64(load_u32(rows, 4 * i)))
+            store_u32(target, 4 * np.int64(load_u32(places, 4 * i)), value)
+    elif width == 2:
+        for i in range(moved):
+            value = load_u16(source, 2 * np.int64(load_u32(rows, 4 * i)))
+            store_u16(target, 2 * np.int64(load_u32(places, 4 * i)), value)
     else:
-        for row in range(rows):
-            value = load_u16(source, 2 * np.int64(load_u32(units, 4 * row)))
-            store_u16(target, 2 * np.int64(load_u32(places, 4 * row)), value)
+        for i in range(moved):
+            value = load_u8(source, np.int64(load_u32(rows, 4 * i)))
+            store_u8(target, np.int64(load_u32(places, 4 * i)), value)
