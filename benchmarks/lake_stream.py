@@ -1,7 +1,8 @@
 """Second half of `make bench-lake`: a recording into a lake in micro-batches, and what it takes to ask that lake.
 
 The stream is measured from the begin of its first micro-batch to the end of its last; the lag of a message is measured
-with a recorder that closes its files at the pace at which the stream has just shown that it can follow.
+with a recorder that closes its files at the pace at which the stream has just shown that it can follow. The lake that
+is asked is that one: LAG_ROUNDS of the recording's rounds, so of 20 M messages and more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
 from umdf.lake.advance import Settings
 from umdf.lake.frontier import Follow
+from umdf.lake.schemas import tables
 from umdf.lake.session import running
 from umdf.lake.stream import Batch, Stream
 from umdf.lake.writer import open_writer
@@ -30,6 +32,8 @@ from umdf.transport.recording import MANIFEST
 FOLLOW = Follow()
 BATCHES = 34
 SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
+ROUNDS = 2  # of them in a micro-batch
+LAG_ROUNDS = 40
 SAMPLES = 20  # of each file, for the lag
 PACE = 1.25  # of the recorder: a little slower than the stream
 COLD = """
@@ -48,8 +52,9 @@ class Recording:
 
     def __init__(self, directory: Path, messages: int, instruments: int) -> None:
         # A day of the bulk generator has 4,000 messages a second of its own clock, and three series of files.
-        roll_s = max(messages // 4_400 // BATCHES, 1)
-        settings = BulkSettings(messages, instruments, roll_bytes=1 << 30, roll_s=roll_s, snapshot_loops=2 * BATCHES)
+        rounds = BATCHES * ROUNDS
+        roll_s = max(messages // 4_400 // rounds, 1)
+        settings = BulkSettings(messages, instruments, roll_bytes=1 << 30, roll_s=roll_s, snapshot_loops=2 * rounds)
         write_capture(settings, directory)
         self.path = directory / "capture"
         self.lines = (self.path / MANIFEST).read_text().splitlines(keepends=True)
@@ -61,26 +66,27 @@ class Recording:
 
 
 def run(directory: Path, messages: int, instruments: int) -> Iterator[Result]:
-    recording = Recording(directory / "recording", messages, instruments)
+    recording = Recording(directory / "recording", ROUNDS * messages, instruments)
     lake = directory / "streamed"
     told: list[Batch] = []
     with running(cores=2, work=directory / "spark", quick=True) as spark:
         yield from _throughput(spark, recording, lake, told)
         usual_s = statistics.median(batch.seconds for batch in told)
-        yield from _lag(spark, recording, directory / "live", usual_s)
-    yield from _queries(lake, directory)
+        yield from _lag(spark, recording, directory / "live", usual_s / ROUNDS)
+    yield from _queries(directory / "live", directory)
     yield from _source(recording, directory)
 
 
 def _throughput(spark: Any, recording: Recording, lake: Path, told: list[Batch]) -> Iterator[Result]:
     with open_writer(lake, "stream") as writer:
-        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), max_files=SERIES, told=told.append)
+        files = SERIES * ROUNDS
+        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), max_files=files, told=told.append)
         stream.run(once=True)
         stream.finish()
         tidied = time.time()
+        events = sum(writer.snapshot.rows(name) for name in FAMILIES if name in tables())  # each once
     begun = told[0].committed_ns / 1e9 - told[0].seconds
     seconds = told[-1].committed_ns / 1e9 - begun
-    events = sum(batch.outcome.rows.get(name, 0) for batch in told for name in FAMILIES)
     figure = f"{events:,} events, {len(told)} batches, {seconds:.1f} s"
     yield Result("stream, local[2]", figure, events / seconds / 1e6, "M events/s", 1.0, at_least=True)
     longest, middle = max(batch.seconds for batch in told), statistics.median(batch.seconds for batch in told)
@@ -91,7 +97,7 @@ def _throughput(spark: Any, recording: Recording, lake: Path, told: list[Batch])
 def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterator[Result]:
     """Files are closed one round after the other; a message came at its share of the time before its file closed."""
     told: list[Batch] = []
-    rounds = [recording.lines[at : at + SERIES] for at in range(0, len(recording.lines), SERIES)]
+    rounds = [recording.lines[at : at + SERIES] for at in range(0, len(recording.lines), SERIES)][:LAG_ROUNDS]
     closed: list[tuple[float, int, int]] = []  # when, and the times of the first and last packet
     recording.listed(SERIES)
     pace = PACE * round_s
@@ -112,6 +118,7 @@ def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterat
         recorder.start()
         stream.run(every_s=0)
         recorder.join()
+        stream.finish()
     moved = [(batch.outcome.open_days.values(), batch.committed_ns / 1e9) for batch in told if batch.outcome.open_days]
     reached = [(max(edge.ts_recv for edge in edges), committed) for edges, committed in moved]
     lags = []
