@@ -128,7 +128,3 @@ def _runs(executable: Path, *arguments: str) -> bool:
         return subprocess.run([executable, *arguments], capture_output=True, timeout=KEEP_S).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False
-
-
-if __name__ == "__main__":
-    print(make() or "this Java keeps no archive for Spark")
