@@ -33,7 +33,7 @@ UNFIT = " :"  # Spark splits options at the one, the JVM archives at the other
 
 def used(settings: Mapping[str, str], home: Path) -> dict[str, str]:
     """For the Java in `home`. Who says something of archives is left alone."""
-    kept, given = next((path for path in _paths(home) if path.is_file()), None), settings.get(OPTIONS, "")
+    kept, given = _kept(home), settings.get(OPTIONS, "")
     if kept is None or "Archive" in given:
         return dict(settings)
     return {**settings, OPTIONS: f"{given} {_flag(kept)}".strip()}
@@ -41,13 +41,15 @@ def used(settings: Mapping[str, str], home: Path) -> dict[str, str]:
 
 def make() -> Path | None:
     """The archive for the Java at hand, made if there is none yet; None where there can be none."""
-    home = java.java_home()
-    paths = _paths(home)
-    if kept := next((path for path in paths if path.is_file()), None):
+    try:
+        home = java.java_home()
+    except UmdfError:  # no Java: whoever starts Spark will be told
+        return None
+    if kept := _kept(home):
         return kept
     if home not in java.places() and (java.release_of(home / "bin" / "java") or 0) > LAST_PATIENT:
         return None
-    for path in paths:
+    for path in _paths(home):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return _made(home, path)
@@ -73,7 +75,7 @@ def _made(home: Path, path: Path) -> Path | None:
         finally:
             shut_down(spark, wait_s=KEEP_S)
         os.replace(own, path)
-    except (UmdfError, FileNotFoundError):
+    except Exception:  # whatever is wrong with Spark here, a session that is wanted will tell
         own.unlink(missing_ok=True)
         return None
     return path
@@ -112,6 +114,10 @@ def _paths(home: Path) -> list[Path]:
         return []
     name = f"spark-{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa"
     return [place / name for place in java.places() if not set(UNFIT) & set(str(place))]
+
+
+def _kept(home: Path) -> Path | None:
+    return next((path for path in _paths(home) if path.is_file()), None)
 
 
 def _base(path: Path) -> Path:
