@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from umdf.buffers import ALIGNMENT, Memory, Pool
+from umdf.buffers import ALIGNMENT, Memory, Pool, Watch
 
 
 def test_memory_that_nobody_holds_is_handed_out_again() -> None:
@@ -19,7 +19,7 @@ def test_memory_that_nobody_holds_is_handed_out_again() -> None:
     assert pool.take(50).address == address
 
 
-@pytest.mark.parametrize(
+HOLDS = pytest.mark.parametrize(
     "hold",
     [
         lambda memory: memory,
@@ -39,6 +39,9 @@ def test_memory_that_nobody_holds_is_handed_out_again() -> None:
         "|slice of an Arrow buffer|Arrow array|numpy view of an Arrow array"
     ).split("|"),
 )
+
+
+@HOLDS
 def test_memory_that_anything_shows_is_not_handed_out(hold: Callable[[Memory], Any]) -> None:
     pool = Pool()
     memory = pool.take(100)
@@ -47,6 +50,20 @@ def test_memory_that_anything_shows_is_not_handed_out(hold: Callable[[Memory], A
     assert pool.take(100).address != address
     del held
     assert address in [pool.take(100).address for _ in range(2)]
+
+
+@HOLDS
+def test_a_watch_tells_of_anything_that_shows_a_memory(hold: Callable[[Memory], Any]) -> None:
+    shown = {1: Memory(100), 2: Memory(100)}
+    watch = Watch(shown, shown.values())
+    watch.begin()
+    assert watch.is_quiet()
+    held = hold(shown[2])
+    assert watch.is_quiet() == (held is shown[2])  # a memory itself is reached only by who has what shows it
+    also = shown
+    assert not watch.is_quiet()
+    del held, also
+    assert watch.is_quiet()
 
 
 def test_memory_too_small_is_replaced() -> None:

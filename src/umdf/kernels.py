@@ -23,6 +23,10 @@ import numba.core.config
 from llvmlite import ir
 from numba import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 
 PACKAGE = Path(__file__).parent
@@ -139,9 +143,35 @@ def inlined(function: Callable[..., Any]) -> Any:
     return _jit(forceinline=True, nogil=True, _nrt=False)(function)
 
 
+class _OutlinedLower(Lower):
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        self.function.attributes.add("noinline")
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _OutlinedLowering(NativeLowering):
+    _name = "outlined_lowering"
+    lowering_class = _OutlinedLower  # type: ignore[assignment]
+
+
+class _OutliningCompiler(Compiler):
+    def define_pipelines(self) -> list[Any]:
+        pipelines = super().define_pipelines()
+        for manager in pipelines:
+            manager.passes = [
+                (_OutlinedLowering if step is NativeLowering else step, told) for step, told in manager.passes
+            ]
+            manager.finalize()
+        return pipelines
+
+
 def outlined(function: Callable[..., Any]) -> Any:
-    """Compile a helper that only kernels call, as a function of its own: for what is long or rare."""
-    return _jit(nogil=True, _nrt=False)(function)
+    """Compile a helper that only kernels call, as a function of its own: for what is long or rare.
+
+    LLVM would inline whatever has a single caller, and let the hot loop around it run out of registers.
+    """
+    return _jit(forceinline=False, nogil=True, _nrt=False, pipeline_class=_OutliningCompiler)(function)
 
 
 # Unaligned little-endian memory access at base + offset. The offset is a separate argument so that LLVM sees one
@@ -193,6 +223,25 @@ store_u32 = _store(types.uint32, 32)
 store_u64 = _store(types.uint64, 64)
 store_i32 = _store(types.int32, 32)
 store_i64 = _store(types.int64, 64)
+
+
+def _store_pair() -> Any:
+    @intrinsic
+    def store(typingctx: Any, base: Any, offset: Any, first: Any, second: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pair, place = ir.VectorType(ir.IntType(64), 2), ir.IntType(32)
+            value = builder.insert_element(ir.Constant(pair, ir.Undefined), args[2], place(0))
+            value = builder.insert_element(value, args[3], place(1))
+            pointer = builder.bitcast(_pointer(builder, args[0], args[1], 8), pair.as_pointer())
+            builder.store(value, pointer).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.uint64, types.uint64), codegen
+
+    return store
+
+
+store_pair_u64 = _store_pair()  # two neighbours in one store
 
 
 def _prefetch() -> Any:

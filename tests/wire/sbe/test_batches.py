@@ -35,6 +35,7 @@ from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.headers import read_headers
 from umdf.wire.sbe.schema import Schema
 from umdf.wire.sbe.store import FIRST_CAPACITY, FIRST_DATA_CAPACITY
+from umdf.wire.sbe.tables_kernel import PASS_PACKETS, STRETCH_PACKETS
 
 ORDER = SCHEMA.named("Order_MBO_50")
 PACKETS = st.lists(
@@ -57,6 +58,25 @@ def test_packets_decode_the_same_in_one_batch_and_in_many(packets: list[bytes], 
         for packet, *rest in shown(decode(packets[at : at + size], decoder=decoder))
     ]
     assert cut == whole
+
+
+@pytest.mark.parametrize("common", [1, 30, 300], ids="all alike|some more|nearly one template".split("|"))
+def test_a_batch_of_thousands_of_packets_is_as_its_pieces(common: int) -> None:
+    """Rows that are few wait for others of their kind over many passes, and memory grows in the middle of it."""
+    random, order = Random(common), encode_message(SCHEMA, ORDER, all_set(ORDER))
+    kinds = [*ALL, b"cut", encode_packet([]), encode_packet([order] * 3), ALL[7][:-3], bytes(random.randbytes(60))]
+    weights = [common if packet is kinds[-3] else 1 for packet in kinds]
+    packets = random.choices(kinds, weights, k=2 * STRETCH_PACKETS + 700)
+    decoder = Decoder(SCHEMA)
+    whole = decode(packets, decoder=Decoder(SCHEMA))
+    assert_sound(whole)
+    cut = [
+        (packet + at, *rest)
+        for at in range(0, len(packets), PASS_PACKETS - 1)
+        for packet, *rest in shown(decode(packets[at : at + PASS_PACKETS - 1], decoder=decoder))
+    ]
+    assert shown(whole) == cut
+    assert len(whole.journal) == sum(len(decode([packet], decoder=decoder).journal) for packet in packets)
 
 
 @given(PACKETS, st.randoms(use_true_random=False), st.integers(0, 70))

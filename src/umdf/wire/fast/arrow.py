@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.wire.fast.batch import Batch
-from umdf.wire.fast.layout import Column, Constant, Item, Layout, List, Node
+from umdf.wire.fast.layout import DTYPES, Column, Constant, Item, Layout, List, Node
 from umdf.wire.fast.templates import ASCII, BYTES, DECIMAL, INT32, INT64, UNICODE, Decimal, Value
 
 TYPES = {
@@ -69,9 +69,7 @@ def _arrays(batch: Batch, node: Node) -> list[pa.Array]:
     arrays = []
     for item in node.items:
         if isinstance(item, Constant):
-            arrays += [
-                _repeated(value, TYPES[type], rows, _validity(batch, node, item)) for _, type, value in _parts(item)
-            ]
+            arrays += [_repeated(value, type, rows, _validity(batch, node, item)) for _, type, value in _parts(item)]
         elif isinstance(item, List):
             arrays.append(_list(batch, node, item))
         elif not rows:
@@ -119,7 +117,12 @@ def _list(batch: Batch, node: Node, item: List) -> pa.Array:
     )
 
 
-def _repeated(value: Value, kind: pa.DataType, rows: int, validity: pa.Buffer | None) -> pa.Array:
-    """The same value in every row, except where the bitmap says that there is none."""
-    buffers = pa.repeat(pa.scalar(value, kind), rows).buffers()
-    return pa.Array.from_buffers(kind, rows, [validity, *buffers[1:]])
+def _repeated(value: Value, type: str, rows: int, validity: pa.Buffer | None) -> pa.Array:
+    """The same value in every row, except where the bitmap says that there is none. From buffers, because Arrow would
+    import pandas to look at a Python value."""
+    if type in DTYPES:
+        return pa.Array.from_buffers(TYPES[type], rows, [validity, pa.py_buffer(np.full(rows, value, DTYPES[type]))])
+    assert isinstance(value, str | bytes)
+    content = value.encode() if isinstance(value, str) else value
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(content))
+    return pa.Array.from_buffers(TYPES[type], rows, [validity, pa.py_buffer(offsets), pa.py_buffer(content * rows)])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Memory, Pool, address_of
+from umdf.buffers import Memory, Pool, Watch, address_of
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.decode_kernel import decode_packets
 from umdf.wire.sbe.headers import Headers, read_headers
@@ -54,6 +54,8 @@ HEAD = struct.Struct("<5q")
 _GAPS = k.VALIDITY - k.JOURNAL_ROWS - 1, k.UNUSUAL - k.VALIDITY - 1
 TAIL = struct.Struct(f"<{8 * k.JOURNAL_ROWS}xq{8 * _GAPS[0]}xq{8 * _GAPS[1]}xq")
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+Shown = dict[int, tuple[Table, Memory]]  # by node, where its columns are
+NO_DATA: dict[int, Memory | None] = {}
 NO_LINES = np.empty((0, k.JOURNAL_LINE), np.int64)
 
 
@@ -86,7 +88,6 @@ class Decoder:
         self.layout = layout = Layout(schema)
         self._nodes, self._columns, self._parts = layout.node_table.copy(), layout.columns.copy(), layout.parts.copy()
         self._rows = self._nodes[:, k.N_ROWS]
-        self._usual = np.zeros(len(self._columns), np.int64)  # of a batch in which no column is tracked
         rooms = 2 * self._nodes[:, k.N_MOST]  # places, and the tags of messages
         places = np.cumsum(rooms) - rooms
         self._where = np.empty(int(rooms.sum()), np.uint32)
@@ -95,6 +96,8 @@ class Decoder:
         self._nodes[:, k.N_META] = self._meta.ctypes.data + 8 * places
         self._stores = [Store(node) for node in layout.nodes]
         self._seen: list[Store] = []
+        self._shown: Shown = {}  # what a batch gets
+        self._watch = Watch(self._shown, ())
         self._data = [DataStore() for _ in layout.data]
         self._seen_data: list[int] = []
         self._data_used, self._data_capacity, self._data_address = np.zeros((3, len(layout.data) + 1), np.int64)
@@ -134,9 +137,8 @@ class Decoder:
         HEAD.pack_into(self._head, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
         counts = self._message_counts.take(2 * packets)
         arguments[k.MESSAGES] = counts.address
-        for store in self._seen:
-            if store.renew():
-                self._place(store)
+        if not self._watch.is_quiet():
+            self._renew()
         for number in self._seen_data:
             self._data_address[number] = self._data[number].renew()
         first = 0
@@ -149,10 +151,22 @@ class Decoder:
                 raise ValueError("a packet lies outside the buffer")
             self._grow(int(arguments[k.FULL]))
 
+    def _renew(self) -> None:
+        """Somebody still looks at an earlier batch: leave it its memory."""
+        self._shown = {}
+        for store in self._seen:
+            store.renew()
+            self._place(store)
+        self._show()
+
+    def _show(self) -> None:
+        self._shown = {store.node.index: (store.table, store.held) for store in self._seen}
+        self._watch = Watch(self._shown, (store.held for store in self._seen))
+        self._watch.begin()
+
     def _place(self, store: Store) -> None:
         """Tell the kernel where the columns of this node are."""
-        assert store.memory is not None
-        base, table, node = store.memory.address, store.table, self._nodes[store.node.index]
+        base, table, node = store.held.address, store.table, self._nodes[store.node.index]
         node[k.N_CAPACITY] = table.capacity
         if store.node.parent is None:
             node[k.N_PACKET], node[k.N_INDEX] = base + table.packet, base + table.index
@@ -169,6 +183,7 @@ class Decoder:
                 self._seen.append(store)
             store.grow(int(self._rows[full]))
             self._place(store)
+            self._show()
         elif full == k.JOURNAL_FULL:
             self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
             self._arguments[k.JOURNAL] = self._journal.ctypes.data
@@ -191,12 +206,13 @@ class Batch:
         self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
         self.packets = len(source[1])
         self.has_validity = bool(validity)
-        self._stores = {store.node.index: (store.table, store.memory) for store in decoder._seen}
-        self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
-        self._tracked = decoder._columns[:, k.C_TRACKED].copy() if unusual else decoder._usual
+        self._shown, self._data = decoder._shown, NO_DATA
+        if decoder._seen_data:
+            self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
+        self._tracked = decoder._columns[:, k.C_TRACKED].copy() if unusual else None
         self._journal = decoder._journal[:lines].copy() if lines else NO_LINES
 
-    @property
+    @cached_property
     def templates(self) -> list[int]:
         """The ids of the templates that have rows."""
         rows = self.rows.tolist()
@@ -219,9 +235,7 @@ class Batch:
 
     def store(self, node: Node) -> tuple[Table, Memory]:
         """Where the columns of a node that has rows are."""
-        table, memory = self._stores[node.index]
-        assert memory is not None
-        return table, memory
+        return self._shown[node.index]
 
     def data(self, number: int) -> NDArray[np.uint8]:
         """The bytes of all texts of one variable data field."""
@@ -232,10 +246,15 @@ class Batch:
         """Whether the kernel has written which rows of a column are present; otherwise all are."""
         if node.columns[column].part.null is not None:
             return self.has_validity
-        return bool(self._tracked[node.first_column + column])
+        return self._is_tracked(node, column)
+
+    def _is_tracked(self, node: Node, column: int) -> bool:
+        return self._tracked is not None and bool(self._tracked[node.first_column + column])
 
     def tracked(self, node: Node) -> bytes:
-        """For each column, whether something unusual happened to its presence (see the kernel)."""
+        """For each column, whether something unusual happened to its presence (see the kernel); nothing: to none."""
+        if self._tracked is None:
+            return b""
         return self._tracked[node.first_column : node.first_column + len(node.columns)].tobytes()
 
     def packet(self, node: Node) -> NDArray[np.uint32]:
@@ -261,7 +280,7 @@ class Batch:
         number, (table, memory) = node.columns.index(column), self.store(node)
         place, nbytes = table.values[number], column.part.size * int(self.rows[node.index])
         values = memory.array[place : place + nbytes].view(column.dtype)
-        if column.is_retired and not self._tracked[node.first_column + number]:
+        if column.is_retired and not self._is_tracked(node, number):
             values[:] = np.asarray(column.part.null).astype(column.dtype)  # the kernel wrote nothing: no row has it
         return values
 

@@ -1,8 +1,9 @@
 """Bytes → columns, for every template, in one table-driven kernel.
 
 Packets are taken in passes, small enough to stay in the cache. A pass is walked first, which leaves for every node (a
-message's root block, or a group) a short list of where its rows start; then each column is gathered from those places
-in one tight loop.
+message's root block, or a group) a list of where its rows start; then each column is gathered from those places in one
+tight loop. A node with few rows waits for more of them until the end of a stretch of passes: starting the loops of its
+columns would cost more than they do.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from umdf.wire.sbe.tables_kernel import (
     DATA_COUNT,
     DATA_SAVED,
     DATA_USED,
+    ENOUGH,
     FIRST,
-    FIRST_OF_PASS,
+    FIRST_OF_STRETCH,
     FIXED,
     FULL,
     JOURNAL_ROWS,
@@ -35,6 +37,7 @@ from umdf.wire.sbe.tables_kernel import (
     N_COLUMNS,
     N_COLUMNS_END,
     N_COUNT,
+    N_KEPT,
     N_MOST,
     N_ROOM,
     N_ROWS,
@@ -45,6 +48,7 @@ from umdf.wire.sbe.tables_kernel import (
     PACKETS,
     PASS_PACKETS,
     STARTS,
+    STRETCH_PACKETS,
     UNUSUAL,
     VALIDITY,
     at,
@@ -54,10 +58,40 @@ from umdf.wire.sbe.walk_kernel import walk_pass
 
 
 @inlined
-def _start_pass(n):
-    rows = at(n, N_ROWS)
+def _gathered(n):
+    """A node whose rows are all in its columns: it has room for as many as its list and its columns hold."""
     put(n, N_COUNT, 0)
-    put(n, N_ROOM, min(at(n, N_MOST), at(n, N_CAPACITY) - rows))
+    put(n, N_ROOM, min(at(n, N_MOST), at(n, N_CAPACITY) - at(n, N_ROWS)))
+
+
+@inlined
+def _go_back(t, first_node, last_node, journal_rows):
+    """As it was before the pass."""
+    put(t, JOURNAL_ROWS, journal_rows)
+    for i in range(at(t, DATA_COUNT)):
+        put(at(t, DATA_USED), i, at(at(t, DATA_SAVED), i))
+    for n in range(first_node, last_node, 8 * NODE):
+        put(n, N_COUNT, at(n, N_KEPT))
+
+
+@inlined
+def _pass(t, packet, limit, first_node, last_node):
+    """Walk the packets up to the limit; returns where the pass came to: `packet` if nothing can be taken as it is.
+
+    Where a buffer is full in mid-packet, it is walked again up to that packet: rare and simple.
+    """
+    journal_rows = at(t, JOURNAL_ROWS)
+    for i in range(at(t, DATA_COUNT)):
+        put(at(t, DATA_SAVED), i, at(at(t, DATA_USED), i))
+    while True:
+        put(t, FULL, NOTHING_FULL)
+        reached = walk_pass(t, packet, limit)
+        if reached == limit or reached < 0:
+            return reached
+        _go_back(t, first_node, last_node, journal_rows)
+        if reached == packet:
+            return packet
+        limit = reached
 
 
 @kernel
@@ -77,35 +111,26 @@ def decode_packets(t):
                 for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
                     put(at(t, COLUMNS), COLUMN * column + C_TRACKED, 0)
     for n in range(first_node, last_node, 8 * NODE):
-        _start_pass(n)
+        _gathered(n)
+        put(n, N_KEPT, 0)
     while packet < packets:
-        limit = min(packets, packet + PASS_PACKETS)
+        first, stretch, full = packet, min(packets, packet + STRETCH_PACKETS), False
         put(t, BASE, at(at(t, STARTS), packet))
-        put(t, FIRST_OF_PASS, packet)
-        journal_rows = at(t, JOURNAL_ROWS)
-        for i in range(data_count):
-            put(at(t, DATA_SAVED), i, at(at(t, DATA_USED), i))
-        while True:
-            # Walk up to the limit. Where a buffer is full in mid-packet, walk again up to that packet: rare and simple.
-            put(t, FULL, NOTHING_FULL)
-            reached = walk_pass(t, packet, limit)
-            if reached == limit:
-                break
+        put(t, FIRST_OF_STRETCH, packet)
+        while packet < stretch and not full:
+            reached = _pass(t, packet, min(stretch, packet + PASS_PACKETS), first_node, last_node)
             if reached < 0:
                 return reached
-            put(t, JOURNAL_ROWS, journal_rows)
-            for i in range(data_count):
-                put(at(t, DATA_USED), i, at(at(t, DATA_SAVED), i))
-            if reached == packet:
-                return packet
-            limit = reached
+            full = reached == packet
+            packet = reached
+            enough = ENOUGH if packet < stretch and not full else 1
             for n in range(first_node, last_node, 8 * NODE):
-                _start_pass(n)
-        for n in range(first_node, last_node, 8 * NODE):
-            if at(n, N_COUNT) > 0:
-                gather_node(t, n, packet)
-                _start_pass(n)
-        packet = limit
+                if at(n, N_COUNT) >= enough:
+                    gather_node(t, n, first)
+                    _gathered(n)
+                put(n, N_KEPT, at(n, N_COUNT))
+        if packet == first:
+            return packet
     if at(t, VALIDITY) != 0:
         for n in range(first_node, last_node, 8 * NODE):
             rows = at(n, N_ROWS)

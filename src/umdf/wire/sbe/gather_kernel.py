@@ -12,6 +12,7 @@ from umdf.kernels import (
     load_u64,
     outlined,
     store_i32,
+    store_pair_u64,
     store_u8,
     store_u16,
     store_u32,
@@ -53,20 +54,46 @@ from umdf.wire.sbe.tables_kernel import (
 
 
 @inlined
+def _two(where, i):
+    """The places of rows i and i + 1, read at once."""
+    both = load_u64(where, 4 * i)
+    return np.int64(both & np.uint64(0xFFFFFFFF)), np.int64(both >> np.uint64(32))
+
+
+@inlined
 def _gather(base, where, count, size, values):
-    """A column of rows whose blocks all hold it; `base` is that of the pass plus the column's offset."""
+    """A column of rows whose blocks all hold it; `base` is that of the stretch plus the column's offset.
+
+    The loops wait for nothing but their loads and stores, so two rows share those of places and of values.
+    """
+    even, last = count & ~1, np.int64(load_u32(where, 4 * (count - 1)))
     if size == 8:
-        for i in range(count):
-            store_u64(values, 8 * i, load_u64(base, np.int64(load_u32(where, 4 * i))))
+        for i in range(0, even, 2):
+            one, other = _two(where, i)
+            store_pair_u64(values, 8 * i, load_u64(base, one), load_u64(base, other))
+        if even < count:
+            store_u64(values, 8 * even, load_u64(base, last))
     elif size == 4:
-        for i in range(count):
-            store_u32(values, 4 * i, load_u32(base, np.int64(load_u32(where, 4 * i))))
+        for i in range(0, even, 2):
+            one, other = _two(where, i)
+            both = np.uint64(load_u32(base, one)) | np.uint64(load_u32(base, other)) << np.uint64(32)
+            store_u64(values, 4 * i, both)
+        if even < count:
+            store_u32(values, 4 * even, load_u32(base, last))
     elif size == 2:
-        for i in range(count):
-            store_u16(values, 2 * i, load_u16(base, np.int64(load_u32(where, 4 * i))))
+        for i in range(0, even, 2):
+            one, other = _two(where, i)
+            both = np.uint32(load_u16(base, one)) | np.uint32(load_u16(base, other)) << np.uint32(16)
+            store_u32(values, 2 * i, np.uint32(both))
+        if even < count:
+            store_u16(values, 2 * even, load_u16(base, last))
     else:
-        for i in range(count):
-            store_u8(values, i, load_u8(base, np.int64(load_u32(where, 4 * i))))
+        for i in range(0, even, 2):
+            one, other = _two(where, i)
+            both = np.uint16(load_u8(base, one)) | np.uint16(load_u8(base, other)) << np.uint16(8)
+            store_u16(values, i, np.uint16(both))
+        if even < count:
+            store_u8(values, even, load_u8(base, last))
 
 
 @inlined
@@ -230,9 +257,9 @@ def _gather_tags(tags, count, packet, packets, indexes):
         store_u16(indexes, 2 * i, np.uint16(load_u32(tags, 4 * i) >> np.uint32(16)))
 
 
-@inlined
+@outlined
 def gather_node(t, n, packet):
-    """Move the rows that the walk has found into the node's columns; `packet` is the pass's first."""
+    """Move the rows that the walk has found into the node's columns; `packet` is the stretch's first."""
     count, row, where = at(n, N_COUNT), at(n, N_ROWS), at(n, N_WHERE)
     if at(n, N_PACKET) != 0:
         _gather_tags(where + TAGS, count, packet, at(n, N_PACKET) + 4 * row, at(n, N_INDEX) + 2 * row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from umdf.buffers import ALIGNMENT, Memory, Pool, is_only_ours
+from umdf.buffers import ALIGNMENT, Memory, Pool
 from umdf.errors import UmdfError
 from umdf.wire.sbe.layout import Node
 
@@ -62,14 +62,17 @@ class Store:
         self.memory: Memory | None = None
         self._pool = Pool()
 
-    def renew(self) -> bool:
-        """Start a new batch; True if the memory is another than before."""
+    @property
+    def held(self) -> Memory:
+        """The memory of a node that has had rows."""
         assert self.memory is not None
-        if is_only_ours(self.memory):
-            return False
+        return self.memory
+
+    def renew(self) -> None:
+        """Start a new batch in memory that nobody looks at: the same if it can be."""
+        self.memory = None
         self.memory = self._pool.take(self.table.nbytes)
         self._start_offsets(self.memory)
-        return True
 
     def grow(self, rows: int) -> None:
         """Four times the capacity, with the rows so far."""

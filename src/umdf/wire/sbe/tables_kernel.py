@@ -16,17 +16,18 @@ NODES, NODE_COUNT, COLUMNS, PARTS, NODE_OF_TEMPLATE, SCHEMA_ID = 5, 6, 7, 8, 9, 
 DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14, 15
 MESSAGES = 16
 JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 17, 18, 19, 20, 21, 22, 23, 24
-FIRST_OF_PASS, UNUSUAL = 25, 26  # UNUSUAL: of the batch, some column is tracked
+FIRST_OF_STRETCH, UNUSUAL = 25, 26  # UNUSUAL: of the batch, some column is tracked
 ARGUMENTS = 27
 
 # A node, as int64s. First what the walk of a message of the expected kind needs: one cache line.
 N_HEADER, N_FRAMING = 0, 1  # the expected SBE header and framing header, each as one word
-N_COUNT, N_ROOM = 2, 3  # of a pass: rows found so far, and how many can be
+N_COUNT, N_ROOM = 2, 3  # rows found and not gathered yet, and how many can be
 N_WHERE = 4  # address of the list of where rows start (u32, from BASE); of a root, TAGS further on, of their tags
-N_CAREFUL = 7  # of a pass: some row does not carry every column
+N_CAREFUL = 7  # some row of these does not carry every column
 N_COLUMNS, N_COLUMNS_END, N_PARTS, N_PARTS_END, N_LAST = 8, 9, 10, 11, 12  # N_LAST: one past its descendants
 N_KNOWN, N_VERSION = 13, 14  # a block at least so long, of at least this version, holds every column as it is
-N_ROWS, N_CAPACITY, N_MOST, N_PACKET, N_INDEX, N_META, N_SAVED = 15, 16, 17, 18, 19, 20, 21
+N_ROWS, N_CAPACITY, N_MOST, N_PACKET, N_INDEX, N_META, N_SAVED, N_KEPT = 15, 16, 17, 18, 19, 20, 21, 22
+# N_SAVED and N_KEPT: rows found before this message, before this pass
 NODE = 24
 NO_FRAMING = -1  # what no simple message can have: the node is a group, or has groups or data
 
@@ -59,9 +60,11 @@ NO_NODE = 0  # unknown templates lead to the first node, which is no template's 
 SBE_LITTLE_ENDIAN = 0xEB50  # framing header, encodingType (reference 5.2)
 # A list of row places holds what one packet can: messages of 12 bytes, entries of one byte.
 MESSAGES_PER_PASS, ENTRIES_PER_PASS = 8192, 1 << 16
-TAGS = 4 * MESSAGES_PER_PASS  # a tag (u32) is the packet, counted from the pass's first, and the index in it << 16
+TAGS = 4 * MESSAGES_PER_PASS  # a tag (u32) is the packet, from the stretch's first, and the index in it << 16
 AHEAD = 2048  # bytes: the gathering between two walks throws the processor's own prefetching off
-PASS_PACKETS = 128  # walked, then gathered: small enough to stay in the cache
+PASS_PACKETS = 96  # walked, then gathered: small enough to stay in the cache
+STRETCH_PACKETS = 2048  # after which every node is gathered, however few its rows
+ENOUGH = 192  # rows of a node, to be gathered after a pass
 DEEPEST = 8
 
 # What FULL says when a buffer has to grow; a node's number when it is the node's.

@@ -39,7 +39,7 @@ from umdf.wire.sbe.tables_kernel import (
     DATA_USED,
     ENCODING_UNKNOWN,
     ENDS,
-    FIRST_OF_PASS,
+    FIRST_OF_STRETCH,
     FULL,
     GROUP_CUT,
     GROUP_OF_NOTHING,
@@ -304,19 +304,19 @@ def _walk_unusual(t, packet, index, start, here, length):
     if count >= at(n, N_ROOM):
         put(t, FULL, node // (8 * NODE))
         return False
-    store_u32(at(n, N_WHERE) + TAGS, 4 * count, np.uint32(packet - at(t, FIRST_OF_PASS) | index << 16))
+    store_u32(at(n, N_WHERE) + TAGS, 4 * count, np.uint32(packet - at(t, FIRST_OF_STRETCH) | index << 16))
     if at(n, N_PARTS) != at(n, N_PARTS_END):
         return _walk_complex(t, n, body, here + length, meta, packet, index, start, template)
     return _open_row(t, n, body, meta)
 
 
-@inlined
+@outlined
 def walk_pass(t, packet, limit):
     """Open a row for every sound message of these packets; returns the packet for which a buffer was full, or limit, or
     -1 for a packet outside the buffer: all else is checked against the packet."""
     buffer, nodes, node_of = at(t, BUFFER), at(t, NODES), at(t, NODE_OF_TEMPLATE)
     starts, ends, base = at(t, STARTS), at(t, ENDS), at(t, BASE)
-    first, messages, size, lowest = at(t, FIRST_OF_PASS), at(t, MESSAGES), at(t, BUFFER_SIZE), max(base, 0)
+    first, messages, size, lowest = at(t, FIRST_OF_STRETCH), at(t, MESSAGES), at(t, BUFFER_SIZE), max(base, 0)
     while packet < limit:
         start, end = at(starts, packet), at(ends, packet)
         if end - start < PACKET_HEADER or end - start > LONGEST_PACKET or start < lowest or end > size:
