@@ -244,8 +244,8 @@ class Books:
 
 
 def _column(rows: Rows, name: str, kind: np.dtype[np.generic]) -> NDArray[np.generic]:
-    column = rows.column(name)
-    if column.dtype != kind or not column.flags.c_contiguous:
-        column = np.ascontiguousarray(column, kind)
+    column = rows.columns.get(name)
+    if column is None or column.dtype is not kind or not column.flags.c_contiguous:
+        column = np.ascontiguousarray(rows.column(name), kind)
     assert len(column) == len(rows)
     return column

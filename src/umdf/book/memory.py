@@ -65,9 +65,11 @@ class Arenas:
         return sum(self._kept[place].nbytes for place in (k.ORDERS, k.COLD, k.HASH))
 
     def touch(self) -> None:
-        """Have the system give all memory now that was promised: for who counts nanoseconds."""
+        """Have the system give the memory of empty books that it has promised: for who counts nanoseconds. Only written
+        to: memory that is read first comes in small pages."""
+        assert self.table[k.BOOK_FRESH] == 0
         for memory in self._kept.values():
-            memory.array[:] = memory.array
+            memory.array[:] = 0
 
     def reserve_ladders(self, depth: int) -> None:
         """Memory for what `rows_kernel` keeps of every book; the next epoch trusts nothing that is in it."""

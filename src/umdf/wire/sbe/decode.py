@@ -128,10 +128,11 @@ class Decoder:
 
     def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
         """Decode the packets buffer[start[i]:end[i]]."""
-        assert buffer.flags.c_contiguous and len(start) == len(end)
         start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
         arguments, packets = self._arguments, len(start)
+        assert packets == len(end)
         if buffer is not self._buffer:  # a chunk of a file is many batches
+            assert buffer.flags.c_contiguous
             self._buffer, self._buffer_address = buffer, address_of(buffer)
         spans = address_of(start), address_of(end), packets
         HEAD.pack_into(self._head, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
