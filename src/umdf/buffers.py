@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64  # what Arrow recommends
-_address, _shared = ctypes.addressof, ctypes.c_char.from_buffer
+_address: Callable[[Any], int] = ctypes.addressof
+_shared: Callable[[Any], Any] = ctypes.c_char.from_buffer
 
 
 def address_of(array: NDArray[np.generic]) -> int:
