@@ -55,6 +55,7 @@ _GAPS = k.VALIDITY - k.JOURNAL_ROWS - 1, k.UNUSUAL - k.VALIDITY - 1
 TAIL = struct.Struct(f"<{8 * k.JOURNAL_ROWS}xq{8 * _GAPS[0]}xq{8 * _GAPS[1]}xq")
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 Shown = dict[int, tuple[Table, Memory]]  # by node, where its columns are
+NOBODY = Watch(None, ())  # has not begun, so it is never quiet
 NO_DATA: dict[int, Memory | None] = {}
 NO_LINES = np.empty((0, k.JOURNAL_LINE), np.int64)
 
@@ -97,7 +98,7 @@ class Decoder:
         self._stores = [Store(node) for node in layout.nodes]
         self._seen: list[Store] = []
         self._shown: Shown = {}  # what a batch gets
-        self._watch = Watch(self._shown, ())
+        self._watch = NOBODY
         self._data = [DataStore() for _ in layout.data]
         self._seen_data: list[int] = []
         self._data_used, self._data_capacity, self._data_address = np.zeros((3, len(layout.data) + 1), np.int64)
@@ -154,7 +155,7 @@ class Decoder:
 
     def _renew(self) -> None:
         """Somebody still looks at an earlier batch: leave it its memory."""
-        self._shown = {}
+        self._shown, self._watch = {}, NOBODY  # which refer to it as well
         for store in self._seen:
             store.renew()
             self._place(store)
