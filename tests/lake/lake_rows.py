@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.lake import ledger
-from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import FileAdd, Stamp, in_order
 from umdf.lake.hashing import logical_hash
 from umdf.lake.log import Change
 from umdf.lake.schemas import table
@@ -58,7 +59,7 @@ def _value(kind: Any, number: int) -> Any:
     return Decimal(number) if pa.types.is_decimal(kind) else number % 128
 
 
-def write(root: Path, stamp: Stamp, name: str, rows: pa.Table, channel: int | None = 72, **where: int) -> FileAdd:
+def write(root: Path, stamp: Stamp, name: str, rows: pa.Table, channel: int | None = 72, **where: Any) -> FileAdd:
     partition = {"trading_date": DAY, "channel_id": channel} if table(name).partition else {}
     added = write_file(root, name, stamp, rows, partition, **where)
     assert added is not None

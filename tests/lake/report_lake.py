@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.lake.book_state import HEAD, HEAD_NAMES
-from umdf.lake.files import in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import in_order
 from umdf.lake.ledger import Entry
 from umdf.lake.log import Change
 from umdf.lake.schemas import table

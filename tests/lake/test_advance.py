@@ -21,7 +21,7 @@ import pytest
 from lake.captures import ALL, NO_BOOKS, day, files_of, hashes, ingest, rows, truth
 
 from umdf.errors import UmdfError
-from umdf.lake import care, files, session
+from umdf.lake import care, file_writer, session
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.provenance import find, parse_row
 from umdf.lake.snapshot import open_snapshot
@@ -291,7 +291,7 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_seen(
     clean: dict[str, tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured, root = clean["sbe"]
-    whole, left = files._sink, [3]
+    whole, left = file_writer._sink, [3]
 
     def full(path: Path) -> Any:
         left[0] -= 1
@@ -300,7 +300,7 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_seen(
         return whole(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_sink", full)
+        patch.setattr(file_writer, "_sink", full)
         with pytest.raises(
             UmdfError, match=r"no space left on the disk; free some space and run the same command again"
         ):

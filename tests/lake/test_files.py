@@ -11,8 +11,9 @@ import pytest
 from lake.lake_rows import DAY, rows_of, write
 
 from umdf.errors import UmdfError
-from umdf.lake import files
-from umdf.lake.files import FileAdd, FileWriter, Stamp, stamp_of
+from umdf.lake import file_writer
+from umdf.lake.file_writer import FileWriter
+from umdf.lake.files import FileAdd, Stamp, stamp_of
 from umdf.lake.schemas import tables
 
 STAMP = Stamp(12, 3)
@@ -112,14 +113,14 @@ def test_a_full_disk_is_a_clear_error_and_leaves_no_half_file(tmp_path: Path, mo
             self.closed = True
             self.file.close()
 
-    monkeypatch.setattr(files, "_sink", Filling)
+    monkeypatch.setattr(file_writer, "_sink", Filling)
     with pytest.raises(UmdfError, match=r"cannot write .*: no space left on the disk; free some space"):
         write(tmp_path, STAMP, "mbo", rows_of("mbo", 50))
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
 def test_a_device_that_is_full_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_sink", lambda path: pa.OSFile("/dev/full", "wb"))
+    monkeypatch.setattr(file_writer, "_sink", lambda path: pa.OSFile("/dev/full", "wb"))
     with pytest.raises(UmdfError, match=r"cannot write .*[Nn]o space left"):
         write(tmp_path, STAMP, "mbo", rows_of("mbo", 50))
 

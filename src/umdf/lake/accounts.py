@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order
 from umdf.lake.gather import (
     CORRUPT,
     LATE,
@@ -38,7 +39,7 @@ from umdf.market.arrow import numbers_array
 from umdf.market.events import NULL, Column
 from umdf.transport.capture import PacketBatch
 
-Where = tuple[str, Stamp, Mapping[str, Any], Place]
+Where = tuple[str, Stamp, Mapping[str, Any], Place, bool]  # the last: with zstd
 MOST_QUARANTINED = 10_000  # rows of a task: a schema that is too old must not fill the lake
 MOST_CONTENT = 64 << 10
 BINS_AN_OCTAVE = 8  # of the histogram of skews: within 9 %
@@ -48,8 +49,8 @@ _NUMBER = Column("number", "i64", "")
 
 
 def _file(where: Where, name: str, rows: pa.Table) -> FileAdd | None:
-    root, stamp, partition, place = where
-    return write_file(root, name, stamp, rows, partition, task=place.task, attempt=place.attempt)
+    root, stamp, partition, place, packed = where
+    return write_file(root, name, stamp, rows, partition, task=place.task, attempt=place.attempt, packed=packed)
 
 
 def packets_file(

@@ -23,7 +23,7 @@ from umdf.lake.day_parts import DayParts
 from umdf.lake.files import FileAdd
 from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind
 from umdf.lake.gap_cures import merge
-from umdf.lake.inputs import Inputs, days_of_entries
+from umdf.lake.inputs import Inputs, Surveys, days_of_entries
 from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
 from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
@@ -99,10 +99,11 @@ def advance(
     settings: Settings | None = None,
     stage: Stage = no_progress,
     again: Collection[Day] = (),
+    ahead: Surveys = lambda path: None,
 ) -> Outcome:
     """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `again` are made
-    from all their files once more, as this version makes them."""
-    ingest = _Ingest(writer, run, settings or Settings(), stage)
+    from all their files once more, as this version makes them; `ahead` may know what is in a file already."""
+    ingest = _Ingest(writer, run, settings or Settings(), stage, ahead)
     if not ingest.settings.follow:  # a stream sweeps when it begins
         sweep.sweep(writer)
     try:
@@ -112,7 +113,7 @@ def advance(
 
 
 class _Ingest:
-    def __init__(self, writer: Writer, run: Runner, settings: Settings, stage: Stage) -> None:
+    def __init__(self, writer: Writer, run: Runner, settings: Settings, stage: Stage, ahead: Surveys) -> None:
         self.writer, self.settings, self.stage, self.run = writer, settings, stage, run
         self.root, self.stamp = writer.home.root, writer.stamp
         # We are the only writer: whatever else is there was left by one that is dead.
@@ -120,7 +121,7 @@ class _Ingest:
             shutil.rmtree(left, ignore_errors=True)
         self.work = writer.home.work / f"ingest-{self.stamp.commit:08d}-{self.stamp.token:08d}"
         self.outcome = Outcome()
-        self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes)
+        self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes, run.parallel, ahead)
         self.states = _open_days(writer) if settings.follow else {}  # days that a stream has begun
         self.patience: dict[Day, int] = {}
 

@@ -1,7 +1,7 @@
 """Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
-         "definitions", "state_in", "part", "settle_ns", "tables"}, place)
+         "definitions", "state_in", "part", "settle_ns", "tables", "packed"}, place)
         -> {"files", "open", "is_late", "rows", "stale", "gaps"}
 
 A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,13 @@ from umdf.lake.book_made import Made
 from umdf.lake.book_rows import Chosen, Epochs, Grouped, Intake, Limit, grouped
 from umdf.lake.book_states import read_states
 from umdf.lake.columns import family_table
-from umdf.lake.files import FileAdd, FileWriter, Stamp
+from umdf.lake.file_writer import FileWriter
+from umdf.lake.files import FileAdd, Stamp
 from umdf.lake.gap_cures import Cures, Timeline
 from umdf.lake.healing import Numbers
 from umdf.lake.intervals import OPEN
 from umdf.lake.listed import listed
+from umdf.lake.parquet import ROW_GROUP_ROWS
 from umdf.lake.snapshot_rows import Part, snapshots_of
 from umdf.lake.staging import NO_INSTRUMENT, Staged, as_events, read_staged
 from umdf.lake.tasks import Place
@@ -39,12 +42,13 @@ from umdf.market.events import NULL
 
 GROUP_ROWS = 1 << 19
 GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
-HELD_ROWS = 1 << 18  # rows of a table that wait for more, so that row groups are not small
+HELD_ROWS = ROW_GROUP_ROWS  # rows of a table that wait for more, so that row groups are not small
 TABLES = (
     "mbo trades statistics mbp_1 tbbo bbo_1s bbo_1m ohlcv_1s ohlcv_1m ohlcv_1h ohlcv_1d book_check day_statistics "
     "book_state"
 ).split()  # mbp_10 is derived on demand (umdf.lake.derive) unless it is asked for
 STATE_TABLE = "book_state"
+CLOSED_AT_ONCE = 8
 
 
 def run(arguments: Mapping[str, Any], place: Place | None = None) -> dict[str, Any]:
@@ -60,8 +64,8 @@ def run(arguments: Mapping[str, Any], place: Place | None = None) -> dict[str, A
 class Output:
     """One file for each table, written as rows come."""
 
-    def __init__(self, root: str, stamp: Stamp, partition: Mapping[str, Any], place: Place) -> None:
-        self._root, self._stamp, self._partition, self._place = root, stamp, partition, place
+    def __init__(self, root: str, stamp: Stamp, partition: Mapping[str, Any], place: Place, packed: bool) -> None:
+        self._root, self._stamp, self._partition, self._place, self._packed = root, stamp, partition, place, packed
         self._writers: dict[str, FileWriter] = {}
         self._held: dict[str, list[pa.Table]] = {}
         self._held_rows: dict[str, int] = {}
@@ -86,13 +90,16 @@ class Output:
                 self._partition,
                 task=self._place.task,
                 attempt=self._place.attempt,
+                packed=self._packed,
             )
         self._writers[name].write(pa.concat_tables(parts).unify_dictionaries() if len(parts) > 1 else parts[0])
 
     def close(self) -> dict[str, list[FileAdd]]:
         for name in list(self._held):
             self._write(name)
-        added = {name: writer.close() for name, writer in self._writers.items()}
+        with ThreadPoolExecutor(CLOSED_AT_ONCE) as pool:  # the disk is waited for once, not for each file
+            closed = [*pool.map(FileWriter.close, self._writers.values())]
+        added = dict(zip(self._writers, closed, strict=True))
         return {name: [file] for name, file in added.items() if file is not None}
 
     def abandon(self) -> None:
@@ -119,7 +126,8 @@ class _Task:
         self.epochs, self.timeline, self.epoch_times = timeline_of(arguments.get("timeline") or {})
         day = datetime.date(1970, 1, 1) + datetime.timedelta(days=self.date)
         partition = {"trading_date": day, "channel_id": self.channel}
-        self.output = Output(self.root, Stamp(*arguments["stamp"]), partition, place)
+        packed = bool(arguments.get("packed", True))
+        self.output = Output(self.root, Stamp(*arguments["stamp"]), partition, place, packed)
         instrument_buckets = [bucket for bucket in self.buckets if bucket != NO_INSTRUMENT]
         self.mbo, self.trades, self.statistics = (
             Intake(self.staged, family, instrument_buckets, self.date) for family in ("mbo", "trades", "statistics")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import FileAdd, Stamp, in_order
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.listed import Listed
 from umdf.lake.listed import listed as symbols_and_depths
@@ -88,7 +89,7 @@ class _Day:
                 continue
             batch = record_batch(events, family, self.symbols)
             rows = in_order(pa.Table.from_batches([first_copies(batch) if once else batch]), known)
-            where = {"task": self.place.task, "attempt": self.place.attempt}
+            where = {"task": self.place.task, "attempt": self.place.attempt, "packed": task.get("packed", True)}
             made = write_file(task["root"], family, Stamp(*task["stamp"]), rows, partition, **where)
             assert isinstance(made, FileAdd)
             self.files.setdefault(family, []).append(made.to_json())

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order
 from umdf.lake.log import Change, Marker
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.schemas import table, tables
@@ -92,8 +93,8 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).unify_dictionaries()
     del parts
     rows = in_order(whole.combine_chunks(), known)
-    where = {"task": place.task, "attempt": place.attempt}
-    made = write_file(task["root"], known.name, Stamp(*task["stamp"]), rows, task["partition"], **where)
+    stamp, partition = Stamp(*task["stamp"]), task["partition"]
+    made = write_file(task["root"], known.name, stamp, rows, partition, task=place.task, attempt=place.attempt)
     assert made is not None  # each of the files has rows
     return {"file": made.to_json()}
 

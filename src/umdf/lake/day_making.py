@@ -57,7 +57,8 @@ def make_days(
 
     def of(day: ChannelDay) -> dict[str, Any]:
         about = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
-        return shop.common | about | {"tables": wanted[day.key]}
+        # The files of a day that goes on are joined when it is over: until then they need not be small.
+        return shop.common | about | {"tables": wanted[day.key], "packed": day.until is None}
 
     for day in days:
         if day.until is not None and day.decode:

@@ -96,7 +96,7 @@ class _Span:
             "trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(),
             "channel_id": task["channel_id"],
         }
-        where = (task["root"], Stamp(*task["stamp"]), partition, self.place)
+        where = (task["root"], Stamp(*task["stamp"]), partition, self.place, task.get("packed", True))
         files = {}
         if "packets" in task["tables"]:
             files["packets"] = packets_file(where, task, gathered, self.ts_send, self.messages)

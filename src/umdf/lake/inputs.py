@@ -18,14 +18,25 @@ from umdf.lake.survey import FORMAT, unpack
 from umdf.lake.writer import Writer
 
 Step = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
-SURVEY = "umdf.lake.survey:run"
+Surveys = Callable[[str], dict[str, Any] | None]  # what is known of a file already
+SURVEY = "umdf.lake.survey:run_all"
+PACK_BYTES = 64 << 20  # files of a task together; a task costs some 20 ms
 _READ: dict[Path, dict[str, Any]] = {}  # by where they are kept: a stream asks for the same surveys again and again
 MOST_READ = 10_000
 
 
 class Inputs:
-    def __init__(self, writer: Writer, step: Step, work: Path, split_bytes: int) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        step: Step,
+        work: Path,
+        split_bytes: int,
+        parallel: int,
+        ahead: Surveys,
+    ) -> None:
         self._step, self._split_bytes, self._unpacked = step, split_bytes, work / "unpacked"
+        self._parallel, self._ahead = parallel, ahead
         self._kept = writer.home.root / "_lake" / "surveys"
         self.known: dict[str, list[ledger.Entry]] = defaultdict(list)
         for entry in ledger.entries(writer.snapshot):
@@ -44,17 +55,20 @@ class Inputs:
         sizes: dict[int, list[str]] = defaultdict(list)
         for digest, entries in self.known.items():
             sizes[entries[0].size_bytes].append(digest)
-        tasks = []
+        files, surveys = [], []
         for path in sorted({os.path.abspath(path) for path in paths}):
             if not os.path.isfile(path):
                 raise CaptureError(f"{path}: no such file", "check the path")
-            about = self._task(path, sizes.get(os.path.getsize(path), []))
-            tasks.append(about | {"description": os.path.basename(path)})
+            if (survey := self._ahead(path)) is not None:
+                surveys.append(survey)
+            else:
+                files.append(survey_task(path, self._unpacked, self._split_bytes, sizes.get(os.path.getsize(path), [])))
+        surveys += self._surveyed(files, "survey")
         found: dict[str, dict[str, Any]] = {}
-        for survey in self._step(tasks, SURVEY, "survey"):
+        for survey in sorted(surveys, key=lambda survey: survey["path"]):
             digest = survey["digest"]
             self._paths.setdefault(digest, survey["path"])
-            if survey.get("known") or digest in found:
+            if survey.get("known") or digest in found or digest in self.known:
                 self.known_again += 1
                 continue
             found[digest] = survey
@@ -62,8 +76,9 @@ class Inputs:
             self._keep(survey)
         return list(found.values())
 
-    def _task(self, path: str, known: list[str]) -> dict[str, Any]:
-        return {"path": path, "known": known, "unpacked": str(self._unpacked), "split_bytes": self._split_bytes}
+    def _surveyed(self, files: list[dict[str, Any]], description: str) -> list[dict[str, Any]]:
+        answers = self._step(packs(files, self._parallel), SURVEY, description)
+        return [survey for answer in answers for survey in answer["surveys"]]
 
     def _keep(self, survey: dict[str, Any]) -> None:
         durable.create_once(self._place(survey["digest"]), survey)
@@ -88,7 +103,8 @@ class Inputs:
     def _again(self, digest: str, entry: ledger.Entry) -> dict[str, Any]:
         path = self._paths.get(digest) or entry.path or ""
         self._refuse_gone(path, digest)
-        [survey] = self._step([self._task(path, [])], SURVEY, "survey of older files")
+        task = survey_task(path, self._unpacked, self._split_bytes)
+        [survey] = self._surveyed([task], "survey of older files")
         durable.replace(self._place(digest), survey)
         self._ready.add(digest)
         return survey
@@ -124,6 +140,23 @@ class Inputs:
                 f"{path} {state}; the lake needs it, because a day that it belongs to is made again from all its files",
                 "give the file along with the new ones, wherever it is now",
             )
+
+
+def survey_task(path: str, unpacked: Path, split_bytes: int, known: Sequence[str] = ()) -> dict[str, Any]:
+    return {"path": path, "known": list(known), "unpacked": str(unpacked), "split_bytes": split_bytes}
+
+
+def packs(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:
+    """Tasks of SURVEY: some files each, as many tasks as can run at once or more."""
+    sizes = [os.path.getsize(file["path"]) for file in files]
+    most, found, size = min(PACK_BYTES, sum(sizes) // (2 * parallel)), list[dict[str, Any]](), 0
+    for file, more in zip(files, sizes, strict=True):
+        if not found or size + more > most:
+            found.append({"description": os.path.basename(file["path"]), "files": []})
+            size = 0
+        found[-1]["files"].append(file)
+        size += more
+    return found
 
 
 def days_of_entries(entries: Iterable[ledger.Entry]) -> set[Day]:

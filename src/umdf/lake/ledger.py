@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from umdf.errors import CaptureError
-from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import FileAdd, Stamp, in_order
 from umdf.lake.schemas import table
 from umdf.lake.snapshot import Snapshot
 

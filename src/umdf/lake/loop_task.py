@@ -39,7 +39,7 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
         writer.add(events)
     partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(), "channel_id": task["channel_id"]}
-    where = (task["root"], Stamp(*task["stamp"]), partition, place)
+    where = (task["root"], Stamp(*task["stamp"]), partition, place, task.get("packed", True))
     made = {
         "packets": loop_packets_file(where, task, stream.seen) if "packets" in task["tables"] else None,
         "quarantine": stream.quarantine_file(where) if "quarantine" in task["tables"] else None,

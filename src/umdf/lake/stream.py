@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any
 from umdf.errors import CaptureError, ConfigError, UmdfError
 from umdf.lake import durable, sweep
 from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_progress
+from umdf.lake.ahead import Ahead
 from umdf.lake.compaction import compact
 from umdf.lake.frontier import Follow
 from umdf.lake.schemas import tables
 from umdf.lake.segments import Day
 from umdf.lake.spark_run import SparkRunner
+from umdf.lake.tasks import Progress
 from umdf.lake.writer import Writer
 from umdf.transport.recording import MANIFEST, closed_files, has_manifest
 
@@ -102,6 +104,8 @@ class Stream:
         refuse_unreadable(self.recording)
         self.run_tasks: Runner = SparkRunner(spark)
         self.checkpoint = _checkpoint(writer, self.recording, checkpoint)
+        work = writer.home.work / "ingest-ahead"
+        self._ahead = Ahead(self.recording, work, self.settings.split_bytes, max_files)
         self.batches, self.lag = 0, Lag()
         self.is_holding = False  # whether something waits for more files
         self._small: list[tuple[str, Day]] = []  # tables of days that are over, still in many files
@@ -125,6 +129,7 @@ class Stream:
             self._await(query)
         finally:
             query.stop()
+            self._ahead.end()
         self._tidy()
 
     def _await(self, query: StreamingQuery) -> None:
@@ -161,8 +166,15 @@ class Stream:
     def take(self, paths: Sequence[str], number: int = 0) -> Outcome:
         """One micro-batch."""
         begun = time.monotonic()
+
+        def stage(step: str, tasks: int) -> Progress | None:
+            if step == "books":  # the last step: what is behind it leaves cores idle
+                self._ahead.begin(self.run_tasks, paths)
+            return self.stage(step, tasks)
+
         with self._writing:
-            outcome = advance(paths, self.writer, self.run_tasks, self.settings, self.stage)
+            known = self._ahead.survey
+            outcome = advance(paths, self.writer, self.run_tasks, self.settings, stage, ahead=known)
         self._small += [(name, day) for day in outcome.closed_days for name in tables()]
         self.is_holding = bool(outcome.open_days)
         self.lag.learn(outcome)

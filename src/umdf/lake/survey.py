@@ -1,4 +1,4 @@
-"""Step 0 of an ingest: what is in a capture file, and where. A task for each new file.
+"""Step 0 of an ingest: what is in a capture file, and where. A task for each new file, or for some small ones.
 
 A survey says which groups the file has, what speaks there, and for every split of some 32 MB which numbers of which
 numbering and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
@@ -35,6 +35,11 @@ FORMAT = 3  # of a survey that is kept
 # packets, where they are one or two. Beside the segments, `refused` are the packets of the split that fit nothing
 # around them: flow, offset, number and date.
 SEGMENT = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few")
+
+
+def run_all(task: dict[str, Any], place: Place) -> dict[str, Any]:
+    """{"files": what `run` takes, for each} → {"surveys"}."""
+    return {"surveys": [run(each, place) for each in task["files"]]}
 
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.lake.accounts import added_up, quality_row
-from umdf.lake.files import FileAdd, Stamp, in_order, write_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.files import FileAdd, Stamp, in_order
 from umdf.lake.plan import ChannelDay
 from umdf.lake.schemas import table
 from umdf.lake.segments import date_of

@@ -188,7 +188,7 @@ def test_only_files_that_can_have_rows_are_opened(many_files: Path) -> None:
 
 
 def test_only_row_groups_that_can_have_rows_are_read(tmp_path: Path) -> None:
-    from umdf.lake.files import FileWriter
+    from umdf.lake.file_writer import FileWriter
     from umdf.lake.log import Change
     from umdf.lake.writer import open_writer
 

@@ -1,0 +1,65 @@
+"""Surveys of the files that the next micro-batch of a stream will bring, made while this one leaves a core idle.
+
+The books of a micro-batch end at different times, and while its commit is made nothing runs at all: a third of the time
+of a stream, and about what surveys take. They depend on the files' content only, so nothing is decided by them early.
+
+The one rule: this is a hint. A survey is used if its file still is what it was; else, or if anything went wrong, the
+micro-batch makes its own and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from umdf.lake.advance import Runner
+from umdf.lake.inputs import SURVEY, packs, survey_task
+from umdf.transport.recording import closed_files
+
+BEHIND_S = 0.05  # behind the books of this micro-batch: Spark takes tasks in the order in which they were handed in
+PLAIN = (".pcap", ".pcapng")
+MOST_FILES = 64  # of a recording that is far ahead of us, if nobody says how many files a micro-batch has
+
+
+class Ahead:
+    """`work` is where a file would be unpacked."""
+
+    def __init__(self, recording: Path, work: Path, split_bytes: int, most: int | None) -> None:
+        self._recording, self._work, self._split_bytes, self._most = recording, work, split_bytes, most or MOST_FILES
+        self._surveys: dict[str, dict[str, Any]] = {}
+        self._thread: Thread | None = None
+
+    def begin(self, run: Runner, taken: Sequence[str]) -> None:
+        """Look at what comes behind the files of this micro-batch."""
+        if self._thread is None and taken:
+            self._thread = Thread(target=self._look, args=(run, taken[-1]), name="umdf-ahead", daemon=True)
+            self._thread.start()
+
+    def survey(self, path: str) -> dict[str, Any] | None:
+        """Of a file, if it has been made. Waits for those that are being made."""
+        self.end()
+        survey = self._surveys.pop(path, None)
+        if survey is None or survey["packed"]:  # it was unpacked for nobody
+            return None
+        there = os.stat(path)
+        return survey if (there.st_size, there.st_mtime_ns) == (survey["size_bytes"], survey["mtime_ns"]) else None
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _look(self, run: Runner, last: str) -> None:
+        try:
+            time.sleep(BEHIND_S)
+            files = [str(path) for path in closed_files(self._recording, check=False)]
+            coming = files[files.index(last) + 1 :][: self._most]
+            tasks = [survey_task(path, self._work, self._split_bytes) for path in coming if path.endswith(PLAIN)]
+            answers = run(packs(tasks, run.parallel), SURVEY, description="survey ahead")
+            self._surveys = {survey["path"]: survey for answer in answers for survey in answer["surveys"]}
+        except Exception:  # a session that ends, a file that is gone: whoever needs the file will say so
+            self._surveys = {}

@@ -1,0 +1,214 @@
+"""How a task writes a Parquet file of a table.
+
+The one rule: half a file is no file. What could not be written whole is gone, with one clear error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from umdf.errors import UmdfError
+from umdf.lake.durable import make_directory, sync_directory, write_fault
+from umdf.lake.files import NO_VALUE, FileAdd, Stamp, partition_of
+from umdf.lake.parquet import ROW_GROUP_ROWS, Bounds, FlatFile, is_flat
+from umdf.lake.schemas import Table
+from umdf.lake.schemas import table as table_named
+
+# Numbers that grow along the rows of an instrument: deltas take 20 % less space than a dictionary, and are read 2 to 4
+# times as fast. Everything else repeats.
+GROWING = re.compile(r"ts_\w+|(\w+_)?sequence|(\w+_)?rpt_seq|order_id|trade_id|file_offset|index_seq|trade_volume")
+# Small numbers that change from row to row: deltas of them take a fifth more space, and are read in half the time.
+SMALL = re.compile(r"msg_index|messages|update_action")
+# What zstd makes no smaller, or by a sixth at a third of the time that it takes to write the column.
+DENSE = re.compile(r"ts_(send|recv|event|insert)|order_id|trade_id|firm|buyer|seller")
+
+
+class FileWriter:
+    """Writes one file, batch by batch; `close` says what was written, or None if that was nothing.
+
+    with FileWriter(root, "mbo", stamp, {"trading_date": day, "channel_id": 72}, task=3, attempt=0) as file:
+        file.write(batch)
+    added = file.added
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        table: str,
+        stamp: Stamp,
+        partition: Mapping[str, Any] | None = None,
+        *,
+        task: int = 0,
+        attempt: int = 0,
+        packed: bool = True,
+    ) -> None:
+        self.table = table_named(table)
+        self.partition = partition_of(self.table, partition or {})
+        places = [f"{name}={NO_VALUE if value is None else value}" for name, value in self.partition.items()]
+        self.path = "/".join([*places, stamp.name(task, attempt)])
+        self.root = Path(root)
+        self.full_path = self.root / table / self.path
+        self.added: FileAdd | None = None
+        self.rows = 0
+        self.is_packed = packed
+        self._file: FlatFile | ArrowFile | None = None
+        self._sink: Any = None
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Columns of the partition may be there or not; a text may be a dictionary."""
+        if not rows.num_rows:
+            return
+        whole = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        whole = _fitted(whole, self.table)
+        try:
+            if self._file is None:
+                self._file = self._open()
+            self._file.write(whole)
+        except OSError as error:
+            self.abandon()
+            raise write_fault(self.full_path, error) from error
+        self.rows += rows.num_rows
+
+    def close(self) -> FileAdd | None:
+        if self._file is None or self.added:
+            return self.added
+        try:
+            self._file.close()
+            self._sink.close()
+            with self.full_path.open("rb+") as file:
+                os.fsync(file.fileno())
+            sync_directory(self.full_path.parent)
+            size = self.full_path.stat().st_size
+        except OSError as error:
+            self.abandon()
+            raise write_fault(self.full_path, error) from error
+        stats = _statistics(self.rows, self._file.bounds)
+        self._file = None
+        self.added = FileAdd(self.table.name, self.path, self.rows, size, self.partition, stats)
+        return self.added
+
+    def abandon(self) -> None:
+        """Half a file is no file."""
+        if self._sink is not None:
+            try:
+                self._sink.close()
+            except OSError:  # it has failed before: the file goes anyway
+                pass
+        self._file = None
+        self.full_path.unlink(missing_ok=True)
+
+    def _open(self) -> FlatFile | ArrowFile:
+        if not self.root.is_dir():
+            raise FileNotFoundError(2, "No such file or directory", str(self.root))
+        make_directory(self.full_path.parent)
+        self._sink, schema, bounded = _sink(self.full_path), self.table.file_schema, self.table.statistics
+        growing = frozenset(each.name for each in schema if pa.types.is_integer(each.type) and _grows(each))
+        if not is_flat(schema):
+            return ArrowFile(self._sink, schema, bounded)
+        packed = [each.name for each in schema if self.is_packed and not DENSE.fullmatch(each.name)]
+        return FlatFile(self._sink, schema, bounded, growing=growing, packed=frozenset(packed))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+def write_file(
+    root: str | os.PathLike[str],
+    table: str,
+    stamp: Stamp,
+    rows: pa.RecordBatch | pa.Table,
+    partition: Mapping[str, Any] | None = None,
+    *,
+    task: int = 0,
+    attempt: int = 0,
+    packed: bool = True,
+) -> FileAdd | None:
+    with FileWriter(root, table, stamp, partition, task=task, attempt=attempt, packed=packed) as file:
+        file.write(rows)
+    return file.added
+
+
+def _grows(each: pa.Field) -> bool:
+    return bool((GROWING if each.type == pa.int64() else SMALL).fullmatch(each.name))
+
+
+def _sink(path: Path) -> Any:
+    return pa.OSFile(str(path), "wb")
+
+
+class ArrowFile:
+    """What has lists, bytes or floats, as `FlatFile` has the rest: few rows."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, bounded: Sequence[str]) -> None:
+        self._bounded, self._schema = bounded, schema
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            sink,
+            schema,
+            metadata_collector=self._footers,
+            compression="zstd",
+            write_statistics=list(bounded),  # type: ignore[arg-type]
+            store_schema=False,  # the schema is written down in schemas.py
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows.cast(self._schema), ROW_GROUP_ROWS)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    @property
+    def bounds(self) -> dict[str, Bounds]:
+        """From what Parquet kept while it wrote."""
+        footer, found = self._footers[0], dict[str, Bounds]()
+        places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+        for name in self._bounded:
+            kept = [footer.row_group(group).column(places[name]).statistics for group in range(footer.num_row_groups)]
+            if any(each is None for each in kept):
+                continue
+            lows, highs = ([getattr(each, end) for each in kept if each.has_min_max] for end in ("min", "max"))
+            absent = sum(each.null_count for each in kept)
+            found[name] = absent, min(lows, default=None), max(highs, default=None)
+        return found
+
+
+def _fitted(rows: pa.Table, table: Table) -> pa.Table:
+    """Exactly the columns of a file, in their order and with their types; a text may be a dictionary."""
+    schema = table.file_schema
+    missing = [name for name in schema.names if name not in rows.schema.names]
+    unknown = [name for name in rows.schema.names if name not in table.schema.names]
+    if missing or unknown:
+        said = f"lacks {', '.join(missing)}" if missing else f"has no column {', '.join(unknown)}"
+        raise UmdfError(f"rows for {table.name} do not fit: it {said}", "this is a bug: please report it")
+    columns = []
+    for each in schema:
+        column = rows.column(each.name)
+        is_text = each.type == pa.utf8() and pa.types.is_dictionary(column.type)
+        columns.append(column if column.type == each.type or is_text else column.cast(each.type))
+    return pa.Table.from_arrays(columns, schema.names)
+
+
+def _statistics(rows: int, bounds: Mapping[str, Bounds]) -> str:
+    """Delta's statistics."""
+    low = {name: least for name, (_, least, _) in bounds.items() if least is not None}
+    high = {name: most for name, (_, _, most) in bounds.items() if most is not None}
+    absent = {name: count for name, (count, _, _) in bounds.items()}
+    stats = {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": absent}
+    return json.dumps(stats, separators=(",", ":"))

@@ -1,0 +1,313 @@
+"""A column of numbers → the bytes of a Parquet page: definition levels, then deltas or the codes of a dictionary.
+
+The one rule: what is absent (a bit of the bitmap is 0) is in the levels only; the numbers that follow are those that
+are there. Every width is worked on as int64: `put_column` makes it so, then deltas and codes know one type.
+
+Encodings are those of Apache Parquet's format: RLE/bit-packed hybrid (RLE = 3), DELTA_BINARY_PACKED (= 5).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import (
+    inlined,
+    kernel,
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_i64,
+    store_u8,
+    store_u32,
+    store_u64,
+)
+
+# What `put_column` says of a column.
+PRESENT, LOW, HIGH, DISTINCT, LEVELS = range(5)
+RESULTS = 5
+DELTAS, CODES = 0, 1  # how it is asked to write
+# The table of `_codes`: a slot has a value, then the round in which it was put there and its code.
+SLOTS = 1 << 16
+SLOT = 16
+SPAN = 1 << 12  # the table of `_small_codes`, behind it: numbers that are less than this apart
+MOST = 1 << 15  # more values than these are no dictionary
+TRIED = 1 << 12  # after so many values a dictionary that has grown to three quarters of them is given up
+BLOCK, MINI = 128, 32  # values of a block of deltas, of one of its four parts
+RUN = 16  # as many equal codes are written once
+
+
+@inlined
+def _put_varint(out, at, value):
+    value = np.uint64(value)
+    while value >= np.uint64(128):
+        store_u8(out, at, np.uint8((value & np.uint64(127)) | np.uint64(128)))
+        value >>= np.uint64(7)
+        at += 1
+    store_u8(out, at, np.uint8(value))
+    return at + 1
+
+
+@inlined
+def _zigzag(value):
+    return np.uint64(value << np.int64(1)) ^ np.uint64(value >> np.int64(63))
+
+
+@inlined
+def _bits(value):
+    """How many bits an unsigned number has."""
+    count = np.int64(0)
+    for step in (32, 16, 8, 4, 2, 1):
+        if value >> np.uint64(step) != np.uint64(0):
+            count += step
+            value >>= np.uint64(step)
+    return count + np.int64(value)
+
+
+@inlined
+def _put_levels(bitmap, offset, rows, out):
+    """1 where a value is there: one run of bits, or of equal ones."""
+    groups = (rows + 7) // 8
+    at = _put_varint(out, 4, groups * 2 + 1)
+    shift, first = np.uint64(offset & 7), offset >> 3
+    last = (offset + rows - 1) >> 3
+    for group in range(groups):
+        byte = np.uint64(load_u8(bitmap, first + group)) >> shift
+        if shift != np.uint64(0) and first + group + 1 <= last:
+            byte |= np.uint64(load_u8(bitmap, first + group + 1)) << (np.uint64(8) - shift)
+        store_u8(out, at + group, np.uint8(byte & np.uint64(255)))
+    at += groups
+    store_u32(out, 0, np.uint32(at - 4))
+    return at
+
+
+@inlined
+def _put_same_levels(level, rows, out):
+    at = _put_varint(out, 4, rows * 2)
+    store_u8(out, at, np.uint8(level))
+    store_u32(out, 0, np.uint32(at - 3))
+    return at + 1
+
+
+@inlined
+def _load(values, width, row):
+    if width == 8:
+        return load_i64(values, 8 * row)
+    if width == 4:
+        return np.int64(load_i32(values, 4 * row))
+    if width == 2:
+        return np.int64(load_i16(values, 2 * row))
+    return np.int64(load_i8(values, row))
+
+
+@inlined
+def _widen(values, width, rows, numbers):
+    if width == 4:
+        for row in range(rows):
+            store_i64(numbers, 8 * row, np.int64(load_i32(values, 4 * row)))
+    elif width == 2:
+        for row in range(rows):
+            store_i64(numbers, 8 * row, np.int64(load_i16(values, 2 * row)))
+    else:
+        for row in range(rows):
+            store_i64(numbers, 8 * row, np.int64(load_i8(values, row)))
+
+
+@inlined
+def _pick(values, width, bitmap, offset, rows, numbers):
+    """The numbers that are there."""
+    count = 0
+    for row in range(rows):
+        bit = offset + row
+        store_i64(numbers, 8 * count, _load(values, width, row))
+        count += np.int64((load_u8(bitmap, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1))
+    return count
+
+
+@inlined
+def _put_packed(values, count, width, out, at):
+    """Numbers below 2^width, bit after bit; `count` × width is a multiple of 8."""
+    gathered, used, w = np.uint64(0), np.uint64(0), np.uint64(width)
+    for i in range(count):
+        value = load_u64(values, 8 * i)
+        gathered |= value << used
+        used += w
+        if used >= np.uint64(64):
+            store_u64(out, at, gathered)
+            at += 8
+            used -= np.uint64(64)
+            gathered = value >> (w - used) if used != np.uint64(0) else np.uint64(0)
+    while used != np.uint64(0):
+        store_u8(out, at, np.uint8(gathered & np.uint64(255)))
+        gathered >>= np.uint64(8)
+        used -= np.uint64(8)
+        at += 1
+    return at
+
+
+@inlined
+def _put_deltas(numbers, count, is_short, out, at, deltas):
+    at = _put_varint(out, at, BLOCK)
+    at = _put_varint(out, at, BLOCK // MINI)
+    at = _put_varint(out, at, count)
+    before = load_i64(numbers, 0) if count else np.int64(0)
+    at = _put_varint(out, at, _zigzag(before))
+    row = 1
+    while row < count:
+        block = min(np.int64(BLOCK), count - row)
+        least = np.int64(0x7FFFFFFFFFFFFFFF)
+        if is_short:
+            for i in range(block):
+                delta = np.int64(np.int32(load_i64(numbers, 8 * (row + i)) - load_i64(numbers, 8 * (row + i - 1))))
+                store_i64(deltas, 8 * i, delta)
+                least = min(least, delta)
+        else:
+            for i in range(block):
+                delta = load_i64(numbers, 8 * (row + i)) - load_i64(numbers, 8 * (row + i - 1))
+                store_i64(deltas, 8 * i, delta)
+                least = min(least, delta)
+        at = _put_varint(out, at, _zigzag(least))
+        widths = at
+        store_u32(out, widths, np.uint32(0))
+        at += BLOCK // MINI
+        for i in range(block, BLOCK):
+            store_i64(deltas, 8 * i, least)
+        first = 0
+        while first < block:
+            every = np.uint64(0)
+            for i in range(first, first + MINI):
+                above = np.uint64(load_i64(deltas, 8 * i) - least)
+                store_u64(deltas, 8 * i, above)
+                every |= above
+            width = _bits(every)
+            store_u8(out, widths + first // MINI, np.uint8(width))
+            if width:
+                at = _put_packed(deltas + 8 * first, MINI, width, out, at)
+            first += MINI
+        row += block
+    return at
+
+
+@inlined
+def _small_codes(numbers, count, low, table, stamp, dictionary, codes):
+    """The code of each number, by first appearance, where no two are SPAN or more apart; how many there are."""
+    distinct = np.int64(0)
+    for row in range(count):
+        value = load_i64(numbers, 8 * row)
+        held = load_i64(table, 8 * (value - low))
+        if held >> np.int64(32) != stamp:
+            held = stamp << np.int64(32) | distinct
+            store_i64(table, 8 * (value - low), held)
+            store_i64(dictionary, 8 * distinct, value)
+            distinct += 1
+        store_i64(codes, 8 * row, held & np.int64(0xFFFFFFFF))
+    return distinct
+
+
+@inlined
+def _codes(numbers, count, table, stamp, dictionary, codes):
+    """The code of each number, by first appearance; how many there are, or 0 if they are too many."""
+    distinct = np.int64(0)
+    for row in range(count):
+        value = load_i64(numbers, 8 * row)
+        slot = np.int64((np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(48))
+        held = load_i64(table, SLOT * slot + 8)
+        while held >> np.int64(32) == stamp and load_i64(table, SLOT * slot) != value:
+            slot = (slot + 1) & np.int64(SLOTS - 1)
+            held = load_i64(table, SLOT * slot + 8)
+        if held >> np.int64(32) != stamp:
+            if distinct == MOST or (row >= TRIED and distinct * 4 > row * 3):
+                return np.int64(0)
+            held = stamp << np.int64(32) | distinct
+            store_i64(table, SLOT * slot, value)
+            store_i64(table, SLOT * slot + 8, held)
+            store_i64(dictionary, 8 * distinct, value)
+            distinct += 1
+        store_i64(codes, 8 * row, held & np.int64(0xFFFFFFFF))
+    return distinct
+
+
+@inlined
+def _put_literals(codes, first, end, width, out, at):
+    """Codes from `first` to `end`; all but the last run of a page are eights."""
+    count = end - first
+    groups = (count + 7) // 8
+    at = _put_varint(out, at, groups * 2 + 1)
+    for i in range(end, first + 8 * groups):
+        store_i64(codes, 8 * i, 0)
+    return _put_packed(codes + 8 * first, 8 * groups, width, out, at)
+
+
+@inlined
+def _put_codes(codes, count, distinct, out, at):
+    width = max(_bits(np.uint64(distinct - 1)), np.int64(1))  # of 0 bits would do, but not every reader takes it
+    store_u8(out, at, np.uint8(width))
+    at += 1
+    if distinct == 1:
+        at = _put_varint(out, at, count * 2)
+        store_u8(out, at, np.uint8(0))
+        return at + 1
+    code_bytes, first, row = (width + 7) // 8, np.int64(0), np.int64(0)
+    while row < count:
+        code, end = load_i64(codes, 8 * row), row + 1
+        while end < count and load_i64(codes, 8 * end) == code:
+            end += 1
+        if end - row < RUN:
+            row = min(row + 8, count)
+            continue
+        if row > first:
+            at = _put_literals(codes, first, row, width, out, at)
+        at = _put_varint(out, at, (end - row) * 2)
+        for i in range(code_bytes):
+            store_u8(out, at + i, np.uint8((code >> (8 * i)) & 255))
+        at += code_bytes
+        first = row = end
+    if count > first:
+        at = _put_literals(codes, first, count, width, out, at)
+    return at
+
+
+@kernel
+def put_column(values, width, bitmap, offset, rows, is_nullable, how, work, table, stamp, dictionary, out, results):
+    """One page of a column; how many bytes.
+
+    `bitmap` is 0 where nothing is absent. `work` has room for twice `rows` + BLOCK numbers. How a column is written is
+    only asked for: one with too many values for a dictionary is written as deltas, and `DISTINCT` is 0 then. Where
+    nothing is there, nothing is behind the levels.
+    """
+    numbers, present, at = work, rows, np.int64(0)
+    if bitmap != 0:
+        present = _pick(values, width, bitmap, offset, rows, numbers)
+    elif width == 8:
+        numbers = values
+    else:
+        _widen(values, width, rows, numbers)
+    if is_nullable != 0:
+        if present == rows or present == 0:
+            at = _put_same_levels(1 if present else 0, rows, out)
+        else:
+            at = _put_levels(bitmap, offset, rows, out)
+    store_i64(results, 8 * LEVELS, at)
+    low, high = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-0x8000000000000000)
+    for row in range(present):
+        value = load_i64(numbers, 8 * row)
+        low, high = min(low, value), max(high, value)
+    distinct, codes = np.int64(0), work + 8 * (rows + 8)
+    if how == CODES and low == high:
+        distinct = np.int64(1)
+        store_i64(dictionary, 0, low)
+    elif how == CODES and present and np.uint64(high - low) < np.uint64(SPAN):
+        distinct = _small_codes(numbers, present, low, table + SLOT * SLOTS, stamp, dictionary, codes)
+    elif how == CODES and present:
+        distinct = _codes(numbers, present, table, stamp, dictionary, codes)
+    if distinct:
+        at = _put_codes(codes, present, distinct, out, at)
+    elif present:
+        at = _put_deltas(numbers, present, width < 8, out, at, codes)
+    store_i64(results, 8 * PRESENT, present)
+    store_i64(results, 8 * LOW, low)
+    store_i64(results, 8 * HIGH, high)
+    store_i64(results, 8 * DISTINCT, distinct)
+    return at

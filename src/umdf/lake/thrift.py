@@ -1,0 +1,61 @@
+"""Thrift's compact protocol, as far as the headers and the footer of a Parquet file need it (to write).
+
+    fields((1, number(3)), (4, text("price")))[1]  ->  the bytes of a struct
+
+A value is a pair: its kind, and its bytes. A field of a struct adds its number before it; None leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Value = tuple[int, bytes]
+I8, I32, I64, BINARY, LIST, STRUCT = 3, 5, 6, 8, 9, 12
+YES: Value = (1, b"")
+_SMALL = [bytes([value]) for value in range(128)]
+
+
+def varint(value: int) -> bytes:
+    if value < 128:
+        return _SMALL[value]
+    found = bytearray()
+    while value >= 128:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def number(value: int, kind: int = I32) -> Value:
+    return kind, varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def byte(value: int) -> Value:
+    """The one number that is written as it is."""
+    return I8, bytes([value])
+
+
+def long(value: int) -> Value:
+    return number(value, I64)
+
+
+def text(value: str | bytes) -> Value:
+    content = value.encode() if isinstance(value, str) else value
+    return BINARY, varint(len(content)) + content
+
+
+def items(values: Sequence[Value]) -> Value:
+    """A list; its values are of one kind."""
+    kind, count = values[0][0], len(values)
+    head = _SMALL[count << 4 | kind] if count < 8 else bytes([0xF0 | kind]) + varint(count)
+    return LIST, head + b"".join([content for _, content in values])
+
+
+def fields(*given: tuple[int, Value | None]) -> Value:
+    """A struct; fields come in the order of their numbers."""
+    parts, last = [], 0
+    for place, value in given:
+        if value is not None:
+            parts += [bytes([place - last << 4 | value[0]]), value[1]]
+            last = place
+    return STRUCT, b"".join([*parts, b"\0"])
