@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from umdf.buffers import Pool
 from umdf.errors import UmdfError
+from umdf.lake.instruments import ids_and_counts, places_of
 from umdf.lake.staging import Move, Staged, as_events, bucket_of, scattered, staged_batches
 from umdf.market.calendar import local_dates
 from umdf.market.events import NULL
@@ -137,11 +138,11 @@ class Intake:
         """Instruments, sorted, and how many rows each has."""
         ids, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for piece in self.pieces:
-            some, count = np.unique(
-                piece.instrument_id if piece.counted is None else piece.instrument_id[piece.counted], return_counts=True
+            some, many = ids_and_counts(
+                piece.instrument_id if piece.counted is None else piece.instrument_id[piece.counted]
             )
             ids.append(some)
-            rows.append(count)
+            rows.append(many)
         all_ids, places = np.unique(np.concatenate(ids), return_inverse=True)
         return all_ids, np.bincount(places, np.concatenate(rows), len(all_ids)).astype(np.int64)
 
@@ -207,7 +208,7 @@ def grouped(
         empty = Events(Units(none, numbers, numbers, numbers, numbers), {})
         return Grouped(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
     instrument_id, sequence = every.numbers("instrument_id"), every.numbers("sequence")
-    book = 2 * np.searchsorted(ids, instrument_id).astype(np.int32)
+    book = 2 * places_of(ids, instrument_id)
     if "stream" in every.schema.names:
         book += every.numbers("stream") == LENDING
     epoch = epochs.ranks(every.numbers("seq_version"))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from umdf.lake.book_rows import Epochs, Grouped, times_of
 from umdf.lake.columns import made_table
 from umdf.lake.healing import PLACE_BITS, Numbers, Told
+from umdf.lake.instruments import last_before
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import CONDITIONS, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
 
@@ -44,7 +45,7 @@ class Shown:
 
     def at(self, book: NDArray[Any], place: NDArray[Any]) -> Numbers:
         """The last one that stands there or before. There always is one: what there was to see at the start."""
-        return np.searchsorted(self._keys, book.astype(np.int64) << PLACE_BITS | (place + 1), side="right") - 1
+        return last_before(self._keys, book.astype(np.int64) << PLACE_BITS | (place + 1))
 
     def versions(self, depth: int) -> Numbers:
         """Of each ladder: a number that changes when the best `depth` levels do."""

@@ -91,9 +91,9 @@ class FlatFile:
         self._columns = [_column(each, each.name in growing, each.name in packed) for each in schema]
         self._bounded = frozenset(bounded)
         self._groups: list[Value] = []
-        self._at = len(MAGIC)
-        self._file = sink
-        self._file.write(MAGIC)
+        self._file, self._at = sink, 0
+        self._waiting: list[bytes] = []
+        self._put(MAGIC)
 
     def write(self, rows: pa.Table) -> None:
         arrays = [_joined(rows.column(column.name)) for column in self._columns]
@@ -107,6 +107,12 @@ class FlatFile:
             places = (5, long(begun)), (6, long(self._at - begun))
             self._groups.append(fields((1, items([chunk for chunk, _ in found])), *sizes, *places))
             self.rows += count
+            self._file.write(b"".join(self._waiting))
+            self._waiting.clear()
+
+    def _put(self, content: bytes) -> None:
+        self._waiting.append(content)
+        self._at += len(content)
 
     def close(self) -> None:
         """The footer, and the end."""
@@ -119,7 +125,8 @@ class FlatFile:
             (6, text(CREATED_BY)),
             (7, items([fields((1, fields()))] * len(self._columns))),
         )[1]
-        self._file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        self._file.write(b"".join(self._waiting))
 
     def _chunk(self, column: _Column, array: pa.Array) -> tuple[Value, int]:
         """The pages of a column; what the footer says of them, and their size before zstd."""
@@ -148,12 +155,11 @@ class FlatFile:
 
     def _page(self, column: _Column, kind: int, content: Any, head: tuple[int, Value]) -> int:
         """Write it; its size before zstd."""
-        packed: Any = _zstd().compress(content) if column.is_packed else content
-        loose, size = memoryview(content).nbytes, memoryview(packed).nbytes
-        said = fields((1, number(kind)), (2, number(loose)), (3, number(size)), head)[1]
-        self._file.write(said)
-        self._file.write(packed)
-        self._at += len(said) + size
+        packed = _zstd().compress(content, asbytes=True) if column.is_packed else bytes(content)
+        loose = memoryview(content).nbytes
+        said = fields((1, number(kind)), (2, number(loose)), (3, number(len(packed))), head)[1]
+        self._put(said)
+        self._put(packed)
         return loose + len(said)
 
     def _statistics(self, column: _Column, made: _Made, rows: int) -> Value:

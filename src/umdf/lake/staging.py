@@ -1,9 +1,10 @@
 """Events between the two stages of an ingest: Arrow files by instrument bucket, in the form that the kernels use.
 
-Stage one decodes a span of a channel and writes one file for each family, its rows by bucket. Stage two reads the rows
-of its buckets from every span, in order, without a copy. Columns are those of `Rows`, NULL as they have it, so nothing
-is converted on the way; what belongs to the packet (`sequence`, `ts_send` …) stands in every row. Staged files are
-never part of a table: they go when the commit is done, so nothing waits for the disk either.
+Stage one decodes a span of a channel and writes one file for each family, its rows by bucket and instrument. Stage two
+reads the rows of its buckets from every span, without a copy; those of an instrument are in their order. Columns are
+those of `Rows`, NULL as they have it, so nothing is converted on the way; what belongs to the packet (`sequence`,
+`ts_send` …) stands in every row. Staged files are never part of a table: they go when the commit is done, so nothing
+waits for the disk either.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from umdf.buffers import ALIGNMENT, Pool, address_of
 from umdf.lake import staging_kernel as k
 from umdf.lake.durable import write_fault
+from umdf.lake.instruments import ids_and_counts, places_of
 from umdf.market.events import FAMILIES, OF_UNIT, Column, Family
 from umdf.market.rows import Events, List, Numbers, Rows, Text, Units
 
@@ -87,7 +89,7 @@ class StagedWriter:
         self._held_bytes = 0
 
     def _write(self, family: str, parts: list[tuple[Rows, Units]]) -> Staged:
-        places, counts = _by_bucket([rows.column("instrument_id") for rows, _ in parts])
+        places, counts = _by_instrument([rows.column("instrument_id") for rows, _ in parts])
         batch = _scattered_rows(parts, places, int(counts.sum()))
         parts.clear()
         path = self.directory / f"{self.name}-{len(self._written)}-{family}.arrow"
@@ -104,16 +106,20 @@ def _size(rows: Rows) -> int:
     return sum(part.nbytes for part in (*rows.columns.values(), *inside)) + PLACE_BYTES * len(rows)
 
 
-def _by_bucket(ids: list[NDArray[np.int64]]) -> tuple[list[Places], NDArray[np.int64]]:
-    """Where the rows of each part go, and how many there are in each bucket."""
-    counts = np.zeros(BUCKETS + 1, np.int64)
-    ids = [np.ascontiguousarray(some) for some in ids]
+def _by_instrument(ids: list[Numbers]) -> tuple[list[Places], NDArray[np.int64]]:
+    """Where the rows of each part go, bucket by bucket and instrument by instrument, and how many each bucket has."""
+    known, rows = ids_and_counts(np.concatenate(ids))
+    known, order = np.sort(known), np.argsort(known)
+    rows, bucket = rows[order], bucket_of(known)
+    order = np.argsort(bucket, kind="stable")
+    following = np.empty(len(known), np.int64)
+    following[order] = np.cumsum(rows[order]) - rows[order]
+    places = []
     for some in ids:
-        k.count_buckets(address_of(some), len(some), address_of(counts))
-    following, places = np.cumsum(counts) - counts, [np.empty(len(some), np.uint32) for some in ids]
-    for some, place in zip(ids, places, strict=True):
-        k.place_rows(address_of(some), len(some), address_of(following), address_of(place))
-    return places, counts
+        which, place = places_of(known, some), np.empty(len(some), np.uint32)
+        k.place_rows(address_of(which), len(some), address_of(following), address_of(place))
+        places.append(place)
+    return places, np.bincount(bucket, rows, BUCKETS + 1).astype(np.int64)
 
 
 def _scattered_rows(parts: list[tuple[Rows, Units]], places: list[Places], count: int) -> pa.RecordBatch:

@@ -1,6 +1,6 @@
-"""Rows of many batches to their places in one: a counting sort by bucket, then each column straight to where it goes.
+"""Rows of many batches to their places in one: a counting sort by instrument, then each column straight to its place.
 
-The one rule: rows of a bucket stay in their order. Nothing is put together first, so every value is moved once.
+The one rule: rows of an instrument stay in their order. Nothing is put together first, so every value is moved once.
 """
 
 from __future__ import annotations
@@ -46,18 +46,10 @@ def put_buckets(ids, rows, buckets):
 
 
 @kernel
-def count_buckets(ids, rows, counts):
+def place_rows(which, rows, following, places):
+    """Where each row goes, by which instrument it is of; `following` is the next place of each of them."""
     for row in range(rows):
-        at = 8 * _bucket(load_i64(ids, 8 * row))
-        store_i64(counts, at, load_i64(counts, at) + 1)
-    return 0
-
-
-@kernel
-def place_rows(ids, rows, following, places):
-    """Where each row goes; `following` is the next place of each bucket."""
-    for row in range(rows):
-        at = 8 * _bucket(load_i64(ids, 8 * row))
+        at = 8 * np.int64(load_u32(which, 4 * row))
         place = load_i64(following, at)
         store_u32(places, 4 * row, np.uint32(place))
         store_i64(following, at, place + 1)
