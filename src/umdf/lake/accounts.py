@@ -113,12 +113,11 @@ class Seen:
     verdict: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, batch: PacketBatch, rows: Numbers, source: Source, found: Found, chosen: NDArray[np.bool_]) -> Seen:
-        at = rows[chosen]
+    def of(cls, batch: PacketBatch, source: Source, found: Found, chosen: NDArray[np.bool_]) -> Seen:
         verdict = np.where(found.kind[chosen] == MERGED, np.uint8(USED), found.kind[chosen])
-        size = (batch.end[at] - batch.start[at]).astype(np.int32)
-        about = found.epoch[chosen], found.number[chosen], found.ts_send[chosen], batch.ts_ns[at], size
-        return cls(source.digest, source.line, *about, batch.offset[at], verdict)
+        size = (batch.end - batch.start)[chosen].astype(np.int32)
+        about = found.epoch[chosen], found.number[chosen], found.ts_send[chosen], batch.ts_ns[chosen], size
+        return cls(source.digest, source.line, *about, batch.offset[chosen], verdict)
 
 
 def loop_packets_file(where: Where, task: dict[str, Any], seen: list[Seen]) -> FileAdd | None:

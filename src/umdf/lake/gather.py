@@ -102,7 +102,7 @@ class Found:
 class Reader(Protocol):
     """Of one wire."""
 
-    def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found: ...
+    def read(self, batch: PacketBatch, source: Source) -> Found: ...
 
 
 @dataclass
@@ -195,8 +195,8 @@ def gather(
     def read(without: Damaged, false: Damaged = frozenset(), doubtful: frozenset[int] = frozenset()) -> _Work:
         work = _Work(span, sources, known, without, false, doubtful)
         for number, source in enumerate(sources):
-            for batch, rows in datagrams_of(source):
-                work.take(number, batch, rows, reader.read(batch, rows, source))
+            for batch in datagrams_of(source):
+                work.take(number, batch, reader.read(batch, source))
         return work
 
     work = read(without)
@@ -206,16 +206,17 @@ def gather(
     return work.end()
 
 
-def datagrams_of(source: Source) -> Iterator[tuple[PacketBatch, Numbers]]:
+def datagrams_of(source: Source) -> Iterator[PacketBatch]:
     """The datagrams of the source's flow, batch by batch."""
     split = split_of(source.split, source.path)
     with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES) as capture:
         for batch in capture:
             wanted = [number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow]
             mine = batch.flow == wanted[0] if len(wanted) == 1 else np.isin(batch.flow, wanted)
-            rows = np.flatnonzero(mine)
-            if len(rows):
-                yield batch, rows
+            if mine.all():
+                yield batch
+            elif mine.any():
+                yield batch.at(np.flatnonzero(mine))
 
 
 class _Work:
@@ -240,25 +241,25 @@ class _Work:
         self._count = 0
         self._refused: list[Refused] = []
 
-    def take(self, number: int, batch: PacketBatch, rows: Numbers, found: Found) -> None:
+    def take(self, number: int, batch: PacketBatch, found: Found) -> None:
         source, span = self.sources[number], self.span
         kind, piece_row, pieces = found.kind.copy(), found.piece_row, found.pieces
         fine = (pieces.epoch == span.epoch) & (pieces.sequence >= span.base)
         fine &= pieces.sequence < span.base + span.room
         if found.elsewhere is not None:
             fine &= ~found.elsewhere[piece_row]
-        damaged = self._damaged(source, batch.offset[rows], found)
+        damaged = self._damaged(source, batch.offset, found)
         if len(damaged):
             fine[damaged] = False
             kind[piece_row[damaged]] = CORRUPT
             for row in piece_row[damaged].tolist() if self.false else ():
-                if (source.digest, int(batch.offset[rows[row]]), int(found.number[row])) in self.false:
+                if (source.digest, int(batch.offset[row]), int(found.number[row])) in self.false:
                     found.reasons[row] = FALSE_NUMBER
         chosen = np.flatnonzero(fine)
         at = piece_row[chosen]
-        self.copies.take(source.digest, batch.offset[rows[at]], pieces.sequence[chosen], found.ts_send[at])
-        self._keep(number, source, batch.offset[rows], pieces, chosen, piece_row)
-        self._account(number, batch, rows, found, kind)
+        self.copies.take(source.digest, batch.offset[at], pieces.sequence[chosen], found.ts_send[at])
+        self._keep(number, source, batch.offset, pieces, chosen, piece_row)
+        self._account(number, batch, found, kind)
 
     def _damaged(self, source: Source, offset: Numbers, found: Found) -> Numbers:
         """Pieces that cannot be used."""
@@ -274,14 +275,19 @@ class _Work:
             return
         at = pieces.sequence[chosen] - self.span.base
         arrival = self._arrival.setdefault(source.line, np.full(self.span.room, NEVER))
-        order = np.argsort(at, kind="stable") if (np.diff(at) <= 0).any() else np.arange(len(at))
-        chosen, at = chosen[order], at[order]
         again = np.zeros(len(at), np.bool_)
-        again[1:] = at[1:] == at[:-1]
+        if (at[1:] <= at[:-1]).any():
+            order = np.argsort(at, kind="stable")
+            chosen, at = chosen[order], at[order]
+            again[1:] = at[1:] == at[:-1]
         own = (at >= self.span.overlap) & (at < self.span.room - self.span.overlap)
-        repeated = at[own & (again | (arrival[at] != NEVER))] + self.span.base
+        before = arrival[at]
+        repeated = at[own & (again | (before != NEVER))] + self.span.base
         self._again.setdefault(source.line, []).append(repeated)
-        np.minimum.at(arrival, at, pieces.ts_recv[chosen])
+        if again.any():
+            np.minimum.at(arrival, at, pieces.ts_recv[chosen])
+        else:
+            arrival[at] = np.minimum(before, pieces.ts_recv[chosen])
         new = ~again & ~self._have[at]
         self._have[at[new]] = True
         rows = chosen[new]
@@ -291,7 +297,7 @@ class _Work:
             where = np.full(len(rows), number, np.int32), offset[piece_row[rows]]
             self._parts.append((kept, *where))
 
-    def _account(self, number: int, batch: PacketBatch, rows: Numbers, found: Found, kind: NDArray[np.uint8]) -> None:
+    def _account(self, number: int, batch: PacketBatch, found: Found, kind: NDArray[np.uint8]) -> None:
         source, span = self.sources[number], self.span
         numbered = found.number > 0
         mine = numbered & (found.epoch == span.epoch) & (found.number >= span.first) & (found.number <= span.last)
@@ -302,25 +308,31 @@ class _Work:
             mine |= ~numbered | strange
         if found.elsewhere is not None:
             mine &= ~found.elsewhere
-        self._refused += refused_of(number, batch, rows, found, mine & np.isin(kind, (CORRUPT, UNKNOWN)))
-        chosen = np.flatnonzero(mine)
-        at = rows[chosen]
-        place = np.full(len(rows), -1, np.int64)
-        place[chosen] = self._count + np.arange(len(chosen))
-        self._count += len(chosen)
-        lines, sources = np.full(len(chosen), source.line, np.uint8), np.full(len(chosen), number, np.int32)
-        size = (batch.end[at] - batch.start[at]).astype(np.int32)
-        columns = found.number[chosen], found.ts_send[chosen], batch.ts_ns[at], size, sources
-        self._columns.append((lines, *columns, batch.offset[at], found.frames[chosen], kind[chosen]))
+        refused = (kind == CORRUPT) | (kind == UNKNOWN)
+        self._refused += refused_of(number, batch, found, mine & refused)
+        count = int(np.count_nonzero(mine))
+        place = np.cumsum(mine) + (self._count - 1)
+        if count < len(mine):
+            place[~mine] = -1
+        self._count += count
+        size = (batch.end - batch.start).astype(np.int32)
+        columns = found.number, found.ts_send, batch.ts_ns, size, batch.offset, found.frames, kind
+        numbers, sent, came, size, offset, frames, kinds = (
+            column.copy() if count == len(mine) else column[mine] for column in columns
+        )
+        lines, sources = np.full(count, source.line, np.uint8), np.full(count, number, np.int32)
+        self._columns.append((lines, numbers, sent, came, size, sources, offset, frames, kinds))
         # A frame of a datagram that is another span's, or damaged, still may be the first copy of its number.
         frame = place[found.frame_row]
         ours = (found.frame_number >= span.base) & (found.frame_number < span.base + span.room)
         ours &= found.epoch[found.frame_row] == span.epoch
         if found.elsewhere is not None:
             ours &= ~found.elsewhere[found.frame_row]
-        ours &= ~np.isin(kind[found.frame_row], (CORRUPT, UNKNOWN))
-        ts = batch.ts_ns[rows[found.frame_row[ours]]]
-        self._frames.append((frame[ours], found.frame_key[ours], ts, np.full(len(ts), source.line, np.uint8)))
+        ours &= ~refused[found.frame_row]
+        key, ts = found.frame_key, batch.ts_ns[found.frame_row]
+        if not ours.all():
+            frame, key, ts = frame[ours], key[ours], ts[ours]
+        self._frames.append((frame, key, ts, np.full(len(ts), source.line, np.uint8)))
 
     def end(self) -> Gathered:
         pieces, source, offset = _joined(self._parts)
@@ -363,14 +375,13 @@ class _Work:
         datagrams.verdict[used[late]] = LATE
 
 
-def refused_of(source: int, batch: PacketBatch, rows: Numbers, found: Found, some: NDArray[np.bool_]) -> list[Refused]:
+def refused_of(source: int, batch: PacketBatch, found: Found, some: NDArray[np.bool_]) -> list[Refused]:
     """Those of some datagrams for which there is a reason."""
     refused = []
     for row in np.flatnonzero(some).tolist():
         if reason := found.reasons.get(row, ""):
-            at = int(rows[row])
-            about = int(batch.offset[at]), int(batch.ts_ns[at]), int(found.number[row])
-            refused.append(Refused(source, *about, reason, batch.payload(at)))
+            about = int(batch.offset[row]), int(batch.ts_ns[row]), int(found.number[row])
+            refused.append(Refused(source, *about, reason, batch.payload(row)))
     return refused
 
 

@@ -49,15 +49,28 @@ class Entry:
 
 def digest_of(path: str | os.PathLike[str]) -> tuple[str, int]:
     """Digest and size of a file as it lies there (compressed, if it is)."""
-    digest, size = hashlib.sha256(), 0
-    try:
-        with Path(path).open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-                size += len(chunk)
-    except OSError as error:
-        raise CaptureError(f"cannot read {path}: {error.strerror}") from error
-    return f"{ALGORITHM}:{digest.hexdigest()}", size
+    return Digest(path).end()
+
+
+class Digest:
+    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self.size, self._digest = path, 0, hashlib.sha256()
+
+    def take(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        self.size += len(content)
+
+    def end(self) -> tuple[str, int]:
+        try:
+            with Path(self.path).open("rb") as file:
+                file.seek(self.size)
+                while chunk := file.read(CHUNK_BYTES):
+                    self.take(chunk)
+        except OSError as error:
+            raise CaptureError(f"cannot read {self.path}: {error.strerror}") from error
+        return f"{ALGORITHM}:{self._digest.hexdigest()}", self.size
 
 
 def file_id(digest: str) -> int:

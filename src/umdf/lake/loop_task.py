@@ -71,12 +71,12 @@ class LoopStream:
     def _pieces(self, which: str) -> Iterator[tuple[Pieces, bool]]:
         """And whether they are of a file that is new."""
         for number, source in enumerate(map(Source.from_json, self.task[which])):
-            for batch, rows in datagrams_of(source):
-                found = self.wire.read(batch, rows, source)
+            for batch in datagrams_of(source):
+                found = self.wire.read(batch, source)
                 if which == "sources" and source.is_fresh:
-                    today = np.ones(len(rows), np.bool_) if found.elsewhere is None else ~found.elsewhere
-                    self.seen.append(Seen.of(batch, rows, source, found, today))
-                    self.refused += refused_of(number, batch, rows, found, today)
+                    today = np.ones(len(batch), np.bool_) if found.elsewhere is None else ~found.elsewhere
+                    self.seen.append(Seen.of(batch, source, found, today))
+                    self.refused += refused_of(number, batch, found, today)
                 pieces = found.pieces
                 if found.elsewhere is not None:
                     pieces = pieces.at(~found.elsewhere[found.piece_row])

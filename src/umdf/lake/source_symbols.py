@@ -121,8 +121,8 @@ def _intraday(day: ChannelDay, surveys: Sequence[dict[str, Any]], memory: Memory
 
 
 def _defined(wire: Wire, day: ChannelDay, source: Source) -> Iterator[Told]:
-    for batch, rows in datagrams_of(source):
-        found = wire.read(batch, rows, source)
+    for batch in datagrams_of(source):
+        found = wire.read(batch, source)
         wanted = _has_definition(found.pieces, day.protocol)
         if found.elsewhere is not None:
             wanted &= ~found.elsewhere[found.piece_row]

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections import defaultdict
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from umdf.errors import CaptureError
 from umdf.lake.durable import write_fault
-from umdf.lake.ledger import digest_of
+from umdf.lake.ledger import Digest, digest_of
 from umdf.lake.survey_walk import Walk, templates
 from umdf.lake.tasks import Place
 from umdf.sync.streams import Survey
-from umdf.transport.capture import Split, index, open_capture
-from umdf.transport.capture_walk import Header
+from umdf.transport.capture import Split, open_capture
+from umdf.transport.capture_walk import Header, Watch
 from umdf.transport.compression import decompressor
 from umdf.wire.packet import recognise
 
@@ -44,17 +44,43 @@ def run_all(task: dict[str, Any], place: Place) -> dict[str, Any]:
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"path", "known": digests of that size, "unpacked": directory, "split_bytes"} → a survey, or that it is known."""
-    path = task["path"]
-    digest, size = digest_of(path)
-    about = {"path": path, "digest": digest, "size_bytes": size, "mtime_ns": os.stat(path).st_mtime_ns}
-    if digest in task["known"]:
+    path, known = task["path"], task["known"]
+    if not known and not _is_packed(path):  # nobody knows it: what it is and what is in it, in one go
+        return _survey_and_digest(path, task["split_bytes"])
+    about = _about(path, *digest_of(path))
+    if about["digest"] in known:
         return about | {"known": True}
     try:
-        readable, packed, damage = unpack(path, digest, Path(task["unpacked"]))
+        readable, packed, damage = unpack(path, about["digest"], Path(task["unpacked"]))
         return about | {"format": FORMAT, "packed": packed, **_survey(readable, damage, task["split_bytes"])}
     except CaptureError as error:
-        reason = error.reason.removeprefix(f"{path}: ")
-        return about | {"format": FORMAT, "packed": "", "no_capture": True, "warnings": [(0, reason)]}
+        return about | _no_capture(path, error)
+
+
+def _survey_and_digest(path: str, split_bytes: int) -> dict[str, Any]:
+    digest = Digest(path)
+    try:
+        found = {"format": FORMAT, "packed": "", **_survey(path, "", split_bytes, digest.take)}
+    except CaptureError as error:
+        found = _no_capture(path, error)
+    return _about(path, *digest.end()) | found
+
+
+def _about(path: str, digest: str, size: int) -> dict[str, Any]:
+    return {"path": path, "digest": digest, "size_bytes": size, "mtime_ns": os.stat(path).st_mtime_ns}
+
+
+def _no_capture(path: str, error: CaptureError) -> dict[str, Any]:
+    reason = error.reason.removeprefix(f"{path}: ")
+    return {"format": FORMAT, "packed": "", "no_capture": True, "warnings": [(0, reason)]}
+
+
+def _is_packed(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return bool(decompressor(file, file.peek(4)[:4]).name)
+    except OSError:
+        return True  # it cannot be read: whoever opens it says why
 
 
 def unpack(path: str, digest: str, directory: Path) -> tuple[str, str, str]:
@@ -84,28 +110,32 @@ def split_of(said: dict[str, Any], path: str) -> Split:
     return Split(path, said["offset"], said["end"], said["number"], header)
 
 
-def _survey(path: str, damage: str, split_bytes: int) -> dict[str, Any]:
-    survey, walk, splits = Survey(templates()), Walk(), []
+def _survey(path: str, damage: str, split_bytes: int, watch: Watch | None = None) -> dict[str, Any]:
+    survey, walk = Survey(templates()), Walk()
     warnings: list[tuple[int, str]] = [(0, damage)] if damage else []
-    counts: dict[str, int] = defaultdict(int)
-    for number, split in enumerate(index(path, split_bytes)):
-        with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES) as capture:
-            for batch in capture:
-                names: list[Hashable] = [(flow.dest, flow.dest_port) for flow in batch.flows]
-                protocol = recognise(batch.buffer, batch.start, batch.end)
-                survey.take(batch, names, protocol)
-                walk.take(batch, names, number, protocol)
-        for name, count in vars(capture.counts).items():
-            counts[name] += count
-        warnings += [(warning.offset, warning.reason) for warning in capture.warnings]
-        header = split.header and {**vars(split.header), "interfaces": split.header.interfaces.hex()}
-        splits.append({"offset": split.offset, "end": split.end, "number": split.number, "header": header})
+    chunk = min(CHUNK_BYTES, max(split_bytes // 8, 1))  # a split ends with a chunk
+    with open_capture(path, batch_packets=BATCH_PACKETS, chunk_bytes=chunk, watch=watch) as capture:
+        splits = [capture.rest()]
+        for batch in capture:
+            names: list[Hashable] = [(flow.dest, flow.dest_port) for flow in batch.flows]
+            protocol = recognise(batch.buffer, batch.start, batch.end)
+            survey.take(batch, names, protocol)
+            walk.take(batch, names, len(splits) - 1, protocol)
+            rest = capture.rest()
+            if rest.offset - splits[-1].offset >= split_bytes and rest.offset < (rest.end or 0):
+                splits[-1] = replace(splits[-1], end=rest.offset)
+                splits.append(rest)
     walk.end()
     return {
-        "warnings": warnings,
-        "counts": dict(counts),
+        "warnings": warnings + [(warning.offset, warning.reason) for warning in capture.warnings],
+        "counts": vars(capture.counts),
         "flows": list(walk.flows),
         "streams": survey.export(),
         "resets": walk.resets,
-        "splits": [split | walk.of_split(number) for number, split in enumerate(splits)],
+        "splits": [_said(split) | walk.of_split(number) for number, split in enumerate(splits)],
     }
+
+
+def _said(split: Split) -> dict[str, Any]:
+    header = split.header and {**vars(split.header), "interfaces": split.header.interfaces.hex()}
+    return {"offset": split.offset, "end": split.end, "number": split.number, "header": header}

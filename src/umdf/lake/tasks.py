@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from umdf.errors import UmdfError
 from umdf.lake.cluster import SHARED, refuse_unshared
-from umdf.lake.memory import Peak
+from umdf.lake.memory import Peak, keep_memory
 from umdf.lake.session import cancel, context_of, job, log_of
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ def _keep_loaded(function: str) -> None:
 def called(function: str, task: Any, place: Place) -> dict[str, Any]:
     """The answer of `function` ("module:name"), and how much memory it took."""
     module, _, name = function.partition(":")
+    keep_memory()
     with Peak() as peak:
         answer = getattr(importlib.import_module(module), name)(task, place)
     return answer | {"peak_memory_bytes": peak.bytes}

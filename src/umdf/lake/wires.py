@@ -53,14 +53,14 @@ class SbeWire:
         self.decoder, self.mapper = _sbe()
         self.mapper.reset()
 
-    def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found:
-        start, end = batch.start[rows], batch.end[rows]
+    def read(self, batch: PacketBatch, source: Source) -> Found:
+        start, end = batch.start, batch.end
         headers = read_headers(batch.buffer, start, end)
         number, epoch = headers.sequence.astype(np.int64), headers.seq_version.astype(np.int64)
         kind = np.where(number > 0, np.uint8(MERGED), np.uint8(HEARTBEAT))  # heartbeats use no number up
         sent = headers.sending_time.view(np.int64)
         cut, foreign = end - start < PACKET_HEADER, headers.channel != self.channel
-        odd, date = source.refusals(batch.offset[rows])
+        odd, date = source.refusals(batch.offset)
         reasons: dict[int, str] = {}
         if cut.any() or foreign.any() or odd.any():
             for row in np.flatnonzero(odd).tolist():
@@ -73,23 +73,16 @@ class SbeWire:
             number = np.where(cut | foreign | odd, 0, number)
             sent = np.where(cut | odd, NULL, sent)
         numbered = np.flatnonzero(number > 0)
-        nothing = np.zeros(len(numbered), np.uint16)
-        pieces = Pieces(
-            batch.buffer,
-            start[numbered],
-            end[numbered],
-            number[numbered],
-            epoch[numbered],
-            batch.ts_ns[rows[numbered]],
-            nothing,
-            nothing,
-        )
-        frames = np.zeros(len(rows), np.int32)
-        of_frames = numbered, number[numbered], number[numbered]
+        nothing = np.zeros(len(number), np.uint16)
+        pieces = Pieces(batch.buffer, start, end, number, epoch, batch.ts_ns, nothing, nothing)
+        if len(numbered) < len(number):
+            pieces = pieces.at(numbered)
+        frames = np.zeros(len(batch), np.int32)
+        of_frames = numbered, pieces.sequence, pieces.sequence
         # A numbering may begin again with every day: the date tells its numbers apart.
         dates = local_dates(sent)
         if reasons:
-            dates = np.where(cut, local_dates(batch.ts_ns[rows]), dates)
+            dates = np.where(cut, local_dates(batch.ts_ns), dates)
             dates = np.where(date != NULL, date, dates)
         other_day = dates != self.trading_date
         elsewhere = other_day if other_day.any() else None
@@ -113,11 +106,11 @@ class FastWire:
         self._framer = Framer()
         self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING))
 
-    def read(self, batch: PacketBatch, rows: Numbers, source: Source) -> Found:
-        refused, date = source.refusals(batch.offset[rows])
-        pieces, piece_row, frames = self._messages(batch, rows, source, refused)
-        count = np.bincount(frames.packet, minlength=len(rows)).astype(np.int32)
-        kind = np.full(len(rows), MERGED, np.uint8)
+    def read(self, batch: PacketBatch, source: Source) -> Found:
+        refused, date = source.refusals(batch.offset)
+        pieces, piece_row, frames = self._messages(batch, source, refused)
+        count = np.bincount(frames.packet, minlength=len(batch)).astype(np.int32)
+        kind = np.full(len(batch), MERGED, np.uint8)
         kind[count == 0] = CORRUPT
         of_frames = frames.packet.astype(np.int64), frames.msg_seq_num.astype(np.int64), frames.current_chunk
         is_reset = np.isin(peek_templates(pieces), self._resets)  # type: ignore[arg-type]
@@ -129,28 +122,28 @@ class FastWire:
             kind[of_frames[0]] = MERGED  # what else is in its datagram does
             pieces, piece_row = pieces.at(~is_reset), piece_row[~is_reset]
         frame_row, numbers, chunk = of_frames
-        number = np.zeros(len(rows), np.int64)
+        number = np.zeros(len(batch), np.int64)
         number[frame_row[::-1]] = numbers[::-1]  # of its first frame
         reasons = dict.fromkeys(np.flatnonzero(refused).tolist(), MISFIT)
         reasons |= {entry.packet: entry.reason for entry in frames.journal}
         kind[list(reasons)] = CORRUPT
-        epoch = _epochs(batch.ts_ns[rows], source)
+        epoch = _epochs(batch.ts_ns, source)
         pieces.epoch[:] = epoch[piece_row]
-        sent, keys = np.full(len(rows), NULL), numbers << 16 | chunk
+        sent, keys = np.full(len(batch), NULL), numbers << 16 | chunk
         # Numbers are of the plan's date; when something without a number was sent, the survey says, or nobody.
-        date = np.where(date != NULL, date, local_dates(batch.ts_ns[rows]))
+        date = np.where(date != NULL, date, local_dates(batch.ts_ns))
         elsewhere = (number == 0) & (date != self.trading_date)
         of_frames = frame_row, numbers, keys
         return Found(pieces, piece_row, number, epoch, sent, kind, count, *of_frames, reasons, elsewhere)
 
     def _messages(
-        self, batch: PacketBatch, rows: Numbers, source: Source, refused: NDArray[np.bool_]
+        self, batch: PacketBatch, source: Source, refused: NDArray[np.bool_]
     ) -> tuple[Pieces, Numbers, Frames]:
-        frames = self._framer.frames(batch.buffer, batch.start[rows], batch.end[rows])
+        frames = self._framer.frames(batch.buffer, batch.start, batch.end)
         if refused.any():
-            frames = _without(frames, batch.offset[rows], source)
-        ts_ns = batch.ts_ns[rows]
-        taken = self._reassemblers[source.line].take(frames, np.zeros(len(rows), np.uint16), ts_ns)
+            frames = _without(frames, batch.offset, source)
+        ts_ns = batch.ts_ns
+        taken = self._reassemblers[source.line].take(frames, np.zeros(len(batch), np.uint16), ts_ns)
         whole = [found for found in taken[:2] if len(found)]
         if not whole:
             return no_pieces(), np.empty(0, np.int64), frames

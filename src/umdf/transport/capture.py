@@ -24,7 +24,7 @@ from ..buffers import Pool
 from ..errors import CaptureError
 from . import capture_kernel as k
 from . import frame_kernel as f
-from .capture_walk import Damage, Header, Walk
+from .capture_walk import Damage, Header, Walk, Watch
 
 __all__ = ["Capture", "Counts", "Damage", "Flow", "PacketBatch", "Split", "index", "open_capture"]
 
@@ -59,6 +59,12 @@ class PacketBatch:
     def __len__(self) -> int:
         return len(self.start)
 
+    def at(self, rows: NDArray[np.int64]) -> PacketBatch:
+        """These rows."""
+        start, end, ts_ns = self.start[rows], self.end[rows], self.ts_ns[rows]
+        number, offset, flow = self.number[rows], self.offset[rows], self.flow[rows]
+        return PacketBatch(self.buffer, start, end, ts_ns, number, offset, flow, self.flows)
+
     def payload(self, row: int) -> bytes:
         return self.buffer[self.start[row] : self.end[row]].tobytes()
 
@@ -91,9 +97,11 @@ class Split:
 class Capture:
     """An open capture file; iterate once over its batches. Made by `open_capture`."""
 
-    def __init__(self, source: str | os.PathLike[str] | Split, batch_packets: int, chunk_bytes: int) -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | Split, batch_packets: int, chunk_bytes: int, watch: Watch | None = None
+    ) -> None:
         split = source if isinstance(source, Split) else None
-        self._walk = Walk(source.path if isinstance(source, Split) else source, chunk_bytes)
+        self._walk = Walk(source.path if isinstance(source, Split) else source, chunk_bytes, watch)
         self._first = split.number if split else 1
         try:
             if split and split.header and split.end is not None:
@@ -148,6 +156,14 @@ class Capture:
         tally = (int(state[k.TALLY - outcome]) for outcome in outcomes)
         return Counts(int(state[k.RECORDS]) - self._first + 1, int(state[k.UDP]), *tally, cut=int(state[k.CUT]))
 
+    def rest(self) -> Split:
+        """What is behind the batches so far, to the end of the file."""
+        walk = self._walk
+        if walk.source.name or walk.header is None:
+            return Split(walk.path, 0, None, 1, None)
+        here, end = walk.offset, os.path.getsize(walk.path)
+        return Split(walk.path, here, end, int(walk.state[k.RECORDS]) + 1, walk.header_here())
+
     def __iter__(self) -> Iterator[PacketBatch]:
         walk = self._walk
         while not walk.ended:
@@ -190,13 +206,18 @@ def _flow(row: bytes) -> Flow:
 
 
 def open_capture(
-    source: str | os.PathLike[str] | Split, *, batch_packets: int = BATCH_PACKETS, chunk_bytes: int = CHUNK_BYTES
+    source: str | os.PathLike[str] | Split,
+    *,
+    batch_packets: int = BATCH_PACKETS,
+    chunk_bytes: int = CHUNK_BYTES,
+    watch: Watch | None = None,
 ) -> Capture:
     """Open a pcap or pcapng file (plain, gzip or zstd, whatever its name), or one split of it.
 
-    A batch holds at most `batch_packets` and never more than what a chunk of `chunk_bytes` of the file holds.
+    A batch holds at most `batch_packets` and never more than what a chunk of `chunk_bytes` of the file holds; `watch`
+    is shown what is read, as it is read.
     """
-    return Capture(source, batch_packets, chunk_bytes)
+    return Capture(source, batch_packets, chunk_bytes, watch)
 
 
 def index(path: str | os.PathLike[str], every_bytes: int = 64 << 20) -> list[Split]:

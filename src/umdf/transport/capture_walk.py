@@ -7,6 +7,7 @@ is an error. A record that a chunk cuts is carried to the next chunk.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import cast
@@ -65,11 +66,15 @@ class Header:
     interfaces: bytes = field(default=b"", repr=False)  # pcapng: rows of the kernel's table, of this section so far
 
 
+Watch = Callable[[memoryview], object]  # is shown what is read of a file (unpacked), as it is read
+
+
 class Walk:
     """A file, the chunk in memory, and the kernel's table of what it knows."""
 
-    def __init__(self, path: str | PathLike[str], chunk_bytes: int) -> None:
+    def __init__(self, path: str | PathLike[str], chunk_bytes: int, watch: Watch | None = None) -> None:
         self.path = fspath(path)
+        self._watch = watch
         self.warnings: list[Damage] = []
         self.ended = False
         self.header: Header | None = None
@@ -201,6 +206,8 @@ class Walk:
             if got == 0:
                 self._drained = True
                 break
+            if self._watch is not None:
+                self._watch(view[at : at + got])
             at += got
         self._left -= at - carried
         self._drained = self._drained or self._left == 0
