@@ -29,6 +29,7 @@ from umdf.lake.day_numbers import Published, day_statistics
 from umdf.lake.files import in_order
 from umdf.lake.gap_cures import Timeline
 from umdf.lake.healing import FOREVER, L_BOOK, L_SINCE, L_UNTIL, BookRun, Numbers, Told, places_in
+from umdf.lake.instruments import distinct
 from umdf.lake.intervals import BEST_S, OPEN, Intervals
 from umdf.lake.levels import tops_by_interval, updates, with_tops
 from umdf.lake.schemas import table
@@ -116,7 +117,7 @@ class GroupDay:
     ) -> Tables:
         """A stretch: rows of every instrument, its trades, its statistics, its snapshots."""
         some = mbo, trades, statistics
-        epochs = np.unique(np.concatenate([each.epoch for each in (*some, snapshots)])).tolist()
+        epochs = distinct(*(each.epoch for each in (*some, snapshots)))
         if len(epochs) < 2:
             return self._advance(*some, snapshots, more=more)
         found: dict[str, list[pa.Table]] = defaultdict(list)

@@ -22,6 +22,7 @@ from umdf.lake import healing_kernel as h
 from umdf.lake.book_rows import Grouped, times_of
 from umdf.lake.checks import Checks, Verdict, compare
 from umdf.lake.gap_cures import GapLog, Timeline, first_unanswered
+from umdf.lake.instruments import distinct, taken
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
@@ -138,11 +139,11 @@ class _Stretch:
         run, begun = self.state, (self.state.shown_bad.copy(), self.state.shown_epoch.copy())
         books = np.arange(2 * len(run.ids), dtype=np.int32)
         self._show(run.shown(), books, np.full(len(books), -1))
-        epochs = np.unique(np.concatenate([self.rows.epoch, self.snapshots.epoch]))
-        for epoch in epochs[epochs >= max(run.epoch, 0)].tolist():
+        epochs = distinct(self.rows.epoch, self.snapshots.epoch)
+        for epoch in (epoch for epoch in epochs if epoch >= max(run.epoch, 0)):
             before = run.epoch
             run.start_again(epoch)
-            rows = np.flatnonzero(self.rows.epoch == epoch)
+            rows = np.arange(len(self.rows)) if epochs == [epoch] else np.flatnonzero(self.rows.epoch == epoch)
             if before not in (-1, epoch):
                 self._forget(epoch)
             self._epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
@@ -159,7 +160,7 @@ class _Stretch:
         while (later := turn[order][ladder] >= turns).any():
             ladder[later] -= 1
         self._note_shown(heals, places)
-        shown = records[order], book[order], place[order]
+        shown = taken(records, order), book[order], place[order]
         return Told(self.bad, self.is_end, *shown, heals, places, ladder, lost, self.checks, *begun, self.emptied)
 
     def _note_shown(self, heals: Numbers, places: Numbers) -> None:
@@ -245,7 +246,7 @@ class _Stretch:
             self.state.log.rows(self.state.epoch, books, said[told], first_gap[told], own_gaps[told], sent)
             emptied = told[said[told] & h.EMPTIED != 0]
             self.emptied[emptied if some is None else some[emptied]] = True
-        records = ladders.records.copy()
+        records = ladders.records  # nobody else writes there as long as we look at it
         local = records["row"] - base
         there = local if some is None else some[local]
         self._show(records, book[local], 2 * there + 1)

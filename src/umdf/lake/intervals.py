@@ -20,6 +20,7 @@ from umdf.lake import bars as b
 from umdf.lake.bars import Numbers
 from umdf.lake.book_states import Section, States, section_of
 from umdf.lake.columns import made_table
+from umdf.lake.instruments import taken
 from umdf.lake.levels import BBO
 from umdf.market.calendar import DAY_NS
 from umdf.market.events import MAYBE_BAD_BOOK, NULL
@@ -109,16 +110,17 @@ class Intervals:
     def _best_prices(self, found: Tables, name: str, seconds: int, lost: Numbers, settle: Numbers) -> None:
         """The newest row of each interval; last trades go on from interval to interval."""
         every = _together(self._best[name], BBO)
-        every = every[np.lexsort((every["ts_interval"], every["place"]))]
+        every = taken(every, np.lexsort((every["ts_interval"], every["place"])))
         _carry_trades(every)
         newest = np.append(b.starts_of(every["place"], every["ts_interval"])[1:], len(every)) - 1 if len(every) else []
-        rows = every[np.asarray(newest, np.int64)]
+        rows = taken(every, np.asarray(newest, np.int64))
         is_open = rows["ts_interval"] > settle[rows["place"]]
         is_last = np.zeros(len(rows), np.bool_)  # of those that are final: the next one goes on from it
         final = np.flatnonzero(~is_open)
         is_last[final[np.append(b.starts_of(rows["place"][final])[1:], len(final)) - 1] if len(final) else final] = True
-        self._best[name] = [rows[is_open | is_last]]
-        rows = rows[rows["ts_interval"] > self.settled[rows["place"]]]  # others were written by an earlier run
+        self._best[name] = [taken(rows, np.flatnonzero(is_open | is_last))]
+        new = rows["ts_interval"] > self.settled[rows["place"]]  # others were written by an earlier run
+        rows = taken(rows, np.flatnonzero(new))
         price, size = _last_trades(rows, lost)
         ends = rows["ts_interval"]
         bad = b.touched(rows["place"], ends - seconds * b.SECOND_NS, ends, lost)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from umdf.lake.book_rows import Epochs, Grouped, times_of
 from umdf.lake.columns import made_table
 from umdf.lake.healing import PLACE_BITS, Numbers, Told
-from umdf.lake.instruments import last_before
+from umdf.lake.instruments import last_before, taken
 from umdf.lake.snapshot_rows import SnapshotLines
 from umdf.market.events import CONDITIONS, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
 
@@ -96,7 +96,8 @@ def updates(
     columns |= {name: _of_row(rows, led, name) for name in ("price", "size")}
     columns |= {name: _of_row(rows, led, name) for name in ("action", "side")}
     columns["action"][led < 0], columns["side"][led < 0] = ord("R"), NEITHER
-    columns |= {name: told.ladders[name][level] for name in level_names(depth)}
+    ladders = taken(told.ladders, level)
+    columns |= {name: ladders[name] for name in level_names(depth)}
     columns["depth"] = _depth_of(columns, depth)
     columns["instrument_id"] = ids[book >> 1]
     return made_table(f"mbp_{depth}", columns, symbols, book >> 1)
@@ -218,8 +219,9 @@ def tops_by_interval(
     found["place"] = rows.book[at] >> 1
     found["flags"] = np.where(told.bad[at] != 0, MAYBE_BAD_BOOK, 0)
     level = Shown(told).at(rows.book[at], 2 * _ends_of(rows, times, told, at) + 1)
+    ladders = taken(told.ladders, level)
     for name in level_names(1):
-        found[name] = told.ladders[name][level]
+        found[name] = ladders[name]
     found["price"], found["size"], found["ts_trade"] = _last_trades(rows, at, trades, trade_place)
     return found
 

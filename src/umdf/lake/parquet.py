@@ -249,12 +249,15 @@ def _zstd() -> pa.Codec:
 def _joined(column: pa.ChunkedArray) -> pa.Array:
     """As one array; a text as a dictionary."""
     array: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return array.dictionary_encode() if array.type == pa.utf8() else array
+    is_text = array.type == pa.utf8() and array.null_count < len(array)
+    return array.dictionary_encode() if is_text else array
 
 
 def _encoded(column: _Column, array: Any) -> _Made:
     if column.type.physical == FIXED:
         return _decimals(column, array)
+    if array.null_count == len(array):
+        return _Made(_levels(array), PLAIN, 0)
     texts = array.dictionary if isinstance(array, pa.DictionaryArray) else None
     numbers = array if texts is None else array.indices
     bitmap, values = numbers.buffers()
@@ -317,7 +320,10 @@ def _decimals(column: _Column, array: Any) -> _Made:
 
 
 def _levels(array: pa.Array) -> bytes:
-    """1 where a value is there, as runs of eights."""
-    bits = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little").tobytes()
-    run = varint(len(bits) << 1 | 1) + bits
+    """1 where a value is there: a run of equal ones, or of eights."""
+    if array.null_count in (0, len(array)):
+        run = varint(len(array) << 1) + bytes([array.null_count == 0])
+    else:
+        bits = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little").tobytes()
+        run = varint(len(bits) << 1 | 1) + bits
     return len(run).to_bytes(4, "little") + run
