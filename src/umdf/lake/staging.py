@@ -126,6 +126,7 @@ def _scattered_rows(parts: list[tuple[Rows, Units]], places: list[Places], count
     """All columns that a part has, in the order of the places; where a part has none it is NULL."""
     family = parts[0][0].family
     own = list(dict.fromkeys(["instrument_id", *(name for rows, _ in parts for name in rows.columns)]))
+    own = [name for name in own if name == "instrument_id" or not _is_absent(family.column(name), parts)]
     columns: dict[str, list[Numbers]] = {
         name: [getattr(rows, name) for rows, _ in parts] for name in ("msg_index", "entry_index")
     }
@@ -143,6 +144,14 @@ def _scattered_rows(parts: list[tuple[Rows, Units]], places: list[Places], count
             whole: Any = pa.concat_arrays([_nested(rows, family, name) for rows, _ in parts])
             arrays[name] = whole.take(pa.array(taken))
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def _is_absent(column: Column, parts: list[tuple[Rows, Units]]) -> bool:
+    """Whether no row has it: as if the wire had no such column."""
+    found = (rows.columns.get(column.name) for rows, _ in parts)
+    return column.nullable and all(
+        values is None or (values[0] == column.null and (values == column.null).all()) for values in found
+    )
 
 
 class Move(NamedTuple):
