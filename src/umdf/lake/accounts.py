@@ -63,10 +63,12 @@ def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messa
     """A row for each datagram that is this task's to account for, in the order of the table."""
     found, span = gathered.datagrams, gathered.span
     order = wire_order(found)
-    number, line, source = found.number[order], found.line[order], found.source[order]
+    if order is not None:
+        found = Datagrams(*(column[order] for column in vars(found).values()))
+    number, line, source = found.number, found.line, found.source
     numbered = number > 0
     at = np.where(numbered, number - span.base, 0)
-    sent, count = found.ts_send[order], found.frames[order].astype(np.int32)
+    sent, count = found.ts_send, found.frames.astype(np.int32)
     if task["protocol"] == "fast":
         sent = np.where(numbered, ts_send[np.clip(at, 0, span.room - 1)], sent)
     else:
@@ -74,28 +76,26 @@ def packets_of(task: dict[str, Any], gathered: Gathered, ts_send: Numbers, messa
     ids = np.array([file_id(source.digest) for source in gathered.sources], np.int64)
     columns = {
         "line": _coded(line, task["lines"]),
-        "stream": _coded(np.zeros(len(order), np.int32), ["incremental"]),
-        "seq_version": pa.array(np.full(len(order), span.epoch)),
+        "stream": _coded(np.zeros(len(number), np.int32), ["incremental"]),
+        "seq_version": pa.array(np.full(len(number), span.epoch)),
         "sequence": numbers_array(_NUMBER, np.where(numbered, number, NULL)),
         "ts_send": numbers_array(_NUMBER, sent),
-        "ts_recv": pa.array(found.ts_recv[order]),
-        "verdict": _coded(found.verdict[order], VERDICTS),
+        "ts_recv": pa.array(found.ts_recv),
+        "verdict": _coded(found.verdict, VERDICTS),
         "messages": pa.array(count),
-        "size_bytes": pa.array(found.size[order]),
+        "size_bytes": pa.array(found.size),
         "file_id": pa.array(ids[source] if len(ids) else np.empty(0, np.int64)),
-        "file_offset": pa.array(found.offset[order]),
+        "file_offset": pa.array(found.offset),
     }
     return pa.table(columns)
 
 
-def wire_order(found: Datagrams) -> Numbers:
-    """By line, number and offset. Mostly each line came so, and nothing needs to be compared."""
-    by_line = [np.flatnonzero(found.line == line) for line in np.flatnonzero(np.bincount(found.line))]
-    for rows in by_line:
-        number, offset = found.number[rows], found.offset[rows]
-        if ((number[1:] < number[:-1]) | ((number[1:] == number[:-1]) & (offset[1:] < offset[:-1]))).any():
-            return np.lexsort((found.offset, found.number, found.line))
-    return np.concatenate([np.empty(0, np.int64), *by_line])
+def wire_order(found: Datagrams) -> Numbers | None:
+    """By line, number and offset; None: mostly they are so."""
+    line, number, offset = found.line, found.number, found.offset
+    is_next = (number[1:] > number[:-1]) | ((number[1:] == number[:-1]) & (offset[1:] >= offset[:-1]))
+    is_next = (line[1:] > line[:-1]) | ((line[1:] == line[:-1]) & is_next)
+    return None if is_next.all() else np.lexsort((offset, number, line))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,7 @@ from umdf.market.events import NULL
 GROUP_ROWS = 1 << 19
 GROUP_ROWS_DEEP = 1 << 18  # with mbp_10: a row of it takes 400 bytes
 HELD_ROWS = ROW_GROUP_ROWS  # rows of a table that wait for more, so that row groups are not small
+ENOUGH_ROWS = 1 << 15  # that need not wait: to put them together with others takes as long as to write them
 TABLES = (
     "mbo trades statistics mbp_1 tbbo bbo_1s bbo_1m ohlcv_1s ohlcv_1m ohlcv_1h ohlcv_1d book_check day_statistics "
     "book_state"
@@ -72,10 +73,12 @@ class Output:
 
     def add(self, tables: Tables) -> None:
         for name, rows in tables.items():
+            if rows.num_rows >= ENOUGH_ROWS:
+                self._write(name)
             if rows.num_rows:
                 self._held.setdefault(name, []).append(rows)
                 self._held_rows[name] = self._held_rows.get(name, 0) + rows.num_rows
-                if self._held_rows[name] >= HELD_ROWS:
+                if self._held_rows[name] >= HELD_ROWS or rows.num_rows >= ENOUGH_ROWS:
                     self._write(name)
 
     def _write(self, name: str) -> None:

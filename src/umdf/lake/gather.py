@@ -336,14 +336,16 @@ class _Work:
 
     def end(self) -> Gathered:
         pieces, source, offset = _joined(self._parts)
-        order = np.argsort(pieces.sequence, kind="stable")
+        if (pieces.sequence[1:] < pieces.sequence[:-1]).any():
+            order = np.argsort(pieces.sequence, kind="stable")
+            pieces, source, offset = pieces.at(order), source[order], offset[order]
         datagrams = Datagrams(*(np.concatenate(column) for column in zip(*self._columns or _NONE, strict=True)))
         gathered = Gathered(
             self.span,
             self.sources,
-            pieces.at(order),
-            source[order],
-            offset[order],
+            pieces,
+            source,
+            offset,
             self._arrival,
             {line: np.concatenate(numbers) for line, numbers in self._again.items()},
             datagrams,

@@ -88,7 +88,7 @@ class FlatFile:
     ) -> None:
         self.bounds: dict[str, Bounds] = {}
         self.rows = 0
-        self._columns = [_column(each, each.name in growing, each.name in packed) for each in schema]
+        self._columns = _columns(schema, growing, packed)
         self._bounded = frozenset(bounded)
         self._groups: list[Value] = []
         self._file, self._at = sink, 0
@@ -138,18 +138,14 @@ class FlatFile:
         data_at = self._at
         head = fields((1, number(len(array))), (2, number(made.encoding)), (3, number(RLE)), (4, number(RLE)))
         loose += self._page(column, DATA_PAGE, made.data, (5, head))
-        encodings = [PLAIN, RLE, made.encoding] if made.dictionary is not None else [RLE, made.encoding]
         about = fields(
-            (1, number(column.type.physical)),
-            (2, items([number(encoding) for encoding in encodings])),
-            (3, items([text(column.name)])),
-            (4, number(ZSTD if column.is_packed else UNPACKED)),
             (5, long(len(array))),
             (6, long(loose)),
             (7, long(self._at - begun)),
             (9, long(data_at)),
             (11, long(begun) if made.dictionary is not None else None),
             (12, self._statistics(column, made, len(array)) if column.name in self._bounded else None),
+            begun=(4, column.about[made.encoding]),
         )
         return fields((2, long(begun)), (3, about)), loose
 
@@ -181,6 +177,7 @@ class _Column:
     is_growing: bool
     is_packed: bool
     element: Value  # in the schema of the footer
+    about: dict[int, bytes]  # how the footer begins to tell of its pages, by their encoding
 
     def bytes_of(self, value: Any) -> bytes:
         """As PLAIN writes it, but for the length of a text."""
@@ -207,7 +204,22 @@ def _column(each: pa.Field, is_growing: bool, is_packed: bool) -> _Column:
         *of_decimal,
         (10, found.logical),
     )
-    return _Column(each.name, found, each.nullable, is_growing, is_packed, element)
+    about = {}
+    for encoding in (PLAIN, DELTAS, DICTIONARY):
+        used = [PLAIN, RLE, encoding] if encoding == DICTIONARY else [RLE, encoding]
+        said = fields(
+            (1, number(found.physical)),
+            (2, items([number(encoding) for encoding in used])),
+            (3, items([text(each.name)])),
+            (4, number(ZSTD if is_packed else UNPACKED)),
+        )
+        about[encoding] = said[1][:-1]
+    return _Column(each.name, found, each.nullable, is_growing, is_packed, element, about)
+
+
+@cache
+def _columns(schema: pa.Schema, growing: frozenset[str], packed: frozenset[str]) -> list[_Column]:
+    return [_column(each, each.name in growing, each.name in packed) for each in schema]
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,9 +51,10 @@ def items(values: Sequence[Value]) -> Value:
     return LIST, head + b"".join([content for _, content in values])
 
 
-def fields(*given: tuple[int, Value | None]) -> Value:
-    """A struct; fields come in the order of their numbers."""
-    parts, last = [], 0
+def fields(*given: tuple[int, Value | None], begun: tuple[int, bytes] = (0, b"")) -> Value:
+    """A struct; fields come in the order of their numbers. `begun`: those up to a number, as bytes."""
+    last, first = begun
+    parts = [first]
     for place, value in given:
         if value is not None:
             parts += [bytes([place - last << 4 | value[0]]), value[1]]
