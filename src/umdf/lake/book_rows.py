@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf.book.engine import COLUMNS
 from umdf.buffers import Pool
 from umdf.errors import UmdfError
 from umdf.lake.instruments import ids_and_counts, places_of
@@ -298,3 +299,9 @@ def times_of(rows: Rows, units: Units) -> NDArray[np.int64]:
     ts_event = rows.column("ts_event")
     absent = ts_event == NULL
     return np.where(absent, units.ts_send[rows.unit], ts_event) if absent.any() else ts_event
+
+
+def for_books(rows: Rows) -> Rows:
+    """Only what books look at: some of it is taken out again and again."""
+    columns = {name: values for name, values in rows.columns.items() if name in COLUMNS}
+    return Rows(rows.family, rows.unit, rows.msg_index, rows.entry_index, columns)

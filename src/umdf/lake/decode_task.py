@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from umdf.lake import loop_task
 from umdf.lake.accounts import packets_file, quality_of, quarantine_file
 from umdf.lake.files import Stamp
-from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Refused, Source, Span, gather
+from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
+from umdf.lake.refusals import Refused
 from umdf.lake.staging import StagedWriter
 from umdf.lake.tasks import Place
 from umdf.lake.wires import WIRES, Wire

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.copies import FALSE_NUMBER, Copies
+from umdf.lake.refusals import Refused, refused_of
 from umdf.lake.survey import split_of
 from umdf.market.events import NULL
 from umdf.sync.lines import WAIT_MS
@@ -121,17 +122,6 @@ class Datagrams:
 
     def __len__(self) -> int:
         return len(self.number)
-
-
-class Refused(NamedTuple):
-    """A datagram, or a message of it, that could not be used."""
-
-    source: int
-    offset: int
-    ts_recv: int
-    number: int  # 0 where it has none
-    reason: str
-    content: bytes
 
 
 _NO_ROWS = np.empty(0, np.int64)
@@ -375,16 +365,6 @@ class _Work:
         limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
         late = datagrams.ts_recv[used] > limit[datagrams.number[used] - self.span.base]
         datagrams.verdict[used[late]] = LATE
-
-
-def refused_of(source: int, batch: PacketBatch, found: Found, some: NDArray[np.bool_]) -> list[Refused]:
-    """Those of some datagrams for which there is a reason."""
-    refused = []
-    for row in np.flatnonzero(some).tolist():
-        if reason := found.reasons.get(row, ""):
-            about = int(batch.offset[row]), int(batch.ts_ns[row]), int(found.number[row])
-            refused.append(Refused(source, *about, reason, batch.payload(row)))
-    return refused
 
 
 def _within(found: Found, spans: Sequence[Span]) -> NDArray[np.bool_]:

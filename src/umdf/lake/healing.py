@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.engine import COLUMNS, Books
+from umdf.book.engine import Books
 from umdf.book.ladders import row_type
 from umdf.buffers import address_of
 from umdf.lake import healing_kernel as h
-from umdf.lake.book_rows import Grouped, times_of
+from umdf.lake.book_rows import Grouped, for_books, times_of
 from umdf.lake.checks import Checks, Verdict, compare
 from umdf.lake.gap_cures import GapLog, Timeline, first_unanswered
 from umdf.lake.instruments import distinct, taken
@@ -120,7 +120,7 @@ class _Stretch:
     def __init__(self, run: BookRun, rows: Grouped, snapshots: SnapshotLines, more: bool) -> None:
         self.state, self.rows, self.snapshots = run, rows, snapshots
         count = len(rows)
-        self.family = _for_books(rows.rows) if count else None
+        self.family = for_books(rows.rows) if count else None
         self.times = times_of(rows.rows, rows.units) if count else np.empty(0, np.int64)
         self.sequence = (rows.key >> np.uint64(32)).astype(np.int64)
         self.bad = np.zeros(count, np.uint8)
@@ -359,12 +359,6 @@ def _first_look(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray
     ]
     found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
     return found.astype(np.int8)
-
-
-def _for_books(rows: Rows) -> Rows:
-    """Only what books look at: some of it is taken out again and again."""
-    columns = {name: values for name, values in rows.columns.items() if name in COLUMNS}
-    return Rows(rows.family, rows.unit, rows.msg_index, rows.entry_index, columns)
 
 
 def _at(values: Numbers, places: Numbers) -> Numbers:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from umdf.lake.accounts import Seen, Where, loop_packets_file, loop_quality, quarantine_file
 from umdf.lake.files import FileAdd, Stamp
-from umdf.lake.gather import Refused, Source, datagrams_of, refused_of
+from umdf.lake.gather import Source, datagrams_of
+from umdf.lake.refusals import Refused, refused_of
 from umdf.lake.repeats import Repeats
 from umdf.lake.staging import StagedWriter
 from umdf.lake.tasks import Place

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ from umdf.lake.log import Change, Intent, Marker
 from umdf.lake.schemas import tables
 from umdf.lake.snapshot import Snapshot
 
+AT_ONCE = 8  # tables
 FaultPoint = Callable[[str], None]  # called with the name of each step: tests end the process there
 
 
@@ -86,10 +88,16 @@ class Writer:
         if before.number >= intent.number:
             return log.marker(self.home, intent.number)
         reached = {**before.versions, **intent.moved}
-        for change in intent.changes:
+
+        def commit(change: Change) -> int:
             self._fault(f"before {change.table}")
-            reached[change.table] = delta.commit(self.home, intent, change, before.versions.get(change.table))
+            version = delta.commit(self.home, intent, change, before.versions.get(change.table))
             self._fault(f"after {change.table}")
+            return version
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # the disk is waited for once, not for each table
+            versions = pool.map(commit, intent.changes)
+            reached |= {change.table: version for change, version in zip(intent.changes, versions, strict=True)}
         marker = Marker(intent.number, intent.what, intent.ts_ns, reached, intent.notes)
         is_mine = log.create_marker(self.home, marker)  # False: someone else has finished it, with the same words
         self._fault("marker created")
