@@ -8,6 +8,7 @@ is asked is that one: LAG_ROUNDS of the recording's rounds, so of 20 M messages 
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -33,7 +34,8 @@ FOLLOW = Follow()
 BATCHES = 34
 SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
 ROUNDS = 2  # of them in a micro-batch
-LAG_ROUNDS = 36  # of 69, so 20 M messages and more
+TIMES = 3  # as many messages as the other half has: micro-batches of some two seconds
+LAG_ROUNDS = 24  # of 69, so 20 M messages and more
 SAMPLES = 20  # of each file, for the lag
 PACE = 1.25  # of the recorder: a little slower than the stream
 COLD = """
@@ -64,14 +66,22 @@ class Recording:
     def listed(self, count: int) -> None:
         (self.path / MANIFEST).write_text("".join(self.lines[:count]))
 
+    def cut(self, count: int) -> None:
+        """Only so many files are needed any more: the others take the memory of those that are."""
+        for line in self.lines[count:]:
+            (self.path / json.loads(line)["file"]).unlink()
+        del self.lines[count:]
+
 
 def run(directory: Path, messages: int, instruments: int) -> Iterator[Result]:
-    recording = Recording(directory / "recording", ROUNDS * messages, instruments)
+    recording = Recording(directory / "recording", TIMES * messages, instruments)
     lake = directory / "streamed"
     told: list[Batch] = []
     with running(cores=2, work=directory / "spark", quick=True) as spark:
         yield from _throughput(spark, recording, lake, told)
         usual_s = statistics.median(batch.seconds for batch in told)
+        shutil.rmtree(lake)
+        recording.cut(SERIES * LAG_ROUNDS)
         yield from _lag(spark, recording, directory / "live", usual_s / ROUNDS)
     yield from _queries(directory / "live", directory)
     yield from _source(recording, directory)
@@ -97,7 +107,7 @@ def _throughput(spark: Any, recording: Recording, lake: Path, told: list[Batch])
 def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterator[Result]:
     """Files are closed one round after the other; a message came at its share of the time before its file closed."""
     told: list[Batch] = []
-    rounds = [recording.lines[at : at + SERIES] for at in range(0, len(recording.lines), SERIES)][:LAG_ROUNDS]
+    rounds = [recording.lines[at : at + SERIES] for at in range(0, len(recording.lines), SERIES)]
     closed: list[tuple[float, int, int]] = []  # when, and the times of the first and last packet
     recording.listed(SERIES)
     pace = PACE * round_s

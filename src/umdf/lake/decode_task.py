@@ -78,7 +78,7 @@ class _Span:
         wire, pieces = _wire(self.task), gathered.pieces
         first, last = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
         for low, high, keep in stretches(first, last, behind(gathered, last)):
-            decoded = wire.decode(pieces.at(np.arange(low, high)))
+            decoded = wire.decode(pieces.at(slice(low, high)))
             at = pieces.sequence[low:high] - span.base
             self.ts_send[at], self.messages[at] = decoded.events.units.ts_send, decoded.messages
             if low >= first:

@@ -89,6 +89,12 @@ def foreign_fault(table: str, version: int | None, step: Step) -> UmdfError:
     )
 
 
+def load() -> None:
+    """delta-rs takes its time, so it comes late; and it must not come twice at once, in two threads."""
+    import deltalake.exceptions
+    import deltalake.transaction  # noqa: F401
+
+
 def commit(home: Home, intent: Intent, change: Change, version: int | None) -> int:
     """Bring one table from `version` to where the intent wants it; the version it then has."""
     from deltalake.exceptions import CommitFailedError, TableNotFoundError

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from umdf.errors import UmdfError
+from umdf.lake.memory import keep_memory
 from umdf.lake.tasks import Place, Progress, called
 
 
@@ -26,7 +27,7 @@ class PlainRunner:
 
     def __init__(self, processes: int = 1) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(processes, context) if processes > 1 else None
+        self._pool = ProcessPoolExecutor(processes, context, keep_memory) if processes > 1 else None
         self.parallel = processes
 
     def __call__(

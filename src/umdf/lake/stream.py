@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 1
+LOAD = "umdf.lake.loading:load"
 MARK = "umdf.json"  # in a checkpoint: of which lake and recording it is
 ONLY_INGEST = "captures that do not grow any more are for `umdf ingest`"
 NAME_ANOTHER = "name the directory that a recorder writes to"
@@ -117,6 +118,7 @@ class Stream:
         """`once`: all files that are closed now, in micro-batches; else until it is stopped."""
         from umdf.lake.closed_files import FORMAT, ClosedFiles  # it needs pyspark
 
+        Thread(target=self._load, daemon=True).start()
         sweep.sweep(self.writer)
         self.spark.dataSource.register(ClosedFiles)
         source = self.spark.readStream.format(FORMAT).option("recording", str(self.recording))
@@ -131,6 +133,13 @@ class Stream:
             query.stop()
             self._ahead.end()
         self._tidy()
+
+    def _load(self) -> None:
+        """Workers that are ready when the first micro-batch comes; if they are not, that loads what it needs."""
+        try:
+            self.run_tasks([{}] * self.run_tasks.parallel, LOAD, description="load")
+        except Exception:  # the session ends: whoever runs a task next will say so
+            pass
 
     def _await(self, query: StreamingQuery) -> None:
         """In a thread of its own: Ctrl-C would break a call of the JVM in two, and py4j would cry out."""

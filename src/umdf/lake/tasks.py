@@ -130,6 +130,7 @@ class _Runner:
     def answers(self, tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, str]]:
         from pyspark import TaskContext
 
+        keep_memory()
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
         for number, task in tasks:
@@ -159,7 +160,6 @@ def _keep_loaded(function: str) -> None:
 def called(function: str, task: Any, place: Place) -> dict[str, Any]:
     """The answer of `function` ("module:name"), and how much memory it took."""
     module, _, name = function.partition(":")
-    keep_memory()
     with Peak() as peak:
         answer = getattr(importlib.import_module(module), name)(task, place)
     return answer | {"peak_memory_bytes": peak.bytes}

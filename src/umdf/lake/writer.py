@@ -95,6 +95,7 @@ class Writer:
             self._fault(f"after {change.table}")
             return version
 
+        delta.load()
         with ThreadPoolExecutor(AT_ONCE) as pool:  # the disk is waited for once, not for each table
             versions = pool.map(commit, intent.changes)
             reached |= {change.table: version for change, version in zip(intent.changes, versions, strict=True)}

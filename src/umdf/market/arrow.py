@@ -73,7 +73,8 @@ def record_batch(events: Events, name: str, instruments: Symbols | None = None) 
     """The rows of a family. With `instruments`, also their symbols and trading dates."""
     rows, family = events.rows(name), FAMILIES[name]
     count = len(rows)
-    arrays = [_common(column, rows, events.units) for column in COMMON]
+    own_units = count == len(events.units) and bool((rows.unit == np.arange(count)).all())  # a unit for each row
+    arrays = [_common(column, rows, events.units, own_units) for column in COMMON]
     arrays += [_own(column, rows) for column in family.columns]
     arrays += [_list(family.lists[item], rows.lists.get(item), count) for item in family.lists]
     if instruments is not None:
@@ -85,10 +86,10 @@ def record_batch(events: Events, name: str, instruments: Symbols | None = None) 
     return pa.RecordBatch.from_arrays(arrays, schema=schema(family, joined=instruments is not None))
 
 
-def _common(column: Column, rows: Rows, units: Units) -> pa.Array:
+def _common(column: Column, rows: Rows, units: Units, own_units: bool) -> pa.Array:
     if column.name in OF_UNIT:
         of_unit: Numbers = getattr(units, column.name)
-        return numbers_array(column, of_unit[rows.unit])
+        return numbers_array(column, of_unit if own_units else of_unit[rows.unit])
     if column.name in ("msg_index", "entry_index"):
         return numbers_array(column, getattr(rows, column.name))
     return _own(column, rows)

@@ -27,8 +27,8 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.start)
 
-    def at(self, rows: NDArray[Any]) -> Pieces:
-        """These rows (numbers or a mask), in this order, of the same buffer."""
+    def at(self, rows: NDArray[Any] | slice) -> Pieces:
+        """These rows (numbers, a mask, or some that follow each other), in this order, of the same buffer."""
         columns = (getattr(self, column.name)[rows] for column in fields(self)[1:])
         return Pieces(self.buffer, *columns)
 

@@ -1,0 +1,96 @@
+"""Surveys that are made before they are asked for are those that would be made then; or there are none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake.captures import day, files_of
+
+from umdf.lake import survey
+from umdf.lake.ahead import Ahead
+from umdf.lake.inputs import packs, survey_task
+from umdf.lake.plain_run import PlainRunner
+from umdf.lake.survey import SPLIT_BYTES
+from umdf.lake.tasks import Place
+from umdf.transport.recording import MANIFEST
+
+RUN = PlainRunner(1)
+
+
+@pytest.fixture(scope="module")
+def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("days")
+
+
+@pytest.fixture
+def recording(tmp: Path, tmp_path: Path) -> Path:
+    """Eight files; the last one is packed, though its name does not say so."""
+    files = files_of(day(tmp))[:8]
+    lines = []
+    for file in files:
+        shutil.copy(file, tmp_path)
+        lines.append(json.dumps({"file": file.name}))
+    (tmp_path / MANIFEST).write_text("\n".join(lines) + "\n")
+    (tmp_path / files[-1].name).write_bytes(gzip.compress(files[-1].read_bytes()))
+    return tmp_path
+
+
+def ahead_of(recording: Path, most: int | None = None) -> tuple[Ahead, list[str]]:
+    paths = [str(recording / json.loads(line)["file"]) for line in (recording / MANIFEST).read_text().splitlines()]
+    return Ahead(recording, recording / "work", SPLIT_BYTES, most), paths
+
+
+def test_the_files_behind_those_of_this_micro_batch(recording: Path) -> None:
+    ahead, paths = ahead_of(recording, 3)
+    assert ahead.survey(paths[3]) is None  # nobody has looked
+    ahead.begin(RUN, paths[:2])
+    for path in paths[2:5]:
+        expected = survey.run(survey_task(path, Path(), SPLIT_BYTES), Place(0, 0))
+        assert ahead.survey(path) == expected
+        assert ahead.survey(path) is None  # once
+    assert ahead.survey(paths[1]) is None and ahead.survey(paths[5]) is None  # known already; too far ahead
+
+
+def test_a_file_that_has_changed_or_is_packed_is_left_to_whoever_needs_it(recording: Path) -> None:
+    ahead, paths = ahead_of(recording)
+    ahead.begin(RUN, paths[:1])
+    ahead.end()
+    os.utime(paths[1], ns=(1, 1))
+    assert ahead.survey(paths[1]) is None
+    with open(paths[2], "ab") as file:
+        file.write(b"more")
+    assert ahead.survey(paths[2]) is None
+    assert ahead.survey(paths[3]) is not None
+    assert ahead.survey(paths[-1]) is None
+
+
+class Failing:
+    parallel = 1
+
+    def __call__(self, tasks: Sequence[Any], function: str, **_: Any) -> list[dict[str, Any]]:
+        raise RuntimeError("the session has ended")
+
+
+def test_whatever_goes_wrong_is_not_said_here(recording: Path) -> None:
+    ahead, paths = ahead_of(recording)
+    ahead.begin(Failing(), paths[:1])
+    assert ahead.survey(paths[1]) is None
+    ahead.begin(RUN, ["of another recording"])
+    assert ahead.survey(paths[1]) is None
+    Path(paths[1]).unlink()
+    ahead.begin(RUN, paths[:1])
+    assert ahead.survey(paths[2]) is None
+
+
+def test_files_are_packed_into_tasks(recording: Path) -> None:
+    _, paths = ahead_of(recording)
+    tasks = packs([survey_task(path, Path(), SPLIT_BYTES) for path in paths], 2)
+    assert [file["path"] for task in tasks for file in task["files"]] == paths
+    assert 4 <= len(tasks) <= len(paths) and packs([], 2) == []
