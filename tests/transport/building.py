@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from umdf.transport.capture import Capture, Flow, Split, open_capture
 
@@ -209,7 +209,7 @@ def rows_of(capture: Capture) -> list[Row]:
     return rows
 
 
-def read(source: str | os.PathLike[str] | Split, **options: int) -> tuple[list[Row], Capture]:
+def read(source: str | os.PathLike[str] | Split, **options: Any) -> tuple[list[Row], Capture]:
     with open_capture(source, **options) as capture:
         return rows_of(capture), capture
 
