@@ -291,7 +291,7 @@ def _encoded(column: _Column, array: Any) -> _Made:
         out,
         results,
     )
-    present, low, high, distinct, _ = here.results.tolist()
+    present, low, high, distinct = here.results.tolist()
     data = here.out[:size]
     if not present:
         return _Made(data, PLAIN, 0)

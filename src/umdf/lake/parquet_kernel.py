@@ -26,8 +26,8 @@ from umdf.kernels import (
 )
 
 # What `put_column` says of a column.
-PRESENT, LOW, HIGH, DISTINCT, LEVELS = range(5)
-RESULTS = 5
+PRESENT, LOW, HIGH, DISTINCT = range(4)
+RESULTS = 4
 DELTAS, CODES = 0, 1  # how it is asked to write
 # The table of `_codes`: a slot has a value, then the round in which it was put there and its code.
 SLOTS = 1 << 16
@@ -289,7 +289,6 @@ def put_column(values, width, bitmap, offset, rows, is_nullable, how, work, tabl
             at = _put_same_levels(1 if present else 0, rows, out)
         else:
             at = _put_levels(bitmap, offset, rows, out)
-    store_i64(results, 8 * LEVELS, at)
     low, high = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-0x8000000000000000)
     for row in range(present):
         value = load_i64(numbers, 8 * row)
