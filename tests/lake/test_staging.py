@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from umdf.errors import UmdfError
 from umdf.lake import staging
+from umdf.lake.spare import Spare
 from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, Staged, StagedWriter, bucket_of, read_staged, staged_batches
 from umdf.market.events import FAMILIES, NULL
 from umdf.market.rows import Events, List, Rows, Units, strings_of, text_of
@@ -176,6 +177,44 @@ def test_a_full_disk_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monkey
 
     writer = StagedWriter(tmp_path, "one")
     writer.add(events("mbo", [5]))
-    monkeypatch.setattr(staging.pa, "OSFile", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(UmdfError, match="no space left on the disk"):
         writer.close()
+
+
+def test_a_file_that_is_written_over_holds_only_what_is_new(tmp_path: Path) -> None:
+    old = written(tmp_path, events("mbo", [5, 9] * 500, size=np.arange(1000)))
+    spare = Spare(tmp_path / "spare")
+    spare.give([(file.family, Path(file.path)) for file in old])
+    assert not Path(old[0].path).exists()
+    writer = StagedWriter(tmp_path / "staged", "two", spare)
+    writer.add(events("mbo", [9, 5], 7, size=np.array([1, 2])))
+    [made] = writer.close()
+    assert not list(spare.directory.iterdir()) and Path(made.path).stat().st_size > 16_000, "it was not used"
+    read = read_staged([made], "mbo", ALL)
+    assert sorted(zip(read.units.sequence.tolist(), read.rows("mbo").column("size").tolist(), strict=True)) == [
+        (7, 1),
+        (8, 2),
+    ]
+
+
+def test_spare_files_are_taken_once_by_kind_the_longest_first_and_few_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare, names = Spare(tmp_path / "spare"), iter(range(100))
+
+    def file(size: int) -> Path:
+        path = tmp_path / f"made-{next(names)}"
+        path.write_bytes(bytes(size))
+        return path
+
+    assert not spare.take("mbo", tmp_path / "none"), "there is not even a directory"
+    spare.give([("mbo", file(10)), ("trades", file(30)), ("mbo", file(20))])
+    assert spare.take("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
+    assert spare.take("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
+    assert not spare.take("mbo", tmp_path / "c") and spare.take("trades", tmp_path / "c")
+    monkeypatch.setattr("umdf.lake.spare.KEPT_BYTES", 50)
+    spare.give([("mbo", file(size)) for size in (10, 40, 20)])
+    assert [path.stat().st_size for path in spare.directory.iterdir()] == [40]
+    spare.clear()
+    assert not spare.directory.exists()

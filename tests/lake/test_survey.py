@@ -30,7 +30,7 @@ def surveyed(path: Path, tmp: Path, split_bytes: int = 1 << 25) -> dict:
 
 def test_segments_of_binary_are_what_the_headers_say(tmp: Path) -> None:
     [path] = [p for p in files_of(day(tmp, roll_s=600, seed=1)) if "incremental-A" in p.name]
-    found = surveyed(path, tmp, 100_000)
+    found = surveyed(path, tmp, 70_000)
     assert len(found["splits"]) > 3
     numbers = []
     with open_capture(path) as capture:

@@ -201,9 +201,10 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
     first, winner = gathered.first_arrival()
     first, winner, said = first[own], winner[own], {}
     for number, name in enumerate(lines):
-        if number not in gathered.arrival and not (found.line == number).any():
+        mine = _rows_of(found.line, number)
+        packets = len(found.line[mine])
+        if number not in gathered.arrival and not packets:
             continue
-        mine = found.line == number
         arrival = gathered.arrival.get(number)
         arrival = np.full(len(first), NEVER) if arrival is None else arrival[own]
         seen = arrival != NEVER
@@ -212,8 +213,8 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
         ts_recv = found.ts_recv[mine]
         verdicts = np.bincount(found.verdict[mine], minlength=len(VERDICTS))
         said[name] = {
-            "packets": int(mine.sum()),
-            "messages": int(messages[own][seen].sum()),
+            "packets": packets,
+            "messages": int((messages[own] * seen).sum()),
             "size_bytes": int(found.size[mine].sum()),
             "seen": int(seen.sum()),
             "duplicates": len(gathered.again.get(number, ())),
@@ -229,6 +230,13 @@ def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]
             "ts_last": int(ts_recv.max()) if len(ts_recv) else None,
         }
     return said
+
+
+def _rows_of(line: NDArray[np.uint8], number: int) -> slice | NDArray[np.bool_]:
+    """Which datagrams are of a line: mostly neighbours."""
+    if (line[1:] >= line[:-1]).all():
+        return slice(*np.searchsorted(line, [number, number + 1]).tolist())
+    return line == number
 
 
 def _counted(values: Numbers) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.segments import Day, Group, Place, date_of, days_of, days_with, entries_of, streams_of
+from umdf.lake.spare import Spare
 from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
@@ -104,10 +106,12 @@ def advance(
     stage: Stage = no_progress,
     again: Collection[Day] = (),
     ahead: Surveys = lambda path: None,
+    spare: Spare | None = None,
 ) -> Outcome:
     """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `again` are made
-    from all their files once more, as this version makes them; `ahead` may know what is in a file already."""
-    ingest = _Ingest(writer, run, settings or Settings(), stage, ahead)
+    from all their files once more, as this version makes them; `ahead` may know what is in a file already; `spare` has
+    files to be staged in, and gets them back."""
+    ingest = _Ingest(writer, run, settings or Settings(), stage, ahead, spare)
     if not ingest.settings.follow:  # a stream sweeps when it begins
         sweep.sweep(writer)
     try:
@@ -117,21 +121,27 @@ def advance(
 
 
 class _Ingest:
-    def __init__(self, writer: Writer, run: Runner, settings: Settings, stage: Stage, ahead: Surveys) -> None:
-        self.writer, self.settings, self.stage, self.run = writer, settings, stage, run
+    def __init__(
+        self, writer: Writer, run: Runner, settings: Settings, stage: Stage, ahead: Surveys, spare: Spare | None
+    ) -> None:
+        self.writer, self.settings, self.stage, self.run, self.spare = writer, settings, stage, run, spare
         self.root, self.stamp = writer.home.root, writer.stamp
         # We are the only writer: whatever else is there was left by one that is dead.
         for left in writer.home.work.glob("ingest-*") if writer.home.work.is_dir() else ():
-            shutil.rmtree(left, ignore_errors=True)
+            if spare is None or left != spare.directory:
+                shutil.rmtree(left, ignore_errors=True)
         self.work = writer.home.work / f"ingest-{self.stamp.commit:08d}-{self.stamp.token:08d}"
         self.outcome = Outcome()
         self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes, run.parallel, ahead)
         self.states = _open_days(writer) if settings.follow else {}  # days that a stream has begun
         self.patience: dict[Day, int] = {}
+        self._staged: list[tuple[str, Path]] = []  # family and file
 
     def _step(self, tasks: Sequence[dict[str, Any]], function: str, description: str) -> list[dict[str, Any]]:
         progress = self.stage(description, len(tasks))
         done = self.run(tasks, function, description=description, progress=progress) if tasks else []
+        every = (staged for answer in done for staged in answer.get("staged", ()))
+        self._staged += [(staged["family"], Path(staged["path"])) for staged in every]
         peaks = [answer.get("peak_memory_bytes", 0) for answer in done]
         self.outcome.peak_memory_bytes = max([self.outcome.peak_memory_bytes, *peaks])
         return done
@@ -162,11 +172,16 @@ class _Ingest:
             days = [(planner.plan(day), Frontier(None, is_over=True)) for day in sorted(touched & there)]
         changes = self._make(planner, surveys, days)
         changes += [change for day in sorted(touched - there) for change in self._emptied(day)]
-        clearing = Thread(target=self.clear)  # nobody needs what was staged any more, and the commit waits for the disk
+        clearing = Thread(target=self._put_away)  # nobody needs it any more, and the commit waits for the disk
         clearing.start()
         self._commit(new, moved, places, changes)
         clearing.join()
         return self.outcome
+
+    def _put_away(self) -> None:
+        if self.spare is not None:
+            self.spare.give(self._staged)
+        self.clear()
 
     def clear(self) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
@@ -237,7 +252,7 @@ class _Ingest:
         self, planner: Planner, surveys: Mapping[str, dict[str, Any]], days: list[tuple[ChannelDay, Frontier]]
     ) -> list[Change]:
         how = self.settings.rows_a_task, self.run.parallel
-        shop = Shop(self.root, self.stamp, self.work, self._step, *how)
+        shop = Shop(self.root, self.stamp, self.work, self._step, *how, self.spare and self.spare.directory)
         changes: list[Change] = []
         while days:
             fronts = {day.key: front for day, front in days}

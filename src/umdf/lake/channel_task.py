@@ -45,7 +45,7 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     changed = read_staged(staged, "definition", ALL_BUCKETS)
     defined = [events.rows("definition") for events in (before, listed, changed)]
     earlier, day.symbols = (symbols_and_depths(some, task["channel_id"]) for some in (defined[:1], defined))
-    writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")
+    writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")  # whose bytes a state keeps
     for events in (before, listed, changed):
         writer.add(events)
     day.write("definition", [listed, changed])

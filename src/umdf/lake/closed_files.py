@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from umdf.lake.memory import keep_loaded
 from umdf.transport.recording import closed_files
 
 FORMAT = "umdf_closed_files"
@@ -67,4 +68,5 @@ class _ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         assert isinstance(partition, _Paths)
+        keep_loaded(FORMAT)
         return ((path,) for path in partition.paths)

@@ -43,11 +43,13 @@ class Shop:
     step: Step
     rows_a_task: int
     parallel: int
+    spare: Path | None = None  # of files that may be written over
 
     @property
     def common(self) -> dict[str, Any]:
         stamp = [self.stamp.commit, self.stamp.token]
-        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged")}
+        spare = None if self.spare is None else str(self.spare)
+        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged"), "spare": spare}
 
 
 def make_days(

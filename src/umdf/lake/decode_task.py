@@ -7,8 +7,6 @@ crosses the cut (an aggressor and its trades) is whole.
 
 from __future__ import annotations
 
-import uuid
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from umdf.lake.accounts import packets_file, quality_of, quarantine_file
 from umdf.lake.files import Stamp
 from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
 from umdf.lake.refusals import Refused
-from umdf.lake.staging import StagedWriter
+from umdf.lake.staging import StagedWriter, writer_of
 from umdf.lake.tasks import Place
 from umdf.lake.wires import WIRES, Wire
 from umdf.market.events import LAST, NULL
@@ -70,7 +68,7 @@ class _Span:
 
     def decode(self, gathered: Gathered) -> dict[Copy, Refused]:
         """Stage the events of the span; what is damaged instead."""
-        self.staged = StagedWriter(Path(self.task["directory"]), f"span-{uuid.uuid4().hex}")
+        self.staged = writer_of(self.task, "span")
         span = gathered.span
         self.ts_send, self.messages = np.full(span.room, NULL), np.zeros(span.room, np.int32)
         self.unknown = []

@@ -24,7 +24,7 @@ from umdf.lake.plan import NOWHERE, ChannelDay, Edge, Planner
 from umdf.lake.segments import Group
 from umdf.market.events import NULL
 
-FORMAT = 1
+FORMAT = 2
 SECOND_NS = 10**9
 ROLLS = 3  # halves of a file's length: the next one may take a little longer
 _LENGTH = 8

@@ -7,9 +7,7 @@ has looked at the split before.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from umdf.lake.files import FileAdd, Stamp
 from umdf.lake.gather import Source, datagrams_of
 from umdf.lake.refusals import Refused, refused_of
 from umdf.lake.repeats import Repeats
-from umdf.lake.staging import StagedWriter
+from umdf.lake.staging import writer_of
 from umdf.lake.tasks import Place
 from umdf.lake.wires import PACKET_HEADER, SBE, WIRES
 from umdf.market.calendar import local_dates
@@ -36,7 +34,7 @@ SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"directory", "channel_id", "protocol", "role", "trading_date", "sources", "before", "after"} → manifest."""
     stream = LoopStream(task)
-    writer = StagedWriter(Path(task["directory"]), f"{task['role']}-{uuid.uuid4().hex}")
+    writer = writer_of(task, task["role"])
     for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
         writer.add(events)
     partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(), "channel_id": task["channel_id"]}

@@ -1,4 +1,4 @@
-"""How much memory of its own a task takes, and that it keeps it for the next one.
+"""How much memory of its own a task takes, and that it keeps it, and what it has loaded, for the next one.
 
 Pages of mapped files do not count: the system takes them back whenever it likes, and at one touch maps the 2 MB around
 it, so that of staged files some five times as much is mapped as is read.
@@ -7,6 +7,7 @@ it, so that of staged files some five times as much is mapped as is read.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 from functools import cache
@@ -14,12 +15,14 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
+
 EVERY_S = 0.05
 STATM = "/proc/self/statm"
 # mallopt's: from which size memory is asked of the system and given back alone; what is given back when it is free at
-# the end; how much more is asked for than is needed.
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD = -3, -1, -2
-KEPT = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20}
+# the end; how much more is asked for than is needed; whether each thread has memory of its own.
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD, M_ARENA_MAX = -3, -1, -2, -8
+KEPT = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20, M_ARENA_MAX: 1}
 
 
 @cache
@@ -32,6 +35,15 @@ def keep_memory() -> None:
         return
     for what, value in KEPT.items():
         mallopt(what, value)
+    pa.set_memory_pool(pa.system_memory_pool())  # its own allocator would give memory back
+
+
+@cache
+def keep_loaded(what: str) -> None:
+    """What the first piece of work of a kind has loaded stays. PySpark's daemon collects garbage after every task:
+    without this it looks each time through every object of all modules, for 30 to 90 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def own_bytes() -> int:

@@ -29,6 +29,7 @@ from umdf.lake import parquet_kernel as k
 from umdf.lake.thrift import YES, Value, byte, fields, items, long, number, text, varint
 
 ROW_GROUP_ROWS = 1 << 17
+LARGE = 1 << 15  # bytes that are written at once
 MAGIC = b"PAR1"
 CREATED_BY = "umdf"
 INT32, INT64, BYTE_ARRAY, FIXED = 1, 2, 6, 7  # physical types
@@ -107,12 +108,21 @@ class FlatFile:
             places = (5, long(begun)), (6, long(self._at - begun))
             self._groups.append(fields((1, items([chunk for chunk, _ in found])), *sizes, *places))
             self.rows += count
-            self._file.write(b"".join(self._waiting))
-            self._waiting.clear()
+            self._flush()
 
-    def _put(self, content: bytes) -> None:
-        self._waiting.append(content)
-        self._at += len(content)
+    def _put(self, content: Any) -> None:
+        """What is small waits for more; it may be of memory that is used again."""
+        size = memoryview(content).nbytes
+        self._at += size
+        if size < LARGE:
+            self._waiting.append(bytes(content))
+        else:
+            self._flush()
+            self._file.write(content)
+
+    def _flush(self) -> None:
+        self._file.write(b"".join(self._waiting))
+        self._waiting.clear()
 
     def close(self) -> None:
         """The footer, and the end."""
@@ -126,7 +136,7 @@ class FlatFile:
             (7, items([fields((1, fields()))] * len(self._columns))),
         )[1]
         self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
-        self._file.write(b"".join(self._waiting))
+        self._flush()
 
     def _chunk(self, column: _Column, array: pa.Array) -> tuple[Value, int]:
         """The pages of a column; what the footer says of them, and their size before zstd."""
@@ -151,9 +161,9 @@ class FlatFile:
 
     def _page(self, column: _Column, kind: int, content: Any, head: tuple[int, Value]) -> int:
         """Write it; its size before zstd."""
-        packed = _zstd().compress(content, asbytes=True) if column.is_packed else bytes(content)
-        loose = memoryview(content).nbytes
-        said = fields((1, number(kind)), (2, number(loose)), (3, number(len(packed))), head)[1]
+        packed = _zstd().compress(content, asbytes=True) if column.is_packed else content
+        loose, size = memoryview(content).nbytes, memoryview(packed).nbytes
+        said = fields((1, number(kind)), (2, number(loose)), (3, number(size)), head)[1]
         self._put(said)
         self._put(packed)
         return loose + len(said)

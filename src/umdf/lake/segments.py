@@ -157,5 +157,5 @@ def entries_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[En
             min(part.ts_first for part in found),
             max(part.ts_last for part in found),
         )
-        for (group, day, epoch), found in sorted(parts.items(), key=str)
+        for (group, day, epoch), found in sorted(parts.items(), key=lambda part: str(part[0]))
     ] or [Entry(*about)]

@@ -37,7 +37,6 @@ from umdf.lake.source_unpack import unpacking
 from umdf.lake.tasks import Place as TaskPlace
 from umdf.market.events import NULL
 
-SPLIT_BYTES = 8 << 20  # partitions are smaller than an ingest's tasks, so they look at smaller pieces of files
 KEPT_SURVEYS = 10_000
 ALONE_BYTES = 64 << 20  # less is surveyed in this process
 Surveyed = dict[str, Any]
@@ -90,7 +89,7 @@ def _surveys(files: Sequence[File]) -> Iterator[tuple[File, Surveyed]]:
 
 def _survey(file: File) -> Surveyed:
     with tempfile.TemporaryDirectory(prefix="umdf-source-") as unpacked:
-        task = {"path": file.path, "known": [], "unpacked": unpacked, "split_bytes": SPLIT_BYTES}
+        task = {"path": file.path, "known": [], "unpacked": unpacked, "split_bytes": survey.SPLIT_BYTES}
         return survey.run(task, TaskPlace(0, 0))
 
 

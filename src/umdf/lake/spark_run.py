@@ -24,12 +24,12 @@ class SparkRunner:
         self.spark = spark
         self.parallel = parallelism(spark)
         context = context_of(spark)
-        self._is_here = context is not None and context.master.startswith("local")
+        self.is_here = context is not None and context.master.startswith("local")
 
     def __call__(
         self, tasks: Sequence[Any], function: str, *, description: str = "tasks", progress: Progress | None = None
     ) -> list[dict[str, Any]]:
-        if description == SMALL and len(tasks) == 1 and self._is_here:
+        if description == SMALL and len(tasks) == 1 and self.is_here:
             done = run_plain(tasks, function)
             if progress:
                 progress(1, 1)

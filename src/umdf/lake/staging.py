@@ -9,6 +9,7 @@ waits for the disk either.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -23,6 +24,7 @@ from umdf.buffers import ALIGNMENT, Pool, address_of
 from umdf.lake import staging_kernel as k
 from umdf.lake.durable import write_fault
 from umdf.lake.instruments import ids_and_counts, places_of
+from umdf.lake.spare import Spare
 from umdf.market.events import FAMILIES, OF_UNIT, Column, Family
 from umdf.market.rows import Events, List, Numbers, Rows, Text, Units
 
@@ -56,12 +58,19 @@ class Staged:
         return cls(said["family"], said["path"], {int(b): n for b, n in said["rows"].items()})
 
 
+def writer_of(task: Mapping[str, Any], name: str) -> StagedWriter:
+    """For what a task stages."""
+    spare = Spare(Path(task["spare"])) if task.get("spare") else None
+    return StagedWriter(Path(task["directory"]), f"{name}-{uuid.uuid4().hex}", spare)
+
+
 @dataclass
 class StagedWriter:
     """Gathers the events of a span and writes them by bucket when it is closed."""
 
     directory: Path
     name: str  # unique for the attempt
+    spare: Spare | None = None  # files to be written over
     _parts: dict[str, list[tuple[Rows, Units]]] = field(default_factory=dict)
     _held_bytes: int = 0
     _written: list[Staged] = field(default_factory=list)
@@ -93,7 +102,9 @@ class StagedWriter:
         batch = _scattered_rows(parts, places, int(counts.sum()))
         parts.clear()
         path = self.directory / f"{self.name}-{len(self._written)}-{family}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        is_old = self.spare is not None and self.spare.take(family, path)
+        # A stream says where it ends: what an old file has behind that is nothing.
+        with path.open("r+b" if is_old else "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
             writer.write_batch(batch)
         return Staged(family, str(path), {int(b): int(counts[b]) for b in np.flatnonzero(counts)})
 
@@ -210,10 +221,10 @@ def staged_batches(
     All have the same columns: what a wire leaves out for a while is NULL there."""
     wanted = set(buckets)
     chosen = [staged for staged in files if staged.family == family and wanted & staged.rows.keys()]
-    readers = [pa.ipc.open_file(pa.memory_map(staged.path)) for staged in chosen]
+    readers = [pa.ipc.open_stream(pa.memory_map(staged.path)) for staged in chosen]
     types = {each.name: each.type for reader in readers for each in reader.schema}
     for staged, reader in zip(chosen, readers, strict=True):
-        whole, first = reader.get_batch(0), 0
+        whole, first = reader.read_next_batch(), 0
         same = whole.schema.names == list(types)
         for is_wanted, run in groupby(sorted(staged.rows), wanted.__contains__):
             rows = {bucket: staged.rows[bucket] for bucket in run}

@@ -28,8 +28,10 @@ from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_prog
 from umdf.lake.ahead import Ahead
 from umdf.lake.compaction import compact
 from umdf.lake.frontier import Follow
+from umdf.lake.memory import keep_loaded
 from umdf.lake.schemas import tables
 from umdf.lake.segments import Day
+from umdf.lake.spare import Spare
 from umdf.lake.spark_run import SparkRunner
 from umdf.lake.tasks import Progress
 from umdf.lake.writer import Writer
@@ -103,9 +105,10 @@ class Stream:
         self.recording, self.max_files = Path(recording).absolute(), max_files
         self.settings = settings if settings.follow else replace(settings, follow=Follow())
         refuse_unreadable(self.recording)
-        self.run_tasks: Runner = SparkRunner(spark)
+        self.run_tasks: Runner = (runner := SparkRunner(spark))
         self.checkpoint = _checkpoint(writer, self.recording, checkpoint)
         work = writer.home.work / "ingest-ahead"
+        self._spare = Spare(writer.home.work / "ingest-spare") if runner.is_here else None
         self._ahead = Ahead(self.recording, work, self.settings.split_bytes, max_files)
         self.batches, self.lag = 0, Lag()
         self.is_holding = False  # whether something waits for more files
@@ -120,6 +123,7 @@ class Stream:
 
         Thread(target=self._load, daemon=True).start()
         sweep.sweep(self.writer)
+        self._clear()
         self.spark.dataSource.register(ClosedFiles)
         source = self.spark.readStream.format(FORMAT).option("recording", str(self.recording))
         if self.max_files:
@@ -132,6 +136,7 @@ class Stream:
         finally:
             query.stop()
             self._ahead.end()
+            self._clear()
         self._tidy()
 
     def _load(self) -> None:
@@ -183,10 +188,11 @@ class Stream:
 
         with self._writing:
             known = self._ahead.survey
-            outcome = advance(paths, self.writer, self.run_tasks, self.settings, stage, ahead=known)
+            outcome = advance(paths, self.writer, self.run_tasks, self.settings, stage, ahead=known, spare=self._spare)
         self._small += [(name, day) for day in outcome.closed_days for name in tables()]
         self.is_holding = bool(outcome.open_days)
         self.lag.learn(outcome)
+        keep_loaded("stream")
         now, self.batches = self.clock(), self.batches + 1
         lag = self.lag.of(outcome, now)
         self.told(Batch(number, len(paths), time.monotonic() - begun, now, outcome, lag))
@@ -198,7 +204,12 @@ class Stream:
         self.settings = replace(self.settings, follow=replace(self.settings.follow, finish=True))
         outcome = self.take([], self.batches)
         self._tidy()
+        self._clear()
         return outcome
+
+    def _clear(self) -> None:
+        if self._spare is not None:
+            self._spare.clear()
 
     def _tidy(self, most: int | None = None) -> None:
         """Join the files of days that are over, table by table, beside the micro-batches: none waits for more than a

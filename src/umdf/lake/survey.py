@@ -1,6 +1,6 @@
 """Step 0 of an ingest: what is in a capture file, and where. A task for each new file, or for some small ones.
 
-A survey says which groups the file has, what speaks there, and for every split of some 32 MB which numbers of which
+A survey says which groups the file has, what speaks there, and for every split of some 8 MB which numbers of which
 numbering and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
 it is kept in the lake by the file's digest. The one rule: a file that is no capture is a value, not an error.
 """
@@ -25,9 +25,9 @@ from umdf.transport.capture_walk import Header, Watch
 from umdf.transport.compression import decompressor
 from umdf.wire.packet import recognise
 
-SPLIT_BYTES = 32 << 20
+SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the ends of a span are read by two
 COPY_BYTES = 1 << 20
-BATCH_PACKETS, CHUNK_BYTES = 1 << 14, 4 << 20  # a batch is also how finely a stream knows what has come until when
+BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also how finely a stream knows what has come until when
 FORMAT = 3  # of a survey that is kept
 
 # What a split has of one flow, numbering and date. FAST says no numbering: there it is the reset seen last, if any.
@@ -113,7 +113,7 @@ def split_of(said: dict[str, Any], path: str) -> Split:
 def _survey(path: str, damage: str, split_bytes: int, watch: Watch | None = None) -> dict[str, Any]:
     survey, walk = Survey(templates()), Walk()
     warnings: list[tuple[int, str]] = [(0, damage)] if damage else []
-    chunk = min(CHUNK_BYTES, max(split_bytes // 8, 1))  # a split ends with a chunk
+    chunk = min(CHUNK_BYTES, max(split_bytes // 2, 1))  # a split ends with a chunk
     with open_capture(path, batch_packets=BATCH_PACKETS, chunk_bytes=chunk, watch=watch) as capture:
         splits = [capture.rest()]
         for batch in capture:

@@ -6,7 +6,6 @@ function that fails is not tried again (it would fail again); a worker that is l
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import threading
@@ -14,14 +13,13 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from umdf.errors import UmdfError
 from umdf.lake.cluster import SHARED, refuse_unshared
-from umdf.lake.memory import Peak, keep_memory
+from umdf.lake.memory import Peak, keep_loaded, keep_memory
 from umdf.lake.session import cancel, context_of, job, log_of
 
 if TYPE_CHECKING:
@@ -135,7 +133,7 @@ class _Runner:
         attempt = context.attemptNumber() if context else 0
         for number, task in tasks:
             yield number, json.dumps(self._call(task, Place(number, attempt)))
-        _keep_loaded(self.function)
+        keep_loaded(self.function)
 
     def _call(self, task: Any, place: Place) -> dict[str, Any]:
         try:
@@ -147,14 +145,6 @@ class _Runner:
         except Exception as error:
             reason = " ".join("".join(traceback.format_exception_only(error)).split())
             return {"failed": {"reason": reason, "trace": traceback.format_exc()}}
-
-
-@cache
-def _keep_loaded(function: str) -> None:
-    """What the first task of a kind has loaded stays. PySpark's daemon collects garbage after every task: without this
-    it looks each time through every object of all modules, for 30 to 90 ms."""
-    gc.collect()
-    gc.freeze()
 
 
 def called(function: str, task: Any, place: Place) -> dict[str, Any]:

@@ -1,0 +1,21 @@
+"""The first of several copies of each number."""
+
+from __future__ import annotations
+
+from umdf.kernels import kernel, load_i64, load_u8, store_i64
+
+
+@kernel
+def first_copies(keys, times, lines, count, base, first):
+    """first[key - base]: which copy came first; of those that came together that of the first line, else the first.
+
+    `first` holds -1 where no copy was seen yet."""
+    for row in range(count):
+        place = 8 * (load_i64(keys, 8 * row) - base)
+        known = load_i64(first, place)
+        if known >= 0:
+            came, before = load_i64(times, 8 * row), load_i64(times, 8 * known)
+            if came > before or (came == before and load_u8(lines, row) >= load_u8(lines, known)):
+                continue
+        store_i64(first, place, row)
+    return 0
