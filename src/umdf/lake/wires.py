@@ -80,13 +80,15 @@ class SbeWire:
         frames = np.zeros(len(batch), np.int32)
         of_frames = numbered, pieces.sequence, pieces.sequence
         # A numbering may begin again with every day: the date tells its numbers apart.
-        dates = local_dates(sent)
-        if reasons:
-            dates = np.where(cut, local_dates(batch.ts_ns), dates)
-            dates = np.where(date != NULL, date, dates)
-        other_day = dates != self.trading_date
-        elsewhere = other_day if other_day.any() else None
+        elsewhere = None
+        if reasons or not self._is_of_day(sent):
+            dates = np.where(cut, local_dates(batch.ts_ns), local_dates(sent))
+            elsewhere = np.where(date != NULL, date, dates) != self.trading_date
         return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons, elsewhere)
+
+    def _is_of_day(self, sent: Numbers) -> bool:
+        """Dates grow with time: the first and the last moment tell."""
+        return not len(sent) or bool((local_dates(np.array([sent.min(), sent.max()])) == self.trading_date).all())
 
     def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
         batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
