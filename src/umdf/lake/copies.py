@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.buffers import address_of
+from umdf.lake import copies_kernel as k
 from umdf.market.events import NULL
 
 FALSE_NUMBER = "it has the number of another packet"
@@ -35,6 +37,12 @@ class Copies:
         self._sent[at] = np.where(known == NULL, ts_send, known)
         self.doubtful.update(number[self._sent[at] != ts_send].tolist())
 
+    def first(self, number: Numbers, came: Numbers, line: NDArray[np.uint8]) -> Numbers:
+        """`first_copies` of numbers from `base` on, by their number."""
+        first = np.full(len(self._sent), -1)
+        k.first_copies(*map(address_of, (number, came, line)), len(number), self._base, address_of(first))
+        return first[first >= 0]
+
     def false(self) -> frozenset[Copy]:
         """Of the numbers in doubt: that copy is right that was sent between its neighbours, or else most of them."""
         wrong: list[Copy] = []
@@ -47,3 +55,11 @@ class Copies:
             if len(right) == 1:
                 wrong += [copy for sent, some in copies.items() if sent != right[0] for copy in some]
         return frozenset(wrong)
+
+
+def first_copies(key: Numbers, came: Numbers, line: NDArray[np.uint8]) -> Numbers:
+    """Of the copies of each key that which came first; of those that came together that of the first line."""
+    order = np.lexsort((line, came, key))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = key[order][1:] != key[order][:-1]
+    return order[begins]

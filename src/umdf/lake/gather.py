@@ -15,9 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import address_of
-from umdf.lake import gather_kernel as k
-from umdf.lake.copies import FALSE_NUMBER, Copies
+from umdf.lake.copies import FALSE_NUMBER, Copies, first_copies
 from umdf.lake.refusals import Refused, refused_of
 from umdf.lake.survey import split_of
 from umdf.market.events import NULL
@@ -230,7 +228,7 @@ class _Work:
         self._columns: list[tuple[Any, ...]] = []
         # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
         self._frames: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
-        self._by_number = True  # a frame is a number
+        self._by_number = True  # a frame is a number, no chunk of one
         self._count = 0
         self._refused: list[Refused] = []
 
@@ -355,7 +353,7 @@ class _Work:
         if not self._frames:
             return
         row, key, came, line = (np.concatenate(column) for column in zip(*self._frames, strict=True))
-        used = row[self._first_copies(key, came, line)]
+        used = row[self.copies.first(key, came, line) if self._by_number else first_copies(key, came, line)]
         open_verdict = datagrams.verdict == MERGED
         datagrams.verdict[open_verdict] = DUPLICATE
         used = used[used >= 0]
@@ -366,16 +364,6 @@ class _Work:
         limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
         late = datagrams.ts_recv[used] > limit[datagrams.number[used] - self.span.base]
         datagrams.verdict[used[late]] = LATE
-
-    def _first_copies(self, key: Numbers, came: Numbers, line: NDArray[np.uint8]) -> Numbers:
-        if not self._by_number:  # chunks of a number have a copy each
-            order = np.lexsort((line, came, key))
-            begins = np.ones(len(order), np.bool_)
-            begins[1:] = key[order][1:] != key[order][:-1]
-            return order[begins]
-        first = np.full(self.span.room, -1)
-        k.first_copies(*map(address_of, (key, came, line)), len(key), self.span.base, address_of(first))
-        return first[first >= 0]
 
 
 def _within(found: Found, spans: Sequence[Span]) -> NDArray[np.bool_]:

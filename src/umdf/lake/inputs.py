@@ -147,9 +147,10 @@ def survey_task(path: str, unpacked: Path, split_bytes: int, known: Sequence[str
 
 
 def packs(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:
-    """Tasks of SURVEY: some files each, as many tasks as can run at once or more."""
+    """Tasks of SURVEY: some files each, twice as many tasks as can run at once or more. A small file finds its place
+    beside a large one."""
     sizes = [os.path.getsize(file["path"]) for file in files]
-    most, found, size = min(PACK_BYTES, sum(sizes) // (2 * parallel)), list[dict[str, Any]](), 0
+    most, found, size = min(PACK_BYTES, sum(sizes) * 9 // (16 * parallel)), list[dict[str, Any]](), 0
     for file, more in zip(files, sizes, strict=True):
         if not found or size + more > most:
             found.append({"description": os.path.basename(file["path"]), "files": []})

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf import __version__
 from umdf.buffers import address_of
 from umdf.lake import parquet_kernel as k
 from umdf.lake.thrift import YES, Value, byte, fields, items, long, number, text, varint
@@ -31,7 +32,7 @@ from umdf.lake.thrift import YES, Value, byte, fields, items, long, number, text
 ROW_GROUP_ROWS = 1 << 17
 LARGE = 1 << 15  # bytes that are written at once
 MAGIC = b"PAR1"
-CREATED_BY = "umdf"
+CREATED_BY = f"umdf version {__version__}"
 INT32, INT64, BYTE_ARRAY, FIXED = 1, 2, 6, 7  # physical types
 PLAIN, RLE, DELTAS, DICTIONARY = 0, 3, 5, 8  # encodings
 UNPACKED, ZSTD = 0, 6  # codecs
