@@ -78,8 +78,8 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
         # At once: the old JVM and its workers may still be alive, and still be writing.
         with umdf(f"worker-{moment}", *words) as second:
             assert until(lambda: bool(second.workers()), 240, 0.3)
-            until(lambda: second.ended, chance.random() * 4)
-            assert kill_a_worker(second, chance) or second.ended
+            until(lambda: second.ended, chance.random() * 3)
+            assert kill_a_worker(second, chance) or until(lambda: second.ended, 60), "it has no workers and goes on"
             code, _, said = second.finish()
     assert code == 0, said
     assert _shown(lakes, root) == "whole"

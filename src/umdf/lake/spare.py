@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 KEPT_BYTES = 1 << 30  # the longest of them
@@ -34,9 +35,13 @@ class Spare:
 
     def give(self, files: Iterable[tuple[str, Path]]) -> None:
         """Files of a kind, for which nobody has a use."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        for kind, path in files:
-            path.rename(self.directory / f"{kind}-{path.stat().st_size:015d}-{uuid.uuid4().hex}")
+        with suppress(OSError):  # what cannot be kept goes with the directory that it is in
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for kind, path in files:
+                path.rename(self.directory / f"{kind}-{path.stat().st_size:015d}-{uuid.uuid4().hex}")
+            self._limit()
+
+    def _limit(self) -> None:
         kept = 0
         for path in sorted(self.directory.iterdir(), key=_size, reverse=True):
             kept += _size(path)
