@@ -73,7 +73,7 @@ def test_micro_batches_together_are_the_batch(
         for ends in ([3, 4, 11, len(files)], *([range(1, len(files) + 1)] if family == "mbo" else [])):
             found = streamed(tmp_path / "recording", family, list(ends))
             assert sum((counted(rows, without) for rows in found), Counter()) == expected, (family, list(ends))
-            assert sum(rows.num_rows > 0 for rows in found) > 1
+            assert family != "mbo" or sum(rows.num_rows > 0 for rows in found) > 1  # others may be of one moment
     [whole] = streamed(tmp_path / "recording", "mbo", [len(files)])
     assert logical_hash(whole) == logical_hash(read(files, "mbo"))
 
@@ -152,7 +152,7 @@ def test_a_recording_that_grows_while_a_query_runs(
     spark: SparkSession, captured: dict[str, Path], tmp_path: Path
 ) -> None:
     files, recording = manifested(captured["sbe"]), tmp_path / "recording"
-    record(recording, files[:6])
+    record(recording, files[: len(files) // 2])
     frame = spark.readStream.format("umdf").option("schema", "trades").option("columns", "trade_id,size")
     query = (
         frame.load(str(recording))
@@ -164,7 +164,7 @@ def test_a_recording_that_grows_while_a_query_runs(
     try:
         query.processAllAvailable()
         first = spark.table("grown").count()
-        record(recording, files[6:])
+        record(recording, files[len(files) // 2 :])
         query.processAllAvailable()
         found = spark.table("grown").toArrow()
     finally:
