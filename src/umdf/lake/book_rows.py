@@ -19,7 +19,7 @@ from umdf.buffers import Pool
 from umdf.errors import UmdfError
 from umdf.lake.instruments import ids_and_counts, places_of
 from umdf.lake.staging import Move, Staged, as_events, bucket_of, scattered, staged_batches
-from umdf.market.calendar import local_dates
+from umdf.market.calendar import are_all_of, local_dates
 from umdf.market.events import NULL
 from umdf.market.rows import Events, Rows, Units
 
@@ -166,10 +166,8 @@ class Intake:
 
 
 def _of_date(ts_send: NDArray[np.int64], trading_date: int) -> NDArray[np.bool_] | None:
-    """Which rows are of a date; None: all. Dates grow with time, so mostly the first and the last moment tell."""
-    if (local_dates(np.array([ts_send.min(), ts_send.max()])) == trading_date).all():
-        return None
-    return local_dates(ts_send) == trading_date
+    """Which rows are of a date; None: all."""
+    return None if are_all_of(ts_send, trading_date) else local_dates(ts_send) == trading_date
 
 
 def _refuse_strangers(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from umdf.lake.gather import CORRUPT, HEARTBEAT, MERGED, RESET, UNKNOWN, Found, Numbers, Source
 from umdf.lake.survey_walk import NO_TEMPLATE, PACKET_HEADER, SEQUENCE_RESET
-from umdf.market.calendar import local_dates
+from umdf.market.calendar import are_all_of, local_dates
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEvents
 from umdf.market.rows import Events
@@ -81,14 +81,10 @@ class SbeWire:
         of_frames = numbered, pieces.sequence, pieces.sequence
         # A numbering may begin again with every day: the date tells its numbers apart.
         elsewhere = None
-        if reasons or not self._is_of_day(sent):
+        if reasons or not are_all_of(sent, self.trading_date):
             dates = np.where(cut, local_dates(batch.ts_ns), local_dates(sent))
             elsewhere = np.where(date != NULL, date, dates) != self.trading_date
         return Found(pieces, numbered, number, epoch, sent, kind, frames, *of_frames, reasons, elsewhere)
-
-    def _is_of_day(self, sent: Numbers) -> bool:
-        """Dates grow with time: the first and the last moment tell."""
-        return not len(sent) or bool((local_dates(np.array([sent.min(), sent.max()])) == self.trading_date).all())
 
     def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
         batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
