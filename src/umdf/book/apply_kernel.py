@@ -49,6 +49,7 @@ from umdf.book.row_kernel import (
     u8_in,
     update_action_in,
 )
+from umdf.book.show_kernel import note
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import (
     inlined,
@@ -176,6 +177,7 @@ def _decide_kind(b, r):
 def _other_row(t, a, b, number, i, row, side):
     """A row that is not simply one for a book of orders by price: GO_ON if it is after all."""
     r, none = row_of(t, i), np.int64(k.UNTOUCHED)
+    note(t, a, b, row)
     action, update_action = r[ACTION], r[UPDATE_ACTION]
     of_entry = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
     if not of_entry and action != k.ACTION_CLEAR:
@@ -302,9 +304,9 @@ def look_ahead(t, a, c, i, rows):
 
 
 @inlined
-def look_first(t, a, c, first, rows):
-    """Before the first row: the steps that nobody else makes. A packet's few rows have all of theirs here."""
-    for i in range(first, min(first + FAR, rows)):
+def look_first(t, a, c, first, rows, looked):
+    """Before the first row: the steps that nobody else makes; the first step was made for rows before `looked`."""
+    for i in range(max(first, looked), min(first + FAR, rows)):
         look_far(t, a, c, i)
     for i in range(first, min(first + NEAR, rows)):
         look_near(t, a, c, i)
@@ -318,10 +320,10 @@ def keep_outcome(outcomes, i, outcome):
 
 
 @inlined
-def apply_rows(t, first, rows, outcomes):
+def apply_rows(t, a, c, first, rows, looked, outcomes):
     """Apply rows of the table's columns; returns the row that could not be begun because FULL, else `rows`."""
-    a, c, base = arenas(t), columns_of(t), at(t, k.ROW_BASE)
-    look_first(t, a, c, first, rows)
+    base = at(t, k.ROW_BASE)
+    look_first(t, a, c, first, rows, looked)
     for i in range(first, rows):
         x, number = look_ahead(t, a, c, i, rows)
         outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number)
@@ -334,4 +336,4 @@ def apply_rows(t, first, rows, outcomes):
 @kernel
 def maintain(t):
     """Apply rows FIRST … ROWS - 1; returns the row that could not be begun because FULL, else ROWS."""
-    return apply_rows(t, at(t, k.FIRST), at(t, k.ROWS), at(t, k.OUTCOMES))
+    return apply_rows(t, arenas(t), columns_of(t), at(t, k.FIRST), at(t, k.ROWS), 0, at(t, k.OUTCOMES))

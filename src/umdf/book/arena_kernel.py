@@ -30,6 +30,7 @@ from umdf.kernels import (
 ORDER_FACTOR, INSTRUMENT_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 HALF, LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 EMPTY = np.uint64(0)
+NEAR_KEYS = 64  # from the best, that are looked at one after the other
 
 
 def _memory(name: str) -> Any:
@@ -210,12 +211,15 @@ def price_of(side, key):
 
 @inlined
 def find_place(keys, count, key):
-    """The place of a key among ascending ones, or where it would go."""
-    low, high = np.int64(0), count
-    if count >= k.SLACK:  # nearly everything happens close to the best, and comparing a few at once never guesses wrong
-        better = count_greater(keys, 8 * (count - k.SLACK), key)
-        place = count - better
-        if better < k.SLACK:
+    """The place of a key among ascending ones, or where it would go.
+
+    Nearly everything happens close to the best: a few keys are compared at once, which never guesses wrong, and the
+    next few if need be; only what is far away is found by halves.
+    """
+    low, high, far = np.int64(0), count, count - NEAR_KEYS
+    while high >= k.SLACK and high > far:
+        place = high - count_greater(keys, 8 * (high - k.SLACK), key)
+        if place > high - k.SLACK:
             there = load_i64(keys, 8 * (place - 1)) == key
             return place - 1 if there else place
         high = place

@@ -78,7 +78,7 @@ class Books:
         """Apply rows; a row for every change of the best `depth` levels."""
         arenas, table, kind = self.arenas, self._table, row_type(depth)
         arenas.reserve_ladders(depth)
-        memory = self._take(kind, SMALLEST_OUT + len(rows))
+        memory = self._take(kind, SMALLEST_OUT + len(rows) + arenas.book_capacity)
         table[k.PER_EVENT], table[k.OUT_ROWS] = PER[per], 0
 
         def grow() -> None:

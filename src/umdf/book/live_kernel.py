@@ -11,7 +11,8 @@ import numpy as np
 
 from umdf.book import row_kernel as r
 from umdf.book import tables_kernel as k
-from umdf.book.apply_kernel import apply_rows
+from umdf.book.apply_kernel import FAR, apply_rows, look_far
+from umdf.book.arena_kernel import arenas
 from umdf.book.tables_kernel import at, put
 from umdf.kernels import (
     inlined,
@@ -191,8 +192,11 @@ def _read_by_plan(v, x, body, block, version, row):
 
 
 @inlined
-def _read_packet(v, packet, size):
-    """Fill the scratch; returns how many rows, or NEEDS_BATCH. What cannot be framed is counted and left out."""
+def _read_packet(t, a, c, v, packet, size):
+    """Fill the scratch; returns how many rows, or NEEDS_BATCH. What cannot be framed is counted and left out.
+
+    The memory that a row needs is asked for while the next message is read.
+    """
     rows, here, end = np.int64(0), packet + PACKET_HEADER, packet + size
     if size < PACKET_HEADER or size > LONGEST_PACKET:
         put(v, V_REFUSED, at(v, V_REFUSED) + 1)
@@ -217,6 +221,8 @@ def _read_packet(v, packet, size):
             _read_shape(v, x, body, rows)
         else:
             _read_by_plan(v, x, body, block, version, rows)
+        if rows < FAR:
+            look_far(t, a, c, rows)
         rpt_seq = load_i64(at(v, r.RPT_SEQ), 8 * rows)
         rows += np.int64((rpt_seq != k.NULL) | (at(x, X_MAKES) != WITH_RPT_SEQ))
     if here < end:
@@ -228,12 +234,13 @@ def _read_packet(v, packet, size):
 def apply_packet(packet, size, t):
     """Apply the packet of `size` bytes at an address; returns how many rows it made, or something below zero."""
     v = at(t, k.LIVE)
-    rows = _read_packet(v, packet, size)
-    if rows <= 0:
-        return rows
     for place in range(r.FLAGS + 1):  # what is rare reads the columns that the table names
         put(t, k.COLUMNS + place, at(v, V_COLUMNS + place))
-    reached = apply_rows(t, np.int64(0), rows, at(v, V_OUTCOMES))
+    a, c = arenas(t), r.columns_of(t)
+    rows = _read_packet(t, a, c, v, packet, size)
+    if rows <= 0:
+        return rows
+    reached = apply_rows(t, a, c, np.int64(0), rows, FAR, at(v, V_OUTCOMES))
     if reached < rows:
         put(t, k.ROWS, rows)
         return STOPPED_AT - reached

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from umdf.book import tables_kernel as k
 from umdf.book.arena_kernel import rehash_books, rehash_orders
-from umdf.book.rows_kernel import BODY_BYTES, LADDER_BODY
+from umdf.book.rows_kernel import LADDER_BODY
+from umdf.book.show_kernel import BODY_BYTES
 from umdf.buffers import Memory, address_of
 
-LARGEST_LOAD = 3, 4  # of the order hash: orders, slots
-BOOK_LOAD = 2  # slots of the book hash for each book
+LARGEST_LOAD = 9, 16  # of the order hash: orders, slots
+BOOK_LOAD = 8  # slots of the book hash for each book: a wrong guess about the second slot costs more than memory
 
 _SIDE = np.dtype([("block", "i8"), ("count", "i4"), ("capacity", "i4")])
 BOOK = np.dtype(
@@ -36,7 +37,7 @@ class Arenas:
         self.table = np.zeros(k.PLACES, np.int64)
         self.address = address_of(self.table)
         self._kept: dict[int, Memory] = {}
-        self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE]] = -1
+        self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE, k.NOTED_ROW]] = -1
         self.order_capacity = self.level_capacity = self.book_capacity = 0
         self.grow_orders(orders)
         self.grow_levels(levels)

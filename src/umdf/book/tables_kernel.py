@@ -38,7 +38,8 @@ NOTED = 83  # what there was to see of a book before a row, and room for as much
 LIVE = 84  # the table of `live_kernel`
 RING = 85  # 16 pairs: what was found out about rows to come
 FIRST_RPT_SEQ = RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
-PLACES = RING + 33
+NOTED_ROW = RING + 33  # the row before which NOTED was
+PLACES = RING + 34
 
 # FULL: nothing, or what Python has to enlarge before it calls again.
 ROOM_ENOUGH, NO_ORDERS, NO_LEVELS, NO_BOOKS, NO_BLOCKS, NO_OUT = 0, 1, 2, 3, 4, 5

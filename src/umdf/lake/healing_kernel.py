@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
-from umdf.book.rows_kernel import put_level, show_side
+from umdf.book.show_kernel import put_level, show_side
 from umdf.book.tables_kernel import ACTION_CLEAR, BOOK_BYTES, F_SNAPSHOT, NULL_I32, SIDE_NEITHER, at, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, load_u64, store_i64, store_u8
 
