@@ -128,6 +128,27 @@ def test_pieces_states_and_views_do_not_matter(
             assert_equal(_there(books, instrument, lending), book)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS, steps=STEPS, ways=st.lists(st.sampled_from(["top", "top", "three", "plain", "delete"]), max_size=12))
+def test_rows_are_right_whatever_was_done_in_between(kind: str, seed: int, steps: int, ways: list[str]) -> None:
+    """What is kept of a book for its next row is not trusted after anybody else has changed it."""
+    rows = history(Random(seed), kind, steps, _made_ready(kind))
+    books, reference = Books(orders=1, levels=1, books=1), _made_ready(kind)
+    say_depths(kind, books)
+    for place, way in enumerate(ways):
+        if way == "delete":
+            instrument, lending = next(iter(reference.books), (0, False))
+            assert books.delete(instrument, lending=lending) == (reference.books.pop((instrument, lending), None) is not None)
+            continue
+        piece = rows[place * len(rows) // len(ways) : (place + 1) * len(rows) // len(ways)]
+        depth = 3 if way == "three" else 1
+        made = [row for entry in piece for row in reference.apply(entry, depth)[1]]
+        if way == "plain":
+            books.apply(rows_of(piece))
+        else:
+            assert shown(books.apply_depth(rows_of(piece), depth)[1]) == told(made)
+
+
 def _pieces(cuts: list[int], count: int) -> list[tuple[int, int]]:
     places = [0, *(min(cut, count) for cut in cuts), count]
     return list(pairwise(places))

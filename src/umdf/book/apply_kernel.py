@@ -50,7 +50,7 @@ from umdf.book.row_kernel import (
     update_action_in,
 )
 from umdf.book.show_kernel import note
-from umdf.book.tables_kernel import at, put
+from umdf.book.tables_kernel import at, forget_ladders, put
 from umdf.kernels import (
     inlined,
     kernel,
@@ -280,6 +280,7 @@ def look_near(t, a, c, i):
     keys, best = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)) - 1
     prefetch(keys, 8 * best)
     prefetch(keys, 8 * best - 64)
+    prefetch(keys, 8 * best - 128)
     prefetch(slots_of(keys, s), 4 * best)
 
 
@@ -323,6 +324,7 @@ def keep_outcome(outcomes, i, outcome):
 def apply_rows(t, a, c, first, rows, looked, outcomes):
     """Apply rows of the table's columns; returns the row that could not be begun because FULL, else `rows`."""
     base = at(t, k.ROW_BASE)
+    forget_ladders(t)
     look_first(t, a, c, first, rows, looked)
     for i in range(first, rows):
         x, number = look_ahead(t, a, c, i, rows)

@@ -77,9 +77,9 @@ class Books:
     def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best `depth` levels."""
         arenas, table, kind = self.arenas, self._table, row_type(depth)
-        arenas.reserve_ladders(depth)
+        arenas.reserve_ladders(depth, PER[per])
         memory = self._take(kind, SMALLEST_OUT + len(rows) + arenas.book_capacity)
-        table[k.PER_EVENT], table[k.OUT_ROWS] = PER[per], 0
+        table[k.OUT_ROWS] = 0
 
         def grow() -> None:
             nonlocal memory
@@ -115,7 +115,7 @@ class Books:
             else:
                 arenas.grow()
                 if grow_out is not None:
-                    arenas.reserve_ladders(int(table[k.DEPTH]))
+                    arenas.reserve_ladders(int(table[k.DEPTH]), int(table[k.PER_EVENT]))
         table[k.ROW_BASE] = first_row + count
         return Outcomes(memory.array[:count].view(np.int8), first_row)
 

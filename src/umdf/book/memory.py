@@ -38,6 +38,7 @@ class Arenas:
         self.address = address_of(self.table)
         self._kept: dict[int, Memory] = {}
         self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE, k.NOTED_ROW]] = -1
+        self.table[k.EPOCH], self._ladder_depth = 1, 0
         self.order_capacity = self.level_capacity = self.book_capacity = 0
         self.grow_orders(orders)
         self.grow_levels(levels)
@@ -72,15 +73,17 @@ class Arenas:
         for memory in self._kept.values():
             memory.array[:] = 0
 
-    def reserve_ladders(self, depth: int) -> None:
-        """Memory for what `rows_kernel` keeps of every book; the next epoch trusts nothing that is in it."""
+    def reserve_ladders(self, depth: int, per_event: int) -> None:
+        """Memory for what `rows_kernel` keeps of every book, which it trusts while nobody else changes them."""
         ladders = (LADDER_BODY + BODY_BYTES * depth) * self.book_capacity
         nbytes = ladders + 2 * BODY_BYTES * depth
-        if k.LADDERS not in self._kept or self._kept[k.LADDERS].nbytes < nbytes or self.table[k.DEPTH] != depth:
+        if depth != self._ladder_depth or self._kept[k.LADDERS].nbytes < nbytes:
             self._renew(k.LADDERS, nbytes, zeroed=True)
+            self._ladder_depth = depth
+        if per_event != self.table[k.PER_EVENT]:  # what was pending then is in no ladder
+            self.table[k.EPOCH] += 1
         self.table[k.NOTED] = self.table[k.LADDERS] + ladders
-        self.table[k.DEPTH] = depth
-        self.table[k.EPOCH] += 1
+        self.table[k.DEPTH], self.table[k.PER_EVENT] = depth, per_event
 
     @property
     def pending(self) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i3
 
 # A row: these, then the body of `show_kernel`.
 R_ROW, R_INSTRUMENT, R_BOOK, R_FLAGS, R_BODY = 0, 8, 16, 20, 24
-LADDER_BODY = 8  # behind the epoch: a ladder of an earlier call is not trusted
+LADDER_BODY = 8  # behind the epoch: a ladder of an earlier one is not trusted
 
 
 @inlined

@@ -31,7 +31,7 @@ from umdf.book.arena_kernel import (
 )
 from umdf.book.orders_kernel import add_order, keep_cold
 from umdf.book.places_kernel import drop_level
-from umdf.book.tables_kernel import at, put
+from umdf.book.tables_kernel import at, forget_ladders, put
 from umdf.kernels import (
     inlined,
     kernel,
@@ -81,6 +81,7 @@ def say_depth(t, number, depth):
     """What a snapshot (264) or a definition says of a book: its depth, 0 for orders."""
     a = arenas(t)
     b = a[A_BOOKS] + k.BOOK_BYTES * number
+    forget_ladders(t)
     store_i32(b, k.B_SAID, np.int32(depth))
     if depth > 0 and load_i32(b, k.B_KIND) & k.AGGREGATED != 0:
         store_i32(b, k.B_DEPTH, np.int32(depth))
@@ -93,6 +94,7 @@ def say_depth(t, number, depth):
 def drop_book(t, number):
     """A book is gone, and its number free. The book hash has to be built again."""
     b = at(t, k.BOOKS) + k.BOOK_BYTES * number
+    forget_ladders(t)
     for side in range(2):
         clear_side(t, b, side)
         free_block(t, side_of(b, side))
