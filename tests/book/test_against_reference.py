@@ -137,8 +137,8 @@ def test_rows_are_right_whatever_was_done_in_between(kind: str, seed: int, steps
     say_depths(kind, books)
     for place, way in enumerate(ways):
         if way == "delete":
-            instrument, lending = next(iter(reference.books), (0, False))
-            assert books.delete(instrument, lending=lending) == (reference.books.pop((instrument, lending), None) is not None)
+            key = next(iter(reference.books), (0, False))
+            assert books.delete(key[0], lending=key[1]) == (reference.books.pop(key, None) is not None)
             continue
         piece = rows[place * len(rows) // len(ways) : (place + 1) * len(rows) // len(ways)]
         depth = 3 if way == "three" else 1
@@ -146,7 +146,13 @@ def test_rows_are_right_whatever_was_done_in_between(kind: str, seed: int, steps
         if way == "plain":
             books.apply(rows_of(piece))
         else:
-            assert shown(books.apply_depth(rows_of(piece), depth)[1]) == told(made)
+            rows_made = shown(books.apply_depth(rows_of(piece), depth)[1])
+            assert sorted(rows_made, key=_of_book) == sorted(told(made), key=_of_book)
+
+
+def _of_book(row: dict[str, Any]) -> tuple[int, int]:
+    """A channel reset makes a row of every book, in an order that a deleted one may have changed."""
+    return row["row"], row["instrument_id"]
 
 
 def _pieces(cuts: list[int], count: int) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from umdf.book import outcomes as o
 from umdf.book import tables_kernel as k
 from umdf.book.engine import COLUMNS, Books
+from umdf.book.row_kernel import point_at
 from umdf.book.views import Book
+from umdf.buffers import address_of
 from umdf.market.events import MBO, OUT_OF_RANGE
 from umdf.market.rows import Rows
 
@@ -196,6 +199,41 @@ def test_a_value_that_does_not_fit_is_impossible_and_no_priceless_order() -> Non
     outcomes = books.apply(rows(order("A", "B", 1, None, 5, flags=OUT_OF_RANGE), order("A", "B", 2, None, 5)))
     assert outcomes.codes.tolist() == [k.DOES_NOT_FIT, o.ADDED]
     assert str(book_of(books).stale) == "a price or a size that is out of range"
+
+
+def _gaps(values: np.ndarray) -> np.ndarray:
+    wider = np.zeros((len(values), 2), values.dtype)
+    wider[:, 0] = values
+    return wider[:, 0]
+
+
+def _frozen(values: np.ndarray) -> np.ndarray:
+    copy = values.copy()
+    copy.setflags(write=False)
+    return copy
+
+
+@pytest.mark.parametrize("made", [_gaps, _frozen, lambda values: values.astype(np.float64)])
+def test_columns_may_lie_in_memory_as_they_like(made: Callable[[np.ndarray], np.ndarray]) -> None:
+    some = rows(order("A", "B", 1, "10.00", 100), order("A", "A", 2, "10.05", 300), order("C", "B", 1, "10.00", 100))
+    plain, other = Books(), Books()
+    wanted = plain.apply(some).codes.tolist()
+    for name in ("size", "side", "flags"):
+        some.columns[name] = made(some.columns[name])
+    del some.columns["order_count"]
+    assert other.apply(some).codes.tolist() == wanted == [o.ADDED, o.ADDED, o.DELETED]
+    assert book_of(other).checksum == book_of(plain).checksum
+
+
+def test_columns_of_the_family_are_taken_as_they_are() -> None:
+    columns = [np.zeros(3, MBO.column(name).dtype) for name in COLUMNS]
+    table = np.zeros(k.PLACES, np.int64)
+    table[k.ROWS] = 3
+    assert point_at(address_of(table), *columns)
+    assert table[k.COLUMNS : k.COLUMNS + len(COLUMNS)].tolist() == [column.ctypes.data for column in columns]
+    assert not point_at(address_of(table), *columns[:-1], columns[-1][:2])
+    with pytest.raises(TypeError):
+        point_at(address_of(table), *columns[:-1], columns[-1].astype(np.int64))
 
 
 def test_a_book_from_the_start_expects_rpt_seq_1() -> None:

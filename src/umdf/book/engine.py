@@ -22,6 +22,7 @@ from umdf.book.apply_kernel import maintain
 from umdf.book.ladders import Ladders, row_type
 from umdf.book.memory import Arenas
 from umdf.book.outcomes import Outcomes, Stale
+from umdf.book.row_kernel import point_at
 from umdf.book.rows_kernel import apply_with_depth, apply_with_top
 from umdf.book.state import OF_BOOK, OF_ENTRY, State, columns_of
 from umdf.book.state_kernel import (
@@ -46,7 +47,7 @@ COLUMNS = (
     "instrument_id rpt_seq flags"
 ).split()
 _TYPES = [MBO.column(name).dtype for name in COLUMNS]
-HEAD = struct.Struct(f"<{3 + len(COLUMNS)}q")  # of what a call is about; far quicker than a numpy assignment
+HEAD = struct.Struct("<3q")  # of what a call is about
 PER = {"event": 1, "end": 0}
 SMALLEST_OUT = 256  # rows
 
@@ -99,11 +100,10 @@ class Books:
 
     def _run(self, rows: Rows, run: Callable[[int], int], grow_out: Callable[[], None] | None = None) -> Outcomes:
         table, arenas, count = self._table, self.arenas, len(rows)
-        columns = [_column(rows, name, kind) for name, kind in zip(COLUMNS, _TYPES, strict=True)]
         memory = self._outcomes.take(count)
         first_row = int(table[k.ROW_BASE])
-        addresses = [address_of(column) for column in columns]
-        HEAD.pack_into(table.data, 8 * k.FIRST, 0, count, memory.address, *addresses)
+        HEAD.pack_into(table.data, 8 * k.FIRST, 0, count, memory.address)
+        kept = self._point_at(rows)
         while True:
             reached = run(arenas.address)
             if reached == count:
@@ -116,8 +116,20 @@ class Books:
                 arenas.grow()
                 if grow_out is not None:
                     arenas.reserve_ladders(int(table[k.DEPTH]), int(table[k.PER_EVENT]))
+        del kept
         table[k.ROW_BASE] = first_row + count
         return Outcomes(memory.array[:count].view(np.int8), first_row)
+
+    def _point_at(self, rows: Rows) -> list[NDArray[np.generic]]:
+        """Have the table name the columns of some rows; returns those that have to be kept meanwhile."""
+        given = [rows.columns.get(name) for name in COLUMNS]
+        if all([c is not None and c.dtype is kind and c.flags.carray for c, kind in zip(given, _TYPES, strict=True)]):
+            if point_at(self.arenas.address, *given):
+                return []
+        columns = [np.ascontiguousarray(rows.column(name), kind) for name, kind in zip(COLUMNS, _TYPES, strict=True)]
+        assert all(len(column) == len(rows) for column in columns)
+        self._table[k.COLUMNS : k.COLUMNS + len(COLUMNS)] = [address_of(column) for column in columns]
+        return columns
 
     @property
     def rows_applied(self) -> int:
@@ -241,11 +253,3 @@ class Books:
         while (number := make_book(self.arenas.address, instrument_id, int(lending))) < 0:
             self.arenas.grow()
         return number
-
-
-def _column(rows: Rows, name: str, kind: np.dtype[np.generic]) -> NDArray[np.generic]:
-    column = rows.columns.get(name)
-    if column is None or column.dtype is not kind or not column.flags.c_contiguous:
-        column = np.ascontiguousarray(rows.column(name), kind)
-    assert len(column) == len(rows)
-    return column

@@ -8,8 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book import tables_kernel as k
-from umdf.book.tables_kernel import at
-from umdf.kernels import inlined, load_i8, load_i32, load_i64, load_u8, outlined, store_i32, store_i64
+from umdf.book.tables_kernel import at, put
+from umdf.kernels import (
+    inlined,
+    kernel_of_arrays,
+    load_i8,
+    load_i32,
+    load_i64,
+    load_u8,
+    outlined,
+    store_i32,
+    store_i64,
+)
 
 (
     ACTION, SIDE, PRICE, SIZE, ORDER_ID, FIRM, PREV_SIZE, POSITION, ORDER_COUNT, TS_INSERT, STREAM, UPDATE_ACTION,
@@ -25,6 +35,27 @@ def columns_of(t):
         at(t, k.C_PREV_SIZE), at(t, k.C_POSITION), at(t, k.C_ORDER_COUNT), at(t, k.C_TS_INSERT), at(t, k.C_STREAM),
         at(t, k.C_UPDATE_ACTION), at(t, k.C_INSTRUMENT_ID), at(t, k.C_RPT_SEQ), at(t, k.C_FLAGS),
     )  # fmt: skip
+
+
+@inlined
+def _point(t, place, column):
+    put(t, place, column.ctypes.data)
+    return len(column) == at(t, k.ROWS)
+
+
+@kernel_of_arrays("u1", "u1", "i8", "i8", "i8", "i8", "i8", "i4", "i4", "i8", "u1", "i1", "i8", "i8", "i4")
+def point_at(
+    t, action, side, price, size, order_id, firm, prev_size, position, order_count, ts_insert, stream, update_action,
+    instrument_id, rpt_seq, flags,
+):  # fmt: skip
+    """Have the table name these columns; returns whether each of them has as many values as there are ROWS."""
+    fit = _point(t, k.C_ACTION, action) & _point(t, k.C_SIDE, side) & _point(t, k.C_PRICE, price)
+    fit &= _point(t, k.C_SIZE, size) & _point(t, k.C_ORDER_ID, order_id) & _point(t, k.C_FIRM, firm)
+    fit &= _point(t, k.C_PREV_SIZE, prev_size) & _point(t, k.C_POSITION, position)
+    fit &= _point(t, k.C_ORDER_COUNT, order_count) & _point(t, k.C_TS_INSERT, ts_insert)
+    fit &= _point(t, k.C_STREAM, stream) & _point(t, k.C_UPDATE_ACTION, update_action)
+    fit &= _point(t, k.C_INSTRUMENT_ID, instrument_id) & _point(t, k.C_RPT_SEQ, rpt_seq)
+    return fit & _point(t, k.C_FLAGS, flags)
 
 
 @inlined
