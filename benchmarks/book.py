@@ -15,7 +15,7 @@ from benchmarks import book_floor_kernel as f
 from benchmarks import book_traffic_kernel as g
 from benchmarks.book_packets import packets
 from benchmarks.book_traffic import Traffic, traffic
-from benchmarks.measure import ROUNDS, Result
+from benchmarks.measure import Result
 from umdf.book.engine import Books
 from umdf.book.live import Live
 from umdf.book.live_kernel import apply_packet, empty_call
@@ -25,6 +25,7 @@ from umdf.wire.sbe.loader import load
 
 EVENTS = 5_000_000
 BATCH = 16_384  # rows
+ROUNDS = 10  # a round takes a quarter of a second, and a neighbour's burst several
 SORTED_EVENTS = 200_000
 PACKET_EVENTS, PACKETS_UNTIMED = 900_000, 50_000
 ORDERS = 1 << 19

@@ -11,7 +11,6 @@ until a snapshot, an Empty Book or a channel reset.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 import numpy as np
@@ -47,7 +46,6 @@ COLUMNS = (
     "instrument_id rpt_seq flags"
 ).split()
 _TYPES = [MBO.column(name).dtype for name in COLUMNS]
-HEAD = struct.Struct("<3q")  # of what a call is about
 PER = {"event": 1, "end": 0}
 SMALLEST_OUT = 256  # rows
 
@@ -62,14 +60,14 @@ class Books:
         self, *, from_the_start: bool = False, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6
     ) -> None:
         self.arenas = Arenas(orders, levels, books)
-        self._table = self.arenas.table
+        self._table, self._words = self.arenas.table, self.arenas.words
         self._table[k.FIRST_RPT_SEQ] = 0 if from_the_start else NULL
         self._outcomes, self._out = Pool(), Pool()
 
     def apply(self, rows: Rows) -> Outcomes:
         """Apply rows of the family mbo."""
-        self._table[k.DEPTH] = 0
-        return self._run(rows, maintain)
+        self._words[k.DEPTH] = 0
+        return self._run(rows, maintain)[0]
 
     def apply_top(self, rows: Rows, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best prices, `per` "event" row or "end" of event (flag LAST)."""
@@ -77,55 +75,48 @@ class Books:
 
     def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best `depth` levels."""
-        arenas, table, kind = self.arenas, self._table, row_type(depth)
-        arenas.reserve_ladders(depth, PER[per])
-        memory = self._take(kind, SMALLEST_OUT + len(rows) + arenas.book_capacity)
-        table[k.OUT_ROWS] = 0
+        kind = row_type(depth)
+        self.arenas.reserve_ladders(depth, PER[per])
+        outcomes, out = self._run(rows, apply_with_top if depth == 1 else apply_with_depth, kind)
+        assert out is not None
+        return outcomes, Ladders(depth, np.frombuffer(out.array, kind, self._words[k.OUT_ROWS]))
 
-        def grow() -> None:
-            nonlocal memory
-            used = int(table[k.OUT_ROWS])
-            wider = self._take(kind, 2 * int(table[k.OUT_CAPACITY]) + arenas.book_capacity)
-            wider.array[: used * kind.itemsize] = memory.array[: used * kind.itemsize]
-            memory = wider
-
-        outcomes = self._run(rows, apply_with_top if depth == 1 else apply_with_depth, grow)
-        count = int(table[k.OUT_ROWS])
-        return outcomes, Ladders(depth, memory.array[: count * kind.itemsize].view(kind))
-
-    def _take(self, kind: np.dtype[np.void], rows: int) -> Memory:
-        memory = self._out.take(kind.itemsize * rows)
-        self._table[k.OUT], self._table[k.OUT_CAPACITY] = memory.address, memory.nbytes // kind.itemsize
-        return memory
-
-    def _run(self, rows: Rows, run: Callable[[int], int], grow_out: Callable[[], None] | None = None) -> Outcomes:
-        table, arenas, count = self._table, self.arenas, len(rows)
-        memory = self._outcomes.take(count)
-        first_row = int(table[k.ROW_BASE])
-        HEAD.pack_into(table.data, 8 * k.FIRST, 0, count, memory.address)
+    def _run(
+        self, rows: Rows, run: Callable[[int], int], kind: np.dtype[np.void] | None = None
+    ) -> tuple[Outcomes, Memory | None]:
+        """What the rows came to, and the memory of the rows of `kind` that they made, if that is asked for."""
+        words, arenas, count = self._words, self.arenas, len(rows)
+        codes, first_row = self._outcomes.take(count), words[k.ROW_BASE]
+        out = None if kind is None else self._take_out(kind, SMALLEST_OUT + count + arenas.book_capacity)
+        words[k.FIRST], words[k.ROWS], words[k.OUTCOMES], words[k.OUT_ROWS] = 0, count, codes.address, 0
         kept = self._point_at(rows)
-        while True:
-            reached = run(arenas.address)
-            if reached == count:
-                break
-            table[k.FIRST] = reached
-            if table[k.FULL] == k.NO_OUT:
-                assert grow_out is not None
-                grow_out()
-            else:
-                arenas.grow()
-                if grow_out is not None:
-                    arenas.reserve_ladders(int(table[k.DEPTH]), int(table[k.PER_EVENT]))
+        while (reached := run(arenas.address)) != count:
+            words[k.FIRST] = reached
+            if words[k.FULL] == k.NO_OUT:
+                assert kind is not None and out is not None
+                used = words[k.OUT_ROWS] * kind.itemsize
+                wider = self._take_out(kind, 2 * words[k.OUT_CAPACITY] + arenas.book_capacity)
+                wider.array[:used] = out.array[:used]
+                out = wider
+                continue
+            arenas.grow()
+            if kind is not None:
+                arenas.reserve_ladders(words[k.DEPTH], words[k.PER_EVENT])
         del kept
-        table[k.ROW_BASE] = first_row + count
-        return Outcomes(memory.array[:count].view(np.int8), first_row)
+        words[k.ROW_BASE] = first_row + count
+        return Outcomes(codes.array[:count].view(np.int8), first_row), out
+
+    def _take_out(self, kind: np.dtype[np.void], rows: int) -> Memory:
+        memory = self._out.take(kind.itemsize * rows)
+        self._words[k.OUT], self._words[k.OUT_CAPACITY] = memory.address, memory.nbytes // kind.itemsize
+        return memory
 
     def _point_at(self, rows: Rows) -> list[NDArray[np.generic]]:
         """Have the table name the columns of some rows; returns those that have to be kept meanwhile."""
         given = [rows.columns.get(name) for name in COLUMNS]
-        if all([c is not None and c.dtype is kind and c.flags.carray for c, kind in zip(given, _TYPES, strict=True)]):
-            if point_at(self.arenas.address, *given):
-                return []
+        plain = [c is not None and c.dtype is kind and c.flags.carray for c, kind in zip(given, _TYPES, strict=True)]
+        if all(plain) and point_at(self.arenas.address, *given):
+            return []
         columns = [np.ascontiguousarray(rows.column(name), kind) for name, kind in zip(COLUMNS, _TYPES, strict=True)]
         assert all(len(column) == len(rows) for column in columns)
         self._table[k.COLUMNS : k.COLUMNS + len(COLUMNS)] = [address_of(column) for column in columns]
@@ -134,17 +125,17 @@ class Books:
     @property
     def rows_applied(self) -> int:
         """How many rows have come so far: the number of the next one."""
-        return int(self._table[k.ROW_BASE])
+        return self._words[k.ROW_BASE]
 
     @property
     def order_count(self) -> int:
         """Living orders, of all books."""
-        return self.arenas.order_capacity - int(self._table[k.ORDER_ROOM])
+        return self.arenas.order_capacity - self._words[k.ORDER_ROOM]
 
     @property
     def order_room(self) -> int:
         """How many more orders there is memory for."""
-        return int(self._table[k.ORDER_ROOM])
+        return self._words[k.ORDER_ROOM]
 
     @property
     def order_bytes(self) -> int:

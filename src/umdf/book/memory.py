@@ -11,6 +11,8 @@ from umdf.book.rows_kernel import LADDER_BODY
 from umdf.book.show_kernel import BODY_BYTES
 from umdf.buffers import Memory, address_of
 
+Words = memoryview  # of int64
+
 LARGEST_LOAD = 9, 16  # of the order hash: orders, slots
 BOOK_LOAD = 8  # slots of the book hash for each book: a wrong guess about the second slot costs more than memory
 
@@ -35,6 +37,7 @@ class Arenas:
 
     def __init__(self, orders: int, levels: int, books: int) -> None:
         self.table = np.zeros(k.PLACES, np.int64)
+        self.words: Words = self.table.data.cast("B").cast("q")  # the same, far quicker for one at a time
         self.address = address_of(self.table)
         self._kept: dict[int, Memory] = {}
         self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE, k.NOTED_ROW]] = -1
@@ -80,10 +83,10 @@ class Arenas:
         if depth != self._ladder_depth or self._kept[k.LADDERS].nbytes < nbytes:
             self._renew(k.LADDERS, nbytes, zeroed=True)
             self._ladder_depth = depth
-        if per_event != self.table[k.PER_EVENT]:  # what was pending then is in no ladder
-            self.table[k.EPOCH] += 1
-        self.table[k.NOTED] = self.table[k.LADDERS] + ladders
-        self.table[k.DEPTH], self.table[k.PER_EVENT] = depth, per_event
+        if per_event != self.words[k.PER_EVENT]:  # what was pending then is in no ladder
+            self.words[k.EPOCH] += 1
+        self.words[k.NOTED] = self.words[k.LADDERS] + ladders
+        self.words[k.DEPTH], self.words[k.PER_EVENT] = depth, per_event
 
     @property
     def pending(self) -> NDArray[np.int64]:
