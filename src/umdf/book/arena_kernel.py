@@ -22,6 +22,7 @@ from umdf.kernels import (
     load_u32,
     load_u64,
     outlined,
+    prefetch,
     store_i32,
     store_i64,
     store_u64,
@@ -140,7 +141,9 @@ def new_order(t, a):
     put(t, k.ORDER_ROOM, at(t, k.ORDER_ROOM) - 1)
     order = at(t, k.ORDER_FREE)
     if order >= 0:
-        put(t, k.ORDER_FREE, load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT))
+        following = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT))
+        put(t, k.ORDER_FREE, following)
+        prefetch(at(t, k.COLD), k.COLD_BYTES * following)  # nobody has looked at it since it was written
         return order
     order = at(t, k.ORDER_FRESH)
     put(t, k.ORDER_FRESH, order + 1)

@@ -17,10 +17,11 @@ from umdf.book.arena_kernel import A_BOOKS, arenas, keys_of, side_of
 from umdf.book.row_kernel import FLAGS, INSTRUMENT, columns_of, i32_in, i64_in
 from umdf.book.show_kernel import BODY_BYTES, differs, show_side
 from umdf.book.tables_kernel import at, put
-from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i32, store_i64
+from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, prefetch, store_i32, store_i64
 
 # A row: these, then the body of `show_kernel`.
 R_ROW, R_INSTRUMENT, R_BOOK, R_FLAGS, R_BODY = 0, 8, 16, 20, 24
+AHEAD = 4  # rows: memory to be written is asked for, or stores wait for it one after the other
 LADDER_BODY = 8  # behind the epoch: a ladder of an earlier one is not trusted
 
 
@@ -39,6 +40,7 @@ def _write_row(t, a, b, instrument, row, flags, depth, sides):
     rows = at(t, k.OUT_ROWS)
     out = at(t, k.OUT) + (R_BODY + nbytes) * rows
     put(t, k.OUT_ROWS, rows + 1)
+    prefetch(out, AHEAD * (R_BODY + nbytes))
     store_i64(out, R_ROW, row)
     store_i64(out, R_INSTRUMENT, instrument)
     store_i32(out, R_BOOK, np.int32(number))
