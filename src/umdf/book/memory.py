@@ -11,8 +11,6 @@ from umdf.book.rows_kernel import LADDER_BODY
 from umdf.book.show_kernel import BODY_BYTES
 from umdf.buffers import Memory, address_of
 
-Words = memoryview  # of int64
-
 LARGEST_LOAD = 9, 16  # of the order hash: orders, slots
 BOOK_LOAD = 8  # slots of the book hash for each book: a wrong guess about the second slot costs more than memory
 
@@ -37,11 +35,11 @@ class Arenas:
 
     def __init__(self, orders: int, levels: int, books: int) -> None:
         self.table = np.zeros(k.PLACES, np.int64)
-        self.words: Words = self.table.data.cast("B").cast("q")  # the same, far quicker for one at a time
+        self.words = self.table.data  # the same, far quicker for one at a time
         self.address = address_of(self.table)
         self._kept: dict[int, Memory] = {}
         self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE, k.NOTED_ROW]] = -1
-        self.table[k.EPOCH], self._ladder_depth = 1, 0
+        self.table[k.EPOCH], self._ladder_depth = 1, -1
         self.order_capacity = self.level_capacity = self.book_capacity = 0
         self.grow_orders(orders)
         self.grow_levels(levels)
