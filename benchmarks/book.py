@@ -25,7 +25,7 @@ from umdf.wire.sbe.loader import load
 
 EVENTS = 5_000_000
 BATCH = 16_384  # rows
-ROUNDS = 10  # a round takes a quarter of a second, and a neighbour's burst several
+ROUNDS = 20  # a round takes a quarter of a second, and a neighbour's burst several
 SORTED_EVENTS = 200_000
 PACKET_EVENTS, PACKETS_UNTIMED = 900_000, 50_000
 ORDERS = 1 << 19

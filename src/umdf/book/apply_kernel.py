@@ -131,10 +131,10 @@ def _reset_channel(t):
 def _row_without_instrument(t, action):
     if action == k.ACTION_CLEAR:
         _reset_channel(t)
-        return np.int64(k.CLEARED)
+        return np.int64(k.CLEARED), np.int64(k.BEST_KEY)
     if action == k.ACTION_NONE or action == k.ACTION_TRADE or action == k.ACTION_FILL:
-        return np.int64(k.NOTHING)
-    return np.int64(k.NO_INSTRUMENT)
+        return np.int64(k.NOTHING), np.int64(k.UNTOUCHED)
+    return np.int64(k.NO_INSTRUMENT), np.int64(k.UNTOUCHED)
 
 
 @outlined
@@ -206,13 +206,14 @@ def _other_row(t, a, b, number, i, row, side):
 
 @inlined
 def apply_row(t, a, c, i, row, x, number):
-    """Returns what it came to, the book's address (0: none), the side and the key that were touched.
+    """Returns what it came to, the book's address (0: none, or all), the side and the key that were touched.
 
     x is the row's `order_hash`, number that of its book if it was already known (else below zero).
     """
     none, nobody, action, instrument = np.int64(k.UNTOUCHED), np.int64(0), u8_in(c, ACTION, i), i64_in(c, INSTRUMENT, i)
     if instrument == k.NULL:
-        return _row_without_instrument(t, action), nobody, nobody, none
+        outcome, key = _row_without_instrument(t, action)
+        return outcome, nobody, nobody, key
     lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
     if number < 0:
         number = known_book(t, instrument, lending)

@@ -22,7 +22,7 @@ from umdf.book.ladders import Ladders, row_type
 from umdf.book.memory import Arenas
 from umdf.book.outcomes import Outcomes, Stale
 from umdf.book.row_kernel import point_at
-from umdf.book.rows_kernel import apply_with_depth, apply_with_top
+from umdf.book.rows_kernel import apply_with_depth, apply_with_ends, apply_with_top
 from umdf.book.state import OF_BOOK, OF_ENTRY, State, columns_of
 from umdf.book.state_kernel import (
     count_entries,
@@ -46,7 +46,7 @@ COLUMNS = (
     "instrument_id rpt_seq flags"
 ).split()
 _TYPES = [MBO.column(name).dtype for name in COLUMNS]
-PER = {"event": 1, "end": 0}
+PER = {"event": apply_with_depth, "end": apply_with_ends}
 SMALLEST_OUT = 256  # rows
 
 
@@ -75,9 +75,9 @@ class Books:
 
     def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best `depth` levels."""
-        kind = row_type(depth)
-        self.arenas.reserve_ladders(depth, PER[per])
-        outcomes, out = self._run(rows, apply_with_top if depth == 1 else apply_with_depth, kind)
+        kind, run = row_type(depth), PER[per]
+        self.arenas.reserve_ladders(depth, per)
+        outcomes, out = self._run(rows, apply_with_top if depth == 1 and per == "event" else run, kind)
         assert out is not None
         return outcomes, Ladders(depth, np.frombuffer(out.array, kind, self._words[k.OUT_ROWS]))
 
@@ -100,8 +100,6 @@ class Books:
                 out = wider
                 continue
             arenas.grow()
-            if kind is not None:
-                arenas.reserve_ladders(words[k.DEPTH], words[k.PER_EVENT])
         del kept
         words[k.ROW_BASE] = first_row + count
         return Outcomes(codes.array[:count].view(np.int8), first_row), out

@@ -39,7 +39,7 @@ class Arenas:
         self.address = address_of(self.table)
         self._kept: dict[int, Memory] = {}
         self.table[[k.ORDER_FREE, k.LEVEL_FREE, k.BOOK_FREE, k.NOTED_ROW]] = -1
-        self.table[k.EPOCH], self._ladder_depth = 1, -1
+        self.table[k.EPOCH], self._ladders_of = 1, (0, "", 0)
         self.order_capacity = self.level_capacity = self.book_capacity = 0
         self.grow_orders(orders)
         self.grow_levels(levels)
@@ -54,7 +54,9 @@ class Arenas:
 
     def grow(self) -> None:
         """Enlarge what the kernel said is FULL."""
-        self._growers[int(self.table[k.FULL])]()
+        self._growers[self.words[k.FULL]]()
+        if self.words[k.DEPTH] > 0:
+            self.reserve_ladders(*self._ladders_of[:2])
 
     @property
     def headers(self) -> NDArray[np.void]:
@@ -74,17 +76,16 @@ class Arenas:
         for memory in self._kept.values():
             memory.array[:] = 0
 
-    def reserve_ladders(self, depth: int, per_event: int) -> None:
+    def reserve_ladders(self, depth: int, per: str) -> None:
         """Memory for what `rows_kernel` keeps of every book, which it trusts while nobody else changes them."""
+        self.words[k.DEPTH], wanted = depth, (depth, per, self.book_capacity)
+        if wanted == self._ladders_of:
+            return
+        self._ladders_of = wanted
+        self.words[k.EPOCH] += 1  # what was pending, if `per` was another, is in no ladder
         ladders = (LADDER_BODY + BODY_BYTES * depth) * self.book_capacity
-        nbytes = ladders + 2 * BODY_BYTES * depth
-        if depth != self._ladder_depth or self._kept[k.LADDERS].nbytes < nbytes:
-            self._renew(k.LADDERS, nbytes, zeroed=True)
-            self._ladder_depth = depth
-        if per_event != self.words[k.PER_EVENT]:  # what was pending then is in no ladder
-            self.words[k.EPOCH] += 1
+        self._renew(k.LADDERS, ladders + 2 * BODY_BYTES * depth, zeroed=True)
         self.words[k.NOTED] = self.words[k.LADDERS] + ladders
-        self.words[k.DEPTH], self.words[k.PER_EVENT] = depth, per_event
 
     @property
     def pending(self) -> NDArray[np.int64]:

@@ -68,8 +68,6 @@ def _write_pending(t, row, flags):
 @inlined
 def _is_seen(t, a, b, side, key, depth, row):
     """Whether a touched level is among the best: then it is now, or was until this row."""
-    if key == k.UNTOUCHED:
-        return False
     if key == k.BEST_KEY:  # of both sides, of the priceless, or of a book of another kind
         return side == BOTH_SIDES or at(t, k.NOTED_ROW) != row or differs(t, a, b, depth)
     s = side_of(b, side)
@@ -78,39 +76,59 @@ def _is_seen(t, a, b, side, key, depth, row):
 
 
 @inlined
-def _run(t, depth):
-    a, c, rows, outcomes, base = arenas(t), columns_of(t), at(t, k.ROWS), at(t, k.OUTCOMES), at(t, k.ROW_BASE)
-    room = at(t, k.BOOK_FRESH) + at(t, k.BOOK_ROOM)  # for all books at once: any row may be a channel reset
-    per_event, most = at(t, k.PER_EVENT), at(t, k.OUT_CAPACITY) - room
-    look_first(t, a, c, at(t, k.FIRST), rows, 0)
-    for i in range(at(t, k.FIRST), rows):
+def _rows_until(t, first):
+    """Up to which row there is room for what is written, if none of them is a channel reset: a row makes at most one,
+    a reset one of every book."""
+    taken = at(t, k.OUT_ROWS) + at(t, k.PENDING_COUNT) + at(t, k.BOOK_FRESH) + at(t, k.BOOK_ROOM)
+    return max(first + at(t, k.OUT_CAPACITY) - taken, first)
+
+
+@inlined
+def _run(t, depth, at_once):
+    a, c, first, rows = arenas(t), columns_of(t), at(t, k.FIRST), at(t, k.ROWS)
+    outcomes, base, last = at(t, k.OUTCOMES), at(t, k.ROW_BASE), min(_rows_until(t, first), rows)
+    look_first(t, a, c, first, rows, 0)
+    i = first
+    while i < last:
         x, number = look_ahead(t, a, c, i, rows)
-        if at(t, k.OUT_ROWS) + at(t, k.PENDING_COUNT) >= most:
-            put(t, k.FULL, k.NO_OUT)
-            return i
         outcome, b, side, key = apply_row(t, a, c, i, base + i, x, number)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)
-        seen, flags = b != 0 and _is_seen(t, a, b, side, key, depth, base + i), i32_in(c, FLAGS, i)
-        if per_event != 0 and b != 0:
-            if seen:
-                _write_row(t, a, b, i64_in(c, INSTRUMENT, i), base + i, flags, depth, side + 1)
-            continue
-        if seen:
-            mark_pending(t, b, side + 1)
-        if (per_event != 0 or flags & k.F_LAST != 0) and at(t, k.PENDING_COUNT) > 0:
-            _write_pending(t, base + i, flags)
-    return rows
+        if key != k.UNTOUCHED:
+            if b == 0:  # a channel reset
+                if at_once:
+                    _write_pending(t, base + i, i32_in(c, FLAGS, i))
+                last = min(_rows_until(t, i + 1), rows)
+            elif _is_seen(t, a, b, side, key, depth, base + i):
+                if at_once:
+                    _write_row(t, a, b, i64_in(c, INSTRUMENT, i), base + i, i32_in(c, FLAGS, i), depth, side + 1)
+                else:
+                    mark_pending(t, b, side + 1)
+        if not at_once and i32_in(c, FLAGS, i) & k.F_LAST != 0 and at(t, k.PENDING_COUNT) > 0:
+            _write_pending(t, base + i, i32_in(c, FLAGS, i))
+        i += 1
+    if last < rows:
+        put(t, k.FULL, k.NO_OUT)
+    return last
+
+
+# Three kernels, because what is constant in the loop costs nothing there.
 
 
 @kernel
 def apply_with_top(t):
     """As `maintain`, and a row for each change of the best level of a book."""
-    return _run(t, 1)
+    return _run(t, 1, True)
 
 
 @kernel
 def apply_with_depth(t):
     """As `maintain`, and a row for each change of the best DEPTH levels of a book."""
-    return _run(t, at(t, k.DEPTH))
+    return _run(t, at(t, k.DEPTH), True)
+
+
+@kernel
+def apply_with_ends(t):
+    """As `maintain`, and at the end of an event a row for each book of which the best DEPTH levels have changed."""
+    return _run(t, at(t, k.DEPTH), False)

@@ -32,11 +32,11 @@ FIRST, ROWS, OUTCOMES, COLUMNS = 56, 57, 58, 59
     C_STREAM, C_UPDATE_ACTION, C_INSTRUMENT_ID, C_RPT_SEQ, C_FLAGS,
 ) = range(COLUMNS, COLUMNS + 15)  # fmt: skip
 # Rows of the best levels, if wanted.
-OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, PER_EVENT, LADDERS, EPOCH = 74, 75, 76, 77, 78, 79, 80
-PENDING, PENDING_COUNT = 81, 82  # the books that changed since the last end of an event, in that order
-NOTED = 83  # what there was to see of a book before a row, and room for as much
-LIVE = 84  # the table of `live_kernel`
-RING = 85  # 16 pairs: what was found out about rows to come
+OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, LADDERS, EPOCH = 74, 75, 76, 77, 78, 79
+PENDING, PENDING_COUNT = 80, 81  # the books that changed since the last end of an event, in that order
+NOTED = 82  # what there was to see of a book before a row, and room for as much
+LIVE = 83  # the table of `live_kernel`
+RING = 84  # 16 pairs: what was found out about rows to come
 FIRST_RPT_SEQ = RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
 NOTED_ROW = RING + 33  # the row before which NOTED was
 PLACES = RING + 34
