@@ -131,6 +131,8 @@ def _order(random: Random, book: ReferenceBook, row: Entry, there: list[Entry]) 
         row["order_id"] = max(ids, default=0) + 1 if random.random() < 0.6 else random.randint(1, 60)
         row["price"] = random.choice(PRICES)
         row["flags"] = random.choice((0, LAST, 0, IMPLIED)) | (RECOVERY if random.random() < 0.1 else 0)
+        if there and random.random() < 0.1:  # sent again, perhaps at another price
+            row["order_id"], row["flags"] = random.choice(there)["order_id"], row["flags"] | RECOVERY
     elif there and random.random() < 0.9:
         entry = random.choice(there)
         row["order_id"] = entry["order_id"]

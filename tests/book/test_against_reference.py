@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from book.building import rows_of
+from book.building import order, rows_of
 from book.histories import KINDS, history, say_depths
-from book.reference import IMPLIED, WORDS, ReferenceBook, ReferenceBooks
+from book.reference import IMPLIED, LAST, WORDS, ReferenceBook, ReferenceBooks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,6 +148,20 @@ def test_rows_are_right_whatever_was_done_in_between(kind: str, seed: int, steps
         else:
             rows_made = shown(books.apply_depth(rows_of(piece), depth)[1])
             assert sorted(rows_made, key=_of_book) == sorted(told(made), key=_of_book)
+
+
+@pytest.mark.parametrize("per", ["event", "end"])
+@pytest.mark.parametrize("kept", [0, 300])
+def test_there_is_room_for_the_rows_of_any_number_of_channel_resets(per: str, kept: int) -> None:
+    """A reset makes a row of every book, so there may be far more rows than came; `kept` are pending before."""
+    books, reference = Books(), ReferenceBooks()
+    before = [{**order("A", "B", 1, 100, 1), "instrument_id": -n, "flags": 0} for n in range(1, kept + 1)]
+    reset = {"instrument_id": None, "action": "R", "side": "N", "rpt_seq": None, "flags": LAST}
+    round_ = [{**order("A", "A", 1, 101, 1), "instrument_id": n, "flags": 0} for n in range(1, 9)] + [reset]
+    for piece in (before, round_ * 200):
+        made = [row for entry in piece for row in reference.apply(entry, 1, per)[1]]
+        assert shown(books.apply_top(rows_of(piece), per)[1]) == told(made)
+    assert len(made) >= 8 * 200 * (2 if per == "event" else 1)
 
 
 def _of_book(row: dict[str, Any]) -> tuple[int, int]:

@@ -248,6 +248,13 @@ def test_a_retransmitted_order_replaces_what_is_there() -> None:
     assert "3971 is already in the book" in str(book_of(books).stale)
 
 
+def test_a_retransmitted_order_is_seen_where_it_stood_and_where_it_stands() -> None:
+    books = filled([("10.00", 1, 5), ("9.00", 2, 5), ("8.00", 3, 5)], [])
+    for px, seen in (("9.00", 0), ("11.00", 1), ("9.00", 1), ("9.00", 0), ("7.00", 0)):
+        _, top = books.apply_top(rows(order("A", "B", 2, px, 6, flags=RECOVERY)))
+        assert len(top) == seen, px
+
+
 def test_a_snapshot_makes_a_stale_book_right_and_what_it_holds_is_old() -> None:
     books = filled(BIDS, ASKS)
     books.apply(rows(order("C", "B", 1, None, None, rpt_seq=7)))

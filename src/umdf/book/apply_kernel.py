@@ -131,10 +131,10 @@ def _reset_channel(t):
 def _row_without_instrument(t, action):
     if action == k.ACTION_CLEAR:
         _reset_channel(t)
-        return np.int64(k.CLEARED), np.int64(k.BEST_KEY)
+        return np.int64(k.CLEARED), np.int64(k.BEST)
     if action == k.ACTION_NONE or action == k.ACTION_TRADE or action == k.ACTION_FILL:
-        return np.int64(k.NOTHING), np.int64(k.UNTOUCHED)
-    return np.int64(k.NO_INSTRUMENT), np.int64(k.UNTOUCHED)
+        return np.int64(k.NOTHING), np.int64(k.UNSEEN)
+    return np.int64(k.NO_INSTRUMENT), np.int64(k.UNSEEN)
 
 
 @outlined
@@ -176,7 +176,7 @@ def _decide_kind(b, r):
 @outlined
 def _other_row(t, a, b, number, i, row, side):
     """A row that is not simply one for a book of orders by price: GO_ON if it is after all."""
-    r, none = row_of(t, i), np.int64(k.UNTOUCHED)
+    r, none = row_of(t, i), np.int64(k.UNSEEN)
     note(t, a, b, row)
     action, update_action = r[ACTION], r[UPDATE_ACTION]
     of_entry = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
@@ -187,7 +187,7 @@ def _other_row(t, a, b, number, i, row, side):
     if side < k.BID or side > k.ASK:
         return fail(b, k.BAD_SIDE, row, r[SIDE], 0), none
     if action == k.ACTION_CLEAR and update_action != k.DELETE_FROM:  # also of an empty side (legacy 14.3)
-        return k.CLEARED, np.int64(k.BEST_KEY) if clear_side(t, b, side) else none
+        return k.CLEARED, np.int64(k.BEST) if clear_side(t, b, side) else none
     if load_i32(side_of(b, k.BID), k.S_COUNT) == 0 and load_i32(side_of(b, k.ASK), k.S_COUNT) == 0:
         _decide_kind(b, r)
     kind = load_i32(b, k.B_KIND)
@@ -205,15 +205,16 @@ def _other_row(t, a, b, number, i, row, side):
 
 
 @inlined
-def apply_row(t, a, c, i, row, x, number):
-    """Returns what it came to, the book's address (0: none, or all), the side and the key that were touched.
+def apply_row(t, a, c, i, row, x, number, depth):
+    """Returns what it came to, the book's address (0: none, or all), the side and the rank that were touched.
 
-    x is the row's `order_hash`, number that of its book if it was already known (else below zero).
+    x is the row's `order_hash`, number that of its book if it was already known (else below zero), depth how many
+    levels anybody looks at.
     """
-    none, nobody, action, instrument = np.int64(k.UNTOUCHED), np.int64(0), u8_in(c, ACTION, i), i64_in(c, INSTRUMENT, i)
+    none, nobody, action, instrument = np.int64(k.UNSEEN), np.int64(0), u8_in(c, ACTION, i), i64_in(c, INSTRUMENT, i)
     if instrument == k.NULL:
-        outcome, key = _row_without_instrument(t, action)
-        return outcome, nobody, nobody, key
+        outcome, rank = _row_without_instrument(t, action)
+        return outcome, nobody, nobody, rank
     lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
     if number < 0:
         number = known_book(t, instrument, lending)
@@ -229,7 +230,7 @@ def apply_row(t, a, c, i, row, x, number):
     elif action == k.ACTION_CLEAR and u8_in(c, SIDE, i) == k.SIDE_NEITHER:
         snapshot = flags & k.F_SNAPSHOT != 0  # otherwise an Empty Book, after which rpt_seq restarts
         had = empty_book(t, b, rpt_seq if snapshot else np.int64(k.NULL))
-        return np.int64(k.CLEARED), b, np.int64(BOTH_SIDES), np.int64(k.BEST_KEY) if had else none
+        return np.int64(k.CLEARED), b, np.int64(BOTH_SIDES), np.int64(k.BEST) if had else none
     if rpt_seq == load_i64(b, k.B_RPT_SEQ) + 1 and flags & k.F_SNAPSHOT == 0:
         store_i64(b, k.B_RPT_SEQ, rpt_seq)
     elif _follow(b, rpt_seq, flags, row):
@@ -241,11 +242,11 @@ def apply_row(t, a, c, i, row, x, number):
     by_price = by_price and i64_in(c, ORDER_ID, i) != k.NULL and load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE
     by_price = by_price and flags & k.F_OUT_OF_RANGE == 0
     if not (known and by_price):
-        outcome, key = _other_row(t, a, b, number, i, row, side)
+        outcome, rank = _other_row(t, a, b, number, i, row, side)
         if outcome != k.GO_ON:
-            return outcome, b, side, key
-    outcome, key = order_row(t, a, c, b, number, i, row, action, side, x)
-    return outcome, b, side, key
+            return outcome, b, side, rank
+    outcome, rank = order_row(t, a, c, b, number, i, row, action, side, x, depth)
+    return outcome, b, side, rank
 
 
 # Memory is asked for before it is needed, in three steps that each wait for the one before: the row's slot in the hash
@@ -329,7 +330,7 @@ def apply_rows(t, a, c, first, rows, looked, outcomes):
     look_first(t, a, c, first, rows, looked)
     for i in range(first, rows):
         x, number = look_ahead(t, a, c, i, rows)
-        outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number)
+        outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number, 0)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)

@@ -1,7 +1,8 @@
 """Books of orders by price and order id (9.1, 9.2): the hot path of every channel today.
 
-Each function returns what the row came to and the key of the level that it touched, UNTOUCHED where nobody could see
-a difference. An order is found by instrument and order id; price and side, where given, must agree (9.2).
+Each function returns what the row came to and the rank of the level that it touched, 0 the best, UNSEEN where nobody
+who looks at `depth` levels could see a difference. An order is found by instrument and order id; price and side, where
+given, must agree (9.2).
 """
 
 from __future__ import annotations
@@ -61,13 +62,16 @@ def _stands_before(o, implied, order_id):
 
 @inlined
 def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
-    """Put an order that is not there into its level and into the (empty) slot of the hash; returns its number."""
+    """Put an order that is not there into its level and into the (empty) slot of the hash; returns its number and the
+    rank of the level."""
     order, orders, s = new_order(t, a), a[A_ORDERS], side_of(b, side)
     fill_slot(a, slot, x, order)
     keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
     place = find_place(keys, count, key)
+    rank = count - place
     if place < count and load_i64(keys, 8 * place) == key:
         level = np.int64(load_i32(slots_of(keys, s), 4 * place))
+        rank -= 1
     else:
         level = new_level(t, a, key)
         insert_entry(a, s, place, key, level)
@@ -99,12 +103,20 @@ def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
         store_i32(orders + k.ORDER_BYTES * after, k.O_PREV, np.int32(order))
     else:
         store_i32(v, k.L_TAIL, np.int32(order))
-    return order
+    return order, rank
 
 
 @inlined
-def remove_order(t, a, b, side, slot, order):
-    """Take an order out of its level and out of the hash; returns the level's key."""
+def _rank_of(a, s, key, depth):
+    """The rank of a level that is there, as far as it matters."""
+    count = np.int64(load_i32(s, k.S_COUNT))
+    seen = count < depth or key >= load_i64(keys_of(a, s), 8 * (count - depth))
+    return np.int64(k.BEST if seen else k.UNSEEN)
+
+
+@inlined
+def remove_order(t, a, b, side, slot, order, depth):
+    """Take an order out of its level and out of the hash; returns the level's rank (until now, if that was all)."""
     orders = a[A_ORDERS]
     o = orders + k.ORDER_BYTES * order
     level = np.int64(load_i32(o, k.O_LEVEL))
@@ -124,38 +136,42 @@ def remove_order(t, a, b, side, slot, order):
     store_i32(v, k.L_IMPLIED, np.int32(load_i32(v, k.L_IMPLIED) - np.int32(load_u32(o, k.O_OWNER) & np.uint32(1))))
     free_order(t, a, order)
     empty_slot(a, slot)
-    if left == 0:
-        s = side_of(b, side)
-        remove_entry(a, s, find_place(keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)), key))
-        free_level(t, a, level)
-    return key
+    s = side_of(b, side)
+    if left > 0:
+        return _rank_of(a, s, key, depth)
+    count = np.int64(load_i32(s, k.S_COUNT))
+    place = find_place(keys_of(a, s), count, key)
+    remove_entry(a, s, place)
+    free_level(t, a, level)
+    return count - 1 - place
 
 
 @outlined
-def _replace_order(t, a, b, number, i, row, side, slot, x):
+def _replace_order(t, a, b, number, i, row, side, slot, x, depth):
     """A NEW of an order that is there: impossible, unless it was sent again during a recovery (276=R)."""
     r = row_of(t, i)
     order, order_id = order_in(a, slot), r[ORDER_ID]
     o = a[A_ORDERS] + k.ORDER_BYTES * order
     if r[FLAGS] & k.F_RECOVERY == 0:
-        return fail(b, k.DUPLICATE_ORDER, row, order_id, load_i64(o, k.O_SIZE)), np.int64(k.UNTOUCHED)
+        return fail(b, k.DUPLICATE_ORDER, row, order_id, load_i64(o, k.O_SIZE)), np.int64(k.UNSEEN)
     stood = (np.int64(load_u32(o, k.O_OWNER)) >> 1) & 1
     if stood != side:
-        return fail(b, k.OTHER_SIDE, row, side, stood), np.int64(k.UNTOUCHED)
-    key, size = key_of(side, r[PRICE]), load_i64(o, k.O_SIZE)
-    old = remove_order(t, a, b, side, slot, order)
-    implied = (r[FLAGS] >> 8) & 1
-    order = add_order(t, a, b, number, side, key, r[SIZE], order_id, implied, ~find_order(a, x, number, order_id), x)
+        return fail(b, k.OTHER_SIDE, row, side, stood), np.int64(k.UNSEEN)
+    key, size, implied = key_of(side, r[PRICE]), load_i64(o, k.O_SIZE), (r[FLAGS] >> 8) & 1
+    old = load_i64(a[A_LEVELS] + k.LEVEL_BYTES * np.int64(load_i32(o, k.O_LEVEL)), k.L_KEY)
+    left = remove_order(t, a, b, side, slot, order, depth)
+    slot = ~find_order(a, x, number, order_id)
+    order, rank = add_order(t, a, b, number, side, key, r[SIZE], order_id, implied, slot, x)
     keep_cold(t, order, r[FIRM], r[TS_INSERT])
     if old == key and size == r[SIZE]:
-        return k.REPLACED, np.int64(k.UNTOUCHED)
-    return k.REPLACED, max(old, key)
+        return k.REPLACED, np.int64(k.UNSEEN)
+    return k.REPLACED, min(left, rank)
 
 
 @inlined
-def order_row(t, a, c, b, number, i, row, action, side, x):
+def order_row(t, a, c, b, number, i, row, action, side, x, depth):
     """NEW, CHANGE or DELETE of one order."""
-    order_id, none = i64_in(c, ORDER_ID, i), np.int64(k.UNTOUCHED)
+    order_id, none = i64_in(c, ORDER_ID, i), np.int64(k.UNSEEN)
     if side < k.BID or side > k.ASK:
         return fail(b, k.BAD_SIDE, row, side, 0), none
     if order_id == k.NULL:
@@ -167,11 +183,11 @@ def order_row(t, a, c, b, number, i, row, action, side, x):
         if size < 0:
             return fail(b, k.BAD_SIZE, row, size, 0), none
         if slot >= 0:
-            return _replace_order(t, a, b, number, i, row, side, slot, x)
+            return _replace_order(t, a, b, number, i, row, side, slot, x, depth)
         key, implied = key_of(side, price), (i32_in(c, FLAGS, i) >> 8) & 1
-        order = add_order(t, a, b, number, side, key, size, order_id, implied, ~slot, x)
+        order, rank = add_order(t, a, b, number, side, key, size, order_id, implied, ~slot, x)
         keep_cold(t, order, i64_in(c, FIRM, i), i64_in(c, TS_INSERT, i))
-        return k.ADDED, key
+        return k.ADDED, rank
     if slot < 0:
         return fail(b, k.UNKNOWN_ORDER, row, order_id, 0), none
     order = order_in(a, slot)
@@ -183,7 +199,7 @@ def order_row(t, a, c, b, number, i, row, action, side, x):
     if price != k.NULL and key_of(side, price) != key:
         return fail(b, k.OTHER_PRICE, row, price, order_id), none
     if action == k.ACTION_CANCEL:
-        return k.DELETED, remove_order(t, a, b, side, slot, order)
+        return k.DELETED, remove_order(t, a, b, side, slot, order, depth)
     size, prev_size, stored = i64_in(c, SIZE, i), i64_in(c, PREV_SIZE, i), load_i64(o, k.O_SIZE)
     if size < 0:
         return fail(b, k.BAD_SIZE, row, size, order_id), none
@@ -191,4 +207,4 @@ def order_row(t, a, c, b, number, i, row, action, side, x):
         return fail(b, k.OTHER_SIZE, row, prev_size, stored), none
     store_i64(o, k.O_SIZE, size)
     store_i64(v, k.L_SIZE, load_i64(v, k.L_SIZE) + size - stored)
-    return k.CHANGED, key if size != stored else none
+    return k.CHANGED, _rank_of(a, side_of(b, side), key, depth) if size != stored else none

@@ -1,7 +1,7 @@
 """Books whose entries have places: orders by position (legacy 9), prices by price or position (9.3), top of book (9.4).
 
 They are small or old, so nothing here is inlined into the hot path. As everywhere, a function returns what the row
-came to and the key it touched: here BEST_KEY for any change, because `rows_kernel` compares what it shows.
+came to and the rank it touched: here BEST for any change, because `rows_kernel` compares what it shows.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def order_by_position(t, a, b, number, r, row, side):
     count, keys = _count_of(s), keys_of(a, s)
     adds = r[ACTION] == k.ACTION_ADD and r[UPDATE_ACTION] != k.DELETE_FROM
     if position < 1 or position > count + adds:
-        return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNTOUCHED)
+        return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNSEEN)
     if adds:
         if r[SIZE] < 0:
-            return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNTOUCHED)
+            return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNSEEN)
         key, place = key_of(side, r[PRICE]), count + 1 - position
         order = new_order(t, a)
         o = a[A_ORDERS] + k.ORDER_BYTES * order
@@ -84,28 +84,28 @@ def order_by_position(t, a, b, number, r, row, side):
         store_u32(o, k.O_OWNER, np.uint32(number << 2 | side << 1 | (r[FLAGS] >> 8) & 1))
         keep_cold(t, order, r[FIRM], r[TS_INSERT])
         insert_entry(a, s, place, key, order)
-        return k.ADDED, np.int64(k.BEST_KEY)
+        return k.ADDED, np.int64(k.BEST)
     place = count - position
     key, order = load_i64(keys, 8 * place), _slot_at(a, s, place)
     if r[UPDATE_ACTION] == k.DELETE_FROM:  # legacy 9.4: from there to the top
         _drop_orders(t, a, s, position)
-        return k.DELETED, np.int64(k.BEST_KEY)
+        return k.DELETED, np.int64(k.BEST)
     if r[PRICE] != k.NULL and key_of(side, r[PRICE]) != key:
-        return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNTOUCHED)
+        return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNSEEN)
     if r[ACTION] == k.ACTION_CANCEL:
         remove_entry(a, s, place)
         free_order(t, a, order)
-        return k.DELETED, np.int64(k.BEST_KEY)
+        return k.DELETED, np.int64(k.BEST)
     o = a[A_ORDERS] + k.ORDER_BYTES * order
     stored = load_i64(o, k.O_SIZE)
     if r[SIZE] < 0:
-        return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNTOUCHED)
+        return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNSEEN)
     if r[PREV_SIZE] != k.NULL and r[PREV_SIZE] != stored:
-        return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNTOUCHED)
+        return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNSEEN)
     store_i64(o, k.O_SIZE, r[SIZE])
     if r[ORDER_ID] != k.NULL:  # the position alone says which order is meant (legacy 9.1, "important")
         store_i64(o, k.O_ID, r[ORDER_ID])
-    return k.CHANGED, np.int64(k.BEST_KEY)
+    return k.CHANGED, np.int64(k.BEST)
 
 
 # Prices. An entry leads to a level without orders.
@@ -160,11 +160,11 @@ def price_row(t, a, b, r, row, side):
                 by_position, position = True, np.int64(1)
     elif load_i32(b, k.B_KIND) & k.BY_POSITION != 0:
         if not by_position:
-            return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNTOUCHED)
+            return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNSEEN)
     elif by_position:
-        return fail(b, k.OTHER_GENERATION, row, position, count), np.int64(k.UNTOUCHED)
+        return fail(b, k.OTHER_GENERATION, row, position, count), np.int64(k.UNSEEN)
     elif delete_from:
-        return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNTOUCHED)
+        return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNSEEN)
     else:
         unknown = np.int64(k.UNKNOWN_PRICE)
     got = position if unknown == k.BAD_POSITION else r[PRICE]
@@ -173,13 +173,13 @@ def price_row(t, a, b, r, row, side):
         if by_position:
             place = count - position
         elif count > 1:
-            return fail(b, k.UNNAMED_LEVEL, row, count, 0), np.int64(k.UNTOUCHED)
+            return fail(b, k.UNNAMED_LEVEL, row, count, 0), np.int64(k.UNSEEN)
         else:
             place = count - 1
         if place < 0:
-            return k.NOTHING, np.int64(k.UNTOUCHED)
+            return k.NOTHING, np.int64(k.UNSEEN)
         drop_level(t, a, s, place)
-        return k.DELETED, np.int64(k.BEST_KEY)
+        return k.DELETED, np.int64(k.BEST)
 
     if by_position:
         place = count - position
@@ -188,41 +188,41 @@ def price_row(t, a, b, r, row, side):
             there = False
             place += 1
             if place < 0:
-                return fail(b, unknown, row, got, count), np.int64(k.UNTOUCHED)
+                return fail(b, unknown, row, got, count), np.int64(k.UNSEEN)
     else:
         place = find_place(keys, count, key)
         there = place < count and load_i64(keys, 8 * place) == key
     if not there:
         if not adds and not overlay:
-            return fail(b, unknown, row, got, count), np.int64(k.UNTOUCHED)
+            return fail(b, unknown, row, got, count), np.int64(k.UNSEEN)
         if _bad_numbers(r):
-            return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNTOUCHED)
-        return _insert_level(t, a, b, s, place, key, r), np.int64(k.BEST_KEY)
+            return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNSEEN)
+        return _insert_level(t, a, b, s, place, key, r), np.int64(k.BEST)
 
     v = a[A_LEVELS] + k.LEVEL_BYTES * _slot_at(a, s, place)
     old = load_i64(v, k.L_KEY)
     if delete_from:
         for _ in range(position):
             drop_level(t, a, s, _count_of(s) - 1)
-        return k.DELETED, np.int64(k.BEST_KEY)
+        return k.DELETED, np.int64(k.BEST)
     if adds or overlay:
         if _bad_numbers(r):
-            return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNTOUCHED)
+            return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNSEEN)
         if adds and r[FLAGS] & k.F_RECOVERY == 0:
-            return fail(b, k.DUPLICATE_PRICE, row, r[PRICE], load_i64(v, k.L_SIZE)), np.int64(k.UNTOUCHED)
+            return fail(b, k.DUPLICATE_PRICE, row, r[PRICE], load_i64(v, k.L_SIZE)), np.int64(k.UNSEEN)
         store_i64(keys, 8 * place, key)
         _set_level(v, key, r[SIZE], r[ORDER_COUNT])
-        return k.REPLACED, np.int64(k.BEST_KEY)
+        return k.REPLACED, np.int64(k.BEST)
     if r[PRICE] != k.NULL and key != old:
-        return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNTOUCHED)
+        return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNSEEN)
     if action == k.ACTION_CANCEL:
         drop_level(t, a, s, place)
-        return k.DELETED, np.int64(k.BEST_KEY)
+        return k.DELETED, np.int64(k.BEST)
     if _bad_numbers(r):
-        return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNTOUCHED)
+        return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNSEEN)
     stored = load_i64(v, k.L_SIZE)
     if r[PREV_SIZE] != k.NULL and r[PREV_SIZE] != stored:
-        return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNTOUCHED)
+        return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNSEEN)
     orders = np.int64(load_i32(v, k.L_COUNT)) if r[ORDER_COUNT] == k.NULL_I32 else r[ORDER_COUNT]
     _set_level(v, old, r[SIZE], orders)
-    return k.CHANGED, np.int64(k.BEST_KEY)
+    return k.CHANGED, np.int64(k.BEST)

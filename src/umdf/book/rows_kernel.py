@@ -3,8 +3,9 @@
 A row is written when what it shows has changed: at once, or at the end of the event (flag LAST) for all books that the
 event changed. A book's last row is kept as its *ladder*, so that only a side that changed is read again.
 
-In a book of orders by price the key that was touched tells whether anybody can see it. In all others, which are small
-or old, what there was to see is noted before the row (by `apply_kernel`, off its hot path) and compared after it.
+In a book of orders by price the rank of the level that was touched tells whether anybody can see it. In all others,
+which are small or old, what there was to see is noted before the row (by `apply_kernel`, off its hot path) and compared
+after it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book import tables_kernel as k
-from umdf.book.apply_kernel import BOTH_SIDES, STOPPED, apply_row, keep_outcome, look_ahead, look_first, mark_pending
-from umdf.book.arena_kernel import A_BOOKS, arenas, keys_of, side_of
+from umdf.book.apply_kernel import STOPPED, apply_row, keep_outcome, look_ahead, look_first, mark_pending
+from umdf.book.arena_kernel import A_BOOKS, arenas
 from umdf.book.row_kernel import FLAGS, INSTRUMENT, columns_of, i32_in, i64_in
 from umdf.book.show_kernel import BODY_BYTES, differs, show_side
 from umdf.book.tables_kernel import at, put
@@ -66,16 +67,6 @@ def _write_pending(t, row, flags):
 
 
 @inlined
-def _is_seen(t, a, b, side, key, depth, row):
-    """Whether a touched level is among the best: then it is now, or was until this row."""
-    if key == k.BEST_KEY:  # of both sides, of the priceless, or of a book of another kind
-        return side == BOTH_SIDES or at(t, k.NOTED_ROW) != row or differs(t, a, b, depth)
-    s = side_of(b, side)
-    count = np.int64(load_i32(s, k.S_COUNT))
-    return count < depth or key >= load_i64(keys_of(a, s), 8 * (count - depth))
-
-
-@inlined
 def _rows_until(t, first):
     """Up to which row there is room for what is written, if none of them is a channel reset: a row makes at most one,
     a reset one of every book."""
@@ -91,16 +82,16 @@ def _run(t, depth, at_once):
     i = first
     while i < last:
         x, number = look_ahead(t, a, c, i, rows)
-        outcome, b, side, key = apply_row(t, a, c, i, base + i, x, number)
+        outcome, b, side, rank = apply_row(t, a, c, i, base + i, x, number, depth)
         if outcome == STOPPED:
             return i
         keep_outcome(outcomes, i, outcome)
-        if key != k.UNTOUCHED:
+        if rank < depth:
             if b == 0:  # a channel reset
                 if at_once:
                     _write_pending(t, base + i, i32_in(c, FLAGS, i))
                 last = min(_rows_until(t, i + 1), rows)
-            elif _is_seen(t, a, b, side, key, depth, base + i):
+            elif at(t, k.NOTED_ROW) != base + i or differs(t, a, b, depth):
                 if at_once:
                     _write_row(t, a, b, i64_in(c, INSTRUMENT, i), base + i, i32_in(c, FLAGS, i), depth, side + 1)
                 else:

@@ -224,7 +224,7 @@ def read_entries(t, number, entries, count):
             if kind == k.ORDERS_BY_PRICE:
                 x = order_hash(instrument, order_id)
                 slot = ~find_order(a, x, number, order_id)
-                order = add_order(t, a, b, number, side, key, size, order_id, implied, slot, x)
+                order, _ = add_order(t, a, b, number, side, key, size, order_id, implied, slot, x)
             else:
                 order = new_order(t, a)
                 o = a[A_ORDERS] + k.ORDER_BYTES * order

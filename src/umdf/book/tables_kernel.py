@@ -74,8 +74,7 @@ NOT_SAID = -1
 
 NULL = -(1 << 63)
 NULL_I32 = -(1 << 31)
-BEST_KEY = (1 << 63) - 1  # of the priceless
-UNTOUCHED = NULL  # as a key: nothing that anybody could see has changed
+BEST, UNSEEN = 0, (1 << 63) - 1  # as the rank of what a row touched: perhaps the best level; nothing that can be seen
 BID, ASK = 0, 1
 
 # What a row came to. Below zero it was impossible, did nothing, and the book is stale.
