@@ -119,9 +119,9 @@ def phases_page() -> str:
         "It never makes a member leave or rejoin (legacy 14.6, second table); it is the first status of a new one "
         "(7.1).",
         table(["before", "326 to 625", "after", "does"], group),
-        "## A snapshot's status",
-        "It replaces what was known of its instrument (11.4). A phase that is older than what the group said since is "
-        "not taken.",
+        "## A snapshot's status, and the first one after a channel reset",
+        "It replaces what was known of its instrument (11.4; after a channel reset the states of all instruments are "
+        "sent again, 13.9). A phase in a snapshot that is older than what the group said since is not taken.",
         table(["1174", "326 to 625", "after", "does"], snapshot),
         "## What goes with it",
         "- 1174=4 resets the statistics of 11.3, on a group for all members, separated ones too: the session ends for "

@@ -58,6 +58,9 @@ def check_is_the_truth(captured: Path, root: Path) -> None:
             sums[row["instrument_id"]][0] += row["trade_count"] or 0
             sums[row["instrument_id"]][1] += row["volume"] or 0
         assert {key: value for key, value in sums.items() if value[0]} == volumes, name
+    states = {who: said for who, *said in columns(truth(captured, "states"), "instrument_id", "phase", "state")}
+    said = {row["instrument_id"]: [row["last_phase"], row["last_state"]] for row in rows(root, "day_statistics")}
+    assert said == {who: states.get(who, [None, None]) for who in said}
 
     books: dict[tuple[int, str], list[Key]] = defaultdict(list)
     ordered = truth(captured, "final_orders").sort_by([(name, "ascending") for name in ("instrument_id", "position")])

@@ -192,6 +192,31 @@ def test_states_stay_after_a_channel_reset_13_9() -> None:
     assert brief(market) == (2, 17, True) and brief(market, 2) == (17, 17, False)
 
 
+@pytest.mark.parametrize(("state", "separated"), [(17, False), (2, True)])
+def test_after_a_channel_reset_a_state_that_is_sent_again_separates_nobody_13_9(state: int, separated: bool) -> None:
+    """All states come once more, those that are their group's too, and on a feed without the event."""
+    again = [("control", {"kind": "R"}), group(17), status(1, state=state), status(2, state=17, event=101)]
+    market = market_of(group(17), *again)
+    assert brief(market) == (state, 17, separated) and brief(market, 2) == (17, 17, True)
+    market.apply(happenings(group(4)))
+    assert brief(market) == (state if separated else 4, 4, separated) and brief(market, 2) == (17, 4, True)
+
+
+def test_after_it_was_sent_again_a_state_without_the_event_is_news_legacy_14_6() -> None:
+    reset: Happening = ("control", {"kind": "R"})
+    market = market_of(group(17), reset, status(1, state=17), status(1, state=17))
+    assert brief(market) == (17, 17, True)
+    exported = MarketState.restored(market.export())
+    for one in (market, exported):
+        one.apply(happenings(reset, status(1, state=17)))
+        assert brief(one) == (17, 17, False)
+
+
+def test_a_separated_state_of_before_the_reset_ends_when_the_groups_is_sent_again() -> None:
+    market = market_of(group(17), status(1, state=2, event=101), ("control", {"kind": "R"}), status(1, state=17))
+    assert brief(market) == (17, 17, False)
+
+
 # 336, 342, and since when.
 
 

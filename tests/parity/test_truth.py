@@ -18,11 +18,11 @@ Sized = Callable[[int, int], int]
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3])  # the third day has a channel reset
 @pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
 def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str, generation: str, seed: int):
     messages, instruments = sized(30_000, 5_000_000 if seed == 1 else 500_000), sized(60, 1_000)
-    write_capture(BulkSettings(messages, instruments, wire, generation, seed=seed), tmp_path)
+    write_capture(BulkSettings(messages, instruments, wire, generation, channel_reset=seed == 3, seed=seed), tmp_path)
     rebuilt = Rebuilt(tmp_path)
     assert not rebuilt.replayed.damaged
     [(key, channel)] = rebuilt.replayed.session.channels.items()

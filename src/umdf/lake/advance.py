@@ -297,7 +297,7 @@ class _Ingest:
             assert day.until is not None
             still_open = parts.open if parts.is_moving or before is None else before.open
             about = {"listed": parts.listed, "open": still_open, "quality": quality, "answers": answers}
-            about |= {"ts_sent": parts.ts_sent, "tables": names}
+            about |= {"ts_sent": parts.ts_sent, "tables": names, "states": parts.states}
             patience = self.patience.get(day.key, before.patience if before else 1)
             gaps = [gap.to_json() for gap in parts.gaps]
             left = ChannelState.of(parts.definitions, done=day.until, gaps=gaps, patience=patience, **about)

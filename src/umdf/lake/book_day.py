@@ -45,11 +45,13 @@ _KEPT = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_DOUBT, "ts": h.S
 
 @dataclass(eq=False)
 class Group:
-    """Some instruments, sorted: what is known of them before their rows."""
+    """Some instruments, sorted: what is known of them without their rows."""
 
     ids: Numbers
     symbols: pa.Array
     depths: Mapping[int, int]  # 264 of those whose definition says it
+    last_phase: NDArray[np.int16]
+    last_state: NDArray[np.int16]
 
 
 class GroupDay:
@@ -268,11 +270,12 @@ class GroupDay:
         found = self.intervals.finish(lost, settle)
         if "day_statistics" in self.wanted:
             columns = {"events": self.events, "events_in_doubt": self.in_doubt, "losses": self.losses}
-            counts = {column: values.reshape(-1, 2).sum(axis=1) for column, values in columns.items()}
+            others: dict[str, Any] = {name: values.reshape(-1, 2).sum(axis=1) for name, values in columns.items()}
+            others |= {"last_phase": self.group.last_phase, "last_state": self.group.last_state}
             bad = np.zeros(place_of, np.bool_)
             bad[lost[:, L_BOOK]] = True
             trades = self.intervals.day, self.intervals.busted
-            found["day_statistics"] = day_statistics(*trades, self.published, counts, bad, self.ids, self.group.symbols)
+            found["day_statistics"] = day_statistics(*trades, self.published, others, bad, self.ids, self.group.symbols)
         if "book_state" in self.wanted:
             found["book_state"] = state_table(self.happened)
             found["book_state" + OPEN] = self._states().table()

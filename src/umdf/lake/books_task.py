@@ -33,6 +33,7 @@ from umdf.lake.files import FileAdd, Stamp
 from umdf.lake.gap_cures import Cures, Timeline
 from umdf.lake.healing import Numbers
 from umdf.lake.intervals import OPEN
+from umdf.lake.last_states import phases_and_states
 from umdf.lake.listed import listed
 from umdf.lake.parquet import ROW_GROUP_ROWS
 from umdf.lake.snapshot_rows import Part, snapshots_of
@@ -145,6 +146,7 @@ class _Task:
             self.epochs.ranks(piece.batch.column("seq_version").to_numpy())
         every = read_staged([*definitions, *self.staged], "definition", instrument_buckets)
         self.listed = listed([every.rows("definition")], self.channel)
+        self.ends: Mapping[str, Any] = arguments.get("ends") or {}
         self.made = Made.of(self.staged, instrument_buckets, self.date, self.epochs)
         self.stale: list[dict[str, Any]] = []
         self.settle_ns: int | None = arguments.get("settle_ns")
@@ -237,7 +239,8 @@ class _Task:
         rows = self.listed.rows_of(ids)
         said = self.listed.depths[rows]
         depths = dict(zip(ids[said != NULL].tolist(), said[said != NULL].tolist(), strict=True))
-        group = Group(ids, self.listed.symbols.take(pa.array(rows)), depths)
+        ends = phases_and_states(self.ends, ids, [self.listed.groups[row] for row in rows.tolist()])
+        group = Group(ids, self.listed.symbols.take(pa.array(rows)), depths, *ends)
         stored = self.stored.between(int(ids[0]), int(ids[-1]))
         return GroupDay(group, self.timeline, self.epochs, self.date, self.wanted, stored if len(stored) else None)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, Stamp, in_order
 from umdf.lake.hashing import LogicalHash
+from umdf.lake.last_states import LastStates
 from umdf.lake.listed import Listed
 from umdf.lake.listed import listed as symbols_and_depths
 from umdf.lake.repeats import Repeats
@@ -34,7 +35,8 @@ ALL_BUCKETS = range(BUCKETS + 1)
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables",
-    "part", "before": staged definitions, "listed"} → {"files", "rows", "definitions": staged, "listed", "renamed"}."""
+    "part", "before": staged definitions, "listed", "states"} → {"files", "rows", "definitions": staged, "listed",
+    "renamed", "states", "ends"}."""
     staged, snapshots, instruments = (
         [Staged.from_json(said) for said in task[name]] for name in ("staged", "snapshots", "instruments")
     )
@@ -51,6 +53,10 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     day.write("definition", [listed, changed])
     for family in FROM_INCREMENTAL:
         day.write(family, (read_staged(staged, family, buckets) for buckets in _packs(staged, family)))
+    states = LastStates(task["states"], day.symbols, part.versions)
+    controls, statuses = (read_staged(staged, family, ALL_BUCKETS) for family in ("control", "status"))
+    states.take(controls, changed, statuses)
+    states.take_snapshots(read_staged(snapshots, "status", ALL_BUCKETS))
     held = read_staged(snapshots, "snapshot", ALL_BUCKETS)
     day.write("snapshot", [held.at({"snapshot": part.holds(held)})], once=True)
     return {
@@ -59,6 +65,8 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "definitions": [each.to_json() for each in writer.close()],
         "listed": repeats.last,
         "renamed": renamed(earlier, day.symbols),
+        "states": states.to_json(),
+        "ends": states.ends(),
     }
 
 

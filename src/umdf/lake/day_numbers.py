@@ -12,7 +12,7 @@ from umdf.lake.bars import OTHER_VENUES, Numbers, financial_volume, starts_of, v
 from umdf.lake.book_rows import Grouped
 from umdf.lake.columns import made_table
 from umdf.market import events as e
-from umdf.market.events import MAYBE_BAD_BOOK, NULL, NULL_I16
+from umdf.market.events import MAYBE_BAD_BOOK, NULL
 
 # Column of day_statistics: the statistics that say it, the best last, and in which of their columns.
 PUBLISHED: dict[str, tuple[tuple[int, str], ...]] = {
@@ -73,12 +73,13 @@ def day_statistics(
     day: NDArray[np.void],
     busted: Numbers,
     published: Published,
-    counts: dict[str, Numbers],
+    others: dict[str, Any],
     bad: NDArray[np.bool_],
     ids: Numbers,
     symbols: pa.Array,
 ) -> pa.Table:
-    """A row for each instrument that had any row, trade or statistic. `day`: what its trades come to (`bars.SUMS`)."""
+    """A row for each instrument that had any row, trade or statistic. `day`: what its trades come to (`bars.SUMS`);
+    `others`: columns as they are."""
     total = len(ids)
     columns: dict[str, Any] = {
         name: np.full(total, NULL) for name in "open high low close vwap financial_volume ts_first ts_last".split()
@@ -87,11 +88,10 @@ def day_statistics(
     made = {"vwap": vwap(day), "financial_volume": financial_volume(day)}
     for name, values in columns.items():
         values[day["place"]] = made[name] if name in made else day[name]
-    columns |= {name: published.value(name) for name in NAMES} | counts
+    columns |= {name: published.value(name) for name in NAMES} | others
     columns |= {"busted": busted, "instrument_id": ids}
-    columns |= {name: np.full(total, NULL_I16, np.int16) for name in ("last_phase", "last_state")}
     columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
     said = np.logical_or.reduce([columns[name] != NULL for name in NAMES])
-    there = np.flatnonzero((counts["events"] > 0) | said | (columns["trade_count"] > 0) | (busted > 0))
+    there = np.flatnonzero((others["events"] > 0) | said | (columns["trade_count"] > 0) | (busted > 0))
     chosen = {name: values[there] for name, values in columns.items()}
     return made_table("day_statistics", chosen, symbols, there)

@@ -40,6 +40,8 @@ class DayParts:
         self.stale: list[Any] = []
         self.definitions: list[dict[str, Any]] = []
         self.listed: dict[int, int] = {}
+        self.states: dict[str, Any] = {}
+        self.ends: dict[str, Any] = {}
         self.answers: list[list[dict[str, Any]]] = []  # what each task of the books says of the gaps
         self.task_rows: list[int] = []
         for manifest in manifests:
@@ -62,6 +64,7 @@ class DayParts:
     def take_channel(self, said: dict[str, Any]) -> None:
         self.add_files(said["files"])
         self.definitions, self.listed = said["definitions"], said["listed"]
+        self.states, self.ends = said["states"], said["ends"]
 
     def take_books(self, answer: dict[str, Any], rows: int) -> None:
         self.add_files(answer["files"])
@@ -81,6 +84,7 @@ class DayParts:
             "part": self._part().to_json(),
             "before": self.before.staged(work / "before") if self.before else [],
             "listed": self.before.listed if self.before else {},
+            "states": self.before.states if self.before else {},
         }
 
     def _part(self) -> Part:
@@ -122,6 +126,7 @@ class DayParts:
             "snapshots": self._staged("snapshot"),
             "timeline": timeline(self.day, self.gaps),
             "definitions": self.definitions,
+            "ends": self.ends,
             "state_in": state_in,
             "settle_ns": self._settle_ns(),
             "part": self._part().to_json(),

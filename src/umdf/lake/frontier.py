@@ -48,6 +48,7 @@ class ChannelState:
     answers: list[dict[str, Any]] = field(default_factory=list)  # what the books said of them (umdf.lake.gap_cures)
     quality: list[dict[str, Any]] = field(default_factory=list)  # {"stream", "line", …} that more can be added to
     listed: dict[str, int] = field(default_factory=dict)  # the last definition of each instrument (umdf.lake.repeats)
+    states: dict[str, Any] = field(default_factory=dict)  # of umdf.lake.last_states
     open: dict[str, list[str]] = field(default_factory=dict)  # by table: files that the next part replaces
     tables: list[str] = field(default_factory=list)  # that have the day so far
     ts_sent: int = NULL  # when the last number was sent

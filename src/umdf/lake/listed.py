@@ -1,4 +1,4 @@
-"""The symbols and book depths of a channel's instruments, by column: all that the books need of the definitions."""
+"""The symbols, book depths and groups of a channel's instruments, by column: all that is needed of the definitions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.market.events import NULL, NULL_I32
+from umdf.market.instruments import EXCHANGE, Group
 from umdf.market.rows import Rows, strings_of
 
 Numbers = NDArray[np.int64]
@@ -23,6 +24,7 @@ class Listed:
     ids: Numbers  # sorted; a row of nobody stands behind them
     symbols: pa.Array
     depths: Numbers  # 264 on this channel; NULL where nothing is said
+    groups: list[Group | None]
 
     def rows_of(self, ids: Numbers) -> Numbers:
         at = np.searchsorted(self.ids, ids)
@@ -38,14 +40,18 @@ def listed(parts: Iterable[Rows], channel: int) -> Listed:
     ids = np.concatenate([np.empty(0, np.int64), *(rows.column("instrument_id") for rows in sound)])
     known, newest = np.unique(ids[::-1], return_index=True)
     newest = len(ids) - 1 - newest
-    symbols = [symbol for rows in sound for symbol in _symbols(rows)]
+    symbols, codes, exchanges = (
+        [one for rows in sound for one in _texts(rows, name)]
+        for name in ("symbol", "security_group", "security_exchange")
+    )
     depths = np.concatenate([np.empty(0, np.int64), *(_depths(rows, channel) for rows in sound)])
     shown = pa.array([*(symbols[row] for row in newest.tolist()), None], pa.utf8())
-    return Listed(known, shown, np.append(depths[newest], NULL))
+    groups = [None if (code := codes[row]) is None else (code, exchanges[row] or EXCHANGE) for row in newest.tolist()]
+    return Listed(known, shown, np.append(depths[newest], NULL), [*groups, None])
 
 
-def _symbols(rows: Rows) -> list[str | None]:
-    text = rows.texts.get("symbol")
+def _texts(rows: Rows, name: str) -> list[str | None]:
+    text = rows.texts.get(name)
     return [None] * len(rows) if text is None else [one or None for one in strings_of(text)]
 
 

@@ -255,8 +255,9 @@ _OWN = (
         Column("exchange_volume", "i64", "quantity traded as the exchange says"),
         Column("exchange_trade_count", "i64", "number of trades as the exchange says"),
         Column("events", "i64", "rows of `mbo`"), Column("events_in_doubt", "i64", "those with MAYBE_BAD_BOOK"),
-        Column("losses", "i64", "how often something was lost"), Column("last_phase", "i16", "625 at the end"),
-        Column("last_state", "i16", "326 at the end"),
+        Column("losses", "i64", "how often something was lost"),
+        Column("last_phase", "i16", "625 of its group at the end"),
+        Column("last_state", "i16", "326 at the end, its own or its group's"),
         Column("ts_first", "ns", "ts_event of the first trade"), Column("ts_last", "ns", "ts_event of the last trade"),
     ),
     _table(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
-from umdf.market.instruments import Group, Instruments
+from umdf.market.instruments import Group
 from umdf.market.statistics_kernel import AUCTION_ENDS, NEW_SESSION
 
 # 625 and 326 (11.1, 11.2): the group's name of a phase, the instrument's name of the same state.
@@ -63,8 +64,9 @@ GROUP_MESSAGE: dict[tuple[str, str], str] = {
     (NEW, EQUAL): FOLLOWING,
     (NEW, DIFFERENT): FOLLOWING,
 }
-# A snapshot's status (11.4: 625 and 326 may come together). It replaces what was known of the instrument, so membership
-# does not matter; without the event, a state that differs from the phase is a separated one.
+# A snapshot's status (11.4: 625 and 326 may come together), and the first one after a channel reset, when the states of
+# all instruments are sent again (13.9). It replaces what was known of the instrument, so membership does not matter;
+# without the event, a state that differs from the phase is a separated one.
 SNAPSHOT_STATUS: dict[tuple[int | None, str], Rule] = {
     **{(SEPARATES, r): (SEPARATED, STORE) for r in RELATIONS},
     **{(REJOINS, r): (FOLLOWING, INFER) for r in RELATIONS},
@@ -112,26 +114,40 @@ class _Place:
     since: int | None = None
     heard: int | None = None  # when anything was last said of it
     membership: str = FOLLOWING
+    resets: int = 0  # channel resets before it was last said
 
 
 _NOTHING = _Place()
 Forgets = list[tuple[int, int]]  # instrument and kind of operation: what the statistics must forget
 
 
-class Phases:
-    """Phases and states of all groups and instruments of a channel. A channel reset leaves them as they are (13.9)."""
+class Members(Protocol):
+    """Who is in which group; `Instruments` knows."""
 
-    def __init__(self, instruments: Instruments) -> None:
+    def group_of(self, instrument_id: int) -> Group | None: ...
+
+    def members(self, group: Group) -> Iterable[int]: ...
+
+
+class Phases:
+    """Phases and states of all groups and instruments of a channel. A channel reset leaves them as they are until they
+    are sent again (13.9)."""
+
+    def __init__(self, instruments: Members) -> None:
         self._instruments = instruments
         self._groups: dict[Group, _Place] = {}
         self._own: dict[int, _Place] = {}
+        self._resets = 0
+
+    def channel_reset(self) -> None:
+        self._resets += 1
 
     # Instruments come and go.
 
     def created(self, instrument_ids: Iterable[int]) -> None:
         """During the session: phase and state are invalid and unknown until the first status (7.1)."""
         for instrument_id in instrument_ids:
-            self._own[instrument_id] = _Place(membership=NEW)
+            self._own[instrument_id] = _Place(membership=NEW, resets=self._resets)
 
     def deleted(self, instrument_ids: Iterable[int]) -> None:
         for instrument_id in instrument_ids:
@@ -201,11 +217,11 @@ class Phases:
         phase = UNKNOWN if group is None else self._groups.get(group, _NOTHING).state
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
-        if status.is_snapshot:
+        if status.is_snapshot or own.resets < self._resets:
             membership, action = SNAPSHOT_STATUS[event, relation]
         else:
             membership, action = INSTRUMENT_MESSAGE[event, own.membership, relation]
-        own.membership = membership
+        own.membership, own.resets = membership, self._resets
         if action == INFER and group is not None and status.phase is None and relation == DIFFERENT:
             forgets += self._set_phase(group, status.state, status)
         if action == STORE:
@@ -233,6 +249,10 @@ class Phases:
     def phase_of(self, group: Group) -> int:
         return self._groups.get(group, _NOTHING).state
 
+    def groups(self) -> list[Group]:
+        """Groups of which a status has said anything."""
+        return list(self._groups)
+
     def named(self) -> set[int]:
         """Instruments that a status has named, defined or not."""
         return set(self._own)
@@ -241,15 +261,18 @@ class Phases:
         return {
             "groups": [(*group, *_fields(place)) for group, place in sorted(self._groups.items())],
             "own": [(instrument_id, *_fields(place)) for instrument_id, place in sorted(self._own.items())],
+            "resets": [(self._resets,)],
         }
 
     def restore(self, state: dict[str, list[tuple[object, ...]]]) -> None:
         self._groups = {(str(code), str(exchange)): _place(rest) for code, exchange, *rest in state["groups"]}
         self._own = {int(str(instrument_id)): _place(rest) for instrument_id, *rest in state["own"]}
+        [(resets,)] = state["resets"]
+        self._resets = int(str(resets))
 
 
 def _fields(place: _Place) -> tuple[object, ...]:
-    return place.state, place.session, place.ts_open, place.since, place.heard, place.membership
+    return place.state, place.session, place.ts_open, place.since, place.heard, place.membership, place.resets
 
 
 def _place(fields: list[object]) -> _Place:

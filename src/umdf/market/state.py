@@ -118,6 +118,8 @@ class MarketState:
         kinds = events.rows("control").column("kind")[stretch.first : stretch.last].tolist()
         resets = [place for place, kind in zip(stretch.orders, kinds, strict=True) if kind == _CHANNEL_RESET]
         changes.channel_resets += len(resets)
+        for _ in resets:
+            self.phases.channel_reset()
         return [Forget(place, None, START_AGAIN) for place in resets]
 
     # What is asked of it.
@@ -192,7 +194,7 @@ def _walk(events: Events, stream: Stream) -> list[Stretch]:
     if not present:
         return []
     orders = {name: events.rows(name).order for _, name in present}
-    statuses = {"status": _statuses(events, stream)} if "status" in orders else {}
+    statuses = {"status": statuses_of(events, stream)} if "status" in orders else {}
     ranks = np.concatenate([np.full(len(orders[name]), rank) for rank, name in present])
     ranks = ranks[np.lexsort((ranks, np.concatenate(list(orders.values()))))]
     done, stretches = dict.fromkeys(orders, 0), []
@@ -204,7 +206,8 @@ def _walk(events: Events, stream: Stream) -> list[Stretch]:
     return stretches
 
 
-def _statuses(events: Events, stream: Stream) -> list[Status]:
+def statuses_of(events: Events, stream: Stream) -> list[Status]:
+    """The rows of the family `status`."""
     rows = events.rows("status")
     columns = {
         name: _optional(rows.column(name), rows.family.column(name).null)

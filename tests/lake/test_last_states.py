@@ -1,0 +1,108 @@
+"""Phases and states at the end of a day: as the market model has them, in however many parts the day came."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from market.histories import Happening, define, happenings, status
+
+from umdf.lake.last_states import LastStates, phases_and_states
+from umdf.lake.listed import Listed, listed
+from umdf.market.events import NULL_I16
+from umdf.market.phases import UNKNOWN
+from umdf.market.rows import Events
+from umdf.market.state import MarketState
+
+LIST = happenings(define(1, "A"), define(2, "B"), define(3, "C", "YY"), define(4, "D", "YY"))
+LATER = {5: "XX", 6: "YY"}  # instruments that are created during the day
+STATES = (2, 4, 17, 21)
+IDS = np.arange(1, 7)
+
+
+def history(random: Random, count: int) -> list[Happening]:
+    alive, made = {1, 2, 3, 4}, list[Happening]()
+    while len(made) < count:
+        chance = random.random()
+        if chance < 0.05:
+            made.append(("control", {"kind": "R"}))
+        elif chance < 0.1:
+            made.append(("control", {"kind": "H"}))
+        elif chance < 0.3:
+            new = random.choice([who for who in LATER if who not in alive] or [0])
+            if new:
+                made.append(define(new, f"N{new}", LATER[new], action="A"))
+                alive.add(new)
+        elif chance < 0.35 and len(alive) > 2:
+            alive.remove(who := random.choice(sorted(alive)))
+            made.append(("definition", {"instrument_id": who, "action": "D"}))
+        elif chance < 0.6:
+            made.append(status(security_group=random.choice(("XX", "YY")), phase=random.choice(STATES)))
+        else:
+            who, event = random.choice(sorted(alive)), random.choice((None, None, 101, 102, 4))
+            made.append(status(who, state=random.choice(STATES), event=event))
+    return made
+
+
+def known(*parts: Events) -> Listed:
+    return listed([part.rows("definition") for part in (LIST, *parts)], 72)
+
+
+def ends_of(states: LastStates, names: Listed) -> list[tuple[int | None, int | None]]:
+    said = json.loads(json.dumps(states.ends()))
+    found = phases_and_states(said, IDS, [names.groups[row] for row in names.rows_of(IDS).tolist()])
+    return [(_known(phase), _known(state)) for phase, state in zip(*(each.tolist() for each in found), strict=True)]
+
+
+def _known(code: int) -> int | None:
+    return None if code in (NULL_I16, UNKNOWN) else code
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 40), cuts=st.lists(st.integers(0, 40), max_size=3))
+def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, count: int, cuts: list[int]) -> None:
+    rows = history(Random(seed), count)
+    market = MarketState(72)
+    market.apply(LIST, "instruments")
+    market.apply(happenings(*rows))
+    expected: list[tuple[int | None, int | None]] = []
+    for who in IDS.tolist():
+        state = market.phases.of(who)
+        is_alive = who in market.instruments
+        expected.append((_known(state.phase), _known(state.state)) if is_alive else (None, None))
+    stored: dict[str, Any] = {}
+    places = [0, *sorted(min(cut, count) for cut in cuts), count]
+    names = known(happenings(*rows))
+    states = LastStates(stored, names, [1])
+    for first, last in pairwise(places):
+        part = happenings(*rows[first:last])
+        states = LastStates(json.loads(json.dumps(stored)), names, [1])
+        states.take(part, part, part)
+        stored = states.to_json()
+    assert ends_of(states, names) == expected
+
+
+def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
+    names = known()
+    states = LastStates({}, names, [1])
+    said = happenings(status(security_group="XX", phase=17))
+    states.take(said, said, said)
+    older = happenings(status(1, phase=4, state=4), status(3, phase=21, state=21), status(4, phase=21, state=2))
+    newer = happenings(status(security_group="YY", phase=17), status(2, phase=4, state=2, event=101), ts_send=1 << 62)
+    states.take_snapshots(newer)
+    states = LastStates(json.loads(json.dumps(states.to_json())), names, [1])
+    states.take_snapshots(older)
+    # 1: its group's message counts; 2: apart; 3: the newer phase of its group; 4: apart, since 326 is not 625.
+    assert ends_of(states, names)[:4] == [(17, 17), (17, 2), (17, 17), (17, 2)]
+
+
+def test_a_snapshot_ends_what_an_older_one_said() -> None:
+    names, states = known(), LastStates({}, known(), [1])
+    states.take_snapshots(happenings(status(3, phase=21, state=2, event=101)))
+    assert ends_of(states, names)[2] == (21, 2)
+    states.take_snapshots(happenings(status(3, phase=4, state=4), ts_send=1 << 62))
+    assert ends_of(states, names)[2] == (4, 4)
