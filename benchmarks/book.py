@@ -27,7 +27,7 @@ EVENTS = 5_000_000
 BATCH = 16_384  # rows
 ROUNDS = 20  # a round takes a quarter of a second, and a neighbour's burst several
 SORTED_EVENTS = 200_000
-PACKET_EVENTS, PACKETS_UNTIMED = 900_000, 50_000
+PACKET_EVENTS, PACKETS_UNTIMED, PACKET_ROUNDS = 900_000, 50_000, 8
 ORDERS = 1 << 19
 HASH_BITS = 20
 SHIFT = 64 - HASH_BITS
@@ -180,8 +180,8 @@ def _packet() -> Iterator[Result]:
     contents, layout = packets(traffic(PACKET_EVENTS)), Layout(load())
     room = np.zeros(4096, np.uint8)
     view, address, clock = room.data, room.ctypes.data, time.perf_counter_ns
-    halves, tails, figure = [], [], ""
-    for _ in range(3):
+    rounds: list[tuple[float, float, str]] = []
+    for _ in range(PACKET_ROUNDS):
         live = Live(Books(orders=1 << 17, levels=1 << 16, books=1024), layout)
         live.books.arenas.touch()
         table, spent, nothing = live.address, [], []
@@ -198,8 +198,12 @@ def _packet() -> Iterator[Result]:
             nothing.append(clock() - begun)
         gc.enable()
         middle, tail = np.percentile(spent[PACKETS_UNTIMED:], [50, 99])
-        halves.append(middle / np.percentile(nothing[PACKETS_UNTIMED:], 50))
-        tails.append(tail / middle)
-        figure = f"p50 {middle / 1e3:.2f} µs, p99 {tail / 1e3:.2f} µs"
-    yield Result("packet of 6 messages → books, p50", figure, min(halves), "× an empty call", 3.0)
-    yield Result("packet of 6 messages → books, p99", figure, min(tails), "× p50", 2.0)
+        half, figure = (
+            np.percentile(nothing[PACKETS_UNTIMED:], 50),
+            f"p50 {middle / 1e3:.2f} µs, p99 {tail / 1e3:.2f} µs",
+        )
+        rounds.append((middle / half, tail / middle, figure))
+    half, _, figure = min(rounds)
+    yield Result("packet of 6 messages → books, p50", figure, half, "× an empty call", 3.0)
+    _, tail, figure = min(rounds, key=lambda one: one[1])
+    yield Result("packet of 6 messages → books, p99", figure, tail, "× p50", 2.0)
