@@ -75,9 +75,9 @@ class Books:
 
     def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best `depth` levels."""
-        kind, run = row_type(depth), PER[per]
+        kind, run = row_type(depth), apply_with_top if (depth, per) == (1, "event") else PER[per]
         self.arenas.reserve_ladders(depth, per)
-        outcomes, out = self._run(rows, apply_with_top if depth == 1 and per == "event" else run, kind)
+        outcomes, out = self._run(rows, run, kind)
         assert out is not None
         return outcomes, Ladders(depth, np.frombuffer(out.array, kind, self._words[k.OUT_ROWS]))
 

@@ -30,7 +30,7 @@ class LastStates:
     """Of a channel-day. `stored` is what `to_json` gave after the part before this one."""
 
     def __init__(self, stored: Mapping[str, Any], known: Listed, versions: Sequence[int]) -> None:
-        self._group_of = dict(zip(known.ids.tolist(), known.groups, strict=False))  # a row of nobody stands behind
+        self._group_of = dict(zip(known.ids.tolist(), known.groups[:-1], strict=True))  # without the row of nobody
         self._ranks = {version: rank for rank, version in enumerate(versions)}
         said = stored.get("said") or _NOTHING_SAID
         self._created = {who for who, *_, membership, _ in said["own"] if membership == NEW}
