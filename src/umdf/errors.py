@@ -4,7 +4,8 @@
     ├── CaptureError     a capture file cannot be opened or is none
     ├── SchemaError      an XML file is refused; carries every fault at once
     ├── EncodeError      values that cannot be put on the wire
-    └── ConfigError      a flag or a setting that cannot be honoured
+    └── ConfigError      a setting that cannot be honoured
+        └── UsageError   … which was given as a flag or an argument: wrong usage, whatever the input holds
 
 Bad *data* is not an error: a damaged message is a row in a journal, a cut file a warning.
 """
@@ -36,6 +37,10 @@ class EncodeError(UmdfError):
 
 
 class ConfigError(UmdfError):
+    pass
+
+
+class UsageError(ConfigError):
     pass
 
 

@@ -39,6 +39,11 @@ def fix_date(days: int) -> str:
     return (EPOCH + timedelta(days)).strftime("%Y%m%d").rjust(8, "0")
 
 
+def iso_date(days: int) -> str | int:
+    """Days since 1970-01-01 as YYYY-MM-DD."""
+    return (EPOCH + timedelta(days)).isoformat() if FIRST_DAY <= days <= LAST_DAY else days
+
+
 def fix_timestamp(value: int, unit: int) -> str:
     """A time since the epoch, in 10^-unit seconds, as YYYYMMDD-HH:MM:SS[.fraction]."""
     seconds, fraction = divmod(value, 10**unit)

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from umdf.errors import SchemaError, UmdfError
+from umdf.errors import SchemaError, UmdfError, UsageError
 
 MOST_FAULTS_SHOWN = 20
 
@@ -79,6 +79,8 @@ class Voice:
         match error:
             case typer.TyperException():
                 return self._fail(*_usage(error), ExitCode.USAGE)
+            case UsageError():
+                return self._fail(error.reason, error.hint, ExitCode.USAGE)
             case SchemaError() if len(error.faults) > 1:
                 return self._fail_with_faults(error)
             case UmdfError():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from umdf.units import decimal_text, fix_date, utc_text
+from umdf.units import decimal_text, iso_date, utc_text
 from umdf.wire.sbe.schema import Block, Data, Field, Group, Message, Part, Schema
 
 ENCODINGS = {0xEB50: "SBE 1.0 little-endian"}
@@ -185,9 +185,8 @@ def _meaning(field: Field, part: Part, raw: bytes) -> tuple[Any, str]:
     if field.is_set:
         bits = [f"{bit} {field.bits.get(bit, 'unknown')}" for bit in range(8 * part.size) if value >> bit & 1]
         return value, ", ".join(bits) or "no bit set"
-    if field.semantic == "LocalMktDate":
-        date = fix_date(value)
-        return value, f"{date[:-4]}-{date[-4:-2]}-{date[-2:]}" if len(date) == 8 else ""
+    if field.is_date:
+        return value, str(iso_date(value))
     if field.codes:
         return value, field.codes.get(value, "unknown code")
     return value, ""

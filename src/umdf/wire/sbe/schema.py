@@ -13,6 +13,7 @@ from functools import cached_property
 # Primitive types of SBE 1.0 with their size; floats are not part of this feed.
 SIZES = {"char": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
 
+DATE = "LocalMktDate"
 REQUIRED, OPTIONAL, CONSTANT = "required", "optional", "constant"
 
 
@@ -61,6 +62,11 @@ class Field:
     @property
     def is_set(self) -> bool:
         return bool(self.bits)
+
+    @property
+    def is_date(self) -> bool:
+        """Days since 1970-01-01: the file states the FIX type, or names the type so."""
+        return self.semantic == DATE or self.type.startswith(DATE)
 
     def in_version(self, version: int) -> bool:
         return self.since <= version and (self.until is None or version <= self.until)
