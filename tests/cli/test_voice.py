@@ -15,7 +15,7 @@ import pytest
 import umdf
 from umdf.cli.app import run
 from umdf.cli.voice import EXIT_CODES, DamagedError, JsonFlag
-from umdf.errors import CaptureError, Fault, SchemaError
+from umdf.errors import CaptureError, Fault, SchemaError, UsageError
 
 ROOT = Path(__file__).parents[2]
 UMDF = [sys.executable, "-c", "from umdf.cli import main; main()"]
@@ -39,6 +39,7 @@ CASES = {
     "capture": (CaptureError("x.pcap: no capture", "give a pcap file"), 3, "x.pcap: no capture", "give a pcap file"),
     "one fault": (SchemaError(FAULTS[:1]), 3, "b3.xml:1: field: has no type", ""),
     "faults": (SchemaError(FAULTS), 3, "25 faults in b3.xml", "correct them all"),
+    "usage": (UsageError("--at noon: no time", "say 12:00"), 2, "--at noon: no time", "say 12:00"),
     "damaged": (DamagedError("3 messages damaged", "see the journal"), 4, "3 messages damaged", "see the journal"),
     "missing": (FileNotFoundError(2, "No such file or directory", "a.pcap"), 3, "cannot use a.pcap: No such file or directory", "check the path and its permissions"),  # noqa: E501
     "bug": (KeyError("price\nlevel"), 1, r"unexpected KeyError: 'price\nlevel'", "this is a bug, please report it with what `umdf --debug …` prints"),  # noqa: E501

@@ -203,9 +203,9 @@ def test_a_recording_that_cannot_be_read_is_one_clear_error(
         assert shown.out == "" and shown.err.count("\n") == 1 and reason in shown.err and "; " in shown.err, shown.err
     assert not (tmp_path / "lake").exists()
     arguments = ["stream", str(tmp_path / "gone"), "--lake", str(tmp_path / "lake")]
-    assert run([*arguments, "--finish"]) in (2, 3)
+    assert run([*arguments, "--finish"]) == 2
     assert "--finish goes with --once" in capsys.readouterr().err
-    assert run([*arguments, "--json", "--once", "--tables", "mbo,mbx"]) in (2, 3)
+    assert run([*arguments, "--json", "--once", "--tables", "mbo,mbx"]) == 2
     assert "mbx" in json.loads(capsys.readouterr().err)["error"]
 
 

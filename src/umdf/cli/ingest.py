@@ -15,7 +15,7 @@ from umdf.cli.places import place
 from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
 from umdf.cli.tables import show_table
 from umdf.cli.voice import DamagedError, JsonFlag, Voice, print_json, voice_of
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.lake.given import inputs_of, named_streams
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def tables_of(given: str) -> frozenset[str]:
     names = frozenset(name.strip() for name in given.split(",") if name.strip())
     unknown = sorted(names - set(TABLES))
     if unknown:
-        raise ConfigError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
+        raise UsageError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
     return names or DEFAULT_TABLES
 
 

@@ -150,13 +150,14 @@ def reprocess(
     table was damaged.
     """
     from umdf.cli.ingest import progress_of, runner_of, tell_outcome
+    from umdf.cli.moment import trading_date
     from umdf.cli.spark_options import session_options
     from umdf.lake.advance import Settings, advance, known_days
     from umdf.lake.writer import open_writer
 
-    voice, begun = voice_of(ctx), time.monotonic()
+    voice, begun, on = voice_of(ctx), time.monotonic(), trading_date(date)
     with open_writer(_existing(root), "reprocess") as writer:
-        days = known_days(writer, date, channel)
+        days = known_days(writer, on.isoformat() if on else None, channel)
         with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
             outcome = advance([], writer, run, Settings(), stage, again=days)
     tell_outcome(outcome, time.monotonic() - begun, as_json)

@@ -13,7 +13,7 @@ from umdf.cli.rows import cells_of, print_csv, print_json_lines, unique
 from umdf.cli.spark_options import Conf, Cores, Master, Packed, session_options
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, voice_of
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,13 +65,13 @@ def query(
     """
     asked = {"--symbols": symbols, "--start": start, "--end": end, "--columns": columns}
     if statement.strip() and schema:
-        raise ConfigError("SQL and --schema do not go together", "give one of them")
+        raise UsageError("SQL and --schema do not go together", "give one of them")
     if not statement.strip() and not schema:
-        raise ConfigError("nothing is asked", 'give a statement ("SELECT …") or --schema')
+        raise UsageError("nothing is asked", 'give a statement ("SELECT …") or --schema')
     if not schema and (given := [name for name, value in asked.items() if value]):
-        raise ConfigError(f"{', '.join(given)} belong to --schema", "in SQL, say it with WHERE")
+        raise UsageError(f"{', '.join(given)} belong to --schema", "in SQL, say it with WHERE")
     if sum((as_json, as_csv, parquet is not None, chart is not None)) > 1:
-        raise ConfigError("--json, --csv, --parquet and --chart do not go together", "give one of them")
+        raise UsageError("--json, --csv, --parquet and --chart do not go together", "give one of them")
     is_text = not (as_json or as_csv or parquet or chart)
     most = (MOST_SHOWN if is_text else None) if limit is None else limit or None
     if schema:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 
 MASTERS = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
 Master = Annotated[str | None, typer.Option(help=MASTERS, metavar="URL")]
@@ -49,5 +49,5 @@ def lake_session(lake: Path, how: Mapping[str, Any]) -> Iterator[Any]:
 def _setting(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name.startswith("spark."):
-        raise ConfigError(f"--conf {given}: no setting of Spark", "as in --conf spark.executor.memory=4g")
+        raise UsageError(f"--conf {given}: no setting of Spark", "as in --conf spark.executor.memory=4g")
     return name, value

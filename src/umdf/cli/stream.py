@@ -13,7 +13,7 @@ from umdf.cli.ingest import tables_of
 from umdf.cli.places import place
 from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
 from umdf.cli.voice import JsonFlag, print_json, voice_of
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.lake.given import named_streams
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def stream(
     from umdf.lake.writer import open_writer
 
     if finish and not once:
-        raise ConfigError("--finish goes with --once", "a stream that is still followed cannot be over")
+        raise UsageError("--finish goes with --once", "a stream that is still followed cannot be over")
     voice, follow = voice_of(ctx), Follow(int(hold_s * SECOND_NS), int(wait_for_s * SECOND_NS))
     settings = Settings(tables=tables_of(tables), named=named_streams(config), follow=follow)
     refuse_unreadable(recording)  # now: Spark takes a while to start

@@ -11,7 +11,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.market import arrow
 from umdf.market.events import COMMON, FAMILIES, TRADES, Column
 
@@ -285,5 +285,5 @@ def tables() -> dict[str, Table]:
 def table(name: str) -> Table:
     found = tables().get(name)
     if found is None:
-        raise ConfigError(f"the lake has no table {name}", f"it has {', '.join(tables())}")
+        raise UsageError(f"the lake has no table {name}", f"it has {', '.join(tables())}")
     return found

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import ConfigError, UmdfError, UsageError
 from umdf.lake import cluster, java, java_archive
 from umdf.lake.cluster import Way
 
@@ -142,7 +142,7 @@ _STARTERS: dict[Way, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[Sp
 
 def _refuse_settings(how: dict[str, Any], whose: str) -> None:
     if given := sorted(name for name in how if name.startswith("spark.")):
-        raise ConfigError(f"{', '.join(given)}: settings are {whose}", f"give them to {whose.partition(' ')[2]}")
+        raise UsageError(f"{', '.join(given)}: settings are {whose}", f"give them to {whose.partition(' ')[2]}")
 
 
 def _connected(how: dict[str, Any]) -> SparkSession:
@@ -229,7 +229,7 @@ def _settings(
 ) -> dict[str, str]:
     cores = cores or len(os.sched_getaffinity(0))
     if cores < 1:
-        raise ConfigError(f"{cores} cores: at least one is needed")
+        raise UsageError(f"{cores} cores: at least one is needed")
     settings = {
         **SETTINGS,
         "spark.master": master or f"local[{cores},{TASK_TRIES}]",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -65,7 +65,7 @@ def chosen(options: Options, schema: StructType) -> Options:
     for given, own in zip(schema, known, strict=True):
         if given.dataType != own.dataType:
             reason = f"column {own.name} is {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
-            raise ConfigError(reason, "leave the types to the source: name columns with the option columns")
+            raise UsageError(reason, "leave the types to the source: name columns with the option columns")
     return asked
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.export.definitions import as_records
 from umdf.lake.export.shapes import PRICE, SHAPES, TEXT, TIME, UNDEFINED, UNDEFINED_PRICE, UTC_NS, Field, Shape
 from umdf.lake.schemas import table as table_named
@@ -121,7 +121,7 @@ def as_databento(rows: pa.Table, table: str, form: Form = Form()) -> tuple[pa.Ta
 def shape_of(table: str) -> Shape:
     shape = SHAPES.get(table)
     if shape is None:
-        raise UmdfError(f"Databento has no schema for {table}", f"it has {', '.join(SHAPES)}")
+        raise UsageError(f"Databento has no schema for {table}", f"it has {', '.join(SHAPES)}")
     return shape
 
 
@@ -253,7 +253,7 @@ def _too_wide(field: Field, value: int, kind: pa.DataType, symbol: str | None) -
 def form_of(options: Options) -> Form:
     """Options as the command line says them."""
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
-        raise UmdfError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
+        raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
     if options.price_type not in PRICE_TYPES:
-        raise UmdfError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
+        raise UsageError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
     return Form(options.publisher_id, options.price_type == "fixed", options.wide)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, DoubtError, Ladder, Order, PlainBook, Row, rows_of
 from umdf.market.calendar import DAY_NS, transitions
 from umdf.units import EPOCH, plain_decimal_text
@@ -67,7 +67,7 @@ class Lobster:
 
     def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
         if not 1 <= levels <= MOST_LEVELS:
-            raise UmdfError(f"{levels} levels", f"say 1 to {MOST_LEVELS}")
+            raise UsageError(f"{levels} levels", f"say 1 to {MOST_LEVELS}")
         self.symbol, self.day, self.rounded = symbol, day, rounded
         self.book = PlainBook(symbol)
         self.written = Written()

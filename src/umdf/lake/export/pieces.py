@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.query.times import Span, midnight_ns
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Piece:
 def days(lake: Lake, asked: Asked) -> list[Day]:
     """The trading dates of a range; a range or a name that the lake does not know is its own error."""
     if asked.stype_in not in STYPES:
-        raise ConfigError(f"stype_in {asked.stype_in!r} cannot be exported", f"use {' or '.join(STYPES)}")
+        raise UsageError(f"stype_in {asked.stype_in!r} cannot be exported", f"use {' or '.join(STYPES)}")
     span, columns = asked.span, ["trading_date", "symbol"]
     lake.get_range("definition", None, asked.start, asked.end)  # the range alone, before the names
     dates = [day for day in lake.dates() if span.has_date(day)]

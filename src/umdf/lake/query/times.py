@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.market.calendar import ZONE, local_date
 from umdf.units import EPOCH, utc_text
 
@@ -31,7 +31,7 @@ def moment(value: Any, called: str) -> date | int:
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise ConfigError(f"{called} {value!r} is no date and no time", f"say {HINT}")
+        raise UsageError(f"{called} {value!r} is no date and no time", f"say {HINT}")
     return found
 
 
@@ -86,7 +86,7 @@ class Span:
         span = cls(*bounds)
         if span.start is not None and span.end is not None and _ns(span.start) >= _ns(span.end):
             hint = "`end` is not in the range: for one day say the next date"
-            raise ConfigError(f"an empty range: start {span.start} is not before end {span.end}", hint)
+            raise UsageError(f"an empty range: start {span.start} is not before end {span.end}", hint)
         return span
 
     @property
