@@ -56,9 +56,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("work")
     with session.running(cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True) as own:
+        # A session as SparkSession.builder makes it where no environment is activated and PYSPARK_PYTHON is not set:
+        # its workers are the python3 of the PATH, which need not have umdf.
+        own.sparkContext.pythonExec = "python3"
         before = dict(own.conf.getAll)
         umdf.register_source(own)
-        assert dict(own.conf.getAll) == before
+        assert dict(own.conf.getAll) == before and own.sparkContext.pythonExec == "python3"
         yield own
 
 

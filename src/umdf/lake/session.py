@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TASK_TRIES = 4  # plain local[N] gives up at the first lost Python worker
 END_WAIT_S = 20
+UNCHOSEN_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
 TELLING = ("Application has been killed", "rror", "xception")  # what a line says that tells why Spark did not start
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 
@@ -204,6 +205,23 @@ def context_of(spark: SparkSession) -> Any:
         return spark.sparkContext
     except Exception:
         return None
+
+
+@contextmanager
+def this_python(spark: SparkSession) -> Iterator[None]:
+    """What is handed to Spark inside is run by the interpreter that runs this, where nobody has chosen another one.
+
+    A session that was made without PYSPARK_PYTHON takes the python3 of the PATH, which need not have umdf. A function
+    (and a data source) keeps the interpreter that its session has when it is handed over."""
+    context = context_of(spark)
+    if context is None or context.pythonExec != UNCHOSEN_PYTHON or not context.master.startswith("local"):
+        yield
+        return
+    context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = UNCHOSEN_PYTHON
 
 
 def _pyspark() -> Any:

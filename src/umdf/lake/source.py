@@ -23,6 +23,7 @@ except ImportError as error:
 
 from umdf.lake.dialects import spark_type
 from umdf.lake.given import inputs_of
+from umdf.lake.session import this_python
 from umdf.lake.source_filters import Conditions
 from umdf.lake.source_options import Options
 from umdf.lake.source_plan import Captures, partitions, surveys_of
@@ -38,7 +39,8 @@ FORMAT = "umdf"
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("umdf")` known to a session; nothing else of it is touched."""
-    spark.dataSource.register(UmdfSource)
+    with this_python(spark):
+        spark.dataSource.register(UmdfSource)
 
 
 class UmdfSource(DataSource):

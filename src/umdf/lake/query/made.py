@@ -32,6 +32,7 @@ from umdf.lake.query.reading import (
 from umdf.lake.query.times import Span
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
+from umdf.lake.session import this_python
 from umdf.lake.snapshot import Snapshot, open_snapshot
 from umdf.market.events import NULL
 
@@ -80,7 +81,8 @@ def make_in_spark(maker: Maker, snapshot: Snapshot, spark: SparkSession) -> Data
 
         return spark.createDataFrame([], spark_type(maker.schema))
     worker = _Worker(str(snapshot.home.root), snapshot.number, maker, tuple(tasks))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(worker, spark_ddl(maker.schema))
+    with this_python(spark):
+        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(worker, spark_ddl(maker.schema))
 
 
 class _Worker:
