@@ -99,6 +99,12 @@ def test_spark_reads_the_same(spark: SparkSession, made: Made, kind: str) -> Non
         assert (found.num_rows, logical_hash(found)) == (expected.num_rows, logical_hash(expected)), family
 
 
+def test_what_a_lake_makes_on_demand_is_made_by_this_python_too(spark: SparkSession, made: Made) -> None:
+    lake = umdf.Lake(made("sbe")[1], spark)
+    symbol = lake.symbols()[0]
+    assert lake.get_range("mbp_10", symbol).to_spark().count() == lake.get_range("mbp_10", symbol).to_arrow().num_rows
+
+
 def test_names_of_the_input_may_be_many(spark: SparkSession, made: Made) -> None:
     captured, root = made("sbe")
     expected = of_lake(root, "trades").num_rows

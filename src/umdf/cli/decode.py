@@ -235,9 +235,9 @@ class TableSink(RowSink):
         self.is_drawn = stream.isatty()
         self.most = TABLE_ROWS if self.is_drawn and limit is None else None
         super().__init__(stream, True, self.most + 1 if self.most else limit or None)  # one more: is there another?
-        self.voice = voice
-        self.files = ("file",) if several else ()
-        self.lines: list[tuple[str, ...]] = [(*self.files, *COLUMNS)]  # not written yet
+        self.voice, self.several, self.shown, self.file = voice, several, 0, ""
+        # Not written yet. The file of a drawn table is its title: as a column it would leave no room for the others.
+        self.lines: list[tuple[str, ...]] = [("file", *COLUMNS) if several and not self.is_drawn else COLUMNS]
 
     def take(self, decoded: Decoded) -> int:
         taken = super().take(decoded)
@@ -248,23 +248,31 @@ class TableSink(RowSink):
     def show(self, found: Found) -> None:
         from umdf.units import utc_text
 
+        self.shown += 1
+        if self.shown - 1 == self.most:  # it is only there to be known of
+            return
+        if self.is_drawn and found.file != self.file:
+            if self.file:
+                self.write()
+                self.lines = [COLUMNS]
+            self.file = found.file
         time = "" if found.ts_recv is None else utc_text(found.ts_recv)[11:]
         channel = "" if found.channel is None else str(found.channel)
         numbers = str(found.packet), time, channel, str(found.sequence), str(found.msg_index)
         fields = " ".join(f"{name}={_short(value)}" for name, value in found.fields.items())
-        self.lines.append((*([found.file] if self.files else []), *numbers, found.name, fields))
+        place = (found.file,) if self.several and not self.is_drawn else ()
+        self.lines.append((*place, *numbers, found.name, fields))
 
     def write(self) -> None:
         if self.lines:  # in tab-separated lines, the names of the columns are one of them
-            show_table(self.lines[0], self.lines[1:], stream=self.stream)
+            title = self.file if self.several else ""
+            show_table(self.lines[0], self.lines[1:], title=title, stream=self.stream)
             self.lines = []
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
-            is_cut = self.most is not None and len(self.lines) - 1 > self.most
-            self.lines = self.lines[: self.most + 1] if self.most else self.lines
             self.write()
-            if is_cut:
+            if self.most and self.shown > self.most:
                 self.voice.warn(f"only the first {self.most} messages are shown; --limit 0 shows all")
         super().__exit__(*error)
 
