@@ -18,7 +18,7 @@ from umdf.errors import UmdfError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
 STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
-VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every row")
+VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every byte")
 COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake compact lake --tables mbo,trades")
 REPROCESS_EXAMPLES = (
     "umdf lake reprocess lake    every day, from its captures, as this version makes it",
@@ -87,14 +87,21 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
 
 
 def verify(
+    ctx: typer.Context,
     root: Root,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every row, too.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every file: compare it with its digest, and check its rows.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Every file of the last commit is there, with the size and rows that it should have."""
     from umdf.lake.care import verify as verify_lake
+    from umdf.lake.care import without_digest
 
     damages = verify_lake(root, deep)
+    if deep and (unknown := without_digest(root)):
+        why = "an older umdf or someone else has written them"
+        voice_of(ctx).warn(f"{unknown} files have no digest to be compared with: {why}")
     if as_json:
         print_json([asdict(damage) for damage in damages])
     elif damages:

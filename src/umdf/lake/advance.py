@@ -19,12 +19,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
-import pyarrow.parquet as pq
-
 from umdf.errors import ConfigError
 from umdf.lake import ledger, sweep
 from umdf.lake.day_making import BOOK_TABLES, TABLES, Shop, make_days
 from umdf.lake.day_parts import DayParts
+from umdf.lake.file_reader import read_file
 from umdf.lake.files import FileAdd
 from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind
 from umdf.lake.gap_cures import merge
@@ -383,7 +382,7 @@ def _open_days(writer: Writer) -> dict[Day, ChannelState]:
     for add in writer.snapshot.adds("channel_state"):
         day = date.fromisoformat(add.partition["trading_date"] or "")
         key = int(add.partition["channel_id"] or 0), (day - date_of(0)).days
-        [row] = pq.ParquetFile(writer.home.table("channel_state") / add.path).read(["format", "content"]).to_pylist()
+        [row] = read_file(writer.home.table("channel_state") / add.path, ["format", "content"]).to_pylist()
         found[key] = ChannelState.from_bytes(row["content"], row["format"])
     return found
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from umdf.lake import delta, log, sweep
 from umdf.lake.dialects import create_schema, create_table, notes
+from umdf.lake.digests import Digests, digest_now
 from umdf.lake.files import FileAdd, is_sorted
 from umdf.lake.layout import open_home
 from umdf.lake.lease import Held, is_dead, newest
@@ -89,30 +90,45 @@ class Damage:
 
 
 def verify(root: str | os.PathLike[str], deep: bool = False) -> list[Damage]:
-    """Every file of the last commit is there, with the size and the rows stated. Deep: its rows can be read, too."""
+    """Every file of the last commit is there, with the size and the rows stated. Deep: its bytes are those that were
+    written, by their digest, and its rows can be read."""
     snapshot = open_snapshot(root)
+    digests = Digests(snapshot.home) if deep else None
     found = []
     for name in tables():
         for add in snapshot.adds(name):
-            reason = _damage(snapshot, add, deep)
+            reason = _damage(snapshot, add, digests)
             if reason:
                 found.append(Damage(name, add.path, reason))
     return found
 
 
-def _damage(snapshot: Snapshot, add: FileAdd, deep: bool) -> str:
+def without_digest(root: str | os.PathLike[str]) -> int:
+    """How many files of the last commit have no digest to be compared with: an older umdf has written them, or someone
+    else."""
+    snapshot = open_snapshot(root)
+    digests = Digests(snapshot.home)
+    return sum(not digests.of(add) for name in tables() for add in snapshot.adds(name))
+
+
+def _damage(snapshot: Snapshot, add: FileAdd, digests: Digests | None) -> str:
+    """What is wrong with a file; nothing, if that is empty. Without digests only its footer is read."""
     path, known = snapshot.home.table(add.table) / add.path, table(add.table)
     if not path.exists():
         return "is missing"
     if path.stat().st_size != add.bytes:
         return f"has {path.stat().st_size} bytes instead of {add.bytes}"
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             rows = file.metadata.num_rows
             if rows != add.rows:
                 return f"has {rows} rows instead of {add.rows}"
-            if not deep:
+            if digests is None:
                 return ""
+            written = digests.of(add)
+            now = digest_now(path, written) if written else ""
+            if now != written:
+                return f"has changed since it was written: its digest is {now}, not {written}"
             for group in range(file.num_row_groups):
                 read = file.read_row_group(group)
                 if not is_sorted(read, known):

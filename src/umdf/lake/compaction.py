@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order
 from umdf.lake.log import Change, Marker
@@ -89,7 +88,7 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"root", "stamp", "table", "partition", "paths"} → {"file"}."""
     known = table(task["table"])
     texts = [each.name for each in known.file_schema if each.type == pa.utf8()]
-    parts = [pq.ParquetFile(Path(path), read_dictionary=texts).read() for path in task["paths"]]
+    parts = [read_file(path, read_dictionary=texts) for path in task["paths"]]
     whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).unify_dictionaries()
     del parts
     rows = in_order(whole.combine_chunks(), known)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from umdf.errors import CaptureError
+from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, Stamp, in_order
 from umdf.lake.schemas import table
@@ -92,7 +92,7 @@ def entries(snapshot: Snapshot) -> list[Entry]:
 @lru_cache(MOST_READ)
 def _entries_of(path: Path) -> tuple[Entry, ...]:
     """A file never changes, and a stream asks for the same ones again and again."""
-    rows = pq.ParquetFile(path).read().drop_columns(["commit"]).to_pylist()
+    rows = read_file(path).drop_columns(["commit"]).to_pylist()
     return tuple(Entry(**row) for row in rows)
 
 

@@ -22,6 +22,7 @@ ROW_KEY = ("seq_version", "sequence", "msg_index", "entry_index")  # with channe
 EVENT_SORT = ("instrument_id", *ROW_KEY)
 # Minima and maxima of these go into the table's log, so that readers can skip files.
 STATISTICS = ("instrument_id", "symbol", "sequence", "ts_event", "ts_recv", "ts_interval")
+IDS = ("order_id", "trade_id", "file_id", "first_sequence", "last_sequence")  # which people look for, besides
 TYPES = {
     **{name: kind for name, (kind, _) in arrow.TYPES.items()},
     "bytes": pa.binary(),
@@ -53,6 +54,12 @@ class Table:
     def statistics(self) -> tuple[str, ...]:
         inside = set(self.file_schema.names)
         return tuple(name for name in STATISTICS if name in inside)
+
+    @property
+    def filtered(self) -> tuple[str, ...]:
+        """Columns that readers filter on: minima and maxima of these are in the files, for each of their row groups."""
+        names = {*STATISTICS, *self.sort, *IDS}
+        return tuple(name for name in self.file_schema.names if name in names or name.startswith("ts_"))
 
 
 DATE = Column("trading_date", "date", "the business day of the capture, in São Paulo")

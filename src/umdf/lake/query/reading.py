@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
+from umdf.lake.file_reader import open_file
 from umdf.lake.files import FileAdd
 from umdf.lake.query.arrays import constant, is_present, is_text, no_rows, numbers, rows_at, rows_where
 from umdf.lake.query.names import OF_FEED, order_of, time_of
@@ -188,7 +189,7 @@ def _read_file(
     reading.opened += 1
     reading.paths.append(add.path)
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as file:
             wanted = question.of(part_of(add)) or ALL
             groups = _with_ids(file, _row_groups(file, question, wanted), wanted)
             reading.row_groups += file.num_row_groups
@@ -199,8 +200,6 @@ def _read_file(
     except FileNotFoundError as error:
         hint = "it was vacuumed since this lake was opened: lake.refresh(), then ask again"
         raise UmdfError(f"{table.name}: the file {add.path} is gone", hint) from error
-    except (OSError, pa.ArrowException) as error:
-        raise UmdfError(f"{table.name}: {add.path} cannot be read: {error}", "see `umdf lake verify`") from error
     return pa.Table.from_arrays([_column(rows, each, add, table) for each in schema], schema=schema)
 
 

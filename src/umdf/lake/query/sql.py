@@ -11,9 +11,11 @@ import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from umdf.errors import UmdfError, UsageError
 from umdf.lake.dialects import create_schema, create_table, spark_type
+from umdf.lake.file_reader import damage_fault
 from umdf.lake.log import last_number
 from umdf.lake.query import levels_view
 from umdf.lake.query.names import near
@@ -34,6 +36,8 @@ SIGNS_OF_DELTA = {
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WORD = re.compile(r"\w+")
 NAMED = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
+UNREADABLE = re.compile(r"\[FAILED_READ_FILE[^\]]*\].* reading file (?:file:/*(?=/))?(?P<path>.+?\.parquet)\b")
+CAUSE = re.compile(r"^Caused by: (?:\w+\.)*\w+: (?P<said>.+)$", re.MULTILINE)
 GATEWAY = re.compile(r"An error occurred while calling")
 THROWN = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of Python's traceback
 STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
@@ -177,6 +181,9 @@ def sql_fault(error: Any) -> UmdfError:
             f"no column {_unquoted(values.get('objectName', '?'))}{_place(error)}",
             f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
         )
+    if found := UNREADABLE.search(str(error)):
+        causes = CAUSE.findall(str(error), found.end())
+        return damage_fault(unquote(found["path"]), causes[-1] if causes else "")
     if condition == "PARSE_SYNTAX_ERROR":
         near_what = values.get("error", "").strip() or "the end"
         hint = "the statement ends too early" if near_what == "end of input" else "check the SQL before it"
