@@ -162,10 +162,9 @@ class _Ingest:
 
     def advance(self, paths: Sequence[str | os.PathLike[str]], again: set[Day]) -> Outcome:
         follow, waiting = self.settings.follow, again | set(self.states)
-        new, old = self._surveys(paths, waiting)
-        if not follow:
-            self.outcome.refuse_no_capture()
-        if not new and not again and not self.inputs.dropped and not (follow and follow.finish and waiting):
+        is_due = bool(again or self.inputs.dropped or (follow and follow.finish and waiting))
+        new, old = self._surveys(paths, waiting, is_due)
+        if not new and not is_due and not self.inputs.dropped:
             return self.outcome
         places = streams_of([*new, *old], self.named)
         moved = [each for each in old if self.settings.rename or self.inputs.is_moved(each, entries_of(each, places))]
@@ -203,14 +202,15 @@ class _Ingest:
         shutil.rmtree(self.work, ignore_errors=True)
 
     def _surveys(
-        self, paths: Sequence[str | os.PathLike[str]], waiting: set[Day]
+        self, paths: Sequence[str | os.PathLike[str]], waiting: set[Day], is_due: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Of the files that are new, known ones that have grown included; and of the others of their dates."""
-        inputs, more = self.inputs, list(paths)
-        new: list[dict[str, Any]] = []
+        inputs, more, new = self.inputs, list(paths), list[dict[str, Any]]()
         while True:
             new += self._new(more)
-            if not (new or waiting or inputs.dropped):
+            if not self.settings.follow:
+                self.outcome.refuse_no_capture()
+            if not (new or is_due or inputs.dropped):
                 return [], []
             dates = {date for survey in new for date in _dates(survey)}
             dates |= {date for _, date in waiting | inputs.dropped_days}

@@ -51,11 +51,11 @@ def merged(root: Path, entries: Iterable[Entry], given: Named) -> dict[Group, Ma
     for group, said in given.items():
         if group in known:
             _refuse_other(root, group, _said(said), known[group])
-        for entry in entries:
-            if group not in known and entry.flow == flow_of(group):
-                there = {"channel": entry.channel_id, "stream": entry.stream, "line": entry.line}
-                both = said.keys() & there.keys()
-                _refuse_other(root, group, *({key: each[key] for key in both} for each in (said, there)))
+            continue
+        for entry in (each for each in entries if each.flow == flow_of(group)):
+            there = {"channel": entry.channel_id, "stream": entry.stream, "line": entry.line}
+            both = said.keys() & there.keys()
+            _refuse_other(root, group, *({key: each[key] for key in both} for each in (said, there)))
     return known | {group: _said(said) for group, said in given.items()}
 
 
