@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
+from umdf.cli.forget import FORGET_EXAMPLES, forget
 from umdf.cli.places import LakeArgument
 from umdf.cli.tables import show_table
 from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, voice_of
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
 STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
@@ -23,6 +24,7 @@ COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake co
 REPROCESS_EXAMPLES = (
     "umdf lake reprocess lake    every day, from its captures, as this version makes it",
     "umdf lake reprocess lake --date 2026-11-13 --channel 72",
+    "umdf lake reprocess lake --config channels.toml    with other numbers of channels",
 )
 VACUUM_EXAMPLES = ("umdf lake vacuum lake    deletes what commits older than a week have replaced",)
 DDL_EXAMPLES = (
@@ -148,25 +150,33 @@ def reprocess(
     date: Annotated[str | None, typer.Option(help="Only this trading date.", metavar="YYYY-MM-DD")] = None,
     channel: Annotated[int | None, typer.Option(help="Only this channel.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Groups and ports of channels (TOML), from now on.", metavar="FILE")
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Make days again from their captures, which must still be where they were, with the rules of this version.
 
     Readers see the old rows until all new ones are there. Use it after an update that makes a table better, or when a
-    table was damaged.
+    table was damaged. --config takes the place of the configuration that the lake was made with, in every day.
     """
     from umdf.cli.ingest import progress_of, runner_of, tell_outcome
     from umdf.cli.moment import trading_date
     from umdf.cli.spark_options import session_options
-    from umdf.lake.advance import Settings, advance, known_days
+    from umdf.lake.advance import Settings, advance
+    from umdf.lake.given import named_streams
+    from umdf.lake.inputs import known_days
     from umdf.lake.writer import open_writer
 
+    if config is not None and (date is not None or channel is not None):
+        raise UsageError("--config is of the whole lake", "leave --date and --channel out")
+    settings = Settings(named=named_streams(config), rename=config is not None)
     voice, begun, on = voice_of(ctx), time.monotonic(), trading_date(date)
     with open_writer(_existing(root), "reprocess") as writer:
         days = known_days(writer, on.isoformat() if on else None, channel)
         with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
-            outcome = advance([], writer, run, Settings(), stage, again=days)
+            outcome = advance([], writer, run, settings, stage, again=days)
     tell_outcome(outcome, time.monotonic() - begun, as_json)
 
 
@@ -245,6 +255,7 @@ SUBCOMMANDS = (
     (verify, VERIFY_EXAMPLES),
     (compact, COMPACT_EXAMPLES),
     (reprocess, REPROCESS_EXAMPLES),
+    (forget, FORGET_EXAMPLES),
     (vacuum, VACUUM_EXAMPLES),
     (ddl, DDL_EXAMPLES),
     (accept, ACCEPT_EXAMPLES),

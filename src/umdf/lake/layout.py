@@ -4,6 +4,7 @@
     _lake/intents/00000012.json    what commit 12 does to every table
     _lake/commits/00000012.json    commit 12 is done: the Delta version of every table after it
     _lake/leases/00000003.json     the one writer
+    _lake/configs/….json           channel configurations that inputs were ingested with, by digest
     _lake/logs, _lake/work         words of Spark; its temporary files
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 

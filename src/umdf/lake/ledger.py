@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -45,32 +45,58 @@ class Entry:
     packets: int | None = None
     ts_first: int | None = None
     ts_last: int | None = None
+    flow: str | None = None  # address:port; None in lakes that were made before it was kept
+    channel_config: str | None = field(default=None, compare=False)  # of umdf.lake.channel_config; not what it holds
 
 
-def digest_of(path: str | os.PathLike[str]) -> tuple[str, int]:
-    """Digest and size of a file as it lies there (compressed, if it is)."""
-    return Digest(path).end()
+def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:
+    """Digest and size of a file as it lies there (compressed, if it is), or of its first bytes."""
+    return Digest(path, size).end()
 
 
 class Digest:
-    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then."""
+    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then. A file may
+    grow meanwhile: what counts is its first `size` bytes, those that it has now, or as many as were read.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    `prefixes` are sizes; `of_prefix` then has the digest of so many bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], size: int | None = None, prefixes: Iterable[int] = ()) -> None:
         self.path, self.size, self._digest = path, 0, hashlib.sha256()
+        self.of_prefix: dict[int, str] = {}
+        self._prefixes = sorted(prefixes)
+        try:
+            self._until = os.path.getsize(path) if size is None else size
+        except OSError as error:
+            raise self._fault(error) from error
 
     def take(self, content: bytes | memoryview) -> None:
-        self._digest.update(content)
-        self.size += len(content)
+        while self._prefixes and self.size + len(content) >= self._prefixes[0]:
+            part = self._prefixes.pop(0) - self.size
+            self._add(content[:part])
+            self.of_prefix[self.size] = self._text()
+            content = content[part:]
+        self._add(content)
 
     def end(self) -> tuple[str, int]:
         try:
             with Path(self.path).open("rb") as file:
                 file.seek(self.size)
-                while chunk := file.read(CHUNK_BYTES):
+                while chunk := file.read(min(CHUNK_BYTES, max(self._until - self.size, 0))):
                     self.take(chunk)
         except OSError as error:
-            raise CaptureError(f"cannot read {self.path}: {error.strerror}") from error
-        return f"{ALGORITHM}:{self._digest.hexdigest()}", self.size
+            raise self._fault(error) from error
+        return self._text(), self.size
+
+    def _add(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        self.size += len(content)
+
+    def _text(self) -> str:
+        return f"{ALGORITHM}:{self._digest.hexdigest()}"
+
+    def _fault(self, error: OSError) -> CaptureError:
+        return CaptureError(f"cannot read {self.path}: {error.strerror}")
 
 
 def file_id(digest: str) -> int:

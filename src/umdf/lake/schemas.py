@@ -225,6 +225,8 @@ _OWN = (
         Column("packets", "i64", "datagrams of this channel and line in it"),
         Column("ts_first", "ns", "ts_recv of the first one"),
         Column("ts_last", "ns", "ts_recv of the last one"),
+        Column("flow", "text", "address:port that it was sent to"),
+        Column("channel_config", "text", "digest of the channel configuration that it was ingested with"),
         Column("commit", "i64", "the lake commit that brought it in", False),
         partition=(),
     ),

@@ -81,7 +81,7 @@ class CaptureReader(DataSourceReader):
         return _Pushing(self)
 
     def partitions(self) -> Sequence[InputPartition]:
-        surveys = surveys_of(inputs_of([Path(path) for path in self.options.paths]))
+        surveys = surveys_of(inputs_of([Path(path) for path in self.options.paths]).captures)
         captures = Captures(surveys, self.options.named, self.options.span_numbers)
         return [InputPartition(work) for work in partitions(captures, self.wanted)]
 

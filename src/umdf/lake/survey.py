@@ -16,7 +16,7 @@ from typing import Any
 
 from umdf.errors import CaptureError
 from umdf.lake.durable import write_fault
-from umdf.lake.ledger import Digest, digest_of
+from umdf.lake.ledger import Digest
 from umdf.lake.survey_walk import Walk, templates
 from umdf.lake.tasks import Place
 from umdf.sync.streams import Survey
@@ -43,31 +43,46 @@ def run_all(task: dict[str, Any], place: Place) -> dict[str, Any]:
 
 
 def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
-    """{"path", "known": digests of that size, "unpacked": directory, "split_bytes"} → a survey, or that it is known."""
-    path, known = task["path"], task["known"]
-    if not known and not _is_packed(path):  # nobody knows it: what it is and what is in it, in one go
-        return _survey_and_digest(path, task["split_bytes"])
-    about = _about(path, *digest_of(path))
-    if about["digest"] in known:
-        return about | {"known": True}
+    """{"path", "known": digests of that size, "shorter": sizes and digests of inputs that it may have grown from,
+    "unpacked": directory, "split_bytes"} → a survey, or that it is known; with "grown_from", if it has."""
+    path, is_packed = task["path"], _is_packed(task["path"])
+    if task["known"] or is_packed:
+        about = _about(path, Digest(path, prefixes=_sizes(task)), task)
+        if about["digest"] in task["known"]:
+            return about | {"known": True}
+        if is_packed:
+            return about | _survey_packed(about, Path(task["unpacked"]), task["split_bytes"])
+    digest = Digest(path, prefixes=_sizes(task))  # what it is and what is in it, in one go
     try:
-        readable, packed, damage = unpack(path, about["digest"], Path(task["unpacked"]))
-        return about | {"format": FORMAT, "packed": packed, **_survey(readable, damage, task["split_bytes"])}
-    except CaptureError as error:
-        return about | _no_capture(path, error)
-
-
-def _survey_and_digest(path: str, split_bytes: int) -> dict[str, Any]:
-    digest = Digest(path)
-    try:
-        found = {"format": FORMAT, "packed": "", **_survey(path, "", split_bytes, digest.take)}
+        found = {"format": FORMAT, "packed": "", **_survey(path, "", task["split_bytes"], digest.take)}
     except CaptureError as error:
         found = _no_capture(path, error)
-    return _about(path, *digest.end()) | found
+    about = _about(path, digest, task)
+    if "splits" in found and found["splits"][-1]["end"] is not None:
+        found["splits"][-1]["end"] = about["size_bytes"]  # it may have grown since: that is of another digest
+    return about | found
 
 
-def _about(path: str, digest: str, size: int) -> dict[str, Any]:
-    return {"path": path, "digest": digest, "size_bytes": size, "mtime_ns": os.stat(path).st_mtime_ns}
+def _sizes(task: dict[str, Any]) -> list[int]:
+    return [size for size, _ in task.get("shorter", ())]
+
+
+def _survey_packed(about: dict[str, Any], unpacked: Path, split_bytes: int) -> dict[str, Any]:
+    path = about["path"]
+    try:
+        readable, packed, damage = unpack(path, about["digest"], unpacked)
+        if os.path.getsize(path) != about["size_bytes"]:
+            raise CaptureError(f"{path}: it is compressed and still being written", "ingest it when it is closed")
+        return {"format": FORMAT, "packed": packed, **_survey(readable, damage, split_bytes)}
+    except CaptureError as error:
+        return _no_capture(path, error)
+
+
+def _about(path: str, digest: Digest, task: dict[str, Any]) -> dict[str, Any]:
+    text, size = digest.end()
+    about = {"path": path, "digest": text, "size_bytes": size, "mtime_ns": os.stat(path).st_mtime_ns}
+    parts = [part for length, part in task.get("shorter", ()) if digest.of_prefix.get(length) == part]
+    return about | ({"grown_from": parts} if parts else {})
 
 
 def _no_capture(path: str, error: CaptureError) -> dict[str, Any]:
