@@ -13,6 +13,7 @@ The one rule: a lake of another layout is refused before anything in it is read.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from umdf.lake import durable
 from umdf.lake.places import place_of
 
 LAYOUT = 1
+UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\]|%[0-9A-Fa-f]{2}")  # delta-rs takes a path for a URL, and decodes it twice
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def open_home(root: str | os.PathLike[str]) -> Home:
     path = place_of(root).absolute()
     said = durable.read(path / "lake.json") if path.is_dir() else None
     if said is None:
-        raise UmdfError(f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
+        raise _no_lake(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
     layout = said.get("layout")
     if layout != LAYOUT:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
@@ -74,17 +76,32 @@ def open_home(root: str | os.PathLike[str]) -> Home:
             f"this is umdf {__version__}, layout {LAYOUT}",
             "use that version, or ingest the captures into a new lake",
         )
-    return Home(path, said["lake_id"], said["producer"])
+    try:
+        return Home(path, said["lake_id"], said["producer"])
+    except KeyError as error:
+        raise UmdfError(f"{path / 'lake.json'} is damaged: no {error}", "restore it from a backup") from error
+
+
+def _no_lake(path: Path, reason: str, hint: str) -> UmdfError:
+    if not (path / "_lake").is_dir():
+        return UmdfError(reason, hint)
+    lost = f"{path / 'lake.json'} is missing, and the rest of a lake is there"
+    return UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
 
 
 def create_home(root: str | os.PathLike[str]) -> Home:
     """Open a lake; make it if the directory is empty or does not exist."""
     path = place_of(root).absolute()
+    if found := UNUSABLE.search(str(path)):
+        raise UmdfError(
+            f"{str(path)!r} cannot be a lake: Delta Lake's library misreads {found[0]!r} in a path",
+            "give a directory without control characters, backslashes and percent signs before hexadecimal digits",
+        )
     if path.exists() and not path.is_dir():
         raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
     if not (path / "lake.json").exists():
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
-            raise UmdfError(f"{root} is neither empty nor a lake", "give a new or an empty directory")
+            raise _no_lake(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
         said = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
         durable.create_once(path / "lake.json", said)  # another process may be quicker: then its lake is ours
     return open_home(path)
