@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -227,6 +228,19 @@ def test_a_commit_whose_intent_cannot_be_read_is_reported_and_aborted(tmp_path: 
     with open_writer(tmp_path, abort=True) as writer:
         assert sweep.sweep(writer).files == 3
     refuse_leftovers(tmp_path)
+
+
+def test_plain_delta_readers_see_a_killed_commit_by_halves_and_all_of_the_last_one_by_the_versions_of_its_marker(
+    tmp_path: Path,
+) -> None:
+    """What docs/lake.md says about them."""
+    begin(tmp_path, 1, "before gaps", damage=False)
+    assert [DeltaTable(tmp_path / name).version() for name in SHORT] == [1, 0]
+    marker = json.loads(max((tmp_path / "_lake" / "commits").glob("*.json")).read_text())
+    tables = [DeltaTable(tmp_path / name, version=marker["versions"][name]) for name in SHORT]
+    assert [table.to_pyarrow_table().num_rows for table in tables] == [50, 50]
+    open_writer(tmp_path).close()
+    assert [DeltaTable(tmp_path / name).version() for name in SHORT] == [1, 1]
 
 
 def test_without_an_unfinished_commit_an_abort_does_nothing(tmp_path: Path) -> None:

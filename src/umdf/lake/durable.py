@@ -106,10 +106,9 @@ def read_as(path: Path, make: Callable[[dict[str, Any]], Made]) -> Made | None:
     try:
         said = json.loads(path.read_text())
         if not isinstance(said, dict):
-            raise ValueError("it is no JSON object")
+            raise TypeError(said)
         return make(said)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
-        what = " ".join(f"{type(error).__name__} {error}".split())
-        raise DamagedError(f"{path} is damaged ({what})", "restore it from a backup") from error
+        raise DamagedError(f"{path} is damaged: not the JSON that umdf wrote", "restore it from a backup") from error

@@ -2,9 +2,10 @@
 
     lake.json                      layout and producer version, the lake's own id
     _lake/intents/00000012.json    what commit 12 does to every table
-    _lake/commits/00000012.json    commit 12 is done: the Delta version of every table after it
+    _lake/commits/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
     _lake/leases/00000003.json     the one writer
     _lake/logs, _lake/work         words of Spark; its temporary files
+    _lake/lost                     what was left of Delta logs that were made again
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
 The one rule: a lake of another layout is refused before anything in it is read.

@@ -194,7 +194,7 @@ class Writer:
     def _refuse_bad(self, changes: Iterable[Change]) -> None:
         """What only our own bug could bring about, and would be hard to mend."""
         for change in changes:
-            there = {add.path for add in self.snapshot.adds(change.table)} if change.removes else set()
+            there = {add.path for add in self.snapshot.adds(change.table)}  # or its log is damaged: not a commit later
             removed, added = [remove.path for remove in change.removes], [add.path for add in change.adds]
             if set(removed) - there or len({*removed, *added}) < len(removed) + len(added):
                 raise UmdfError(f"{change.table}: a commit removes what is not there, or names a file twice")
