@@ -34,12 +34,14 @@ DDL_EXAMPLES = (
     "umdf lake ddl lake --dialect trino --catalogue delta.umdf",
 )
 ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keeps what someone else did to a table",)
+ABORT_EXAMPLES = ("umdf lake abort lake    drops a commit that was begun and cannot be finished",)
 RESTORE_EXAMPLES = ("umdf lake restore lake mbo    takes a table back to the lake's last commit",)
 PACK_EXAMPLES = (
     "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --master URL --packed umdf-env.tar.gz`",
     "umdf lake pack umdf-env.tar.gz --leave-out deltalake    only the driver needs it",
 )
 DAY_S = 24 * 3600.0
+MOST_REPAIRS = 3  # commands in one line
 
 Root = LakeArgument
 Table = Annotated[str, typer.Argument(help="Name of the table.", metavar="TABLE")]
@@ -71,14 +73,27 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
         print_json(asdict(found))
         return
     rows = [
-        (table.name, f"{table.rows:,}", f"{table.files:,}", f"{table.bytes / 1e6:,.1f} MB", table.changed_by)
+        (
+            table.name,
+            f"{table.rows:,}",
+            f"{table.files:,}",
+            f"{table.bytes / 1e6:,.1f} MB",
+            table.changed_by or ("damaged" if table.damage else ""),
+        )
         for table in found.tables
         if table.version is not None
     ]
     show_table(("table", "rows", "files", "size", "changed by"), rows)
     print(f"commit {found.marker.number} ({found.producer}, lake {found.lake_id[:8]})")
-    if found.pending is not None:
+    if found.pending is not None and not found.pending_damage:
         print(f"commit {found.pending} was begun and will be finished by the next writer")
+    for damage in found.pending_damage:
+        print(
+            f"commit {found.pending} cannot be finished: {damage.table}/{damage.path} {damage.reason}; {damage.repair}"
+        )
+    for table in found.tables:
+        if table.damage:
+            print(table.damage)
     if found.writer is not None:
         print(f"being written: {found.writer.owner}")
     for what, swept in (("orphans", found.orphans), ("replaced files", found.removed)):
@@ -96,9 +111,11 @@ def verify(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Every file of the last commit is there, with the size and rows that it should have."""
+    """Every file of the last commit, and of one that was begun, is there, with the size and rows it should have."""
     from umdf.lake.care import verify as verify_lake
     from umdf.lake.care import without_digest
+    from umdf.lake.layout import open_home
+    from umdf.lake.log import pending_number
 
     damages = verify_lake(root, deep)
     if deep and (unknown := without_digest(root)):
@@ -109,9 +126,12 @@ def verify(
     elif damages:
         show_table(("table", "file", "what"), [(each.table, each.path, each.reason) for each in damages])
     else:
-        print("sound")
+        begun = pending_number(open_home(root))
+        print(f"sound; commit {begun} was begun and will be finished by the next writer" if begun else "sound")
     if damages:
-        raise UmdfError(f"{len(damages)} files are damaged", "ingest their captures into a new lake")
+        repairs = list(dict.fromkeys(damage.repair for damage in damages))
+        more = f"; and {len(repairs) - MOST_REPAIRS} more" if len(repairs) > MOST_REPAIRS else ""
+        raise UmdfError(f"{len(damages)} files are damaged", "; ".join(repairs[:MOST_REPAIRS]) + more)
 
 
 def compact(
@@ -167,13 +187,17 @@ def reprocess(
     from umdf.lake.advance import Settings, advance
     from umdf.lake.given import named_streams
     from umdf.lake.inputs import known_days
+    from umdf.lake.repair import make_lost_logs_again
     from umdf.lake.writer import open_writer
 
     if config is not None and (date is not None or channel is not None):
         raise UsageError("--config is of the whole lake", "leave --date and --channel out")
     settings = Settings(named=named_streams(config), rename=config is not None)
     voice, begun, on = voice_of(ctx), time.monotonic(), trading_date(date)
-    with open_writer(_existing(root), "reprocess") as writer:
+    with open_writer(_existing(root), "reprocess", check=False) as writer:
+        for name in make_lost_logs_again(writer):
+            voice.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
+        writer.refuse_foreign()
         days = known_days(writer, on.isoformat() if on else None, channel)
         with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
             outcome = advance([], writer, run, settings, stage, again=days)
@@ -210,6 +234,26 @@ def restore(root: Root, table: Table, as_json: JsonFlag = False) -> None:
 
     with writer.open_writer(_existing(root), "restore", check=False) as own:
         _tell({"commit": writer.restore(own, table).number}, "", as_json)
+
+
+def abort(root: Root, as_json: JsonFlag = False) -> None:
+    """Drop a commit that was begun and not finished, for example because one of its files is damaged.
+
+    Tables that it has changed already are taken back; its captures can be ingested again. Without an unfinished commit
+    there is nothing to do.
+    """
+    from umdf.lake import log
+    from umdf.lake.layout import open_home
+    from umdf.lake.writer import open_writer
+
+    begun = log.pending_number(open_home(root))
+    with open_writer(root, "abort", abort=True) as writer:
+        dropped = begun if begun and log.is_aborted(writer.home, begun) else None
+        _tell(
+            {"aborted": dropped, "commit": writer.snapshot.number},
+            "" if dropped else "no commit is unfinished",
+            as_json,
+        )
 
 
 def pack(
@@ -260,5 +304,6 @@ SUBCOMMANDS = (
     (ddl, DDL_EXAMPLES),
     (accept, ACCEPT_EXAMPLES),
     (restore, RESTORE_EXAMPLES),
+    (abort, ABORT_EXAMPLES),
     (pack, PACK_EXAMPLES),
 )

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from umdf.errors import UmdfError
 from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order
 from umdf.lake.log import Change, Marker
 from umdf.lake.plain_run import PlainRunner
+from umdf.lake.repair import repair_of, size_damage
 from umdf.lake.schemas import table, tables
 from umdf.lake.segments import Day, date_of
 from umdf.lake.tasks import Place
@@ -42,6 +44,9 @@ def compact(
     groups.sort(key=lambda group: -sum(add.bytes for add in group))  # the longest first
     if not groups:
         return None
+    for add in (add for group in groups for add in group):
+        if damage := size_damage(writer.home, add):
+            raise UmdfError(f"{writer.home.table(add.table) / add.path} {damage}", repair_of(add))
     made = (run_tasks or PlainRunner())([_task(writer, group) for group in groups], TASK, description="compact")
     changes = [
         Change(group[0].table, (FileAdd.from_json(said["file"]),), tuple(group), data_change=False)

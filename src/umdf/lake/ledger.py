@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from umdf.errors import CaptureError
+from umdf.errors import CaptureError, UmdfError
 from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, Stamp, in_order
@@ -118,7 +118,11 @@ def entries(snapshot: Snapshot) -> list[Entry]:
 @lru_cache(MOST_READ)
 def _entries_of(path: Path) -> tuple[Entry, ...]:
     """A file never changes, and a stream asks for the same ones again and again."""
-    rows = read_file(path).drop_columns(["commit"]).to_pylist()
+    try:
+        rows = read_file(path).drop_columns(["commit"]).to_pylist()
+    except (OSError, UmdfError) as error:
+        lost = f"{path}, which lists captures of the lake, cannot be read: {str(error).splitlines()[0]}"
+        raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake") from error
     return tuple(Entry(**row) for row in rows)
 
 
