@@ -180,7 +180,7 @@ def guarded(capacity: int) -> np.ndarray:
 
 def read_before_guard(place: Path, files: list[bytes]) -> None:
     """Every chunk ends where the guard begins; one byte read too far ends the process."""
-    memory = guarded(LONGEST_BLOCK + mmap.PAGESIZE)
+    memory = guarded(3 * LONGEST_BLOCK)
     Walk._chunk = lambda walk, size: memory[len(memory) - size :]  # type: ignore[method-assign]
     for data in files:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 from umdf.errors import CaptureError, ConfigError
 from umdf.lake.places import place_of
+from umdf.transport.input_file import need_file
 from umdf.transport.recording import ENDINGS
 
 PATTERN = frozenset("*?[")
@@ -26,6 +27,7 @@ def inputs_of(given: Sequence[Path]) -> list[Path]:
     that it matches."""
     found: list[Path] = []
     for path in map(place_of, given):
+        need_file(path, "an ingest")
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.name.endswith(ENDINGS) and p.is_file())
             if not inside:
