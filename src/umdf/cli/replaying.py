@@ -13,7 +13,6 @@ from umdf.errors import CaptureError
 from umdf.sync.session import Session, Until, Watch
 from umdf.sync.streams import Stream, Survey
 from umdf.transport.capture import PacketBatch, open_capture
-from umdf.transport.input_file import need_file
 from umdf.transport.side_by_side import windows
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.schema import Schema
@@ -33,7 +32,6 @@ def captures_of(paths: Sequence[Path]) -> list[Path]:
     """Files, and what looks like a capture in directories."""
     found: list[Path] = []
     for path in paths:
-        need_file(path, "a rebuild of books")
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if {".pcap", ".pcapng"} & set(p.suffixes) and p.is_file())
             if not inside:

@@ -200,6 +200,11 @@ def quarantine_file(
     return _file(where, "quarantine", in_order(pa.Table.from_pylist(rows, known.file_schema), known))
 
 
+def not_kept(refused: Sequence[Refused]) -> int:
+    """How many of these find no place in the table."""
+    return max(len(refused) - MOST_QUARANTINED, 0)
+
+
 def _reasons(dropped: Sequence[Refused]) -> str:
     """Of what found no place: how many, and why."""
     counted = Counter(row.reason for row in dropped).most_common()

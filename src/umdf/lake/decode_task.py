@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake import loop_task
-from umdf.lake.accounts import MOST_QUARANTINED, packets_file, quality_of, quarantine_file
+from umdf.lake.accounts import not_kept, packets_file, quality_of, quarantine_file
 from umdf.lake.files import Stamp
 from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
 from umdf.lake.refusals import Refused
@@ -119,7 +119,7 @@ class _Span:
             "ts_sent": _last_sent(self.ts_send[gathered.own]),
             "quality": quality_of(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
-            "not_kept": max(len(refused) - MOST_QUARANTINED, 0),
+            "not_kept": not_kept(refused),
         }
 
 

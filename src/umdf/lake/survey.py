@@ -109,8 +109,9 @@ def split_of(said: dict[str, Any], path: str) -> Split:
     header = said["header"]
     if header is not None:
         header = Header(**{**header, "interfaces": bytes.fromhex(header["interfaces"])})
-    damage = tuple(Damage(path, *each) for each in said["damage"])
-    return Split(path, said["offset"], said["end"], said["number"], header, damage, said["has_checksums"])
+    damage = said.get("damage")  # without: whoever reads it finds out
+    known = None if damage is None else tuple(Damage(path, *each) for each in damage)
+    return Split(path, said["offset"], said["end"], said["number"], header, known, said.get("has_checksums"))
 
 
 def _survey(path: str, damage: str, split_bytes: int, watch: Watch | None = None) -> dict[str, Any]:

@@ -54,7 +54,7 @@ ZEROS, TIME_FAR, FRACTION_INSANE, LENGTH_UNLIKELY = 9, 10, 11, 12
 FOUND = 13
 
 LONGEST_BLOCK = 16 << 20
-FAR_S = 7 * 86_400  # neighbours are not further apart, unless the ones behind agree with each other
+FAR_S = 7 * 86_400  # what lies further from its neighbours is doubtful
 
 
 @inlined
@@ -125,18 +125,20 @@ def doubt(state, buffer, position, end, second, known):
     odd_fraction = u32(buffer, position + 4, swapped) >= fractions
     is_far = known >= 0 and not is_near(second, known)
     fits = frame_fits(buffer, position + 16, min(end, filled), position + 16 + original, get(state, LINK))
+    follows = fits and end <= filled
     if filled - end >= 16:
-        next_fraction = u32(buffer, end + 4, swapped)
-        follows = is_near(u32(buffer, end, swapped), second) and u32(buffer, end + 8, swapped) <= get(state, LONGEST)
+        next_second, next_fraction = u32(buffer, end, swapped), u32(buffer, end + 4, swapped)
+        is_next = u32(buffer, end + 8, swapped) <= get(state, LONGEST)
         if odd_fraction:  # some programs write them so throughout
-            return 0 if follows and fits and next_fraction >= fractions else FRACTION_INSANE
-        follows = follows and next_fraction < fractions
-    else:  # the last one
-        if odd_fraction:
-            return FRACTION_INSANE
-        follows = fits and not is_far and end <= filled
-    if is_far:
-        return 0 if follows and fits else TIME_FAR
+            return 0 if is_next and fits and next_fraction >= fractions else FRACTION_INSANE
+        is_next = is_next and next_fraction < fractions
+        if is_far:  # a jump of time, unless those before it and behind it agree
+            return 0 if is_next and fits and not is_near(next_second, known) else TIME_FAR
+        follows = is_next and is_near(next_second, second)
+    elif odd_fraction:
+        return FRACTION_INSANE
+    elif is_far:
+        return 0 if follows else TIME_FAR
     if known >= 0:
         return 0 if follows else LENGTH_UNLIKELY
     # The first one: nobody has told yet what to expect.

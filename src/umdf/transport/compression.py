@@ -163,7 +163,6 @@ class _Counted:
         self.count += len(data)
         return data
 
-
     def drain(self) -> int:
         """Read on to the end of the file: how many bytes that are."""
         before = self.count
