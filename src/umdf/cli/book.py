@@ -51,11 +51,14 @@ def book(
     from umdf.cli.moment import moment
     from umdf.cli.replaying import captures_of, replay
     from umdf.cli.shown_book import found_instruments
+    from umdf.transport.input_file import need_file
     from umdf.transport.side_by_side import first_ns
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
     voice, paths = voice_of(ctx), captures_of(captures)
+    for path in paths:
+        need_file(path, "a rebuild of books")
     until = moment(at, lambda: min(filter(None, map(first_ns, paths)), default=0)) if at is not None else None
     result = replay(paths, load_schema(schema), load_templates(templates), until)
     _warn(voice, result)

@@ -150,6 +150,8 @@ def _warn(voice: Voice, outcome: Outcome) -> None:
         voice.warn(f"no captures, and left out: {named}")
     for damage in outcome.damaged:
         voice.warn(damage)
+    if outcome.not_kept:
+        voice.warn(f"{outcome.not_kept:,} pieces that could not be used found no room in quarantine: it says how many")
     if outcome.unrecognised:
         voice.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
     if outcome.missing:

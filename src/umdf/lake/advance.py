@@ -37,6 +37,7 @@ from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
 from umdf.lake.writer import Writer
+from umdf.transport.damage import Damage, told
 
 DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # derived from `mbo` and `book_state` where it is asked for
 ROWS_A_TASK = 2_000_000  # of `mbo`, in a task of the books
@@ -73,6 +74,8 @@ class Outcome:
     grown: list[str] = field(default_factory=list)  # known files that have become longer
     unusable: list[tuple[str, str]] = field(default_factory=list)  # files that are no captures, and why
     damaged: list[str] = field(default_factory=list)
+    unread_bytes: int = 0  # of damaged files
+    not_kept: int = 0  # rows for which `quarantine` has no room
     unrecognised: int = 0  # datagrams of groups that carry no stream of the exchange
     days: list[Day] = field(default_factory=list)
     open_days: dict[Day, Edge] = field(default_factory=dict)  # followed days, and how far they have come
@@ -225,11 +228,12 @@ class _Ingest:
         for survey in new:
             times = [segment[8] for split in survey.get("splits", []) for segment in split["segments"]]
             self.outcome.closings += [(survey["mtime_ns"], max(times))] if times else []
-            for offset, reason in survey["warnings"]:
-                if "no_capture" in survey:
-                    self.outcome.unusable.append((survey["path"], reason))
-                else:
-                    self.outcome.damaged.append(f"{survey['path']}: at offset {offset}: {reason}")
+            damage = [Damage(survey["path"], *each) for each in survey["warnings"]]
+            if "no_capture" in survey:
+                self.outcome.unusable += [(one.file, one.reason) for one in damage]
+            else:
+                self.outcome.damaged += told(damage)
+                self.outcome.unread_bytes += sum(one.unread_bytes for one in damage)
         return new
 
     # Days
@@ -345,6 +349,7 @@ class _Ingest:
         outcome.gaps += len(parts.gaps) - earlier
         outcome.missing += sum(gap.last - gap.first + 1 for gap in parts.gaps[earlier:])
         outcome.stale += len(parts.stale)
+        outcome.not_kept += sum(made["not_kept"] for made in (*parts.spans, *parts.loops))
         if parts.task_rows:
             share = max(parts.task_rows) / max(sum(parts.task_rows), 1)
             outcome.largest_task_share = max(outcome.largest_task_share, share)

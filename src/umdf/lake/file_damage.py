@@ -25,9 +25,9 @@ NO_DAY = {"trading_date": None, "channel_id": None}
 def damage_change(writer: Writer, new: Iterable[dict[str, Any]], dropped: Collection[str], is_wanted: bool) -> Change:
     """Rows for the warnings of new surveys, if they are wanted, and none of inputs (digests) that leave the lake."""
     rows = [
-        {"file_id": file_id(survey["digest"]), "file_offset": offset, "reason": reason}
+        {"file_id": file_id(survey["digest"]), "file_offset": at, "reason": reason, "size_bytes": unread or None}
         for survey in new
-        for offset, reason in survey["warnings"]
+        for at, reason, unread in survey["warnings"]
     ]
     added = [write_rows(writer.home.root, writer.stamp, TABLE, rows, None)] if is_wanted else []
     removed = []

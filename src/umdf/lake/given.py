@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from umdf.errors import CaptureError, ConfigError
 from umdf.lake.places import place_of
 from umdf.transport.capture import open_capture
+from umdf.transport.input_file import need_file
 from umdf.transport.recording import A_LINE, files_below, read_manifest
 
 PATTERN = frozenset("*?[")
@@ -34,6 +35,7 @@ def inputs_of(given: Sequence[Path]) -> InputPaths:
     all that it matches."""
     found = InputPaths([], [])
     for path in map(place_of, given):
+        need_file(path, "an ingest")
         if path.is_dir():
             captures, others = files_below(path)
             if not captures:

@@ -213,7 +213,7 @@ _OWN = (
         DATE, CHANNEL, LINE, RECEIVED, VERSION, SEQUENCE, FILE, OFFSET,
         Column("reason", "text", "why", False),
         Column("template", "text", "of the message, if it was recognised"),
-        Column("size_bytes", "i64", "of the whole, also if `content` is cut"),
+        Column("size_bytes", "i64", "of the whole, also if `content` is cut; of a damaged file, the unread bytes"),
         Column("content", "bytes", "its bytes, at most 64 KiB"),
     ),
     _table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from umdf.lake.ledger import Digest
 from umdf.lake.survey_walk import Walk, templates
 from umdf.lake.tasks import Place
 from umdf.sync.streams import Survey
-from umdf.transport.capture import Split, open_capture
+from umdf.transport.capture import Split, damage_in, open_capture
 from umdf.transport.capture_walk import Header, Watch
 from umdf.transport.compression import decompressor
-from umdf.wire.packet import recognise
+from umdf.transport.damage import Damage
+from umdf.wire.packet import Protocol, recognise
 
+SPLIT = ("offset", "end", "number", "header", "damage", "has_checksums")  # what must be known to read one
 SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the ends of a span are read by two
 COPY_BYTES = 1 << 20
 BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also how finely a stream knows what has come until when
-FORMAT = 3  # of a survey that is kept
+FORMAT = 4  # of a survey that is kept
 
 # What a split has of one flow, numbering and date. FAST says no numbering: there it is the reset seen last, if any.
 # `marks` are (number, ts_recv), one a batch: up to that number all had come by then. `few` are (offset, number) of the
@@ -87,7 +89,7 @@ def _about(path: str, digest: Digest, task: dict[str, Any]) -> dict[str, Any]:
 
 def _no_capture(path: str, error: CaptureError) -> dict[str, Any]:
     reason = error.reason.removeprefix(f"{path}: ")
-    return {"format": FORMAT, "packed": "", "no_capture": True, "warnings": [(0, reason)]}
+    return {"format": FORMAT, "packed": "", "no_capture": True, "warnings": [(0, reason, 0)]}
 
 
 def _is_packed(path: str) -> bool:
@@ -122,18 +124,22 @@ def split_of(said: dict[str, Any], path: str) -> Split:
     header = said["header"]
     if header is not None:
         header = Header(**{**header, "interfaces": bytes.fromhex(header["interfaces"])})
-    return Split(path, said["offset"], said["end"], said["number"], header)
+    damage = said.get("damage")  # without: whoever reads it finds out
+    known = None if damage is None else tuple(Damage(path, *each) for each in damage)
+    return Split(path, said["offset"], said["end"], said["number"], header, known, said.get("has_checksums"))
 
 
 def _survey(path: str, damage: str, split_bytes: int, watch: Watch | None = None) -> dict[str, Any]:
     survey, walk = Survey(templates()), Walk()
-    warnings: list[tuple[int, str]] = [(0, damage)] if damage else []
+    warnings: list[tuple[int, str, int]] = [(0, damage, 0)] if damage else []
     chunk = min(CHUNK_BYTES, max(split_bytes // 2, 1))  # a split ends with a chunk
-    with open_capture(path, batch_packets=BATCH_PACKETS, chunk_bytes=chunk, watch=watch) as capture:
+    with open_capture(path, batch_packets=BATCH_PACKETS, chunk_bytes=chunk, watch=watch, corrupt=True) as capture:
         splits = [capture.rest()]
         for batch in capture:
             names: list[Hashable] = [(flow.dest, flow.dest_port) for flow in batch.flows]
             protocol = recognise(batch.buffer, batch.start, batch.end)
+            if batch.corrupt is not None:
+                protocol[batch.corrupt] = Protocol.UNKNOWN
             survey.take(batch, names, protocol)
             walk.take(batch, names, len(splits) - 1, protocol)
             rest = capture.rest()
@@ -141,16 +147,21 @@ def _survey(path: str, damage: str, split_bytes: int, watch: Watch | None = None
                 splits[-1] = replace(splits[-1], end=rest.offset)
                 splits.append(rest)
     walk.end()
+    found = [(one.offset, one.reason, one.unread_bytes) for one in capture.warnings]
+    known = {"has_checksums": capture.has_checksums}
     return {
-        "warnings": warnings + [(warning.offset, warning.reason) for warning in capture.warnings],
+        "warnings": warnings + found,
         "counts": vars(capture.counts),
         "flows": list(walk.flows),
         "streams": survey.export(),
         "resets": walk.resets,
-        "splits": [_said(split) | walk.of_split(number) for number, split in enumerate(splits)],
+        "splits": [
+            _said(split, capture.warnings) | known | walk.of_split(number) for number, split in enumerate(splits)
+        ],
     }
 
 
-def _said(split: Split) -> dict[str, Any]:
+def _said(split: Split, damages: Sequence[Damage]) -> dict[str, Any]:
     header = split.header and {**vars(split.header), "interfaces": split.header.interfaces.hex()}
-    return {"offset": split.offset, "end": split.end, "number": split.number, "header": header}
+    damage = [(one.offset, one.reason, one.unread_bytes) for one in damage_in(damages, split.offset, split.end)]
+    return {"offset": split.offset, "end": split.end, "number": split.number, "header": header, "damage": damage}
