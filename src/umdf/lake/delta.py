@@ -203,6 +203,7 @@ def _properties(home: Home, number: int, *, final: bool = True) -> Any:
 
 
 def _create(home: Home, directory: Path, table: Table, intent: Intent, change: Change) -> None:
+    from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
     assert not change.removes  # of a table that does not exist
@@ -210,17 +211,23 @@ def _create(home: Home, directory: Path, table: Table, intent: Intent, change: C
     adds = [
         AddAction(add.path, add.bytes, add.partition, moment_ms, change.data_change, add.stats) for add in change.adds
     ]
-    create_table_with_add_actions(
-        str(directory),
-        delta_schema(table.schema),
-        adds,
-        mode="error",
-        partition_by=list(table.partition),
-        name=table.name,
-        description=table.doc,
-        configuration={"delta.dataSkippingStatsColumns": ",".join(table.statistics)} if table.statistics else {},
-        commit_properties=_properties(home, intent.number),
-    )
+    skipping = {"delta.dataSkippingStatsColumns": ",".join(table.statistics)} if table.statistics else {}
+    try:
+        create_table_with_add_actions(
+            str(directory),
+            delta_schema(table.schema),
+            adds,
+            mode="error",
+            partition_by=list(table.partition),
+            name=table.name,
+            description=table.doc,
+            configuration=skipping,
+            commit_properties=_properties(home, intent.number),
+        )
+    except DeltaError as error:
+        if "already exists" in str(error):  # created between our look at the table and now
+            raise _TakenError from error
+        raise
 
 
 def _append(home: Home, directory: Path, table: Table, intent: Intent, change: Change, version: int) -> None:
