@@ -29,9 +29,9 @@ from umdf.lake.files import FileAdd
 from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind
 from umdf.lake.gap_cures import merge
 from umdf.lake.inputs import Inputs, Surveys, days_of_entries
-from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
 from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
+from umdf.lake.refusals import damage_of, damage_rows
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.segments import Day, Group, Place, date_of, days_of, days_with, entries_of, streams_of
@@ -40,7 +40,7 @@ from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
 from umdf.lake.writer import Writer
-from umdf.transport.damage import Damage, told
+from umdf.transport.damage import told
 
 DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # derived from `mbo` and `book_state` where it is asked for
 ROWS_A_TASK = 2_000_000  # of `mbo`, in a task of the books
@@ -195,7 +195,7 @@ class _Ingest:
         for survey in new:
             times = [segment[8] for split in survey.get("splits", []) for segment in split["segments"]]
             self.outcome.closings += [(survey["mtime_ns"], max(times))] if times else []
-            damage = [Damage(survey["path"], *each) for each in survey["warnings"]]
+            damage = damage_of(survey)
             if "no_capture" in survey:
                 self.outcome.unusable += [(one.file, one.reason) for one in damage]
             else:
@@ -352,14 +352,9 @@ class _Ingest:
             entries += [entry for digest, known in self.inputs.known.items() if digest not in again for entry in known]
             entries += [entry for survey in moved for entry in entries_of(survey, places)]
             changes.append(Change("ledger", (), tuple(self.writer.snapshot.adds("ledger"))))
-        damage = [
-            {"file_id": file_id(survey["digest"]), "file_offset": at, "reason": reason, "size_bytes": unread or None}
-            for survey in new
-            for at, reason, unread in survey["warnings"]
-        ]
-        if damage and "quarantine" in self.settings.tables:
-            made = write_rows(self.root, self.stamp, "quarantine", damage, None)
-            changes.append(Change("quarantine", (made,) if made else ()))
+        damage = damage_rows(new) if "quarantine" in self.settings.tables else []
+        if made := write_rows(self.root, self.stamp, "quarantine", damage, None):
+            changes.append(Change("quarantine", (made,)))
         for survey in new:
             known = {number for number, flow in enumerate(survey.get("flows", [])) if tuple(flow) in places}
             packets = (pair for split in survey.get("splits", []) for pair in split["packets"])
