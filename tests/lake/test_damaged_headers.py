@@ -18,8 +18,8 @@ from lake.captures import files_of, ingest, rows
 from lake.damaging import Sound, captures_in, differing, flip, market, payloads, sound_days
 
 from umdf.lake import survey
-from umdf.lake.advance import Outcome
 from umdf.lake.ledger import digest_of, file_id
+from umdf.lake.outcome import Outcome
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.tasks import Place as Task
 from umdf.transport.capture import open_capture

@@ -14,11 +14,12 @@ from lake.follow_days import following
 
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake import care, ledger, survey
-from umdf.lake.advance import Outcome, Settings, advance
+from umdf.lake.advance import Settings, advance
 from umdf.lake.files import FileAdd, Stamp
 from umdf.lake.forget import find_input, forget_input
 from umdf.lake.inputs import known_days
 from umdf.lake.ledger import Entry
+from umdf.lake.outcome import Outcome
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.tasks import Place

@@ -19,7 +19,8 @@ from umdf.errors import UsageError
 from umdf.lake.given import inputs_of, named_streams
 
 if TYPE_CHECKING:
-    from umdf.lake.advance import Outcome, Runner, Stage
+    from umdf.lake.advance import Runner, Stage
+    from umdf.lake.outcome import Outcome
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                           every capture below a directory",

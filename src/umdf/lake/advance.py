@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
-from umdf.errors import CaptureError
 from umdf.lake import channel_config, ledger, sweep
 from umdf.lake.day_making import BOOK_TABLES, TABLES, Shop, make_days
 from umdf.lake.day_parts import DayParts
@@ -28,7 +27,9 @@ from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, fr
 from umdf.lake.gap_cures import merge
 from umdf.lake.inputs import Inputs, Surveys, days_of_entries
 from umdf.lake.log import Change
-from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
+from umdf.lake.outcome import Outcome
+from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Planner
+from umdf.lake.refusals import damage_of
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.segments import Day, Group, Place, date_of, days_of, days_with, entries_of, streams_of
@@ -37,7 +38,7 @@ from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
 from umdf.lake.writer import Writer
-from umdf.transport.damage import Damage, told
+from umdf.transport.damage import told
 
 DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # derived from `mbo` and `book_state` where it is asked for
 ROWS_A_TASK = 2_000_000  # of `mbo`, in a task of the books
@@ -63,39 +64,6 @@ class Settings:
     rows_a_task: int = ROWS_A_TASK
     follow: Follow | None = None  # files still come: go as far as is final
     rename: bool = False  # `named` stands in the place of what the lake was made with, and every day is made again
-
-
-@dataclass
-class Outcome:
-    """What an ingest came to."""
-
-    new: int = 0
-    known: int = 0
-    grown: list[str] = field(default_factory=list)  # known files that have become longer
-    unusable: list[tuple[str, str]] = field(default_factory=list)  # files that are no captures, and why
-    damaged: list[str] = field(default_factory=list)
-    unread_bytes: int = 0  # of damaged files
-    not_kept: int = 0  # rows for which `quarantine` has no room
-    unrecognised: int = 0  # datagrams of groups that carry no stream of the exchange
-    days: list[Day] = field(default_factory=list)
-    open_days: dict[Day, Edge] = field(default_factory=dict)  # followed days, and how far they have come
-    closed_days: list[Day] = field(default_factory=list)  # followed days that are over
-    closings: list[tuple[int, int]] = field(default_factory=list)  # of new files: when closed, and ts_recv of the last
-    made_again: list[Day] = field(default_factory=list)  # followed days for which something came behind the frontier
-    rows: dict[str, int] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
-    messages: int = 0
-    gaps: int = 0
-    missing: int = 0
-    stale: int = 0
-    commit: int | None = None
-    peak_memory_bytes: int = 0
-    largest_task_share: float = 0.0
-
-    def refuse_no_capture(self) -> None:
-        if self.unusable and len(self.unusable) == self.new + self.known:
-            path, reason = self.unusable[0]
-            raise CaptureError(f"{path}: {reason}; no other file is a capture", "name pcap or pcapng files")
 
 
 Stage = Callable[[str, int], Progress | None]  # told of each step and its number of tasks
@@ -228,7 +196,7 @@ class _Ingest:
         for survey in new:
             times = [segment[8] for split in survey.get("splits", []) for segment in split["segments"]]
             self.outcome.closings += [(survey["mtime_ns"], max(times))] if times else []
-            damage = [Damage(survey["path"], *each) for each in survey["warnings"]]
+            damage = damage_of(survey)
             if "no_capture" in survey:
                 self.outcome.unusable += [(one.file, one.reason) for one in damage]
             else:

@@ -15,6 +15,7 @@ from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
+from umdf.lake.refusals import damage_rows
 from umdf.lake.timeline import write_rows
 from umdf.lake.writer import Writer
 
@@ -24,12 +25,7 @@ NO_DAY = {"trading_date": None, "channel_id": None}
 
 def damage_change(writer: Writer, new: Iterable[dict[str, Any]], dropped: Collection[str], is_wanted: bool) -> Change:
     """Rows for the warnings of new surveys, if they are wanted, and none of inputs (digests) that leave the lake."""
-    rows = [
-        {"file_id": file_id(survey["digest"]), "file_offset": at, "reason": reason, "size_bytes": unread or None}
-        for survey in new
-        for at, reason, unread in survey["warnings"]
-    ]
-    added = [write_rows(writer.home.root, writer.stamp, TABLE, rows, None)] if is_wanted else []
+    added = [write_rows(writer.home.root, writer.stamp, TABLE, damage_rows(new), None)] if is_wanted else []
     removed = []
     gone = pa.array(sorted(map(file_id, dropped)), pa.int64())
     for add in writer.snapshot.adds(TABLE, **NO_DAY) if dropped else ():

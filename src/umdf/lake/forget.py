@@ -9,8 +9,9 @@ import os
 
 from umdf.errors import ConfigError
 from umdf.lake import ledger
-from umdf.lake.advance import TABLES, Outcome, Runner, Settings, Stage, advance, no_progress
+from umdf.lake.advance import TABLES, Runner, Settings, Stage, advance, no_progress
 from umdf.lake.ledger import ALGORITHM, Entry
+from umdf.lake.outcome import Outcome
 from umdf.lake.writer import Writer
 
 MAY_BE_NEW = frozenset({"gaps", "quarantine"})  # a lake may have had nothing for them so far

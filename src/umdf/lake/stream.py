@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from umdf.errors import CaptureError, ConfigError, UmdfError
 from umdf.lake import durable, sweep
-from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_progress
+from umdf.lake.advance import Runner, Settings, Stage, advance, no_progress
 from umdf.lake.ahead import Ahead
 from umdf.lake.compaction import compact
 from umdf.lake.frontier import Follow
 from umdf.lake.memory import keep_loaded
+from umdf.lake.outcome import Outcome
 from umdf.lake.schemas import tables
 from umdf.lake.segments import Day
 from umdf.lake.spare import Spare
