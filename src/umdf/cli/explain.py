@@ -100,7 +100,7 @@ def explain(
         rows = [row[:4] + row[5:] for row in rows]
     source, source_port, dest, dest_port = flow
     title = f"packet {packet} of {file}: {len(payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
-    show_table(columns, rows, title=title + utc_text(ts_ns) + " UTC")
+    show_table(columns, rows, title=title + utc_text(ts_ns) + " UTC", keep=("offset", "field", "value", "meaning"))
 
 
 def _packet_of(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:

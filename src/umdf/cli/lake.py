@@ -13,7 +13,7 @@ import typer
 from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
 from umdf.cli.places import LakeArgument
 from umdf.cli.tables import show_table
-from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, voice_of
+from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, print_text, voice_of
 from umdf.errors import UmdfError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
@@ -78,12 +78,12 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
     if found.pending is not None:
         print(f"commit {found.pending} was begun and will be finished by the next writer")
     if found.writer is not None:
-        print(f"being written: {found.writer.owner}")
+        print_text(f"being written: {found.writer.owner}")
     for what, swept in (("orphans", found.orphans), ("replaced files", found.removed)):
         if swept.files:
             print(f"{swept.files} {what}, {swept.bytes / 1e6:,.1f} MB")
     for path in found.unknown:
-        print(f"not ours: {path}")
+        print_text(f"not ours: {path}")
 
 
 def verify(
