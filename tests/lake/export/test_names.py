@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lake.report_lake import DAY, NINE, write_lake
 
 from umdf.cli.app import run
+from umdf.lake.export.nautilus_instruments import identifier
 from umdf.lake.export.pieces import Instrument
 
 # By instrument; those without a name of their own go by their number.
@@ -26,12 +27,14 @@ NAMES = {
     7: "..%2F..%2Fup", 8: "X%252FY", 9: "instrument_id=9", 10: "PETR4", 11: "instrument_id%3D3", 12: "%1B%5B31m%00",
 }  # fmt: skip
 LAST = 128
+HOW_TO_RUN = "nautilus_trader is not installed: pip install -c constraints.txt -e '.[export-tests]'"
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"channel_id": 72, "instrument_id": n, "symbol": symbol, "seq_version": 1, "ts_recv": NINE + n,
-             "ts_send": NINE, "ts_event": NINE, "action": "A", "side": "B", "price": 10**9, "size": 100}
+             "ts_send": NINE, "ts_event": NINE, "action": "A", "side": "B", "price": 10**9, "size": 100,
+             "security_type": "CS", "tick": 10**7}
             for n, symbol in SYMBOLS.items()]  # fmt: skip
     trades = [row | {"sequence": 100 * n + row["instrument_id"]} for row in rows for n in range(row["instrument_id"])]
     orders = [row | {"order_id": row["sequence"], "flags": LAST, "update_action": 0} for row in trades]
@@ -82,9 +85,26 @@ def test_lobster_has_two_files_for_each_too(root: Path, tmp_path: Path, capsys: 
     assert told["rows"] == {"messages": sum(NAMES)} and told["files"] == 2 * len(NAMES)
 
 
+def test_a_nautilus_catalog_has_a_directory_for_each(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("nautilus_trader", reason=HOW_TO_RUN)
+    from nautilus_trader.persistence.catalog import ParquetDataCatalog  # type: ignore[reportMissingImports]
+
+    told = export(root, tmp_path / "out", capsys, "--format", "nautilus", "--schema", "trades")
+    catalog = ParquetDataCatalog(str(tmp_path / "out"))
+    names = {number: name.replace("%", "^").replace("=", "^_") for number, name in NAMES.items()}
+    assert {one.id.symbol.value for one in catalog.instruments()} == set(names.values())
+    for number, name in names.items():
+        ticks = catalog.trade_ticks(instrument_ids=[f"{name}.BVMF"])
+        assert [tick.instrument_id.symbol.value for tick in ticks] == [name] * number
+    assert told["rows"] == {"Equity": len(NAMES), "TradeTick": sum(NAMES)}
+
+
 @given(st.lists(st.builds(Instrument.listed, st.none() | st.text(st.characters(exclude_categories=["Cs"])),
                           st.integers(0, 9)), unique=True))  # fmt: skip
 def test_no_two_instruments_share_a_name(instruments: list[Instrument]) -> None:
     names = {one.file_name for one in instruments}
     assert len(names) == len(instruments)
     assert all(name and "/" not in name and len(name) <= 200 and name.isascii() for name in names)
+    assert len(set(map(identifier, instruments))) == len(instruments)

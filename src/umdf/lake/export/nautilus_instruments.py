@@ -47,6 +47,12 @@ def precision_of(rows: Sequence[Mapping[str, Any]]) -> int:
     return max([decimals(*(row["tick"] for row in rows)), *(digits for digits in said if 0 <= digits <= 9)])
 
 
+def identifier(one: Instrument) -> str:
+    """The symbol of an InstrumentId. A catalog names directories by it without its slashes, so that two instruments
+    would share one, and SQL tables, where of all other signs it knows only `. - ^` and blanks: X/Y becomes X^2FY."""
+    return one.file_name.translate({ord("%"): "^", ord("="): "^_", ord("~"): "^7E"})
+
+
 def instrument(one: Instrument, row: Mapping[str, Any], precision: int) -> Any:
     """The instrument of a row of `definition`; `precision`: digits that its prices need."""
     kind = row["security_type"]
@@ -63,11 +69,10 @@ def _common(one: Instrument, row: Mapping[str, Any], precision: int) -> dict[str
     tick = row["tick"] or 10 ** (9 - precision)
     lot = row["round_lot"] or row["min_lot_size"] or row["min_trade_vol"] or 1
     return {
-        # A catalog names directories by it, and leaves out slashes: two instruments would share one.
         "instrument_id": identifiers.InstrumentId(
-            identifiers.Symbol(one.file_name), identifiers.Venue(quoted(row["security_exchange"] or VENUE))
+            identifiers.Symbol(identifier(one)), identifiers.Venue(quoted(row["security_exchange"] or VENUE))
         ),
-        "raw_symbol": identifiers.Symbol(one.symbol or one.file_name),
+        "raw_symbol": identifiers.Symbol(one.symbol or identifier(one)),
         "currency": objects.Currency.from_str(row["currency"] or "BRL"),
         "price_precision": precision,
         "price_increment": objects.Price.from_str(fixed_text(tick, precision)),
