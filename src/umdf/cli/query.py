@@ -89,6 +89,8 @@ def query(
         (print_json_lines if as_json else print_csv)(found)
     else:
         _show(found, f"{'--columns chooses, ' if schema else ''}--json or --csv shows all")
+    if schema and start and start == end:
+        voice_of(ctx).warn("--start is --end, which is not in the range: for one day say the next date")
     if is_cut and limit is None:
         voice_of(ctx).warn(f"only the first {most} rows are shown; --limit 0 shows all")
 
