@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 class UmdfError(Exception):
@@ -59,12 +60,22 @@ EXTRAS = {
 }  # fmt: skip
 
 
-def missing_package(error: ImportError, what: str) -> UmdfError | None:
-    """The error to show if `what` needs a package that an extra of umdf brings; None if it is none of those."""
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
-        return None
-    return UmdfError(f"{what} needs {package}, which is not installed", f"pip install 'umdf[{EXTRAS[package]}]'")
+class MissingPackageError(UmdfError):
+    """What is used needs a package that only an extra brings."""
+
+    def __init__(self, package: str, what: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed", f"pip install 'umdf[{EXTRAS[package]}]'")
+        self.package = package
+
+
+def require(package: str, what: str) -> None:
+    """Refuse before anything is begun that would end without a package. It is looked for, not loaded."""
+    try:
+        is_there = find_spec(package) is not None
+    except ImportError:
+        is_there = False
+    if not is_there:
+        raise MissingPackageError(package, what)
 
 
 class SchemaError(UmdfError):

@@ -26,8 +26,8 @@ IN_FIX = r"up\x1b[31m\x07\r\n\|\\\x9b2J\u202e"
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("steering") / "news.pcap"
-    news = {"newsSource": 3, "partCount": 1, "partNumber": 1, "totalTextLength": 1, "securityID": 1, "matchEventIndicator": 128,
-            "headline": HEADLINE, "text": "x", "uRLLink": ""}  # fmt: skip
+    news = {"newsSource": 3, "partCount": 1, "partNumber": 1, "totalTextLength": 1, "securityID": 1,
+            "matchEventIndicator": 128, "headline": HEADLINE, "text": "x", "uRLLink": ""}  # fmt: skip
     encoded = compose(load(), [Packet([("News_5", news)], 72, 1, 1)])
     with PcapWriter(path) as writer:
         writer.write_batch(encoded.buffer, encoded.start, encoded.end, np.array([NINE]), *FLOW)

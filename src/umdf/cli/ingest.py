@@ -59,7 +59,7 @@ def ingest(
     from umdf.lake.advance import Settings, advance
     from umdf.lake.writer import open_writer
 
-    spark = session_options(master, cores, packed, conf)
+    spark = session_options(master, cores, packed, conf, plain)
     voice, paths = voice_of(ctx), inputs_of(captures)
     settings = Settings(tables=tables_of(tables), named=named_streams(config))
     begun = time.monotonic()

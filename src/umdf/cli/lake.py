@@ -154,10 +154,10 @@ def reprocess(
     from umdf.lake.advance import Settings, advance, known_days
     from umdf.lake.writer import open_writer
 
-    voice, begun = voice_of(ctx), time.monotonic()
+    voice, begun, spark = voice_of(ctx), time.monotonic(), session_options(None, cores, None, None, plain)
     with open_writer(_existing(root), "reprocess") as writer:
         days = known_days(writer, date, channel)
-        with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
+        with runner_of(root, spark, plain) as run, progress_of(voice) as stage:
             outcome = advance([], writer, run, Settings(), stage, again=days)
     tell_outcome(outcome, time.monotonic() - begun, as_json)
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from umdf.errors import SchemaError, UmdfError, missing_package
+from umdf.errors import EXTRAS, MissingPackageError, SchemaError, UmdfError
 from umdf.units import printable
 
 MOST_FAULTS_SHOWN = 20
@@ -91,8 +91,10 @@ class Voice:
                 drop_output()
                 reason = f"cannot write {error.filename or 'the output'}: {os.strerror(error.errno)}"
                 return self._fail(reason, CANNOT_WRITE[error.errno], ExitCode.INPUT)
-            case ModuleNotFoundError() if missing := missing_package(error, f"`{self.command}`"):
-                return self._fail(missing.reason, missing.hint, ExitCode.INPUT)
+            case ModuleNotFoundError() if (package := (error.name or "").partition(".")[0]) in EXTRAS:
+                return self._fail_without(package)
+            case MissingPackageError():
+                return self._fail_without(error.package)
             case typer.TyperException():
                 return self._fail(*_usage(error), ExitCode.USAGE)
             case SchemaError() if len(error.faults) > 1:
@@ -107,6 +109,10 @@ class Voice:
                 said = " ".join(str(error).split())
                 hint = "this is a bug, please report it with what `umdf --debug …` prints"
                 return self._fail(f"unexpected {type(error).__name__}: {said}", hint, ExitCode.BUG)
+
+    def _fail_without(self, package: str) -> ExitCode:
+        missing = MissingPackageError(package, f"`{self.command}`")
+        return self._fail(missing.reason, missing.hint, ExitCode.INPUT)
 
     def _fail_with_faults(self, error: SchemaError) -> ExitCode:
         reason, hint = f"{len(error.faults)} faults in {error.faults[0].file}", error.hint or "correct them all"

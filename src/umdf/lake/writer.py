@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, require
 from umdf.lake import delta, ledger, log
 from umdf.lake.files import FileAdd, Stamp, stamp_of
 from umdf.lake.layout import Home, create_home
@@ -177,6 +177,7 @@ def open_writer(
 
     `check=False` lets a table that someone else has changed pass, to mend it.
     """
+    require("deltalake", "a lake")
     home = create_home(root)
     lease = acquire(home.leases, what, wait_s=wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
     try:

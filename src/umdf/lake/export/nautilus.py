@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, require
 from umdf.lake.export.nautilus_book import Deltas
 from umdf.lake.export.nautilus_instruments import PACKAGE, UnknownTypeError, nautilus, precision_of
 from umdf.lake.export.nautilus_instruments import instrument as instrument_of
@@ -43,18 +43,9 @@ DELETED = "D"
 LEFT_OUT = {"mbp_1": "best prices of one side only", "trades": "busts, and trades without price or size"}
 
 
-def require() -> None:
-    """A clear error where nautilus_trader is not installed."""
-    try:
-        import_module(PACKAGE)
-    except ImportError as error:
-        raise UmdfError("nautilus_trader is not installed", "pip install 'umdf[nautilus]'") from error
-
-
 def write(job: Job) -> None:
     """A catalog: the instruments, and the data of each in files that follow one another in time."""
-    require()
-
+    require(PACKAGE, "a Nautilus catalog")
     catalog = import_module(f"{PACKAGE}.persistence.catalog").ParquetDataCatalog(str(job.made))
     for one in sorted({one for day in job.days for one in day.instruments}):
         days = [day for day in job.days if one in day.instruments]
