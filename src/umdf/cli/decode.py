@@ -14,7 +14,7 @@ import typer
 
 from umdf.cli.places import place
 from umdf.cli.tables import show_table
-from umdf.cli.voice import DamagedError, JsonFlag, Voice, voice_of
+from umdf.cli.voice import DamagedError, JsonFlag, Voice, json_text, voice_of
 from umdf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class LineSink(RowSink):
     def show(self, found: Found) -> None:
         from umdf.wire.fix.text import line
 
-        self.stream.write(line(found.fix()) if self.as_fix else json.dumps(found.as_json(), ensure_ascii=False))
+        self.stream.write(line(found.fix()) if self.as_fix else json_text(found.as_json()))
         self.stream.write("\n")
 
 

@@ -138,7 +138,7 @@ def _show(lines: list[Line], title: str) -> None:
     if not any(line.how for line in lines):
         columns.remove("how")
         rows = [row[:4] + row[5:] for row in rows]
-    show_table(columns, rows, title=title)
+    show_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
 
 
 def _packet_of(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:

@@ -62,7 +62,7 @@ def ingest(
     from umdf.lake.advance import Settings, advance
     from umdf.lake.writer import open_writer
 
-    spark = session_options(master, cores, packed, conf)
+    spark = session_options(master, cores, packed, conf, plain)
     voice, (paths, skipped) = voice_of(ctx), inputs_of(captures)
     _warn_of_skipped(voice, skipped)
     settings = Settings(tables=tables_of(tables), named=named_streams(config))

@@ -14,7 +14,7 @@ from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
 from umdf.cli.forget import FORGET_EXAMPLES, forget
 from umdf.cli.places import LakeArgument
 from umdf.cli.tables import show_table
-from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, voice_of
+from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, print_text, voice_of
 from umdf.errors import UmdfError, UsageError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
@@ -95,12 +95,12 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
         if table.damage:
             print(table.damage)
     if found.writer is not None:
-        print(f"being written: {found.writer.owner}")
+        print_text(f"being written: {found.writer.owner}")
     for what, swept in (("orphans", found.orphans), ("replaced files", found.removed)):
         if swept.files:
             print(f"{swept.files} {what}, {swept.bytes / 1e6:,.1f} MB")
     for path in found.unknown:
-        print(f"not ours: {path}")
+        print_text(f"not ours: {path}")
 
 
 def verify(
@@ -194,12 +194,13 @@ def reprocess(
         raise UsageError("--config is of the whole lake", "leave --date and --channel out")
     settings = Settings(named=named_streams(config), rename=config is not None)
     voice, begun, on = voice_of(ctx), time.monotonic(), trading_date(date)
+    spark = session_options(None, cores, None, None, plain)
     with open_writer(_existing(root), "reprocess", check=False) as writer:
         for name in make_lost_logs_again(writer):
             voice.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
         writer.refuse_foreign()
         days = known_days(writer, on.isoformat() if on else None, channel)
-        with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
+        with runner_of(root, spark, plain) as run, progress_of(voice) as stage:
             outcome = advance([], writer, run, settings, stage, again=days)
     tell_outcome(outcome, time.monotonic() - begun, as_json)
 

@@ -9,6 +9,7 @@ import typer
 
 from umdf.cli.places import LakeOption
 from umdf.cli.voice import JsonFlag, print_json
+from umdf.units import printable
 
 EXAMPLES = (
     "umdf report --lake lake --date 2026-11-13                     writes report-2026-11-13.html",
@@ -39,4 +40,4 @@ def report(
     if as_json:
         print_json(found.to_json() | {"page": str(path) if path else None})
     else:
-        print(*found.summary, f"page\t{path}", sep="\n")
+        print(*map(printable, found.summary), f"page\t{printable(str(path))}", sep="\n")

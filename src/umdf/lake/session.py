@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError, UsageError
+from umdf.errors import ConfigError, MissingPackageError, UmdfError, UsageError
 from umdf.lake import cluster, java, java_archive
 from umdf.lake.cluster import Way
 
@@ -228,7 +228,7 @@ def _pyspark() -> Any:
     try:
         import pyspark
     except ImportError as error:
-        raise UmdfError(f"Spark cannot be loaded: {error}", "pip install 'umdf[spark]'") from error
+        raise MissingPackageError("pyspark", "Spark") from error
     return pyspark
 
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import MissingPackageError, UsageError
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 except ImportError as error:
-    raise UmdfError(f"Spark cannot be loaded: {error}", "pip install 'umdf[spark]'") from error
+    raise MissingPackageError("pyspark", "umdf.register_source") from error
 
 from umdf.lake.dialects import spark_type
 from umdf.lake.given import inputs_of

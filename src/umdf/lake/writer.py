@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, require
 from umdf.lake import delta, ledger, log
 from umdf.lake.files import FileAdd, Stamp, stamp_of
 from umdf.lake.layout import Home, create_home
@@ -239,6 +239,7 @@ def open_writer(
     `check=False` lets a table that someone else has changed, or whose log is damaged, pass, to mend it; `abort=True`
     drops a commit that was begun instead of finishing it.
     """
+    require("deltalake", "a lake")
     home = create_home(root)
     lease = acquire(home.leases, what, wait_s=wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
     try:

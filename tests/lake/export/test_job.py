@@ -25,7 +25,8 @@ TRADES = ["export", "--format", "databento", "--schema", "trades", "--lake"]
     [
         ("lobster", [], {"symbols": ["AAAF72"]}, "no symbol 'AAAF72' in the lake", "did you mean AAAF27"),
         ("databento", [], {"start": "2027-01-01"}, "the lake has nothing from 2027-01-01", "2026-11-13, 2026-11-16"),
-        ("databento", [], {"start": SECOND, "end": FIRST}, "an empty range", "the next date"),
+        ("databento", [], {"start": SECOND, "end": FIRST}, "start 2026-11-16 is after end 2026-11-13", "the next date"),
+        ("databento", [], {"start": FIRST, "end": FIRST}, "nothing to export", "ask for another range"),
         ("databento", [], {"start": "soon"}, "start 'soon' is no date and no time", "2026-11-13"),
         ("databento", ["mbp-2"], {}, "no schema 'mbp-2'", "mbp_1"),
         ("databento", ["gaps"], {}, "Databento's Parquet has no place for gaps", "mbo, mbp_1, mbp_10, trades"),

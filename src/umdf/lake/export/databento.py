@@ -65,21 +65,21 @@ def write(job: Job) -> None:
     for day in job.days:
         for table in job.tables:
             if table in DAY_FILES:
-                _write(job, form, table, day.read(table, None, columns_of(table), whole=False), day.date, "")
+                _write(job, form, table, day.read(table, None, columns_of(table), whole=False), day.date)
         for piece in day.pieces() if set(job.tables) - DAY_FILES else ():
             for table in job.tables:
                 if table not in DAY_FILES:
-                    _write(job, form, table, piece.read(table, columns_of(table)), day.date, piece.symbol)
+                    _write(job, form, table, piece.read(table, columns_of(table)), day.date, piece.instrument.file_name)
 
 
-def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, symbol: str) -> None:
+def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, instrument: str = "") -> None:
     if not rows.num_rows:
         return
     shape = shape_of(table)
-    name = ".".join(filter(None, (f"{DATASET}-{day:%Y%m%d}", shape.schema, symbol.replace("/", "-"), "parquet")))
+    path = job.new_file(".".join(filter(None, (f"{DATASET}-{day:%Y%m%d}", shape.schema, instrument, "parquet"))))
     schema = shape.arrow_schema(form.fixed, form.wide)
     count = 0
-    with pq.ParquetWriter(job.made / name, schema, compression="zstd") as file:
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
         for first in range(0, rows.num_rows, CHUNK_ROWS):
             made, left_out = as_databento(rows.slice(first, CHUNK_ROWS), table, form)
             file.write_table(made)
@@ -87,7 +87,7 @@ def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, symbol: 
             job.leave_out(LEFT_OUT.get(table, table), left_out)
     job.count(shape.schema, count)
     if not count:
-        (job.made / name).unlink()
+        path.unlink()
 
 
 def columns_of(table: str) -> list[str] | None:
@@ -247,7 +247,9 @@ def _integers(values: pa.Array, field: Field, kind: pa.DataType, rows: pa.Table)
 
 def _too_wide(field: Field, value: int, kind: pa.DataType, symbol: str | None) -> UmdfError:
     hint = "say --wide for uint64 columns" if kind == pa.uint32() else "leave this instrument out"
-    return UmdfError(f"{symbol}: {field.name} {value} does not fit Databento's {kind}", hint)
+    return UmdfError(
+        f"{symbol or 'an instrument without a symbol'}: {field.name} {value} does not fit Databento's {kind}", hint
+    )
 
 
 def form_of(options: Options) -> Form:

@@ -65,6 +65,11 @@ class Job:
     def pieces(self) -> Iterator[Piece]:
         return (piece for day in self.days for piece in day.pieces())
 
+    def new_file(self, name: str) -> Path:
+        path = self.made / name
+        assert path.parent == self.made and not path.exists(), name  # names are of one instrument only
+        return path
+
     def count(self, what: str, rows: int) -> None:
         if rows:
             self.report.rows[what] += rows

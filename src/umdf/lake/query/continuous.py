@@ -82,7 +82,7 @@ def rolls(catalogue: Catalogue, asked: Sequence[str], days: Sequence[date], span
                 how = (volumes.get(one.symbol, 0), before) if rule == "v" else (None, None)
                 found.append(Roll(day, name, one.symbol, one.maturity, one.places, *how))
     for name, (asset, rule, rank) in known.items():
-        if not any(roll.continuous == name for roll in found):
+        if not span.is_empty and not any(roll.continuous == name for roll in found):
             raise _no_contract(catalogue, name, asset, rule, rank, days, span)
     return found
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import UsageError, require
 from umdf.lake.query.continuous import roll_table
 from umdf.lake.query.definitions import DefinitionsAt, definition_parts
 from umdf.lake.query.joins import BY, QUOTES, TradesWithQuotes, quote_fields
@@ -50,10 +50,7 @@ class Lake:
         self._open(commit)
 
     def _open(self, commit: int | None) -> None:
-        try:
-            import deltalake  # noqa: F401
-        except ImportError as error:
-            raise UmdfError(f"Delta tables cannot be read: {error}", "pip install 'umdf[spark]'") from error
+        require("deltalake", "umdf.Lake")
         self.snapshot: Snapshot = open_snapshot(self._path, commit)
         self.catalogue = Catalogue(self.snapshot)
 

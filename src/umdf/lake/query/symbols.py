@@ -69,6 +69,8 @@ class Catalogue:
         """Trading dates and channels of a span that some tables have; the lake must have at least one of its dates."""
         found = {part_of(add) for name in names if tables()[name].partition for add in self.snapshot.adds(name)}
         inside = [part for part in found if part[0] is None or span.has_date(part[0], MARGIN_DAYS)]
+        if span.is_empty:
+            return []
         if not any(day is not None and span.has_date(day) for day, _ in inside):
             self.check(span)
         return in_part_order(inside)
@@ -77,7 +79,7 @@ class Catalogue:
         if not self.dates:
             root = self.snapshot.home.root
             raise UmdfError(f"the lake {root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
-        if not any(map(span.has_date, self.dates)):
+        if not span.is_empty and not any(map(span.has_date, self.dates)):
             raise UmdfError(f"the lake has nothing {span}", f"it has {named_dates(self.dates)}")
 
     def listed(self, days: Iterable[date | None], more: bool = False) -> pa.Table:
@@ -107,7 +109,10 @@ class Catalogue:
         parts = self.parts_in(span, {*names, "definition"})
         if symbols is None:
             return None
-        return _RESOLVERS[stype](self, asked_symbols(symbols, stype), parts, span)
+        asked = asked_symbols(symbols, stype)
+        if span.is_empty:
+            return Selection(asked, {}, {(None, None): {}} if stype == "continuous" else {})
+        return _RESOLVERS[stype](self, asked, parts, span)
 
     def selection_of(self, symbols: Any, stype_in: str, parts: list[Part]) -> Selection | None:
         """The instruments that are meant, of these trading dates and channels."""
