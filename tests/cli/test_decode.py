@@ -226,7 +226,11 @@ def test_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         ([], ["--json", "--format", "fix"], "--json and --format fix contradict each other"),
         (["--json"], ["--format", "table"], "--json and --format table contradict each other"),
-        ([], ["--json", "--format", "parquet", "--out", "x"], "--json and --format parquet contradict each other"),
+        (
+            [],
+            ["--json", "--format", "parquet", "--out", "/dev/null"],
+            "--json and --format parquet contradict each other",
+        ),
         ([], ["--names", "--format", "fix"], "--names does not go with --format fix"),
     ],
 )
