@@ -33,6 +33,7 @@ EXAMPLES = (
 TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
 FAULTS_SHOWN = 10
 COLUMNS = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
+KEPT = ("packet", "message", "fields")  # however narrow the terminal is
 
 
 class Format(StrEnum):
@@ -266,7 +267,7 @@ class TableSink(RowSink):
     def write(self) -> None:
         if self.lines:  # in tab-separated lines, the names of the columns are one of them
             title = self.file if self.several else ""
-            show_table(self.lines[0], self.lines[1:], title=title, stream=self.stream)
+            show_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=KEPT)
             self.lines = []
 
     def __exit__(self, *error: Any) -> None:
