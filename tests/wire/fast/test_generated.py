@@ -161,7 +161,7 @@ def _loaded() -> tuple[int, int]:
 
 
 def test_decoders_of_the_same_templates_share_their_code_and_nothing_else() -> None:
-    messages = encoded(EVERY_KIND, [], "message") + [b"\xc0\x81", b"\xc0\x82"]
+    messages = [*encoded(EVERY_KIND, [], "message"), b"\xc0\x81", b"\xc0\x82"]
     first = Decoder(EVERY_KIND, generated=[1, 2])
     assert_agreement(first, messages)
     before = _loaded()

@@ -27,7 +27,7 @@ def load(path: str | Path | None = None) -> Schema:
     """The schema of a file; without one, ours."""
     if path is None:
         return _packaged()
-    return _schema(xmltree.read(path), str(path))
+    return loads(xmltree.content_of(path), str(path))
 
 
 def loads(content: bytes, source: str = "<string>") -> Schema:
