@@ -139,8 +139,8 @@ def _warn(voice: Voice, outcome: Outcome) -> None:
     if outcome.unusable:
         named = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
         voice.warn(f"no captures, and left out: {named}")
-    for damage in outcome.damaged:
-        voice.warn(damage)
+    for notice in (*outcome.damaged, *outcome.notices):
+        voice.warn(notice)
     if outcome.unrecognised:
         voice.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
     if outcome.missing:

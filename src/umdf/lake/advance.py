@@ -89,6 +89,7 @@ class Outcome:
     commit: int | None = None
     peak_memory_bytes: int = 0
     largest_task_share: float = 0.0
+    notices: list[str] = field(default_factory=list)  # about traffic that the schema was not written for
 
 
 Stage = Callable[[str, int], Progress | None]  # told of each step and its number of tasks
@@ -309,12 +310,12 @@ class _Ingest:
         outcome, earlier = self.outcome, len(parts.before.gaps) if parts.before else 0
         outcome.days.append(parts.day.key)
         outcome.messages += sum(span["messages"] for span in parts.spans)
+        outcome.notices = sorted({*outcome.notices, *parts.notices})
         outcome.gaps += len(parts.gaps) - earlier
         outcome.missing += sum(gap.last - gap.first + 1 for gap in parts.gaps[earlier:])
         outcome.stale += len(parts.stale)
-        if parts.task_rows:
-            share = max(parts.task_rows) / max(sum(parts.task_rows), 1)
-            outcome.largest_task_share = max(outcome.largest_task_share, share)
+        if sum(parts.task_rows):
+            outcome.largest_task_share = max(outcome.largest_task_share, max(parts.task_rows) / sum(parts.task_rows))
         for name, adds in parts.files.items():
             outcome.rows[name] = outcome.rows.get(name, 0) + sum(add.rows for add in adds)
             outcome.bytes[name] = outcome.bytes.get(name, 0) + sum(add.bytes for add in adds)
@@ -390,8 +391,7 @@ def _open_days(writer: Writer) -> dict[Day, ChannelState]:
 
 def known_days(writer: Writer, date: str | None = None, channel: int | None = None) -> list[Day]:
     """The channel-days that the lake has; of one date or channel only, if one is given."""
-    entries = ledger.entries(writer.snapshot)
-    days = {(entry.channel_id, entry.trading_date) for entry in entries}
+    days = {(entry.channel_id, entry.trading_date) for entry in ledger.entries(writer.snapshot)}
     known = {(number, day) for number, day in days if number is not None and day is not None}
     found = {(n, d) for n, d in known if channel in (None, n) and date in (None, d.isoformat())}
     if not found:

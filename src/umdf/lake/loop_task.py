@@ -53,6 +53,7 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "line": task["lines"][stream.line],
         "quality": loop_quality(stream.seen, stream.messages),
         "held": stream.held,
+        "notices": stream.wire.notices(),
     }
 
 
