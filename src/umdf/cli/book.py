@@ -82,6 +82,8 @@ def book(
 def _warn(voice: Voice, result: Replay) -> None:
     for damage in result.damaged:
         voice.warn(damage)
+    for notice in result.session.notices():
+        voice.warn(notice)
     if not result.streams:
         voice.warn("no packet looks like UMDF")
     for (speaks, number), channel in result.session.channels.items():

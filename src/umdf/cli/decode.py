@@ -145,6 +145,8 @@ def _report_quarantine(voice: Voice, tally: Tally, decoded: Decoded, faults: Tex
 def _report(voice: Voice, tally: Tally) -> None:
     for damage in tally.damaged:
         voice.warn(damage)
+    for notice in tally.notices:
+        voice.warn(notice)
     for reason, count in tally.skipped.most_common():
         voice.warn(f"{count} messages skipped: {reason}")
     for reason, count in tally.reported.most_common():

@@ -149,8 +149,8 @@ def _warn(voice: Voice, outcome: Outcome) -> None:
     if outcome.unusable:
         named = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
         voice.warn(f"no captures, and left out: {named}")
-    for damage in outcome.damaged:
-        voice.warn(damage)
+    for notice in (*outcome.damaged, *outcome.notices):
+        voice.warn(notice)
     if outcome.not_kept:
         voice.warn(f"{outcome.not_kept:,} pieces that could not be used found no room in quarantine: it says how many")
     if outcome.unrecognised:

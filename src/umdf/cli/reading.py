@@ -37,6 +37,7 @@ class Tally:
     reported: Counter[str] = field(default_factory=Counter)  # oddities of messages that were decoded all the same
     unrecognised: int = 0
     damaged: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)  # said once: traffic that the schema was not written for
 
     @property
     def is_sound(self) -> bool:
@@ -109,7 +110,9 @@ def decode_files(paths: Sequence[Path], readers: Readers, protocol: Speaks, tall
                 chosen = np.flatnonzero(speaks == Speaks.SBE)
                 if len(chosen):
                     sbe = sbe or readers.sbe()
-                    yield sbe.decode(str(path), packets, chosen)
+                    decoded = sbe.decode(str(path), packets, chosen)
+                    tally.notices = sbe.notices()
+                    yield decoded
                 chosen = np.flatnonzero(speaks == Speaks.FAST)
                 if len(chosen):
                     fast = fast or readers.fast()

@@ -15,17 +15,23 @@ from umdf.transport.capture import PacketBatch
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.export import readable
 from umdf.wire.sbe.layout import Node
-from umdf.wire.sbe.schema import Message, Schema
+from umdf.wire.sbe.schema import Message, OtherVersions, Schema
 from umdf.wire.sbe.view import Values, fix_fields, rows, with_packet_header
 
 
 class SbeReader:
     def __init__(self, schema: Schema) -> None:
         self._decoder = Decoder(schema)
+        self._versions = OtherVersions(schema)
 
     def decode(self, path: str, packets: PacketBatch, chosen: NDArray[np.int64]) -> SbeDecoded:
         batch = self._decoder.decode(packets.buffer, packets.start[chosen], packets.end[chosen])
+        self._versions.add(batch.other_versions)
         return SbeDecoded(path, packets, chosen, batch)
+
+    def notices(self) -> list[str]:
+        """What to say once about all that was decoded."""
+        return self._versions.notices()
 
 
 @dataclass(frozen=True)

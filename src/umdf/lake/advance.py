@@ -314,6 +314,7 @@ class _Ingest:
         outcome, earlier = self.outcome, len(parts.before.gaps) if parts.before else 0
         outcome.days.append(parts.day.key)
         outcome.messages += sum(span["messages"] for span in parts.spans)
+        outcome.notices = sorted({*outcome.notices, *parts.notices})
         outcome.gaps += len(parts.gaps) - earlier
         outcome.missing += sum(gap.last - gap.first + 1 for gap in parts.gaps[earlier:])
         outcome.stale += len(parts.stale)

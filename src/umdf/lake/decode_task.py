@@ -65,6 +65,7 @@ class _Span:
         self.ts_send: Numbers
         self.messages: NDArray[np.int32]
         self.unknown: list[Refused] = []
+        self.notices: list[str] = []
 
     def decode(self, gathered: Gathered) -> dict[Copy, Refused]:
         """Stage the events of the span; what is damaged instead."""
@@ -87,6 +88,7 @@ class _Span:
             self.staged.add(decoded.events)
             for row, reason in decoded.unknown.items():
                 self.unknown.append(_content(gathered, low + row, reason))
+        self.notices = wire.notices()
         return damaged
 
     def manifest(self, gathered: Gathered, damaged: dict[Copy, Refused]) -> dict[str, Any]:
@@ -120,6 +122,7 @@ class _Span:
             "quality": quality_of(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
             "not_kept": not_kept(refused),
+            "notices": self.notices,
         }
 
 

@@ -54,6 +54,7 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "quality": loop_quality(stream.seen, stream.messages),
         "held": stream.held,
         "not_kept": not_kept(stream.refused) if made["quarantine"] else 0,
+        "notices": stream.wire.notices(),
     }
 
 

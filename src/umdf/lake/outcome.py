@@ -35,6 +35,7 @@ class Outcome:
     commit: int | None = None
     peak_memory_bytes: int = 0
     largest_task_share: float = 0.0
+    notices: list[str] = field(default_factory=list)  # about traffic that the schema was not written for
 
     def refuse_no_capture(self) -> None:
         if self.unusable and len(self.unusable) == self.new + self.known:

@@ -30,6 +30,7 @@ from umdf.wire.reassembly import Limits, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
 from umdf.wire.sbe.headers import read_headers
 from umdf.wire.sbe.loader import load as load_schema
+from umdf.wire.sbe.schema import OtherVersions
 
 SBE, FAST = "sbe", "fast"
 MISFIT = "its header does not fit the packets around it"
@@ -53,6 +54,7 @@ class SbeWire:
         self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper = _sbe()
         self.mapper.reset()
+        self._versions = OtherVersions(self.decoder.layout.schema)
 
     def read(self, batch: PacketBatch, source: Source) -> Found:
         start, end = batch.start, batch.end
@@ -92,11 +94,16 @@ class SbeWire:
 
     def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
         batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
+        self._versions.add(batch.other_versions)
         events = self.mapper.events(batch, pieces.ts_recv, snapshot=snapshot)
         decoded = Decoded(events, batch.messages.astype(np.int32))
         for entry in batch.journal:
             (decoded.unknown if entry.skipped else decoded.corrupt).setdefault(entry.packet, _said(entry))
         return decoded
+
+    def notices(self) -> list[str]:
+        """What to say once about all that was decoded."""
+        return self._versions.notices()
 
 
 class FastWire:
@@ -176,8 +183,12 @@ class FastWire:
                 refused.setdefault(entry.message, _said(entry))
         return decoded
 
+    def notices(self) -> list[str]:
+        return []
+
 
 Wire = SbeWire | FastWire
+
 WIRES: dict[str, type[SbeWire] | type[FastWire]] = {SBE: SbeWire, FAST: FastWire}
 
 

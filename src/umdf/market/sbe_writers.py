@@ -17,6 +17,7 @@ from umdf.market.events import FAMILIES, Column, Family
 from umdf.market.rows import Numbers, Rows, Text
 from umdf.market.sbe_fields import Picked, Reverser, Values, fixed, reverser, single_sources
 from umdf.market.sbe_rules import AnyOf, Rule, Source, data_of, field_of, node_of
+from umdf.wire.sbe.encode import NULLS_IN_PLACE
 from umdf.wire.sbe.layout import Column as WireColumn
 from umdf.wire.sbe.layout import Layout, Node
 
@@ -48,7 +49,7 @@ class Draft:
     def record_batch(self) -> pa.RecordBatch:
         own = [array_of(self.packet), array_of(self.msg_index)]
         batch = pa.RecordBatch.from_arrays(own + self.arrays, names=["packet", "msg_index", *self.names])
-        return batch.replace_schema_metadata({"template_id": str(self.template)})
+        return batch.replace_schema_metadata({"template_id": str(self.template), NULLS_IN_PLACE: ""})
 
 
 class Writer:

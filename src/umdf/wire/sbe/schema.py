@@ -26,6 +26,7 @@ class Part:
     offset: int
     length: int = 1  # more than 1 only for char: a fixed-length text
     null: int | None = None  # the value that means absent; None: every value counts
+    null_before: int | None = None  # of a required one: what means absent in traffic older than the schema serves
 
     @property
     def size(self) -> int:
@@ -128,8 +129,12 @@ class Message(Block):
 
 @dataclass(frozen=True)
 class Schema:
+    """Serves traffic of the versions `oldest` to `version`: older traffic may have had other fields, and may not have
+    required what is required now; newer traffic may say more than the schema knows."""
+
     id: int
     version: int
+    oldest: int
     semantic_version: str
     package: str
     description: str
@@ -138,3 +143,30 @@ class Schema:
 
     def named(self, name: str) -> Message:
         return next(m for m in self.messages.values() if m.name == name)
+
+
+class OtherVersions:
+    """Traffic of versions that a schema does not serve, and what to say about it: one notice, however much there is."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self.range: tuple[int, int] | None = None  # the lowest and the highest version
+
+    def add(self, found: tuple[int, int] | None) -> None:
+        """Those of some more messages."""
+        if found is not None:
+            lowest, highest = self.range or found
+            self.range = min(lowest, found[0]), max(highest, found[1])
+
+    def notices(self) -> list[str]:
+        if self.range is None:
+            return []
+        (lowest, highest), schema = self.range, self._schema
+        what = ["fields that had another name or place then are absent"] if lowest < schema.oldest else []
+        what += ["what is new since the schema is not read"] if highest > schema.version else []
+        traffic, served = _versions(lowest, highest), _versions(schema.oldest, schema.version)
+        return [f"the traffic is of {traffic}, the schema {schema.source} of {served}: {' and '.join(what)}"]
+
+
+def _versions(lowest: int, highest: int) -> str:
+    return f"version {lowest}" if lowest == highest else f"versions {lowest} to {highest}"
