@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from umdf.errors import CaptureError
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, Stamp, in_order
+from umdf.lake.places import place_of, stored_text
 from umdf.lake.schemas import table
 from umdf.lake.snapshot import Snapshot
 
@@ -93,11 +94,12 @@ def entries(snapshot: Snapshot) -> list[Entry]:
 def _entries_of(path: Path) -> tuple[Entry, ...]:
     """A file never changes, and a stream asks for the same ones again and again."""
     rows = pq.ParquetFile(path).read().drop_columns(["commit"]).to_pylist()
-    return tuple(Entry(**row) for row in rows)
+    return tuple(Entry(**row | {"path": row["path"] and str(place_of(row["path"]))}) for row in rows)
 
 
 def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
     """The file of a commit's entries."""
     known = table("ledger")
-    rows = pa.Table.from_pylist([asdict(entry) | {"commit": stamp.commit} for entry in added], known.schema)
+    said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
+    rows = pa.Table.from_pylist(said, known.schema)
     return write_file(root, "ledger", stamp, in_order(rows, known))
