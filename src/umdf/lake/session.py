@@ -5,6 +5,7 @@ The one rule: a session that the caller gave is used as it is; nothing of it is 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 TASK_TRIES = 4  # plain local[N] gives up at the first lost Python worker
 END_WAIT_S = 20
+JVM_ENDS_S = 5
 TELLING = ("Application has been killed", "rror", "xception")  # what a line says that tells why Spark did not start
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 
@@ -123,10 +125,12 @@ def running(spark: SparkSession | None = None, **how: Any) -> Iterator[SparkSess
         yield spark
         return
     way = cluster.way_of(how.get("master"))
-    with _terminable():
+    with _terminable(), _without_py4j_log():
         own, end = _STARTERS[way](how)
         try:
             yield own
+        except Exception as error:
+            raise _jvm_fault(own, error) or error from error
         finally:
             end(own)
 
@@ -292,7 +296,9 @@ def _start(pyspark: Any, settings: Mapping[str, str], said: Any) -> SparkSession
     # Before the SparkContext would do it, because only so its words (and the workers') go to a file.
     gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
     try:
-        return SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
+        context = pyspark.SparkContext(conf=conf, gateway=gateway)
+        context._accumulatorServer.handle_error = lambda request, address: None  # prints tracebacks of a lost JVM
+        return SparkSession(context)
     except BaseException:
         pyspark.SparkContext._gateway = gateway  # to be ended, however far it came
         raise
@@ -308,6 +314,36 @@ def _start_fault(error: BaseException, log: Path) -> UmdfError:
     except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
         reason = type(error).__name__
     return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
+
+
+def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
+    """What to say instead of an error if the JVM of an embedded session has ended, whatever py4j makes of it."""
+    process: subprocess.Popen[bytes] | None = getattr(_pyspark().SparkContext._gateway, "proc", None)
+    if id(spark) not in _EMBEDDED or process is None:
+        return None
+    if isinstance(error, ConnectionError) or isinstance(error.__context__, ConnectionError):
+        try:
+            process.wait(JVM_ENDS_S)  # its sockets are closed before it is gone
+        except subprocess.TimeoutExpired:
+            return None
+    code = process.poll()
+    if code is None:
+        return None
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    hint = f"run it again: it continues behind its last commit; what Spark said is in {log_of(spark)}"
+    return UmdfError(f"Spark's JVM has ended ({how})", hint)
+
+
+@contextmanager
+def _without_py4j_log() -> Iterator[None]:
+    """py4j writes the traceback of a lost JVM to the root logger, and so on stderr; we say it in one line. A logger
+    that the caller has set up gets it all the same."""
+    silent = logging.NullHandler()
+    logging.root.addHandler(silent)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(silent)
 
 
 def _end_gateway(pyspark: Any, wait_s: float = END_WAIT_S) -> None:
