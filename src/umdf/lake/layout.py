@@ -21,12 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from umdf import __version__
-from umdf.errors import UmdfError
+from umdf.errors import ConfigError, UmdfError
 from umdf.lake import durable
 from umdf.lake.places import place_of
 
 LAYOUT = 1
-UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\]|%[0-9A-Fa-f]{2}")  # delta-rs takes a path for a URL, and decodes it twice
+PATH_FAULTS = {
+    re.compile("[\ud800-\udfff]+"): "bytes that are not UTF-8",
+    re.compile(r"[\x00-\x1f\x7f]"): "a control character",
+    re.compile(r"%[0-9A-Fa-f]{2}"): "what is an escape in a URL",
+    re.compile(r"\\"): "a backslash",
+}
+ANOTHER_NAME = "readers of Delta tables would look elsewhere; give it another name"
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class Home:
 
 def open_home(root: str | os.PathLike[str]) -> Home:
     path = place_of(root).absolute()
+    refuse_path(path)
     said = durable.read(path / "lake.json") if path.is_dir() else None
     if said is None:
         raise _no_lake(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
@@ -91,14 +98,18 @@ def _no_lake(path: Path, reason: str, hint: str) -> UmdfError:
     return UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
 
 
+def refuse_path(path: Path) -> None:
+    """Readers of Delta take a table's directory for a part of a URL: these would be looked for somewhere else."""
+    text = str(path)
+    for fault, why in PATH_FAULTS.items():
+        if found := fault.search(text):
+            raise ConfigError(f"{text} cannot be the directory of a lake: it has {why} ({found[0]!a})", ANOTHER_NAME)
+
+
 def create_home(root: str | os.PathLike[str]) -> Home:
     """Open a lake; make it if the directory is empty or does not exist."""
     path = place_of(root).absolute()
-    if found := UNUSABLE.search(str(path)):
-        raise UmdfError(
-            f"{str(path)!r} cannot be a lake: Delta Lake's library misreads {found[0]!r} in a path",
-            "give a directory without control characters, backslashes and percent signs before hexadecimal digits",
-        )
+    refuse_path(path)
     if path.exists() and not path.is_dir():
         raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
     if not (path / "lake.json").exists():

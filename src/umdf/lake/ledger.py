@@ -20,6 +20,7 @@ from umdf.errors import CaptureError, UmdfError
 from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, Stamp, in_order
+from umdf.lake.places import place_of, stored_text
 from umdf.lake.schemas import table
 from umdf.lake.snapshot import Snapshot
 
@@ -123,11 +124,12 @@ def _entries_of(path: Path) -> tuple[Entry, ...]:
     except (OSError, UmdfError) as error:
         lost = f"{path}, which lists captures of the lake, cannot be read: {str(error).splitlines()[0]}"
         raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake") from error
-    return tuple(Entry(**row) for row in rows)
+    return tuple(Entry(**row | {"path": row["path"] and str(place_of(row["path"]))}) for row in rows)
 
 
 def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
     """The file of a commit's entries."""
     known = table("ledger")
-    rows = pa.Table.from_pylist([asdict(entry) | {"commit": stamp.commit} for entry in added], known.schema)
+    said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
+    rows = pa.Table.from_pylist(said, known.schema)
     return write_file(root, "ledger", stamp, in_order(rows, known))

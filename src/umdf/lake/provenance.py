@@ -89,8 +89,7 @@ def _packet(snapshot: Snapshot, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _file(snapshot: Snapshot, file_id: int) -> tuple[str, str]:
-    rows = snapshot.arrow_table("ledger").select(["digest", "path"])
-    for digest, path in {(row["digest"], row["path"]): None for row in rows.to_pylist()}:
+    for digest, path in {(entry.digest, entry.path or ""): None for entry in ledger.entries(snapshot)}:
         if ledger.file_id(digest) == file_id:
             if not os.path.isfile(path):
                 raise CaptureError(f"{path} is gone; the row came from it", f"bring it back: its digest is {digest}")

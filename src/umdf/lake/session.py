@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import ConfigError, MissingPackageError, UmdfError, UsageError
-from umdf.lake import cluster, java, java_archive
+from umdf.lake import cluster, java, java_archive, jvm
 from umdf.lake.cluster import Way
 
 if TYPE_CHECKING:
@@ -124,10 +124,12 @@ def running(spark: SparkSession | None = None, **how: Any) -> Iterator[SparkSess
         yield spark
         return
     way = cluster.way_of(how.get("master"))
-    with _terminable():
+    with _terminable(), jvm.without_py4j_log():
         own, end = _STARTERS[way](how)
         try:
             yield own
+        except Exception as error:
+            raise _jvm_fault(own, error) or error from error
         finally:
             end(own)
 
@@ -310,7 +312,9 @@ def _start(pyspark: Any, settings: Mapping[str, str], said: Any) -> SparkSession
     # Before the SparkContext would do it, because only so its words (and the workers') go to a file.
     gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
     try:
-        return SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
+        context = pyspark.SparkContext(conf=conf, gateway=gateway)
+        context._accumulatorServer.handle_error = lambda request, address: None  # prints tracebacks of a lost JVM
+        return SparkSession(context)
     except BaseException:
         pyspark.SparkContext._gateway = gateway  # to be ended, however far it came
         raise
@@ -326,6 +330,15 @@ def _start_fault(error: BaseException, log: Path) -> UmdfError:
     except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
         reason = type(error).__name__
     return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
+
+
+def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
+    """The error to report instead if the JVM of an embedded session has ended, whatever py4j raised."""
+    if id(spark) not in _EMBEDDED:
+        return None
+    how = jvm.how_it_ended(getattr(_pyspark().SparkContext._gateway, "proc", None), error)
+    hint = f"run it again: it continues after its last commit; Spark's own log is {log_of(spark)}"
+    return UmdfError(f"Spark's JVM has ended ({how})", hint) if how else None
 
 
 def _end_gateway(pyspark: Any, wait_s: float = END_WAIT_S) -> None:
