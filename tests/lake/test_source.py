@@ -144,6 +144,7 @@ def test_a_damaged_copy_is_taken_from_the_other_line(made: Made, kind: str, tmp_
         places = [int(offset) + 16 + 42 for offset in batch.offset[20:60:10]]  # record and frame headers before it
     for place in places:
         content[place + 16 : place + 40] = b"\xff" * 24
+        content[place - 2 : place] = bytes(2)  # no checksum tells of it
     files[0].write_bytes(bytes(content))
     damaged = sorted((tmp_path / "capture").glob("*.pcap"))
     ingest(tmp_path / "lake", damaged, tables=frozenset(READABLE))

@@ -182,14 +182,30 @@ def test_a_record_with_a_time_of_its_own_is_damaged_and_a_jump_of_time_is_not(tm
     assert warning.unread_bytes == 16 + len(frame) and "time" in warning.reason
 
 
-def test_a_file_that_is_odd_throughout_is_read(tmp_path: Path) -> None:
-    """Lengths of zero on the wire, records shorter than the snap length says, fractions of a second that are none."""
+@pytest.mark.parametrize(("fraction", "original"), [(0, 1), (5, 60), (5, 1 << 20), (2_000_000_000, 64)])
+def test_a_file_that_is_odd_throughout_is_read(fraction: int, original: int, tmp_path: Path) -> None:
+    """No length on the wire, one without Ethernet's checksum, one beyond the snap length, fractions that are none."""
     frame = ethernet(ipv4(udp()))
-    for odd in ((0, len(frame), 1), (5, len(frame), 0), (5, len(frame), 1 << 20), (2_000_000_000, len(frame), 0)):
-        fraction, captured, original = odd
-        record = struct.pack("<IIII", SECOND, fraction, captured, original or captured) + frame
-        rows, capture = read_bytes(tmp_path, pcap_header() + record * 5 + pcap_record(frame, fraction))
-        assert len(rows) >= 5 and capture.counts.records >= 5, odd
+    record = struct.pack("<IIII", SECOND, fraction, len(frame), original) + frame
+    assert len(frame) == 64
+    rows, capture = read_bytes(tmp_path, pcap_header() + record * 6)
+    assert len(rows) >= 5 and capture.unread_bytes <= len(record)  # nobody vouches for the last one
+
+
+def test_a_length_that_reaches_just_to_a_later_record_swallows_none(tmp_path: Path) -> None:
+    frame = ethernet(ipv4(udp(bytes(64 - 42 - 16))))
+    data = bytearray(pcap([frame] * 20))
+    data[24 + 3 * 64 + 8] += 128  # two records on
+    rows, capture = read_bytes(tmp_path, bytes(data))
+    assert len(frame) + 16 == 64 and [row.ts_ns % 100 for row in rows] == [*range(3), *range(4, 20)]
+    assert capture.unread_bytes == 64
+
+
+def test_garbage_in_the_place_of_the_first_records_is_no_measure_for_the_others(tmp_path: Path) -> None:
+    frame = ethernet(ipv4(udp()))
+    data = pcap_header() + bytes(3) + b"\x01" + bytes(44) + b"".join(pcap_record(frame, place) for place in range(9))
+    rows, capture = read_bytes(tmp_path, data)
+    assert len(rows) == 9 and capture.unread_bytes + capture.read_bytes == len(data)
 
 
 def test_a_capture_inside_a_payload_is_not_read_as_the_file_goes_on(tmp_path: Path) -> None:

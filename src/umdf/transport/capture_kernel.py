@@ -54,6 +54,7 @@ ZEROS, TIME_FAR, FRACTION_INSANE, LENGTH_UNLIKELY = 9, 10, 11, 12
 FOUND = 13
 
 LONGEST_BLOCK = 16 << 20
+SLACK = 32  # bytes that a record may have more than its frame: some count a checksum once; no record is so short
 FAR_S = 7 * 86_400  # what lies further from its neighbours is doubtful
 
 
@@ -125,6 +126,8 @@ def doubt(state, buffer, position, end, second, known):
     odd_fraction = u32(buffer, position + 4, swapped) >= fractions
     is_far = known >= 0 and not is_near(second, known)
     fits = frame_fits(buffer, position + 16, min(end, filled), position + 16 + original, get(state, LINK))
+    if fits and length > original + SLACK:
+        return LENGTH_UNLIKELY  # whatever there is so far behind it
     follows = fits and end <= filled
     if filled - end >= 16:
         next_second, next_fraction = u32(buffer, end, swapped), u32(buffer, end + 4, swapped)
@@ -143,7 +146,7 @@ def doubt(state, buffer, position, end, second, known):
         return 0 if follows else LENGTH_UNLIKELY
     # The first one: nobody has told yet what to expect.
     is_likely = length == original or (length < original and length >= get(state, SNAP))
-    return 0 if follows or is_likely else LENGTH_UNLIKELY
+    return 0 if follows or (is_likely and (fits or end == filled)) else LENGTH_UNLIKELY
 
 
 @kernel
@@ -210,7 +213,11 @@ def walk_pcap(state):
             count = take(
                 state, buffer, position, position + 16, end, link, second * 1_000_000_000 + fraction * tick_ns, count
             )
-        if known >= 0 or (filled - end >= 16 and is_near(u32(buffer, end, swapped), second)):
+        if known >= 0 or (
+            filled - end >= 16
+            and is_near(u32(buffer, end, swapped), second)
+            and frame_fits(buffer, position + 16, end, position + 16 + original, link)
+        ):
             known = second
         position = end
     put(state, SECOND, known)

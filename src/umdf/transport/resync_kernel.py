@@ -19,6 +19,7 @@ from .capture_kernel import (
     MORE,
     POSITION,
     SECOND,
+    SLACK,
     SWAPPED,
     get,
     is_near,
@@ -39,7 +40,7 @@ def is_record(buffer, at, swapped, fractions, second):
     length = u32(buffer, at + 8, swapped)
     if length < SHORTEST_FRAME or length > LONGEST_SOUGHT:
         return False
-    if length > u32(buffer, at + 12, swapped) or u32(buffer, at + 4, swapped) >= fractions:
+    if length > u32(buffer, at + 12, swapped) + SLACK or u32(buffer, at + 4, swapped) >= fractions:
         return False
     return second < 0 or is_near(u32(buffer, at, swapped), second)
 
