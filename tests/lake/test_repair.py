@@ -217,7 +217,7 @@ def test_reprocess_makes_a_lost_table_and_a_cut_file_again(
 
 @pytest.mark.parametrize("name", ["a%20b", "a\nb", "a\\b", "a\x1bb"])
 def test_a_directory_that_delta_would_misread_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UmdfError, match="cannot be the directory of a lake: it has .*; readers of Delta"):
+    with pytest.raises(UmdfError, match=r"cannot be the directory of a lake: it has .*; readers of Delta"):
         open_writer(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

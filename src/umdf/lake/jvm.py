@@ -1,4 +1,4 @@
-"""The JVM of an embedded Spark session: whether it has ended, and its errors as one line instead of py4j's tracebacks."""
+"""The JVM of an embedded Spark session: whether it has ended, and its errors in one line instead of tracebacks."""
 
 from __future__ import annotations
 
