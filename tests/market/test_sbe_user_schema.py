@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from market.sbe_cases import SCHEMA, plain
-from market.sbe_user_schema import user_schema
+from market.sbe_user_schema import user_file, user_schema
 from wire.sbe.building import gathered
 from wire.sbe.reference import encode_packet
 
 from umdf.book.engine import Books
 from umdf.book.live import Live
 from umdf.buffers import address_of
+from umdf.errors import EncodeError
 from umdf.market.events import OUT_OF_RANGE
 from umdf.market.rows import Events
 from umdf.market.sbe_events import SbeEvents
@@ -21,6 +22,7 @@ from umdf.wire.sbe.compose import compose_message
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.encode import Encoder
 from umdf.wire.sbe.explain import explain
+from umdf.wire.sbe.loader import loads
 from umdf.wire.sbe.schema import OtherVersions, Schema
 from umdf.wire.sbe.view import rows
 
@@ -172,6 +174,21 @@ def test_traffic_that_the_schema_was_not_written_for_is_told_once(
             found.add(batch.other_versions)
     assert [notice for notice in found.notices() if said in notice] == found.notices()
     assert len(found.notices()) == (said != "")
+
+
+def test_a_decimal_that_sends_its_exponent_is_no_number_of_an_event() -> None:
+    """The exchange has none. A price by its mantissa alone would be wrong, so there is none."""
+    constant = b'<composite name="Price">\n    <type name="mantissa" primitiveType="int64"/>\n    '
+    constant += b'<type name="exponent" primitiveType="int8" presence="constant">-4</type>'
+    file = user_file(16)
+    assert constant in file
+    schema = loads(file.replace(constant, constant.replace(b' presence="constant">-4</type>', b"/>")), "free.xml")
+    trade = TRADE | {"mDEntryPx": {"mantissa": 1234, "exponent": -2}}
+    events = events_of(schema, [compose_message(schema, 53, trade)])
+    (row,) = plain(events)["trades"]
+    assert row["price"] is None and row["size"] == 40
+    with pytest.raises(EncodeError, match=r"Trade_53\.mDEntryPx\.mantissa is required"):
+        Encoder(schema).encode(*SbeMessages(schema).messages(events))
 
 
 BAND = {"securityID": 7, "matchEventIndicator": 128, "bandType": 2, "limitType": 1, "lowLimitPrice": "1.5"}

@@ -198,7 +198,7 @@ def _number(found: Found | None, column: Column, nothing: int, or_null: bool) ->
         constant = found.field.constant
         fits = isinstance(constant, int) or (isinstance(constant, str) and len(constant) == 1)
         return Step(k.CONSTANT, size, code_of(constant) if fits and constant is not None else nothing)
-    if wire.is_text:
+    if wire.is_text or wire.part.name:  # one part of several (a decimal that sends its exponent) is not the value
         return Step(k.CONSTANT, size, nothing)
     kind = KINDS[wire.part.primitive]
     nullable, null = int(wire.part.null is not None), null_bits(wire)

@@ -209,10 +209,10 @@ def test_what_cannot_be_written_is_refused_with_field_and_code(code: str, xml: b
     with pytest.raises(EncodeError) as caught:
         Writer(loads(xml)).encode(1, {} if value is None else {"Value": value})
     assert str(caught.value).startswith("T: Value")
-    assert (
-        value is None or isinstance(value, dict) or repr(value) in str(caught.value) or str(value) in str(caught.value)
-    )
     assert f": {code}: " in str(caught.value)
+    text = f"{value.mantissa}e{value.exponent}" if isinstance(value, Decimal) else str(value)
+    if code != "D3" and value is not None and b"<group" not in xml and b"<sequence" not in xml:
+        assert text in str(caught.value) or repr(value) in str(caught.value)
 
 
 def test_unknown_templates_are_refused_by_the_writer() -> None:

@@ -193,7 +193,7 @@ def test_entries_without_bytes_are_refused() -> None:
         compose_message(NESTED, "Tree_1", tree)
 
 
-@pytest.mark.parametrize("version", [-1, 65536])
+@pytest.mark.parametrize("version", [-1, 65536, "8", 8.0])
 def test_a_version_must_fit_the_header(version: int) -> None:
     with pytest.raises(EncodeError, match="does not fit"):
         Encoder(SCHEMA, version)

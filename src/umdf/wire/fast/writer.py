@@ -239,7 +239,7 @@ def _converted(given: Any, type: str, path: list[str]) -> Value:
     try:
         return convert.to_type(given, type)
     except convert.ConversionError as error:
-        value = shown(given)
+        value = f"{given.mantissa}e{given.exponent}" if isinstance(given, Decimal) else shown(given)
         raise _refused(
             path, error.code, error.reason if value in error.reason else f"{value}: {error.reason}"
         ) from None

@@ -62,8 +62,8 @@ class Encoder:
     def __init__(self, schema: Schema, version: int | None = None) -> None:
         self.layout = Layout(schema)
         self.version = schema.version if version is None else version
-        if not 0 <= self.version <= 0xFFFF:
-            raise EncodeError(f"version {self.version} does not fit the message header")
+        if not isinstance(self.version, int) or not 0 <= self.version <= 0xFFFF:
+            raise EncodeError(f"version {shown(self.version)} does not fit the message header: 0 to {0xFFFF}")
 
     def encode(self, headers: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Encoded:
         """Packets with these headers (channel, seq_version, sequence, sending_time: an array or one value each)."""
