@@ -40,7 +40,7 @@ soak: $(WARM) ## the tests at full size
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --soak $(ARGS)
 
 clean: ## remove everything that the targets above made, .venv included
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo-out src/*.egg-info
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo-out examples/demo src/*.egg-info
 	@find src tests tools -name __pycache__ -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -21,7 +21,8 @@ from benchmarks.__main__ import _line
 from benchmarks.measure import Result
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import BOOK_TABLES, DEFAULT_TABLES, Outcome, Runner, Settings, advance
+from umdf.lake.advance import BOOK_TABLES, DEFAULT_TABLES, Runner, Settings, advance
+from umdf.lake.outcome import Outcome
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.session import running
 from umdf.lake.spark_run import SparkRunner

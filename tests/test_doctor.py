@@ -46,6 +46,38 @@ def test_a_missing_and_an_old_package_are_bad_and_the_fix_names_both() -> None:
     assert doctor.packages(["fine>=2"], version_of).status is Status.OK
 
 
+LAKES = ["numpy>=2", 'deltalake>=1; extra == "lake"', 'deltalake>=1; extra == "spark"', 'pyspark==4; extra == "spark"']
+
+
+@pytest.mark.parametrize(
+    ("there", "status", "found", "fix"),
+    [
+        ({"deltalake": "1.6", "pyspark": "4"}, Status.OK, "with and without Spark", ""),
+        (
+            {"deltalake": "1.6"},
+            Status.WARN,
+            "without Spark only: pyspark is missing",
+            "pip install 'umdf[spark]' for lakes on Spark",
+        ),
+        (
+            {},
+            Status.WARN,
+            "none: deltalake is missing, pyspark is missing",
+            "pip install 'umdf[lake]' for lakes without Spark; pip install 'umdf[spark]' for lakes on Spark",
+        ),
+    ],
+)
+def test_a_base_install_is_told_which_extra_brings_lakes(
+    there: dict[str, str], status: Status, found: str, fix: str
+) -> None:
+    def version_of(name: str) -> str:
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    assert doctor.extras(LAKES, version_of) == doctor.Finding("lakes", status, found, fix)
+
+
 def java_saying(directory: Path, text: str, code: int = 0) -> Path:
     """A stand-in for a Java installation: what counts is what `java -version` says on stderr."""
     java = directory / "bin" / "java"

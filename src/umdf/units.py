@@ -1,4 +1,4 @@
-"""Exact numbers and times at the edges: decimals as text, days and nanoseconds as dates.
+"""Exact numbers and times at the edges: decimals as text, days and nanoseconds as dates; texts that are safe to print.
 
 Nothing here rounds and nothing raises on a value that the wire can carry: what has no calendar date stays a number.
 """
@@ -39,6 +39,11 @@ def fix_date(days: int) -> str:
     return (EPOCH + timedelta(days)).strftime("%Y%m%d").rjust(8, "0")
 
 
+def iso_date(days: int) -> str | int:
+    """Days since 1970-01-01 as YYYY-MM-DD."""
+    return (EPOCH + timedelta(days)).isoformat() if FIRST_DAY <= days <= LAST_DAY else days
+
+
 def fix_timestamp(value: int, unit: int) -> str:
     """A time since the epoch, in 10^-unit seconds, as YYYYMMDD-HH:MM:SS[.fraction]."""
     seconds, fraction = divmod(value, 10**unit)
@@ -53,3 +58,18 @@ def utc_text(ns: int) -> str:
     """Nanoseconds since the epoch for people: 2026-11-13 13:00:00.123456789."""
     text = fix_timestamp(ns, 9)
     return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[9:]}" if "-" in text[1:] else text
+
+
+def printable(text: str) -> str:
+    """Text of the feed, or a file's name, for people: what would steer a terminal is escaped, as \\n, \\x1b or \\u202e.
+
+    Control characters (C0, DEL, C1), line ends, and marks that turn the direction of writing. A byte of a file name
+    that is not UTF-8 (Python keeps it as a lone surrogate) is shown as that byte, \\xff.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()

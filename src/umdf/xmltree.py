@@ -20,6 +20,7 @@ from umdf.errors import Fault, SchemaError
 
 MOST_BYTES = 64 << 20
 MOST_DEPTH = 64
+UNDECLARED = "?"  # the namespace of an element whose prefix nothing declares
 
 
 @dataclass
@@ -69,7 +70,7 @@ class _Builder:
         }
         self._spaces.append(self._spaces[-1] | declared)
         node = Node(_local(name), attributes, self._locator.getLineNumber())
-        node.namespace = self._spaces[-1].get(name.rpartition(":")[0], "?")
+        node.namespace = self._spaces[-1].get(name.rpartition(":")[0], UNDECLARED)
         node.prefixed = frozenset(_local(key) for key in keys if ":" in key) - set(keys)
         if len(self._open) == MOST_DEPTH:
             raise xml.sax.SAXParseException(f"elements nested deeper than {MOST_DEPTH}", None, self._locator)
@@ -98,8 +99,8 @@ def _local(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def read(path: str | Path) -> Node:
-    """The root element of a file; a file that is no XML, or dangerous XML, is refused with its line."""
+def content_of(path: str | Path) -> bytes:
+    """The bytes of a file, unless they are too many to be a schema."""
     file = str(path)
     try:
         content = Path(path).read_bytes()
@@ -107,11 +108,11 @@ def read(path: str | Path) -> Node:
         raise SchemaError([Fault(file, 0, "file", f"cannot be read: {error.strerror}")]) from None
     if len(content) > MOST_BYTES:
         raise SchemaError([Fault(file, 0, "file", f"{len(content)} bytes; at most {MOST_BYTES} are accepted")])
-    return parse(content, file)
+    return content
 
 
 def parse(content: bytes, file: str = "<string>") -> Node:
-    """As `read`, from bytes."""
+    """The root element of a file; what is no XML, or dangerous XML, is refused with its line."""
     builder = _Builder()
     parser = DefusedExpatParser()
     parser.setContentHandler(builder)  # type: ignore[arg-type]

@@ -88,14 +88,14 @@ def test_increments_from_the_middle_are_stale(day: Path, tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "said"),
     [
-        (["--symbol", "AAAF2"], "no instrument AAAF2 in these captures; near it: "),
-        (["--at", "noon"], "--at noon: neither a number nor a time"),
+        (["--symbol", "AAAF2"], 3, "no instrument AAAF2 in these captures; near it: "),
+        (["--at", "noon"], 2, "--at noon: neither a number nor a time"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(day: Path, capsys: Shown, arguments: list[str], said: str):
-    assert run(["book", str(day), *arguments]) == 3
+def test_what_cannot_be_answered_is_one_line(day: Path, capsys: Shown, arguments: list[str], code: int, said: str):
+    assert run(["book", str(day), *arguments]) == code
     error = capsys.readouterr().err
     assert said in error and len(error.splitlines()) == 1
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import date
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import umdf
 from umdf.cli.app import run
 from umdf.transport.pcap_writer import PcapWriter
 from umdf.wire.sbe.compose import Packet, compose
@@ -36,6 +39,7 @@ SNAPSHOT = {
         {"mDEntrySize": 2, "secondaryOrderID": 5, "mDEntryType": "1", "mDEntryPx": None},
     ],
 }
+SENT_NS = 1_763_038_799_999_000_000
 BEAT = ("Sequence_2", {"nextSeqNo": 3})
 
 
@@ -51,15 +55,18 @@ def capture(path: Path, packets: list[Packet], damaged: bytes = b"") -> Path:
 
 @pytest.fixture
 def day(tmp_path: Path) -> Path:
-    first = Packet([("Order_MBO_50", ORDER), ("SnapshotFullRefresh_Orders_MBO_71", SNAPSHOT)], 72, 1, 1)
-    return capture(tmp_path / "day.pcap", [first, Packet([BEAT], 72, 1, 0)])
+    first = Packet([("Order_MBO_50", ORDER), ("SnapshotFullRefresh_Orders_MBO_71", SNAPSHOT)], 72, 1, 1, SENT_NS)
+    return capture(tmp_path / "day.pcap", [first, Packet([BEAT], 72, 1, 0, SENT_NS + 1)])
 
 
 def test_json_is_one_object_a_message_with_exact_values(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["decode", str(day), "--format", "json"]) == 0
     order, snapshot, beat = map(json.loads, capsys.readouterr().out.splitlines())
     assert order == {
+        "file": str(day),
         "packet": 1,
+        "ts_recv": 1_763_038_800_000_000_000,
+        "ts_send": SENT_NS,
         "channel": 72,
         "seq_version": 1,
         "sequence": 1,
@@ -84,10 +91,11 @@ def test_names_replace_codes_only_when_asked_for(day: Path, capsys: pytest.Captu
 def test_fix_writes_a_group_with_its_count_first(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["decode", str(day), "--format", "fix"]) == 0
     order, snapshot, beat = capsys.readouterr().out.splitlines()
-    assert order.startswith(f"35=X|1128=9|48={2**63 + 7}|22=8|207=BVMF|37035=144|279=0|269=0|270=-12.3456|271=300|")
+    header = "1128=9|34=1|52=20251113-12:59:59.999000000"
+    assert order.startswith(f"35=X|{header}|48={2**63 + 7}|22=8|207=BVMF|37035=144|279=0|269=0|270=-12.3456|271=300|")
     assert "|60=20251113-13:00:00.000000002" in order
     assert snapshot.endswith("|268=2|269=0|270=1.5|271=1|198=4|37035=0|269=1|271=2|198=5|37035=0")
-    assert beat == "35=0|1128=9|35526=3"
+    assert beat == "35=0|1128=9|34=0|52=20251113-12:59:59.999000001|35526=3"
 
 
 def test_a_table_shows_every_message_and_what_it_is(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +122,7 @@ def test_parquet_is_a_file_a_template_with_exact_decimals(day: Path, tmp_path: P
 
 
 def test_parquet_without_a_place_says_what_to_do(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["decode", str(day), "--format", "parquet"]) == 3
+    assert run(["decode", str(day), "--format", "parquet"]) == 2
     assert capsys.readouterr().err == "umdf: Parquet needs a directory; say which with --out DIR\n"
 
 
@@ -126,6 +134,122 @@ def test_a_limit_stops_after_so_many_messages(format_: str, day: Path, tmp_path:
         assert sum(pq.read_metadata(path).num_rows for path in out.iterdir()) == 2
     else:
         assert len(out.read_text().splitlines()) == 2 + (format_ == "table")
+
+
+def test_a_pipe_gets_every_row_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = capture(tmp_path / "many.pcap", [Packet([BEAT], 72, 1, number) for number in range(250)])
+    for more in ([], ["--limit", "0"]):
+        assert run(["decode", str(many), *more]) == 0
+        out, err = capsys.readouterr()
+        assert [line.split("\t")[3] for line in out.splitlines()] == ["sequence", *map(str, range(250))]
+        assert err == ""
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_hundred_rows_and_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats = [Packet([BEAT], 72, 1, number) for number in range(101)]
+    cut, whole = capture(tmp_path / "101.pcap", beats), capture(tmp_path / "100.pcap", beats[:100])
+    for more, rows, said in (
+        ([cut], 100, "umdf: warning: only the first 100 messages are shown; --limit 0 shows all\n"),
+        ([cut, "--limit", "0"], 101, ""),
+        ([cut, "--limit", "7"], 7, ""),
+        ([whole], 100, ""),
+        ([cut, whole, "--limit", "150"], 150, ""),
+    ):
+        out, err = Terminal(), StringIO()
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        monkeypatch.setenv("COLUMNS", "200")
+        assert run(["decode", *map(str, more)]) == 0
+        assert out.getvalue().count("Sequence_2") == rows
+        assert err.getvalue() == said
+        titles = [path for path in more if isinstance(path, Path)]
+        assert all((str(path) in out.getvalue()) == (len(titles) > 1) for path in titles)
+
+
+def test_a_directory_is_read_as_umdf_book_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "day" / "later").mkdir(parents=True)
+    for number, name in enumerate(["day/b.pcap", "day/a.pcap", "day/later/c.pcap"]):
+        capture(tmp_path / name, [Packet([BEAT], number)])
+    (tmp_path / "day" / "notes.txt").write_text("no capture")
+    assert run(["decode", str(tmp_path / "day"), "--json"]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [Path(message["file"]).name for message in shown] == ["a.pcap", "b.pcap", "c.pcap"]
+    assert run(["decode", str(tmp_path / "day")]) == 0
+    header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert header[0] == "file" and [row[0] for row in rows] == [message["file"] for message in shown]
+    assert run(["explain", str(tmp_path / "day" / "later"), "--packet", "1"]) == 0  # there is only one
+    capsys.readouterr()
+    assert run(["explain", str(tmp_path / "day"), "--packet", "1"]) == 2
+    assert "day has 3 captures; name one of them, as " in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    assert run(["decode", str(tmp_path / "none")]) == 3
+
+
+def test_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bust = {
+        "securityID": 1,
+        "mDEntryPx": "1.5",
+        "mDEntrySize": 1,
+        "tradeID": 2,
+        "tradeDate": 19_926,
+        "matchEventIndicator": 128,
+        "tradingSessionID": 1,
+    }
+    day = capture(tmp_path / "day.pcap", [Packet([("TradeBust_57", bust)], 72)])
+    # A file without semanticType, and with another name for the field: the type tells.
+    schema = tmp_path / "own.xml"
+    text = (Path(umdf.__file__).parent / "schemas" / "sbe" / "b3-umdf-2.2.0.xml").read_text()
+    schema.write_text(text.replace(' semanticType="LocalMktDate"', "").replace('name="tradeDate"', 'name="sessionDay"'))
+    for more, name in (([], "tradeDate"), (["--schema", str(schema)], "sessionDay")):
+        assert run(["decode", str(day), "--json", *more]) == 0
+        assert json.loads(capsys.readouterr().out)["fields"][name] == "2024-07-22"
+        assert run(["decode", str(day), *more]) == 0
+        assert f" {name}=2024-07-22" in capsys.readouterr().out
+        assert run(["decode", str(day), "--format", "fix", *more]) == 0
+        assert "75=20240722" in capsys.readouterr().out.strip().split("|")
+        assert run(["explain", str(day), "--packet", "1", "--json", *more]) == 0
+        (line,) = [line for line in json.loads(capsys.readouterr().out)["lines"] if line["name"] == name]
+        assert (line["value"], line["meaning"]) == (19_926, "2024-07-22")
+        out = tmp_path / name
+        assert run(["decode", str(day), "--format", "parquet", "--out", str(out), *more]) == 0
+        (row,) = pq.read_table(out / "TradeBust_57.parquet").to_pylist()
+        assert row[name] == date(2024, 7, 22) and row["file"] == str(day)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([], ["--json", "--format", "fix"], "--json and --format fix contradict each other"),
+        (["--json"], ["--format", "table"], "--json and --format table contradict each other"),
+        (
+            [],
+            ["--json", "--format", "parquet", "--out", "/dev/null"],
+            "--json and --format parquet contradict each other",
+        ),
+        ([], ["--names", "--format", "fix"], "--names does not go with --format fix"),
+    ],
+)
+def test_what_contradicts_itself_is_wrong_usage(
+    before: list[str], after: list[str], said: str, day: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*before, "decode", str(day), *after]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err
+
+
+def test_a_flag_wins_over_the_settings_of_a_file(day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "umdf.toml"
+    config.write_text('[decode]\nformat = "fix"\n')
+    assert run(["--config", str(config), "decode", str(day), "--json", "--limit", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["packet"] == 1
+    config.write_text("[decode]\njson = true\nnames = true\n")
+    assert run(["--config", str(config), "decode", str(day), "--format", "fix", "--limit", "1"]) == 0
+    assert capsys.readouterr().out.startswith("35=X|")
 
 
 def test_several_files_follow_each_other(day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +339,7 @@ def test_explain_shows_every_byte_of_a_packet(day: Path, capsys: pytest.CaptureF
 def test_explaining_a_packet_that_is_not_there_says_how_many_there_are(
     day: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["explain", str(day), "--packet", "9"]) == 3
+    assert run(["explain", str(day), "--packet", "9"]) == 2
     assert "has no packet 9; it has 2 packets" in capsys.readouterr().err
 
 

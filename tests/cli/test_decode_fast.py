@@ -163,5 +163,69 @@ def test_explain_says_which_bit_decided_and_where_a_value_came_from(
     assert by_name["MDEntries[0].MDEntryType"]["how"] == "copy bit 1=0 initial"
     assert by_name["MDEntries[1].SecurityID"]["how"].endswith("previous")
     assert by_name["MDEntries[0].MDEntryPx"]["value"] in ("38.11", "-12.3400")
+
+
+def test_a_message_in_chunks_is_explained_whole_from_any_of_them(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for packet, number in ((2, 3), (3, 1), (4, 2)):
+        assert run(["explain", str(day), "--packet", str(packet), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        header = {line["name"]: line["value"] for line in told["lines"] if "value" in line}
+        assert (header["NoChunks"], header["CurrentChunk"]) == (3, number)
+        assert told["lines"][-1]["name"] == f"chunk {number} of 3"
+        (message,) = told["messages"]
+        assert (message["sequence"], message["packets"], message["bytes"]) == (3, [3, 4, 2], len(THREE))
+        raw = "".join(line.get("raw", "") for line in message["lines"])
+        assert raw == THREE.hex()  # each byte once, in order
+        assert [line["value"] for line in message["lines"] if line["name"].endswith(".MDEntryPx")][-1] == "38.19"
     assert run(["explain", str(day), "--packet", "2"]) == 0
-    assert "chunk 3 of 3" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "its chunks are in packets 3, 4, 2; the whole message is below" in shown and "38.19" in shown
+
+
+def test_chunks_of_the_next_loop_are_not_mixed_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A snapshot stream counts from 1 in every loop: a lost chunk is not taken from another loop."""
+    path, half = tmp_path / "loops.pcap", len(THREE) // 2
+    other = message(3, *(order(40 + i, Decimal(-2, 5000 + i)) for i in range(9)))
+    with PcapWriter(path) as writer:
+        writer.write(1, frame(3, THREE[:half], 2, 1), *FLOW)  # its second chunk is lost
+        for number in range(100, 200):
+            writer.write(number, frame(number, TWO), *FLOW)
+        writer.write(201, frame(1, ONE), *FLOW)
+        writer.write(202, frame(3, other[:half], 2, 1), *FLOW)
+        writer.write(203, frame(3, other[half:], 2, 2), *FLOW)
+        writer.write(204, frame(7, THREE[:half], 4, 2), *FLOW)
+    assert run(["explain", str(path), "--packet", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "messages" not in told and "of different messages" in told["lines"][-1]["meaning"]
+    assert run(["explain", str(path), "--packet", "104", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["messages"]
+    assert found["packets"] == [103, 104] and found["bytes"] == len(other)
+    assert run(["explain", str(path), "--packet", "105"]) == 0
+    assert "chunks 1, 3, 4 are not in this file: the message cannot be explained" in capsys.readouterr().out
+
+
+def test_a_chunk_that_comes_again_is_of_the_message_that_was_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, half = tmp_path / "twice.pcap", len(THREE) // 2
+    with PcapWriter(path) as writer:
+        for ts_ns, chunk in enumerate((1, 2, 1)):
+            writer.write(ts_ns, frame(3, THREE[:half] if chunk == 1 else THREE[half:], 2, chunk), *FLOW)
+    assert run(["explain", str(path), "--packet", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"][0]["packets"] == [1, 2]
+
+
+def test_json_says_when_a_message_was_sent_and_received(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent_ns = 1_763_038_800_123_000_000  # 52=20251113130000123
+    assert run(["decode", str(day), "--json"]) == 0
+    shown = objects(capsys.readouterr().out)
+    assert [(m["file"], m["ts_recv"], m["ts_send"]) for m in shown] == [
+        (str(day), 1, sent_ns), (str(day), 1, sent_ns), (str(day), 3, sent_ns)
+    ]  # fmt: skip
+    raw = tmp_path / "messages.bin"
+    raw.write_bytes(frame(1, ONE))
+    assert run(["decode", str(raw), "--json"]) == 0
+    (first,) = objects(capsys.readouterr().out)
+    assert first["ts_recv"] is None and first["ts_send"] == sent_ns

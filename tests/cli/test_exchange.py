@@ -49,10 +49,10 @@ def test_what_is_written_can_be_decoded(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("more", "code", "line"),
     [
-        (["--loss", "2"], 3, "umdf: --loss 2.0 is out of range; use 0 to 0.5"),
-        (["--lines", "C"], 3, "umdf: --lines C is not known; use A or AB"),
-        (["--messages", "100"], 3, "umdf: 100 messages are too few for a day of 10 instruments; ask for at least 400, or for fewer instruments"),  # noqa: E501
-        (["--instruments", "1"], 3, "umdf: --instruments 1 is out of range; use 10 to 60000"),
+        (["--loss", "2"], 2, "umdf: --loss 2.0 is out of range; use 0 to 0.5"),
+        (["--lines", "C"], 2, "umdf: --lines C is not known; use A or AB"),
+        (["--messages", "100"], 2, "umdf: 100 messages are too few for a day of 10 instruments; ask for at least 400, or for fewer instruments"),  # noqa: E501
+        (["--instruments", "1"], 2, "umdf: --instruments 1 is out of range; use 10 to 60000"),
         (["--wire", "itch"], 2, "umdf: invalid value for '--wire': Value error, 'itch' is not one of 'sbe', 'fast', 'both'; see `umdf exchange capture --help`"),  # noqa: E501
     ],
 )  # fmt: skip

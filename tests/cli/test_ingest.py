@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from umdf.cli.app import run
 from umdf.cli.ingest import inputs_of
 from umdf.errors import CaptureError
 
+PCAP_HEADER = bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000")
 TABLES = ["--plain", "--tables", "packets,gaps,quality,definition,execution_summary,quarantine"]
 
 
@@ -73,12 +75,52 @@ def test_a_row_is_explained_to_its_bits(lake: Path, capsys: pytest.CaptureFixtur
 def test_damage_is_a_warning_and_with_strict_an_exit_code(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "garbage.pcap").write_bytes(b"no capture")
-    inputs = [str(day / "capture"), str(tmp_path / "garbage.pcap")]
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "garbage.pcap").write_bytes(b"no capture")
+    inputs = [str(day / "capture"), str(tmp_path / "bad")]
     assert run(["ingest", *inputs, "--lake", str(tmp_path / "lake"), *TABLES, "--strict"]) == 4
     said = capsys.readouterr().err
     assert said.count("garbage.pcap (this is no capture file") == 1
     assert said.splitlines()[-1] == "umdf: 1 faults in the files; the rest is in the lake"
+
+
+def test_what_is_no_capture_is_refused_where_it_is_named_and_counted_where_it_is_found(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, lake = tmp_path / "given", ["--lake", str(tmp_path / "lake"), *TABLES]
+    given.mkdir()
+    for name in ("README", "garbage.pcap"):
+        (given / name).write_text("no capture")
+    for inputs in ([given / "README", day / "capture"], [given]):
+        assert run(["ingest", *map(str, inputs), *lake]) == 3
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert f"{inputs[0]}" in said and "this is no capture file (it starts with 6e 6f 20 63)" in said
+    assert not (tmp_path / "lake" / "ledger").exists(), "nothing was committed"
+    (given / "linked").symlink_to(day)
+    assert run(["ingest", str(given), *lake, "--json"]) == 0
+    shown = capsys.readouterr()
+    truth = sum(1 for path in (day / "truth").iterdir())
+    assert f"{truth + 2} files in the directories are no captures, and left out: README, session.json" in shown.err
+    assert (json.loads(shown.out)["new"], json.loads(shown.out)["unusable"][0][0]) == (5, str(given / "garbage.pcap"))
+
+
+def test_an_input_is_forgotten_and_a_configuration_is_remembered(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, lake = sorted((day / "capture").glob("*.pcap")), str(tmp_path / "lake")
+    config = tmp_path / "lines.toml"
+    config.write_text('[[stream]]\ngroup = "224.0.20.72"\nport = 20001\nline = "B"\n')
+    other = tmp_path / "other.toml"
+    other.write_text('[[stream]]\ngroup = "224.0.20.72"\nport = 20001\nline = "A"\n')
+    assert run(["ingest", *map(str, files[:2]), "--lake", lake, *TABLES, "--config", str(config)]) == 0
+    assert run(["ingest", *map(str, files[2:]), "--lake", lake, *TABLES, "--config", str(other)]) == 3
+    assert "224.0.20.72:20001 line A, and it is in the lake with line B; leave --config out" in capsys.readouterr().err
+    assert run(["lake", "reprocess", lake, "--plain", "--config", str(other), "--channel", "72"]) != 0
+    assert run(["lake", "forget", lake, "nothing.pcap", "--plain"]) == 3
+    assert "the lake has no input nothing.pcap; its inputs are " in capsys.readouterr().err
+    assert run(["lake", "forget", lake, str(files[0]), "--plain", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["path"], told["commit"]) == (str(files[0]), 2)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +143,7 @@ def test_what_cannot_be_done_is_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     if "x.pcap" in arguments:
-        Path("x.pcap").write_bytes(b"x")
+        Path("x.pcap").write_bytes(PCAP_HEADER)
     Path("x.toml").write_text('[[stream]]\ngroup = "224.0.0.1"\nport = 1\nrole = "incremental"\n')
     assert run(arguments) == code
     shown = capsys.readouterr().err
@@ -112,9 +154,21 @@ def test_inputs_are_captures_and_not_what_still_grows(tmp_path: Path) -> None:
     names = ("a.pcap", "b.pcapng.zst", "c.pcap.gz", "d.pcap.part", "e.txt", "manifest.jsonl")
     for name in names:
         (tmp_path / name).write_text('{"file": "a.pcap"}\n')
-    assert [path.name for path in inputs_of([tmp_path])] == ["a.pcap", "b.pcapng.zst", "c.pcap.gz"]
-    assert inputs_of([tmp_path / "manifest.jsonl"]) == [tmp_path / "a.pcap"]
-    assert inputs_of([tmp_path / "e.txt"]) == [tmp_path / "e.txt"]
-    (tmp_path / "bad.jsonl").write_text("[1]")
-    with pytest.raises(CaptureError, match="no manifest of captures"):
-        inputs_of([tmp_path / "bad.jsonl"])
+    (tmp_path / "f.pcap").write_bytes(PCAP_HEADER)
+    captures, skipped = inputs_of([tmp_path])
+    assert [path.name for path in captures] == ["a.pcap", "b.pcapng.zst", "c.pcap.gz", "f.pcap"]
+    assert [path.name for path in skipped] == ["d.pcap.part", "e.txt"]
+    assert inputs_of([tmp_path / "manifest.jsonl"]).captures == [tmp_path / "a.pcap"]
+    assert inputs_of([tmp_path / "f*", tmp_path / "f.pcap"]).captures == [tmp_path / "f.pcap"] * 2
+    os.mkfifo(tmp_path / "pipe.pcap")
+    for name, text, reason in (
+        ("bad.jsonl", "[1]", "line 1 is no line of a manifest"),
+        ("outside.jsonl", '{"file": "../a.pcap"}', r"line 1 lists \.\./a\.pcap"),
+        ("empty.jsonl", "", "it lists no capture"),
+        ("e.txt", "x", "this is no capture file"),
+        ("pipe.pcap", "", "not a regular file"),
+    ):
+        if name != "pipe.pcap":
+            (tmp_path / name).write_text(text)
+        with pytest.raises(CaptureError, match=reason):
+            inputs_of([tmp_path / name])

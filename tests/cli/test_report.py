@@ -45,23 +45,24 @@ def test_json_is_printed_and_a_page_only_where_it_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("more", "line"),
+    ("more", "code", "line"),
     [
-        (["--date", "2026-01-02"], "umdf: the lake has nothing of 2026-01-02; it has 2026-11-13"),
-        (["--date", "13/11/2026"], "umdf: --date 13/11/2026: no date; say it as 2026-11-13"),
-        (["--out", "nowhere/day.html"], "umdf: cannot use nowhere/day.html: No such file or directory; check the path and its permissions"),  # noqa: E501
-        (["--lake", "nowhere"], "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
+        (["--date", "2026-01-02"], 3, "umdf: the lake has nothing of 2026-01-02; it has 2026-11-13"),
+        (["--date", "13/11/2026"], 2, "umdf: --date 13/11/2026: no date; say it as 2026-11-13"),
+        (["--out", "nowhere/day.html"], 3, "umdf: cannot use nowhere/day.html: No such file or directory; check the path and its permissions"),  # noqa: E501
+        (["--lake", "nowhere"], 3, "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(
     lake: str,
     more: list[str],
+    code: int,
     line: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["report", "--lake", lake, *more]) == 3
+    assert run(["report", "--lake", lake, *more]) == code
     assert capsys.readouterr() == ("", line + "\n")
     assert not list(tmp_path.glob("*.html"))

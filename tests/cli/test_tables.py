@@ -2,17 +2,24 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
-PROGRAM = "from umdf.cli.tables import show_table; show_table(('name', 'state'), [('a [b] c', 'ok'), ('d\\te', 'bad')], {'ok': 'green'})"  # noqa: E501
+import pytest
+
+from umdf.cli.tables import fitted
+
+TABLE = "from umdf.cli.tables import show_table; show_table({columns!r}, {rows!r}, {{'ok': 'green'}}, keep={keep!r})"
+PROGRAM = TABLE.format(columns=("name", "state"), rows=[("a [b] c", "ok"), ("d\te", "bad")], keep=())
+STEERING = "news\x1b[31m\x07\r\x85\u202e|\n end"  # red, a bell, back to the start, C1, right to left
 
 
-def on_a_terminal(**environment: str) -> str:
+def on_a_terminal(program: str = PROGRAM, columns: int = 60, **environment: str) -> str:
     """What the program writes to a real (pseudo) terminal."""
     ours, theirs = pty.openpty()
-    settings = {"TERM": "xterm", "COLUMNS": "60", "PYTHONPATH": ":".join(sys.path), **environment}
-    subprocess.run([sys.executable, "-c", PROGRAM], stdout=theirs, env=settings, check=True)
+    settings = {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONPATH": ":".join(sys.path), **environment}
+    subprocess.run([sys.executable, "-c", program], stdout=theirs, env=settings, check=True)
     os.close(theirs)
     shown = b""
     try:
@@ -35,4 +42,50 @@ def test_no_color_is_respected() -> None:
 
 def test_a_pipe_gets_tabs() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout == "name\tstate\na [b] c\tok\nd e\tbad\n"
+    assert done.stdout == "name\tstate\na [b] c\tok\nd\\te\tbad\n"
+
+
+def test_texts_of_the_feed_cannot_steer_a_terminal() -> None:
+    program = TABLE.format(columns=("text",), rows=[(STEERING,)], keep=())
+    escaped = r"news\x1b[31m\x07\r\x85\u202e|\n end"
+    piped = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert piped == f"text\n{escaped}\n"
+    shown = on_a_terminal(program, NO_COLOR="1").replace("\r\n", "\n")
+    shown = re.sub(r"\x1b\[[01]m", "", shown)  # what is drawn in bold
+    assert escaped in shown and all(line.isprintable() for line in shown.split("\n"))
+
+
+WIDE = [f"column_{number:02}" for number in range(30)]
+
+
+def wide(columns: int, keep: tuple[str, ...] = ()) -> list[str]:
+    rows = [[f"{name}={row}" for name in WIDE] for row in range(2)]
+    shown = on_a_terminal(TABLE.format(columns=WIDE, rows=rows, keep=keep), columns, NO_COLOR="1")
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in shown.splitlines()]
+
+
+def test_a_table_that_is_too_wide_keeps_its_first_and_last_columns_and_says_so() -> None:
+    head, _, first, second, below = wide(82)
+    assert head.split() == [*WIDE[:3], "…", *WIDE[-3:]]
+    assert first.split() == [*(f"{name}=0" for name in WIDE[:3]), "…", *(f"{name}=0" for name in WIDE[-3:])]
+    assert "column_29=1" in second and below == "24 of 30 columns are not shown; --json shows all"
+    assert all(len(line) <= 82 for line in wide(82))
+    assert len(wide(400)) == 4 and "…" not in "".join(wide(400))
+
+
+def test_columns_to_keep_stay_where_they_are() -> None:
+    head = wide(80, keep=("column_10", "column_12"))[0].split()
+    assert head == [*WIDE[:2], "…", "column_10", "…", "column_12", "…", *WIDE[-1:]]
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 33, 80, 200])
+@pytest.mark.parametrize("natural", [[5], [3, 500], [29] * 12, [6, 18, 7, 8, 3, 25, 900], [1] * 100, [40, 40, 40]])
+def test_whatever_the_widths_are_a_table_fits(natural: list[int], width: int) -> None:
+    places, widths = fitted(natural, width)
+    assert len(places) == len(widths) and any(place is not None for place in places) and min(widths) > 0
+    shown = [place for place in places if place is not None]
+    assert shown == sorted(set(shown)) and (None in places) == (len(shown) < len(natural))
+    if len(shown) > 1 or places == list(range(len(natural))):
+        assert sum(widths) + 2 * len(widths) <= max(width, 3)
+    if None not in places and sum(natural) + 2 * len(natural) <= width:
+        assert widths == natural

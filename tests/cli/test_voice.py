@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +16,8 @@ import pytest
 
 import umdf
 from umdf.cli.app import run
-from umdf.cli.voice import EXIT_CODES, DamagedError, JsonFlag
-from umdf.errors import CaptureError, Fault, SchemaError
+from umdf.cli.voice import EXIT_CODES, DamagedError, JsonFlag, Voice, json_text
+from umdf.errors import CaptureError, Fault, SchemaError, UsageError
 
 ROOT = Path(__file__).parents[2]
 UMDF = [sys.executable, "-c", "from umdf.cli import main; main()"]
@@ -39,6 +41,7 @@ CASES = {
     "capture": (CaptureError("x.pcap: no capture", "give a pcap file"), 3, "x.pcap: no capture", "give a pcap file"),
     "one fault": (SchemaError(FAULTS[:1]), 3, "b3.xml:1: field: has no type", ""),
     "faults": (SchemaError(FAULTS), 3, "25 faults in b3.xml", "correct them all"),
+    "usage": (UsageError("--at noon: no time", "say 12:00"), 2, "--at noon: no time", "say 12:00"),
     "damaged": (DamagedError("3 messages damaged", "see the journal"), 4, "3 messages damaged", "see the journal"),
     "missing": (FileNotFoundError(2, "No such file or directory", "a.pcap"), 3, "cannot use a.pcap: No such file or directory", "check the path and its permissions"),  # noqa: E501
     "bug": (KeyError("price\nlevel"), 1, r"unexpected KeyError: 'price\nlevel'", "this is a bug, please report it with what `umdf --debug …` prints"),  # noqa: E501
@@ -175,3 +178,76 @@ def test_ctrl_c_stops_quietly() -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "umdf: stopped\n")
+
+
+FAILING_OUTPUTS = {
+    "a full disk": ("> /dev/full", "No space left on device; make room there, or write elsewhere"),
+    "a closed stdout": (">&-", "Bad file descriptor; stdout is closed: send it somewhere, as with > FILE"),
+}
+# Little is printed here, so the error comes with the last flush; of the loop, in the middle.
+SPEAKING = {
+    "version": "--version",
+    "help": "--help",
+    "help of a command": "decode --help",
+    "a table": "doctor",
+    "JSON": "--version --json",
+}
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("output", FAILING_OUTPUTS)
+@pytest.mark.parametrize("spoken", SPEAKING)
+def test_an_output_that_takes_nothing_is_one_line(output: str, spoken: str) -> None:
+    redirect, reason = FAILING_OUTPUTS[output]
+    done = in_shell(f"{shlex.join(UMDF)} {SPEAKING[spoken]} {redirect}")
+    said = done.stderr
+    if "--json" in SPEAKING[spoken]:
+        found = json.loads(said)
+        said = f"umdf: {found['error']}; {found['hint']}\n"
+    assert (done.returncode, said) == (3, f"umdf: cannot write the output: {reason}\n")
+
+
+@pytest.mark.parametrize("output", FAILING_OUTPUTS)
+def test_an_output_that_is_full_while_a_command_prints_stops_it(output: str) -> None:
+    redirect, reason = FAILING_OUTPUTS[output]
+    done = in_shell(f"{shlex.join([sys.executable, '-c', LOOP.format(body='print(1)')])} {redirect}")
+    assert (done.returncode, done.stderr) == (3, f"umdf: cannot write the output: {reason}\n")
+
+
+def test_a_closed_stdout_is_no_fault_of_a_command_that_prints_nothing(tmp_path: Path) -> None:
+    """And its descriptor is not given to a file that is then opened, which would get what others print."""
+    quiet = "print(open(1, closefd=False).readable(), file=open('out', 'w')); raise SystemExit(0)"
+    probe = LOOP.format(body="pass").replace('print("ready", flush=True)', quiet)
+    done = subprocess.run(["bash", "-c", f"{shlex.join([sys.executable, '-c', probe])} >&-"], cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "out").read_text() == "True\n"
+
+
+def test_without_stderr_the_exit_code_tells() -> None:
+    for redirect in ("2> /dev/full", "2>&-"):
+        done = in_shell(f"{shlex.join(UMDF)} nonsense {redirect}")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_a_file_that_takes_no_more_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "day.json")
+    assert run(["probe"], [failing(error)]) == 3
+    assert capsys.readouterr().err.startswith("umdf: cannot write day.json: No space left on device; make room")
+
+
+STEERING = "a\x1b[31m\x07\rb\x9bc\u202ed\udcff\n"
+
+
+def test_errors_and_warnings_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["probe"], [failing(CaptureError(STEERING))])
+    assert capsys.readouterr().err == "umdf: a\\x1b[31m\\x07\\rb\\x9bc\\u202ed\\xff\\n\n"
+    Voice().warn(STEERING)
+    assert capsys.readouterr().err == "umdf: warning: a\\x1b[31m\\x07\\rb\\x9bc\\u202ed\\xff\\n\n"
+
+
+def test_json_reads_back_and_cannot_steer_a_terminal() -> None:
+    value = {STEERING: [STEERING, "São Paulo", "\U000e0001", 1, None]}
+    text = json_text(value)
+    assert text.isprintable() and "São Paulo" in text and json.loads(text) == value

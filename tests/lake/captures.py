@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import TABLES, Outcome, Runner, Settings, advance
+from umdf.lake.advance import TABLES, Runner, Settings, advance
 from umdf.lake.hashing import logical_hash
+from umdf.lake.outcome import Outcome
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer

@@ -44,6 +44,13 @@ def market(root: Path) -> dict[str, str]:
     return {name: logical_hash(snapshot.arrow_table(name), {"ts_recv"}) for name in sorted(ALL - {"book_state"})}
 
 
+def flip(raw: bytearray, start: int, at: int, bit: int, *, is_checked: bool = False) -> None:
+    """Flip a bit in the datagram whose payload starts there; without a checksum nothing tells of it."""
+    raw[at] ^= 1 << bit
+    if not is_checked:
+        raw[start - 2 : start] = bytes(2)
+
+
 def payloads(path: Path) -> list[tuple[int, int]]:
     """Where the datagrams are in a capture."""
     raw, found = path.read_bytes(), []

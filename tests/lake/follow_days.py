@@ -13,9 +13,10 @@ from lake.captures import ALL, day, hashes, ingest
 from lake.lake_order import epochs_of
 
 from umdf.lake import care
-from umdf.lake.advance import Outcome, Settings, advance
+from umdf.lake.advance import Settings, advance
 from umdf.lake.frontier import Follow
 from umdf.lake.hashing import logical_hash
+from umdf.lake.outcome import Outcome
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.plan import Edge
 from umdf.lake.snapshot import open_snapshot

@@ -35,6 +35,7 @@ def _moved(content: bytearray, later_ns: int) -> bytearray:
         packet, at = at + RECORD.size + PAYLOAD, at + RECORD.size + kept
         channel, reserved, version, number, sent = PACKET.unpack_from(content, packet)
         PACKET.pack_into(content, packet, channel, reserved, version + 1, number, sent + later_ns)
+        content[packet - 2 : packet] = bytes(2)  # it has no checksum
         _move_snapshots(content, packet + PACKET.size, at)
     return content
 

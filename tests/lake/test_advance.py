@@ -219,6 +219,7 @@ def _spoil(path: Path, sequence: int, spoil: Callable[[bytearray, int, int], Non
                     raw = bytearray(path.read_bytes())
                     at = raw.index(payload, int(batch.offset[row]))
                     spoil(raw, at, at + len(payload))
+                    raw[at - 2 : at] = bytes(2)  # no checksum tells of it
                     path.write_bytes(raw)
                     return
     raise AssertionError(sequence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from lake.lake_rows import TABLES, day, hashes, rows_of, write
 
 from umdf.errors import UmdfError
@@ -12,8 +13,8 @@ from umdf.lake import care, log, sweep
 from umdf.lake.compaction import compact
 from umdf.lake.files import Stamp
 from umdf.lake.log import Change
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import no_fault, open_writer
+from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.writer import accept, no_fault, open_writer, restore
 
 
 def test_files_in_flight_and_files_of_others_are_not_swept(tmp_path: Path) -> None:
@@ -40,6 +41,95 @@ def test_vacuum_deletes_removed_files_after_their_time_and_nothing_else(tmp_path
         assert sweep.vacuum(writer, 3600, lambda: now[0] + 3601 * 10**9) == removed
         assert sweep.vacuum(writer, 3600, lambda: now[0] + 9999 * 10**9).files == 0
     assert care.verify(tmp_path) == [] and care.status(tmp_path).removed.files == 0
+
+
+WEEK_S, DAY_NS = 7 * 86400.0, 86400 * 10**9
+
+
+def test_vacuum_keeps_what_another_engine_has_restored_until_it_is_removed_again(tmp_path: Path) -> None:
+    """The first file of `gaps` is removed by commit 2, live again from commit 4 on, removed again by 5."""
+    now = [10**18]
+    with open_writer(tmp_path, clock=lambda: now[0]) as writer:
+        day(writer, range(3))
+        [first] = Snapshot(writer.home, log.marker(writer.home, 1)).files("gaps")
+    DeltaTable(tmp_path / "gaps").restore(0)
+    with open_writer(tmp_path, clock=lambda: now[0], check=False) as writer:
+        assert accept(writer, "gaps").number == 4 and writer.snapshot.files("gaps") == [first]
+        now[0] += 8 * DAY_NS
+        assert (sweep.sweep(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 2)
+    assert care.verify(tmp_path) == [] and open_snapshot(tmp_path).rows("gaps") == 50
+    with open_writer(tmp_path, clock=lambda: now[0]) as writer:
+        day(writer, range(3, 4))
+        now[0] += 6 * DAY_NS
+        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 0  # commit 4 can be read for a week
+        assert open_snapshot(tmp_path, 4).arrow_table("gaps").num_rows == 50
+        now[0] += 2 * DAY_NS
+        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 1 and not first.exists()
+    assert care.verify(tmp_path) == [] and care.status(tmp_path).removed.files == 0
+
+
+def test_a_file_that_was_removed_twice_stays_as_long_as_its_younger_commits(tmp_path: Path) -> None:
+    now = [10**18]
+    with open_writer(tmp_path, clock=lambda: now[0]) as writer:
+        day(writer, range(2))
+    DeltaTable(tmp_path / "gaps").restore(0)
+    now[0] += 8 * DAY_NS
+    with open_writer(tmp_path, clock=lambda: now[0], check=False) as writer:
+        accept(writer, "gaps")
+        day(writer, range(2, 3))
+        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 0  # removed long ago, and just now
+        assert open_snapshot(tmp_path, 3).arrow_table("gaps").num_rows == 50
+
+
+def test_files_of_another_engine_are_kept_while_they_are_live_and_vacuumed_after_that(tmp_path: Path) -> None:
+    now = [10**18]
+    with open_writer(tmp_path, clock=lambda: now[0]) as writer:
+        day(writer, range(3))
+    DeltaTable(tmp_path / "mbo").optimize.compact()
+    DeltaTable(tmp_path / "gaps").delete("first_sequence < 50")  # writes the rest of the rows to a file of its own
+    with open_writer(tmp_path, clock=lambda: now[0], check=False) as writer:
+        accept(writer, "mbo")
+        accept(writer, "gaps")
+        before, [mbo], [gaps] = hashes(tmp_path), writer.snapshot.files("mbo"), writer.snapshot.files("gaps")
+        now[0] += 8 * DAY_NS
+        # Three of mbo, three of gaps: also those that the other engine has removed.
+        assert (sweep.sweep(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 6)
+        assert care.verify(tmp_path) == [] and hashes(tmp_path) == before and care.status(tmp_path).unknown == ()
+        day(writer, range(3, 4))
+        now[0] += 8 * DAY_NS
+        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 1
+        assert mbo.exists() and not gaps.exists() and care.verify(tmp_path) == []
+
+
+def test_vacuum_keeps_what_our_own_restore_has_brought_back(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        day(writer, range(3))
+    before = hashes(tmp_path)
+    DeltaTable(tmp_path / "gaps").restore(1)
+    with open_writer(tmp_path, check=False) as writer:
+        restore(writer, "gaps")
+        assert (sweep.sweep(writer).files, sweep.vacuum(writer, 0.0).files) == (0, 2)
+        with pytest.raises(
+            UmdfError, match="gaps is at version 4, where the lake's last commit left it; there is nothi"
+        ):
+            restore(writer, "gaps")
+    assert care.verify(tmp_path) == [] and hashes(tmp_path) == before
+
+
+def test_a_damaged_mark_of_vacuum_and_a_damaged_intent_delete_nothing_that_is_live(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        day(writer, range(3))
+        writer.home.vacuumed.write_text("garbage")
+        assert sweep.vacuum(writer, 0.0).files == 2
+        day(writer, range(3, 4))
+        (writer.home.intents / "00000003.json").write_text("[]")
+        assert sweep.sweep(writer).files == 0
+        assert sweep.vacuum(writer, 0.0).files == 1
+        day(writer, range(4, 5))
+        (writer.home.intents / "00000005.json").unlink()
+        with pytest.raises(UmdfError, match=r"intents/00000005.json is missing; restore it from a backup"):
+            sweep.vacuum(writer, 0.0)
+    assert care.verify(tmp_path) == []
 
 
 def test_compact_keeps_rows_and_order_in_fewer_files(tmp_path: Path) -> None:

@@ -191,5 +191,5 @@ def test_a_cluster_without_room_is_one_clear_error() -> None:
 def test_a_setting_that_is_none_is_refused(setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from umdf.cli.app import run
 
-    assert run(["ingest", os.fspath(tmp_path), "--lake", "lake", "--conf", setting]) == 3
+    assert run(["ingest", os.fspath(tmp_path), "--lake", "lake", "--conf", setting]) == 2
     assert "no setting of Spark; as in --conf spark.executor.memory=4g" in capsys.readouterr().err

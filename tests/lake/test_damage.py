@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 from lake.captures import ALL, files_of, hashes, ingest, rows
-from lake.damaging import WIRES, Sound, captures_in, differing, line, market, payloads, sound_days
+from lake.damaging import WIRES, Sound, captures_in, differing, flip, line, market, payloads, sound_days
 
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
-from umdf.lake import care
+from umdf.lake import accounts, care
 from umdf.lake.plain_run import PlainRunner
+from umdf.lake.report import day_report
 from umdf.lake.snapshot import open_snapshot
+from umdf.lake.wires import WRONG_CHECKSUM
 from umdf.lake.writer import open_writer, restore
 from umdf.transport.capture import open_capture
 
@@ -52,7 +54,7 @@ def _cut(path: Path) -> None:
 
 
 def _overwritten(path: Path) -> None:
-    """Whole records, so that no packet is half of itself: none has a checksum that would tell."""
+    """Whole records, so that no packet is half of itself."""
     raw = bytearray(path.read_bytes())
     with open_capture(path) as capture:
         starts = [int(start) for batch in capture for start in batch.offset]
@@ -125,7 +127,7 @@ def _flipped(capture: Path, target: Path, seed: int) -> list[Path]:
         raw, places = bytearray(path.read_bytes()), payloads(path)
         for start, end in chance.sample(places, max(len(places) // 50, 1)):
             for _ in range(chance.randint(1, 3)):
-                raw[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+                flip(raw, start, chance.randrange(start, end), chance.randrange(8))
         path.write_bytes(raw)
     return captures_in(target)
 
@@ -134,7 +136,7 @@ def _flipped(capture: Path, target: Path, seed: int) -> list[Path]:
 def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
     sound: Sound, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
 ) -> None:
-    """No checksum covers a message, so a wrong price is a price; but what is told must add up."""
+    """No checksum covers these messages, so a wrong price is a price; but what is told must add up."""
     captured, clean = sound[wire]
     for seed in range(sized(1, 12)):
         root = tmp_path / f"lake-{seed}"
@@ -161,6 +163,62 @@ def test_flipped_bits_come_to_the_same_tables_however_the_work_is_cut(
         ingest(tmp_path / f"lake-{seed}", inputs)
         ingest(tmp_path / f"cut-{seed}", inputs[::-1], span_numbers=400, split_bytes=90_000, rows_a_task=700)
         assert differing(tmp_path / f"lake-{seed}", tmp_path / f"cut-{seed}") == set(), seed
+
+
+def _impossible(path: Path, record: int) -> int:
+    """A record that claims 4 GB; how many bytes it has."""
+    raw = bytearray(path.read_bytes())
+    with open_capture(path) as capture:
+        starts = [int(start) for batch in capture for start in batch.offset]
+    raw[starts[record] + 8 : starts[record] + 12] = b"\xf0\xff\xff\xff"
+    path.write_bytes(raw)
+    return starts[record + 1] - starts[record]
+
+
+def test_an_impossible_record_on_both_lines_costs_one_record_each(sound: Sound, mine: Path, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    unread = [_impossible(line(mine, name), record) for name, record in (("A", 20), ("B", 30))]
+    outcome = ingest(root, captures_in(mine), split_bytes=20_000)
+    assert outcome.unread_bytes == sum(unread) and outcome.gaps == 0
+    told = zip(unread, sorted(outcome.damaged, key=lambda words: "-B.pcap" in words), strict=True)
+    assert all(f"; {size:,} bytes unread, up to offset" in words for size, words in told)
+    assert sorted(row["size_bytes"] for row in rows(root, "quarantine")) == sorted(unread)
+    assert open_snapshot(root).rows("packets") == open_snapshot(sound["sbe"][1]).rows("packets") - 2
+    assert f"{sum(unread):,} bytes of the capture files could not be read." in day_report(root).summary
+    of_lines = {"packets", "quality", "quarantine", "ledger"}
+    found, expected = market(root), market(sound["sbe"][1])
+    assert {name for name in found if found[name] != expected[name]} <= of_lines
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_wrong_checksum_is_a_corrupt_datagram_and_the_other_line_has_it(
+    sound: Sound, tmp_path: Path, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured, clean = sound[wire]
+    shutil.copytree(captured / "capture", tmp_path / "capture")
+    monkeypatch.setattr(accounts, "MOST_QUARANTINED", 10)
+    struck, root = 0, tmp_path / "lake"
+    for path in (tmp_path / "capture").glob("*incremental-A.pcap"):
+        raw, places = bytearray(path.read_bytes()), payloads(path)
+        for start, end in places[3::7]:
+            flip(raw, start, (start + end) // 2, 3, is_checked=True)
+            struck += 1
+        path.write_bytes(raw)
+    outcome = ingest(root, captures_in(tmp_path / "capture"), split_bytes=20_000)
+    assert outcome.gaps == 0 and not outcome.damaged
+    packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
+    assert sum(row["verdict"] == "corrupt" for row in packets) == struck
+    assert sum(row["corrupt"] for row in rows(root, "quality")) == struck
+    assert len(packets) == open_snapshot(clean).rows("packets")
+    kept = [row for row in quarantine if row["reason"] == WRONG_CHECKSUM]
+    more = [row for row in quarantine if row["reason"] != WRONG_CHECKSUM]
+    assert all(row["line"] == "A" and row["trading_date"] and row["content"] for row in kept)
+    assert outcome.not_kept == struck - len(kept) > 0
+    assert [row["reason"] for row in more] == [
+        f"{outcome.not_kept:,} more are not kept here: {outcome.not_kept:,} × {WRONG_CHECKSUM}"
+    ]
+    found, expected = market(root), market(clean)
+    assert {name for name in found if found[name] != expected[name]} <= {"packets", "quality", "quarantine", "ledger"}
 
 
 # Places

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from lake.captures import files_of, ingest, rows
-from lake.damaging import Sound, captures_in, differing, market, payloads, sound_days
+from lake.damaging import Sound, captures_in, differing, flip, market, payloads, sound_days
 
 from umdf.lake import survey
-from umdf.lake.advance import Outcome
 from umdf.lake.ledger import digest_of, file_id
+from umdf.lake.outcome import Outcome
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.tasks import Place as Task
 from umdf.transport.capture import open_capture
@@ -64,7 +64,7 @@ def _strike(path: Path, spots: Sequence[int], bit: tuple[int, int]) -> list[int]
     """Flip a bit in these packets; where their records are."""
     raw, places, offsets = bytearray(path.read_bytes()), payloads(path), _offsets(path)
     for spot in spots:
-        raw[places[spot][0] + bit[0]] ^= 1 << bit[1]
+        flip(raw, places[spot][0], places[spot][0] + bit[0], bit[1])
     path.write_bytes(raw)
     return [offsets[spot] for spot in spots]
 

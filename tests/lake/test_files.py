@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from umdf.errors import UmdfError
 from umdf.lake import file_writer
 from umdf.lake.file_writer import FileWriter
 from umdf.lake.files import FileAdd, Stamp, stamp_of
+from umdf.lake.query.names import time_of
 from umdf.lake.schemas import tables
 
 STAMP = Stamp(12, 3)
@@ -29,6 +31,8 @@ def test_rows_of_every_table_come_back(name: str, tmp_path: Path) -> None:
         assert file.read().to_pylist() == rows.select(inside).to_pylist()
     assert added.rows == 30 and added.bytes == (tmp_path / name / added.path).stat().st_size
     assert FileAdd.from_json(json.loads(json.dumps(added.to_json()))) == added
+    content = (tmp_path / name / added.path).read_bytes()
+    assert added.digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def test_the_path_says_partition_commit_token_task_and_attempt(tmp_path: Path) -> None:
@@ -52,6 +56,19 @@ def test_statistics_are_those_of_the_rows(tmp_path: Path) -> None:
         assert added.bounds(name) == (min(values), max(values))
         assert stats["nullCount"][name] == 200 - len(values)
     assert added.bounds("price") is None
+
+
+@pytest.mark.parametrize("name", tables())
+def test_row_groups_have_bounds_of_what_readers_filter_on(name: str, tmp_path: Path) -> None:
+    rows, known = rows_of(name, 60), tables()[name]
+    added = write(tmp_path, STAMP, name, rows)
+    group = pq.read_metadata(tmp_path / name / added.path).row_group(0)
+    kept = {group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)}
+    asked = {*known.statistics, *known.sort, time_of(known), "order_id", "trade_id"}
+    for column in asked & set(known.file_schema.names):
+        values = [value for value in rows.column(column).to_pylist() if value is not None]
+        assert (kept[column].min, kept[column].max) == (min(values), max(values)), column
+        assert kept[column].null_count == len(rows) - len(values), column
 
 
 def test_batches_with_and_without_dictionaries_go_into_one_file(tmp_path: Path) -> None:

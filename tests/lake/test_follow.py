@@ -21,11 +21,12 @@ from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_settings import TRADING_DATE
-from umdf.lake.advance import Outcome, Settings, advance
+from umdf.lake.advance import Settings, advance
 from umdf.lake.compaction import compact
 from umdf.lake.derive import derive_mbp_10
 from umdf.lake.frontier import Follow
 from umdf.lake.hashing import logical_hash
+from umdf.lake.outcome import Outcome
 from umdf.lake.plain_run import PlainRunner
 from umdf.lake.plan import Edge
 from umdf.lake.snapshot import open_snapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -73,3 +74,23 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_stream_goes_on(made: Made
     status = care.status(root)
     assert (status.orphans.files, status.pending, status.writer, status.unknown) == (0, None, None, ())
     assert not list((root / "_lake" / "work").glob("*"))
+
+
+def test_a_jvm_that_is_killed_is_one_line_and_the_stream_goes_on(made: Made, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    words = ("stream", str(made.files[0].parent), "--lake", str(root), "--cores", "1", "--max-files", "4")
+    with umdf("jvm", *words) as first:
+        assert until(
+            lambda: ((root / "lake.json").exists() and open_snapshot(root).number >= 1) or first.ended, 240, 0.05
+        )
+        [jvm] = [pid for pid, words in first.family().items() if "org.apache.spark.deploy.SparkSubmit" in words]
+        os.kill(jvm, signal.SIGKILL)
+        code, _, said = first.finish()
+    assert (code, said.count("\n")) == (3, 1), said
+    assert said.startswith(
+        "umdf: Spark's JVM has ended (killed by SIGKILL); run it again: it continues behind its last"
+    )
+    check_what_is_seen(root, made)
+    with umdf("again", *words, "--once", "--finish", "--tables", ",".join(sorted(ALL))) as second:
+        code, _, said = second.finish()
+    assert code == 0, said

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from lake.parquet_rows import FLAT, Given, with_unreadable_neighbours, write_flat
+from lake.parquet_rows import tables as tables_of
 from numpy.typing import NDArray
 
 from umdf.lake import parquet, parquet_kernel
 from umdf.lake.parquet import ROW_GROUP_ROWS, FlatFile, is_flat
 from umdf.lake.schemas import tables
 from umdf.lake.session import running
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SPARK = pytest.mark.xdist_group("spark")
 LARGEST, SMALLEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -175,18 +183,53 @@ def test_which_tables_are_flat() -> None:
     assert arrows >= {"definition", "book_state"} and not arrows & {"mbo", "mbp_1", "packets", "trades", "bbo_1s"}
 
 
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with running(cores=2, memory="1g", work=tmp_path_factory.mktemp("spark"), quick=True) as own:
+        yield own
+
+
+def read_by_spark(spark: SparkSession, path: Path, schema: pa.Schema, where: str = "TRUE") -> Iterator[pa.Table]:
+    """As both of its readers read it."""
+    for vectorized in ("true", "false"):
+        spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+        yield spark.read.parquet(str(path)).where(where).toArrow().cast(schema)
+
+
 @SPARK
-def test_spark_reads_them_with_both_of_its_readers(tmp_path: Path) -> None:
+def test_spark_reads_them_with_both_of_its_readers(spark: SparkSession, tmp_path: Path) -> None:
     rows = table_of(1000, 3)
     rows = rows.select([name for name in rows.schema.names if not name.startswith("date")])  # Spark's years end at 9999
     rows = rows.append_column("day", pa.array([n % 400 for n in range(1000)], pa.int32()).cast(pa.date32()))
     names = frozenset(name for name in rows.schema.names if "growing" in name or "anything" in name)
     written(tmp_path / "file.parquet", rows, growing=names, packed=names)
-    with running(cores=2, memory="1g", work=tmp_path / "spark") as spark:
-        for vectorized in ("true", "false"):
-            spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
-            found = spark.read.parquet(str(tmp_path / "file.parquet")).toArrow()
-            assert found.cast(rows.schema).equals(rows)
+    for found in read_by_spark(spark, tmp_path / "file.parquet", rows.schema):
+        assert found.equals(rows)
+
+
+@SPARK
+def test_spark_reads_whatever_is_given(spark: SparkSession, tmp_path: Path, sized: Callable[[int, int], int]) -> None:
+    numbers = itertools.count()
+
+    @settings(max_examples=sized(5, 100))
+    @given(tables_of(FLAT))
+    def check(asked: Given) -> None:
+        path = tmp_path / f"{next(numbers)}.parquet"  # Spark remembers what a file was
+        write_flat(path, asked)
+        for found in read_by_spark(spark, path, asked.rows.schema):
+            assert found.equals(asked.rows)
+
+    check()
+
+
+@SPARK
+def test_spark_skips_row_groups_by_their_bounds(spark: SparkSession, tmp_path: Path) -> None:
+    rows, wanted = with_unreadable_neighbours(tmp_path / "file.parquet")
+    for name in ("instrument_id", "ts_recv", "trade_date", "symbol"):
+        value = wanted.column(name)[0].as_py()
+        where = f"{name} = {value if isinstance(value, int) else repr(str(value))}"
+        for found in read_by_spark(spark, tmp_path / "file.parquet", rows.schema, where):
+            assert found.equals(rows.filter(pc.field(name) == value))
 
 
 def test_memory_of_a_column_is_of_its_thread(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,9 +12,11 @@ from lake.captures import day, files_of, hashes
 
 from umdf.cli.app import run
 from umdf.errors import ConfigError
+from umdf.lake import ledger
 from umdf.lake.given import inputs_of
 from umdf.lake.layout import create_home, open_home
 from umdf.lake.places import place_of
+from umdf.lake.snapshot import open_snapshot
 
 SAME = {
     "lake": "lake",
@@ -45,9 +50,9 @@ def test_another_machines_file_is_refused_before_a_lake_is_made_here(capsys: pyt
 
 
 def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    captured, root = day(tmp_path, 600), tmp_path / "my lake"
+    captured, root = day(tmp_path, 600), tmp_path / "my #1 lake? [100%] a:b é"
     assert run(["ingest", (captured / "capture").as_uri(), "--lake", root.as_uri(), "--plain"]) == 0
-    assert len(hashes(root)) > 20 and root.as_uri().endswith("my%20lake")
+    assert len(hashes(root)) > 20 and root.as_uri().endswith("my%20%231%20lake%3F%20%5B100%25%5D%20a%3Ab%20%C3%A9")
     for words in (["lake", "verify", root.as_uri()], ["report", "--lake", root.as_uri(), "--json"]):
         assert run(words) == 0
     capsys.readouterr()
@@ -56,3 +61,51 @@ def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert run(["decode", *(spell(file) for file in files_of(captured)[:1]), "--limit", "3"]) == 0
         said.append(capsys.readouterr().out)
     assert by_path == by_url and by_path[0].count("\n") >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a%20b", "what is an escape in a URL ('%20')"),
+        ("new\nline", r"a control character ('\n')"),
+        ("tab\there", r"a control character ('\t')"),
+        ("back\\slash", r"a backslash ('\\')"),
+        ("caf\udce9", r"bytes that are not UTF-8 ('\udce9')"),
+        ("%41/lake", "what is an escape in a URL ('%41')"),
+    ],
+)
+def test_a_directory_that_delta_would_look_for_elsewhere_is_refused_before_it_is_made(
+    name: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = tmp_path / "x.pcap"
+    capture.write_bytes(b"")
+    assert run(["ingest", str(capture), "--lake", str(tmp_path / name), "--plain"]) == 3
+    said = capsys.readouterr().err
+    assert f"cannot be the directory of a lake: it has {why}; readers of Delta" in said and said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [capture]
+
+
+def test_a_capture_whose_name_is_not_utf_8_is_one_like_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [first, *_] = files_of(day(tmp_path, 600))
+    odd, root = tmp_path / os.fsdecode(b"odd/caf\xe9\x1b.pcap"), tmp_path / "lake"
+    odd.parent.mkdir()
+    shutil.copy(first, odd)
+
+    def printed(*words: str | Path) -> str:
+        assert run([str(word) for word in words]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    for words in (["decode", odd, "--limit", "1"], ["book", odd]):
+        printed(*words)
+    assert json.loads(printed("explain", odd, "--packet", "1", "--json"))["file"] == str(odd)
+    assert run(["explain", str(odd), "--packet", "99999"]) == 3
+    assert "odd/caf\\xe9\\x1b.pcap has no packet 99999" in capsys.readouterr().err
+    printed("ingest", odd.parent, "--lake", root, "--plain")
+    assert {entry.path for entry in ledger.entries(open_snapshot(root))} == {str(odd)}
+    assert printed("query", "--schema", "ledger", "--lake", root, "--columns", "path").splitlines()[1] == odd.as_uri()
+    row = json.loads(printed("query", "--schema", "packets", "--lake", root, "--limit", "1", "--json"))
+    key = f"packets:{row['channel_id']}:{row['seq_version']}:{row['sequence']}"
+    assert json.loads(printed("explain", "--lake", root, "--row", key, "--json"))["file"] == str(odd)
+    assert "0 new files, 1 known" in printed("ingest", odd, "--lake", root, "--plain")

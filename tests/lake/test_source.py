@@ -56,9 +56,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("work")
     with session.running(cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True) as own:
+        # A session as SparkSession.builder makes it where no environment is activated and PYSPARK_PYTHON is not set:
+        # its workers are the python3 of the PATH, which need not have umdf.
+        own.sparkContext.pythonExec = "python3"
         before = dict(own.conf.getAll)
         umdf.register_source(own)
-        assert dict(own.conf.getAll) == before
+        assert dict(own.conf.getAll) == before and own.sparkContext.pythonExec == "python3"
         yield own
 
 
@@ -94,6 +97,12 @@ def test_spark_reads_the_same(spark: SparkSession, made: Made, kind: str) -> Non
         found = frame(spark, family, captured / "capture").toArrow()
         expected = of_lake(root, family)
         assert (found.num_rows, logical_hash(found)) == (expected.num_rows, logical_hash(expected)), family
+
+
+def test_what_a_lake_makes_on_demand_is_made_by_this_python_too(spark: SparkSession, made: Made) -> None:
+    lake = umdf.Lake(made("sbe")[1], spark)
+    symbol = lake.symbols()[0]
+    assert lake.get_range("mbp_10", symbol).to_spark().count() == lake.get_range("mbp_10", symbol).to_arrow().num_rows
 
 
 def test_names_of_the_input_may_be_many(spark: SparkSession, made: Made) -> None:
@@ -135,6 +144,7 @@ def test_a_damaged_copy_is_taken_from_the_other_line(made: Made, kind: str, tmp_
         places = [int(offset) + 16 + 42 for offset in batch.offset[20:60:10]]  # record and frame headers before it
     for place in places:
         content[place + 16 : place + 40] = b"\xff" * 24
+        content[place - 2 : place] = bytes(2)  # no checksum tells of it
     files[0].write_bytes(bytes(content))
     damaged = sorted((tmp_path / "capture").glob("*.pcap"))
     ingest(tmp_path / "lake", damaged, tables=frozenset(READABLE))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from lake.lake_rows import TABLES, day, rows_of
 
@@ -19,6 +20,7 @@ from umdf.lake import session, sweep, tasks
 from umdf.lake.files import FileAdd
 from umdf.lake.hashing import logical_hash
 from umdf.lake.log import Change
+from umdf.lake.query import sql
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
@@ -140,6 +142,26 @@ def test_spark_and_polars_read_what_arrow_reads(spark: SparkSession, tmp_path: P
     assert snapshot.spark_frame(spark, "news").columns == snapshot.arrow_table("news").schema.names
     assert snapshot.spark_frame(spark, "mbo", channel_id=72).count() == 100
     assert snapshot.spark_frame(spark, "mbo", channel_id=[1, 2]).count() == 0
+
+
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_spark_notices_a_damaged_page_and_names_its_file(spark: SparkSession, tmp_path: Path, vectorized: str) -> None:
+    root = tmp_path / "a lake é"
+    with open_writer(root) as writer:
+        day(writer, range(1), ("mbo",))
+    snapshot = open_snapshot(root)
+    [path] = snapshot.files("mbo")
+    column = pq.read_metadata(path).row_group(0).column(1)  # ts_recv: plain deltas, of which any bits are numbers
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+    try:
+        sql.register(snapshot, spark, names=["mbo"], prefix="damaged_")
+        with pytest.raises(UmdfError, match=f"^{path} cannot be read: .*CRC.*; `umdf lake verify LAKE --deep`"):
+            sql.run(spark, "SELECT sum(ts_recv_ns) FROM damaged_mbo")
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
 
 def test_a_session_of_the_caller_is_neither_changed_nor_ended(spark: SparkSession) -> None:

@@ -34,7 +34,7 @@ def column(entry: int, number: int, block: bytes, version: int) -> tuple[int, bo
     if field[live.F_KIND] == live.CONSTANT or not sent:
         return absent
     value = int.from_bytes(block[offset : offset + size], "little", signed=bool(field[live.F_SIGNED]) or size == 8)
-    if field[live.F_NULLABLE] and value == field[live.F_NULL]:
+    if version < field[live.F_NULL_BEFORE] and value == field[live.F_NULL]:
         return absent
     if field[live.F_KIND] == live.CODED:
         return PLAN[field[live.F_TABLE] + (value if value < 256 else live.OTHER_CODE)], False

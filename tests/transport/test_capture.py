@@ -227,7 +227,7 @@ def test_a_capture_without_packets_is_fine(tmp_path: Path) -> None:
     for data in (pcap([]), section(), section() + interface(), gzip.compress(pcap([])), zstd(section())):
         rows, capture = read_bytes(tmp_path, data)
         assert rows == [] and capture.warnings == []
-        assert capture.counts == Counts(0, 0, 0, 0, 0, 0, 0, 0)
+        assert capture.counts == Counts(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

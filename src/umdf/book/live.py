@@ -135,14 +135,19 @@ def _fill(shape: NDArray[np.int64], plan: NDArray[np.int64], entry: int, constan
         is_price = place == v.X_PRICE
         if field[p.F_KIND] != p.NUMBER or field[p.F_SIZE] != size or (field[p.F_FACTOR] != 1 and not is_price):
             return False
-        null = int(field[p.F_NULL]) if field[p.F_NULLABLE] else (NULL if size == 8 else NO_U32)
+        null = int(field[p.F_NULL]) if field[p.F_NULL_BEFORE] > version else (NULL if size == 8 else NO_U32)
         shape[place : place + 2] = field[p.F_OFFSET], null
         if is_price:
             shape[[v.X_LOW, v.X_HIGH, v.X_FACTOR]] = field[[p.F_LOW, p.F_HIGH, p.F_FACTOR]]
     for place, which in CODES.items():
         field = fields[which]
         if is_sent[which]:
-            if field[p.F_KIND] != p.CODED or field[p.F_SIZE] != 1 or field[p.F_SIGNED] or field[p.F_NULLABLE]:
+            if (
+                field[p.F_KIND] != p.CODED
+                or field[p.F_SIZE] != 1
+                or field[p.F_SIGNED]
+                or field[p.F_NULL_BEFORE] > version
+            ):
                 return False
             shape[place : place + 2] = field[p.F_OFFSET], field[p.F_TABLE]
         else:

@@ -40,7 +40,7 @@ from umdf.market.live_plan_kernel import (
     F_KIND,
     F_LOW,
     F_NULL,
-    F_NULLABLE,
+    F_NULL_BEFORE,
     F_OFFSET,
     F_SIGNED,
     F_SINCE,
@@ -145,7 +145,7 @@ def _value(plan, field, body, block, version):
         value = np.int64(load_i32(body, offset)) if signed else np.int64(load_u32(body, offset))
     else:
         value = load_i64(body, offset)
-    if at(field, F_NULLABLE) != 0 and value == at(field, F_NULL):
+    if version < at(field, F_NULL_BEFORE) and value == at(field, F_NULL):
         return absent, np.int64(0)
     if kind == CODED:
         return at(plan, at(field, F_TABLE) + (value if 0 <= value < 256 else OTHER_CODE)), np.int64(0)

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 import umdf
 from umdf.cli import book, config, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
-from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, print_json, voice_of
+from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, open_output, print_json, voice_of
 
 COMMANDS: tuple[ModuleType, ...] = (
     decode, explain, book, exchange, ingest, stream, lake, query, report, export, doctor
@@ -57,6 +57,7 @@ def _apply_settings(ctx: typer.Context, voice: Voice, file: Path | None, as_json
         file = config.DEFAULT_FILE
     settings = config.defaults(file, ctx.command, config.read(file)) if file else {}
     voice.config_file = file
+    voice.command = f"umdf {ctx.invoked_subcommand}"
     mine = settings.setdefault(str(ctx.invoked_subcommand), {})
     if as_json or settings.get("as_json"):
         mine["as_json"] = True
@@ -85,6 +86,7 @@ def build(commands: Iterable[ModuleType] = COMMANDS) -> typer.Typer:
 
 def run(argv: Sequence[str], commands: Iterable[ModuleType] = COMMANDS) -> int:
     """Run one command line; the exit code."""
+    open_output()
     voice = Voice(json="--json" in argv, debug="--debug" in argv, helping="--help" in argv or "-h" in argv)
     code = int(ExitCode.DONE)
     try:

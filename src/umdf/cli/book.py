@@ -10,7 +10,7 @@ import typer
 
 from umdf.cli.places import place
 from umdf.cli.tables import show_table
-from umdf.cli.voice import JsonFlag, Voice, print_json, voice_of
+from umdf.cli.voice import JsonFlag, Voice, print_json, print_text, voice_of
 from umdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,11 +51,14 @@ def book(
     from umdf.cli.moment import moment
     from umdf.cli.replaying import captures_of, replay
     from umdf.cli.shown_book import found_instruments
+    from umdf.transport.input_file import need_file
     from umdf.transport.side_by_side import first_ns
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
     voice, paths = voice_of(ctx), captures_of(captures)
+    for path in paths:
+        need_file(path, "a rebuild of books")
     until = moment(at, lambda: min(filter(None, map(first_ns, paths)), default=0)) if at is not None else None
     result = replay(paths, load_schema(schema), load_templates(templates), until)
     _warn(voice, result)
@@ -79,6 +82,8 @@ def book(
 def _warn(voice: Voice, result: Replay) -> None:
     for damage in result.damaged:
         voice.warn(damage)
+    for notice in result.session.notices():
+        voice.warn(notice)
     if not result.streams:
         voice.warn("no packet looks like UMDF")
     for (speaks, number), channel in result.session.channels.items():
@@ -92,14 +97,15 @@ def _warn(voice: Voice, result: Replay) -> None:
 
 def _show_summary(rows: list[dict[str, Any]]) -> None:
     columns = "wire channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
-    show_table(columns, [["" if row[name] is None else str(row[name]) for name in columns] for row in rows])
+    cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
+    show_table(columns, cells, keep=("symbol", "bid_size", "bid", "ask", "ask_size", "stale"))
 
 
 def _show(shown: Shown, depth: int, orders: bool) -> None:
     from umdf.cli.shown_book import STATISTICS
 
     for line in shown.heading():
-        print(line)
+        print_text(line)
     columns = ("orders", "size", "bid", "ask", "size", "orders")
     show_table(columns, shown.ladder(depth))
     if orders:

@@ -14,8 +14,8 @@ import typer
 
 from umdf.cli.places import place
 from umdf.cli.tables import show_table
-from umdf.cli.voice import DamagedError, JsonFlag, Voice, voice_of
-from umdf.errors import ConfigError
+from umdf.cli.voice import DamagedError, JsonFlag, Voice, json_text, voice_of
+from umdf.errors import UsageError
 
 if TYPE_CHECKING:
     from umdf.cli.found import Decoded, Found
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "umdf decode day.pcap --limit 20                  the first messages, as a table",
+    "umdf decode day/capture --json                   every capture below a directory, by name",
     "umdf decode day.pcap.zst --format json --names   one object a message, codes by name",
     "umdf decode a.pcap b.pcap.gz --format fix --out day.fix",
     "umdf decode day.pcap --format parquet --out day  a Parquet file per template in day/",
     "umdf decode day.pcap --schema b3-market-data-messages.xml --json",
     "umdf decode fast.bin --templates templates-FIX.xml --format fix",
 )
-TABLE_ROWS = 100  # shown unless --limit says otherwise: a table is for people
+TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
 FAULTS_SHOWN = 10
+COLUMNS = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
+KEPT = ("packet", "message", "fields")  # however narrow the terminal is
 
 
 class Format(StrEnum):
@@ -51,7 +54,9 @@ def decode(
     files: Annotated[
         list[Path],
         typer.Argument(
-            parser=place, help="Captures (pcap, pcapng) or raw FAST streams; also as .gz or .zst.", metavar="FILE…"
+            parser=place,
+            help="Captures (pcap, pcapng), directories of them, or raw FAST streams; also as .gz or .zst.",
+            metavar="FILE…",
         ),
     ],
     protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packets look like.")] = ProtocolName.AUTO,
@@ -59,7 +64,12 @@ def decode(
     templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print the messages.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Write here instead of stdout; for parquet a directory.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Stop after so many messages.", min=0)] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Maximum messages; 0 is all. Default: {TABLE_ROWS} in a table on a terminal, else all.", min=0
+        ),
+    ] = None,
     names: Annotated[bool, typer.Option("--names", help="Codes and set bits by their names (Binary).")] = False,
     quarantine: Annotated[Path | None, typer.Option(help="Write every quarantined message here (JSON lines).")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with 4 if anything was damaged.")] = False,
@@ -67,20 +77,25 @@ def decode(
 ) -> None:
     """Decode captures, message by message.
 
-    JSON is one object a message: packet (its number in the file), channel, seq_version, sequence, msg_index,
-    template_id, name and fields. Values are exact: integers and codes as sent, decimals as text; absent fields are left
-    out. FIX is tag=value, a line a message. What cannot be decoded is quarantined and counted, and the rest goes on.
+    JSON is one object a message: file, packet (its number in the file), ts_recv and ts_send (nanoseconds UTC), channel,
+    seq_version, sequence, msg_index, template_id, name and fields. Values are exact: integers and codes as sent,
+    decimals as text, dates of Binary as 2026-11-13; absent fields are left out. FIX is tag=value, a line a message; 34
+    and 52 of a Binary message are its packet's. What cannot be decoded is quarantined and counted; the rest goes on.
     """
     from umdf.cli.reading import AUTO, Readers, Speaks, Tally, decode_files
     from umdf.cli.reading_fast import FastReader
     from umdf.cli.reading_sbe import SbeReader
+    from umdf.cli.replaying import captures_of
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
     voice, tally = voice_of(ctx), Tally()
-    format_ = Format.JSON if as_json else format_
+    format_ = _format(ctx, format_, as_json)
     if format_ is Format.PARQUET and out is None:
-        raise ConfigError("Parquet needs a directory", "say which with --out DIR")
+        raise UsageError("Parquet needs a directory", "say which with --out DIR")
+    if format_ in (Format.FIX, Format.PARQUET) and _is_given(ctx, "names"):
+        raise UsageError(f"--names does not go with --format {format_}, which has codes", "leave one of them out")
+    paths = captures_of(files)
     # A file that was named is read at once, so that its faults are told even if no packet needs it.
     loaded_schema = load_schema(schema) if schema else None
     loaded_templates = load_templates(templates) if templates else None
@@ -90,8 +105,8 @@ def decode(
     chosen = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: Speaks.SBE, ProtocolName.FAST: Speaks.FAST}[protocol]
     with ExitStack() as stack:
         faults = stack.enter_context(quarantine.open("w")) if quarantine else None
-        sink = stack.enter_context(_sink(format_, out, names, limit))
-        for decoded in decode_files(files, readers, chosen, tally):
+        sink = stack.enter_context(_sink(voice, format_, out, names, limit, len(paths) > 1))
+        for decoded in decode_files(paths, readers, chosen, tally):
             tally.messages += sink.take(decoded)
             _report_quarantine(voice, tally, decoded, faults)
             if sink.is_full:
@@ -99,6 +114,19 @@ def decode(
     _report(voice, tally)
     if strict and not tally.is_sound:
         raise DamagedError("part of the input was damaged")
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether a flag stands on the command line, behind `decode` or before it; settings of a file are only defaults."""
+    sources = (at.get_parameter_source(name) for at in (ctx, ctx.find_root()))
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+
+def _format(ctx: typer.Context, format_: Format, as_json: bool) -> Format:
+    asked = _is_given(ctx, "format_")
+    if asked and format_ is not Format.JSON and _is_given(ctx, "as_json"):
+        raise UsageError(f"--json and --format {format_} contradict each other", "give one of them")
+    return Format.JSON if as_json and not asked else format_
 
 
 def _report_quarantine(voice: Voice, tally: Tally, decoded: Decoded, faults: TextIO | None) -> None:
@@ -117,6 +145,8 @@ def _report_quarantine(voice: Voice, tally: Tally, decoded: Decoded, faults: Tex
 def _report(voice: Voice, tally: Tally) -> None:
     for damage in tally.damaged:
         voice.warn(damage)
+    for notice in tally.notices:
+        voice.warn(notice)
     for reason, count in tally.skipped.most_common():
         voice.warn(f"{count} messages skipped: {reason}")
     for reason, count in tally.reported.most_common():
@@ -129,13 +159,14 @@ def _report(voice: Voice, tally: Tally) -> None:
         voice.warn(f"{tally.unrecognised} of {tally.packets} packets are not UMDF")
 
 
-def _sink(format_: Format, out: Path | None, names: bool, limit: int | None) -> Sink:
+def _sink(voice: Voice, format_: Format, out: Path | None, names: bool, limit: int | None, several: bool) -> Sink:
     if format_ is Format.PARQUET:
         assert out is not None
-        return ParquetSink(out, limit)
+        return ParquetSink(out, limit or None)
+    stream: TextIO = out.open("w", encoding="utf-8") if out else sys.stdout
     if format_ is Format.TABLE:
-        return TableSink(out, TABLE_ROWS if limit is None else limit)
-    return LineSink(out, names, limit, as_fix=format_ is Format.FIX)
+        return TableSink(voice, stream, limit, several)
+    return LineSink(stream, names, limit or None, as_fix=format_ is Format.FIX)
 
 
 class Sink(ABC):
@@ -166,10 +197,9 @@ class Sink(ABC):
 class RowSink(Sink):
     """Takes messages one by one."""
 
-    def __init__(self, out: Path | None, names: bool, limit: int | None) -> None:
+    def __init__(self, stream: TextIO, names: bool, limit: int | None) -> None:
         super().__init__(limit)
-        self.names = names
-        self.stream: TextIO = out.open("w", encoding="utf-8") if out else sys.stdout
+        self.stream, self.names = stream, names
 
     def take(self, decoded: Decoded) -> int:
         taken = 0
@@ -190,35 +220,63 @@ class RowSink(Sink):
 
 
 class LineSink(RowSink):
-    def __init__(self, out: Path | None, names: bool, limit: int | None, as_fix: bool) -> None:
-        super().__init__(out, names and not as_fix, limit)
+    def __init__(self, stream: TextIO, names: bool, limit: int | None, as_fix: bool) -> None:
+        super().__init__(stream, names and not as_fix, limit)
         self.as_fix = as_fix
 
     def show(self, found: Found) -> None:
         from umdf.wire.fix.text import line
 
-        self.stream.write(line(found.fix()) if self.as_fix else json.dumps(found.as_json(), ensure_ascii=False))
+        self.stream.write(line(found.fix()) if self.as_fix else json_text(found.as_json()))
         self.stream.write("\n")
 
 
 class TableSink(RowSink):
-    def __init__(self, out: Path | None, limit: int) -> None:
-        super().__init__(out, True, limit)
-        self.shown: list[tuple[str, ...]] = []
+    """On a terminal a drawn table of the first messages; elsewhere all of them, in tab-separated lines as they come."""
+
+    def __init__(self, voice: Voice, stream: TextIO, limit: int | None, several: bool) -> None:
+        self.is_drawn = stream.isatty()
+        self.most = TABLE_ROWS if self.is_drawn and limit is None else None
+        super().__init__(stream, True, self.most + 1 if self.most else limit or None)  # one more: is there another?
+        self.voice, self.several, self.shown, self.file = voice, several, 0, ""
+        # Not written yet. The file of a drawn table is its title: as a column it would leave no room for the others.
+        self.lines: list[tuple[str, ...]] = [("file", *COLUMNS) if several and not self.is_drawn else COLUMNS]
+
+    def take(self, decoded: Decoded) -> int:
+        taken = super().take(decoded)
+        if not self.is_drawn:
+            self.write()
+        return taken
 
     def show(self, found: Found) -> None:
         from umdf.units import utc_text
 
+        self.shown += 1
+        if self.shown - 1 == self.most:  # it is only there to be known of
+            return
+        if self.is_drawn and found.file != self.file:
+            if self.file:
+                self.write()
+                self.lines = [COLUMNS]
+            self.file = found.file
+        time = "" if found.ts_recv is None else utc_text(found.ts_recv)[11:]
+        channel = "" if found.channel is None else str(found.channel)
+        numbers = str(found.packet), time, channel, str(found.sequence), str(found.msg_index)
         fields = " ".join(f"{name}={_short(value)}" for name, value in found.fields.items())
-        where = found.channel if found.channel is not None else "", found.sequence, found.msg_index, found.name
-        self.shown.append((str(found.packet), utc_text(found.ts_ns)[11:], *map(str, where), fields))
+        place = (found.file,) if self.several and not self.is_drawn else ()
+        self.lines.append((*place, *numbers, found.name, fields))
+
+    def write(self) -> None:
+        if self.lines:  # in tab-separated lines, the names of the columns are one of them
+            title = self.file if self.several else ""
+            show_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=KEPT)
+            self.lines = []
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
-            columns = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
-            show_table(columns, self.shown, stream=self.stream)
-            if self.is_full and self.stream.isatty():
-                print(f"{len(self.shown)} messages shown; --limit says how many", file=self.stream)
+            self.write()
+            if self.most and self.shown > self.most:
+                self.voice.warn(f"only the first {self.most} messages are shown; --limit 0 shows all")
         super().__exit__(*error)
 
 

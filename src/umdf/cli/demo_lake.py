@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from umdf.cli.voice import JsonFlag, print_json
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, require
 
 DEMO_EXAMPLES = ("umdf lake demo demo", "umdf lake demo demo --messages 500000", "umdf lake demo demo --json")
 INSTRUMENTS, MINUTES = 20, 20
@@ -39,6 +39,7 @@ def demo(
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UmdfError(f"{directory} is there already", "give a new or an empty directory")
+    require("deltalake", "a lake")
     begun = time.monotonic()
     told = _make(directory, messages, seed)
     told["seconds"] = round(time.monotonic() - begun, 1)

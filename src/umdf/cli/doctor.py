@@ -25,8 +25,9 @@ def doctor(
 ) -> None:
     """Say what is wrong with this machine, and how to fix it.
 
-    Looks at Python, packages, compiled kernels, Java, receive buffers, multicast, processors, memory and open files.
-    Nothing leaves the machine. Ends with 3 if something is bad; a warning is about a part that you may not need.
+    Looks at Python, packages, what lakes need, compiled kernels, Java, receive buffers, multicast, processors, memory
+    and open files. Nothing leaves the machine. Ends with 3 if something is bad; a warning is about a part that you may
+    not need.
     """
     from umdf import doctor as checks
 

@@ -13,7 +13,7 @@ from umdf.cli.decode import ProtocolName
 from umdf.cli.places import place
 from umdf.cli.tables import show_table
 from umdf.cli.voice import JsonFlag, print_json
-from umdf.errors import CaptureError, ConfigError
+from umdf.errors import CaptureError, UsageError
 
 if TYPE_CHECKING:
     from umdf.transport.capture import Flow
@@ -27,6 +27,7 @@ EXAMPLES = (
     "umdf explain fast.pcap --packet 3 --templates templates-FIX.xml",
     "umdf explain --lake lake --row mbo:72:273:1005:2      the packet that a row of a table came from",
 )
+HEADER = ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength")
 RAW_SHOWN = 16  # bytes of a long value
 
 
@@ -45,11 +46,33 @@ class Line:
     fault: bool = False
 
 
+@dataclass(frozen=True)
+class Packet:
+    file: Path
+    number: int
+    flow_number: int  # as the file counts them
+    flow: Flow
+    ts_ns: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Message:
+    """A FAST message of several chunks. Offsets in its lines are from its own start."""
+
+    sequence: int
+    packets: tuple[int, ...]  # of its chunks, in their order
+    bytes: int
+    lines: list[Line]
+
+
 def explain(
     file: Annotated[
         Path | None,
         typer.Argument(
-            parser=place, help="A capture (pcap, pcapng) or a raw FAST stream; also as .gz or .zst.", metavar="[FILE]"
+            parser=place,
+            help="A capture (pcap, pcapng), a directory with one, or a raw FAST stream; also as .gz or .zst.",
+            metavar="[FILE]",
         ),
     ] = None,
     packet: Annotated[
@@ -66,22 +89,39 @@ def explain(
 ) -> None:
     """Show what every byte of one packet means: offset, raw bytes, value, meaning.
 
-    Of FAST also the operator of each field, its presence-map bit, and what came from a default or the dictionary.
+    Of FAST also the operator of each field, its presence-map bit, and what came from a default or the dictionary. If
+    the packet holds a chunk of a message, the whole message follows, with offsets from its own start.
     """
     from umdf.units import utc_text
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
     file, packet = _packet_of(file, packet, lake, row)
-    flow, ts_ns, payload = _find(file, packet)
-    if _is_fast(payload, protocol):
-        lines = list(_fast_lines(load_templates(templates), payload))
+    found = _find(file, packet)
+    if _is_fast(found.payload, protocol):
+        lines, messages = _fast_lines(load_templates(templates), found)
     else:
-        lines = list(_sbe_lines(load_schema(schema), payload))
+        lines, messages = list(_sbe_lines(load_schema(schema), found.payload)), []
     if as_json:
-        shown = [{name: value for name, value in asdict(line).items() if _is_said(value)} for line in lines]
-        print_json({"file": str(file), "packet": packet, "ts_recv": ts_ns, "flow": list(flow), "lines": shown})
+        told: dict[str, Any] = {"file": str(file), "packet": packet, "ts_recv": found.ts_ns, "flow": list(found.flow)}
+        told |= {"lines": _as_json(lines)}
+        if messages:
+            told |= {"messages": [asdict(message) | {"lines": _as_json(message.lines)} for message in messages]}
+        print_json(told)
         return
+    source, source_port, dest, dest_port = found.flow
+    title = f"packet {packet} of {file}: {len(found.payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
+    _show(lines, title + utc_text(found.ts_ns) + " UTC")
+    for message in messages:
+        print()
+        _show(message.lines, f"message {message.sequence}, whole: {message.bytes} bytes")
+
+
+def _as_json(lines: list[Line]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in asdict(line).items() if _is_said(value)} for line in lines]
+
+
+def _show(lines: list[Line], title: str) -> None:
     rows = [
         (
             "" if line.offset is None else f"{line.offset:04x}",
@@ -98,17 +138,20 @@ def explain(
     if not any(line.how for line in lines):
         columns.remove("how")
         rows = [row[:4] + row[5:] for row in rows]
-    source, source_port, dest, dest_port = flow
-    title = f"packet {packet} of {file}: {len(payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
-    show_table(columns, rows, title=title + utc_text(ts_ns) + " UTC")
+    show_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
 
 
 def _packet_of(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
     """The packet that is meant: by its number in a file, or by a row that came from it."""
+    from umdf.cli.replaying import captures_of
+
     if file is not None and packet is not None and lake is None and row is None:
-        return file, packet
+        captures = captures_of([file])
+        if len(captures) > 1:
+            raise UsageError(f"{file} has {len(captures)} captures", f"name one of them, as {captures[0]}")
+        return captures[0], packet
     if file is not None or packet is not None or lake is None or row is None:
-        raise ConfigError("which packet?", "give FILE and --packet, or --lake and --row")
+        raise UsageError("which packet?", "give FILE and --packet, or --lake and --row")
     from umdf.lake.provenance import find, parse_row
 
     origin = find(lake, *parse_row(row))
@@ -143,31 +186,45 @@ def _sbe_lines(schema: Schema, payload: bytes) -> Iterator[Line]:
         yield Line(line.depth, line.name, *sent, line.value, line.meaning, line.fault)
 
 
-def _fast_lines(templates: TemplateSet, payload: bytes) -> Iterator[Line]:
+def _fast_lines(templates: TemplateSet, found: Packet) -> tuple[list[Line], list[Message]]:
+    """The lines of a datagram; and the messages that it has chunks of, as far as they are in the file."""
     import numpy as np
 
+    from umdf.cli.chunks import Chunk, whole_message
     from umdf.wire.packet import Framer
 
-    frames = Framer().frames(np.frombuffer(payload, np.uint8), np.array([0]), np.array([len(payload)]))
+    payload, lines, messages = found.payload, [], []
+    buffer = np.frombuffer(payload, np.uint8)
+    frames = Framer().frames(buffer, np.array([0]), np.array([len(payload)]))
     for i in range(len(frames)):
         start, end = int(frames.start[i]), int(frames.end[i])
-        numbers = [int(column[i]) for column in (frames.msg_seq_num, frames.no_chunks, frames.current_chunk)]
-        yield Line(0, "Technical header", start - 10, "", None, "", None, "")
-        at = start - 10
-        named = zip(
-            ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength"), (4, 2, 2, 2), (*numbers, end - start), strict=True
+        sequence, no_chunks, number = int(frames.msg_seq_num[i]), int(frames.no_chunks[i]), int(frames.current_chunk[i])
+        lines += _technical_header(payload, start - 10, (sequence, no_chunks, number, end - start))
+        if no_chunks == 1:
+            lines += _fast_message(templates, payload[start:end], start)
+            continue
+        whole = whole_message(
+            found.file, Chunk(found.flow_number, found.number, sequence, no_chunks, payload[start:end])
         )
-        for name, size, value in named:
-            yield Line(1, name, at, payload[at : at + size].hex(), None, "", value, "")
-            at += size
-        if numbers[1] != 1:
-            meaning = f"chunk {numbers[2]} of {numbers[1]}: a message is explained only when it is whole"
-            yield Line(0, "chunk", start, payload[start:end].hex(), None, "", None, meaning)
+        if isinstance(whole, str):
+            meaning = f"{whole}: the message cannot be explained"
         else:
-            yield from _fast_message(templates, payload[start:end], start)
+            explained = list(_fast_message(templates, whole.content, 0))
+            messages.append(Message(sequence, whole.packets, len(whole.content), explained))
+            meaning = f"its chunks are in packets {', '.join(map(str, whole.packets))}; the whole message is below"
+        name = f"chunk {number} of {no_chunks}"
+        lines.append(Line(0, name, start, payload[start:end].hex(), None, "", None, meaning))
     for entry in frames.journal:
         raw = payload[entry.offset : entry.offset + entry.skipped_bytes].hex()
-        yield Line(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True)
+        lines.append(Line(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True))
+    return lines, messages
+
+
+def _technical_header(payload: bytes, at: int, values: tuple[int, ...]) -> Iterator[Line]:
+    yield Line(0, "Technical header", at, "", None, "", None, "")
+    for name, size, value in zip(HEADER, (4, 2, 2, 2), values, strict=True):
+        yield Line(1, name, at, payload[at : at + size].hex(), None, "", value, "")
+        at += size
 
 
 def _fast_message(templates: TemplateSet, message: bytes, start: int) -> Iterator[Line]:
@@ -193,7 +250,7 @@ def _value(line: Any) -> Any:
     return shown(line.value) if isinstance(line.value, Decimal | bytes | str) else line.value
 
 
-def _find(file: Path, number: int) -> tuple[Flow, int, bytes]:
+def _find(file: Path, number: int) -> Packet:
     from umdf.cli.reading import open_source
 
     last = 0
@@ -201,7 +258,8 @@ def _find(file: Path, number: int) -> tuple[Flow, int, bytes]:
         for batch in source:
             at = int(batch.number.searchsorted(number))
             if at < len(batch) and batch.number[at] == number:
-                return batch.flows[batch.flow[at]], int(batch.ts_ns[at]), batch.payload(at)
+                flow = int(batch.flow[at])
+                return Packet(file, number, flow, batch.flows[flow], int(batch.ts_ns[at]), batch.payload(at))
             last = int(batch.number[-1])
             if last > number:
                 raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
@@ -209,4 +267,4 @@ def _find(file: Path, number: int) -> tuple[Flow, int, bytes]:
     records = counts.records if counts else last
     if number <= records:
         raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
-    raise CaptureError(f"{file} has no packet {number}", f"it has {records} packets, the last with UDP is {last}")
+    raise UsageError(f"{file} has no packet {number}", f"it has {records} packets, the last with UDP is {last}")

@@ -10,7 +10,7 @@ import typer
 
 from umdf.cli.places import LakeOption
 from umdf.cli.tables import show_table
-from umdf.cli.voice import JsonFlag, print_json, voice_of
+from umdf.cli.voice import JsonFlag, print_json, print_text, voice_of
 
 if TYPE_CHECKING:
     from umdf.lake.export.job import Report
@@ -75,4 +75,4 @@ def _tell(report: Report) -> None:
     show_table(("what", "rows"), [(what, f"{rows:,}") for what, rows in report.rows.items()])
     for why, rows in report.left_out.items():
         print(f"left out: {rows:,} {why}")
-    print(f"{report.files:,} files in {report.out}, from commit {report.commit}")
+    print_text(f"{report.files:,} files in {report.out}, from commit {report.commit}")

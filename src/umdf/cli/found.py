@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 class Found:
     """One decoded message."""
 
+    file: str
     packet: int  # the frame's number in its file, as Wireshark counts
-    ts_ns: int  # when it was received
+    ts_recv: int | None  # when it was received; a raw stream does not say it
+    ts_send: int | None  # when the exchange sent it: the packet (Binary) or the message (FAST)
     channel: int | None  # FAST does not say it
     seq_version: int | None
     sequence: int  # of the packet (Binary) or of the message (FAST)
@@ -26,8 +29,7 @@ class Found:
     fix: Callable[[], Iterable[tuple[int, str]]]
 
     def as_json(self) -> dict[str, Any]:
-        keys = ("packet", "channel", "seq_version", "sequence", "msg_index", "template_id", "name", "fields")
-        return {key: getattr(self, key) for key in keys}
+        return {name: value for name, value in vars(self).items() if name != "fix"}
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,13 @@ class Decoded(Protocol):
         ...
 
 
-def with_context(columns: dict[str, NDArray[Any]], table: pa.RecordBatch, own: Iterable[str]) -> pa.RecordBatch:
+def with_context(
+    file: str, columns: dict[str, NDArray[Any]], table: pa.RecordBatch, own: Iterable[str]
+) -> pa.RecordBatch:
     """A table of messages with columns in front that say where each came from, instead of its `own` ones."""
     kept = [i for i, name in enumerate(table.schema.names) if name not in set(own)]
-    fields = [pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in columns.items()]
-    schema = pa.schema(fields + [table.schema.field(i) for i in kept], table.schema.metadata)
-    arrays = [pa.array(column) for column in columns.values()]
-    return pa.RecordBatch.from_arrays(arrays + [table.column(i) for i in kept], schema=schema)
+    files = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), [file])
+    arrays = {"file": files, **{name: pa.array(column) for name, column in columns.items()}}
+    context = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    schema = pa.schema(context + [table.schema.field(i) for i in kept], table.schema.metadata)
+    return pa.RecordBatch.from_arrays([*arrays.values(), *(table.column(i) for i in kept)], schema=schema)

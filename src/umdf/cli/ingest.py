@@ -15,11 +15,12 @@ from umdf.cli.places import place
 from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
 from umdf.cli.tables import show_table
 from umdf.cli.voice import DamagedError, JsonFlag, Voice, print_json, voice_of
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.lake.given import inputs_of, named_streams
 
 if TYPE_CHECKING:
-    from umdf.lake.advance import Outcome, Runner, Stage
+    from umdf.lake.advance import Runner, Stage
+    from umdf.lake.outcome import Outcome
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                           every capture below a directory",
@@ -29,6 +30,7 @@ EXAMPLES = (
     "umdf ingest day/capture --lake lake --master spark://host:7077 --packed umdf-env.tar.gz",
     "umdf ingest day/capture --lake lake --config channels.toml --json",
 )
+MOST_NAMED = 5  # files in a warning
 
 
 def ingest(
@@ -52,15 +54,17 @@ def ingest(
 ) -> None:
     """Bring captures into a lake: packets, events, books, bars, and what was lost, as Delta tables.
 
-    Everything becomes visible together, in one commit. A file that the lake knows is passed over, whatever its name; a
-    day to which a file comes later is made again from all its files. --config names groups where their content does not
-    tell enough: [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
+    Everything becomes visible together, in one commit. A file that the lake knows is passed over, whatever its name; of
+    one that has grown since, the rest is added. A day to which a file comes later is made again from all its files.
+    --config names groups where their content does not tell enough, and is kept in the lake for all that comes later:
+    [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
     """
     from umdf.lake.advance import Settings, advance
     from umdf.lake.writer import open_writer
 
-    spark = session_options(master, cores, packed, conf)
-    voice, paths = voice_of(ctx), inputs_of(captures)
+    spark = session_options(master, cores, packed, conf, plain)
+    voice, (paths, skipped) = voice_of(ctx), inputs_of(captures)
+    _warn_of_skipped(voice, skipped)
     settings = Settings(tables=tables_of(tables), named=named_streams(config))
     begun = time.monotonic()
     with (
@@ -83,7 +87,7 @@ def tables_of(given: str) -> frozenset[str]:
     names = frozenset(name.strip() for name in given.split(",") if name.strip())
     unknown = sorted(names - set(TABLES))
     if unknown:
-        raise ConfigError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
+        raise UsageError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
     return names or DEFAULT_TABLES
 
 
@@ -135,12 +139,20 @@ def progress_of(voice: Voice) -> Iterator[Stage]:
         yield stage
 
 
+def _warn_of_skipped(voice: Voice, skipped: list[Path]) -> None:
+    if skipped:
+        named = ", ".join(path.name for path in skipped[:MOST_NAMED]) + (" …" if len(skipped) > MOST_NAMED else "")
+        voice.warn(f"{len(skipped):,} files in the directories are no captures, and left out: {named}")
+
+
 def _warn(voice: Voice, outcome: Outcome) -> None:
     if outcome.unusable:
         named = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
         voice.warn(f"no captures, and left out: {named}")
-    for damage in outcome.damaged:
-        voice.warn(damage)
+    for notice in (*outcome.damaged, *outcome.notices):
+        voice.warn(notice)
+    if outcome.not_kept:
+        voice.warn(f"{outcome.not_kept:,} pieces that could not be used found no room in quarantine: it says how many")
     if outcome.unrecognised:
         voice.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
     if outcome.missing:
@@ -158,5 +170,6 @@ def tell_outcome(outcome: Outcome, seconds: float, as_json: bool) -> None:
     if rows:
         show_table(("table", "rows", "size", "bytes a row"), rows)
     rate = outcome.messages / max(seconds, 1e-9)
-    what = f"{outcome.new} new files, {outcome.known} known; {outcome.messages:,} messages in {seconds:.1f} s"
+    grown = f" ({len(outcome.grown)} grown)" if outcome.grown else ""
+    what = f"{outcome.new} new files{grown}, {outcome.known} known; {outcome.messages:,} messages in {seconds:.1f} s"
     print(f"{what} ({rate:,.0f} a second); commit {outcome.commit}" if outcome.commit else f"{what}: nothing to do")

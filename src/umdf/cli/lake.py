@@ -11,18 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
+from umdf.cli.forget import FORGET_EXAMPLES, forget
 from umdf.cli.places import LakeArgument
 from umdf.cli.tables import show_table
-from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, voice_of
-from umdf.errors import UmdfError
+from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, print_text, voice_of
+from umdf.errors import UmdfError, UsageError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
 STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
-VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every row")
+VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every byte")
 COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake compact lake --tables mbo,trades")
 REPROCESS_EXAMPLES = (
     "umdf lake reprocess lake    every day, from its captures, as this version makes it",
     "umdf lake reprocess lake --date 2026-11-13 --channel 72",
+    "umdf lake reprocess lake --config channels.toml    with other numbers of channels",
 )
 VACUUM_EXAMPLES = ("umdf lake vacuum lake    deletes what commits older than a week have replaced",)
 DDL_EXAMPLES = (
@@ -32,12 +34,14 @@ DDL_EXAMPLES = (
     "umdf lake ddl lake --dialect trino --catalogue delta.umdf",
 )
 ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keeps what someone else did to a table",)
+ABORT_EXAMPLES = ("umdf lake abort lake    drops a commit that was begun and cannot be finished",)
 RESTORE_EXAMPLES = ("umdf lake restore lake mbo    takes a table back to the lake's last commit",)
 PACK_EXAMPLES = (
     "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --master URL --packed umdf-env.tar.gz`",
     "umdf lake pack umdf-env.tar.gz --leave-out deltalake    only the driver needs it",
 )
 DAY_S = 24 * 3600.0
+MOST_REPAIRS = 3  # commands in one line
 
 Root = LakeArgument
 Table = Annotated[str, typer.Argument(help="Name of the table.", metavar="TABLE")]
@@ -69,40 +73,65 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
         print_json(asdict(found))
         return
     rows = [
-        (table.name, f"{table.rows:,}", f"{table.files:,}", f"{table.bytes / 1e6:,.1f} MB", table.changed_by)
+        (
+            table.name,
+            f"{table.rows:,}",
+            f"{table.files:,}",
+            f"{table.bytes / 1e6:,.1f} MB",
+            table.changed_by or ("damaged" if table.damage else ""),
+        )
         for table in found.tables
         if table.version is not None
     ]
     show_table(("table", "rows", "files", "size", "changed by"), rows)
     print(f"commit {found.marker.number} ({found.producer}, lake {found.lake_id[:8]})")
-    if found.pending is not None:
+    if found.pending is not None and not found.pending_damage:
         print(f"commit {found.pending} was begun and will be finished by the next writer")
+    for damage in found.pending_damage:
+        print(
+            f"commit {found.pending} cannot be finished: {damage.table}/{damage.path} {damage.reason}; {damage.repair}"
+        )
+    for table in found.tables:
+        if table.damage:
+            print(table.damage)
     if found.writer is not None:
-        print(f"being written: {found.writer.owner}")
+        print_text(f"being written: {found.writer.owner}")
     for what, swept in (("orphans", found.orphans), ("replaced files", found.removed)):
         if swept.files:
             print(f"{swept.files} {what}, {swept.bytes / 1e6:,.1f} MB")
     for path in found.unknown:
-        print(f"not ours: {path}")
+        print_text(f"not ours: {path}")
 
 
 def verify(
+    ctx: typer.Context,
     root: Root,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every row, too.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every file: compare it with its digest, and check its rows.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Every file of the last commit is there, with the size and rows that it should have."""
+    """Every file of the last commit, and of one that was begun, is there, with the size and rows it should have."""
     from umdf.lake.care import verify as verify_lake
+    from umdf.lake.care import without_digest
+    from umdf.lake.layout import open_home
+    from umdf.lake.log import pending_number
 
     damages = verify_lake(root, deep)
+    if deep and (unknown := without_digest(root)):
+        why = "an older umdf or someone else has written them"
+        voice_of(ctx).warn(f"{unknown} files have no digest to be compared with: {why}")
     if as_json:
         print_json([asdict(damage) for damage in damages])
     elif damages:
         show_table(("table", "file", "what"), [(each.table, each.path, each.reason) for each in damages])
     else:
-        print("sound")
+        begun = pending_number(open_home(root))
+        print(f"sound; commit {begun} was begun and will be finished by the next writer" if begun else "sound")
     if damages:
-        raise UmdfError(f"{len(damages)} files are damaged", "ingest their captures into a new lake")
+        repairs = list(dict.fromkeys(damage.repair for damage in damages))
+        more = f"; and {len(repairs) - MOST_REPAIRS} more" if len(repairs) > MOST_REPAIRS else ""
+        raise UmdfError(f"{len(damages)} files are damaged", "; ".join(repairs[:MOST_REPAIRS]) + more)
 
 
 def compact(
@@ -141,24 +170,38 @@ def reprocess(
     date: Annotated[str | None, typer.Option(help="Only this trading date.", metavar="YYYY-MM-DD")] = None,
     channel: Annotated[int | None, typer.Option(help="Only this channel.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Groups and ports of channels (TOML), from now on.", metavar="FILE")
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Make days again from their captures, which must still be where they were, with the rules of this version.
 
     Readers see the old rows until all new ones are there. Use it after an update that makes a table better, or when a
-    table was damaged.
+    table was damaged. --config takes the place of the configuration that the lake was made with, in every day.
     """
     from umdf.cli.ingest import progress_of, runner_of, tell_outcome
+    from umdf.cli.moment import trading_date
     from umdf.cli.spark_options import session_options
-    from umdf.lake.advance import Settings, advance, known_days
+    from umdf.lake.advance import Settings, advance
+    from umdf.lake.given import named_streams
+    from umdf.lake.inputs import known_days
+    from umdf.lake.repair import make_lost_logs_again
     from umdf.lake.writer import open_writer
 
-    voice, begun = voice_of(ctx), time.monotonic()
-    with open_writer(_existing(root), "reprocess") as writer:
-        days = known_days(writer, date, channel)
-        with runner_of(root, session_options(None, cores, None, None), plain) as run, progress_of(voice) as stage:
-            outcome = advance([], writer, run, Settings(), stage, again=days)
+    if config is not None and (date is not None or channel is not None):
+        raise UsageError("--config is of the whole lake", "leave --date and --channel out")
+    settings = Settings(named=named_streams(config), rename=config is not None)
+    voice, begun, on = voice_of(ctx), time.monotonic(), trading_date(date)
+    spark = session_options(None, cores, None, None, plain)
+    with open_writer(_existing(root), "reprocess", check=False) as writer:
+        for name in make_lost_logs_again(writer):
+            voice.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
+        writer.refuse_foreign()
+        days = known_days(writer, on.isoformat() if on else None, channel)
+        with runner_of(root, spark, plain) as run, progress_of(voice) as stage:
+            outcome = advance([], writer, run, settings, stage, again=days)
     tell_outcome(outcome, time.monotonic() - begun, as_json)
 
 
@@ -192,6 +235,26 @@ def restore(root: Root, table: Table, as_json: JsonFlag = False) -> None:
 
     with writer.open_writer(_existing(root), "restore", check=False) as own:
         _tell({"commit": writer.restore(own, table).number}, "", as_json)
+
+
+def abort(root: Root, as_json: JsonFlag = False) -> None:
+    """Drop a commit that was begun and not finished, for example because one of its files is damaged.
+
+    Tables that it has changed already are taken back; its captures can be ingested again. Without an unfinished commit
+    there is nothing to do.
+    """
+    from umdf.lake import log
+    from umdf.lake.layout import open_home
+    from umdf.lake.writer import open_writer
+
+    begun = log.pending_number(open_home(root))
+    with open_writer(root, "abort", abort=True) as writer:
+        dropped = begun if begun and log.is_aborted(writer.home, begun) else None
+        _tell(
+            {"aborted": dropped, "commit": writer.snapshot.number},
+            "" if dropped else "no commit is unfinished",
+            as_json,
+        )
 
 
 def pack(
@@ -237,9 +300,11 @@ SUBCOMMANDS = (
     (verify, VERIFY_EXAMPLES),
     (compact, COMPACT_EXAMPLES),
     (reprocess, REPROCESS_EXAMPLES),
+    (forget, FORGET_EXAMPLES),
     (vacuum, VACUUM_EXAMPLES),
     (ddl, DDL_EXAMPLES),
     (accept, ACCEPT_EXAMPLES),
     (restore, RESTORE_EXAMPLES),
+    (abort, ABORT_EXAMPLES),
     (pack, PACK_EXAMPLES),
 )

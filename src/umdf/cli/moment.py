@@ -1,15 +1,15 @@
-"""`--at`: a moment in a capture, by sequence number or by time."""
+"""Times that commands are given: `--at`, a moment in a capture, by sequence number or by time; `--date`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 
 if TYPE_CHECKING:
     from umdf.sync.session import Until
@@ -28,6 +28,14 @@ def moment(text: str, day_of_capture_ns: Callable[[], int]) -> Until:
     return lambda units: np.asarray(units.ts_send) <= until_ns
 
 
+def trading_date(text: str | None) -> date | None:
+    """A `--date`, if one is given."""
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise UsageError(f"--date {text}: no date", "say it as 2026-11-13") from None
+
+
 def time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
     """2026-11-13T10:00:00.123456789-03:00, with less where less will do; a time alone is one of the capture's day."""
     said = text
@@ -39,6 +47,6 @@ def time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
         whole = datetime.fromisoformat(FRACTION.sub("", said).replace("Z", "+00:00"))
     except ValueError:
         hint = "say a sequence number, or a time such as 13:05:00 or 2026-11-13T10:05:00-03:00"
-        raise ConfigError(f"--at {text}: neither a number nor a time", hint) from None
+        raise UsageError(f"--at {text}: neither a number nor a time", hint) from None
     whole = whole if whole.tzinfo else whole.replace(tzinfo=UTC)
     return int(whole.timestamp()) * 1_000_000_000 + (int(fraction[1].ljust(9, "0")) if fraction else 0)

@@ -12,8 +12,8 @@ from umdf.cli.places import LakeOption
 from umdf.cli.rows import cells_of, print_csv, print_json_lines, unique
 from umdf.cli.spark_options import Conf, Cores, Master, Packed, session_options
 from umdf.cli.tables import show_table
-from umdf.cli.voice import JsonFlag, voice_of
-from umdf.errors import ConfigError
+from umdf.cli.voice import JsonFlag, print_text, voice_of
+from umdf.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,13 +65,13 @@ def query(
     """
     asked = {"--symbols": symbols, "--start": start, "--end": end, "--columns": columns}
     if statement.strip() and schema:
-        raise ConfigError("SQL and --schema do not go together", "give one of them")
+        raise UsageError("SQL and --schema do not go together", "give one of them")
     if not statement.strip() and not schema:
-        raise ConfigError("nothing is asked", 'give a statement ("SELECT …") or --schema')
+        raise UsageError("nothing is asked", 'give a statement ("SELECT …") or --schema')
     if not schema and (given := [name for name, value in asked.items() if value]):
-        raise ConfigError(f"{', '.join(given)} belong to --schema", "in SQL, say it with WHERE")
+        raise UsageError(f"{', '.join(given)} belong to --schema", "in SQL, say it with WHERE")
     if sum((as_json, as_csv, parquet is not None, chart is not None)) > 1:
-        raise ConfigError("--json, --csv, --parquet and --chart do not go together", "give one of them")
+        raise UsageError("--json, --csv, --parquet and --chart do not go together", "give one of them")
     is_text = not (as_json or as_csv or parquet or chart)
     most = (MOST_SHOWN if is_text else None) if limit is None else limit or None
     if schema:
@@ -88,7 +88,9 @@ def query(
     elif as_json or as_csv:
         (print_json_lines if as_json else print_csv)(found)
     else:
-        _show(found)
+        _show(found, f"{'--columns chooses, ' if schema else ''}--json or --csv shows all")
+    if schema and start and start == end:
+        voice_of(ctx).warn("--start is --end, which is not in the range: for one day say the next date")
     if is_cut and limit is None:
         voice_of(ctx).warn(f"only the first {most} rows are shown; --limit 0 shows all")
 
@@ -118,11 +120,11 @@ def _sql(lake: Path, statement: str, most: int | None, options: dict[str, Any]) 
         return run(spark, statement, None if most is None else most + 1)
 
 
-def _show(found: pa.Table) -> None:
+def _show(found: pa.Table, show_all: str) -> None:
     if not found.num_rows:
         print("no rows")
     elif found.num_columns:
-        show_table(unique(found.schema.names), cells_of(found))
+        show_table(unique(found.schema.names), cells_of(found), show_all=show_all)
 
 
 def _write_parquet(found: pa.Table, path: Path) -> None:
@@ -130,7 +132,7 @@ def _write_parquet(found: pa.Table, path: Path) -> None:
 
     with path.open("wb") as file:
         pq.write_table(found.rename_columns(unique(found.schema.names)), file, compression="zstd")
-    print(f"{found.num_rows:,} rows in {path}")
+    print_text(f"{found.num_rows:,} rows in {path}")
 
 
 def _draw(found: pa.Table, path: Path, y: str, title: str) -> None:
@@ -138,4 +140,4 @@ def _draw(found: pa.Table, path: Path, y: str, title: str) -> None:
 
     wanted = [name.strip() for name in y.split(",") if name.strip()] or None
     draw(found, wanted, " ".join(title.split())).save(path)
-    print(f"{found.num_rows:,} rows drawn in {path}")
+    print_text(f"{found.num_rows:,} rows drawn in {path}")

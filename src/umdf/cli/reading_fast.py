@@ -66,13 +66,15 @@ class FastDecoded:
         shown = []
         for messages, batch in self.parts:
             frame = self.chosen[messages.packet]
-            numbers, times = self.packets.number[frame].tolist(), self.packets.ts_ns[frame].tolist()
+            numbers = self.packets.number[frame].tolist()
+            times = [ns or None for ns in self.packets.ts_ns[frame].tolist()]  # a raw stream has none
             orders, indexes = messages.order.tolist(), messages.msg_index.tolist()
             sequences = messages.msg_seq_num.tolist()
             for row in rows(batch):
                 i, template = row.number, row.template
-                where = numbers[i], times[i], None, None, sequences[i], indexes[i]
-                shown.append((orders[i], Found(*where, template.id or 0, template.name, row.fields, row.fix)))
+                where = numbers[i], times[i], row.sending_time_ns, None, None, sequences[i], indexes[i]
+                found = Found(self.path, *where, template.id or 0, template.name, row.fields, row.fix)
+                shown.append((orders[i], found))
         shown.sort(key=lambda pair: pair[0])
         return (found for _, found in shown)
 
@@ -97,7 +99,7 @@ class FastDecoded:
         frame = self.chosen[messages.packet[number]]
         context = {"packet": self.packets.number[frame], "ts_recv": self.packets.ts_ns[frame]}
         context |= {"sequence": messages.msg_seq_num[number], "msg_index": messages.msg_index[number]}
-        return with_context(context, table, ["message"])
+        return with_context(self.path, context, table, ["message"])
 
     def faults(self) -> Iterator[Fault]:
         for entry in self.frames.journal:

@@ -15,17 +15,23 @@ from umdf.transport.capture import PacketBatch
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.export import readable
 from umdf.wire.sbe.layout import Node
-from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.view import fix_fields, rows
+from umdf.wire.sbe.schema import Message, OtherVersions, Schema
+from umdf.wire.sbe.view import Values, fix_fields, rows, with_packet_header
 
 
 class SbeReader:
     def __init__(self, schema: Schema) -> None:
         self._decoder = Decoder(schema)
+        self._versions = OtherVersions(schema)
 
     def decode(self, path: str, packets: PacketBatch, chosen: NDArray[np.int64]) -> SbeDecoded:
         batch = self._decoder.decode(packets.buffer, packets.start[chosen], packets.end[chosen])
+        self._versions.add(batch.other_versions)
         return SbeDecoded(path, packets, chosen, batch)
+
+    def notices(self) -> list[str]:
+        """What to say once about all that was decoded."""
+        return self._versions.notices()
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,13 @@ class SbeDecoded:
     def messages(self, names: bool) -> Iterator[Found]:
         batch = self.batch
         numbers, times = self.packets.number[self.chosen].tolist(), self.packets.ts_ns[self.chosen].tolist()
-        channels, versions = batch.channel.tolist(), batch.seq_version.tolist()
+        sent, channels, versions = batch.sending_time.tolist(), batch.channel.tolist(), batch.seq_version.tolist()
         sequences = batch.sequence.tolist()
-        for row in rows(batch, names=names):
+        for row in rows(batch, names=names, dates=True):
             packet, message = row.packet, batch.layout.message_of(row.node)
-            where = numbers[packet], times[packet], channels[packet], versions[packet], sequences[packet]
-            fix = partial(fix_fields, message, row.fields)
-            yield Found(*where, row.msg_index, message.template_id, message.name, row.fields, fix)
+            where = numbers[packet], times[packet], sent[packet], channels[packet], versions[packet], sequences[packet]
+            fix = partial(_fix, message, row.fields, sequences[packet], sent[packet])
+            yield Found(self.path, *where, row.msg_index, message.template_id, message.name, row.fields, fix)
 
     def _place(self, node: Node) -> NDArray[np.int64]:
         return self.batch.packet(node).astype(np.int64) << 16 | self.batch.msg_index(node)
@@ -68,9 +74,10 @@ class SbeDecoded:
         packet = table.column("packet").to_numpy()
         frame = self.chosen[packet]
         context = {"packet": self.packets.number[frame], "ts_recv": self.packets.ts_ns[frame]}
-        for name in ("sending_time", "channel", "seq_version", "sequence"):
+        context["ts_send"] = self.batch.sending_time[packet]
+        for name in ("channel", "seq_version", "sequence"):
             context[name] = getattr(self.batch, name)[packet]
-        return with_context(context, table, ["packet"])
+        return with_context(self.path, context, table, ["packet"])
 
     def faults(self) -> Iterator[Fault]:
         for entry in self.batch.journal:
@@ -84,3 +91,7 @@ class SbeDecoded:
 
     def reported(self) -> Iterator[str]:
         return iter(())
+
+
+def _fix(message: Message, values: Values, sequence: int, sending_time_ns: int) -> Iterator[tuple[int, str]]:
+    return with_packet_header(fix_fields(message, values), sequence, sending_time_ns)

@@ -13,6 +13,7 @@ from umdf.errors import CaptureError
 from umdf.sync.session import Session, Until, Watch
 from umdf.sync.streams import Stream, Survey
 from umdf.transport.capture import PacketBatch, open_capture
+from umdf.transport.recording import files_below
 from umdf.transport.side_by_side import windows
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.schema import Schema
@@ -33,7 +34,7 @@ def captures_of(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if {".pcap", ".pcapng"} & set(p.suffixes) and p.is_file())
+            inside = files_below(path).captures
             if not inside:
                 raise CaptureError(f"{path}: no capture in this directory", "name a pcap or pcapng file")
             found += inside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from umdf.cli.places import LakeOption
 from umdf.cli.voice import JsonFlag, print_json
-from umdf.errors import ConfigError
+from umdf.units import printable
 
 EXAMPLES = (
     "umdf report --lake lake --date 2026-11-13                     writes report-2026-11-13.html",
@@ -30,21 +29,15 @@ def report(
     The page is one HTML file that needs nothing else. With --json the numbers are printed, and a page is written only
     where --out says so.
     """
+    from umdf.cli.moment import trading_date
     from umdf.lake.report import day_report
     from umdf.lake.report_page import page
 
-    found = day_report(lake, _date(on))
+    found = day_report(lake, trading_date(on))
     path = out or (None if as_json else Path(f"report-{found.trading_date}.html"))
     if path is not None:
         path.write_text(page(found), encoding="utf-8")
     if as_json:
         print_json(found.to_json() | {"page": str(path) if path else None})
     else:
-        print(*found.summary, f"page\t{path}", sep="\n")
-
-
-def _date(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError:
-        raise ConfigError(f"--date {text}: no date", "say it as 2026-11-13") from None
+        print(*map(printable, found.summary), f"page\t{printable(str(path))}", sep="\n")

@@ -6,13 +6,13 @@ The one rule: every digit is kept. A decimal is a text without idle zeros, a tim
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from umdf.units import utc_text, without_idle_zeros
+from umdf.cli.voice import json_text, print_json
+from umdf.units import printable, utc_text, without_idle_zeros
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,20 +66,21 @@ def cells_of(table: pa.Table) -> list[tuple[str, ...]]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json_text(value)
 
 
 def print_json_lines(table: pa.Table) -> None:
     """An object a row."""
     names = unique(table.schema.names)
     for row in rows_of(table):
-        print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+        print_json(dict(zip(names, row, strict=True)))
 
 
 def print_csv(table: pa.Table) -> None:
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(table.schema.names)
-    out.writerows(tuple(_cell(value) for value in row) for row in rows_of(table))
+    """Texts exactly as they are; on a terminal, what would steer it is escaped."""
+    out, shown = csv.writer(sys.stdout, lineterminator="\n"), printable if sys.stdout.isatty() else str
+    out.writerow(map(shown, table.schema.names))
+    out.writerows(tuple(shown(_cell(value)) for value in row) for row in rows_of(table))
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError, require
 
 MASTERS = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
 Master = Annotated[str | None, typer.Option(help=MASTERS, metavar="URL")]
@@ -22,11 +22,13 @@ Conf = Annotated[list[str] | None, typer.Option(help="A setting of Spark; can be
 
 
 def session_options(
-    master: str | None, cores: int | None, packed: Path | None, conf: Sequence[str] | None
+    master: str | None, cores: int | None, packed: Path | None, conf: Sequence[str] | None, plain: bool = False
 ) -> dict[str, Any]:
     """For umdf.lake.session.running; what cannot be meant is refused before anything is made."""
     from umdf.lake.cluster import archive_of, way_of
 
+    if not plain:
+        require("pyspark", "Spark")
     archive_of(packed, way_of(master))
     settings = dict(map(_setting, conf or ()))
     if cores and master and not master.startswith("local"):
@@ -49,5 +51,5 @@ def lake_session(lake: Path, how: Mapping[str, Any]) -> Iterator[Any]:
 def _setting(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name.startswith("spark."):
-        raise ConfigError(f"--conf {given}: no setting of Spark", "as in --conf spark.executor.memory=4g")
+        raise UsageError(f"--conf {given}: no setting of Spark", "as in --conf spark.executor.memory=4g")
     return name, value

@@ -13,7 +13,7 @@ from umdf.cli.ingest import tables_of
 from umdf.cli.places import place
 from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
 from umdf.cli.voice import JsonFlag, print_json, voice_of
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.lake.given import named_streams
 
 if TYPE_CHECKING:
@@ -57,17 +57,20 @@ def stream(
 
     What is in the tables is final: a channel goes as far as every line has come and as its snapshots have been seen.
     Should a file come later for a place behind that, its day is made again. A stream that was stopped or killed goes on
-    where it was; a day that is over is compacted. While it runs it is the one writer of the lake.
+    where it was; a day that is over is compacted. While it runs it is the one writer of the lake. A recording that has
+    no manifest yet is waited for.
     """
     from umdf.lake.advance import Settings
     from umdf.lake.frontier import Follow
-    from umdf.lake.stream import Stream, refuse_unreadable
+    from umdf.lake.stream import Stream, refuse_unreadable, wait_for_manifest
     from umdf.lake.writer import open_writer
 
     if finish and not once:
-        raise ConfigError("--finish goes with --once", "a stream that is still followed cannot be over")
+        raise UsageError("--finish goes with --once", "a stream that is still followed cannot be over")
     voice, follow = voice_of(ctx), Follow(int(hold_s * SECOND_NS), int(wait_for_s * SECOND_NS))
     settings = Settings(tables=tables_of(tables), named=named_streams(config), follow=follow)
+    if not once:
+        wait_for_manifest(recording, voice.warn)
     refuse_unreadable(recording)  # now: Spark takes a while to start
     how = {"quick": True, **session_options(master, cores, packed, conf)}
     with open_writer(lake, "stream", wait_s=wait_s) as writer, lake_session(lake, how) as spark:

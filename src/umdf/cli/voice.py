@@ -9,6 +9,8 @@ A traceback is shown only with --debug.
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import json
 import os
 import sys
@@ -20,9 +22,17 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from umdf.errors import SchemaError, UmdfError
+from umdf.errors import EXTRAS, MissingPackageError, SchemaError, UmdfError, UsageError
+from umdf.units import printable
 
 MOST_FAULTS_SHOWN = 20
+# What a write says when its file takes no more. A stdout that is closed has no descriptor to write to.
+CANNOT_WRITE = {
+    errno.ENOSPC: "make room there, or write elsewhere",
+    errno.EDQUOT: "make room there, or write elsewhere",
+    errno.EFBIG: "write elsewhere, or raise the limit (ulimit -f)",
+    errno.EBADF: "stdout is closed: send it somewhere, as with > FILE",
+}
 
 
 class ExitCode(IntEnum):
@@ -39,7 +49,7 @@ EXIT_CODES = {
     ExitCode.DONE: "done",
     ExitCode.BUG: "unexpected failure (a bug)",
     ExitCode.USAGE: "wrong usage",
-    ExitCode.INPUT: "the input cannot be used (missing, no capture, bad schema or config)",
+    ExitCode.INPUT: "the input cannot be used (missing, no capture, bad schema or config), or the output not written",
     ExitCode.DAMAGED: "done, but part of the input was damaged (only with --strict)",
     ExitCode.INTERRUPTED: "stopped with Ctrl-C",
     ExitCode.OUTPUT_CLOSED: "the reader of the output went away (| head)",
@@ -58,27 +68,37 @@ class Voice:
 
     json: bool = False
     debug: bool = False
+    command: str = "umdf"  # for errors that are about the command as a whole
     helping: bool = False  # --help is asked for: no reason to trip over a bad configuration
     config_file: Path | None = None
 
     def warn(self, text: str) -> None:
         """Something the user should know, though the work goes on."""
         sys.stdout.flush()
-        print(json.dumps({"warning": text}) if self.json else f"umdf: warning: {text}", file=sys.stderr)
+        _complain(json.dumps({"warning": text}) if self.json else printable(f"umdf: warning: {text}"))
 
     def explain(self, error: BaseException) -> ExitCode:
         """Say what went wrong on stderr; the exit code that goes with it."""
         if isinstance(error, KeyboardInterrupt | typer.Abort):
             return self._fail("stopped", "", ExitCode.INTERRUPTED)
         if isinstance(error, BrokenPipeError):
-            # Python flushes stdout once more when it exits: let that go nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
             return ExitCode.OUTPUT_CLOSED
         if self.debug:
             traceback.print_exception(error)
         match error:
+            case OSError() if error.errno in CANNOT_WRITE:
+                drop_output()
+                reason = f"cannot write {error.filename or 'the output'}: {os.strerror(error.errno)}"
+                return self._fail(reason, CANNOT_WRITE[error.errno], ExitCode.INPUT)
+            case ModuleNotFoundError() if (package := (error.name or "").partition(".")[0]) in EXTRAS:
+                return self._fail_without(package)
+            case MissingPackageError():
+                return self._fail_without(error.package)
             case typer.TyperException():
                 return self._fail(*_usage(error), ExitCode.USAGE)
+            case UsageError():
+                return self._fail(error.reason, error.hint, ExitCode.USAGE)
             case SchemaError() if len(error.faults) > 1:
                 return self._fail_with_faults(error)
             case UmdfError():
@@ -92,6 +112,10 @@ class Voice:
                 hint = "this is a bug, please report it with what `umdf --debug …` prints"
                 return self._fail(f"unexpected {type(error).__name__}: {said}", hint, ExitCode.BUG)
 
+    def _fail_without(self, package: str) -> ExitCode:
+        missing = MissingPackageError(package, f"`{self.command}`")
+        return self._fail(missing.reason, missing.hint, ExitCode.INPUT)
+
     def _fail_with_faults(self, error: SchemaError) -> ExitCode:
         reason, hint = f"{len(error.faults)} faults in {error.faults[0].file}", error.hint or "correct them all"
         if self.json:
@@ -99,17 +123,50 @@ class Voice:
             return self._fail(reason, hint, ExitCode.INPUT, faults=faults)
         code = self._fail(reason, hint, ExitCode.INPUT)
         for fault in error.faults[:MOST_FAULTS_SHOWN]:
-            print(f"  {fault}", file=sys.stderr)
+            _complain(printable(f"  {fault}"))
         if len(error.faults) > MOST_FAULTS_SHOWN:
-            print(f"  … and {len(error.faults) - MOST_FAULTS_SHOWN} more", file=sys.stderr)
+            _complain(f"  … and {len(error.faults) - MOST_FAULTS_SHOWN} more")
         return code
 
     def _fail(self, reason: str, hint: str, code: ExitCode, **more: Any) -> ExitCode:
         if self.json:
-            print(json.dumps({"error": reason, "hint": hint, "exit_code": int(code), **more}), file=sys.stderr)
+            _complain(json.dumps({"error": reason, "hint": hint, "exit_code": int(code), **more}))
         else:
-            print(f"umdf: {reason}; {hint}" if hint else f"umdf: {reason}", file=sys.stderr)
+            _complain(printable(f"umdf: {reason}; {hint}" if hint else f"umdf: {reason}"))
         return code
+
+
+def _complain(line: str) -> None:
+    try:
+        print(line, file=sys.stderr)
+    except OSError:  # nobody can be told: the exit code still says it
+        pass
+
+
+def open_output() -> None:
+    """Before anything is printed: stdout and stderr can be written to, whatever the shell and the locale are.
+
+    A descriptor that is closed (`>&-`) would go to the next file that is opened, and what is printed into that file. So
+    stdout gets one that cannot be written to: the first word that is printed fails as on a full disk. What is said on
+    a closed stderr is lost. Characters that the encoding of stdout does not have are escaped.
+    """
+    for number, name, how in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, how)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Python flushes stdout once more when it exits: let that go nowhere."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except io.UnsupportedOperation:  # not a file: nothing of it is left to flush
+        pass
 
 
 def voice_of(ctx: typer.Context) -> Voice:
@@ -120,7 +177,18 @@ def voice_of(ctx: typer.Context) -> Voice:
 
 def print_json(value: Any) -> None:
     """One JSON value on one line of stdout."""
-    print(json.dumps(value, ensure_ascii=False))
+    print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """JSON on one line, in UTF-8; what would steer a terminal, or is not UTF-8, is escaped, so that it reads back."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def print_text(line: str) -> None:
+    """One line for people; what would steer a terminal is escaped."""
+    print(printable(line))
 
 
 def leave(code: ExitCode) -> NoReturn:

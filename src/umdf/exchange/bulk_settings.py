@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 
 SBE, FAST, BOTH = "sbe", "fast", "both"
 PRIORITY, POSITION = "priority", "position"
@@ -47,7 +47,7 @@ class BulkSettings:
         least = LEAST_PER_INSTRUMENT * self.instruments
         if self.messages < least:
             hint = f"ask for at least {least}, or for fewer instruments"
-            raise ConfigError(f"{self.messages} messages are too few for a day of {self.instruments} instruments", hint)
+            raise UsageError(f"{self.messages} messages are too few for a day of {self.instruments} instruments", hint)
 
     @property
     def wires(self) -> tuple[str, ...]:
@@ -60,9 +60,9 @@ class BulkSettings:
 
 def _among(option: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(f"{option} {value} is not known", f"use {' or '.join(known)}")
+        raise UsageError(f"{option} {value} is not known", f"use {' or '.join(known)}")
 
 
 def _within(option: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise ConfigError(f"{option} {value} is out of range", f"use {least} to {most}")
+        raise UsageError(f"{option} {value} is out of range", f"use {least} to {most}")

@@ -41,6 +41,7 @@ from umdf.transport.capture import PacketBatch
 
 Where = tuple[str, Stamp, Mapping[str, Any], Place, bool]  # the last: with zstd
 MOST_QUARANTINED = 10_000  # rows of a task: a schema that is too old must not fill the lake
+MOST_REASONS = 5  # that are named of what found no place
 MOST_CONTENT = 64 << 10
 BINS_AN_OCTAVE = 8  # of the histogram of skews: within 9 %
 SECOND_NS = 1_000_000_000
@@ -175,8 +176,8 @@ def quarantine_file(
 ) -> FileAdd | None:
     if not refused:
         return None
-    refused = sorted(refused, key=lambda row: (sources[row.source].digest, *row[1:]))[:MOST_QUARANTINED]
-    rows = [
+    refused = sorted(refused, key=lambda row: (sources[row.source].digest, *row[1:]))
+    rows: list[dict[str, Any]] = [
         {
             "line": task["lines"][sources[row.source].line],
             "ts_recv": row.ts_recv,
@@ -189,10 +190,27 @@ def quarantine_file(
             "size_bytes": len(row.content),
             "content": row.content[:MOST_CONTENT],
         }
-        for row in refused
+        for row in refused[:MOST_QUARANTINED]
     ]
+    if dropped := refused[MOST_QUARANTINED:]:
+        where_next = {"file_id": file_id(sources[dropped[0].source].digest), "file_offset": dropped[0].offset}
+        size = sum(len(row.content) for row in dropped)
+        rows.append(where_next | {"seq_version": epoch, "reason": _reasons(dropped), "size_bytes": size})
     known = table("quarantine")
     return _file(where, "quarantine", in_order(pa.Table.from_pylist(rows, known.file_schema), known))
+
+
+def not_kept(refused: Sequence[Refused]) -> int:
+    """How many of these find no place in the table."""
+    return max(len(refused) - MOST_QUARANTINED, 0)
+
+
+def _reasons(dropped: Sequence[Refused]) -> str:
+    """Of what found no place: how many, and why."""
+    counted = Counter(row.reason for row in dropped).most_common()
+    said = "; ".join(f"{count:,} × {reason}" for reason, count in counted[:MOST_REASONS])
+    rest = sum(count for _, count in counted[MOST_REASONS:])
+    return f"{len(dropped):,} more are not kept here: {said}" + (f"; {rest:,} × other reasons" if rest else "")
 
 
 def quality_of(gathered: Gathered, messages: NDArray[np.int32], lines: list[str]) -> dict[str, Any]:

@@ -14,24 +14,22 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
-import pyarrow.parquet as pq
-
-from umdf.errors import ConfigError
-from umdf.lake import ledger, sweep
+from umdf.lake import channel_config, ledger, sweep
 from umdf.lake.day_making import BOOK_TABLES, TABLES, Shop, make_days
 from umdf.lake.day_parts import DayParts
+from umdf.lake.file_damage import damage_change
 from umdf.lake.files import FileAdd
-from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind
+from umdf.lake.frontier import FORMAT, ChannelState, Follow, Frontier, Reach, frontier, is_behind, open_days
 from umdf.lake.gap_cures import merge
 from umdf.lake.inputs import Inputs, Surveys, days_of_entries
-from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
-from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Edge, Planner
+from umdf.lake.outcome import Outcome
+from umdf.lake.plan import SPAN_NUMBERS, TASK_SOURCES, ChannelDay, Planner
+from umdf.lake.refusals import damage_of
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.segments import Day, Group, Place, date_of, days_of, days_with, entries_of, streams_of
@@ -40,6 +38,7 @@ from umdf.lake.survey import SPLIT_BYTES
 from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, quality_of_day, quality_rows, write_rows
 from umdf.lake.writer import Writer
+from umdf.transport.damage import told
 
 DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # derived from `mbo` and `book_state` where it is asked for
 ROWS_A_TASK = 2_000_000  # of `mbo`, in a task of the books
@@ -64,31 +63,7 @@ class Settings:
     split_bytes: int = SPLIT_BYTES
     rows_a_task: int = ROWS_A_TASK
     follow: Follow | None = None  # files still come: go as far as is final
-
-
-@dataclass
-class Outcome:
-    """What an ingest came to."""
-
-    new: int = 0
-    known: int = 0
-    unusable: list[tuple[str, str]] = field(default_factory=list)  # files that are no captures, and why
-    damaged: list[str] = field(default_factory=list)
-    unrecognised: int = 0  # datagrams of groups that carry no stream of the exchange
-    days: list[Day] = field(default_factory=list)
-    open_days: dict[Day, Edge] = field(default_factory=dict)  # followed days, and how far they have come
-    closed_days: list[Day] = field(default_factory=list)  # followed days that are over
-    closings: list[tuple[int, int]] = field(default_factory=list)  # of new files: when closed, and ts_recv of the last
-    made_again: list[Day] = field(default_factory=list)  # followed days for which something came behind the frontier
-    rows: dict[str, int] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
-    messages: int = 0
-    gaps: int = 0
-    missing: int = 0
-    stale: int = 0
-    commit: int | None = None
-    peak_memory_bytes: int = 0
-    largest_task_share: float = 0.0
+    rename: bool = False  # `named` stands in the place of what the lake was made with, and every day is made again
 
 
 Stage = Callable[[str, int], Progress | None]  # told of each step and its number of tasks
@@ -105,13 +80,14 @@ def advance(
     settings: Settings | None = None,
     stage: Stage = no_progress,
     again: Collection[Day] = (),
+    forget: Collection[str] = (),
     ahead: Surveys = lambda path: None,
     spare: Spare | None = None,
 ) -> Outcome:
     """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `again` are made
-    from all their files once more, as this version makes them; `ahead` may know what is in a file already; `spare` has
-    files to be staged in, and gets them back."""
-    ingest = _Ingest(writer, run, settings or Settings(), stage, ahead, spare)
+    from all their files once more, as this version makes them, and those of inputs to `forget` (digests) from their
+    other files; `ahead` may know what is in a file already; `spare` has files to be staged in, and gets them back."""
+    ingest = _Ingest(writer, run, settings or Settings(), stage, ahead, spare, forget)
     if not ingest.settings.follow:  # a stream sweeps when it begins
         sweep.sweep(writer)
     try:
@@ -122,7 +98,14 @@ def advance(
 
 class _Ingest:
     def __init__(
-        self, writer: Writer, run: Runner, settings: Settings, stage: Stage, ahead: Surveys, spare: Spare | None
+        self,
+        writer: Writer,
+        run: Runner,
+        settings: Settings,
+        stage: Stage,
+        ahead: Surveys,
+        spare: Spare | None,
+        forget: Collection[str],
     ) -> None:
         self.writer, self.settings, self.stage, self.run, self.spare = writer, settings, stage, run, spare
         self.root, self.stamp = writer.home.root, writer.stamp
@@ -132,8 +115,10 @@ class _Ingest:
                 shutil.rmtree(left, ignore_errors=True)
         self.work = writer.home.work / f"ingest-{self.stamp.commit:08d}-{self.stamp.token:08d}"
         self.outcome = Outcome()
-        self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes, run.parallel, ahead)
-        self.states = _open_days(writer) if settings.follow else {}  # days that a stream has begun
+        entries = ledger.entries(writer.snapshot)
+        self.named = settings.named if settings.rename else channel_config.merged(self.root, entries, settings.named)
+        self.inputs = Inputs(writer, self._step, self.work, settings.split_bytes, run.parallel, ahead, forget)
+        self.states = open_days(writer.snapshot) if settings.follow else {}  # days that a stream has begun
         self.patience: dict[Day, int] = {}
         self._staged: list[tuple[str, Path]] = []  # family and file
 
@@ -147,14 +132,15 @@ class _Ingest:
         return done
 
     def advance(self, paths: Sequence[str | os.PathLike[str]], again: set[Day]) -> Outcome:
-        new, follow = self._new(paths), self.settings.follow
-        waiting = again | set(self.states)
-        if not new and not again and not (follow and follow.finish and waiting):
+        follow, waiting = self.settings.follow, again | set(self.states)
+        is_due = bool(again or self.inputs.dropped or (follow and follow.finish and waiting))
+        new, old = self._surveys(paths, waiting, is_due)
+        if not new and not is_due and not self.inputs.dropped:
             return self.outcome
-        old = self.inputs.old({date for survey in new for date in _dates(survey)} | {date for _, date in waiting})
-        places = streams_of([*new, *old], self.settings.named)
-        moved = [survey for survey in old if self._entries_changed(survey, places)]
-        changed = self._days_of_moved(moved, places)  # what their files are has only now become clear
+        places = streams_of([*new, *old], self.named)
+        moved = [each for each in old if self.settings.rename or self.inputs.is_moved(each, entries_of(each, places))]
+        # What their files are has only now become clear; or there were others.
+        changed = self._days_of_moved(moved, places) | self.inputs.dropped_days
         touched = {day for survey in new for day in days_of(survey, places)} | waiting | changed
         known = {day for survey in (*new, *old) for day in days_of(survey, places)}
         touched |= {day for survey in new for day in days_with(survey, places)} & known
@@ -186,17 +172,36 @@ class _Ingest:
     def clear(self) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
 
+    def _surveys(
+        self, paths: Sequence[str | os.PathLike[str]], waiting: set[Day], is_due: bool
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Of the files that are new, known ones that have grown included; and of the others of their dates."""
+        inputs, more, new = self.inputs, list(paths), list[dict[str, Any]]()
+        while True:
+            new += self._new(more)
+            if not self.settings.follow:
+                self.outcome.refuse_no_capture()
+            if not (new or is_due or inputs.dropped):
+                return [], []
+            dates = {date for survey in new for date in _dates(survey)}
+            dates |= {date for _, date in waiting | inputs.dropped_days}
+            more = [] if self.settings.follow else inputs.grown_paths(dates)
+            if not more:
+                return new, inputs.old(dates)
+
     def _new(self, paths: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
         new = self.inputs.survey(paths)
-        self.outcome.new, self.outcome.known = len(new), self.inputs.known_again
+        self.outcome.new += len(new)
+        self.outcome.known, self.outcome.grown = self.inputs.known_again, self.inputs.grown
         for survey in new:
             times = [segment[8] for split in survey.get("splits", []) for segment in split["segments"]]
             self.outcome.closings += [(survey["mtime_ns"], max(times))] if times else []
-            for offset, reason in survey["warnings"]:
-                if "no_capture" in survey:
-                    self.outcome.unusable.append((survey["path"], reason))
-                else:
-                    self.outcome.damaged.append(f"{survey['path']}: at offset {offset}: {reason}")
+            damage = damage_of(survey)
+            if "no_capture" in survey:
+                self.outcome.unusable += [(one.file, one.reason) for one in damage]
+            else:
+                self.outcome.damaged += told(damage)
+                self.outcome.unread_bytes += sum(one.unread_bytes for one in damage)
         return new
 
     # Days
@@ -309,9 +314,11 @@ class _Ingest:
         outcome, earlier = self.outcome, len(parts.before.gaps) if parts.before else 0
         outcome.days.append(parts.day.key)
         outcome.messages += sum(span["messages"] for span in parts.spans)
+        outcome.notices = sorted({*outcome.notices, *parts.notices})
         outcome.gaps += len(parts.gaps) - earlier
         outcome.missing += sum(gap.last - gap.first + 1 for gap in parts.gaps[earlier:])
         outcome.stale += len(parts.stale)
+        outcome.not_kept += sum(made["not_kept"] for made in (*parts.spans, *parts.loops))
         if parts.task_rows:
             share = max(parts.task_rows) / max(sum(parts.task_rows), 1)
             outcome.largest_task_share = max(outcome.largest_task_share, share)
@@ -330,9 +337,6 @@ class _Ingest:
 
     # The commit
 
-    def _entries_changed(self, survey: dict[str, Any], places: Mapping[Group, Place]) -> bool:
-        return set(entries_of(survey, places)) != set(self.inputs.known[survey["digest"]])
-
     def _commit(
         self,
         new: list[dict[str, Any]],
@@ -340,27 +344,19 @@ class _Ingest:
         places: Mapping[Group, Place],
         changes: list[Change],
     ) -> None:
-        entries = [entry for survey in new for entry in entries_of(survey, places)]
-        if moved:
-            # The ledger is small, and one of its files cannot lose a row: it is written anew.
-            again = {survey["digest"] for survey in moved}
-            entries += [entry for digest, known in self.inputs.known.items() if digest not in again for entry in known]
-            entries += [entry for survey in moved for entry in entries_of(survey, places)]
+        config = channel_config.keep(self.root, self.named)
+        entries, is_anew = self.inputs.ledger_rows(new, moved, lambda survey: entries_of(survey, places, config))
+        if is_anew:
             changes.append(Change("ledger", (), tuple(self.writer.snapshot.adds("ledger"))))
-        damage = [
-            {"file_id": file_id(survey["digest"]), "file_offset": offset, "reason": reason}
-            for survey in new
-            for offset, reason in survey["warnings"]
-        ]
-        if damage and "quarantine" in self.settings.tables:
-            made = write_rows(self.root, self.stamp, "quarantine", damage, None)
-            changes.append(Change("quarantine", (made,) if made else ()))
+        is_wanted = "quarantine" in self.settings.tables
+        changes.append(damage_change(self.writer, new, self.inputs.dropped, is_wanted))
         for survey in new:
             known = {number for number, flow in enumerate(survey.get("flows", [])) if tuple(flow) in places}
             packets = (pair for split in survey.get("splits", []) for pair in split["packets"])
             self.outcome.unrecognised += sum(count for flow, count in packets if flow not in known)
         notes = {"inputs": len(new), "days": len(self.outcome.days), "messages": self.outcome.messages}
         self.outcome.commit = self.writer.commit(changes, entries, notes).number
+        self.inputs.clear_dropped()
 
 
 def _dates(survey: dict[str, Any]) -> set[int]:
@@ -375,26 +371,3 @@ def _digests(days: Sequence[ChannelDay]) -> set[str]:
     """The files that the tasks of some days read."""
     tasks = [task for day in days for task in (*day.decode, *day.loops)]
     return {source["digest"] for task in tasks for name in TASK_SOURCES for source in task.get(name, ())}
-
-
-def _open_days(writer: Writer) -> dict[Day, ChannelState]:
-    """One row a file: read as they are, a dataset takes ten times as long."""
-    found = {}
-    for add in writer.snapshot.adds("channel_state"):
-        day = date.fromisoformat(add.partition["trading_date"] or "")
-        key = int(add.partition["channel_id"] or 0), (day - date_of(0)).days
-        [row] = pq.ParquetFile(writer.home.table("channel_state") / add.path).read(["format", "content"]).to_pylist()
-        found[key] = ChannelState.from_bytes(row["content"], row["format"])
-    return found
-
-
-def known_days(writer: Writer, date: str | None = None, channel: int | None = None) -> list[Day]:
-    """The channel-days that the lake has; of one date or channel only, if one is given."""
-    entries = ledger.entries(writer.snapshot)
-    days = {(entry.channel_id, entry.trading_date) for entry in entries}
-    known = {(number, day) for number, day in days if number is not None and day is not None}
-    found = {(n, d) for n, d in known if channel in (None, n) and date in (None, d.isoformat())}
-    if not found:
-        dates = ", ".join(sorted({day.isoformat() for _, day in known})) or "none"
-        raise ConfigError(f"the lake has no such day (date {date}, channel {channel})", f"its dates are {dates}")
-    return sorted((number, (day - date_of(0)).days) for number, day in found)

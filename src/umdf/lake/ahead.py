@@ -18,7 +18,7 @@ from typing import Any
 
 from umdf.lake.advance import Runner
 from umdf.lake.inputs import SURVEY, packs, survey_task
-from umdf.transport.recording import closed_files
+from umdf.transport.recording import MANIFEST, read_manifest
 
 BEHIND_S = 0.05  # behind the books of this micro-batch: Spark takes tasks in the order in which they were handed in
 PLAIN = (".pcap", ".pcapng")
@@ -56,7 +56,7 @@ class Ahead:
     def _look(self, run: Runner, last: str) -> None:
         try:
             time.sleep(BEHIND_S)
-            files = [str(path) for path in closed_files(self._recording, check=False)]
+            files = [str(path) for path in read_manifest(self._recording / MANIFEST).files]
             coming = files[files.index(last) + 1 :][: self._most]
             tasks = [survey_task(path, self._work, self._split_bytes) for path in coming if path.endswith(PLAIN)]
             answers = run(packs(tasks, run.parallel), SURVEY, description="survey ahead")

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from umdf.book.engine import Books
@@ -21,6 +19,7 @@ from umdf.book.state import OF_ENTRY, State
 from umdf.buffers import address_of
 from umdf.errors import UmdfError
 from umdf.lake.book_state import BOOK_NAMES, FORMAT, HAPPENED, HEAD_NAMES, NO_BOOK, SECTIONS
+from umdf.lake.file_reader import read_file
 from umdf.lake.schemas import table
 from umdf.lake.staging import bucket_of
 from umdf.market.events import NULL
@@ -180,7 +179,7 @@ def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> St
     """The last state of each book of these buckets, in the order of the instruments."""
     parts = [table("book_state").file_schema.empty_table()]
     for path in [paths] if isinstance(paths, str) else paths or []:
-        rows = pq.ParquetFile(Path(path)).read()
+        rows = read_file(path)
         ids, flags = (rows.column(name).to_numpy() for name in ("instrument_id", "flags"))
         chosen = np.isin(bucket_of(ids), buckets) & (flags & HAPPENED == 0)
         parts.append(rows if chosen.all() else rows.filter(pa.array(chosen)))

@@ -8,14 +8,25 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from umdf.errors import UmdfError
 from umdf.lake import delta, log, sweep
 from umdf.lake.dialects import create_schema, create_table, notes
+from umdf.lake.digests import Digests, digest_now
 from umdf.lake.files import FileAdd, is_sorted
-from umdf.lake.layout import open_home
+from umdf.lake.layout import Home, open_home
 from umdf.lake.lease import Held, is_dead, newest
 from umdf.lake.log import Marker
+from umdf.lake.repair import repair_of, unfinished_damage
 from umdf.lake.schemas import table, tables
 from umdf.lake.snapshot import Snapshot, open_snapshot
+
+
+@dataclass(frozen=True)
+class Damage:
+    table: str
+    path: str
+    reason: str
+    repair: str = ""  # what to do about it
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,7 @@ class TableStatus:
     bytes: int
     partitions: int
     changed_by: str = ""  # someone else who has moved it since the last commit
+    damage: str = ""  # why it cannot be read, and what repairs it
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ class LakeStatus:
     producer: str
     marker: Marker
     pending: int | None  # a commit that was begun and not finished
+    pending_damage: tuple[Damage, ...]  # why it cannot be finished
     writer: Held | None  # who is writing now
     tables: tuple[TableStatus, ...]
     orphans: sweep.Swept
@@ -45,7 +58,7 @@ class LakeStatus:
 
 def status(root: str | os.PathLike[str]) -> LakeStatus:
     home = open_home(root)
-    snapshot, pending, held = open_snapshot(root), log.pending(home), newest(home.leases)
+    snapshot, pending, held = open_snapshot(root), log.pending_number(home), newest(home.leases)
     found = list(sweep.strays(home, snapshot))
     writing = held is not None and not held.released and not is_dead(held.owner)
     orphans = [] if writing else [stray for stray in found if stray.stamp and not stray.committed]
@@ -53,13 +66,25 @@ def status(root: str | os.PathLike[str]) -> LakeStatus:
         home.lake_id,
         home.producer,
         snapshot.marker,
-        pending.number if pending else None,
+        pending,
+        _unfinished(home),
         held if writing else None,
-        tuple(_table_status(snapshot, name, pending.number if pending else None) for name in tables()),
+        tuple(_table_status(snapshot, name, pending) for name in tables()),
         _swept(orphans),
-        _swept([stray for stray in found if stray.committed]),
+        _swept([stray for stray in found if stray.committed and stray.stamp and stray.stamp.commit <= snapshot.number]),
         tuple(str(stray.path) for stray in found if stray.stamp is None),
     )
+
+
+def _unfinished(home: Home) -> tuple[Damage, ...]:
+    """What keeps a commit that was begun from being finished."""
+    abort = "`umdf lake abort LAKE` drops the commit that was begun"
+    try:
+        intent = log.pending(home)
+    except UmdfError as error:
+        return (Damage("", str(home.intents), error.reason, error.hint),)
+    found = unfinished_damage(home, intent) if intent else []
+    return tuple(Damage(add.table, add.path, f"{what} (of the unfinished commit)", abort) for add, what in found)
 
 
 def _swept(strays: list[sweep.Stray]) -> sweep.Swept:
@@ -67,8 +92,11 @@ def _swept(strays: list[sweep.Stray]) -> sweep.Swept:
 
 
 def _table_status(snapshot: Snapshot, name: str, pending: int | None) -> TableStatus:
-    adds, version = snapshot.adds(name), snapshot.version(name)
-    step = delta.foreign(snapshot.home, name, version, pending)
+    version = snapshot.version(name)
+    try:
+        adds, step = snapshot.adds(name), delta.foreign(snapshot.home, name, version, pending)
+    except delta.TableError as error:
+        return TableStatus(name, table(name).mode, version, 0, 0, 0, 0, damage=str(error))
     return TableStatus(
         name,
         table(name).mode,
@@ -81,38 +109,56 @@ def _table_status(snapshot: Snapshot, name: str, pending: int | None) -> TableSt
     )
 
 
-@dataclass(frozen=True)
-class Damage:
-    table: str
-    path: str
-    reason: str
-
-
 def verify(root: str | os.PathLike[str], deep: bool = False) -> list[Damage]:
-    """Every file of the last commit is there, with the size and the rows stated. Deep: its rows can be read, too."""
+    """Every file of the last commit is there, with the size and the rows stated. Deep: its bytes are those that were
+    written, by their digest, and its rows can be read."""
     snapshot = open_snapshot(root)
-    found = []
+    digests = Digests(snapshot.home) if deep else None
+    found = [*_unfinished(snapshot.home)]
     for name in tables():
-        for add in snapshot.adds(name):
-            reason = _damage(snapshot, add, deep)
+        try:
+            adds = snapshot.adds(name)
+        except delta.TableError as error:
+            found.append(Damage(name, "_delta_log", error.reason, error.hint))
+            continue
+        for add in adds:
+            reason = _damage(snapshot, add, digests)
             if reason:
-                found.append(Damage(name, add.path, reason))
+                found.append(Damage(name, add.path, reason, repair_of(add)))
     return found
 
 
-def _damage(snapshot: Snapshot, add: FileAdd, deep: bool) -> str:
+def without_digest(root: str | os.PathLike[str]) -> int:
+    """How many files of the last commit have no digest to be compared with: an older umdf has written them, or someone
+    else."""
+    snapshot = open_snapshot(root)
+    digests, count = Digests(snapshot.home), 0
+    for name in tables():
+        try:
+            count += sum(not digests.of(add) for add in snapshot.adds(name))
+        except delta.TableError:  # `verify` reports the table
+            continue
+    return count
+
+
+def _damage(snapshot: Snapshot, add: FileAdd, digests: Digests | None) -> str:
+    """What is wrong with a file; nothing, if that is empty. Without digests only its footer is read."""
     path, known = snapshot.home.table(add.table) / add.path, table(add.table)
     if not path.exists():
         return "is missing"
     if path.stat().st_size != add.bytes:
         return f"has {path.stat().st_size} bytes instead of {add.bytes}"
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             rows = file.metadata.num_rows
             if rows != add.rows:
                 return f"has {rows} rows instead of {add.rows}"
-            if not deep:
+            if digests is None:
                 return ""
+            written = digests.of(add)
+            now = digest_now(path, written) if written else ""
+            if now != written:
+                return f"has changed since it was written: its digest is {now}, not {written}"
             for group in range(file.num_row_groups):
                 read = file.read_row_group(group)
                 if not is_sorted(read, known):

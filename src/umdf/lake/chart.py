@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, UsageError
 from umdf.lake.report_drawing import Html, paragraph, text
 from umdf.lake.report_style import STYLE
 from umdf.market.calendar import ZONE
@@ -116,7 +116,7 @@ def _wanted(rows: pa.Table, y: Sequence[str] | None) -> list[str]:
         return [next((name for name in (*USUAL, *numbers) if name in numbers), "")] if numbers else _no_number(rows)
     for name in y:
         if name not in numbers:
-            raise ConfigError(f"{name} is no column of numbers", f"there are {', '.join(numbers) or 'none'}")
+            raise UsageError(f"{name} is no column of numbers", f"there are {', '.join(numbers) or 'none'}")
     return list(y)
 
 

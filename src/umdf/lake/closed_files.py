@@ -1,17 +1,19 @@
-"""The closed files of a recording as a stream of Spark: a row each, an offset is how many the manifest lists."""
+"""The closed files of a recording as a stream of Spark: a row each, in the order of the manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from umdf.lake.memory import keep_loaded
-from umdf.transport.recording import closed_files
+from umdf.transport.recording import MANIFEST, Manifest, read_manifest
 
 FORMAT = "umdf_closed_files"
+Offset = dict[str, Any]
 
 
 class ClosedFiles(DataSource):
@@ -26,7 +28,7 @@ class ClosedFiles(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         most = self.options.get("max_files")
-        return _ClosedFilesReader(self.options["recording"], int(most) if most else None)
+        return ClosedFilesReader(self.options["recording"], int(most) if most else None)
 
 
 class _Paths(InputPartition):
@@ -35,38 +37,54 @@ class _Paths(InputPartition):
         self.paths = paths
 
 
-class _ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset is how many files were read, and the digest of what the manifest says of them. A manifest that says
+    something else of its first files was begun anew: then all of its files are handed over, and the lake, which knows
+    files by their content, takes those that are new to it."""
+
     def __init__(self, recording: str, most: int | None) -> None:
-        self.recording, self.most = recording, most
+        self._path, self.most = Path(recording) / MANIFEST, most
         self._target: int | None = None  # of Trigger.AvailableNow
 
-    def _count(self) -> int:
-        count = len(closed_files(self.recording, check=False))
-        return count if self._target is None else min(count, self._target)
+    def initialOffset(self) -> Offset:
+        return _offset(Manifest(self._path, {}), 0)
 
-    def initialOffset(self) -> dict[str, int]:
-        return {"files": 0}
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        last = self._count()
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        manifest = read_manifest(self._path)
+        last = len(manifest.entries) if self._target is None else min(len(manifest.entries), self._target)
+        read = _read(manifest, start)
         if isinstance(limit, ReadMaxFiles):
-            last = min(last, start["files"] + limit.max_files)
-        return {"files": max(last, start["files"])}
+            last = min(last, read + limit.max_files)
+        return start if last <= read else _offset(manifest, last)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self.most) if self.most else ReadAllAvailable()
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {"files": self._count()}
+    def reportLatestOffset(self) -> Offset:
+        manifest = read_manifest(self._path)
+        return _offset(manifest, len(manifest.entries))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._count()
+        self._target = len(read_manifest(self._path).entries)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        files = closed_files(self.recording, check=False)[start["files"] : end["files"]]
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        manifest = read_manifest(self._path)
+        # A batch of a manifest that is there no more is empty: the next one begins with the first file of the new one.
+        files = manifest.files[_read(manifest, start) : _read(manifest, end)]
         return [_Paths([str(path) for path in files])]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         assert isinstance(partition, _Paths)
         keep_loaded(FORMAT)
         return ((path,) for path in partition.paths)
+
+
+def _offset(manifest: Manifest, count: int) -> Offset:
+    return {"files": count, "digest": manifest.digest(count)}
+
+
+def _read(manifest: Manifest, offset: Offset) -> int:
+    """How many of the manifest's files an offset stands behind: none if it is of another manifest."""
+    count = offset["files"]
+    is_same = count <= len(manifest.entries) and manifest.digest(count) == offset.get("digest")
+    return count if is_same else 0

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import ConfigError, UmdfError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +51,13 @@ MASTERS = {
 def way_of(master: str | None, environ: Mapping[str, str] = os.environ) -> Way:
     if SUBMITTED in environ:
         if master is not None:
-            raise ConfigError(f"spark-submit has a master already: {master} is one too many", "leave --master out")
+            raise UsageError(f"spark-submit has a master already: {master} is one too many", "leave --master out")
         return Way.SUBMITTED
     for start, way in MASTERS.items():
         if master is None or master.startswith(start):
             return way
     known = "spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or none for this machine"
-    raise ConfigError(f"{master} is no master of Spark", known)
+    raise UsageError(f"{master} is no master of Spark", known)
 
 
 def archive_of(packed: str | os.PathLike[str] | None, way: Way) -> Path | None:
@@ -66,7 +66,7 @@ def archive_of(packed: str | os.PathLike[str] | None, way: Way) -> Path | None:
         return None
     if way not in (Way.CLUSTER, Way.CONNECT):
         hint = "give it to spark-submit as --archives" if way is Way.SUBMITTED else "give a cluster as --master too"
-        raise ConfigError("a packed environment is for the workers of a cluster", hint)
+        raise UsageError("a packed environment is for the workers of a cluster", hint)
     path = Path(packed).absolute()
     if not path.is_file():
         raise ConfigError(f"{packed}: no such file", "`umdf lake pack FILE` makes one")

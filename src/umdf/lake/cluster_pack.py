@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.kernels import ENTRIES, PACKAGE, cache_dir
 from umdf.lake.durable import write_fault
 
@@ -61,7 +61,7 @@ def pack(out: str | os.PathLike[str], leave_out: Collection[str] = OF_SPARK) -> 
     path = Path(out).absolute()
     opened = next((opened for ending, opened in ENDINGS.items() if path.name.endswith(ending)), None)
     if opened is None:
-        raise ConfigError(f"{out}: no archive that Spark unpacks", f"end its name in {', '.join(ENDINGS)}")
+        raise UsageError(f"{out}: no archive that Spark unpacks", f"end its name in {', '.join(ENDINGS)}")
     packages, kernels = required(leave_out), kernel_files()
     part = path.with_name(f".{path.name}.part")
     names: set[str] = set()

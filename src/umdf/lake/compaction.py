@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from umdf.errors import UmdfError
+from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order
 from umdf.lake.log import Change, Marker
 from umdf.lake.plain_run import PlainRunner
+from umdf.lake.repair import repair_of, size_damage
 from umdf.lake.schemas import table, tables
 from umdf.lake.segments import Day, date_of
 from umdf.lake.tasks import Place
@@ -43,6 +44,9 @@ def compact(
     groups.sort(key=lambda group: -sum(add.bytes for add in group))  # the longest first
     if not groups:
         return None
+    for add in (add for group in groups for add in group):
+        if damage := size_damage(writer.home, add):
+            raise UmdfError(f"{writer.home.table(add.table) / add.path} {damage}", repair_of(add))
     made = (run_tasks or PlainRunner())([_task(writer, group) for group in groups], TASK, description="compact")
     changes = [
         Change(group[0].table, (FileAdd.from_json(said["file"]),), tuple(group), data_change=False)
@@ -89,7 +93,7 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
     """{"root", "stamp", "table", "partition", "paths"} → {"file"}."""
     known = table(task["table"])
     texts = [each.name for each in known.file_schema if each.type == pa.utf8()]
-    parts = [pq.ParquetFile(Path(path), read_dictionary=texts).read() for path in task["paths"]]
+    parts = [read_file(path, read_dictionary=texts) for path in task["paths"]]
     whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).unify_dictionaries()
     del parts
     rows = in_order(whole.combine_chunks(), known)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from umdf.lake import channel_task
 from umdf.lake.day_parts import DayParts
 from umdf.lake.decode_task import AT_AN_EVENT, MAY_WAIT
+from umdf.lake.file_reader import read_file
 from umdf.lake.files import Stamp
 from umdf.lake.frontier import ChannelState
 from umdf.lake.plan import NOWHERE, ChannelDay, Edge
@@ -132,5 +132,5 @@ def _paths(shop: Shop, before: ChannelState | None) -> list[str]:
 
 def _have_rows(shop: Shop, before: ChannelState, ids: Sequence[int]) -> bool:
     """Whether the tables have something of these instruments, with what they were called before."""
-    known = [pq.read_table(path, columns=["instrument_id"]) for path in _paths(shop, before)]
+    known = [read_file(path, ["instrument_id"]) for path in _paths(shop, before)]
     return any(bool(np.isin(rows.column("instrument_id").to_numpy(), ids).any()) for rows in known)

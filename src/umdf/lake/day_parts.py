@@ -33,6 +33,7 @@ class DayParts:
         spans = [manifest for manifest in manifests if manifest["role"] == "incremental"]
         self.spans = sorted(spans, key=lambda span: (rank[span["epoch"]], span["span"]))
         self.loops = [manifest for manifest in manifests if manifest["role"] != "incremental"]
+        self.notices = {notice for manifest in manifests for notice in manifest["notices"]}
         self.files: dict[str, list[FileAdd]] = defaultdict(list)
         self.gaps = [Gap.from_json(said) for said in before.gaps] if before else []
         self.open: dict[str, list[str]] = defaultdict(list)  # by table: files that the next part replaces

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake import loop_task
-from umdf.lake.accounts import packets_file, quality_of, quarantine_file
+from umdf.lake.accounts import not_kept, packets_file, quality_of, quarantine_file
 from umdf.lake.files import Stamp
 from umdf.lake.gather import NEVER, OVERLAP, Gathered, Numbers, Source, Span, gather
 from umdf.lake.refusals import Refused
@@ -65,6 +65,7 @@ class _Span:
         self.ts_send: Numbers
         self.messages: NDArray[np.int32]
         self.unknown: list[Refused] = []
+        self.notices: list[str] = []
 
     def decode(self, gathered: Gathered) -> dict[Copy, Refused]:
         """Stage the events of the span; what is damaged instead."""
@@ -87,6 +88,7 @@ class _Span:
             self.staged.add(decoded.events)
             for row, reason in decoded.unknown.items():
                 self.unknown.append(_content(gathered, low + row, reason))
+        self.notices = wire.notices()
         return damaged
 
     def manifest(self, gathered: Gathered, damaged: dict[Copy, Refused]) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class _Span:
             "channel_id": task["channel_id"],
         }
         where = (task["root"], Stamp(*task["stamp"]), partition, self.place, task.get("packed", True))
-        files = {}
+        files, refused = {}, list[Refused]()
         if "packets" in task["tables"]:
             files["packets"] = packets_file(where, task, gathered, self.ts_send, self.messages)
         if "quarantine" in task["tables"]:
@@ -119,6 +121,8 @@ class _Span:
             "ts_sent": _last_sent(self.ts_send[gathered.own]),
             "quality": quality_of(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
+            "not_kept": not_kept(refused),
+            "notices": self.notices,
         }
 
 

@@ -5,21 +5,23 @@ A commit to a table that exists is one file of JSON lines, the next in `_delta_l
 twenty tables in every micro-batch of a stream. It creates tables, adds columns, writes checkpoints and restores.
 
 The one rule: a table moves only by our commits, each of which carries the lake's id and the commit's number; what
-carries neither was done by someone else. Committing the same number twice is committing it once.
+carries neither was done by someone else. Committing the same number twice is committing it once; what an aborted
+commit has done to a table is taken back by the next one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from umdf.errors import UmdfError
-from umdf.lake import durable
+from umdf.lake import durable, log
 from umdf.lake.dialects import delta_schema
 from umdf.lake.files import FileAdd, partition_text
 from umdf.lake.layout import Home
@@ -45,6 +47,10 @@ class Step:
     number: int = 0
 
 
+class TableError(UmdfError):
+    """A table is not as the lake's last commit left it: another process has changed it, or its log is damaged."""
+
+
 def last_version(directory: Path) -> int | None:
     log = directory / "_delta_log"
     names = [path.name.split(".")[0] for path in log.glob("*.*")] if log.is_dir() else []
@@ -62,31 +68,73 @@ def steps_after(directory: Path, version: int | None) -> list[Step]:
 
 
 def _step(directory: Path, version: int) -> Step | None:
-    path = directory / "_delta_log" / f"{version:020d}.json"
+    path = _entry(directory, version)
     try:
-        lines = path.read_text().splitlines()
+        said = list(map(json.loads, path.read_text().splitlines()))
+        info = next((line["commitInfo"] for line in said if "commitInfo" in line), {})
     except FileNotFoundError:
         return None
-    info = next((said["commitInfo"] for said in map(json.loads, lines) if "commitInfo" in said), {})
+    except (ValueError, TypeError) as error:
+        raise _unreadable(directory, f"{path} is damaged") from error
     lake_id, _, number = str(info.get(TAG, "")).partition(":")
     return Step(version, info.get("operation", "unknown"), info.get("engineInfo", "unknown"), lake_id, int(number or 0))
+
+
+def _entry(directory: Path, version: int) -> Path:
+    return directory / "_delta_log" / f"{version:020d}.json"
 
 
 def foreign(home: Home, table: str, version: int | None, pending: int | None) -> Step | None:
     """The first step after `version` that is neither ours nor of the commit that is being finished."""
     for step in steps_after(home.table(table), version):
-        if (step.lake_id, step.number) != (home.lake_id, pending):
+        if (step.lake_id, step.number) != (home.lake_id, pending) and not is_of_aborted(home, step):
             return step
     return None
 
 
-def foreign_fault(table: str, version: int | None, step: Step) -> UmdfError:
+def is_of_aborted(home: Home, step: Step) -> bool:
+    """Done by a commit that was then aborted, or that its writer did not know to be aborted."""
+    return step.lake_id == home.lake_id and log.is_aborted(home, step.number)
+
+
+def foreign_fault(table: str, version: int | None, step: Step) -> TableError:
     ours = "has no such table" if version is None else f"left it at version {version}"
-    return UmdfError(
+    return TableError(
         f"table {table} was changed by someone else: version {step.version} is a {step.operation} of {step.engine}, "
         f"and the lake's last commit {ours}",
         f"`umdf lake restore LAKE {table}` takes it back, `umdf lake accept LAKE {table}` keeps it",
     )
+
+
+def refuse_lost(home: Home, table: str, version: int | None) -> None:
+    """The log must reach the version that the lake's last commit has: a commit behind a hole could not be read."""
+    directory = home.table(table)
+    if version is None or _entry(directory, version).exists():
+        return
+    if not list(directory.glob(f"_delta_log/{version:020d}.checkpoint*")):
+        raise _unreadable(directory, _log_damage(directory, version))
+
+
+def _unreadable(directory: Path, what: str, hint: str = "") -> TableError:
+    is_lost = directory.name == "ledger" and not directory.is_dir()  # nothing else says which captures the lake has
+    repair = "ingest the captures into a new lake" if is_lost else "`umdf lake reprocess LAKE` makes it again"
+    return TableError(f"table {directory.name} cannot be read: {what}", hint or repair)
+
+
+def _log_damage(directory: Path, version: int) -> str:
+    """What is missing or damaged of what a reader of this version needs; nothing if we cannot see it."""
+    for place in (directory, directory / "_delta_log"):
+        if not place.is_dir():
+            return f"{place} is missing"
+    names = [path.name[:20] for path in directory.glob("_delta_log/*.checkpoint*")]
+    first = max((int(name) + 1 for name in names if name.isdigit() and int(name) <= version), default=0)
+    for number in range(first, version + 1):
+        try:
+            if _step(directory, number) is None:
+                return f"{_entry(directory, number)} is missing"
+        except TableError:
+            return f"{_entry(directory, number)} is damaged"
+    return ""
 
 
 def load() -> None:
@@ -97,26 +145,43 @@ def load() -> None:
 
 def commit(home: Home, intent: Intent, change: Change, version: int | None) -> int:
     """Bring one table from `version` to where the intent wants it; the version it then has."""
-    from deltalake.exceptions import CommitFailedError, TableNotFoundError
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
     table, directory = table_named(change.table), home.table(change.table)
     for _ in range(TRIES):
-        done = [step for step in steps_after(directory, version) if _is_of(home, intent, step)]
+        refuse_lost(home, table.name, version)
+        steps = steps_after(directory, version)
+        done = [step for step in steps if _is_of(home, intent, step)]
         if done and done[-1].operation != "ADD COLUMN":
             return done[-1].version
         step = foreign(home, table.name, version, intent.number)
         if step is not None:
             raise foreign_fault(table.name, version, step)
         try:
-            if version is None:
+            if version is None and not steps:
                 _create(home, directory, table, intent, change)
             else:
-                _append(home, directory, table, intent, change, version + len(done))
+                last = steps[-1].version if steps else version
+                assert last is not None
+                whole = change if len(steps) == len(done) else _and_take_back(home, change, version, last)
+                _append(home, directory, table, intent, whole, last)
         except (CommitFailedError, TableNotFoundError, _TakenError):
             continue  # someone was quicker: perhaps with this very commit
+        except DeltaError as error:
+            raise _unreadable(directory, _first_line(error)) from error
         except OSError as error:
             raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error
     raise UmdfError(f"table {table.name} could not be committed in {TRIES} tries", "is someone else writing to it?")
+
+
+def _and_take_back(home: Home, change: Change, version: int | None, last: int) -> Change:
+    """A change of the table as it was at `version`, for a table that an aborted commit has brought to `last`."""
+    wanted = adds(home, change.table, version) if version is not None else []
+    there = adds(home, change.table, last)
+    names, gone = {add.path for add in there}, {remove.path for remove in change.removes}
+    back = [add for add in wanted if add.path not in names | gone]
+    kept = {add.path for add in wanted} - gone
+    return replace(change, adds=(*change.adds, *back), removes=tuple(add for add in there if add.path not in kept))
 
 
 def _is_of(home: Home, intent: Intent, step: Step) -> bool:
@@ -127,17 +192,18 @@ def _app(home: Home) -> str:
     return f"umdf-{home.lake_id}"
 
 
-def _properties(home: Home, intent: Intent, *, final: bool = True) -> Any:
+def _properties(home: Home, number: int, *, final: bool = True) -> Any:
     from deltalake import CommitProperties
     from deltalake.transaction import Transaction
 
     # Without retries the commit is the very next version, or fails: a retry could land behind a stranger's.
-    transactions = [Transaction(_app(home), intent.number)] if final else None
-    tag = {TAG: f"{home.lake_id}:{intent.number}"}
+    transactions = [Transaction(_app(home), number)] if final else None
+    tag = {TAG: f"{home.lake_id}:{number}"}
     return CommitProperties(custom_metadata=tag, max_commit_retries=0, app_transactions=transactions)
 
 
 def _create(home: Home, directory: Path, table: Table, intent: Intent, change: Change) -> None:
+    from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
     assert not change.removes  # of a table that does not exist
@@ -145,17 +211,23 @@ def _create(home: Home, directory: Path, table: Table, intent: Intent, change: C
     adds = [
         AddAction(add.path, add.bytes, add.partition, moment_ms, change.data_change, add.stats) for add in change.adds
     ]
-    create_table_with_add_actions(
-        str(directory),
-        delta_schema(table.schema),
-        adds,
-        mode="error",
-        partition_by=list(table.partition),
-        name=table.name,
-        description=table.doc,
-        configuration={"delta.dataSkippingStatsColumns": ",".join(table.statistics)} if table.statistics else {},
-        commit_properties=_properties(home, intent),
-    )
+    skipping = {"delta.dataSkippingStatsColumns": ",".join(table.statistics)} if table.statistics else {}
+    try:
+        create_table_with_add_actions(
+            str(directory),
+            delta_schema(table.schema),
+            adds,
+            mode="error",
+            partition_by=list(table.partition),
+            name=table.name,
+            description=table.doc,
+            configuration=skipping,
+            commit_properties=_properties(home, intent.number),
+        )
+    except DeltaError as error:
+        if "already exists" in str(error):  # created between our look at the table and now
+            raise _TakenError from error
+        raise
 
 
 def _append(home: Home, directory: Path, table: Table, intent: Intent, change: Change, version: int) -> None:
@@ -184,7 +256,7 @@ def _add_columns(home: Home, directory: Path, table: Table, intent: Intent, vers
     there = {field.name for field in delta.schema().fields}
     late = [field for field in delta_schema(table.schema).fields if field.name not in there]
     if late:
-        delta.alter.add_columns(late, commit_properties=_properties(home, intent, final=False))
+        delta.alter.add_columns(late, commit_properties=_properties(home, intent.number, final=False))
     return int(bool(late))
 
 
@@ -221,24 +293,71 @@ def look_again(home: Home, table: str) -> None:
     _COMPLETE.discard((home.lake_id, home.table(table)))
 
 
-def restore(home: Home, table: str, version: int, intent: Intent) -> int:
+def restore(home: Home, table: str, version: int, number: int) -> int:
     """Take a table back to a version, as a commit of ours."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    delta = DeltaTable(home.table(table))
-    delta.restore(version, commit_properties=_properties(home, intent))
+    try:
+        DeltaTable(home.table(table)).restore(version, commit_properties=_properties(home, number))
+    except (DeltaError, OSError) as error:
+        raise _unreadable(home.table(table), _log_damage(home.table(table), version) or _first_line(error)) from error
     found = last_version(home.table(table))
     assert found is not None
     return found
 
 
+def make_log_again(home: Home, intent: Intent, table: str, files: Iterable[FileAdd], behind: int) -> int:
+    """A new log for a table whose own is damaged, with these files, at a version that it never had: the version.
+
+    The old log, or what is left of it, is kept in `_lake/lost`. Whoever was stopped in between finds the log damaged.
+    """
+    from deltalake import DeltaTable
+
+    directory, work = home.table(table), home.work / f"log-{table}"
+    version = max(behind, last_version(directory) or 0) + 1
+    shutil.rmtree(work, ignore_errors=True)
+    durable.make_directory(work)
+    _create(home, work, table_named(table), intent, Change(table, tuple(files)))
+    DeltaTable(work).create_checkpoint()
+    made, zero, number = work / "_delta_log", f"{0:020d}", f"{version:020d}"
+    for path in list(made.glob(f"{zero}*")):
+        path.rename(made / path.name.replace(zero, number))
+    last = json.loads((made / "_last_checkpoint").read_text())
+    (made / "_last_checkpoint").write_text(json.dumps(last | {"version": version}))
+    durable.sync_files(made)
+    lost = home.root / "_lake" / "lost" / f"{table}-{number}"
+    durable.make_directory(lost.parent)
+    durable.make_directory(directory)
+    if (directory / "_delta_log").exists():
+        (directory / "_delta_log").rename(lost)
+    made.rename(directory / "_delta_log")
+    durable.sync_directory(directory)
+    shutil.rmtree(work)
+    look_again(home, table)
+    return version
+
+
 def adds(home: Home, table: str, version: int) -> list[FileAdd]:
     """The files of a table at a version."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    said = DeltaTable(home.table(table), version=version).get_add_actions(flatten=True)
+    try:
+        said = DeltaTable(home.table(table), version=version).get_add_actions(flatten=True)
+    except (DeltaError, OSError) as error:
+        what = _log_damage(home.table(table), version) or _first_line(error)
+        if log.last_marker(home).versions.get(table) != version:
+            older = f"version {version}, of an earlier commit: {what}"
+            raise _unreadable(home.table(table), older, "read a later commit") from error
+        raise _unreadable(home.table(table), what) from error
     found = pa.RecordBatchReader.from_stream(said).read_all()  # pa.table() would load pandas: a quarter of a second
     return [_file_add(table, row) for row in found.to_pylist()]
+
+
+def _first_line(error: Exception) -> str:
+    """delta-rs appends a trace of its own."""
+    return str(error).partition("\n")[0]
 
 
 def _file_add(table: str, row: dict[str, Any]) -> FileAdd:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, UsageError
 from umdf.lake.schemas import Table
 
 # Arrow's type: the name in Delta's and Spark's JSON, the name in SQL.
@@ -165,7 +165,7 @@ def notes(dialect: str, catalogue: str) -> str:
 
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS:
-        raise ConfigError(f"no dialect {name}", f"there are {', '.join(DIALECTS)}")
+        raise UsageError(f"no dialect {name}", f"there are {', '.join(DIALECTS)}")
     return DIALECTS[name]
 
 
@@ -173,7 +173,7 @@ def _places(dialect: str, catalogue: str) -> dict[str, str]:
     parts, wanted = catalogue.split("."), _dialect(dialect).levels
     if not PLAIN_NAME.fullmatch(catalogue) or len(parts) not in wanted:
         forms = " or ".join(("catalogue.schema" if count == 2 else "schema") for count in wanted)
-        raise ConfigError(f"{catalogue!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
+        raise UsageError(f"{catalogue!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
     return {"catalogue": catalogue, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
 
 

@@ -9,10 +9,13 @@ import errno
 import json
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from umdf.errors import UmdfError
+
+Made = TypeVar("Made")
 
 
 def write_fault(path: Path, error: OSError) -> UmdfError:
@@ -34,6 +37,14 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_files(directory: Path) -> None:
+    """Make what someone else has written there durable."""
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_directory(directory)
 
 
 def make_directory(path: Path) -> None:
@@ -81,11 +92,23 @@ def _put(path: Path, text: str, name: Any) -> bool:
     return True
 
 
+class DamagedError(UmdfError):
+    """A file that we have written does not say what it should."""
+
+
 def read(path: Path) -> dict[str, Any] | None:
     """None if there is no such file."""
+    return read_as(path, dict)
+
+
+def read_as(path: Path, make: Callable[[dict[str, Any]], Made]) -> Made | None:
+    """What is made of the file's content; None if there is no such file."""
     try:
-        return json.loads(path.read_text())
+        said = json.loads(path.read_text())
+        if not isinstance(said, dict):
+            raise TypeError(said)
+        return make(said)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise UmdfError(f"{path} is damaged: {error}", "restore it from a backup") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise DamagedError(f"{path} is damaged: not the JSON that umdf wrote", "restore it from a backup") from error

@@ -54,6 +54,7 @@ class FileAdd:
     bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
     stats: str = ""  # Delta's JSON: numRecords, minValues, maxValues, nullCount
+    digest: str = ""  # of its bytes, as they were written: `sha256:…`. Only intents have it, and those of old lakes not
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,12 +16,15 @@ import uuid
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from umdf.errors import UmdfError
+from umdf.lake.file_reader import read_file
 from umdf.lake.plan import NOWHERE, ChannelDay, Edge, Planner
-from umdf.lake.segments import Group
+from umdf.lake.segments import Day, Group, date_of
+from umdf.lake.snapshot import Snapshot
 from umdf.market.events import NULL
 
 FORMAT = 2
@@ -86,6 +89,18 @@ class ChannelState:
         said = json.loads(zlib.decompress(content[_LENGTH : _LENGTH + length]))
         said["done"] = Edge(*said["done"])
         return cls(**said, content=bytes(content[_LENGTH + length :]))
+
+
+def open_days(snapshot: Snapshot) -> dict[Day, ChannelState]:
+    """The days that a stream has begun. One row a file: read as they are, a dataset takes ten times as long."""
+    found = {}
+    for add in snapshot.adds("channel_state"):
+        day = date.fromisoformat(add.partition["trading_date"] or "")
+        key = int(add.partition["channel_id"] or 0), (day - date_of(0)).days
+        path = snapshot.home.table("channel_state") / add.path
+        [row] = read_file(path, ["format", "content"]).to_pylist()
+        found[key] = ChannelState.from_bytes(row["content"], row["format"])
+    return found
 
 
 class Reach:

@@ -199,7 +199,7 @@ def gather(
 def datagrams_of(source: Source) -> Iterator[PacketBatch]:
     """The datagrams of the source's flow, batch by batch."""
     split = split_of(source.split, source.path)
-    with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES) as capture:
+    with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES, corrupt=True) as capture:
         for batch in capture:
             wanted = [number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow]
             mine = batch.flow == wanted[0] if len(wanted) == 1 else np.isin(batch.flow, wanted)

@@ -1,58 +1,70 @@
 """What a user names as input: captures, directories, manifests and patterns; and groups that a configuration names.
 
-The one rule: what is named must be there. Whether it is a capture is told by its content, later.
+The one rule: what is named must be there, and a file that is named must be a capture. What else is in a directory is
+passed over, and counted.
 """
 
 from __future__ import annotations
 
 import glob
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from umdf.errors import CaptureError, ConfigError
 from umdf.lake.places import place_of
-from umdf.transport.recording import ENDINGS
+from umdf.transport.capture import open_capture
+from umdf.transport.input_file import need_file
+from umdf.transport.recording import A_LINE, files_below, read_manifest
 
 PATTERN = frozenset("*?[")
 STREAM_KEYS = {"group": str, "port": int, "channel": int, "stream": str, "line": str, "protocol": str}
 WORDS = {"stream": ("incremental", "snapshot", "instruments"), "protocol": ("sbe", "fast")}
 
 
-def inputs_of(given: Sequence[Path]) -> list[Path]:
-    """Files as they are; of a directory the captures in it; of a manifest the files that it lists; of a pattern all
-    that it matches."""
-    found: list[Path] = []
+class InputPaths(NamedTuple):
+    """Captures to be read, and files of directories that do not look like one."""
+
+    captures: list[Path]
+    skipped: list[Path]
+
+
+def inputs_of(given: Sequence[Path]) -> InputPaths:
+    """Captures as they are; of a directory the captures below it; of a manifest the files that it lists; of a pattern
+    all that it matches."""
+    found = InputPaths([], [])
     for path in map(place_of, given):
+        need_file(path, "an ingest")
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.name.endswith(ENDINGS) and p.is_file())
-            if not inside:
+            captures, others = files_below(path)
+            if not captures:
                 raise CaptureError(f"{path}: no capture in this directory", "name a pcap or pcapng file")
-            found += inside
+            found.captures.extend(captures)
+            found.skipped.extend(others)
         elif path.suffix == ".jsonl" and path.is_file():
-            found += _listed(path)
+            listed = read_manifest(path).files
+            if not listed:
+                raise CaptureError(f"{path}: it lists no capture", A_LINE)
+            found.captures.extend(listed)
         elif path.exists():
-            found.append(path)
+            _refuse_no_capture(path)
+            found.captures.append(path)
         elif PATTERN & set(str(path)):
             matched = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
             if not matched:
                 raise CaptureError(f"{path}: no file matches this pattern", "check the path")
-            found += inputs_of(matched)
+            for more, known in zip(inputs_of(matched), found, strict=True):
+                known.extend(more)
         else:
             raise CaptureError(f"{path}: no such file or directory", "check the path")
     return found
 
 
-def _listed(manifest: Path) -> list[Path]:
-    try:
-        lines = [json.loads(line) for line in manifest.read_text().splitlines() if line.strip()]
-        return [manifest.parent / line["file"] for line in lines]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CaptureError(
-            f"{manifest}: no manifest of captures ({error})", 'a line is {"file": "name.pcap"}'
-        ) from error
+def _refuse_no_capture(path: Path) -> None:
+    if not path.is_file():
+        raise CaptureError(f"{path}: not a regular file", "captures are read more than once: save it to a file first")
+    open_capture(path).close()
 
 
 def named_streams(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, Any]]:

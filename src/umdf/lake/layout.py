@@ -2,9 +2,11 @@
 
     lake.json                      layout and producer version, the lake's own id
     _lake/intents/00000012.json    what commit 12 does to every table
-    _lake/commits/00000012.json    commit 12 is done: the Delta version of every table after it
+    _lake/commits/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
     _lake/leases/00000003.json     the one writer
+    _lake/configs/….json           channel configurations that inputs were ingested with, by digest
     _lake/logs, _lake/work         words of Spark; its temporary files
+    _lake/lost                     what was left of Delta logs that were made again
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
 The one rule: a lake of another layout is refused before anything in it is read.
@@ -13,16 +15,24 @@ The one rule: a lake of another layout is refused before anything in it is read.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from umdf import __version__
-from umdf.errors import UmdfError
+from umdf.errors import ConfigError, UmdfError
 from umdf.lake import durable
 from umdf.lake.places import place_of
 
 LAYOUT = 1
+PATH_FAULTS = {
+    re.compile("[\ud800-\udfff]+"): "bytes that are not UTF-8",
+    re.compile(r"[\x00-\x1f\x7f]"): "a control character",
+    re.compile(r"%[0-9A-Fa-f]{2}"): "what is an escape in a URL",
+    re.compile(r"\\"): "a backslash",
+}
+ANOTHER_NAME = "readers of Delta tables would look elsewhere; give it another name"
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,10 @@ class Home:
 
 def open_home(root: str | os.PathLike[str]) -> Home:
     path = place_of(root).absolute()
+    refuse_path(path)
     said = durable.read(path / "lake.json") if path.is_dir() else None
     if said is None:
-        raise UmdfError(f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
+        raise _no_lake(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
     layout = said.get("layout")
     if layout != LAYOUT:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
@@ -74,17 +85,36 @@ def open_home(root: str | os.PathLike[str]) -> Home:
             f"this is umdf {__version__}, layout {LAYOUT}",
             "use that version, or ingest the captures into a new lake",
         )
-    return Home(path, said["lake_id"], said["producer"])
+    try:
+        return Home(path, said["lake_id"], said["producer"])
+    except KeyError as error:
+        raise UmdfError(f"{path / 'lake.json'} is damaged: no {error}", "restore it from a backup") from error
+
+
+def _no_lake(path: Path, reason: str, hint: str) -> UmdfError:
+    if not (path / "_lake").is_dir():
+        return UmdfError(reason, hint)
+    lost = f"{path / 'lake.json'} is missing, and the rest of a lake is there"
+    return UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
+
+
+def refuse_path(path: Path) -> None:
+    """Readers of Delta take a table's directory for a part of a URL: these would be looked for somewhere else."""
+    text = str(path)
+    for fault, why in PATH_FAULTS.items():
+        if found := fault.search(text):
+            raise ConfigError(f"{text} cannot be the directory of a lake: it has {why} ({found[0]!a})", ANOTHER_NAME)
 
 
 def create_home(root: str | os.PathLike[str]) -> Home:
     """Open a lake; make it if the directory is empty or does not exist."""
     path = place_of(root).absolute()
+    refuse_path(path)
     if path.exists() and not path.is_dir():
         raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
     if not (path / "lake.json").exists():
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
-            raise UmdfError(f"{root} is neither empty nor a lake", "give a new or an empty directory")
+            raise _no_lake(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
         said = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
         durable.create_once(path / "lake.json", said)  # another process may be quicker: then its lake is ours
     return open_home(path)

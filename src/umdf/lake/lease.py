@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from umdf.errors import UmdfError
 from umdf.lake import durable
@@ -87,9 +88,16 @@ def newest(leases: Path) -> Held | None:
         numbers = [int(path.stem) for path in leases.glob("[0-9]*.json")] if leases.is_dir() else []
         if not numbers:
             return None
-        said = durable.read(_path(leases, max(numbers)))
-        if said is not None:  # else a newer one has just tidied it away
-            return Held(said["token"], Owner(**said["owner"]), said["heartbeat_ns"], said["released"])
+        try:
+            held = durable.read_as(_path(leases, max(numbers)), _held)
+        except durable.DamagedError as error:
+            raise UmdfError(error.reason, "if no other process writes to this lake, delete that file") from error
+        if held is not None:  # else a newer one has just tidied it away
+            return held
+
+
+def _held(said: dict[str, Any]) -> Held:
+    return Held(said["token"], Owner(**said["owner"]), said["heartbeat_ns"], said["released"])
 
 
 def _path(leases: Path, token: int) -> Path:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from umdf.errors import CaptureError
+from umdf.errors import CaptureError, UmdfError
+from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, Stamp, in_order
+from umdf.lake.places import place_of, stored_text
 from umdf.lake.schemas import table
 from umdf.lake.snapshot import Snapshot
 
@@ -45,32 +46,58 @@ class Entry:
     packets: int | None = None
     ts_first: int | None = None
     ts_last: int | None = None
+    flow: str | None = None  # address:port; None in lakes that were made before it was kept
+    channel_config: str | None = field(default=None, compare=False)  # of umdf.lake.channel_config; not what it holds
 
 
-def digest_of(path: str | os.PathLike[str]) -> tuple[str, int]:
-    """Digest and size of a file as it lies there (compressed, if it is)."""
-    return Digest(path).end()
+def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:
+    """Digest and size of a file as it lies there (compressed, if it is), or of its first bytes."""
+    return Digest(path, size).end()
 
 
 class Digest:
-    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then."""
+    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then. A file may
+    grow meanwhile: what counts is its first `size` bytes, those that it has now, or as many as were read.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    `prefixes` are sizes; `of_prefix` then has the digest of so many bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], size: int | None = None, prefixes: Iterable[int] = ()) -> None:
         self.path, self.size, self._digest = path, 0, hashlib.sha256()
+        self.of_prefix: dict[int, str] = {}
+        self._prefixes = sorted(prefixes)
+        try:
+            self._until = os.path.getsize(path) if size is None else size
+        except OSError as error:
+            raise self._fault(error) from error
 
     def take(self, content: bytes | memoryview) -> None:
-        self._digest.update(content)
-        self.size += len(content)
+        while self._prefixes and self.size + len(content) >= self._prefixes[0]:
+            part = self._prefixes.pop(0) - self.size
+            self._add(content[:part])
+            self.of_prefix[self.size] = self._text()
+            content = content[part:]
+        self._add(content)
 
     def end(self) -> tuple[str, int]:
         try:
             with Path(self.path).open("rb") as file:
                 file.seek(self.size)
-                while chunk := file.read(CHUNK_BYTES):
+                while chunk := file.read(min(CHUNK_BYTES, max(self._until - self.size, 0))):
                     self.take(chunk)
         except OSError as error:
-            raise CaptureError(f"cannot read {self.path}: {error.strerror}") from error
-        return f"{ALGORITHM}:{self._digest.hexdigest()}", self.size
+            raise self._fault(error) from error
+        return self._text(), self.size
+
+    def _add(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        self.size += len(content)
+
+    def _text(self) -> str:
+        return f"{ALGORITHM}:{self._digest.hexdigest()}"
+
+    def _fault(self, error: OSError) -> CaptureError:
+        return CaptureError(f"cannot read {self.path}: {error.strerror}")
 
 
 def file_id(digest: str) -> int:
@@ -92,12 +119,17 @@ def entries(snapshot: Snapshot) -> list[Entry]:
 @lru_cache(MOST_READ)
 def _entries_of(path: Path) -> tuple[Entry, ...]:
     """A file never changes, and a stream asks for the same ones again and again."""
-    rows = pq.ParquetFile(path).read().drop_columns(["commit"]).to_pylist()
-    return tuple(Entry(**row) for row in rows)
+    try:
+        rows = read_file(path).drop_columns(["commit"]).to_pylist()
+    except (OSError, UmdfError) as error:
+        lost = f"{path}, which lists captures of the lake, cannot be read: {str(error).splitlines()[0]}"
+        raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake") from error
+    return tuple(Entry(**row | {"path": row["path"] and str(place_of(row["path"]))}) for row in rows)
 
 
 def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
     """The file of a commit's entries."""
     known = table("ledger")
-    rows = pa.Table.from_pylist([asdict(entry) | {"commit": stamp.commit} for entry in added], known.schema)
+    said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
+    rows = pa.Table.from_pylist(said, known.schema)
     return write_file(root, "ledger", stamp, in_order(rows, known))

@@ -1,13 +1,15 @@
 """The lake's own log: numbered intents (what a commit does) and markers (that it is done).
 
 The one rule: an intent is created only if its number is free and the commit before it is done; from then on the commit
-will happen, whoever finishes it. Readers see the last marker, never an intent.
+will happen, whoever finishes it, unless a marker says that it was aborted: the marker, created only once, decides.
+Readers see the last marker, never an intent.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +50,7 @@ class Intent:
     what: str
     ts_ns: int
     changes: tuple[Change, ...] = ()
-    moved: dict[str, int] = field(default_factory=dict)  # tables that are already at these versions
+    moved: dict[str, int] = field(default_factory=dict)  # tables already at these versions; their changes say how
     notes: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +70,7 @@ class Marker:
     ts_ns: int = 0
     versions: dict[str, int] = field(default_factory=dict)  # of every table that exists
     notes: dict[str, Any] = field(default_factory=dict)
+    aborted: bool = False  # the intent of this number was dropped: every table is where the commit before left it
 
 
 def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
@@ -84,6 +87,9 @@ def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(change for change in found.values() if change.adds or change.removes)
 
 
+_NAME = re.compile(r"\d{8,}\.json")
+
+
 def _path(directory: Path, number: int) -> Path:
     return directory / f"{number:08d}.json"
 
@@ -93,30 +99,70 @@ def last_number(directory: Path) -> int:
         names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    return max((int(name[:-5]) for name in names if name[0] != "."), default=0)  # a dot: it is still being written
+    return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)  # others are being written
 
 
 def last_marker(home: Home) -> Marker:
     number = last_number(home.commits)
-    return marker(home, number) if number else Marker()
+    if not number:
+        return Marker()
+    try:
+        return marker(home, number)
+    except durable.DamagedError as error:
+        raise UmdfError(
+            error.reason, f"delete it: `umdf lake vacuum LAKE` then makes it again from {_path(home.intents, number)}"
+        ) from error
 
 
 def marker(home: Home, number: int) -> Marker:
-    said = durable.read(_path(home.commits, number))
-    if said is None:
+    found = durable.read_as(_path(home.commits, number), lambda said: Marker(**said))
+    if found is None:
         raise UmdfError(f"the lake has no commit {number}", f"the last one is {last_number(home.commits)}")
-    return Marker(**said)
+    return found
+
+
+def is_done(home: Home, number: int) -> bool:
+    return _path(home.commits, number).exists()
+
+
+def is_aborted(home: Home, number: int) -> bool:
+    return is_done(home, number) and marker(home, number).aborted
 
 
 def intent(home: Home, number: int) -> Intent | None:
-    said = durable.read(_path(home.intents, number))
-    return Intent.from_json(said) if said else None
+    """What a commit did or does; None if there is no such commit, or it was aborted."""
+    return None if is_aborted(home, number) else durable.read_as(_path(home.intents, number), Intent.from_json)
+
+
+def done_intents(home: Home, first: int, last: int) -> Iterator[Intent]:
+    """What finished commits did, one after the other."""
+    for number in range(first, last + 1):
+        made = intent(home, number)
+        if made is not None:
+            yield made
+        elif not is_aborted(home, number):
+            raise UmdfError(f"{_path(home.intents, number)} is missing", "restore it from a backup")
+
+
+def pending_number(home: Home) -> int | None:
+    """Of the commit that was begun and is not done; there is at most one."""
+    begun, done = last_number(home.intents), last_number(home.commits)
+    if begun > done + 1:
+        lost = f"{_path(home.commits, done + 1)} is missing, and commit {begun} was begun after it"
+        raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
+    return begun if begun > done else None
 
 
 def pending(home: Home) -> Intent | None:
-    """The commit that was begun and is not done; there is at most one."""
-    number = last_number(home.intents)
-    return intent(home, number) if number > last_number(home.commits) else None
+    number = pending_number(home)
+    if number is None:
+        return None
+    try:
+        return intent(home, number)
+    except durable.DamagedError as error:
+        raise UmdfError(
+            f"commit {number} was begun, and {error.reason}", "`umdf lake abort LAKE` drops that commit"
+        ) from error
 
 
 def create_intent(home: Home, made: Intent) -> bool:

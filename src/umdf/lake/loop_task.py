@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.accounts import Seen, Where, loop_packets_file, loop_quality, quarantine_file
+from umdf.lake.accounts import Seen, Where, loop_packets_file, loop_quality, not_kept, quarantine_file
 from umdf.lake.files import FileAdd, Stamp
 from umdf.lake.gather import Source, datagrams_of
 from umdf.lake.refusals import Refused, refused_of
@@ -53,6 +53,8 @@ def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
         "line": task["lines"][stream.line],
         "quality": loop_quality(stream.seen, stream.messages),
         "held": stream.held,
+        "not_kept": not_kept(stream.refused) if made["quarantine"] else 0,
+        "notices": stream.wire.notices(),
     }
 
 

@@ -43,7 +43,7 @@ class Headers(NamedTuple):
     offset: Column
     split: Column
     weight: Column  # 1 for the first of a datagram
-    is_cut: Column  # there is no whole header; of FAST, the message is of an unknown template
+    is_cut: Column  # there is no header to be believed; of FAST, the message is of an unknown template
 
     def at(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))

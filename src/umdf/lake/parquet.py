@@ -7,14 +7,17 @@
 
 The format is Apache Parquet's, and nothing special of it: one page a column and row group, of deltas or of the codes of
 a dictionary, which every reader knows. Columns are integers, dates, decimals and texts; what has lists, bytes or floats
-is Arrow's to write (`is_flat`).
+is Arrow's to write (`is_flat`). Every page has its checksum. Row groups say of the columns that readers filter on how
+many values are NULL, the smallest and the largest, so that they can be skipped.
 
-The one rule: a column's bytes are made by one kernel; here are only the headers around them.
+The one rule: a column's bytes are made by one kernel; here are only the headers around them. A NULL in a column that
+must have values is refused: without levels there is no place for it in the file.
 """
 
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,11 +29,13 @@ from numpy.typing import NDArray
 
 from umdf import __version__
 from umdf.buffers import address_of
+from umdf.errors import UmdfError
 from umdf.lake import parquet_kernel as k
 from umdf.lake.thrift import YES, Value, byte, fields, items, long, number, text, varint
 
 ROW_GROUP_ROWS = 1 << 17
 LARGE = 1 << 15  # bytes that are written at once
+LONG_TEXT_BYTES = 128  # a longer text is no bound of a row group: the footer would grow by it
 MAGIC = b"PAR1"
 CREATED_BY = f"umdf version {__version__}"
 INT32, INT64, BYTE_ARRAY, FIXED = 1, 2, 6, 7  # physical types
@@ -65,6 +70,11 @@ def is_flat(schema: pa.Schema) -> bool:
     return all(_plain(each.type) in _TYPES or pa.types.is_decimal128(each.type) for each in schema)
 
 
+def required_fault(table: str, column: str, absent: int, rows: int) -> UmdfError:
+    about = f"{absent} of {rows} rows have NULL in {column}, which every row must have"
+    return UmdfError(f"rows for {table} do not fit: {about}", "this is a bug: please report it")
+
+
 def _plain(kind: pa.DataType) -> pa.DataType:
     """The type of a column in the file: a dictionary is how we hand it over, not what it is."""
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
@@ -76,8 +86,8 @@ def _decimal_bytes(kind: Any) -> int:
 
 
 class FlatFile:
-    """Writes one file, row group by row group. `growing` names the columns of which neighbours are near each other, and
-    `packed` those that are given to zstd."""
+    """Writes one file, row group by row group. `bounded` names the columns that readers filter on, `growing` those of
+    which neighbours are near each other, and `packed` those that are given to zstd; `table` is for errors."""
 
     def __init__(
         self,
@@ -87,7 +97,9 @@ class FlatFile:
         *,
         growing: frozenset[str] = frozenset(),
         packed: frozenset[str] = frozenset(),
+        table: str = "a file",
     ) -> None:
+        self.table = table
         self.bounds: dict[str, Bounds] = {}
         self.rows = 0
         self._columns = _columns(schema, growing, packed)
@@ -99,6 +111,9 @@ class FlatFile:
 
     def write(self, rows: pa.Table) -> None:
         arrays = [_joined(rows.column(column.name)) for column in self._columns]
+        for column, array in zip(self._columns, arrays, strict=True):
+            if array.null_count and not column.is_nullable:
+                raise required_fault(self.table, column.name, array.null_count, len(array))
         for first in range(0, rows.num_rows, ROW_GROUP_ROWS):
             count = min(ROW_GROUP_ROWS, rows.num_rows - first)
             begun, found = self._at, []
@@ -164,7 +179,8 @@ class FlatFile:
         """Write it; its size before zstd."""
         packed = _zstd().compress(content, asbytes=True) if column.is_packed else content
         loose, size = memoryview(content).nbytes, memoryview(packed).nbytes
-        said = fields((1, number(kind)), (2, number(loose)), (3, number(size)), head)[1]
+        checksum = (4, number(_signed(zlib.crc32(packed))))
+        said = fields((1, number(kind)), (2, number(loose)), (3, number(size)), checksum, head)[1]
         self._put(said)
         self._put(packed)
         return loose + len(said)
@@ -176,8 +192,10 @@ class FlatFile:
         self.bounds[column.name] = (before[0] + absent, min(lows, default=None), max(highs, default=None))
         if low is None or high is None:
             return fields((3, long(absent)))
-        shown = (text(column.bytes_of(high)), text(column.bytes_of(low)))
-        return fields((3, long(absent)), (5, shown[0]), (6, shown[1]), (7, YES), (8, YES))
+        least, most = column.bytes_of(low), column.bytes_of(high)
+        if len(least) > LONG_TEXT_BYTES or len(most) > LONG_TEXT_BYTES:
+            return fields((3, long(absent)))
+        return fields((3, long(absent)), (5, text(most)), (6, text(least)), (7, YES), (8, YES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,10 +288,25 @@ def _zstd() -> pa.Codec:
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
-    """As one array; a text as a dictionary."""
+    """As one array; a text as a dictionary, whose codes alone tell what is NULL."""
+    if pa.types.is_dictionary(column.type) and not _has_usable_codes(column):
+        column = column.cast(pa.utf8())
     array: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     is_text = array.type == pa.utf8() and array.null_count < len(array)
     return array.dictionary_encode() if is_text else array
+
+
+def _has_usable_codes(column: pa.ChunkedArray) -> bool:
+    """Signed, as the kernel reads them; wide enough for the texts of all chunks; and missing where a text is NULL."""
+    kind: Any = column.type
+    is_wide = column.num_chunks == 1 or kind.index_type.bit_width >= 32
+    has_texts = kind.value_type == pa.utf8() and not any(chunk.dictionary.null_count for chunk in column.chunks)
+    return pa.types.is_signed_integer(kind.index_type) and is_wide and has_texts
+
+
+def _signed(value: int) -> int:
+    """The 32 bits of a number as the headers have them."""
+    return value - (1 << 32) if value >> 31 else value
 
 
 def _encoded(column: _Column, array: Any) -> _Made:

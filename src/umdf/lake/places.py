@@ -34,4 +34,13 @@ def place_of(given: str | os.PathLike[str]) -> Path:
         if host not in HERE:
             raise ConfigError(f"{text} is on another machine ({host})", "mount it, and give its path: file:///PATH")
         path = f"/{path}"
-    return Path(unquote(path))
+    return Path(unquote(path, errors="surrogateescape"))
+
+
+def stored_text(path: str) -> str:
+    """An absolute path for a column of texts: one whose bytes are not UTF-8 as a file: URL, which `place_of` reads."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return Path(path).as_uri()
+    return path

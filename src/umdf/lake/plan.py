@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from umdf.lake.gather import OVERLAP
 from umdf.lake.plan_doubts import settled
 from umdf.lake.segments import LINES, Day, Group, Place, Segment, segments_of, strangers_of
+from umdf.lake.survey import SPLIT
 from umdf.market.events import NULL
 
 LEAST_NUMBERS = 1 << 14  # of a span that is only for the sake of another core
@@ -229,7 +230,7 @@ class Planner:
 
     def _source(self, segment: Segment) -> dict[str, Any]:
         survey, about, digest = segment.survey, segment.survey["splits"][segment.split], segment.survey["digest"]
-        split = {name: about[name] for name in ("offset", "end", "number", "header")}
+        split = {name: about[name] for name in SPLIT}
         said = (each for each in about["refused"] if tuple(survey["flows"][each[0]]) == segment.group)
         return {
             "line": self.places[segment.group].line,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from umdf.errors import CaptureError, ConfigError, UmdfError
+from umdf.errors import CaptureError, UmdfError, UsageError
 from umdf.lake import ledger
 from umdf.lake.schemas import ROW_KEY, table
 from umdf.lake.snapshot import Snapshot, open_snapshot
@@ -40,7 +40,7 @@ def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         key = ()
     if not LEAST <= len(key) <= len(KEY):
-        raise ConfigError(
+        raise UsageError(
             f"{text} is no row",
             "write table:channel:seq_version:sequence[:msg_index[:entry_index]], as mbo:72:273:1005:2",
         )
@@ -61,7 +61,7 @@ def find(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -> Origi
 def _row(snapshot: Snapshot, name: str, key: tuple[int, ...]) -> dict[str, Any]:
     names = [column for column in KEY if column in table(name).schema.names]
     if len(names) < LEAST or "ts_recv" not in table(name).schema.names:
-        raise ConfigError(f"rows of {name} come from many packets", "choose a table of events, such as mbo or trades")
+        raise UsageError(f"rows of {name} come from many packets", "choose a table of events, such as mbo or trades")
     wanted = pc.scalar(True)
     for column, value in zip(KEY[1:], key[1:], strict=False):
         if column in names:
@@ -89,8 +89,7 @@ def _packet(snapshot: Snapshot, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _file(snapshot: Snapshot, file_id: int) -> tuple[str, str]:
-    rows = snapshot.arrow_table("ledger").select(["digest", "path"])
-    for digest, path in {(row["digest"], row["path"]): None for row in rows.to_pylist()}:
+    for digest, path in {(entry.digest, entry.path or ""): None for entry in ledger.entries(snapshot)}:
         if ledger.file_id(digest) == file_id:
             if not os.path.isfile(path):
                 raise CaptureError(f"{path} is gone; the row came from it", f"bring it back: its digest is {digest}")

@@ -1,13 +1,16 @@
-"""Datagrams, and messages of them, that could not be used: what is kept of them, and why."""
+"""What could not be used, and why: datagrams, messages of them, and stretches of damaged files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.ledger import file_id
 from umdf.transport.capture import PacketBatch
+from umdf.transport.damage import Damage
 
 if TYPE_CHECKING:
     from umdf.lake.gather import Found
@@ -32,3 +35,22 @@ def refused_of(source: int, batch: PacketBatch, found: Found, some: NDArray[np.b
             about = int(batch.offset[row]), int(batch.ts_ns[row]), int(found.number[row])
             refused.append(Refused(source, *about, reason, batch.payload(row)))
     return refused
+
+
+def damage_of(survey: dict[str, Any]) -> list[Damage]:
+    """What is wrong with a file, by its survey."""
+    return [Damage(survey["path"], *each) for each in survey["warnings"]]
+
+
+def damage_rows(surveys: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same as rows of `quarantine`."""
+    return [
+        {
+            "file_id": file_id(survey["digest"]),
+            "file_offset": damage.offset,
+            "reason": damage.reason,
+            "size_bytes": damage.unread_bytes or None,
+        }
+        for survey in surveys
+        for damage in damage_of(survey)
+    ]

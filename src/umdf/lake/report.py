@@ -159,6 +159,8 @@ def _summary(
         more = ", …" if len({refused.reason for refused in quarantine}) > 1 else ""
         rows = sum(refused.rows for refused in quarantine)
         yield _sentence(f"{_many(rows, 'piece')} of the input could not be used ({quarantine[0].reason}{more})")
+    if unread := sum(refused.size_bytes for refused in quarantine if refused.channel_id is None):
+        yield _sentence(f"{_many(unread, 'byte')} of the capture files could not be read")
 
 
 def _losses(has_lines: bool, gaps: Gaps) -> Iterable[str]:

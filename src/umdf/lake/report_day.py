@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from umdf.errors import ConfigError, UmdfError
+from umdf.lake.file_reader import TableFiles
 from umdf.lake.schemas import PARTITION, tables
 from umdf.lake.snapshot import Snapshot
 
@@ -46,7 +47,7 @@ class LakeDay:
     def has(self, name: str) -> bool:
         return bool(self.snapshot.adds(name, trading_date=self.date))
 
-    def dataset(self, name: str) -> ds.Dataset:
+    def dataset(self, name: str) -> TableFiles:
         return self.snapshot.arrow_dataset(name, trading_date=self.date)
 
     def rows(self, name: str, columns: str, where: ds.Expression | None = None) -> pa.Table:

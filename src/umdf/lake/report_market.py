@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from umdf.lake.file_reader import TableFiles
 from umdf.lake.report_day import LakeDay, has_flag
 from umdf.lake.report_feed import INCREMENTAL
 from umdf.market.calendar import ZONE
@@ -146,7 +147,7 @@ def messages_by_second(day: LakeDay) -> Counter[int] | None:
 
 
 def _by_time(
-    table: ds.Dataset, when: str, what: str, interval_ns: int, where: ds.Expression | None = None
+    table: TableFiles, when: str, what: str, interval_ns: int, where: ds.Expression | None = None
 ) -> Counter[int]:
     """Sums of a column by intervals of another; a batch at a time, however large the day."""
     found: Counter[int] = Counter()

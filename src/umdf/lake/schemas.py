@@ -11,7 +11,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.market import arrow
 from umdf.market.events import COMMON, FAMILIES, TRADES, Column
 
@@ -22,6 +22,7 @@ ROW_KEY = ("seq_version", "sequence", "msg_index", "entry_index")  # with channe
 EVENT_SORT = ("instrument_id", *ROW_KEY)
 # Minima and maxima of these go into the table's log, so that readers can skip files.
 STATISTICS = ("instrument_id", "symbol", "sequence", "ts_event", "ts_recv", "ts_interval")
+IDS = ("order_id", "trade_id", "file_id", "first_sequence", "last_sequence")  # which people look for, besides
 TYPES = {
     **{name: kind for name, (kind, _) in arrow.TYPES.items()},
     "bytes": pa.binary(),
@@ -53,6 +54,12 @@ class Table:
     def statistics(self) -> tuple[str, ...]:
         inside = set(self.file_schema.names)
         return tuple(name for name in STATISTICS if name in inside)
+
+    @property
+    def filtered(self) -> tuple[str, ...]:
+        """Columns that readers filter on: minima and maxima of these are in the files, for each of their row groups."""
+        names = {*STATISTICS, *self.sort, *IDS}
+        return tuple(name for name in self.file_schema.names if name in names or name.startswith("ts_"))
 
 
 DATE = Column("trading_date", "date", "the business day of the capture, in São Paulo")
@@ -206,7 +213,7 @@ _OWN = (
         DATE, CHANNEL, LINE, RECEIVED, VERSION, SEQUENCE, FILE, OFFSET,
         Column("reason", "text", "why", False),
         Column("template", "text", "of the message, if it was recognised"),
-        Column("size_bytes", "i64", "of the whole, also if `content` is cut"),
+        Column("size_bytes", "i64", "of the whole, also if `content` is cut; of a damaged file, the unread bytes"),
         Column("content", "bytes", "its bytes, at most 64 KiB"),
     ),
     _table(
@@ -218,6 +225,8 @@ _OWN = (
         Column("packets", "i64", "datagrams of this channel and line in it"),
         Column("ts_first", "ns", "ts_recv of the first one"),
         Column("ts_last", "ns", "ts_recv of the last one"),
+        Column("flow", "text", "address:port that it was sent to"),
+        Column("channel_config", "text", "digest of the channel configuration that it was ingested with"),
         Column("commit", "i64", "the lake commit that brought it in", False),
         partition=(),
     ),
@@ -285,5 +294,5 @@ def tables() -> dict[str, Table]:
 def table(name: str) -> Table:
     found = tables().get(name)
     if found is None:
-        raise ConfigError(f"the lake has no table {name}", f"it has {', '.join(tables())}")
+        raise UsageError(f"the lake has no table {name}", f"it has {', '.join(tables())}")
     return found

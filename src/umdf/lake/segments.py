@@ -136,8 +136,8 @@ def date_of(days: int) -> date:
     return EPOCH_DAY + timedelta(days)
 
 
-def entries_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Entry]:
-    """The file's rows of the ledger."""
+def entries_of(survey: dict[str, Any], places: Mapping[Group, Place], config: str | None = None) -> list[Entry]:
+    """The file's rows of the ledger; `config` is the digest of the channel configuration."""
     about = survey["digest"], survey["size_bytes"], survey["path"]
     parts: dict[tuple[Group, int, int | None], list[Segment]] = defaultdict(list)
     for segment in segments_of(survey, places):
@@ -156,6 +156,12 @@ def entries_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[En
             sum(part.packets for part in found),
             min(part.ts_first for part in found),
             max(part.ts_last for part in found),
+            flow_of(group),
+            config,
         )
         for (group, day, epoch), found in sorted(parts.items(), key=lambda part: str(part[0]))
     ] or [Entry(*about)]
+
+
+def flow_of(group: Group) -> str:
+    return f"{group[0]}:{group[1]}"

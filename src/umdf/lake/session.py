@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
-from umdf.lake import cluster, java, java_archive
+from umdf.errors import ConfigError, MissingPackageError, UmdfError, UsageError
+from umdf.lake import cluster, java, java_archive, jvm
 from umdf.lake.cluster import Way
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TASK_TRIES = 4  # plain local[N] gives up at the first lost Python worker
 END_WAIT_S = 20
+UNCHOSEN_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
 TELLING = ("Application has been killed", "rror", "xception")  # what a line says that tells why Spark did not start
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 
@@ -123,10 +124,12 @@ def running(spark: SparkSession | None = None, **how: Any) -> Iterator[SparkSess
         yield spark
         return
     way = cluster.way_of(how.get("master"))
-    with _terminable():
+    with _terminable(), jvm.without_py4j_log():
         own, end = _STARTERS[way](how)
         try:
             yield own
+        except Exception as error:
+            raise _jvm_fault(own, error) or error from error
         finally:
             end(own)
 
@@ -142,7 +145,7 @@ _STARTERS: dict[Way, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[Sp
 
 def _refuse_settings(how: dict[str, Any], whose: str) -> None:
     if given := sorted(name for name in how if name.startswith("spark.")):
-        raise ConfigError(f"{', '.join(given)}: settings are {whose}", f"give them to {whose.partition(' ')[2]}")
+        raise UsageError(f"{', '.join(given)}: settings are {whose}", f"give them to {whose.partition(' ')[2]}")
 
 
 def _connected(how: dict[str, Any]) -> SparkSession:
@@ -206,11 +209,28 @@ def context_of(spark: SparkSession) -> Any:
         return None
 
 
+@contextmanager
+def this_python(spark: SparkSession) -> Iterator[None]:
+    """What is handed to Spark inside is run by the interpreter that runs this, where nobody has chosen another one.
+
+    A session that was made without PYSPARK_PYTHON takes the python3 of the PATH, which need not have umdf. A function
+    (and a data source) keeps the interpreter that its session has when it is handed over."""
+    context = context_of(spark)
+    if context is None or context.pythonExec != UNCHOSEN_PYTHON or not context.master.startswith("local"):
+        yield
+        return
+    context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = UNCHOSEN_PYTHON
+
+
 def _pyspark() -> Any:
     try:
         import pyspark
     except ImportError as error:
-        raise UmdfError(f"Spark cannot be loaded: {error}", "pip install 'umdf[spark]'") from error
+        raise MissingPackageError("pyspark", "Spark") from error
     return pyspark
 
 
@@ -229,7 +249,7 @@ def _settings(
 ) -> dict[str, str]:
     cores = cores or len(os.sched_getaffinity(0))
     if cores < 1:
-        raise ConfigError(f"{cores} cores: at least one is needed")
+        raise UsageError(f"{cores} cores: at least one is needed")
     settings = {
         **SETTINGS,
         "spark.master": master or f"local[{cores},{TASK_TRIES}]",
@@ -292,7 +312,9 @@ def _start(pyspark: Any, settings: Mapping[str, str], said: Any) -> SparkSession
     # Before the SparkContext would do it, because only so its words (and the workers') go to a file.
     gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
     try:
-        return SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
+        context = pyspark.SparkContext(conf=conf, gateway=gateway)
+        context._accumulatorServer.handle_error = lambda request, address: None  # prints tracebacks of a lost JVM
+        return SparkSession(context)
     except BaseException:
         pyspark.SparkContext._gateway = gateway  # to be ended, however far it came
         raise
@@ -308,6 +330,15 @@ def _start_fault(error: BaseException, log: Path) -> UmdfError:
     except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
         reason = type(error).__name__
     return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
+
+
+def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
+    """The error to report instead if the JVM of an embedded session has ended, whatever py4j raised."""
+    if id(spark) not in _EMBEDDED:
+        return None
+    how = jvm.how_it_ended(getattr(_pyspark().SparkContext._gateway, "proc", None), error)
+    hint = f"run it again: it continues after its last commit; Spark's own log is {log_of(spark)}"
+    return UmdfError(f"Spark's JVM has ended ({how})", hint) if how else None
 
 
 def _end_gateway(pyspark: Any, wait_s: float = END_WAIT_S) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from umdf.errors import ConfigError
 from umdf.lake import delta, log
 from umdf.lake.dialects import spark_type
+from umdf.lake.file_reader import SPARK_CHECKSUMS, TableFiles
 from umdf.lake.files import FileAdd, partition_text
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.layout import Home, open_home
@@ -24,7 +25,6 @@ from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -71,20 +71,22 @@ class Snapshot:
     def rows(self, table: str, **partition: Any) -> int:
         return sum(add.rows for add in self.adds(table, **partition))
 
-    def arrow_dataset(self, table: str, **partition: Any) -> ds.Dataset:
+    def arrow_dataset(self, table: str, **partition: Any) -> TableFiles:
         import pyarrow.dataset as ds  # brings pandas along: half a second
 
         known, files = table_named(table), self.files(table, **partition)
         if not files:
-            return ds.dataset(known.schema.empty_table())
+            return TableFiles(ds.dataset(known.schema.empty_table()), files)
         partitioning: Any = ds.partitioning(known.partition_schema, flavor="hive") if known.partition else None
-        return ds.dataset(
+        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        found = ds.dataset(
             [str(path) for path in files],
             known.schema,
-            "parquet",
+            ds.ParquetFileFormat(default_fragment_scan_options=checked),
             partitioning=partitioning,
             partition_base_dir=str(self.home.table(table)),
         )
+        return TableFiles(found, files)
 
     def arrow_table(self, table: str, **partition: Any) -> pa.Table:
         return self.arrow_dataset(table, **partition).to_table()
@@ -99,7 +101,7 @@ class Snapshot:
         kind = spark_type(known.schema)
         if not files:
             return spark.createDataFrame([], kind)
-        reader = spark.read.schema(kind).option("basePath", str(self.home.table(table)))
+        reader = spark.read.schema(kind).option("basePath", str(self.home.table(table))).option(SPARK_CHECKSUMS, "true")
         # Not patterns: a directory may have brackets in its name. Spark puts the columns of the partition last.
         return reader.option("__globPaths__", "false").parquet(*map(str, files)).select(known.schema.names)
 

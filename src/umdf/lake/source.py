@@ -14,15 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import MissingPackageError, UsageError
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 except ImportError as error:
-    raise UmdfError(f"Spark cannot be loaded: {error}", "pip install 'umdf[spark]'") from error
+    raise MissingPackageError("pyspark", "umdf.register_source") from error
 
 from umdf.lake.dialects import spark_type
 from umdf.lake.given import inputs_of
+from umdf.lake.session import this_python
 from umdf.lake.source_filters import Conditions
 from umdf.lake.source_options import Options
 from umdf.lake.source_plan import Captures, partitions, surveys_of
@@ -38,7 +39,8 @@ FORMAT = "umdf"
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("umdf")` known to a session; nothing else of it is touched."""
-    spark.dataSource.register(UmdfSource)
+    with this_python(spark):
+        spark.dataSource.register(UmdfSource)
 
 
 class UmdfSource(DataSource):
@@ -65,7 +67,7 @@ def chosen(options: Options, schema: StructType) -> Options:
     for given, own in zip(schema, known, strict=True):
         if given.dataType != own.dataType:
             reason = f"column {own.name} is {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
-            raise ConfigError(reason, "leave the types to the source: name columns with the option columns")
+            raise UsageError(reason, "leave the types to the source: name columns with the option columns")
     return asked
 
 
@@ -79,7 +81,7 @@ class CaptureReader(DataSourceReader):
         return _Pushing(self)
 
     def partitions(self) -> Sequence[InputPartition]:
-        surveys = surveys_of(inputs_of([Path(path) for path in self.options.paths]))
+        surveys = surveys_of(inputs_of([Path(path) for path in self.options.paths]).captures)
         captures = Captures(surveys, self.options.named, self.options.span_numbers)
         return [InputPartition(work) for work in partitions(captures, self.wanted)]
 

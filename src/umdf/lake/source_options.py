@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.lake.given import named_streams
 from umdf.lake.schemas import table
 from umdf.market.events import FAMILIES
@@ -49,12 +49,12 @@ class Options:
         known = {name.lower() for name in OPTIONS}
         for name in said:
             if name not in known:
-                raise ConfigError(f"the umdf source has no option {name}", _nearest(name, OPTIONS))
+                raise UsageError(f"the umdf source has no option {name}", _nearest(name, OPTIONS))
         family = said.get("schema")
         if family is None:
-            raise ConfigError("the umdf source needs to know what to read", 'say .option("schema", "mbo")')
+            raise UsageError("the umdf source needs to know what to read", 'say .option("schema", "mbo")')
         if family not in READABLE:
-            raise ConfigError(f"the umdf source has no schema {family}", _nearest(family, READABLE))
+            raise UsageError(f"the umdf source has no schema {family}", _nearest(family, READABLE))
         return cls(
             family,
             _paths(said),
@@ -84,7 +84,7 @@ def _paths(said: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" in said:
         found += json.loads(said["paths"])
     if not found:
-        raise ConfigError("the umdf source was given no path", 'say .load("day/capture")')
+        raise UsageError("the umdf source was given no path", 'say .load("day/capture")')
     return tuple(found)
 
 
@@ -94,9 +94,9 @@ def _columns(given: str | None, schema: pa.Schema) -> tuple[str, ...]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names:
         if name not in schema.names:
-            raise ConfigError(f"no column {name}", _nearest(name, schema.names))
+            raise UsageError(f"no column {name}", _nearest(name, schema.names))
     if not names or len(set(names)) < len(names):
-        raise ConfigError(f"columns {given!r}: each is named once, and at least one is", "")
+        raise UsageError(f"columns {given!r}: each is named once, and at least one is", "")
     return tuple(names)
 
 
@@ -105,7 +105,7 @@ def _positive(name: str, said: Mapping[str, str]) -> int | None:
     if given is None:
         return None
     if not given.isdecimal() or int(given) < 1:
-        raise ConfigError(f"{name} {given!r} is no number from 1 on")
+        raise UsageError(f"{name} {given!r} is no number from 1 on")
     return int(given)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from umdf.errors import CaptureError, ConfigError
+from umdf.errors import CaptureError, UsageError
 from umdf.lake.places import place_of
 from umdf.lake.segments import Day, Group, segments_of
 from umdf.lake.source_options import PACKETS, Options
@@ -38,7 +38,7 @@ ROLES = {LISTED: "instruments", SNAPSHOTS: "snapshot"}
 class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         if len(options.paths) != 1:
-            raise ConfigError("a stream reads one recording", "load() one directory")
+            raise UsageError("a stream reads one recording", "load() one directory")
         self.options, self.directory = options, place_of(options.paths[0])
         self.wanted = Wanted(options.family, options.schema)
         self._as_it_was: list[Path] | None = None

@@ -5,8 +5,9 @@
         stream.run(once=True)            # or until it is stopped
         stream.finish()                  # the recording is over: take what was still held back
 
-Offsets and checkpoint are Spark's: an offset is a number of files that the manifest lists as closed. A batch that is
-done again after a crash brings files that the lake knows, and is a no-op.
+Offsets and checkpoint are Spark's: an offset is a number of files that the manifest lists as closed, and a digest of
+what it says of them, so that a manifest that was begun anew is noticed. A batch that is done again, after a crash or
+for a new manifest, brings files that the lake knows, and is a no-op.
 
 The one rule: what is in the lake is decided by the lake alone. Spark's batch number and checkpoint are only hints.
 """
@@ -24,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from umdf.errors import CaptureError, ConfigError, UmdfError
 from umdf.lake import durable, sweep
-from umdf.lake.advance import Outcome, Runner, Settings, Stage, advance, no_progress
+from umdf.lake.advance import Runner, Settings, Stage, advance, no_progress
 from umdf.lake.ahead import Ahead
 from umdf.lake.compaction import compact
 from umdf.lake.frontier import Follow
 from umdf.lake.memory import keep_loaded
+from umdf.lake.outcome import Outcome
 from umdf.lake.schemas import tables
 from umdf.lake.segments import Day
 from umdf.lake.spare import Spare
@@ -236,6 +238,16 @@ def refuse_unreadable(recording: Path) -> None:
         raise CaptureError(f"{recording} has no {MANIFEST}: nobody says which files are closed", ONLY_INGEST)
     if not has_manifest(recording):
         raise CaptureError(f"{recording} is no recording: it has no {MANIFEST}, and no captures", NAME_ANOTHER)
+
+
+def wait_for_manifest(
+    recording: Path, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """A recorder lists its first file when that is closed: until then there is nothing to follow."""
+    if not has_manifest(recording):
+        tell(f"waiting for {recording / MANIFEST}: no file of the recording is closed yet (Ctrl-C ends it)")
+    while not has_manifest(recording):
+        sleep(POLL_S)
 
 
 def _checkpoint(writer: Writer, recording: Path, given: str | os.PathLike[str] | None) -> Path:

@@ -132,6 +132,10 @@ class Walk:
             rows = np.flatnonzero(flows == flow)
             self._packets[split][flow] += len(rows)
             if verdict[flow] == Protocol.FAST:
+                corrupt = _corrupt(batch, rows)
+                if corrupt.any():
+                    self._fast_flow(flow).refuse(_binary_headers(batch, rows[corrupt], split))
+                    rows = rows[~corrupt]
                 if flow in self._undecided:
                     self._fast_flow(flow).refuse(joined(self._undecided.pop(flow)))
                 self._fast_flow(flow).take(batch, rows, split)
@@ -176,8 +180,13 @@ def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
         batch.offset[rows],
         np.full(len(rows), split, np.int32),
         np.ones(len(rows), np.int8),
-        end - start < PACKET_HEADER,
+        (end - start < PACKET_HEADER) | _corrupt(batch, rows),
     )
+
+
+def _corrupt(batch: PacketBatch, rows: Numbers) -> NDArray[np.bool_]:
+    """Of which the UDP checksum is wrong."""
+    return np.zeros(len(rows), np.bool_) if batch.corrupt is None else batch.corrupt[rows]
 
 
 class _BinaryFlow:

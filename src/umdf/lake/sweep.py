@@ -1,7 +1,8 @@
 """What may be deleted: orphans (files that no commit ever listed) and, after a while, files that a commit has removed.
 
 The one rule: only the lake's writer sweeps, and only files that no living process can still commit: those of older
-leases, and those of this lease's finished commits. A name that is not ours is never touched.
+leases, and those of this lease's finished commits. A file that the last commit has is never deleted, whoever brought
+it back; a name that is not ours, and that none of our commits has removed, is never touched.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from umdf.lake import durable, log
+from umdf.lake import delta, durable, log
 from umdf.lake.files import Stamp, stamp_of
 from umdf.lake.layout import Home
 from umdf.lake.lease import Clock
@@ -44,16 +45,26 @@ class Stray:
 
 def strays(home: Home, snapshot: Snapshot) -> Iterator[Stray]:
     @lru_cache(maxsize=64)
-    def listed(number: int) -> frozenset[tuple[str, str]]:
-        intent = log.intent(home, number)
+    def listed(number: int) -> frozenset[tuple[str, str]] | None:
+        try:
+            intent = log.intent(home, number)
+        except durable.DamagedError:
+            return None
         changes = intent.changes if intent else ()
         return frozenset((change.table, add.path) for change in changes for add in change.adds)
+
+    def is_committed(stamp: Stamp, table: str, path: str) -> bool:
+        known = listed(stamp.commit)
+        return known is None or (table, path) in known  # None: perhaps, and what may be committed is not swept
 
     for name in tables():
         directory = home.table(name)
         if not directory.is_dir():
             continue
-        there = {add.path for add in snapshot.adds(name)}
+        try:
+            there = {add.path for add in snapshot.adds(name)}
+        except delta.TableError:  # nobody knows which of its files are live
+            continue
         for path in sorted(directory.rglob("*")):
             below = path.relative_to(directory).as_posix()
             if below.startswith("_delta_log") or below in there:
@@ -64,7 +75,7 @@ def strays(home: Home, snapshot: Snapshot) -> Iterator[Stray]:
                 continue
             if stat.S_ISREG(found.st_mode):
                 stamp = stamp_of(path.name)
-                committed = stamp is not None and (name, below) in listed(stamp.commit)
+                committed = stamp is not None and is_committed(stamp, name, below)
                 yield Stray(name, path, found.st_size, stamp, committed)
 
 
@@ -84,22 +95,46 @@ def sweep(writer: Writer) -> Swept:
 
 
 def vacuum(writer: Writer, retention_s: float = RETENTION_S, clock: Clock = time.time_ns) -> Swept:
-    """Delete the files that commits older than `retention_s` have removed: earlier commits cannot be read any more."""
+    """Delete the files that commits older than `retention_s` have removed: earlier commits cannot be read any more.
+
+    A file may have come back since (another engine has restored the table, and that was accepted): then it is live, or
+    a later commit has removed it again, and that one counts.
+    """
     writer.lease.check()
-    home, swept = writer.home, []
-    done = (durable.read(home.vacuumed) or {"commit": 0})["commit"]
+    home, last, swept = writer.home, writer.snapshot.number, list[int]()
+    done = _vacuumed(home)
     before_ns = clock() - int(retention_s * 1e9)
-    for number in range(done + 1, writer.snapshot.number + 1):
-        intent = log.intent(home, number)
-        if intent is not None and intent.ts_ns > before_ns:
+    kept = _in_use(writer, done, before_ns)
+    for intent in log.done_intents(home, done + 1, last):
+        if intent.ts_ns > before_ns:
             break
-        for remove in (remove for change in intent.changes for remove in change.removes) if intent else ():
+        for remove in (remove for change in intent.changes for remove in change.removes):
             path = home.table(remove.table) / remove.path
-            if path.exists():
+            is_ours = path.resolve().is_relative_to(home.root.resolve())  # others may add files from anywhere
+            if (remove.table, remove.path) not in kept and is_ours and path.exists():
                 path.unlink()
                 swept.append(remove.bytes)
-        done = number
-        if number % PAGE == 0:
-            durable.replace(home.vacuumed, {"commit": number})
+        done = intent.number
+        if done % PAGE == 0:
+            durable.replace(home.vacuumed, {"commit": done})
     durable.replace(home.vacuumed, {"commit": done})
     return Swept(len(swept), sum(swept))
+
+
+def _vacuumed(home: Home) -> int:
+    """The last commit whose removed files are gone; looking at them once more does no harm."""
+    try:
+        return durable.read_as(home.vacuumed, lambda said: int(said["commit"])) or 0
+    except durable.DamagedError:
+        return 0
+
+
+def _in_use(writer: Writer, done: int, before_ns: int) -> set[tuple[str, str]]:
+    """Files that a commit younger than `before_ns` had or has, of those that an earlier one has removed."""
+    home, snapshot = writer.home, writer.snapshot
+    found = {(name, add.path) for name in tables() for add in snapshot.adds(name)}
+    for intent in log.done_intents(home, done + 1, snapshot.number):
+        if intent.ts_ns > before_ns:
+            found |= {(change.table, remove.path) for change in intent.changes for remove in change.removes}
+    begun = log.pending(home)
+    return found | {(change.table, add.path) for change in (begun.changes if begun else ()) for add in change.adds}

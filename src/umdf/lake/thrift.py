@@ -46,7 +46,7 @@ def text(value: str | bytes) -> Value:
 
 def items(values: Sequence[Value]) -> Value:
     """A list; its values are of one kind."""
-    kind, count = values[0][0], len(values)
+    kind, count = values[0][0] if values else STRUCT, len(values)
     head = _SMALL[count << 4 | kind] if count < 8 else bytes([0xF0 | kind]) + varint(count)
     return LIST, head + b"".join([content for _, content in values])
 

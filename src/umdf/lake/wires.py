@@ -30,9 +30,11 @@ from umdf.wire.reassembly import Limits, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
 from umdf.wire.sbe.headers import read_headers
 from umdf.wire.sbe.loader import load as load_schema
+from umdf.wire.sbe.schema import OtherVersions
 
 SBE, FAST = "sbe", "fast"
 MISFIT = "its header does not fit the packets around it"
+WRONG_CHECKSUM = "its UDP checksum is wrong"
 # Loops of snapshots and instruments begin again and again (4.2.6).
 LOOPING = Limits(wait_ms=60_000, restart_distance=4)
 
@@ -52,6 +54,7 @@ class SbeWire:
         self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper = _sbe()
         self.mapper.reset()
+        self._versions = OtherVersions(self.decoder.layout.schema)
 
     def read(self, batch: PacketBatch, source: Source) -> Found:
         start, end = batch.start, batch.end
@@ -61,6 +64,8 @@ class SbeWire:
         sent = headers.sending_time.view(np.int64)
         cut, foreign = end - start < PACKET_HEADER, headers.channel != self.channel
         odd, date = source.refusals(batch.offset)
+        corrupt = _corrupt(batch)
+        cut, foreign = cut | corrupt, foreign & ~corrupt
         reasons: dict[int, str] = {}
         if cut.any() or foreign.any() or odd.any():
             for row in np.flatnonzero(odd).tolist():
@@ -69,6 +74,7 @@ class SbeWire:
                 reasons[row] = f"a packet of channel {headers.channel[row]} among those of channel {self.channel}"
             for row in np.flatnonzero(cut).tolist():
                 reasons[row] = f"the packet header needs {PACKET_HEADER} bytes, the packet has {end[row] - start[row]}"
+            reasons |= dict.fromkeys(np.flatnonzero(corrupt).tolist(), WRONG_CHECKSUM)
             kind[foreign], kind[odd], kind[cut] = UNKNOWN, CORRUPT, CORRUPT
             number = np.where(cut | foreign | odd, 0, number)
             sent = np.where(cut | odd, NULL, sent)
@@ -88,11 +94,16 @@ class SbeWire:
 
     def decode(self, pieces: Pieces, *, snapshot: bool = False) -> Decoded:
         batch = self.decoder.decode(pieces.buffer, pieces.start, pieces.end)
+        self._versions.add(batch.other_versions)
         events = self.mapper.events(batch, pieces.ts_recv, snapshot=snapshot)
         decoded = Decoded(events, batch.messages.astype(np.int32))
         for entry in batch.journal:
             (decoded.unknown if entry.skipped else decoded.corrupt).setdefault(entry.packet, _said(entry))
         return decoded
+
+    def notices(self) -> list[str]:
+        """What to say once about all that was decoded."""
+        return self._versions.notices()
 
 
 class FastWire:
@@ -106,7 +117,8 @@ class FastWire:
 
     def read(self, batch: PacketBatch, source: Source) -> Found:
         refused, date = source.refusals(batch.offset)
-        pieces, piece_row, frames = self._messages(batch, source, refused)
+        corrupt = _corrupt(batch)
+        pieces, piece_row, frames = self._messages(batch, source, refused | corrupt)
         count = np.bincount(frames.packet, minlength=len(batch)).astype(np.int32)
         kind = np.full(len(batch), MERGED, np.uint8)
         kind[count == 0] = CORRUPT
@@ -124,6 +136,7 @@ class FastWire:
         number[frame_row[::-1]] = numbers[::-1]  # of its first frame
         reasons = dict.fromkeys(np.flatnonzero(refused).tolist(), MISFIT)
         reasons |= {entry.packet: entry.reason for entry in frames.journal}
+        reasons |= dict.fromkeys(np.flatnonzero(corrupt).tolist(), WRONG_CHECKSUM)
         kind[list(reasons)] = CORRUPT
         epoch = _epochs(batch.ts_ns, source)
         pieces.epoch[:] = epoch[piece_row]
@@ -139,7 +152,7 @@ class FastWire:
     ) -> tuple[Pieces, Numbers, Frames]:
         frames = self._framer.frames(batch.buffer, batch.start, batch.end)
         if refused.any():
-            frames = _without(frames, batch.offset, source)
+            frames = _without(frames, batch, source)
         ts_ns = batch.ts_ns
         taken = self._reassemblers[source.line].take(frames, np.zeros(len(batch), np.uint16), ts_ns)
         whole = [found for found in taken[:2] if len(found)]
@@ -170,8 +183,12 @@ class FastWire:
                 refused.setdefault(entry.message, _said(entry))
         return decoded
 
+    def notices(self) -> list[str]:
+        return []
+
 
 Wire = SbeWire | FastWire
+
 WIRES: dict[str, type[SbeWire] | type[FastWire]] = {SBE: SbeWire, FAST: FastWire}
 
 
@@ -181,11 +198,15 @@ def _said(entry: Any) -> str:
     return f"at byte {entry.offset}{template}{where}: {entry.reason}"
 
 
-def _without(frames: Frames, offset: Numbers, source: Source) -> Frames:
+def _corrupt(batch: PacketBatch) -> NDArray[np.bool_]:
+    return np.zeros(len(batch), np.bool_) if batch.corrupt is None else batch.corrupt
+
+
+def _without(frames: Frames, batch: PacketBatch, source: Source) -> Frames:
     """Without messages that are refused: a number that is wrong would let the reassembler believe in a new loop."""
     wrong = {(at, number) for at, number, _ in source.refused}
-    said = zip(offset[frames.packet].tolist(), frames.msg_seq_num.tolist(), strict=True)
-    sound = np.array([each not in wrong for each in said], np.bool_)
+    said = zip(batch.offset[frames.packet].tolist(), frames.msg_seq_num.tolist(), strict=True)
+    sound = np.array([each not in wrong for each in said], np.bool_) & ~_corrupt(batch)[frames.packet]
     names = ("start", "end", "packet", "msg_seq_num", "no_chunks", "current_chunk", "msg_index")
     columns: dict[str, Any] = {name: getattr(frames, name)[sound] for name in names}
     return replace(frames, chunked=int((columns["no_chunks"] > 1).sum()), **columns)

@@ -6,6 +6,10 @@
 
 The one rule: after step 3 the commit will happen. Whoever opens the lake next finishes it, and every step may be done
 again. Before step 3 nothing has happened, and the files are swept.
+
+A commit that cannot be finished is aborted by its marker, which leaves every table at the version before: the marker is
+created only once, so a commit is either done or aborted. Tables that have moved already are taken back by the next
+commit, whoever makes it; readers never see their versions.
 """
 
 from __future__ import annotations
@@ -14,16 +18,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, require
 from umdf.lake import delta, ledger, log
 from umdf.lake.files import FileAdd, Stamp, stamp_of
 from umdf.lake.layout import Home, create_home
 from umdf.lake.lease import STALE_S, Clock, Lease, Sleep, acquire
 from umdf.lake.log import Change, Intent, Marker
+from umdf.lake.repair import size_damage, unfinished_damage
 from umdf.lake.schemas import tables
 from umdf.lake.snapshot import Snapshot
 
@@ -86,25 +90,37 @@ class Writer:
         """Steps 4 and 5, however far they were done before, by whomever."""
         before = log.last_marker(self.home)
         if before.number >= intent.number:
-            return log.marker(self.home, intent.number)
+            return self._decided(intent.number)
         reached = {**before.versions, **intent.moved}
+        changes = [change for change in intent.changes if change.table not in intent.moved]
 
         def commit(change: Change) -> int:
             self._fault(f"before {change.table}")
+            if log.is_done(self.home, intent.number):  # by someone else, who may have gone on, or have aborted it
+                return self._decided(intent.number).versions[change.table]
             version = delta.commit(self.home, intent, change, before.versions.get(change.table))
             self._fault(f"after {change.table}")
             return version
 
         delta.load()
         with ThreadPoolExecutor(AT_ONCE) as pool:  # the disk is waited for once, not for each table
-            versions = pool.map(commit, intent.changes)
-            reached |= {change.table: version for change, version in zip(intent.changes, versions, strict=True)}
+            versions = pool.map(commit, changes)
+            reached |= {change.table: version for change, version in zip(changes, versions, strict=True)}
         marker = Marker(intent.number, intent.what, intent.ts_ns, reached, intent.notes)
-        is_mine = log.create_marker(self.home, marker)  # False: someone else has finished it, with the same words
+        is_mine = log.create_marker(self.home, marker)
+        if not is_mine:
+            self._decided(intent.number)  # someone else has finished it, with the same words
         self._fault("marker created")
         follows = is_mine and self.snapshot.number + 1 == intent.number and not intent.moved
         known = self.snapshot.after(marker, intent.changes) if follows else None
         self.snapshot = known or Snapshot(self.home, log.last_marker(self.home))
+        return marker
+
+    def _decided(self, number: int) -> Marker:
+        """The marker that someone else has created for our intent."""
+        marker = log.marker(self.home, number)
+        if marker.aborted:
+            raise UmdfError(f"commit {number} was aborted by another process; nothing was committed", "run it again")
         return marker
 
     def roll_forward(self) -> Intent | None:
@@ -112,11 +128,51 @@ class Writer:
         intent = log.pending(self.home)
         if intent is None:
             return None
-        for change in intent.changes:
-            for add in change.adds:
-                self._refuse_missing(add, f"commit {intent.number} was begun and lists it")
-        self.finish(intent)
+        found = unfinished_damage(self.home, intent)
+        if found:
+            add, damage = found[0]
+            raise UmdfError(
+                f"{self.home.table(add.table) / add.path} {damage}; commit {intent.number} was begun and lists it",
+                "restore that file from a backup, or `umdf lake abort LAKE` drops that commit",
+            )
+        try:
+            self.finish(intent)
+        except delta.TableError as error:
+            raise _stuck(error, intent.number) from error
         return intent
+
+    def abort(self) -> int | None:
+        """Drop the commit that was begun, whatever state it is in, unless it is finished by now; its number."""
+        number = log.pending_number(self.home)
+        if number is None:
+            return None
+        before = log.last_marker(self.home)
+        self.lease.check()
+        self._fault("abort checked")
+        made = Marker(number, f"abort of commit {number}", self.clock(), before.versions, aborted=True)
+        is_mine = log.create_marker(self.home, made)
+        self._fault("abort created")
+        self.snapshot = Snapshot(self.home, log.last_marker(self.home))
+        return number if is_mine or log.is_aborted(self.home, number) else None
+
+    def take_back_aborted(self) -> list[str]:
+        """Bring tables that an aborted commit has moved back to where they were, as a commit; which they are."""
+        moved = [name for name in tables() if self._is_moved_by_aborted(name)]
+        if moved:
+            changes = tuple(Change(name) for name in moved)
+            self.commit_intent(Intent(self.stamp.commit, self.lease.token, "take back", self.clock(), changes))
+        return moved
+
+    def _is_moved_by_aborted(self, table: str) -> bool:
+        version = self.snapshot.version(table)
+        try:
+            steps = delta.steps_after(self.home.table(table), version)
+            if not steps or not all(delta.is_of_aborted(self.home, step) for step in steps):
+                return False
+            self.snapshot.adds(table)
+            return True
+        except delta.TableError:  # it must be made again first
+            return False
 
     def fence(self) -> None:
         """Take the next number with an empty commit: an old writer that is only slow cannot use it any more."""
@@ -124,31 +180,30 @@ class Writer:
 
     def refuse_foreign(self) -> None:
         """No table may have moved without us."""
-        pending = log.pending(self.home)
+        pending = log.pending_number(self.home)
         for name in tables():
             version = self.snapshot.marker.versions.get(name)
-            step = delta.foreign(self.home, name, version, pending.number if pending else None)
-            if step is not None:
-                raise delta.foreign_fault(name, version, step)
+            try:
+                delta.refuse_lost(self.home, name, version)
+                step = delta.foreign(self.home, name, version, pending)
+                if step is not None:
+                    raise delta.foreign_fault(name, version, step)
+            except delta.TableError as error:
+                raise (_stuck(error, pending) if pending else error) from error
 
     def _refuse_bad(self, changes: Iterable[Change]) -> None:
         """What only our own bug could bring about, and would be hard to mend."""
         for change in changes:
-            there = {add.path for add in self.snapshot.adds(change.table)} if change.removes else set()
+            there = {add.path for add in self.snapshot.adds(change.table)}  # or its log is damaged: not a commit later
             removed, added = [remove.path for remove in change.removes], [add.path for add in change.adds]
             if set(removed) - there or len({*removed, *added}) < len(removed) + len(added):
                 raise UmdfError(f"{change.table}: a commit removes what is not there, or names a file twice")
             for add in change.adds:
                 if stamp_of(add.path.rpartition("/")[2]) != self.stamp:  # nor would a sweep know it as ours
                     raise UmdfError(f"{change.table}/{add.path} was not written for commit {self.stamp.commit}")
-                self._refuse_missing(add, "it was to be committed")
-
-    def _refuse_missing(self, add: FileAdd, why: str) -> None:
-        path = self.home.table(add.table) / add.path
-        size = path.stat().st_size if path.exists() else None
-        if size != add.bytes:
-            state = "is missing" if size is None else f"has {size} bytes instead of {add.bytes}"
-            raise UmdfError(f"{path} {state}; {why}", "restore that file from a backup and run it again")
+                if damage := size_damage(self.home, add):
+                    path = self.home.table(add.table) / add.path
+                    raise UmdfError(f"{path} {damage}; it was to be committed", "run it again")
 
     def close(self) -> None:
         self.lease.release()
@@ -162,6 +217,11 @@ class Writer:
         self.close()
 
 
+def _stuck(error: UmdfError, number: int) -> UmdfError:
+    hint = f"`umdf lake abort LAKE` drops commit {number}, which cannot be finished; then {error.hint}"
+    return UmdfError(error.reason, hint)
+
+
 def open_writer(
     root: str | os.PathLike[str],
     what: str = "umdf",
@@ -172,20 +232,25 @@ def open_writer(
     sleep: Sleep = time.sleep,
     fault: FaultPoint = no_fault,
     check: bool = True,
+    abort: bool = False,
 ) -> Writer:
     """Become the writer of a lake, which is made if it does not exist, and finish what the last one left undone.
 
-    `check=False` lets a table that someone else has changed pass, to mend it.
+    `check=False` lets a table that someone else has changed, or whose log is damaged, pass, to mend it; `abort=True`
+    drops a commit that was begun instead of finishing it.
     """
+    require("deltalake", "a lake")
     home = create_home(root)
     lease = acquire(home.leases, what, wait_s=wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
     try:
         writer = Writer(home, lease, what, clock, fault)
         lease.start_beating()
-        if check:
+        if check and not abort:
             writer.refuse_foreign()
-        if writer.roll_forward() is None and lease.taken_over:
+        begun = writer.abort() if abort else writer.roll_forward()
+        if begun is None and lease.taken_over:
             writer.fence()
+        writer.take_back_aborted()
         return writer
     except BaseException:
         lease.release()
@@ -194,22 +259,38 @@ def open_writer(
 
 def accept(writer: Writer, table: str) -> Marker:
     """Keep what someone else did to a table: readers see it from the next marker on."""
-    return _mend(writer, f"accept {table}", table, lambda intent, version: delta.last_version(writer.home.table(table)))
+    home, before = writer.home, writer.snapshot.version(table)
+    delta.refuse_lost(home, table, before)
+    version = delta.last_version(home.table(table))
+    if version == before or version is None:
+        raise _unmoved(table, before)
+    there, now = writer.snapshot.adds(table), delta.adds(home, table, version)
+    known, kept = {add.path for add in there}, {add.path for add in now}
+    adds, removes = [add for add in now if add.path not in known], [add for add in there if add.path not in kept]
+    return _mended(writer, f"accept {table}", Change(table, tuple(adds), tuple(removes)), version)
 
 
 def restore(writer: Writer, table: str) -> Marker:
     """Take a table back to where the last commit left it."""
+    home, before = writer.home, writer.snapshot.version(table)
+    delta.refuse_lost(home, table, before)
+    if delta.last_version(home.table(table)) == before:
+        raise _unmoved(table, before)
+    if before is None:
+        raise UmdfError(f"the lake has never written {table}", f"move {home.table(table)} away")
+    version = delta.restore(home, table, before, writer.stamp.commit)
+    return _mended(writer, f"restore {table}", Change(table), version)
 
-    def take_back(intent: Intent, version: int | None) -> int | None:
-        return None if version is None else delta.restore(writer.home, table, version, intent)
 
-    return _mend(writer, f"restore {table}", table, take_back)
+def _unmoved(table: str, version: int | None) -> UmdfError:
+    where = (
+        "is not in the lake" if version is None else f"is at version {version}, where the lake's last commit left it"
+    )
+    return UmdfError(f"table {table} {where}", "there is nothing to do")
 
 
-def _mend(writer: Writer, what: str, table: str, move: Callable[[Intent, int | None], int | None]) -> Marker:
-    intent = Intent(writer.stamp.commit, writer.lease.token, what, writer.clock())
-    delta.look_again(writer.home, table)
-    version = move(intent, writer.snapshot.version(table))
-    if version is None:
-        raise UmdfError(f"the lake has never written {table}", f"move {writer.home.table(table)} away")
-    return writer.commit_intent(replace(intent, moved={table: version}))
+def _mended(writer: Writer, what: str, change: Change, version: int) -> Marker:
+    delta.look_again(writer.home, change.table)
+    stamp = writer.stamp
+    intent = Intent(stamp.commit, stamp.token, what, writer.clock(), (change,), {change.table: version})
+    return writer.commit_intent(intent)

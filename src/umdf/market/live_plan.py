@@ -14,7 +14,7 @@ from umdf.market import sbe_events_kernel as k
 from umdf.market.events import MBO, Column
 from umdf.market.sbe_steps import Step, Steps
 from umdf.market.sbe_table import RULES
-from umdf.wire.sbe.layout import STILL_SENT, Layout
+from umdf.wire.sbe.layout import STILL_SENT, Layout, as_int64
 
 COLUMNS = {
     **{"instrument_id": live.L_INSTRUMENT_ID, "action": live.L_ACTION, "side": live.L_SIDE, "price": live.L_PRICE},
@@ -44,7 +44,7 @@ def live_plan(layout: Layout) -> NDArray[np.int64]:
             column = MBO.column(name)
             for more, step in enumerate(steps.of(rule.columns.get(name), column)):
                 assert more == 0 or number + more == live.L_MORE_FLAGS
-                fields[number + more] = _field(step, column)
+                fields[number + more] = _field(step, column, layout.schema.oldest)
                 if step.table is not None:
                     place = len(plan) + live.F_FIELDS * (number + more) + live.F_TABLE
                     tables.append((place, step.table))
@@ -58,7 +58,7 @@ def live_plan(layout: Layout) -> NDArray[np.int64]:
     return np.array(plan, np.int64)
 
 
-def _field(step: Step, column: Column) -> list[int]:
+def _field(step: Step, column: Column, oldest: int) -> list[int]:
     field = [0] * live.F_FIELDS
     field[live.F_KIND], field[live.F_ABSENT] = live.CONSTANT, step.absent
     if step.wire is None:
@@ -70,7 +70,10 @@ def _field(step: Step, column: Column) -> list[int]:
     field[live.F_OFFSET], field[live.F_SIZE] = part.offset, part.size
     field[live.F_SIGNED] = int(part.primitive.startswith("int"))
     field[live.F_SINCE], field[live.F_UNTIL] = sent.since, STILL_SENT if sent.until is None else sent.until
-    field[live.F_NULLABLE], field[live.F_NULL] = step.nullable, step.null if step.nullable else 0
+    if step.nullable:
+        field[live.F_NULL_BEFORE], field[live.F_NULL] = STILL_SENT, step.null
+    elif part.null_before is not None:
+        field[live.F_NULL_BEFORE], field[live.F_NULL] = oldest, as_int64(part.null_before)
     is_open = step.op not in (k.MOVE, k.SCALE_8)
     field[live.F_LOW] = int(limits.min) + 1 if is_open else step.low
     field[live.F_HIGH] = int(limits.max) if is_open else step.high

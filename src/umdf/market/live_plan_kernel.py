@@ -9,7 +9,7 @@ The plan is one array of int64s (see `live_plan`); every number in it that is a 
 How a column is read, `block` and `version` being those of the message's header:
 
     KIND is CONSTANT, or the block is shorter than OFFSET + SIZE, or version < SINCE, or version > UNTIL: the value is
-    ABSENT. Otherwise load SIZE bytes at OFFSET (signed or not); where NULLABLE and the number is NULL, it is ABSENT.
+    ABSENT. Otherwise load SIZE bytes at OFFSET (signed or not); NULL is ABSENT where version < NULL_BEFORE.
     NUMBER   outside LOW … HIGH: ABSENT, and flags | OUT_OF_RANGE. Else number · FACTOR. 64 bits keep their bits.
     CODED    plan[TABLE + number] of a number below 256, else plan[TABLE + OTHER_CODE].
 
@@ -30,7 +30,7 @@ L_INSTRUMENT_ID, L_ACTION, L_SIDE, L_PRICE, L_SIZE, L_ORDER_ID, L_POSITION, L_PR
 L_FIRM, L_TS_INSERT, L_TS_EVENT, L_RPT_SEQ, L_TRADE_ID, L_FLAGS, L_MORE_FLAGS = 8, 9, 10, 11, 12, 13, 14
 LIVE_COLUMNS = 15
 
-F_KIND, F_OFFSET, F_SIZE, F_SIGNED, F_SINCE, F_UNTIL, F_NULLABLE, F_NULL = 0, 1, 2, 3, 4, 5, 6, 7
+F_KIND, F_OFFSET, F_SIZE, F_SIGNED, F_SINCE, F_UNTIL, F_NULL_BEFORE, F_NULL = 0, 1, 2, 3, 4, 5, 6, 7
 F_ABSENT, F_LOW, F_HIGH, F_FACTOR, F_TABLE = 8, 9, 10, 11, 12
 F_FIELDS = 13
 CONSTANT, NUMBER, CODED = 0, 1, 2

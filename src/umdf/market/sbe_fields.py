@@ -53,7 +53,8 @@ def _fitted(values: Numbers, missing: Any, column: Column, wire: WireColumn) -> 
         wrong = (values < bounds.min) | (values > bounds.max)
         wrong &= ~np.asarray(missing)
         if wrong.any():
-            raise EncodeError(f"{column.name} {values[wrong][0]} does not fit {wire.field.name}")
+            limits = f"{bounds.min} to {bounds.max}"
+            raise EncodeError(f"{column.name} {values[wrong][0]} does not fit {wire.field.name}: {limits}")
     out = values.astype(kind)  # a copy; 64 bits keep their bits
     if missing is not False and missing.any():
         np.copyto(out, np.int64(null_bits(wire)).astype(kind), where=missing)

@@ -135,7 +135,7 @@ class Plan:
             wanted.setdefault(rule.family, (FAMILIES[rule.family], []))[1].append(rule)
             for name, each in rule.lists.items():
                 if each.group and node_of(layout, rule.template, each.group):
-                    path = f"{rule.family}.{name}"
+                    path = list_path(rule, name)
                     flags = FAMILIES[rule.family].column("flags")
                     entry = Family(path, "", (flags, *FAMILIES[rule.family].lists[name]), {})
                     wanted[path] = entry, [Rule(rule.template, path, each.columns, group=each.group)]
@@ -326,6 +326,11 @@ class Plan:
                 found = getattr(table, stretch)
                 self._whole.offset[row, place] = found if isinstance(found, int) else found[number]
         self._parts.clear()
+
+
+def list_path(rule: Rule, name: str) -> str:
+    """What a list of a family is called as a family of its own; each template has its own."""
+    return f"{rule.family}.{name}.{rule.template}"
 
 
 def _columns(name: str, family: Family, rules: list[RulePlan]) -> list[Column]:

@@ -17,6 +17,10 @@ from umdf.wire.sbe.schema import Block, Data, Field, Group
 
 Code = int | str
 NANOSECONDS = 9
+# Templates of older versions, and the one that says the same today (same tags, other types): history of the schema.
+SUCCESSORS = {4: 12, 20: 22}
+# Before version 15, mDEntryTimestamp stood where transactTime (60) stands now.
+FORMER_TAGS = {"transactTime": 37033}
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Source:
 @dataclass(frozen=True)
 class Same(Source):
     """A number, a char or a text as it is sent."""
+
+    or_null: bool = False  # the null value of the field's type is no value, even where the schema requires the field
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,10 @@ def node_of(layout: Layout, template: int, group: str = "") -> Node | None:
 
 def field_of(template: int, node: Node, name: str) -> Field | None:
     """A field by its name, in any case; else by the tag that our own schema gives the name."""
-    return _named(node.block.fields, name, _our_block(template, node).fields)  # type: ignore[return-value]
+    found = _named(node.block.fields, name, _our_block(template, node).fields)
+    if found is None and name in FORMER_TAGS:
+        found = next((field for field in node.block.fields if field.tag == FORMER_TAGS[name]), None)
+    return found  # type: ignore[return-value]
 
 
 def data_of(template: int, node: Node, name: str) -> int | None:
@@ -161,7 +170,7 @@ def _named(parts: Any, name: str, ours: Any) -> Field | Data | Group | None:
 
 
 def _ours(template: int) -> Block | None:
-    return load().messages.get(template)
+    return load().messages.get(SUCCESSORS.get(template, template))
 
 
 def _our_block(template: int, node: Node) -> Block:

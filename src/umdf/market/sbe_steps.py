@@ -21,6 +21,7 @@ from umdf.market.sbe_rules import (
     MonthYear,
     Named,
     Rule,
+    Same,
     Source,
     bounds_of,
     code_of,
@@ -29,7 +30,7 @@ from umdf.market.sbe_rules import (
     node_of,
 )
 from umdf.wire.sbe.layout import Column as WireColumn
-from umdf.wire.sbe.layout import Layout, Node, null_bits
+from umdf.wire.sbe.layout import Layout, Node, as_int64, null_bits
 from umdf.wire.sbe.schema import Field
 
 KINDS = {
@@ -133,7 +134,7 @@ class Steps:
             return self._bits(source, found, size, extra)
         if isinstance(source, Coded):
             return [_coded(source, found, size)]
-        return [_number(found, column, nothing)]
+        return [_number(found, column, nothing, isinstance(source, Same) and source.or_null)]
 
     def _bits(self, source: Bits, found: Found | None, size: int, extra: int) -> list[Step]:
         always = source.always | extra
@@ -188,7 +189,7 @@ def _by_table(found: Found, size: int, table: Table) -> Step:
     return Step(op, size, 0, wire, found.node, found.has_bitmap, nullable, null, table=table)
 
 
-def _number(found: Found | None, column: Column, nothing: int) -> Step:
+def _number(found: Found | None, column: Column, nothing: int, or_null: bool) -> Step:
     size = column.dtype.itemsize
     if found is None:
         return Step(k.CONSTANT, size, nothing)
@@ -197,10 +198,12 @@ def _number(found: Found | None, column: Column, nothing: int) -> Step:
         constant = found.field.constant
         fits = isinstance(constant, int) or (isinstance(constant, str) and len(constant) == 1)
         return Step(k.CONSTANT, size, code_of(constant) if fits and constant is not None else nothing)
-    if wire.is_text:
+    if wire.is_text or wire.part.name:  # one part of several (a decimal that sends its exponent) is not the value
         return Step(k.CONSTANT, size, nothing)
     kind = KINDS[wire.part.primitive]
     nullable, null = int(wire.part.null is not None), null_bits(wire)
+    if or_null and wire.part.null_before is not None:
+        nullable, null = 1, as_int64(wire.part.null_before)
     base = Step(k.MOVE, size, nothing, wire, found.node, found.has_bitmap, nullable, null)
     factor = _factor(found.field, column)
     if found.is_parents:

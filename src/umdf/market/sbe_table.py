@@ -6,7 +6,8 @@ family stand in the order in which events → messages tries them: the first who
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from umdf.market.events import (
     CLOSING_PRICE,
@@ -30,6 +31,7 @@ from umdf.market.sbe_definition_table import DEFINITION_RULE
 from umdf.market.sbe_rules import (
     ABSENT,
     PRESENT,
+    SUCCESSORS,
     AnyOf,
     Bits,
     Coded,
@@ -188,7 +190,8 @@ _MBO = (
     Rule(
         51,
         "mbo",
-        {"action": always("C"), **_ORDER, **_common(), **_ACTION_AND_ENTRY},
+        # An order that was matched away had no size before version 15, and a delete needs none.
+        {"action": always("C"), **_ORDER, "size": Same("mDEntrySize", or_null=True), **_common(), **_ACTION_AND_ENTRY},
         when=({"action": "C"},),
     ),
     Rule(
@@ -374,7 +377,15 @@ _OTHERS = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*_MBO, *_TRADES, *_STATISTICS, *_OTHERS, DEFINITION_RULE)
+
+def _with_former(rules: tuple[Rule, ...]) -> Iterator[Rule]:
+    """Each rule, then the same for the template of older versions that a user's schema may have."""
+    for rule in rules:
+        yield rule
+        yield from (replace(rule, template=former) for former, now in SUCCESSORS.items() if now == rule.template)
+
+
+RULES: tuple[Rule, ...] = tuple(_with_former((*_MBO, *_TRADES, *_STATISTICS, *_OTHERS, DEFINITION_RULE)))
 
 # Rows that another family's rows write: trades and statistics their own, the snapshot header its book's R.
 WRITTEN_ELSEWHERE: Mapping[str, tuple[Test, ...]] = {"mbo": ({"action": "TN"}, {"action": "R", "flags": SNAPSHOT})}

@@ -1,46 +1,122 @@
 """What the program of `sbe_plan` does not move: texts, names of codes, months, and lists. All of it is low traffic.
 
-A text of a family comes from one template only, so that its bytes are in the order of the family's rows already.
+Where one template gives all rows of a family, its bytes are in the order of those rows already; where several do (an
+older one and its successor), they are put together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.events import OUT_OF_RANGE
-from umdf.market.rows import List, Numbers, Rows, Text, text_of
-from umdf.market.sbe_plan import RulePlan
+from umdf.market.events import NULL_I32, OUT_OF_RANGE, Column
+from umdf.market.rows import List, Numbers, Rows, Text, text_at, text_of
+from umdf.market.sbe_plan import RulePlan, list_path
 from umdf.market.sbe_rules import MonthYear, Named, Source, code_of, data_of
 
 if TYPE_CHECKING:
     from umdf.market.sbe_events import Run
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What the messages of one template give to the rows of a family."""
+
+    places: NDArray[np.int64]  # among those rows
+    months: dict[str, Numbers] = field(default_factory=dict)
+    texts: dict[str, Text] = field(default_factory=dict)
+    lists: dict[str, List] = field(default_factory=dict)
+
+
 def add_texts(run: Run, families: dict[str, Rows]) -> None:
     """Add to the rows what is not among their numbers."""
-    for each in run.plan.with_texts:
-        rows = families.get(each.rule.family)
-        count = int(run.batch.rows[each.steps.node.index])
-        if rows is None or not count:
+    for name, rows in families.items():
+        rules = [each for each in run.plan.with_texts if each.rule.family == name]
+        parts = [_found(run, each, rows) for each in rules if run.batch.rows[each.steps.node.index]]
+        if not parts:
             continue
-        for name, source in each.rule.columns.items():
-            if isinstance(source, MonthYear):
-                months = _months(run, each, source)
-                if months is not None:
-                    rows.columns[name] = months
-            elif rows.family.column(name).is_text:
-                text = _text(run, each, source)
-                if text is not None:
-                    rows.texts[name] = (
-                        text if count == len(rows) else _placed(text, run.places(each.number, count), rows)
-                    )
-        for name in each.rule.lists:
-            found = _list(run, each, name, rows) if each.rule.lists[name].group else _of_message(rows, each, name)
-            if found is not None:
-                rows.lists[name] = found
+        if len(parts) > 1 or len(parts[0].places) < len(rows):
+            parts = [_joined(parts, rows)]
+        rows.columns |= parts[0].months
+        rows.texts |= parts[0].texts
+        rows.lists |= parts[0].lists
+        for each in rules:
+            rows.lists |= {name: _of_message(rows, each, name) for name, of in each.rule.lists.items() if not of.group}
+
+
+def _found(run: Run, each: RulePlan, rows: Rows) -> _Found:
+    found = _Found(run.places(each.number, int(run.batch.rows[each.steps.node.index])))
+    for name, source in each.rule.columns.items():
+        if isinstance(source, MonthYear):
+            if (months := _months(run, each, source)) is not None:
+                found.months[name] = months
+        elif rows.family.column(name).is_text and (text := _text(run, each, source)) is not None:
+            found.texts[name] = text
+    for name, of in each.rule.lists.items():
+        entries = _list(run, each, name, rows, found.places) if of.group else None
+        if entries is not None:
+            found.lists[name] = entries
+    return found
+
+
+def _joined(parts: list[_Found], rows: Rows) -> _Found:
+    """Of several templates, or of one that gives only some of the rows."""
+    counts = [len(part.places) for part in parts]
+    order = np.full(len(rows), sum(counts))  # of those that no template gives: a last row without content
+    order[np.concatenate([part.places for part in parts])] = np.arange(sum(counts))
+    months = {name: np.full(len(rows), NULL_I32, np.int32) for part in parts for name in part.months}
+    for part in parts:
+        for name, values in part.months.items():
+            months[name][part.places] = values
+    texts: dict[str, Text] = {}
+    for name in {name for part in parts for name in part.texts}:
+        texts[name] = text_at(_end_to_end([part.texts.get(name) for part in parts], counts), order)
+    lists: dict[str, List] = {}
+    for name in {name for part in parts for name in part.lists}:
+        columns = {column.name: column for column in rows.family.lists[name]}
+        lists[name] = _lists_end_to_end([part.lists.get(name) for part in parts], counts, columns).at(order)
+    return _Found(np.arange(len(rows)), months, texts, lists)
+
+
+def _end_to_end(texts: list[Text | None], counts: list[int]) -> Text:
+    """The rows of these texts (None: empty ones), and one more that is empty."""
+    sizes = [
+        np.zeros(count, np.int32) if text is None else np.diff(text[0])
+        for text, count in zip(texts, counts, strict=True)
+    ]
+    content = [text[1][: int(text[0][-1])] for text in texts if text is not None]
+    return _ends(sizes), np.concatenate([np.empty(0, np.uint8), *content])
+
+
+def _lists_end_to_end(lists: list[List | None], counts: list[int], known: Mapping[str, Column]) -> List:
+    found = [
+        each if each is not None else List(np.zeros(count + 1, np.int32), {})
+        for each, count in zip(lists, counts, strict=True)
+    ]
+    entries = [int(each.offsets[-1]) for each in found]
+    columns = {
+        name: np.concatenate(
+            [
+                each.columns.get(name, np.full(count, known[name].null, known[name].dtype))
+                for each, count in zip(found, entries, strict=True)
+            ]
+        )
+        for name in {name for each in found for name in each.columns}
+    }
+    names = {name for each in found for name in each.texts}
+    texts = {name: _end_to_end([each.texts.get(name) for each in found], entries) for name in names}
+    return List(
+        _ends([np.diff(each.offsets) for each in found]), columns, {n: (t[0][:-1], t[1]) for n, t in texts.items()}
+    )
+
+
+def _ends(sizes: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Arrow's offsets of rows of these sizes, and of one more that is empty."""
+    return np.concatenate([[0], np.cumsum(np.concatenate([*sizes, [0]]))]).astype(np.int32)
 
 
 def _text(run: Run, each: RulePlan, source: Source) -> Text | None:
@@ -84,15 +160,6 @@ def _names(run: Run, each: RulePlan, source: Source) -> Text | None:
     return text_of(texts)
 
 
-def _placed(text: Text, places: NDArray[np.int64], rows: Rows) -> Text:
-    """A text that only some rows have."""
-    lengths = np.zeros(len(rows), np.int32)
-    lengths[places] = np.diff(text[0])
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets, text[1]
-
-
 def _months(run: Run, each: RulePlan, source: Source) -> Numbers | None:
     """yyyymm, yyyymmdd, or yyyymm9w for the week; NULL where no part is there."""
     found = each.steps.find(source.field)
@@ -108,12 +175,12 @@ def _months(run: Run, each: RulePlan, source: Source) -> Numbers | None:
     of_month = 100 * year + month
     last = np.where(day != 0, day, np.where(week != 0, 90 + week, 0))
     months = np.where(last != 0, 100 * of_month + last, of_month)
-    return np.where(months == 0, np.iinfo(np.int32).min, months).astype(np.int32)
+    return np.where(months == 0, NULL_I32, months).astype(np.int32)
 
 
-def _list(run: Run, each: RulePlan, name: str, rows: Rows) -> List | None:
+def _list(run: Run, each: RulePlan, name: str, rows: Rows, places: NDArray[np.int64]) -> List | None:
     """A repeating group: its columns went through the program as a family of their own."""
-    family = run.plan.family_of(f"{each.rule.family}.{name}")
+    family = run.plan.family_of(list_path(each.rule, name))
     if family is None:
         return None
     root, entry = each.steps.node, run.plan.rules[family.rules[0]]
@@ -125,7 +192,7 @@ def _list(run: Run, each: RulePlan, name: str, rows: Rows) -> List | None:
     columns = run.columns(family)
     wrong = columns.pop("flags") & OUT_OF_RANGE != 0
     if wrong.any():
-        parents = np.repeat(np.arange(len(rows)), np.diff(offsets))
+        parents = np.repeat(places, np.diff(offsets))
         rows.columns["flags"][parents[wrong]] |= OUT_OF_RANGE
     texts: dict[str, Text] = {}
     for column, source in entry.rule.columns.items():

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from umdf.market.events import FAMILIES, Column, Family
 from umdf.market.rows import Numbers, Rows, Text
 from umdf.market.sbe_fields import Picked, Reverser, Values, fixed, reverser, single_sources
-from umdf.market.sbe_rules import AnyOf, Rule, Source, data_of, field_of, node_of
+from umdf.market.sbe_rules import AnyOf, MonthYear, Rule, Source, data_of, field_of, node_of
+from umdf.wire.sbe.encode import NULLS_IN_PLACE
 from umdf.wire.sbe.layout import Column as WireColumn
 from umdf.wire.sbe.layout import Layout, Node
 
@@ -48,7 +49,7 @@ class Draft:
     def record_batch(self) -> pa.RecordBatch:
         own = [array_of(self.packet), array_of(self.msg_index)]
         batch = pa.RecordBatch.from_arrays(own + self.arrays, names=["packet", "msg_index", *self.names])
-        return batch.replace_schema_metadata({"template_id": str(self.template)})
+        return batch.replace_schema_metadata({"template_id": str(self.template), NULLS_IN_PLACE: ""})
 
 
 class Writer:
@@ -146,7 +147,8 @@ def _askable(
     # A column that is this field alone says more than one that it is only a part of.
     for name, source in sorted(sources.items(), key=lambda item: isinstance(item[1], AnyOf)):
         for single in single_sources(source):
-            if single.field and field_of(rule.template, node, single.field) is wire.field:
+            whole = not wire.part.name or isinstance(single, MonthYear)  # one part of several is not the value
+            if whole and single.field and field_of(rule.template, node, single.field) is wire.field:
                 reverse = reverser(single, columns[name], wire)
                 found += [reverse] if reverse else []
     if fixed_too:

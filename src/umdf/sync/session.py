@@ -34,7 +34,7 @@ from umdf.wire.packet import Protocol as Speaks
 from umdf.wire.reassembly import Limits, Messages, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
 from umdf.wire.sbe.headers import read_headers
-from umdf.wire.sbe.schema import Schema
+from umdf.wire.sbe.schema import OtherVersions, Schema
 
 Key = tuple[Speaks, int]
 Until = Callable[[Units], NDArray[np.bool_]]  # which units still count
@@ -68,7 +68,7 @@ class Session:
         self._feeds: dict[Key, _Feed] = {}
         for stream in streams:
             self._feeds.setdefault((stream.speaks, stream.channel), _Feed(Channel(stream.channel)))
-        self._sbe = SbeDecoder(schema, validity=False)
+        self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
         self._framer = Framer()
         # Loops of snapshots and instruments begin again and again (4.2.6).
@@ -79,6 +79,10 @@ class Session:
     @property
     def channels(self) -> dict[Key, Channel]:
         return {key: feed.channel for key, feed in self._feeds.items()}
+
+    def notices(self) -> list[str]:
+        """What to say once about the traffic."""
+        return self._versions.notices()
 
     def add(self, packets: Datagrams, names: list[Hashable], rows: NDArray[np.int64]) -> None:
         """Some packets of a file; `names` are those of its flows."""
@@ -221,6 +225,7 @@ class Session:
         if key[0] == Speaks.FAST:
             return self._fast_events(pieces, feed)
         batch = self._sbe.decode(pieces.buffer, pieces.start, pieces.end)
+        self._versions.add(batch.other_versions)
         if feed.mapper is None:
             feed.mapper = SbeEvents(self._sbe.layout)
         assert isinstance(feed.mapper, SbeEvents)

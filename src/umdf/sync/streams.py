@@ -216,7 +216,8 @@ class Survey:
             seen.instruments.update(said["instruments"])
             for key in ("speaks", "kinds", "channels", "feeds"):
                 getattr(seen, key).update(dict(said[key]))
-            seen.digests = dict(said["digests"]) | seen.digests
+            for number, digest in said["digests"]:  # in place: a copy for each of many surveys would be quadratic
+                seen.digests.setdefault(number, digest)
 
     def streams(self) -> list[Stream]:
         """Every group that carries one of the protocols."""

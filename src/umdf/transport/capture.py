@@ -4,15 +4,17 @@
         for batch in capture: ...
     capture.counts, capture.warnings
 
-The one rule: bad data is never an exception. A damaged or cut file yields everything before the damage, and
-`warnings` says what is wrong and where.
+The one rule: bad data is never an exception. A damaged or cut file yields everything that can be told apart from the
+damage, and `warnings` says what is wrong and where, and how many bytes are unread. A datagram with a wrong checksum is
+left out and counted, unless somebody asks for it.
 """
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple
@@ -24,12 +26,15 @@ from ..buffers import Pool
 from ..errors import CaptureError
 from . import capture_kernel as k
 from . import frame_kernel as f
-from .capture_walk import Damage, Header, Walk, Watch
+from .capture_walk import Header, Walk, Watch, is_magic
+from .compression import decompressor
+from .damage import Damage
 
 __all__ = ["Capture", "Counts", "Damage", "Flow", "PacketBatch", "Split", "index", "open_capture"]
 
 CHUNK_BYTES = 4 << 20
 BATCH_PACKETS = 10_000
+MOST_WRONG = 100  # checksums for each right one: where there are more, nobody has ever filled them in
 COLUMNS = (k.START, k.END, k.TS_NS, k.NUMBER, k.OFFSET)  # of int64, each with room for a whole batch; then the flow
 
 
@@ -55,6 +60,7 @@ class PacketBatch:
     offset: NDArray[np.int64]  # of the record in the (decompressed) file
     flow: NDArray[np.uint16]  # row of `flows`
     flows: list[Flow]  # of the whole capture so far; it grows
+    corrupt: NDArray[np.bool_] | None = None  # the UDP checksum is wrong; None: nowhere
 
     def __len__(self) -> int:
         return len(self.start)
@@ -63,7 +69,8 @@ class PacketBatch:
         """These rows."""
         start, end, ts_ns = self.start[rows], self.end[rows], self.ts_ns[rows]
         number, offset, flow = self.number[rows], self.offset[rows], self.flow[rows]
-        return PacketBatch(self.buffer, start, end, ts_ns, number, offset, flow, self.flows)
+        corrupt = None if self.corrupt is None else self.corrupt[rows]
+        return PacketBatch(self.buffer, start, end, ts_ns, number, offset, flow, self.flows, corrupt)
 
     def payload(self, row: int) -> bytes:
         return self.buffer[self.start[row] : self.end[row]].tobytes()
@@ -80,6 +87,7 @@ class Counts:
     fragments: int
     malformed: int  # headers that are cut or contradict each other
     unknown_link: int  # link types that are not read, interfaces that the file does not describe
+    wrong_checksum: int  # UDP, whole, and damaged on its way
     cut: int  # payloads of which the snap length has left only a part
 
 
@@ -92,20 +100,27 @@ class Split:
     end: int | None
     number: int  # of its first packet
     header: Header | None
+    damage: tuple[Damage, ...] | None = None  # what is unread in it, where somebody has read it before
+    has_checksums: bool | None = None  # whether a wrong one tells of damage; None: nobody knows yet
+
+
+Source = str | os.PathLike[str] | io.BufferedReader | Split
 
 
 class Capture:
     """An open capture file; iterate once over its batches. Made by `open_capture`."""
 
     def __init__(
-        self, source: str | os.PathLike[str] | Split, batch_packets: int, chunk_bytes: int, watch: Watch | None = None
+        self, source: Source, batch_packets: int, chunk_bytes: int, watch: Watch | None = None, corrupt: bool = False
     ) -> None:
         split = source if isinstance(source, Split) else None
         self._walk = Walk(source.path if isinstance(source, Split) else source, chunk_bytes, watch)
         self._first = split.number if split else 1
+        self._has_checksums = split.has_checksums if split else None
+        self._with_corrupt, self._corrupt, self._first_corrupt = corrupt, 0, 0
         try:
             if split and split.header and split.end is not None:
-                self._walk.resume(split.header, split.offset, split.end, split.number - 1)
+                self._walk.resume(split.header, split.offset, split.end, split.number - 1, split.damage)
             else:
                 self._walk.begin()
         except BaseException:
@@ -154,7 +169,25 @@ class Capture:
         state = self._walk.state
         outcomes = (f.NOT_IP, f.NOT_UDP, f.FRAGMENT, f.MALFORMED, f.UNKNOWN_LINK)
         tally = (int(state[k.TALLY - outcome]) for outcome in outcomes)
-        return Counts(int(state[k.RECORDS]) - self._first + 1, int(state[k.UDP]), *tally, cut=int(state[k.CUT]))
+        records, udp = int(state[k.RECORDS]) - self._first + 1, int(state[k.UDP]) - self._corrupt
+        return Counts(records, udp, *tally, wrong_checksum=self._corrupt, cut=int(state[k.CUT]))
+
+    @property
+    def read_bytes(self) -> int:
+        """Of the (decompressed) file: its header, and all records so far."""
+        return int(self._walk.state[k.READ_BYTES])
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of the (decompressed) file: what is damaged so far. With `read_bytes`, all of it once it has been read."""
+        return sum(damage.unread_bytes for damage in self.warnings)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether a wrong checksum tells of damage: not where (nearly) all are wrong, because a network card was to
+        fill them in, or because somebody has changed the addresses since."""
+        right, wrong = int(self._walk.state[k.RIGHT_SUMS]), int(self._walk.state[k.WRONG_SUMS])
+        return right * MOST_WRONG >= wrong if self._has_checksums is None else self._has_checksums
 
     def rest(self) -> Split:
         """What is behind the batches so far, to the end of the file."""
@@ -167,17 +200,19 @@ class Capture:
     def __iter__(self) -> Iterator[PacketBatch]:
         walk = self._walk
         while not walk.ended:
-            columns = self._columns.take(self._room * (8 * len(COLUMNS) + 2))
+            columns = self._columns.take(self._room * (8 * len(COLUMNS) + 3))
             for place, slot in enumerate((*COLUMNS, k.FLOW)):
                 walk.state[slot] = columns.address + place * self._room * 8
+            walk.state[k.CHECKSUM] = walk.state[k.FLOW] + self._room * 2
             why = walk.walk()
-            if walk.state[k.COUNT]:
-                yield self._batch(columns.array, int(walk.state[k.COUNT]))
+            if walk.state[k.COUNT] and len(batch := self._batch(columns.array, int(walk.state[k.COUNT]))):
+                yield batch
+                del batch
             del columns  # ours no longer: it is used again once the caller lets go of the batch
-            if why == k.MORE and not walk.ended:
-                walk.refill()
+            if not walk.ended:
+                walk.go_on(why)
             if walk.ended:
-                self._tell_unknown_link()
+                self._tell_left_out()
 
     def _batch(self, columns: NDArray[np.uint8], count: int) -> PacketBatch:
         for row in range(len(self.flows), int(self._walk.state[k.FLOWS_KNOWN]) + 1):
@@ -188,10 +223,22 @@ class Capture:
         )
         flow = columns[len(COLUMNS) * stride :][: count * 2].view(np.uint16)
         buffer = self._walk.buffer[: self._walk.filled]
-        return PacketBatch(buffer, start, end, ts_ns, number, offset, flow, self.flows)
+        batch = PacketBatch(buffer, start, end, ts_ns, number, offset, flow, self.flows)
+        if not self._walk.state[k.WRONG_SUMS] or not self.has_checksums:
+            return batch
+        corrupt = columns[(len(COLUMNS) * 8 + 2) * self._room :][:count] == f.WRONG
+        wrong = np.flatnonzero(corrupt)
+        if not len(wrong):
+            return batch
+        self._first_corrupt = self._first_corrupt if self._corrupt else int(offset[wrong[0]])
+        self._corrupt += len(wrong)
+        return replace(batch, corrupt=corrupt) if self._with_corrupt else batch.at(np.flatnonzero(~corrupt))
 
-    def _tell_unknown_link(self) -> None:
+    def _tell_left_out(self) -> None:
         state = self._walk.state
+        if self._corrupt and not self._with_corrupt:
+            reason = f"a wrong UDP checksum, the first of {self._corrupt:,} datagrams that are left out for it"
+            self.warnings.append(Damage(self.path, self._first_corrupt, reason))
         if state[k.FIRST_UNKNOWN] < 0:
             return
         link, packets = int(state[k.UNKNOWN_TYPE]), self.counts.unknown_link
@@ -206,18 +253,35 @@ def _flow(row: bytes) -> Flow:
 
 
 def open_capture(
-    source: str | os.PathLike[str] | Split,
+    source: Source,
     *,
     batch_packets: int = BATCH_PACKETS,
     chunk_bytes: int = CHUNK_BYTES,
     watch: Watch | None = None,
+    corrupt: bool = False,
 ) -> Capture:
-    """Open a pcap or pcapng file (plain, gzip or zstd, whatever its name), or one split of it.
+    """Open a pcap or pcapng file (plain, gzip or zstd, whatever its name; `-` is stdin), or one split of it.
 
     A batch holds at most `batch_packets` and never more than what a chunk of `chunk_bytes` of the file holds; `watch`
-    is shown what is read, as it is read.
+    is shown what is read, as it is read. With `corrupt`, datagrams with a wrong checksum are in the batches, too, and
+    marked there.
     """
-    return Capture(source, batch_packets, chunk_bytes, watch)
+    return Capture(source, batch_packets, chunk_bytes, watch, corrupt)
+
+
+def is_capture(file: io.BufferedReader) -> bool:
+    """Whether a file begins as a capture does, or is too short to tell; it is not read on."""
+    head = file.peek(1)
+    magic = bytearray(4)
+    found = decompressor(io.BytesIO(head), head[:4]).readinto(memoryview(magic))
+    return not found or is_magic(bytes(magic[:found]))
+
+
+def damage_in(damages: Sequence[Damage], offset: int, end: int | None) -> tuple[Damage, ...]:
+    """What a split must know of damage, to read just what was read before."""
+    return tuple(
+        one for one in damages if one.unread_bytes and offset <= one.offset and (end is None or one.offset < end)
+    )
 
 
 def index(path: str | os.PathLike[str], every_bytes: int = 64 << 20) -> list[Split]:
@@ -232,18 +296,18 @@ def index(path: str | os.PathLike[str], every_bytes: int = 64 << 20) -> list[Spl
         begun: list[tuple[int, int, Header]] = [(walk.offset, 1, walk.header_here())]
         walk.state[k.ROOM] = 1  # nothing is parsed, so nothing fills it
         while not walk.ended:
-            walk.state[k.STOP] = begun[-1][0] + max(every_bytes, 1) - walk.state[k.FILE_OFFSET]
+            walk.stop_at = begun[-1][0] + max(every_bytes, 1)
             why = walk.walk()
             if why == k.STOPPED:
                 begun.append((walk.offset, int(walk.state[k.RECORDS]) + 1, walk.header_here()))
-            elif not walk.ended:
-                walk.refill()
+            else:
+                walk.go_on(why)
         size = os.path.getsize(walk.path)
         if len(begun) > 1 and begun[-1][0] >= size:
             del begun[-1]
         ends = [offset for offset, _, _ in begun[1:]] + [size]
         return [
-            Split(walk.path, offset, end, number, header)
+            Split(walk.path, offset, end, number, header, damage_in(walk.warnings, offset, end))
             for (offset, number, header), end in zip(begun, ends, strict=True)
         ]
     finally:

@@ -1,15 +1,26 @@
-"""The walk over the records of a chunk of a pcap or pcapng file.
+"""The walk over the records of a chunk of a pcap file, and what it has in common with that over blocks (pcapng_kernel).
 
 The one rule: a record is taken whole or not at all; the walk ends at its first byte (`POSITION`) and says why. All that
-a walk knows is in one table of int64, the slots below, so that it can go on in the next chunk.
+a walk knows is in one table of int64, the slots below, so that it can go on in the next chunk; and what it does depends
+on the bytes of the file alone, not on where a chunk ends.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..kernels import inlined, kernel, load_i64, load_u32, store_i64, store_u16
-from .frame_kernel import MALFORMED, UNKNOWN_LINK, find_flow, find_payload, u8, u16, u32
+from ..kernels import inlined, kernel, load_i64, store_i64, store_u8, store_u16
+from .frame_kernel import (
+    RIGHT,
+    UNCHECKED,
+    UNKNOWN_LINK,
+    WRONG,
+    check_udp,
+    find_flow,
+    find_payload,
+    frame_fits,
+    u32,
+)
 
 # What the walk reads
 BUFFER, POSITION, FILLED, FILE_OFFSET = 0, 1, 2, 3  # address; next record and end of the bytes; offset of the buffer
@@ -25,7 +36,12 @@ NEEDED = 23
 # Counts
 RECORDS, UDP, CUT, TALLY = 24, 25, 26, 27  # TALLY - outcome, for each outcome of frame_kernel
 FIRST_UNKNOWN, UNKNOWN_TYPE = 33, 34  # file offset (-1: none) and link type of the first record that cannot be read
-SLOTS = 35
+# Of the file: its snap length, what a second's fraction stays below, whether nothing follows the bytes at hand, whether
+# somebody has found out already where the damage is, and the time of the last record that others agree with (-1: none)
+SNAP, FRACTIONS, DRAINED, TRUSTED, SECOND = 35, 36, 37, 38, 39
+CHECKSUM, RIGHT_SUMS, WRONG_SUMS = 40, 41, 42  # address of the column; datagrams
+READ_BYTES = 43  # records and blocks that were taken
+SLOTS = 44
 
 # Why a walk ended
 MORE = 0  # at a record of NEEDED bytes that is not whole
@@ -33,14 +49,13 @@ FULL = 1  # no room for another packet
 STOPPED = 2  # at STOP
 # Damage; NEEDED is the number that is wrong
 LENGTH_INSANE, LENGTH_UNALIGNED, LENGTH_SHORT, LENGTH_DIFFERS, NO_BYTE_ORDER, VERSION_UNKNOWN = 3, 4, 5, 6, 7, 8
-ZEROS = 9
+ZEROS, TIME_FAR, FRACTION_INSANE, LENGTH_UNLIKELY = 9, 10, 11, 12
+# Only of a search (resync_kernel)
+FOUND = 13
 
 LONGEST_BLOCK = 16 << 20
-MOST_INTERFACES = 4096
-INTERFACE_BYTES = 48  # link type, snap length, MULTIPLIER, DIVISOR, BITS, offset in ns
-MULTIPLIER, DIVISOR, BITS = 16, 24, 32  # ticks to ns: the first that is not 0 counts
-
-SECTION, INTERFACE, OLD_PACKET, SIMPLE, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
+SLACK = 32  # bytes that a record may have more than its frame: some count a checksum once; no record is so short
+FAR_S = 7 * 86_400  # what lies further from its neighbours is doubtful
 
 
 @inlined
@@ -76,9 +91,16 @@ def take(state, buffer, record, at, end, link, ts_ns, count):
         return count
     flow, known = find_flow(get(state, FLOW_INDEX), get(state, FLOWS), get(state, FLOWS_KNOWN), buffer, ip, start - 8)
     put(state, FLOWS_KNOWN, known)
+    checksum = UNCHECKED
     if stop > end:
         add(state, CUT)
         stop = end
+    else:
+        checksum = check_udp(buffer, ip, start - 8, stop)
+        if checksum == RIGHT:
+            add(state, RIGHT_SUMS)
+        elif checksum == WRONG:
+            add(state, WRONG_SUMS)
     add(state, UDP)
     store_i64(get(state, START), count * 8, start)
     store_i64(get(state, END), count * 8, stop)
@@ -86,7 +108,45 @@ def take(state, buffer, record, at, end, link, ts_ns, count):
     store_i64(get(state, NUMBER), count * 8, get(state, RECORDS))
     store_i64(get(state, OFFSET), count * 8, get(state, FILE_OFFSET) + record)
     store_u16(get(state, FLOW), count * 2, np.uint16(flow))
+    store_u8(get(state, CHECKSUM), count, np.uint8(checksum))
     return count + 1
+
+
+@inlined
+def is_near(second, other):
+    return -FAR_S <= second - other <= FAR_S
+
+
+@inlined
+def doubt(state, buffer, position, end, second, known):
+    """What is wrong with a record that is unlike those before it; 0 if the record behind it is like it."""
+    swapped, fractions = get(state, SWAPPED), get(state, FRACTIONS)
+    filled = get(state, FILLED)
+    length, original = end - position - 16, u32(buffer, position + 12, swapped)
+    odd_fraction = u32(buffer, position + 4, swapped) >= fractions
+    is_far = known >= 0 and not is_near(second, known)
+    fits = frame_fits(buffer, position + 16, min(end, filled), position + 16 + original, get(state, LINK))
+    if fits and length > original + SLACK:
+        return LENGTH_UNLIKELY  # whatever there is so far behind it
+    follows = fits and end <= filled
+    if filled - end >= 16:
+        next_second, next_fraction = u32(buffer, end, swapped), u32(buffer, end + 4, swapped)
+        is_next = u32(buffer, end + 8, swapped) <= get(state, LONGEST)
+        if odd_fraction:  # some programs write them so throughout
+            return 0 if is_next and fits and next_fraction >= fractions else FRACTION_INSANE
+        is_next = is_next and next_fraction < fractions
+        if is_far:  # a jump of time, unless those before it and behind it agree
+            return 0 if is_next and fits and not is_near(next_second, known) else TIME_FAR
+        follows = is_next and is_near(next_second, second)
+    elif odd_fraction:
+        return FRACTION_INSANE
+    elif is_far:
+        return 0 if follows else TIME_FAR
+    if known >= 0:
+        return 0 if follows else LENGTH_UNLIKELY
+    # The first one: nobody has told yet what to expect.
+    is_likely = length == original or (length < original and length >= get(state, SNAP))
+    return 0 if follows or (is_likely and (fits or end == filled)) else LENGTH_UNLIKELY
 
 
 @kernel
@@ -101,6 +161,12 @@ def walk_pcap(state):
     tick_ns = get(state, TICK_NS)
     link = get(state, LINK)
     longest = get(state, LONGEST)
+    snap = get(state, SNAP)
+    fractions = get(state, FRACTIONS)
+    drained = get(state, DRAINED)
+    trusted = get(state, TRUSTED)
+    known = get(state, SECOND)
+    begun = position
     count = np.int64(0)
     needed = np.int64(16)
     while True:
@@ -121,6 +187,20 @@ def walk_pcap(state):
             ended = ZEROS
             break
         end = position + 16 + length
+        second = u32(buffer, position, swapped)
+        fraction = u32(buffer, position + 4, swapped)
+        original = u32(buffer, position + 12, swapped)
+        is_usual = fraction < fractions and length <= original and (length == original or length >= snap)
+        if trusted == 0 and not (is_usual and known >= 0 and is_near(second, known)):
+            if drained == 0 and end + 16 > filled:
+                needed = 32 + length
+                ended = MORE
+                break
+            if not (is_usual and known < 0 and end > filled):  # that one is cut, and that is all that is wrong
+                ended = doubt(state, buffer, position, end, second, known)
+                if ended != 0:
+                    needed = fraction if ended == FRACTION_INSANE else second if ended == TIME_FAR else length
+                    break
         if end > filled:
             needed = 16 + length
             ended = MORE
@@ -130,196 +210,18 @@ def walk_pcap(state):
             break
         add(state, RECORDS)
         if parse != 0:
-            ts_ns = u32(buffer, position, swapped) * 1_000_000_000 + u32(buffer, position + 4, swapped) * tick_ns
-            count = take(state, buffer, position, position + 16, end, link, ts_ns, count)
+            count = take(
+                state, buffer, position, position + 16, end, link, second * 1_000_000_000 + fraction * tick_ns, count
+            )
+        if known >= 0 or (
+            filled - end >= 16
+            and is_near(u32(buffer, end, swapped), second)
+            and frame_fits(buffer, position + 16, end, position + 16 + original, link)
+        ):
+            known = second
         position = end
-    put(state, POSITION, position)
-    put(state, COUNT, count)
-    put(state, NEEDED, needed)
-    return ended
-
-
-@inlined
-def describe_interface(state, buffer, block, end, swapped):
-    """Append what an Interface Description Block says to the section's table."""
-    known = get(state, INTERFACES_KNOWN)
-    if known == MOST_INTERFACES:
-        return
-    put(state, INTERFACES_KNOWN, known + 1)
-    resolution = np.int64(6)  # microseconds unless the option if_tsresol says otherwise
-    offset_s = np.int64(0)
-    at = block + 16
-    while end - at >= 4:
-        code = u16(buffer, at, swapped)
-        size = u16(buffer, at + 2, swapped)
-        at += 4
-        if code == 0 or end - at < size:
-            break
-        if code == 9 and size >= 1:
-            resolution = u8(buffer, at)
-        elif code == 14 and size >= 8:
-            first, second = u32(buffer, at, swapped), u32(buffer, at + 4, swapped)
-            offset_s = first << 32 | second if swapped != 0 else second << 32 | first
-        at += size + 3 & ~3
-    multiplier, divisor, bits = np.int64(0), np.int64(0), np.int64(0)
-    exponent = resolution & 127
-    if resolution & 128:
-        if exponent == 0:
-            multiplier = np.int64(1_000_000_000)
-        bits = exponent
-    elif exponent <= 9:
-        multiplier = np.int64(1)
-        for _ in range(9 - exponent):
-            multiplier *= 10
-    else:
-        divisor = np.int64(1)
-        for _ in range(min(exponent - 9, 18)):  # 18: what an int64 holds; nobody counts in 10^-28 s
-            divisor *= 10
-    row = get(state, INTERFACES) + known * INTERFACE_BYTES
-    store_i64(row, 0, u16(buffer, block + 8, swapped))
-    store_i64(row, 8, u32(buffer, block + 12, swapped))
-    store_i64(row, MULTIPLIER, multiplier)
-    store_i64(row, DIVISOR, divisor)
-    store_i64(row, BITS, bits)
-    store_i64(row, 40, offset_s * 1_000_000_000)
-
-
-@inlined
-def nanoseconds(row, high, low):
-    """UNIX nanoseconds of a 64-bit count of an interface's ticks. Nonsense wraps."""
-    ticks = np.uint64(high) << np.uint64(32) | np.uint64(low)
-    multiplier, divisor, bits = load_i64(row, MULTIPLIER), load_i64(row, DIVISOR), load_i64(row, BITS)
-    if multiplier != 0:
-        value = np.int64(ticks) * multiplier
-    elif divisor != 0:
-        value = np.int64(ticks // np.uint64(divisor))
-    else:
-        seconds, fraction = np.uint64(0), ticks
-        if bits < 64:
-            seconds = ticks >> np.uint64(bits)
-            fraction = ticks - (seconds << np.uint64(bits))
-        # fraction * 10^9 / 2^bits, of which the product may need 94 bits
-        billion = np.uint64(1_000_000_000)
-        upper = (fraction >> np.uint64(32)) * billion
-        lower = (fraction & np.uint64(0xFFFFFFFF)) * billion
-        if bits <= 32:
-            part = lower >> np.uint64(bits)
-        elif bits < 96:
-            part = (upper + (lower >> np.uint64(32))) >> np.uint64(bits - 32)
-        else:
-            part = np.uint64(0)
-        value = np.int64(seconds * billion + part)
-    return value + load_i64(row, 40)
-
-
-@inlined
-def shortest(kind):
-    if kind == SECTION:
-        return 28
-    if kind == INTERFACE:
-        return 20
-    if kind == SIMPLE:
-        return 16
-    if kind == ENHANCED or kind == OLD_PACKET:
-        return 32
-    return 12
-
-
-@inlined
-def take_block(state, buffer, block, end, kind, swapped, count):
-    """`take` for a block with a packet; `end` is where its content ends."""
-    interface = np.int64(0)  # of which simple packets are
-    if kind == ENHANCED:
-        interface = u32(buffer, block + 8, swapped)
-    elif kind == OLD_PACKET:
-        interface = u16(buffer, block + 8, swapped)
-    if interface >= get(state, INTERFACES_KNOWN):
-        add(state, TALLY - UNKNOWN_LINK)
-        tell_unknown(state, block, -1)
-        return count
-    row = get(state, INTERFACES) + interface * INTERFACE_BYTES
-    if kind == SIMPLE:
-        ts_ns = np.int64(0)  # these blocks carry no time and no captured length
-        at = block + 12
-        captured = min(u32(buffer, block + 8, swapped), end - at)
-        snap = load_i64(row, 8)
-        if snap != 0:
-            captured = min(captured, snap)
-    else:
-        ts_ns = nanoseconds(row, u32(buffer, block + 12, swapped), u32(buffer, block + 16, swapped))
-        at = block + 28
-        captured = u32(buffer, block + 20, swapped)
-        if captured > end - at:
-            add(state, TALLY - MALFORMED)
-            return count
-    return take(state, buffer, block, at, at + captured, load_i64(row, 0), ts_ns, count)
-
-
-@kernel
-def walk_pcapng(state):
-    buffer = get(state, BUFFER)
-    position = get(state, POSITION)
-    filled = get(state, FILLED)
-    stop = get(state, STOP)
-    parse = get(state, PARSE)
-    room = get(state, ROOM)
-    swapped = get(state, SWAPPED)
-    count = np.int64(0)
-    needed = np.int64(12)
-    while True:
-        if position >= stop:
-            ended = STOPPED
-            break
-        if filled - position < 12:
-            needed = np.int64(12)
-            ended = MORE
-            break
-        kind = np.int64(load_u32(buffer, position))  # a section's type reads the same in both byte orders
-        order = swapped
-        if kind == SECTION:
-            mark = np.int64(load_u32(buffer, position + 8))
-            if mark != 0x1A2B3C4D and mark != 0x4D3C2B1A:
-                needed = mark
-                ended = NO_BYTE_ORDER
-                break
-            order = np.int64(mark == 0x4D3C2B1A)
-        else:
-            kind = u32(buffer, position, order)
-        length = u32(buffer, position + 4, order)
-        if length > LONGEST_BLOCK or length & 3 != 0 or length < shortest(kind):
-            needed = length
-            ended = LENGTH_INSANE
-            if length <= LONGEST_BLOCK:
-                ended = LENGTH_UNALIGNED if length & 3 != 0 else LENGTH_SHORT
-            break
-        end = position + length
-        if end > filled:
-            needed = length
-            ended = MORE
-            break
-        end -= 4
-        if u32(buffer, end, order) != length:
-            needed = u32(buffer, end, order)
-            ended = LENGTH_DIFFERS
-            break
-        if kind == SECTION:
-            if u16(buffer, position + 12, order) != 1:
-                needed = u16(buffer, position + 12, order)
-                ended = VERSION_UNKNOWN
-                break
-            swapped = order
-            put(state, INTERFACES_KNOWN, 0)
-        elif kind == INTERFACE:
-            describe_interface(state, buffer, position, end, swapped)
-        elif kind == ENHANCED or kind == OLD_PACKET or kind == SIMPLE:
-            if count == room:
-                ended = FULL
-                break
-            add(state, RECORDS)
-            if parse != 0:
-                count = take_block(state, buffer, position, end, kind, swapped, count)
-        position = end + 4
-    put(state, SWAPPED, swapped)
+    put(state, SECOND, known)
+    put(state, READ_BYTES, get(state, READ_BYTES) + position - begun)
     put(state, POSITION, position)
     put(state, COUNT, count)
     put(state, NEEDED, needed)

@@ -1,13 +1,15 @@
 """How a capture file goes through the kernels: chunk by chunk, in memory that does not grow with the file.
 
-The one rule: damage ends the walk with one warning that says where; only a file that cannot be opened or is no capture
-is an error. A record that a chunk cuts is carried to the next chunk.
+The one rule: every byte of the file is a part of its header, of a record, or unread, and a warning says where and how
+many those are. Behind damage the walk goes on with the next plausible record. Only a file that cannot be opened or is
+no capture is an error. A record that a chunk cuts is carried to the next chunk.
 """
 
 from __future__ import annotations
 
+import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import cast
@@ -18,7 +20,11 @@ from numpy.typing import NDArray
 from ..buffers import Pool
 from ..errors import CaptureError
 from . import capture_kernel as k
+from . import pcapng_kernel as ng
 from .compression import decompressor
+from .damage import Damage
+from .input_file import open_input
+from .resync_kernel import WINDOW, search_pcap, search_pcapng
 
 PCAP_MAGICS = {
     b"\xd4\xc3\xb2\xa1": ("<", False),
@@ -30,6 +36,7 @@ PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 PCAP_HEADER_BYTES = 24
 USUAL_LONGEST = 256 << 10  # libpcap's own limit; a file may announce more
 ENDLESS = np.iinfo(np.int64).max
+MOST_DAMAGED = 10_000  # places of a file: one that has more is not worth the search
 
 REASONS = {
     k.LENGTH_INSANE: "the record claims {} bytes",
@@ -39,19 +46,15 @@ REASONS = {
     k.NO_BYTE_ORDER: "the section has no byte order ({:#010x})",
     k.VERSION_UNKNOWN: "the section is of version {}, not 1",
     k.ZEROS: "there are zeros instead of a record, as a crash leaves them",
+    k.TIME_FAR: "the record's time, second {}, is far from those around it",
+    k.FRACTION_INSANE: "the record's fraction of a second is {}",
+    k.LENGTH_UNLIKELY: "the record claims {} bytes, behind which there is no other",
 }
 
 
-@dataclass(frozen=True)
-class Damage:
-    """What could not be read, and where: the offset is that of the record in the (decompressed) file."""
-
-    file: str
-    offset: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: at offset {self.offset}: {self.reason}"
+def is_magic(start: bytes) -> bool:
+    """Whether a file that starts so may be a capture."""
+    return any(known.startswith(start) for known in (*PCAP_MAGICS, PCAPNG_MAGIC))
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Header:
     nanoseconds: bool = True
     link: int = 0
     longest: int = 0
+    snap: int = 0
     interfaces: bytes = field(default=b"", repr=False)  # pcapng: rows of the kernel's table, of this section so far
 
 
@@ -72,8 +76,10 @@ Watch = Callable[[memoryview], object]  # is shown what is read of a file (unpac
 class Walk:
     """A file, the chunk in memory, and the kernel's table of what it knows."""
 
-    def __init__(self, path: str | PathLike[str], chunk_bytes: int, watch: Watch | None = None) -> None:
-        self.path = fspath(path)
+    def __init__(
+        self, source: str | PathLike[str] | io.BufferedReader, chunk_bytes: int, watch: Watch | None = None
+    ) -> None:
+        self.path = source.name if isinstance(source, io.BufferedReader) else fspath(source)
         self._watch = watch
         self.warnings: list[Damage] = []
         self.ended = False
@@ -84,20 +90,23 @@ class Walk:
         self._left: int = ENDLESS  # bytes of the span still to be read
         self.state = np.zeros(k.SLOTS, np.int64)
         self._state_address = self.state.ctypes.data
-        self._interfaces = np.zeros(k.MOST_INTERFACES * k.INTERFACE_BYTES, np.uint8)
+        self._interfaces = np.zeros(ng.MOST_INTERFACES * ng.INTERFACE_BYTES, np.uint8)
         self.state[k.INTERFACES] = self._interfaces.ctypes.data
         self.state[k.STOP] = ENDLESS
         self.state[k.FIRST_UNKNOWN] = -1
+        self.state[k.SECOND] = -1
+        self.stop_at: int = ENDLESS  # offset in the file
+        self._known: list[Damage] = []  # what a split was told of
+        self._file = source if isinstance(source, io.BufferedReader) else open_input(source)
         try:
-            self._file = open(self.path, "rb")  # noqa: SIM115 (closed by close)
-            try:
-                self.source = decompressor(self._file, self._file.peek(4)[:4])
-            except BaseException:
-                self._file.close()
+            self.source = decompressor(self._file, self._file.peek(4)[:4])
+        except BaseException as error:
+            self._file.close()
+            if not isinstance(error, OSError):
                 raise
-        except OSError as error:
-            hint = "check the path" if isinstance(error, FileNotFoundError) else "name a capture file that can be read"
-            raise CaptureError(f"{self.path}: {error.strerror or error}", hint) from None
+            raise CaptureError(
+                f"{self.path}: {error.strerror or error}", "name a capture file that can be read"
+            ) from None
 
     def close(self) -> None:
         self.ended = True
@@ -118,10 +127,11 @@ class Walk:
             snap, link = struct.unpack(order + "II", head[16:])
             longest = min(max(snap, USUAL_LONGEST), k.LONGEST_BLOCK)
             # Only 16 bits are the type; the upper ones tell of checksums behind the frame, which IP lengths leave out.
-            self._use(Header("pcap", order == ">", nanoseconds, link & 0xFFFF, longest))
-            self.state[k.POSITION] = PCAP_HEADER_BYTES
-        elif any(known.startswith(magic) for known in (*PCAP_MAGICS, PCAPNG_MAGIC)):
-            self._warn(0, self.source.damage or f"the file ends inside its header, after {len(head)} bytes")
+            self._use(Header("pcap", order == ">", nanoseconds, link & 0xFFFF, longest, snap))
+            self.state[k.POSITION] = self.state[k.READ_BYTES] = PCAP_HEADER_BYTES
+        elif is_magic(magic):
+            reason = self.source.damage or f"the file ends inside its header, after {len(head)} bytes"
+            self._warn(0, reason, self.filled)
             self.ended = True
         else:
             raise CaptureError(
@@ -129,8 +139,10 @@ class Walk:
                 "pcap and pcapng are read, plain or compressed by gzip or zstd",
             )
 
-    def resume(self, header: Header, offset: int, end: int, records: int) -> None:
-        """Read the first chunk of a span that starts with a record."""
+    def resume(
+        self, header: Header, offset: int, end: int, records: int, damage: Sequence[Damage] | None = None
+    ) -> None:
+        """Read the first chunk of a span that starts with a record, and of which `damage` is known."""
         try:
             self._file.seek(offset)
         except OSError as error:
@@ -139,6 +151,10 @@ class Walk:
         self.state[k.FILE_OFFSET] = offset
         self.state[k.RECORDS] = records
         self._use(header)
+        if damage is not None:
+            self.state[k.TRUSTED] = 1
+            self._known = sorted(damage, key=lambda one: -one.offset)
+            self.stop_at = self._known[-1].offset if self._known else ENDLESS
         self._fill(self._chunk(self._chunk_bytes), 0)
 
     def _use(self, header: Header) -> None:
@@ -147,16 +163,20 @@ class Walk:
         self.state[k.TICK_NS] = 1 if header.nanoseconds else 1000
         self.state[k.LINK] = header.link
         self.state[k.LONGEST] = header.longest
-        self.state[k.INTERFACES_KNOWN] = len(header.interfaces) // k.INTERFACE_BYTES
+        self.state[k.SNAP] = header.snap
+        self.state[k.FRACTIONS] = 1_000_000_000 if header.nanoseconds else 1_000_000
+        self.state[k.INTERFACES_KNOWN] = len(header.interfaces) // ng.INTERFACE_BYTES
         self._interfaces[: len(header.interfaces)] = np.frombuffer(header.interfaces, np.uint8)
-        self._walk = k.walk_pcap if header.kind == "pcap" else k.walk_pcapng
+        is_pcap = header.kind == "pcap"
+        self._walk, self._search = (k.walk_pcap, search_pcap) if is_pcap else (ng.walk_pcapng, search_pcapng)
+        self._step = 1 if is_pcap else 4  # records begin anywhere, blocks at every fourth byte
 
     def header_here(self) -> Header:
         """What must be known to go on from the record at which the walk has ended."""
         header = cast(Header, self.header)
         if header.kind == "pcap":
             return header
-        known = self._interfaces[: int(self.state[k.INTERFACES_KNOWN]) * k.INTERFACE_BYTES].tobytes()
+        known = self._interfaces[: int(self.state[k.INTERFACES_KNOWN]) * ng.INTERFACE_BYTES].tobytes()
         return Header("pcapng", bool(self.state[k.SWAPPED]), interfaces=known)
 
     @property
@@ -169,30 +189,83 @@ class Walk:
         return int(self.state[k.FILE_OFFSET] + self.state[k.POSITION])
 
     def walk(self) -> int:
-        """Walk on and say why the walk has ended; damage ends it for good."""
-        why = self._walk(self._state_address)
-        if why in REASONS:
-            self._warn(self.offset, REASONS[why].format(int(self.state[k.NEEDED])))
-            self.ended = True
-        return why
+        """Walk on and say why the walk has ended."""
+        self.state[k.STOP] = min(self.stop_at - int(self.state[k.FILE_OFFSET]), ENDLESS)
+        return self._walk(self._state_address)
 
-    def refill(self) -> None:
+    def go_on(self, why: int) -> None:
+        """Have what a walk needs that has ended there; nobody may still need the chunk's old bytes by then."""
+        if why == k.MORE:
+            self._refill()
+        elif why == k.STOPPED and self._known and self.offset == self._known[-1].offset:
+            known = self._known.pop()
+            self.warnings.append(known)
+            self.state[k.POSITION] += known.unread_bytes
+            self.stop_at = self._known[-1].offset if self._known else ENDLESS
+        elif why in REASONS:
+            self._recover(REASONS[why].format(int(self.state[k.NEEDED])))
+
+    def _refill(self) -> None:
         """The next chunk, with the start of the record that the last one has cut; or the end of the walk."""
-        position, filled, needed = (int(self.state[slot]) for slot in (k.POSITION, k.FILLED, k.NEEDED))
-        carried = filled - position
+        needed = int(self.state[k.NEEDED])
         if not self._drained:
-            chunk = self._chunk(max(self._chunk_bytes, needed))
-            chunk[:carried] = self.buffer[position:filled]
-            self.state[k.FILE_OFFSET] += position
-            self.state[k.POSITION] = 0
-            self._fill(chunk, carried)
-            if self.filled > carried:
-                return
+            self._more(needed)
+            return
+        carried, damage = self.filled - int(self.state[k.POSITION]), self.source.damage
+        if carried > 0:
+            at_end = damage or f"the file ends inside a record, after {carried} of at least {needed} bytes"
+            self._recover(f"the record claims {needed} bytes, more than there are", at_end)
+            return
         self.ended = True
-        if self.source.damage:
-            self._warn(self.offset, self.source.damage)
-        elif carried:
-            self._warn(self.offset, f"the file ends inside a record, after {carried} of at least {needed} bytes")
+        if damage:
+            self._warn(self.offset, damage)
+
+    def _recover(self, reason: str, reason_at_end: str = "") -> None:
+        """Find the next record behind the damage at which the walk stands; what lies between them is unread."""
+        damaged_at, state = self.offset, self.state
+        self._forget_block()
+        state[k.POSITION] += self._step
+        search = self._search
+        if len(self.warnings) >= MOST_DAMAGED:
+            search, reason = self._skip, f"{reason}, after {MOST_DAMAGED:,} other damaged places: the rest is not read"
+        while (why := search(self._state_address)) == k.MORE and not self._drained:
+            self._more(2 * WINDOW)
+        if why == k.MORE:
+            reason, self.ended = reason_at_end or reason, True
+            state[k.POSITION] = self.filled
+        self._warn(damaged_at, reason, self.offset - damaged_at)
+
+    def _skip(self, _: int) -> int:
+        """A search that finds nothing."""
+        self.state[k.POSITION] = self.filled
+        return k.MORE
+
+    def _forget_block(self) -> None:
+        """Of pcapng: what a damaged block would have described, nobody knows."""
+        state, position = self.state, int(self.state[k.POSITION])
+        if self._step == 1 or self.filled - position < 4:
+            return
+        kind = int.from_bytes(self.buffer[position : position + 4].tobytes(), "big" if state[k.SWAPPED] else "little")
+        known = int(state[k.INTERFACES_KNOWN])
+        if kind == ng.SECTION:
+            state[k.INTERFACES_KNOWN] = 0
+        elif kind == ng.INTERFACE and known < ng.MOST_INTERFACES:
+            row = self._interfaces[known * ng.INTERFACE_BYTES :][: ng.INTERFACE_BYTES].view(np.int64)
+            row[:] = (ng.NO_LINK, 0, 1, 0, 0, 0)
+            state[k.INTERFACES_KNOWN] = known + 1
+
+    def _more(self, needed: int) -> None:
+        """Another chunk with what is left of this one. Twice what is needed: who claims much must not be read often."""
+        state = self.state
+        position, filled = int(state[k.POSITION]), self.filled
+        carried = max(filled - position, 0)
+        chunk = self._chunk(max(self._chunk_bytes, 2 * needed if needed > self._chunk_bytes // 2 else 0))
+        for skipped in range(position - filled, 0, -len(chunk)):  # nobody wants these
+            self._fill(chunk[:skipped], 0)
+        chunk[:carried] = self.buffer[filled - carried : filled]
+        state[k.FILE_OFFSET] += position
+        state[k.POSITION] = 0
+        self._fill(chunk, carried)
 
     def _chunk(self, size: int) -> NDArray[np.uint8]:
         return self._pool.take(size).array[:size]
@@ -214,6 +287,7 @@ class Walk:
         self.buffer = chunk
         self.state[k.BUFFER] = chunk.ctypes.data
         self.state[k.FILLED] = at
+        self.state[k.DRAINED] = self._drained
 
-    def _warn(self, offset: int, reason: str) -> None:
-        self.warnings.append(Damage(self.path, offset, reason))
+    def _warn(self, offset: int, reason: str, unread_bytes: int = 0) -> None:
+        self.warnings.append(Damage(self.path, offset, reason, unread_bytes))

@@ -1,7 +1,7 @@
 """The bytes inside a file, whether it is plain, gzip or zstd.
 
 The one rule: damage is never an exception. Every byte that can be had before it is delivered, then the source ends and
-`damage` says what is wrong, with the place in the compressed file.
+`damage` says what is wrong, with the place in the compressed file and how much of that is unread.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Gzip:
                 most //= 2
                 if most == 0:
                     near = self._source.count - len(self._input)
-                    self.damage = f"the gzip stream is damaged behind its byte {near} ({error})"
+                    unread = f"{self._source.drain() + len(self._input):,} bytes of the compressed file unread"
+                    self.damage = f"the gzip stream is damaged behind its byte {near} ({error}); {unread}"
                     return b""
             else:
                 self._input = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
@@ -85,7 +86,8 @@ class Gzip:
         self._input = rest + self._source.read(2) if len(rest) == 1 else rest
         if not self._input.startswith(GZIP_MAGIC):
             where = self._source.count - len(self._input)
-            self.damage = f"the gzip stream ends at its byte {where}, behind it is something else"
+            unread = f"{self._source.drain() + len(self._input):,} bytes of the compressed file unread"
+            self.damage = f"the gzip stream ends at its byte {where}, behind it is something else; {unread}"
             return False
         self._inflate = zlib.decompressobj(wbits=31)
         return True
@@ -115,7 +117,9 @@ class Zstd:
             got = self._reader.readinto(view[:OUTPUT_BYTES])
         except zstandard.ZstdError as error:
             reason = str(error).removeprefix("zstd decompress error: ")
-            self.damage = f"the zstd stream is damaged before its byte {self._frames.count} ({reason})"
+            before = self._frames.count
+            unread = f"at least {self._frames.drain():,} bytes of the compressed file unread"
+            self.damage = f"the zstd stream is damaged before its byte {before} ({reason}); {unread}"
             return self._salvage(view)
         self._delivered += got
         if got == 0:
@@ -158,6 +162,13 @@ class _Counted:
             return b""
         self.count += len(data)
         return data
+
+    def drain(self) -> int:
+        """Read on to the end of the file: how many bytes that are."""
+        before = self.count
+        while _Counted.read(self, INPUT_BYTES):
+            pass
+        return self.count - before
 
 
 class _Frames(_Counted):

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels import inlined, load_i32, load_i64, load_u8, load_u16, load_u32, store_i32, store_i64, swap_u16, swap_u32
+from ..kernels import (
+    inlined,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    store_i32,
+    store_i64,
+    swap_u16,
+    swap_u32,
+)
 
 # What became of a record. Negative, so that a function may return a position or one of these.
 NOT_IP = -1
@@ -27,6 +39,12 @@ FLOW_BYTES = 40
 MOST_PROBES = 64  # bounds the time that hostile addresses can cost
 
 ENDLESS = 1 << 62  # an IP length of zero: the sender's network card was to fill it in
+
+MOST_TAGS = 4  # 802.1Q and the like, of a frame that nobody vouches for
+LONGEST_TRAILER = 128  # bytes behind an IP packet: padding, checksum, the time stamp of a switch
+
+# Checksums of UDP: none to check, right, wrong
+UNCHECKED, RIGHT, WRONG = 0, 1, 2
 
 
 @inlined
@@ -100,6 +118,50 @@ def find_ip(buffer, at, end, link):
     if kind == 0x0800 or kind == 0x86DD:
         return behind
     return NOT_IP
+
+
+@inlined
+def frame_fits(buffer, at, end, frame_end, link):
+    """Whether bytes look like the begin of a frame of which `frame_end` is the end: for one that nobody vouches for.
+
+    Without a loop over what the bytes say, because it is asked of every byte of a damaged stretch.
+    """
+    ip = at
+    if link == LINK_ETHERNET or link == LINK_SLL or link == LINK_SLL2:
+        type_at, ip = at + 12, at + 14
+        if link == LINK_SLL:
+            type_at, ip = at + 14, at + 16
+        elif link == LINK_SLL2:
+            type_at, ip = at, at + 20
+        for _ in range(MOST_TAGS):
+            if end - ip < 20:
+                return False
+            kind = be16(buffer, type_at)
+            if kind != 0x8100 and kind != 0x88A8 and kind != 0x9100 and kind != 0x9200 and kind != 0x9300:
+                break
+            type_at, ip = ip + 2, ip + 4
+        if end - ip < 20:
+            return False
+        kind = be16(buffer, type_at)
+        if kind == 0x0806:
+            return be16(buffer, ip) == 1 and be16(buffer, ip + 2) == 0x0800  # ARP, of IPv4 on Ethernet
+        if kind != 0x0800 and kind != 0x86DD:
+            return False
+    elif link == LINK_NULL or link == LINK_LOOP:
+        ip = at + 4
+    elif find_ip(buffer, at, end, link) == UNKNOWN_LINK:
+        return True
+    if end - ip < 20:
+        return False
+    version = u8(buffer, ip) >> 4
+    size = be16(buffer, ip + 2)
+    if version == 6:
+        size = be16(buffer, ip + 4)
+        size += 40 if size != 0 else 0
+    elif version != 4 or u8(buffer, ip) & 15 < 5:
+        return False
+    # Without a length it is left to the network card; behind the packet there may be padding and a trailer.
+    return size == 0 or (size >= 20 and 0 <= frame_end - ip - size <= LONGEST_TRAILER)
 
 
 @inlined
@@ -178,6 +240,53 @@ def find_payload(buffer, at, end, link):
     if length < 8 or udp + length > packet_end:
         return MALFORMED, ip, ip
     return ip, udp + 8, udp + length
+
+
+@inlined
+def sum_words(base, start, size):
+    """The sum of little-endian words (RFC 1071 section 2: any order of bytes will do), not yet folded."""
+    total = np.uint64(0)
+    for place in range(size >> 3):
+        words = load_u64(base, start + place * 8)
+        total += (words & np.uint64(0xFFFFFFFF)) + (words >> np.uint64(32))
+    tail = start + (size & ~7)
+    if size & 4:
+        total += np.uint64(load_u32(base, tail))
+        tail += 4
+    if size & 2:
+        total += np.uint64(load_u16(base, tail))
+        tail += 2
+    if size & 1:
+        total += np.uint64(load_u8(base, tail))
+    return np.int64(total)
+
+
+@inlined
+def folded(total):
+    """A sum of 16-bit or 32-bit words with the carries added up again: 16 bits."""
+    total = (total & 0xFFFFFFFF) + (total >> 32)
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return (total & 0xFFFF) + (total >> 16)
+
+
+@inlined
+def check_udp(buffer, ip, udp, end):
+    """Whether the checksum of a whole datagram is right (RFC 768; RFC 8200 section 8.1 for IPv6)."""
+    checksum = np.int64(load_u16(buffer, udp + 6))
+    if checksum == 0:
+        return UNCHECKED
+    if u8(buffer, ip) >> 4 == 4:
+        pseudo = sum_words(buffer, ip + 12, 8)
+    elif udp == ip + 40:
+        pseudo = sum_words(buffer, ip + 8, 32)
+    else:  # behind a routing header the destination is another than the one that was summed up
+        return UNCHECKED
+    pseudo += (17 << 8) + np.int64(load_u16(buffer, udp + 4))
+    if folded(pseudo + sum_words(buffer, udp, end - udp)) == 0xFFFF:
+        return RIGHT
+    # Of what a machine sends itself, the network card was to finish the sum: there is that of the pseudo header only.
+    return UNCHECKED if checksum == folded(pseudo) else WRONG
 
 
 @inlined

@@ -14,7 +14,6 @@ from ..kernels import (
     load_i64,
     load_u8,
     load_u16,
-    load_u32,
     load_u64,
     store_u8,
     store_u16,
@@ -22,6 +21,7 @@ from ..kernels import (
     store_u64,
     swap_u16,
 )
+from .frame_kernel import folded, sum_words
 
 # Slots of the table that the kernel is called with
 BUFFER, START, END, TS_NS, FLOW, FIRST, COUNT = 0, 1, 2, 3, 4, 5, 6  # addresses of the columns; rows FIRST to COUNT
@@ -35,33 +35,9 @@ IPV4_HEADER_BYTES = 42
 
 
 @inlined
-def folded(total):
-    """The Internet checksum (RFC 1071) of a sum of 16-bit or 32-bit words."""
-    total = (total & 0xFFFFFFFF) + (total >> 32)
-    total = (total & 0xFFFF) + (total >> 16)
-    total = (total & 0xFFFF) + (total >> 16)
-    total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
-@inlined
 def word(value):
     """What a 16-bit number in network order adds to a sum of little-endian words."""
     return np.int64(swap_u16(np.uint16(value)))
-
-
-@inlined
-def sum_words(base, start, size):
-    total = np.int64(0)
-    for place in range(size >> 2):
-        total += np.int64(load_u32(base, start + place * 4))
-    tail = start + (size & ~3)
-    if size & 2:
-        total += np.int64(load_u16(base, tail))
-        tail += 2
-    if size & 1:
-        total += np.int64(load_u8(base, tail))
-    return total
 
 
 @kernel
@@ -98,13 +74,14 @@ def lay_out(table):
         if header == IPV4_HEADER_BYTES:
             length = word(28 + size)
             store_u16(out, frame + 16, np.uint16(length))
-            store_u16(out, frame + 24, np.uint16(folded(load_i64(template, IP_SUM) + length)))
+            store_u16(out, frame + 24, np.uint16(~folded(load_i64(template, IP_SUM) + length) & 0xFFFF))
         else:
             store_u16(out, frame + 18, np.uint16(word(8 + size)))
         length = word(8 + size)
         store_u16(out, frame + header - 4, np.uint16(length))
         # The length counts twice: in the UDP header and in the pseudo header.
-        checksum = folded(load_i64(template, UDP_SUM) + 2 * length + sum_words(buffer, start, size))
+        total = load_i64(template, UDP_SUM) + 2 * length + sum_words(buffer, start, size)
+        checksum = ~folded(total) & 0xFFFF
         if checksum == 0:  # which would mean that there is none (RFC 768)
             checksum = 0xFFFF
         store_u16(out, frame + header - 2, np.uint16(checksum))

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from ..buffers import Pool
 from ..errors import CaptureError
 from .capture import BATCH_PACKETS, CHUNK_BYTES, OTHER_FLOWS, Flow, PacketBatch
-from .capture_walk import Damage
 from .compression import decompressor
+from .damage import Damage
+from .input_file import open_input
 
 Columns = NDArray[np.int64]
 
@@ -72,11 +73,7 @@ class RawStream:
             self._file = cast(io.BufferedReader, source if hasattr(source, "peek") else io.BufferedReader(source))  # type: ignore[type-var]
         else:
             self.path = os.fspath(source)
-            try:
-                self._file = open(self.path, "rb")  # noqa: SIM115 (closed by close)
-            except OSError as error:
-                hint = "check the path" if isinstance(error, FileNotFoundError) else "name a file that can be read"
-                raise CaptureError(f"{self.path}: {error.strerror or error}", hint) from None
+            self._file = open_input(source)
         self._given = None if self._owned else source
 
     def _begin(self) -> None:
@@ -126,8 +123,8 @@ class RawStream:
                 yield self._batch(buffer, start, end, number)
                 number += len(start)
             if reason:
-                rest = "; nothing behind it is read"
-                self.warnings.append(Damage(self.path, self._offset + position, reason + rest))
+                del buffer, start, end
+                self._tell(position, f"{reason}; nothing behind it is read", self._unread(position))
                 return
             if len(start) == self._room:
                 continue
@@ -167,10 +164,19 @@ class RawStream:
     def _tell_end(self, needed: int) -> None:
         left = self._filled - self._position
         if self._source.damage:
-            self.warnings.append(Damage(self.path, self._offset + self._position, self._source.damage))
+            self._tell(self._position, self._source.damage, left)
         elif left:
-            reason = f"the file ends inside a message, after {left} of at least {needed} bytes"
-            self.warnings.append(Damage(self.path, self._offset + self._position, reason))
+            self._tell(self._position, f"the file ends inside a message, after {left} of at least {needed} bytes", left)
+
+    def _tell(self, position: int, reason: str, unread_bytes: int) -> None:
+        self.warnings.append(Damage(self.path, self._offset + position, reason, unread_bytes))
+
+    def _unread(self, position: int) -> int:
+        """How many bytes there are from a position on: the rest is read, and looked at by nobody."""
+        count = self._filled - position
+        while not self._drained and (got := self._source.readinto(self._pool.take(self._chunk_bytes).array.data)):
+            count += got
+        return count
 
 
 def raw_stream(

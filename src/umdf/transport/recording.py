@@ -2,25 +2,96 @@
 
     {"file": "20261113-124501-sbe-072-incremental-A.pcap", "bytes": 18419588, …}
 
-The one rule: what the manifest lists does not change any more, and lines are only added. So a number of lines says
-which files there were, now and after a restart.
+The one rule: what the manifest lists does not change any more, and lines are only added. Where that is broken (a
+recorder that is restarted may begin a new manifest), the digest of its lines shows it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from umdf.errors import CaptureError
 
 MANIFEST = "manifest.jsonl"
 ENDINGS = tuple(kind + packed for kind in (".pcap", ".pcapng") for packed in ("", ".gz", ".zst"))
+A_LINE = 'a line is {"file": "name.pcap", "bytes": 123}'
+
+
+class Directory(NamedTuple):
+    """The files below a directory, each once, by name: captures, and those that do not look like one."""
+
+    captures: list[Path]
+    others: list[Path]
+
+
+def files_below(directory: str | os.PathLike[str]) -> Directory:
+    """Links to directories are followed, each directory is entered once; a manifest is neither."""
+    found = Directory([], [])
+    directories, files = set[tuple[int, int]](), set[tuple[int, int]]()
+    _is_first(Path(directory), directories)
+    for top, below, names in os.walk(directory, onerror=_refuse, followlinks=True):
+        below[:] = [name for name in sorted(below) if _is_first(Path(top, name), directories)]
+        for path in (Path(top, name) for name in sorted(names) if name != MANIFEST):
+            is_capture = path.name.endswith(ENDINGS)
+            if path.is_file() and _is_first(path, files):
+                (found.captures if is_capture else found.others).append(path)
+    return Directory(sorted(found.captures), sorted(found.others))
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _is_first(path: Path, seen: set[tuple[int, int]]) -> bool:
+    about = path.stat()
+    key = about.st_dev, about.st_ino
+    is_new = key not in seen
+    seen.add(key)
+    return is_new
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files that a manifest lists as closed, in their order, and what it says of each."""
+
+    path: Path
+    entries: dict[str, dict[str, Any]]
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.path.parent / name for name in self.entries]
+
+    def digest(self, count: int) -> str:
+        """Of all that is said of the first so many files: another recording has another one."""
+        digest = hashlib.blake2b(digest_size=16)
+        for said in list(self.entries.values())[:count]:
+            digest.update(json.dumps(said, sort_keys=True).encode() + b"\n")
+        return digest.hexdigest()
 
 
 def has_manifest(directory: str | os.PathLike[str]) -> bool:
     return (Path(directory) / MANIFEST).is_file()
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Without the file nothing is closed yet."""
+    path = Path(path)
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        text = b""
+    entries = dict[str, dict[str, Any]]()
+    for number, line in _lines(text):
+        said = _said(path, number, line)
+        if said.get("closed", True):
+            entries.setdefault(said["file"], said)
+    return Manifest(path, entries)
 
 
 def closed_files(directory: str | os.PathLike[str], *, check: bool = True) -> list[Path]:
@@ -31,18 +102,26 @@ def closed_files(directory: str | os.PathLike[str], *, check: bool = True) -> li
         raise CaptureError(f"{directory}: no such directory", "name the directory of a recording")
     if not has_manifest(directory):
         return sorted(path for path in directory.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
-    text = (directory / MANIFEST).read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]  # its last line may be half written
-    found: dict[Path, None] = {}
-    for number, line in enumerate(whole.splitlines(), 1):
-        if line.strip():
-            said = _said(directory / MANIFEST, number, line)
-            if said.get("closed", True):
-                path = directory / said["file"]
-                if check:
-                    _check(path, said)
-                found[path] = None
-    return list(found)
+    manifest = read_manifest(directory / MANIFEST)
+    for path, said in zip(manifest.files, manifest.entries.values(), strict=True):
+        if check:
+            _check(path, said)
+    return manifest.files
+
+
+def _lines(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Its last line may be half written, and does not count then."""
+    whole, _, last = text.rpartition(b"\n")
+    lines = [*whole.splitlines(), *([last] if _is_json(last) else [])]
+    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _said(manifest: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -51,8 +130,11 @@ def _said(manifest: Path, number: int, line: bytes) -> dict[str, Any]:
         if not isinstance(said["file"], str):
             raise TypeError("the file is no text")
     except (ValueError, KeyError, TypeError) as error:
-        reason = f"{manifest}: line {number} is no line of a manifest ({error})"
-        raise CaptureError(reason, 'a line is {"file": "name.pcap", "bytes": 123}') from error
+        raise CaptureError(f"{manifest}: line {number} is no line of a manifest ({error})", A_LINE) from error
+    named = Path(said["file"])
+    if named.is_absolute() or ".." in named.parts:
+        reason = f"{manifest}: line {number} lists {said['file']}, which is not below the manifest's own directory"
+        raise CaptureError(reason, "a manifest lists files beside it or below it; name others on the command line")
     return said
 
 

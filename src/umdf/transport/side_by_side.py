@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .capture import Capture, PacketBatch, open_capture
+from .damage import told
 
 Path = str | os.PathLike[str]
 Window = list[tuple[PacketBatch, NDArray[np.int64]]]
@@ -75,7 +76,7 @@ def windows(paths: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Window,
 
 
 def _close(source: _Source, damaged: list[str]) -> None:
-    damaged += [str(damage) for damage in source.capture.warnings]
+    damaged += told(source.capture.warnings)
     source.capture.close()
 
 

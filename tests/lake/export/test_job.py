@@ -25,7 +25,8 @@ TRADES = ["export", "--format", "databento", "--schema", "trades", "--lake"]
     [
         ("lobster", [], {"symbols": ["AAAF72"]}, "no symbol 'AAAF72' in the lake", "did you mean AAAF27"),
         ("databento", [], {"start": "2027-01-01"}, "the lake has nothing from 2027-01-01", "2026-11-13, 2026-11-16"),
-        ("databento", [], {"start": SECOND, "end": FIRST}, "an empty range", "the next date"),
+        ("databento", [], {"start": SECOND, "end": FIRST}, "start 2026-11-16 is after end 2026-11-13", "the next date"),
+        ("databento", [], {"start": FIRST, "end": FIRST}, "nothing to export", "ask for another range"),
         ("databento", [], {"start": "soon"}, "start 'soon' is no date and no time", "2026-11-13"),
         ("databento", ["mbp-2"], {}, "no schema 'mbp-2'", "mbp_1"),
         ("databento", ["gaps"], {}, "Databento's Parquet has no place for gaps", "mbo, mbp_1, mbp_10, trades"),
@@ -134,19 +135,19 @@ def test_the_command_tells_what_it_wrote_and_what_it_left_out(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "code", "said"),
     [
-        (["--symbols", "AAAF72"], "umdf: no symbol 'AAAF72' in the lake; did you mean AAAF27"),
-        (["--schema", "gaps"], "umdf: Databento's Parquet has no place for gaps; it has one for mbo"),
-        (["--start", "2027-01-01"], "umdf: the lake has nothing from 2027-01-01; it has 2026-11-13, 2026-11-16"),
-        (["--lake", "nowhere"], "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
-        (["--publisher-id", "-1"], "umdf: publisher id -1 does not fit uint16; say one from 0 to 65535"),
+        (["--symbols", "AAAF72"], 3, "umdf: no symbol 'AAAF72' in the lake; did you mean AAAF27"),
+        (["--schema", "gaps"], 2, "umdf: Databento's Parquet has no place for gaps; it has one for mbo"),
+        (["--start", "2027-01-01"], 3, "umdf: the lake has nothing from 2027-01-01; it has 2026-11-13, 2026-11-16"),
+        (["--lake", "nowhere"], 3, "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
+        (["--publisher-id", "-1"], 2, "umdf: publisher id -1 does not fit uint16; say one from 0 to 65535"),
     ],
 )
 def test_the_command_refuses_in_one_line(
-    whole: Any, tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    whole: Any, tmp_path: Path, more: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ):
-    assert run([*TRADES, str(whole.root), *more, str(tmp_path / "out")]) == 3
+    assert run([*TRADES, str(whole.root), *more, str(tmp_path / "out")]) == code
     printed = capsys.readouterr()
     assert printed.err.startswith(said) and printed.err.count("\n") == 1 and not printed.out
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from datetime import date
@@ -22,10 +23,12 @@ HOW_TO_RUN = "nautilus_trader is not installed: pip install -c constraints.txt -
 
 
 def test_without_nautilus_the_error_says_what_to_install(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(nautilus, "PACKAGE", "nautilus_trader_is_not_here")
+    monkeypatch.setitem(sys.modules, nautilus.PACKAGE, None)
     with pytest.raises(UmdfError) as error:
         export(whole.lake, "nautilus", tmp_path / "out")
-    assert str(error.value) == "nautilus_trader is not installed; pip install 'umdf[nautilus]'"
+    assert str(error.value) == (
+        "a Nautilus catalog needs nautilus_trader, which is not installed; pip install 'umdf[nautilus]'"
+    )
     assert not list(tmp_path.iterdir())
 
 

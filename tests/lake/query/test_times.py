@@ -56,18 +56,20 @@ def test_anything_else_is_one_clear_error(said: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end"),
-    [
-        ("2026-11-13", "2026-11-13"),
-        ("2026-11-14", "2026-11-13"),
-        (NOON, NOON),
-        ("2026-11-13", "2026-11-13T03:00"),  # midnight in São Paulo
-        ("2026-11-13T12:00", "2026-11-13"),
-    ],
+    ("start", "end"), [("2026-11-14", "2026-11-13"), (NOON, NOON - 1), ("2026-11-13T12:00", "2026-11-13")]
 )
 def test_a_range_that_ends_before_it_starts_is_refused(start: Any, end: Any) -> None:
-    with pytest.raises(UmdfError, match=r"an empty range: .* `end` is not in the range: for one day say the next date"):
+    with pytest.raises(UmdfError, match=r"^start .* is after end .* `end` is not in the range: for one day say the"):
         Span.of(start, end)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [("2026-11-13", "2026-11-13"), (NOON, NOON), ("2026-11-13", "2026-11-13T03:00")],  # midnight in São Paulo
+)
+def test_a_range_from_a_moment_to_itself_is_empty(start: Any, end: Any) -> None:
+    span = Span.of(start, end)
+    assert span.is_empty and not any(span.has_date(DAY + timedelta(days=n), 1) for n in range(-2, 3))
 
 
 def test_dates_are_trading_dates_and_instants_are_not() -> None:

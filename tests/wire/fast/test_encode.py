@@ -157,7 +157,7 @@ def test_rows_with_holes_are_written_or_refused_as_by_the_plain_writer(data: st.
             )
             written.append(writer.encode(1, values))
         except EncodeError as error:
-            refused = f"T1, row {len(written)}: {error.reason}"
+            refused = f"T1, row {len(written)}: {error.reason.removeprefix('T1: ')}"
             break
     try:
         assert cut(Encoder(templates).encode({1: batch})) == written and not refused
@@ -320,7 +320,7 @@ def test_columns_of_another_width_are_taken_if_their_values_fit() -> None:
     column = batch.schema.get_field_index("MsgSeqNum")
     wide = batch.set_column(column, "MsgSeqNum", pa.array([1, 2], pa.int64()))
     assert cut(Encoder(PACKAGED).encode({144: wide})) == cut(Encoder(PACKAGED).encode({144: batch}))
-    with pytest.raises(EncodeError, match=r"\.MsgSeqNum takes uint32: .*-1"):
+    with pytest.raises(EncodeError, match=r"\.MsgSeqNum: -1 is outside 0 to 4294967295"):
         Encoder(PACKAGED).encode({144: batch.set_column(column, "MsgSeqNum", pa.array([1, -1], pa.int64()))})
 
 
@@ -346,7 +346,7 @@ GOOD: dict[str, Any] = {"message": 0, "A": 1, "D": 5, "D.exponent": -2, "G": Fal
         ({"A": None}, "T, row 1: A: D1: mandatory and missing"),
         ({"D.exponent": None}, "T, row 1: D: D1: a decimal needs both its mantissa and its exponent"),
         ({"D.exponent": 64}, "T, row 1: D: R1: 5e64 needs an exponent beyond 63"),
-        ({"S": [{"T": "é", "Two": [{"B": 1}, {"B": 1}]}]}, "T, row 1: S\\[0\\].T: R3: holds a character"),
+        ({"S": [{"T": "é", "Two": [{"B": 1}, {"B": 1}]}]}, "T, row 1: S\\[0\\].T: R3: 'é': holds a character"),
         ({"S": [{"T": "", "Two": [{"B": 1}]}]}, "T, row 1: S\\[0\\].Two: D3: always 2, cannot be 1"),
         ({"S": [{"T": "", "Two": [{"B": 1}, {"B": None}]}]}, "row 1: S\\[0\\].Two\\[1\\].B: D1: mandatory and missing"),
         ({"S": [None]}, "T, row 1: S\\[0\\]: D1: must be values by name"),
@@ -372,7 +372,7 @@ def test_a_value_that_cannot_be_encoded_is_named_with_its_row(more: dict[str, An
         (1, {"Value": [1]}, "T: column message is missing"),
         (1, {"message": [None], "Value": [1]}, "T: column message is missing, or has no value in some row"),
         (1, {"message": [4, 4], "Value": [1, 2]}, "two rows are message 4"),
-        (1, {"message": [0], "Value": ["x"]}, "T.Value takes uint32"),
+        (1, {"message": [0], "Value": ["x"]}, "T.Value: 'x' is no whole number from 0 to 4294967295"),
         (1, {"message": [0], "Value": [1], "Volume": [1]}, "T has no field 'Volume'"),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from vectors.fast import field, template
 from wire.fast.strategies import damaged, streams, template_sets
 from wire.fast.test_decode import assert_agreement, encoded
 
+from umdf.kernels import ENTRIES
 from umdf.wire.fast import decode as decoding
 from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.decode import Decoder
@@ -151,6 +154,40 @@ def test_the_same_template_is_the_same_file_and_another_is_another(
     files = sorted((tmp_path / "generated").iterdir())
     assert len(files) == 2
     assert all(file.stem.rpartition("_")[2] in file.read_text() for file in files)
+
+
+def _loaded() -> tuple[int, int]:
+    return len(ENTRIES), sum(name.startswith("umdf_generated") for name in sys.modules)
+
+
+def test_decoders_of_the_same_templates_share_their_code_and_nothing_else() -> None:
+    messages = [*encoded(EVERY_KIND, [], "message"), b"\xc0\x81", b"\xc0\x82"]
+    first = Decoder(EVERY_KIND, generated=[1, 2])
+    assert_agreement(first, messages)
+    before = _loaded()
+    second = Decoder(loads(_every_kind()), generated=[1, 2])
+    assert_agreement(second, messages)
+    assert _loaded() == before
+    assert all(second._generated[number] is first._generated[number] for number in (1, 2))
+    assert_agreement(first, messages)
+    assert not {id(array) for array in vars(first).values() if isinstance(array, np.ndarray)} & {
+        id(array) for array in vars(second).values() if isinstance(array, np.ndarray)
+    }
+
+
+def test_code_that_was_not_used_for_long_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umdf.wire.fast.generated.cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("umdf.wire.fast.generated.MOST_LOADED", 2)
+    monkeypatch.setattr("umdf.wire.fast.generated._LOADED", {})
+    kinds = ("", "<copy/>", "<delta/>")
+    layouts = [Layout(loads(template(field("uInt32", operator)))) for operator in kinds]
+    before = _loaded()
+    first, second, third = [load_generated(layout, layout.roots[1]) for layout in layouts]
+    assert _loaded()[0] - before[0] == 2
+    assert load_generated(layouts[1], layouts[1].roots[1]) is second  # used again: the third goes first
+    assert load_generated(layouts[0], layouts[0].roots[1]) not in (first, None)
+    assert load_generated(layouts[1], layouts[1].roots[1]) is second
+    assert load_generated(layouts[2], layouts[2].roots[1]) not in (third, None)
 
 
 def test_where_no_file_can_be_written_the_interpreter_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,14 @@ FAULTS = [
     ("S1", "charset must be", "<string name='A' charset='latin1'/>", ""),
     ("S1", "a second operator", "<uInt32 name='A'><copy/><delta/></uInt32>", ""),
     ("S1", "a second length", "<sequence name='A'><length/><length/></sequence>", ""),
+    ("S1", "length must stand before", "<sequence name='A'><uInt32 name='B'/><length/></sequence>", ""),
+    ("S1", "length must stand before", "<sequence name='A'><group name='B'/><length name='L'/></sequence>", ""),
+    ("S1", "a second length", "<sequence name='A'><length/><uInt32 name='B'/><length/></sequence>", ""),
+    ("S1", "typeRef must stand before", "<sequence name='A'><length/><typeRef name='B'/></sequence>", ""),
+    ("S1", "typeRef must stand before", "<uInt32 name='A'/><typeRef name='B'/>", ""),
+    ("S1", "typeRef must stand before", "<group name='A'><uInt32 name='B'/><typeRef name='C'/></group>", ""),
+    ("S1", "exponent must stand before", "<decimal name='A'><mantissa/><exponent/></decimal>", ""),
+    ("S1", "prefix is not declared", "<x:uInt32 name='A'/>", ""),
     ("S1", "a second length", "<byteVector name='A'><length name='B'/><length name='B'/></byteVector>", ""),
     ("S1", "a second exponent", "<decimal name='A'><exponent/><exponent/></decimal>", ""),
     ("S1", "a second typeRef", "<typeRef name='A'/><typeRef name='B'/>", ""),
@@ -361,11 +369,14 @@ def test_a_fault_in_a_template_that_is_used_often_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "not XML"),
-        (b"<templates><template>", "not XML"),
+        (b"", "S1: not XML"),
+        (b"<templates><template>", "S1: not XML"),
+        (b"<templates><template name='T' id='1'></templates>", r"<string>:1: file: S1: not XML: mismatched tag"),
+        (b"<?xml version='1.0' encoding='nonsense'?><templates/>", "S1: not XML"),
+        (b"\xff\xfe\x00", "S1: not XML"),
         (b"<messageSchema/>", "S1: the file's outermost element"),
         (b"<templates/>", "S1: holds no template"),
-        (b'<!DOCTYPE t [<!ENTITY a "b">]><templates>&a;</templates>', "refused"),
+        (b'<!DOCTYPE t [<!ENTITY a "b">]><templates>&a;</templates>', "S1: refused"),
     ],
 )
 def test_what_is_no_template_file_is_refused(content: bytes, reason: str) -> None:

@@ -83,9 +83,9 @@ NESTED = loads(
 )
 
 
-def versions_of(schema: Schema) -> range:
+def versions_of(schema: Schema, since: int = 0) -> range:
     """All that were sent, and one that will be; today's comes up first when an example is made simpler."""
-    return range(schema.version + 1, 7, -1) if schema is SCHEMA else range(schema.version + 1, -1, -1)
+    return range(schema.version + 1, max(since, 8 if schema is SCHEMA else 0) - 1, -1)
 
 
 def gathered(packets: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

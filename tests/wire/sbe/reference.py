@@ -90,7 +90,9 @@ def decode_packet(schema: Schema, packet: bytes) -> Decoded:
                 raise BadMessageError("TEMPLATE_UNKNOWN", "", at, template, 0)
             if block > length - 12:
                 raise BadMessageError("BLOCK_PAST_END", "", at, block, length - 12)
-            fields = _Reader(packet, at + 12, at + length, version).block(schema.messages[template], block, "")
+            fields = _Reader(packet, at + 12, at + length, version, schema.oldest).block(
+                schema.messages[template], block, ""
+            )
             decoded.found.append(Found(index, template, fields))
         except BadMessageError as bad:
             line = Refused(index, bad.offset, template, version, bad.path, bad.kind, bad.need, bad.left)
@@ -105,6 +107,7 @@ class _Reader:
     at: int
     end: int
     version: int
+    oldest: int
 
     def number(self, size: int) -> int:
         self.at += size
@@ -112,7 +115,7 @@ class _Reader:
 
     def block(self, block: Block, length: int, path: str) -> Values:
         """One block whose length has been checked, and what is behind it."""
-        values = read_block(block, self.packet[self.at : self.at + length], self.version)
+        values = read_block(block, self.packet[self.at : self.at + length], self.version, self.oldest)
         self.at += length
         for group in block.groups:
             inner = f"{path}.{group.name}".lstrip(".")
@@ -149,7 +152,7 @@ class _Reader:
         return values
 
 
-def read_block(block: Block, content: bytes, version: int) -> Values:
+def read_block(block: Block, content: bytes, version: int, oldest: int) -> Values:
     values: Values = {}
     for each in block.fields:
         if not each.parts or not each.in_version(version):
@@ -157,7 +160,8 @@ def read_block(block: Block, content: bytes, version: int) -> Values:
         parts = {}
         for part in each.parts:
             raw = content[part.offset : part.offset + part.size]
-            value = _value(each, part, raw) if len(raw) == part.size else None
+            null = part.null_before if part.null is None and version < oldest else part.null
+            value = _value(each, part, raw, null) if len(raw) == part.size else None
             if value is not None:
                 parts[part.name] = value
         if parts:
@@ -165,12 +169,12 @@ def read_block(block: Block, content: bytes, version: int) -> Values:
     return values
 
 
-def _value(each: Field, part: Part, raw: bytes) -> Any:
+def _value(each: Field, part: Part, raw: bytes, null: int | None) -> Any:
     if part.length > 1:
         text = raw.split(b"\0")[0]
-        return None if part.null is not None and not text else text.decode("utf-8", "backslashreplace")
+        return None if null is not None and not text else text.decode("utf-8", "backslashreplace")
     (value,) = struct.unpack(FORMATS[part.primitive], raw)
-    if value == part.null:
+    if value == null:
         return None
     if part.primitive == "char":
         return chr(value)

@@ -14,23 +14,30 @@ from umdf.wire.sbe.schema import SIZES, Block, Field, Message, Part, Schema
 MODES = ("set", "absent", "minimal", "maximal", "random")
 
 
+def null_of(part: Part) -> int | None:
+    """What means absent: of a required one, in versions before those that the schema serves."""
+    return part.null if part.null is not None else part.null_before
+
+
 def bounds(part: Part) -> tuple[int, int]:
     """The least and the largest value that is not the null value."""
     bits = 8 * SIZES[part.primitive]
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if part.primitive.startswith("int") else (0, (1 << bits) - 1)
-    return least + (least == part.null), most - (most == part.null)
+    most = 127 if part.primitive == "char" else most  # a character is ASCII
+    return least + (least == null_of(part)), most - (most == null_of(part))
 
 
 def shown_text(content: str | bytes) -> str:
     return content if isinstance(content, str) else content.decode("utf-8", "backslashreplace")
 
 
-def contents(least: int, most: int) -> st.SearchStrategy[str | bytes]:
-    """Text of so many bytes, without NUL: plain, full, beyond ASCII, or no text at all."""
+def contents(least: int, most: int, *, ascii: bool = False) -> st.SearchStrategy[str | bytes]:
+    """Text of so many bytes, without NUL: plain, full, beyond ASCII, or no text at all. Where only ASCII is text, all
+    else is given as bytes."""
     anything = st.binary(min_size=least, max_size=most).map(lambda raw: raw.replace(b"\0", b"\x01"))
     plain = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=least, max_size=most)
     wide = st.text(st.sampled_from("açãoß€ X"), max_size=most).filter(lambda t: least <= len(t.encode()) <= most)
-    return plain | anything | wide | st.just("Z" * most)
+    return plain | anything | wide.map(str.encode if ascii else str) | st.just("Z" * most)
 
 
 def _part(field: Field, part: Part, mode: str) -> st.SearchStrategy[Any]:
@@ -40,16 +47,15 @@ def _part(field: Field, part: Part, mode: str) -> st.SearchStrategy[Any]:
     if mode == "random":
         chosen = ("set", "minimal", "maximal", *(["absent"] if part.null is not None else []))
         return st.sampled_from(chosen).flatmap(lambda each: _part(field, part, each))
-    optional_text = int(part.null is not None)
     if part.length > 1:
         if mode == "minimal":
-            return st.just("Z" * optional_text)
-        return st.just("Z" * part.length) if mode == "maximal" else contents(optional_text, part.length)
+            return st.just("Z")
+        return st.just("Z" * part.length) if mode == "maximal" else contents(1, part.length, ascii=True)
     least, most = bounds(part)
     if mode in ("minimal", "maximal"):
         numbers = st.just(least if mode == "minimal" else most)
     else:
-        numbers = st.integers(least, most).filter(lambda number: number != part.null)
+        numbers = st.integers(least, most).filter(lambda number: number != null_of(part))
     if part.primitive == "char":
         return numbers.map(chr)
     if field.exponent is not None:

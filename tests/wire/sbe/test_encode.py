@@ -23,6 +23,7 @@ ORDER: dict[str, Any] = {"securityID": 1, "matchEventIndicator": 0, "mDUpdateAct
 ORDER |= {"mDEntrySize": 100, "secondaryOrderID": 7}
 ENTRY: dict[str, Any] = {"mDEntrySize": 5, "secondaryOrderID": 6, "mDEntryType": "1"}
 DEFINITION = all_set(SCHEMA.messages[12])
+PHASE = all_set(SCHEMA.messages[10])
 ENCODER = Encoder(SCHEMA)
 
 
@@ -41,7 +42,7 @@ def order(**values: Any) -> dict[str, Any]:
         (50, {k: v for k, v in ORDER.items() if k != "mDEntrySize"}, "Order_MBO_50.mDEntrySize is required"),
         (50, order(mDEntrySize=None), "Order_MBO_50.mDEntrySize is required"),
         (12, DEFINITION | {"symbol": "A" * 21}, "SecurityDefinition_12.symbol holds at most 20 bytes"),
-        (12, DEFINITION | {"symbol": "é" * 11}, "holds at most 20 bytes"),
+        (12, DEFINITION | {"symbol": "é"}, "SecurityDefinition_12.symbol: 'é' is not ASCII"),
         (12, DEFINITION | {"symbol": "A\0B"}, "symbol: a NUL would end the text"),
         (12, DEFINITION | {"symbol": "\ud800"}, "symbol: '\\ud800' is no text"),
         (12, DEFINITION | {"symbol": 5}, "symbol: 5 is no text"),
@@ -57,23 +58,39 @@ def order(**values: Any) -> dict[str, Any]:
         (12, DEFINITION | {"noLegs": "abc"}, "noLegs takes a list of entries"),
         (12, DEFINITION | {"noLegs": [{"legSymbool": "A"}]}, "SecurityDefinition_12.noLegs has no field 'legSymbool'"),
         (12, DEFINITION | {"noLegs": [{}]}, "is required and has no value"),
-        (50, order(rptSeq=1 << 32), "Order_MBO_50.rptSeq"),
-        (50, order(rptSeq=-1), "Order_MBO_50.rptSeq"),
-        (50, order(mDEntrySize=1 << 63), "Order_MBO_50.mDEntrySize"),
-        (50, order(mDEntrySize="many"), "mDEntrySize is a whole number, not"),
-        (50, order(mDEntrySize=1.5), "mDEntrySize is a whole number, not"),
-        (50, order(mDEntrySize={"a": 1}), "mDEntrySize is a whole number, not"),
-        (50, order(matchEventIndicator=256), "Order_MBO_50.matchEventIndicator"),
-        (50, order(mDEntryType="01"), "mDEntryType is one character"),
-        (50, order(mDEntryType=""), "mDEntryType is one character"),
-        (50, order(mDEntryType="€"), "mDEntryType is one character"),
-        (50, order(mDEntryPx="1.00001"), "mDEntryPx: 1.00001 has more than 4 decimals"),
+        (50, order(rptSeq=1 << 32), "Order_MBO_50.rptSeq: 4294967296 is outside 0 to 4294967295"),
+        (50, order(rptSeq=-1), "Order_MBO_50.rptSeq: -1 is outside 0 to 4294967295"),
+        (50, order(rptSeq=0), "Order_MBO_50.rptSeq: 0 means that there is no value; pass None"),
+        (50, order(mDEntryPx="-922337203685477.5808"), "mDEntryPx: -922337203685477.5808 means that there is no value"),
+        (50, order(securityID=1 << 70), "securityID: 1180591620717411303424 is outside 0 to 18446744073709551615"),
+        (50, order(mDEntrySize=1 << 63), "Order_MBO_50.mDEntrySize: 9223372036854775808 is outside -92"),
+        (
+            50,
+            order(mDEntrySize="many"),
+            "Order_MBO_50.mDEntrySize: 'many' is no whole number from -9223372036854775808 to",
+        ),
+        (50, order(mDEntrySize=1.5), "mDEntrySize: 1.5 is no whole number from"),
+        (50, order(mDEntrySize={"a": 1}), "mDEntrySize: {'a': 1} is no whole number from"),
+        (50, order(matchEventIndicator=256), "Order_MBO_50.matchEventIndicator: 256 is outside 0 to 255"),
+        (50, [ORDER], "50 takes a dictionary of values by name"),
+        (
+            10,
+            PHASE | {"securityGroup": "ABCD"},
+            "SecurityGroupPhase_10.securityGroup holds at most 3 bytes, not 'ABCD'",
+        ),
+        (10, PHASE | {"securityGroup": "é"}, "SecurityGroupPhase_10.securityGroup: 'é' is not ASCII"),
+        (10, PHASE | {"securityTradingEvent": 255}, "securityTradingEvent: 255 means that there is no value"),
+        (71, {"securityID": 1, "noMDEntries": [ENTRY | {"enteringFirm": 0}]}, "noMDEntries.enteringFirm: 0 means that"),
+        (50, order(mDEntryType="01"), "Order_MBO_50.mDEntryType is one ASCII character, not"),
+        (50, order(mDEntryType=""), "Order_MBO_50.mDEntryType is one ASCII character, not"),
+        (50, order(mDEntryType="€"), "Order_MBO_50.mDEntryType is one ASCII character, not"),
+        (50, order(mDEntryPx="1.00001"), "mDEntryPx: '1.00001' has more than 4 decimals"),
         (50, order(mDEntryPx=0.1), "has more than 4 decimals"),
         (50, order(mDEntryPx="ten"), "mDEntryPx: 'ten' is no decimal number"),
         (50, order(mDEntryPx="NaN"), "is no decimal number"),
         (50, order(mDEntryPx="1e999999999"), "is no decimal number"),
         (50, order(mDEntryPx="1e-999999999"), "is no decimal number"),
-        (50, order(mDEntryPx="922337203685477.5808"), "Order_MBO_50.mDEntryPx"),
+        (50, order(mDEntryPx="922337203685477.5808"), "is outside -922337203685477.5808 to 922337203685477.5807"),
         (50, order(price=1), "Order_MBO_50 has no field 'price'"),
         ("Order_51", ORDER, "the schema has no message 'Order_51'"),
         (58, ORDER, "the schema has no message 58"),
@@ -126,8 +143,13 @@ def test_messages_are_counted_from_0_without_gaps_or_doubles(packet: list, index
         (heartbeats([0], [0]).replace_schema_metadata({"template_id": "49"}), "does not say a known template_id"),
         (heartbeats([0], [0]).drop_columns(["packet"]), "Sequence_2: column packet is missing"),
         (heartbeats([0], [0], nextSeqNumber=[3]), "Sequence_2 has no column 'nextSeqNumber'"),
-        (heartbeats([0], [0], nextSeqNo=[1 << 40]), "Sequence_2.nextSeqNo takes uint32"),
-        (heartbeats([0], [0], nextSeqNo=["many"]), "Sequence_2.nextSeqNo takes uint32"),
+        (heartbeats([0], [0], nextSeqNo=[1 << 40]), "Sequence_2.nextSeqNo: 1099511627776 is outside 0 to 4294967295"),
+        (
+            heartbeats([0], [0], nextSeqNo=["many"]),
+            "Sequence_2.nextSeqNo: 'many' is no whole number from 0 to 4294967295",
+        ),
+        (heartbeats([0], [0], nextSeqNo=[1.5]), "Sequence_2.nextSeqNo: 1.5 is no whole number from 0 to 4294967295"),
+        (heartbeats([0], [0], nextSeqNo=[[1]]), "Sequence_2.nextSeqNo takes uint32, not list<"),
         (heartbeats([0], [0]).drop_columns(["nextSeqNo"]), "Sequence_2.nextSeqNo is required"),
         (heartbeats([0] * 5500, [*range(5500)]), "packet 0 would have 88016 bytes; UDP carries 65507"),
     ],
@@ -139,6 +161,31 @@ def test_a_batch_that_cannot_be_sent_is_refused_in_one_line(batch: pa.RecordBatc
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(("template", "version"), [(28, 8), (29, 8), (12, 7), (22, 7)])
+def test_a_template_is_not_sent_before_the_version_that_brought_it(template: int, version: int) -> None:
+    message = SCHEMA.messages[template]
+    said = f"{message.name} came with version {version + 1}; version {version} has no such message"
+    values = all_set(message, version + 1)
+    with pytest.raises(EncodeError, match=said):
+        compose_message(SCHEMA, template, values, version)
+    with pytest.raises(EncodeError, match=said):
+        Encoder(SCHEMA, version).encode({}, tables(decode([encode_packet([encode_message(SCHEMA, message, values)])])))
+    assert compose_message(SCHEMA, template, values, version + 1) == encode_message(
+        SCHEMA, message, values, version + 1
+    )
+
+
+def test_a_value_of_a_column_that_means_absent_is_refused() -> None:
+    (orders,) = tables(decode([encode_packet([encode_message(SCHEMA, SCHEMA.messages[50], ORDER)] * 2)]))
+    for name, null in (("rptSeq", 0), ("mDEntryPx", -(1 << 63)), ("enteringFirm", 0)):
+        place = orders.schema.get_field_index(name)
+        kind = orders.schema.field(place)
+        absent = orders.set_column(place, kind, pa.array([None, 5], kind.type))  # its null value stands in the buffer
+        assert len(split(ENCODER.encode({}, [absent]))) == 1
+        with pytest.raises(EncodeError, match=rf"Order_MBO_50\.{name}: .* means that there is no value; pass None"):
+            ENCODER.encode({}, [orders.set_column(place, kind, pa.array([5, null], kind.type))])
+
+
 def test_entries_without_bytes_are_refused() -> None:
     tree = all_set(NESTED.named("Tree_1"), 3)
     tree["outer"][0]["empty"] = [{}]
@@ -146,7 +193,7 @@ def test_entries_without_bytes_are_refused() -> None:
         compose_message(NESTED, "Tree_1", tree)
 
 
-@pytest.mark.parametrize("version", [-1, 65536])
+@pytest.mark.parametrize("version", [-1, 65536, "8", 8.0])
 def test_a_version_must_fit_the_header(version: int) -> None:
     with pytest.raises(EncodeError, match="does not fit"):
         Encoder(SCHEMA, version)

@@ -337,7 +337,7 @@ def test_a_file_in_the_exchanges_style_is_laid_out_without_offsets(official):
     message = official.messages[4]
     assert (official.version, official.semantic_version, Path(official.source).suffix) == (9, "1.8.0", ".xml")
     assert [(f.name, f.presence, f.parts) for f in message.sent] == [
-        ("securityID", REQUIRED, (Part("", "uint64", 0),)),
+        ("securityID", REQUIRED, (Part("", "uint64", 0, null_before=(1 << 64) - 1),)),
         ("priceType", OPTIONAL, (Part("", "uint8", 8, null=0),)),
         ("kind", OPTIONAL, (Part("", "char", 9, null=0),)),
         ("side", OPTIONAL, (Part("", "uint8", 10, null=255),)),
@@ -345,8 +345,12 @@ def test_a_file_in_the_exchanges_style_is_laid_out_without_offsets(official):
         ("size", OPTIONAL, (Part("", "int64", 16, null=LEAST64),)),
         ("price", OPTIONAL, (Part("", "int64", 24, null=LEAST64),)),
         ("time", OPTIONAL, (Part("", "uint64", 32, null=0),)),
-        ("free", REQUIRED, (Part("mantissa", "int64", 40), Part("exponent", "int8", 48))),
-        ("count", REQUIRED, (Part("", "uint32", 49),)),
+        (
+            "free",
+            REQUIRED,
+            (Part("mantissa", "int64", 40, null_before=LEAST64), Part("exponent", "int8", 48, null_before=-128)),
+        ),
+        ("count", REQUIRED, (Part("", "uint32", 49, null_before=(1 << 32) - 1),)),
     ]
     assert message.block_length == 53
     assert message.block_length_of(1) == 53  # side is new in 2, but stands before older fields

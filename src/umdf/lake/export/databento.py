@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.export.definitions import as_records
 from umdf.lake.export.shapes import PRICE, SHAPES, TEXT, TIME, UNDEFINED, UNDEFINED_PRICE, UTC_NS, Field, Shape
 from umdf.lake.schemas import table as table_named
@@ -65,21 +65,21 @@ def write(job: Job) -> None:
     for day in job.days:
         for table in job.tables:
             if table in DAY_FILES:
-                _write(job, form, table, day.read(table, None, columns_of(table), whole=False), day.date, "")
+                _write(job, form, table, day.read(table, None, columns_of(table), whole=False), day.date)
         for piece in day.pieces() if set(job.tables) - DAY_FILES else ():
             for table in job.tables:
                 if table not in DAY_FILES:
-                    _write(job, form, table, piece.read(table, columns_of(table)), day.date, piece.symbol)
+                    _write(job, form, table, piece.read(table, columns_of(table)), day.date, piece.instrument.file_name)
 
 
-def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, symbol: str) -> None:
+def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, instrument: str = "") -> None:
     if not rows.num_rows:
         return
     shape = shape_of(table)
-    name = ".".join(filter(None, (f"{DATASET}-{day:%Y%m%d}", shape.schema, symbol.replace("/", "-"), "parquet")))
+    path = job.new_file(".".join(filter(None, (f"{DATASET}-{day:%Y%m%d}", shape.schema, instrument, "parquet"))))
     schema = shape.arrow_schema(form.fixed, form.wide)
     count = 0
-    with pq.ParquetWriter(job.made / name, schema, compression="zstd") as file:
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
         for first in range(0, rows.num_rows, CHUNK_ROWS):
             made, left_out = as_databento(rows.slice(first, CHUNK_ROWS), table, form)
             file.write_table(made)
@@ -87,7 +87,7 @@ def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, symbol: 
             job.leave_out(LEFT_OUT.get(table, table), left_out)
     job.count(shape.schema, count)
     if not count:
-        (job.made / name).unlink()
+        path.unlink()
 
 
 def columns_of(table: str) -> list[str] | None:
@@ -121,7 +121,7 @@ def as_databento(rows: pa.Table, table: str, form: Form = Form()) -> tuple[pa.Ta
 def shape_of(table: str) -> Shape:
     shape = SHAPES.get(table)
     if shape is None:
-        raise UmdfError(f"Databento has no schema for {table}", f"it has {', '.join(SHAPES)}")
+        raise UsageError(f"Databento has no schema for {table}", f"it has {', '.join(SHAPES)}")
     return shape
 
 
@@ -247,13 +247,15 @@ def _integers(values: pa.Array, field: Field, kind: pa.DataType, rows: pa.Table)
 
 def _too_wide(field: Field, value: int, kind: pa.DataType, symbol: str | None) -> UmdfError:
     hint = "say --wide for uint64 columns" if kind == pa.uint32() else "leave this instrument out"
-    return UmdfError(f"{symbol}: {field.name} {value} does not fit Databento's {kind}", hint)
+    return UmdfError(
+        f"{symbol or 'an instrument without a symbol'}: {field.name} {value} does not fit Databento's {kind}", hint
+    )
 
 
 def form_of(options: Options) -> Form:
     """Options as the command line says them."""
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
-        raise UmdfError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
+        raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
     if options.price_type not in PRICE_TYPES:
-        raise UmdfError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
+        raise UsageError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
     return Form(options.publisher_id, options.price_type == "fixed", options.wide)

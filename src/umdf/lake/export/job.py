@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umdf import __version__
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.export import output
 from umdf.lake.export.orderflow import DoubtError
 from umdf.lake.export.pieces import Asked, Day, Piece, days
@@ -64,6 +64,11 @@ class Job:
 
     def pieces(self) -> Iterator[Piece]:
         return (piece for day in self.days for piece in day.pieces())
+
+    def new_file(self, name: str) -> Path:
+        path = self.made / name
+        assert path.parent == self.made and not path.exists(), name  # names are of one instrument only
+        return path
 
     def count(self, what: str, rows: int) -> None:
         if rows:
@@ -122,11 +127,11 @@ def export(
     """Write a range of a lake in another format; nothing is there before all of it is."""
     known = FORMATS.get(format)
     if known is None:
-        raise ConfigError(f"no format {format!r}", f"there are {', '.join(FORMATS)}")
+        raise UsageError(f"no format {format!r}", f"there are {', '.join(FORMATS)}")
     tables = tuple(dict.fromkeys(schema_named(schema) for schema in schemas)) or known.default
     for table in tables:
         if table not in known.tables:
-            raise ConfigError(f"{known.title} has no place for {table}", f"it has one for {', '.join(known.tables)}")
+            raise UsageError(f"{known.title} has no place for {table}", f"it has one for {', '.join(known.tables)}")
     output.refuse(Path(out).absolute(), force)
     found = days(lake, asked)
     report = Report(format, str(out), lake.commit)

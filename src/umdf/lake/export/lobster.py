@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, DoubtError, Ladder, Order, PlainBook, Row, rows_of
 from umdf.market.calendar import DAY_NS, transitions
 from umdf.units import EPOCH, plain_decimal_text
@@ -67,7 +67,7 @@ class Lobster:
 
     def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
         if not 1 <= levels <= MOST_LEVELS:
-            raise UmdfError(f"{levels} levels", f"say 1 to {MOST_LEVELS}")
+            raise UsageError(f"{levels} levels", f"say 1 to {MOST_LEVELS}")
         self.symbol, self.day, self.rounded = symbol, day, rounded
         self.book = PlainBook(symbol)
         self.written = Written()
@@ -234,16 +234,17 @@ def write(job: Job) -> None:
         if not mbo.num_rows:
             continue
         tops, states = piece.of_one_channel("mbp_1", TOP_COLUMNS, whole=True), piece.read("status", STATE_COLUMNS, True)
-        maker = Lobster(piece.symbol, piece.day.date, job.options.levels, job.options.rounded)
+        maker = Lobster(piece.name, piece.day.date, job.options.levels, job.options.rounded)
         low, high = piece.day.window
         begin, end = (None if at is None else maker.milliseconds(at) for at in (low, high))
-        names = file_names(piece.symbol, piece.day.date, begin or 0, end or DAY_MS, job.options.levels)
+        names = file_names(piece.instrument.file_name, piece.day.date, begin or 0, end or DAY_MS, job.options.levels)
+        paths = [job.new_file(name) for name in names]
         try:
-            lines = maker.lines(rows_of(piece.symbol, mbo, tops), _states(states))
-            count = _write([job.made / name for name in names], lines, low, high)
+            lines = maker.lines(rows_of(piece.name, mbo, tops), _states(states))
+            count = _write(paths, lines, low, high)
         except DoubtError as doubt:
-            for name in names:
-                (job.made / name).unlink(missing_ok=True)
+            for path in paths:
+                path.unlink(missing_ok=True)
             job.skip(piece, doubt)
             continue
         job.count("messages", count)
@@ -270,7 +271,7 @@ def _states(rows: pa.Table) -> list[tuple[int, int]]:
     return [(ts, state) for ts, state in pairs if ts is not None and state is not None]
 
 
-def file_names(symbol: str, day: date, start_ms: int, end_ms: int, levels: int) -> tuple[str, str]:
+def file_names(instrument: str, day: date, start_ms: int, end_ms: int, levels: int) -> tuple[str, str]:
     """As LOBSTER names them: AAPL_2012-06-21_34200000_57600000_message_10.csv."""
-    stem = f"{symbol.replace('/', '-')}_{day}_{start_ms}_{end_ms}"
+    stem = f"{instrument}_{day}_{start_ms}_{end_ms}"
     return f"{stem}_message_{levels}.csv", f"{stem}_orderbook_{levels}.csv"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, require
 from umdf.lake.export.nautilus_book import Deltas
 from umdf.lake.export.nautilus_instruments import PACKAGE, UnknownTypeError, nautilus, precision_of
 from umdf.lake.export.nautilus_instruments import instrument as instrument_of
@@ -43,25 +43,16 @@ DELETED = "D"
 LEFT_OUT = {"mbp_1": "best prices of one side only", "trades": "busts, and trades without price or size"}
 
 
-def require() -> None:
-    """A clear error where nautilus_trader is not installed."""
-    try:
-        import_module(PACKAGE)
-    except ImportError as error:
-        raise UmdfError("nautilus_trader is not installed", "pip install 'umdf[nautilus]'") from error
-
-
 def write(job: Job) -> None:
     """A catalog: the instruments, and the data of each in files that follow one another in time."""
-    require()
-
+    require(PACKAGE, "a Nautilus catalog")
     catalog = import_module(f"{PACKAGE}.persistence.catalog").ParquetDataCatalog(str(job.made))
-    for symbol in sorted({symbol for day in job.days for symbol in day.symbols}):
-        days = [day for day in job.days if symbol in day.symbols]
-        listed = [row for day in days for row in Piece(day, symbol).read("definition", whole=True).to_pylist()]
+    for one in sorted({one for day in job.days for one in day.instruments}):
+        days = [day for day in job.days if one in day.instruments]
+        listed = [row for day in days for row in Piece(day, one).read("definition", whole=True).to_pylist()]
         defined = [row for row in listed if row["action"] != DELETED] or listed
         try:
-            instrument = instrument_of(defined[-1], precision_of(defined))
+            instrument = instrument_of(one, defined[-1], precision_of(defined))
         except UnknownTypeError:
             if job.days[0].asked.symbols is not None:
                 raise
@@ -69,11 +60,11 @@ def write(job: Job) -> None:
             continue
         catalog.write_data([instrument])
         job.count(type(instrument).__name__, 1)
-        scale = Scale(symbol, instrument.price_precision)
+        scale = Scale(str(one), instrument.price_precision)
         for day in days:
             for table in job.tables:
                 if table != "definition":
-                    _write(job, catalog, Piece(day, symbol), table, instrument.id, scale)
+                    _write(job, catalog, Piece(day, one), table, instrument.id, scale)
 
 
 def _write(job: Job, catalog: Any, piece: Piece, table: str, of: Any, scale: Scale) -> None:
@@ -88,7 +79,7 @@ def _write(job: Job, catalog: Any, piece: Piece, table: str, of: Any, scale: Sca
 
 def _ticks(job: Job, piece: Piece, table: str, of: Any, scale: Scale) -> list[list[Any]]:
     rows = piece.of_one_channel(table)
-    refuse_doubt(rows, piece.symbol, table)
+    refuse_doubt(rows, piece.name, table)
     scale.refuse(rows, PRICES[table])
     made, left_out = MAKERS[table](rows, of, scale)
     job.leave_out(LEFT_OUT.get(table, "bars without prices"), left_out)
@@ -101,8 +92,8 @@ def _deltas(job: Job, piece: Piece, of: Any, scale: Scale) -> list[list[Any]]:
         return []
     scale.refuse(mbo, PRICES["mbo"])
     tops = piece.of_one_channel("mbp_1", TOP_COLUMNS, whole=True)
-    maker = Deltas(piece.symbol, of, scale.precision, scale.price, scale.size)
-    events = maker.events(rows_of(piece.symbol, mbo, tops), piece.day.window)
+    maker = Deltas(piece.name, of, scale.precision, scale.price, scale.size)
+    events = maker.events(rows_of(piece.name, mbo, tops), piece.day.window)
     made = list(in_chunks(events))  # all of a day, so that a doubt at its end leaves nothing of it behind
     job.leave_out("changes of orders without a price", maker.left_out)
     return made

@@ -13,6 +13,7 @@ from typing import Any
 
 from umdf.errors import UmdfError
 from umdf.lake.export.definitions import OPTIONS, STRATEGY
+from umdf.lake.export.pieces import Instrument, quoted
 from umdf.units import EPOCH, plain_decimal_text
 
 PACKAGE = "nautilus_trader"
@@ -46,24 +47,32 @@ def precision_of(rows: Sequence[Mapping[str, Any]]) -> int:
     return max([decimals(*(row["tick"] for row in rows)), *(digits for digits in said if 0 <= digits <= 9)])
 
 
-def instrument(row: Mapping[str, Any], precision: int) -> Any:
+def identifier(one: Instrument) -> str:
+    """The symbol of an InstrumentId. A catalog names directories by it without its slashes, so that two instruments
+    would share one, and SQL tables, where of all other signs it knows only `. - ^` and blanks: X/Y becomes X^2FY."""
+    return one.file_name.translate({ord("%"): "^", ord("="): "^_", ord("~"): "^7E"})
+
+
+def instrument(one: Instrument, row: Mapping[str, Any], precision: int) -> Any:
     """The instrument of a row of `definition`; `precision`: digits that its prices need."""
     kind = row["security_type"]
     make = next((make for kinds, make in MAKERS if kind in kinds), None)
     if make is None:
         hint = f"it has {', '.join(SUPPORTED)}: leave the instrument out"
-        raise UnknownTypeError(f"{row['symbol']}: Nautilus has no instrument of type {kind}", hint)
-    return make(row, _common(row, precision))
+        raise UnknownTypeError(f"{one}: Nautilus has no instrument of type {kind}", hint)
+    return make(row, _common(one, row, precision))
 
 
-def _common(row: Mapping[str, Any], precision: int) -> dict[str, Any]:
+def _common(one: Instrument, row: Mapping[str, Any], precision: int) -> dict[str, Any]:
 
     identifiers, objects = nautilus("identifiers"), nautilus("objects")
     tick = row["tick"] or 10 ** (9 - precision)
     lot = row["round_lot"] or row["min_lot_size"] or row["min_trade_vol"] or 1
     return {
-        "instrument_id": identifiers.InstrumentId.from_str(f"{row['symbol']}.{row['security_exchange'] or VENUE}"),
-        "raw_symbol": identifiers.Symbol(row["symbol"]),
+        "instrument_id": identifiers.InstrumentId(
+            identifiers.Symbol(identifier(one)), identifiers.Venue(quoted(row["security_exchange"] or VENUE))
+        ),
+        "raw_symbol": identifiers.Symbol(one.symbol or identifier(one)),
         "currency": objects.Currency.from_str(row["currency"] or "BRL"),
         "price_precision": precision,
         "price_increment": objects.Price.from_str(fixed_text(tick, precision)),
@@ -94,7 +103,7 @@ def _contract(row: Mapping[str, Any]) -> dict[str, Any]:
         "multiplier": nautilus("objects").Quantity.from_str(
             plain_decimal_text(row["contract_multiplier"] or 10**9, -9)
         ),
-        "underlying": underlying or row["asset"] or row["symbol"],
+        "underlying": underlying or row["asset"] or str(row["symbol"]),
         "activation_ns": _ns(row["issue_date"]),
         "expiration_ns": _ns(row["maturity_date"]),
         "exchange": row["security_exchange"] or VENUE,

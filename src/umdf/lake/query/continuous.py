@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.query.arrays import is_text, numbers, rows_where, texts_in
 from umdf.lake.query.names import near
 from umdf.lake.query.reading import Wanted, part_of, question_of, read
@@ -82,7 +82,7 @@ def rolls(catalogue: Catalogue, asked: Sequence[str], days: Sequence[date], span
                 how = (volumes.get(one.symbol, 0), before) if rule == "v" else (None, None)
                 found.append(Roll(day, name, one.symbol, one.maturity, one.places, *how))
     for name, (asset, rule, rank) in known.items():
-        if not any(roll.continuous == name for roll in found):
+        if not span.is_empty and not any(roll.continuous == name for roll in found):
             raise _no_contract(catalogue, name, asset, rule, rank, days, span)
     return found
 
@@ -101,7 +101,7 @@ def roll_table(catalogue: Catalogue, asked: Sequence[str], span: Span) -> pa.Tab
 def _parsed(name: str) -> tuple[str, str, int]:
     match = NAME.fullmatch(name)
     if match is None:
-        raise ConfigError(f"{name!r} is no continuous name", HINT)
+        raise UsageError(f"{name!r} is no continuous name", HINT)
     return match["asset"], match["rule"], int(match["rank"])
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from umdf.errors import UmdfError
 from umdf.lake.query.arrays import is_text, numbers, rows_at, rows_where
-from umdf.lake.query.made import Task
+from umdf.lake.query.made import TASK_ROWS, Task
 from umdf.lake.query.reading import Part, Question, Reading, Wanted, question_of, read
 from umdf.lake.query.symbols import DELETED, Catalogue
 from umdf.lake.query.times import Span, date_of, moment, named_dates
@@ -39,7 +39,7 @@ class DefinitionsAt:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def tasks(self, snapshot: Snapshot) -> list[Task]:
+    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
         found = [(part, self.question.of(part)) for part in self.parts]
         return [Task(part, wanted) for part, wanted in found if wanted is not None]
 

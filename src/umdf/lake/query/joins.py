@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.query.arrays import numbers, rows_where
-from umdf.lake.query.made import Levels, Task, instrument_tasks, parts_to_make
+from umdf.lake.query.made import TASK_ROWS, Levels, Task, instrument_tasks, parts_to_make
 from umdf.lake.query.names import DERIVED, PLACE
 from umdf.lake.query.reading import EVER, Question, Reading, Wanted, by_part, chosen, question_of, read
 from umdf.lake.schemas import Table, levels
@@ -54,9 +54,9 @@ class TradesWithQuotes:
     def schema(self) -> pa.Schema:
         return pa.schema([*self.table.schema, *quote_fields(self.quotes)])
 
-    def tasks(self, snapshot: Snapshot) -> list[Task]:
+    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
         parts = list(by_part(chosen(snapshot, self.question)))
-        return instrument_tasks(snapshot, self.question, parts, ("trades", self._source(snapshot)))
+        return instrument_tasks(snapshot, self.question, parts, ("trades", self._source(snapshot)), most_rows)
 
     def _source(self, snapshot: Snapshot) -> str:
         return self.quotes if snapshot.adds(self.quotes) else "mbo"

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UsageError, require
 from umdf.lake.query.continuous import roll_table
 from umdf.lake.query.definitions import DefinitionsAt, definition_parts
 from umdf.lake.query.joins import BY, QUOTES, TradesWithQuotes, quote_fields
@@ -50,10 +50,7 @@ class Lake:
         self._open(commit)
 
     def _open(self, commit: int | None) -> None:
-        try:
-            import deltalake  # noqa: F401
-        except ImportError as error:
-            raise UmdfError(f"Delta tables cannot be read: {error}", "pip install 'umdf[spark]'") from error
+        require("deltalake", "umdf.Lake")
         self.snapshot: Snapshot = open_snapshot(self._path, commit)
         self.catalogue = Catalogue(self.snapshot)
 
@@ -113,11 +110,11 @@ class Lake:
         """
         table, style, span = tables()[schema_named(schema)], Style(price_type, pretty_ts), Span.of(start, end)
         if span.has_times and time_of(table) is None:
-            raise ConfigError(f"{table.name} has no times", "give dates, such as 2026-11-13")
+            raise UsageError(f"{table.name} has no times", "give dates, such as 2026-11-13")
         if exclude_stale and "flags" not in table.schema.names:
-            raise ConfigError(f"{table.name} has no flags: nothing in it can be stale", "leave exclude_stale out")
+            raise UsageError(f"{table.name} has no flags: nothing in it can be stale", "leave exclude_stale out")
         if symbols is not None and "instrument_id" not in table.schema.names:
-            raise ConfigError(f"{table.name} is not about instruments", "leave symbols out")
+            raise UsageError(f"{table.name} is not about instruments", "leave symbols out")
         named = columns_named(table, columns, _extra(stype_in, symbols))
         needed = [table.name, *(["mbo"] if table.name in DERIVED else [])]
         selection = self.catalogue.selection(symbols, stype_in, span, needed)

@@ -32,6 +32,7 @@ from umdf.lake.query.reading import (
 from umdf.lake.query.times import Span
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
+from umdf.lake.session import this_python
 from umdf.lake.snapshot import Snapshot, open_snapshot
 from umdf.market.events import NULL
 
@@ -58,7 +59,10 @@ class Maker(Protocol):
         """In whose order the rows come."""
         ...
 
-    def tasks(self, snapshot: Snapshot) -> list[Task]: ...
+    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
+        """`most_rows`: of the tables that a task reads, but of one instrument at least."""
+        ...
+
     def make(self, snapshot: Snapshot, task: Task, reading: Reading) -> pa.Table: ...
 
 
@@ -80,7 +84,8 @@ def make_in_spark(maker: Maker, snapshot: Snapshot, spark: SparkSession) -> Data
 
         return spark.createDataFrame([], spark_type(maker.schema))
     worker = _Worker(str(snapshot.home.root), snapshot.number, maker, tuple(tasks))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(worker, spark_ddl(maker.schema))
+    with this_python(spark):
+        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(worker, spark_ddl(maker.schema))
 
 
 class _Worker:
@@ -99,7 +104,11 @@ class _Worker:
 
 
 def instrument_tasks(
-    snapshot: Snapshot, question: Question, parts: Sequence[Part], names: Sequence[str] = ("mbo", "book_state")
+    snapshot: Snapshot,
+    question: Question,
+    parts: Sequence[Part],
+    names: Sequence[str] = ("mbo", "book_state"),
+    most_rows: int = TASK_ROWS,
 ) -> list[Task]:
     """The instruments of some tables that a question asks for, a few together, so that memory stays bounded."""
     found = []
@@ -107,17 +116,17 @@ def instrument_tasks(
         wanted = question.of(part)
         if wanted is None:
             continue
-        if wanted.ids is not None:
+        if wanted.ids is not None and len(wanted.ids) == 1:
             found.append(Task(part, wanted))
             continue
-        own = Question(question.table, wanted={part: Wanted()})
+        own = Question(question.table, wanted={part: Wanted(wanted.ids)})
         every = [
             read(snapshot, replace(own, table=table_named(name)), ["instrument_id"], ordered=False).column(0)
             for name in names
         ]
         ids, counts = np.unique(np.concatenate(list(map(numbers, every))), return_counts=True)
         known = ids != NULL
-        pack = (np.cumsum(counts[known]) - 1) // TASK_ROWS
+        pack = (np.cumsum(counts[known]) - 1) // most_rows
         found += [
             Task(part, Wanted(frozenset(ids[known][pack == number].tolist()), wanted.symbols))
             for number in np.unique(pack).tolist()
@@ -139,8 +148,9 @@ class Levels:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def tasks(self, snapshot: Snapshot) -> list[Task]:
-        return instrument_tasks(snapshot, self.question, parts_to_make(snapshot, self.question))
+    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
+        parts = parts_to_make(snapshot, self.question)
+        return instrument_tasks(snapshot, self.question, parts, most_rows=most_rows)
 
     def make(self, snapshot: Snapshot, task: Task, reading: Reading) -> pa.Table:
         from umdf.lake.derive import derive_levels  # loads numba

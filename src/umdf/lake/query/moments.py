@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.query.arrays import is_text, numbers, rows_where
 from umdf.lake.query.made import Task, book_rows
 from umdf.lake.query.prices import Style
@@ -108,13 +108,13 @@ def book_at(
     catalogue: Catalogue, symbol: Any, at: Any, depth: int | None, channel: int | None, lending: bool, stype_in: str
 ) -> BookAt:
     if depth is not None and (isinstance(depth, bool) or depth < 1):
-        raise ConfigError(f"depth {depth} is no number of levels", "leave it out for all of them")
+        raise UsageError(f"depth {depth} is no number of levels", "leave it out for all of them")
     when = moment(at, "at")
     day = date_of(when) if isinstance(when, int) else when
     span = Span(day, date.fromordinal(day.toordinal() + 1))
     selection = catalogue.selection(symbol, stype_in, span, ["mbo"])
     if selection is None or len(selection.asked) != 1:
-        raise ConfigError("book_at: one symbol at a time", "call it again for each")
+        raise UsageError("book_at: one symbol at a time", "call it again for each")
     places = [
         (part, number)
         for part, wanted in selection.wanted.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.lake.schemas import Table, tables
 
 # Databento names schemas with dashes; it calls these by other names.
@@ -46,7 +46,7 @@ def schema_named(name: str) -> str:
     if said not in tables():
         close = near(said, tables())
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        raise ConfigError(f"no schema {name!r}", hint)
+        raise UsageError(f"no schema {name!r}", hint)
     return said
 
 
@@ -60,15 +60,15 @@ def columns_named(table: Table, columns: Sequence[str] | str | None, more: Seque
         if name not in known:
             close = near(str(name), known)
             hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(known)}"
-            raise ConfigError(f"{table.name} has no column {name!r}", hint)
+            raise UsageError(f"{table.name} has no column {name!r}", hint)
     if not asked or len(set(asked)) != len(asked):
-        raise ConfigError("columns: some are named twice, or none", "name each one once, or leave them out for all")
+        raise UsageError("columns: some are named twice, or none", "name each one once, or leave them out for all")
     return asked
 
 
 def among(option: str, value: object, known: Sequence[str]) -> str:
     if value not in known:
-        raise ConfigError(f"{option}={value!r} is not known", f"use {' or '.join(known)}")
+        raise UsageError(f"{option}={value!r} is not known", f"use {' or '.join(known)}")
     return str(value)
 
 

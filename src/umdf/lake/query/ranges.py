@@ -1,24 +1,27 @@
 """A range of a table: a plan, which becomes rows when one of its outputs is asked for.
 
 The one rule: a range belongs to the commit of the lake at which it was made, and every output has the same rows. All
-but Spark's come in order: date by date, channel by channel, then as the feed had them. Only `to_spark` starts Spark.
+but Spark's come in order: date by date, channel by channel, then as the feed had them. Only `to_spark` starts Spark,
+only `to_batches` takes no more memory for more rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from umdf.errors import UmdfError
+from umdf.errors import UmdfError, UsageError
+from umdf.lake.files import FileAdd
 from umdf.lake.query.arrays import no_rows, numbers, rows_at
-from umdf.lake.query.made import Levels, Maker, make_here, make_in_spark, parts_to_make
+from umdf.lake.query.made import BATCH_ROWS, Levels, Maker, Task, make_here, make_in_spark, parts_to_make
 from umdf.lake.query.names import DERIVED
+from umdf.lake.query.ordering import HELD_ROWS, Sorter
 from umdf.lake.query.prices import Style
-from umdf.lake.query.reading import Part, Question, Reading, by_part, chosen, read_part
+from umdf.lake.query.reading import Part, Question, Reading, by_part, chosen, read_part, read_pieces
 from umdf.lake.query.symbols import Selection
 from umdf.lake.snapshot import Snapshot
 from umdf.market.events import MAYBE_BAD_BOOK
@@ -65,6 +68,27 @@ class Range:
         found = [self._named(parts[part], part).select(asked.names) for part in sorted(parts, key=_place)]
         return self.style.table(pa.concat_tables([no_rows(asked), *found]))
 
+    def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows of `to_arrow`, in batches of so many at most. Nothing is read before the first one is asked for.
+
+        Memory holds some hundred thousand rows; of what is made on demand, also what its busiest instrument takes. What
+        has to be sorted waits in temporary files (TMPDIR).
+        """
+        if batch_size < 1:
+            raise UsageError(f"batch_size {batch_size}: at least one row is needed", "leave it out for 65,536")
+        return self._batches(batch_size)
+
+    def _batches(self, batch_size: int) -> Iterator[pa.RecordBatch]:
+        asked = self._asked
+        for part, pieces in self._pieces():
+            with Sorter(self.maker.table if self.maker else self.question.table) as sorter:
+                for rows in pieces:
+                    sorter.take(rows)
+                for rows in sorter.tables():
+                    for first in range(0, rows.num_rows, batch_size):
+                        some = self._named(rows.slice(first, batch_size), part).select(asked.names)
+                        yield from self.style.table(some).combine_chunks().to_batches(batch_size)
+
     def to_pandas(self) -> pandas.DataFrame:
         _needs("pandas")
         return self.to_arrow().to_pandas()
@@ -96,13 +120,36 @@ class Range:
     def _parts(self) -> dict[Part, pa.Table]:
         """The rows of each trading date and channel, as they are stored."""
         made = {} if self.maker is None else make_here(self.maker, self.snapshot, self.reading)
-        if self.maker is None or isinstance(self.maker, Levels):
-            names = {*self.columns, *(KEY if self.selection and self.selection.is_continuous else ())}
-            columns = [name for name in self.question.table.schema.names if name in names]
-            self.reading.files += len(self.snapshot.adds(self.schema))
-            for part, adds in by_part(chosen(self.snapshot, self.question)).items():
-                made[part] = read_part(self.snapshot, self.question, part, adds, columns, self.reading)
+        for part, adds in self._stored_parts().items():
+            made[part] = read_part(self.snapshot, self.question, part, adds, self._columns_read, self.reading)
         return made
+
+    def _pieces(self) -> Iterator[tuple[Part, Iterator[pa.Table]]]:
+        """The same, piece by piece in no order, with what tells their order."""
+        stored, made = self._stored_parts(), dict[Part, list[Task]]()
+        for task in self.maker.tasks(self.snapshot, HELD_ROWS) if self.maker else ():
+            made.setdefault(task.part, []).append(task)
+        for part in sorted({*stored, *made}, key=_place):
+            if part in stored:
+                asked = self.snapshot, self.question, part, stored[part], self._columns_read, self.reading
+                yield part, read_pieces(*asked)
+            if part in made:
+                yield part, self._made(made[part])
+
+    def _made(self, tasks: Sequence[Task]) -> Iterator[pa.Table]:
+        assert self.maker is not None
+        return (self.maker.make(self.snapshot, task, self.reading) for task in tasks)
+
+    @property
+    def _columns_read(self) -> list[str]:
+        names = {*self.columns, *(KEY if self.selection and self.selection.is_continuous else ())}
+        return [name for name in self.question.table.schema.names if name in names]
+
+    def _stored_parts(self) -> dict[Part, list[FileAdd]]:
+        if self.maker is not None and not isinstance(self.maker, Levels):
+            return {}
+        self.reading.files += len(self.snapshot.adds(self.schema))
+        return by_part(chosen(self.snapshot, self.question))
 
     def _named(self, rows: pa.Table, part: Part) -> pa.Table:
         """With the names of continuous contracts. One that has two names is there twice."""

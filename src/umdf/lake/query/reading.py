@@ -7,7 +7,7 @@ that were written down; without them it is read. `Reading` counts what was opene
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
+from umdf.lake.file_reader import open_file
 from umdf.lake.files import FileAdd
 from umdf.lake.query.arrays import constant, is_present, is_text, no_rows, numbers, rows_at, rows_where
 from umdf.lake.query.names import OF_FEED, order_of, time_of
@@ -28,6 +29,7 @@ from umdf.lake.snapshot import Snapshot
 from umdf.market.events import MAYBE_BAD_BOOK
 
 Part = tuple[date | None, int | None]  # trading_date, channel_id
+MOST_GROUPS = 1 << 30  # row groups at once: all of a file
 MARGIN_DAYS = 1  # a row may be received, or its interval may end, on the other side of midnight
 
 
@@ -97,7 +99,7 @@ def by_part(adds: Iterable[FileAdd]) -> dict[Part, list[FileAdd]]:
 def chosen(snapshot: Snapshot, question: Question) -> list[FileAdd]:
     """The files that can have rows of the answer: by their partitions and statistics, without opening any."""
     found = []
-    for add in snapshot.adds(question.table.name):
+    for add in [] if question.span.is_empty else snapshot.adds(question.table.name):
         part = part_of(add)
         wanted = question.of(part) if question.table.partition else ALL
         if wanted is None or (part[0] is not None and not question.span.has_date(part[0], MARGIN_DAYS)):
@@ -154,16 +156,33 @@ def read_part(
     ordered: bool = True,
 ) -> pa.Table:
     """The rows of one trading date and channel, in order."""
-    table = question.table
-    asked = _schema(table, columns)
-    names = {*asked.names, *_needed(question, ordered)}
-    schema = pa.schema([each for each in table.schema if each.name in names])
-    found = [no_rows(schema)]
+    pieces = read_pieces(snapshot, question, part, adds, columns, reading, ordered=ordered, at_once=MOST_GROUPS)
+    rows = pa.concat_tables([no_rows(_read_schema(question, columns, ordered)), *pieces])
+    return (in_order(rows, question.table) if ordered else rows).select(_schema(question.table, columns).names)
+
+
+def read_pieces(
+    snapshot: Snapshot,
+    question: Question,
+    part: Part,
+    adds: Sequence[FileAdd],
+    columns: Sequence[str] | None,
+    reading: Reading,
+    *,
+    ordered: bool = True,
+    at_once: int = 1,
+) -> Iterator[pa.Table]:
+    """The rows of one trading date and channel as they are stored, so many row groups at once; `ordered`: with the
+    columns that tell their order."""
+    schema = _read_schema(question, columns, ordered)
     for add in adds:
-        rows = _read_file(snapshot, table, add, question, schema, reading)
-        found.append(rows_where(rows, row_mask(rows, question, part)))
-    rows = pa.concat_tables(found)
-    return (in_order(rows, table) if ordered else rows).select(asked.names)
+        for rows in _read_file(snapshot, question.table, add, question, schema, reading, at_once):
+            yield rows_where(rows, row_mask(rows, question, part))
+
+
+def _read_schema(question: Question, columns: Sequence[str] | None, ordered: bool) -> pa.Schema:
+    names = {*_schema(question.table, columns).names, *_needed(question, ordered)}
+    return pa.schema([each for each in question.table.schema if each.name in names])
 
 
 def _schema(table: Table, columns: Sequence[str] | None) -> pa.Schema:
@@ -182,26 +201,31 @@ def _needed(question: Question, ordered: bool) -> set[str]:
 
 
 def _read_file(
-    snapshot: Snapshot, table: Table, add: FileAdd, question: Question, schema: pa.Schema, reading: Reading
-) -> pa.Table:
+    snapshot: Snapshot,
+    table: Table,
+    add: FileAdd,
+    question: Question,
+    schema: pa.Schema,
+    reading: Reading,
+    at_once: int,
+) -> Iterator[pa.Table]:
     path = snapshot.home.table(table.name) / add.path
     reading.opened += 1
     reading.paths.append(add.path)
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as file:
             wanted = question.of(part_of(add)) or ALL
             groups = _with_ids(file, _row_groups(file, question, wanted), wanted)
             reading.row_groups += file.num_row_groups
             reading.row_groups_read += len(groups)
             inside = set(file.schema_arrow.names)
             there = [each.name for each in schema if each.name in inside]
-            rows = file.read_row_groups(groups, there)
+            for first in range(0, len(groups), at_once):
+                rows = file.read_row_groups(groups[first : first + at_once], there)
+                yield pa.Table.from_arrays([_column(rows, each, add, table) for each in schema], schema=schema)
     except FileNotFoundError as error:
         hint = "it was vacuumed since this lake was opened: lake.refresh(), then ask again"
         raise UmdfError(f"{table.name}: the file {add.path} is gone", hint) from error
-    except (OSError, pa.ArrowException) as error:
-        raise UmdfError(f"{table.name}: {add.path} cannot be read: {error}", "see `umdf lake verify`") from error
-    return pa.Table.from_arrays([_column(rows, each, add, table) for each in schema], schema=schema)
 
 
 def _column(rows: pa.Table, each: pa.Field, add: FileAdd, table: Table) -> Any:

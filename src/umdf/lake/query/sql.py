@@ -11,9 +11,11 @@ import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.dialects import create_schema, create_table, spark_type
+from umdf.lake.file_reader import damage_fault
 from umdf.lake.log import last_number
 from umdf.lake.query import levels_view
 from umdf.lake.query.names import near
@@ -34,6 +36,8 @@ SIGNS_OF_DELTA = {
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WORD = re.compile(r"\w+")
 NAMED = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
+UNREADABLE = re.compile(r"\[FAILED_READ_FILE[^\]]*\].* reading file (?:file:/*(?=/))?(?P<path>.+?\.parquet)\b")
+CAUSE = re.compile(r"^Caused by: (?:\w+\.)*\w+: (?P<said>.+)$", re.MULTILINE)
 GATEWAY = re.compile(r"An error occurred while calling")
 THROWN = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of Python's traceback
 STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
@@ -127,7 +131,7 @@ def register(
     """
     for what, word in (("database", (database or "x").replace(".", "_")), ("prefix", prefix or "x")):
         if not NAME.fullmatch(word):
-            raise ConfigError(f"{what} {word!r} is no name in SQL", "letters, digits and _")
+            raise UsageError(f"{what} {word!r} is no name in SQL", "letters, digits and _")
     wanted = tuple(tables()) if names is None else tuple(table(name).name for name in names)
     snapshot = lake if isinstance(lake, Snapshot) else open_snapshot(lake)
     return Registration(snapshot, spark, wanted, prefix, database or "")
@@ -170,19 +174,22 @@ def sql_fault(error: Any) -> UmdfError:
         name = _unquoted(values.get("relationName", "?"))
         close = near(name, tables())
         known = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        return UmdfError(f"no table {name}{_place(error)}", known)
+        return UsageError(f"no table {name}{_place(error)}", known)
     if condition.startswith("UNRESOLVED_COLUMN"):
         close = [_unquoted(name) for name in values.get("proposal", "").split(", ") if name][:3]
-        return UmdfError(
+        return UsageError(
             f"no column {_unquoted(values.get('objectName', '?'))}{_place(error)}",
             f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
         )
+    if found := UNREADABLE.search(str(error)):
+        causes = CAUSE.findall(str(error), found.end())
+        return damage_fault(unquote(found["path"]), causes[-1] if causes else "")
     if condition == "PARSE_SYNTAX_ERROR":
         near_what = values.get("error", "").strip() or "the end"
         hint = "the statement ends too early" if near_what == "end of input" else "check the SQL before it"
-        return UmdfError(f"this is not SQL: it goes wrong at {near_what}{_place(error)}", hint)
+        return UsageError(f"this is not SQL: it goes wrong at {near_what}{_place(error)}", hint)
     if condition == "PARSE_EMPTY_STATEMENT":
-        return UmdfError("the statement is empty", 'say what to select: umdf query "SELECT …"')
+        return UsageError("the statement is empty", 'say what to select: umdf query "SELECT …"')
     return UmdfError(f"Spark cannot run this: {said}", "" if condition else "umdf --debug shows all that Spark said")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError, UmdfError
+from umdf.errors import UmdfError, UsageError
 from umdf.lake.query.arrays import is_text, no_rows, numbers, rows_where, texts_in
 from umdf.lake.query.names import among, near
 from umdf.lake.query.reading import MARGIN_DAYS, Part, Wanted, part_of, question_of, read
@@ -69,6 +69,8 @@ class Catalogue:
         """Trading dates and channels of a span that some tables have; the lake must have at least one of its dates."""
         found = {part_of(add) for name in names if tables()[name].partition for add in self.snapshot.adds(name)}
         inside = [part for part in found if part[0] is None or span.has_date(part[0], MARGIN_DAYS)]
+        if span.is_empty:
+            return []
         if not any(day is not None and span.has_date(day) for day, _ in inside):
             self.check(span)
         return in_part_order(inside)
@@ -77,7 +79,7 @@ class Catalogue:
         if not self.dates:
             root = self.snapshot.home.root
             raise UmdfError(f"the lake {root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
-        if not any(map(span.has_date, self.dates)):
+        if not span.is_empty and not any(map(span.has_date, self.dates)):
             raise UmdfError(f"the lake has nothing {span}", f"it has {named_dates(self.dates)}")
 
     def listed(self, days: Iterable[date | None], more: bool = False) -> pa.Table:
@@ -107,7 +109,10 @@ class Catalogue:
         parts = self.parts_in(span, {*names, "definition"})
         if symbols is None:
             return None
-        return _RESOLVERS[stype](self, asked_symbols(symbols, stype), parts, span)
+        asked = asked_symbols(symbols, stype)
+        if span.is_empty:
+            return Selection(asked, {}, {(None, None): {}} if stype == "continuous" else {})
+        return _RESOLVERS[stype](self, asked, parts, span)
 
     def selection_of(self, symbols: Any, stype_in: str, parts: list[Part]) -> Selection | None:
         """The instruments that are meant, of these trading dates and channels."""
@@ -132,9 +137,9 @@ def asked_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
         good = isinstance(each, str) or (numbers_too and isinstance(each, Integral) and not isinstance(each, bool))
         if not good or not str(each).strip():
             hint = "a text or a list of texts; numbers with stype_in='instrument_id'"
-            raise ConfigError(f"symbols: {each!r} is no symbol", f"give {hint}")
+            raise UsageError(f"symbols: {each!r} is no symbol", f"give {hint}")
     if not found:
-        raise ConfigError("symbols: none is given", "name at least one, or leave them out for all")
+        raise UsageError("symbols: none is given", "name at least one, or leave them out for all")
     return tuple(dict.fromkeys(str(each).strip() for each in found))
 
 
@@ -183,7 +188,7 @@ def of_parent(listed: pa.Table, name: str) -> pa.Table:
     """The definitions of a parent's contracts."""
     asset, dot, kind = name.rpartition(".")
     if not dot or not asset:
-        raise ConfigError(f"{name!r} is no parent symbol", PARENT_HINT)
+        raise UsageError(f"{name!r} is no parent symbol", PARENT_HINT)
     chosen = is_text(listed.column("asset"), [asset])
     chosen &= is_text(listed.column("security_type"), PARENT_TYPES.get(kind, (kind,)))
     return rows_where(listed, chosen & ~is_text(listed.column("action"), DELETED))
@@ -203,7 +208,7 @@ def _instrument_id(catalogue: Catalogue, asked: tuple[str, ...], parts: list[Par
     except ValueError:
         wrong = next(each for each in asked if not each.lstrip("-").isdigit())
         hint = "leave stype_in out to ask by symbol"
-        raise ConfigError(f"symbols: {wrong!r} is no instrument number", hint) from None
+        raise UsageError(f"symbols: {wrong!r} is no instrument number", hint) from None
     known = set(numbers(catalogue.listed({day for day, _ in parts}).column("instrument_id")).tolist())
     missing = sorted(ids - known)
     if missing:  # it may have rows without a definition

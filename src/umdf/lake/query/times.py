@@ -1,7 +1,7 @@
 """From when to when: what a caller may say for `start`, `end` and a moment.
 
 The one rule: a date is a trading date (in São Paulo, as the partitions are), anything finer is an instant, and an
-instant without a zone is UTC. `start` belongs to the range, `end` does not.
+instant without a zone is UTC. `start` belongs to the range, `end` does not; where they are the same it is empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from umdf.errors import ConfigError
+from umdf.errors import UsageError
 from umdf.market.calendar import ZONE, local_date
 from umdf.units import EPOCH, utc_text
 
@@ -31,7 +31,7 @@ def moment(value: Any, called: str) -> date | int:
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise ConfigError(f"{called} {value!r} is no date and no time", f"say {HINT}")
+        raise UsageError(f"{called} {value!r} is no date and no time", f"say {HINT}")
     return found
 
 
@@ -84,10 +84,15 @@ class Span:
     def of(cls, start: Any, end: Any) -> Span:
         bounds = [None if value is None else moment(value, name) for name, value in (("start", start), ("end", end))]
         span = cls(*bounds)
-        if span.start is not None and span.end is not None and _ns(span.start) >= _ns(span.end):
+        if span.start is not None and span.end is not None and _ns(span.start) > _ns(span.end):
             hint = "`end` is not in the range: for one day say the next date"
-            raise ConfigError(f"an empty range: start {span.start} is not before end {span.end}", hint)
+            raise UsageError(f"start {_said(span.start)} is after end {_said(span.end)}", hint)
         return span
+
+    @property
+    def is_empty(self) -> bool:
+        """`start` is `end`: nothing can be in it."""
+        return self.start is not None and self.end is not None and _ns(self.start) == _ns(self.end)
 
     @property
     def low(self) -> int | None:
@@ -104,6 +109,8 @@ class Span:
     def has_date(self, day: date, margin_days: int = 0) -> bool:
         """Whether rows of a trading date can be in it. `margin_days`: a row may come a little after its midnight."""
         margin = timedelta(days=margin_days)
+        if self.is_empty:
+            return False
         if isinstance(self.start, date):
             after = day >= self.start
         else:

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from umdf.buffers import Memory, Pool
 from umdf.errors import EncodeError
+from umdf.wire.columns import exact, shown
 from umdf.wire.fast import encode_tables_kernel as e
 from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.encode_columns import NodeColumns, exact, values_of
+from umdf.wire.fast.encode_columns import NodeColumns, values_of
 from umdf.wire.fast.encode_kernel import encode_messages
 from umdf.wire.fast.encode_program import EncodeProgram
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
@@ -111,6 +112,8 @@ class Encoder:
         root = self.layout.roots.get(template_id)
         if root is None:
             raise EncodeError(f"there is no template {template_id}")
+        if not isinstance(batch, pa.RecordBatch):
+            raise EncodeError(f"{root.path} takes a RecordBatch, not {shown(batch)}")
         try:
             batch.validate()
         except pa.ArrowInvalid as error:
@@ -177,7 +180,7 @@ class Encoder:
         template_id = table.root.template.id
         assert template_id is not None
         try:
-            return self._writer.encode(template_id, self._inner(template_id, row).values)
+            return self._writer.encode_row(template_id, self._inner(template_id, row).values)
         except EncodeError as error:
             raise EncodeError(f"{table.root.path}, row {row}: {error.reason}", error.hint) from None
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from umdf.errors import EncodeError
+from umdf.wire.columns import exact
 from umdf.wire.fast.dictionary import to_bytes
 from umdf.wire.fast.encode_kernel import mark
 from umdf.wire.fast.layout import DTYPES, TEXTS, Column, Constant, Layout, List, Node, Presence
@@ -80,7 +81,10 @@ class NodeColumns:
         self.masks = self._masks.ctypes.data - 8 * node.mask_words * first
 
     def _exact(self, name: str, array: pa.Array | None, type: str) -> pa.Array | None:
-        return None if array is None else exact(array, ARROW_TYPES[type], f"{self.node.path}.{name}")
+        kind = ARROW_TYPES[type]
+        if array is None or (kind == pa.binary() and array.type == pa.string()):
+            return array
+        return exact(array, kind, f"{self.node.path}.{name}")
 
     def _constant(self, item: Constant, name: str, array: pa.Array | None, type: str, value: Value) -> None:
         """It need not be given, except to say whether an optional one is there; if it is, it must be the value."""
@@ -164,15 +168,6 @@ class NodeColumns:
         yield self
         for child in self.children:
             yield from child.all()
-
-
-def exact(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    if array.type == kind or (kind == pa.binary() and array.type == pa.string()):
-        return array
-    try:
-        return array.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise EncodeError(f"{name} takes {kind}: {error}") from None
 
 
 def _valid(array: pa.Array | None) -> Rows:

@@ -2,7 +2,8 @@
 
 A file is named after the digest of all that it depends on: its own source (which follows from the template and the
 generator) and every kernel that it is compiled with. Processes that write the same file at the same time write the
-same thing.
+same thing. A process loads a file once, however many decoders use it: compiled code keeps no state of its own, and
+loading it takes milliseconds and megabytes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
-from umdf.kernels import cache_dir, source_stamp
+from umdf.kernels import ENTRIES, cache_dir, source_stamp
 from umdf.wire.fast import tables_kernel
 from umdf.wire.fast.generate import HEADER, Generator
 from umdf.wire.fast.layout import Layout, Node
 
 Decode = Callable[[int], int]
+
+MOST_LOADED = 64  # templates: a process reads a few sets of them, of which a few templates have generated code
+_LOADED: dict[Path, ModuleType] = {}  # the one that was used last at the end
 
 
 def load_generated(layout: Layout, root: Node) -> Decode | None:
@@ -34,14 +39,28 @@ def load_generated(layout: Layout, root: Node) -> Decode | None:
     try:
         if not path.exists():
             _write(path, HEADER.format(name=root.template.name, digest=digest) + "\n\n" + source)
-        spec = importlib.util.spec_from_file_location(f"umdf_generated_{path.stem}", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # numba finds a cached function's globals by the name of its module
-        spec.loader.exec_module(module)
+        module = _LOADED.pop(path, None) or _load(path)
     except OSError:
         return None
+    _LOADED[path] = module
+    if len(_LOADED) > MOST_LOADED:
+        _forget(_LOADED.pop(next(iter(_LOADED))))
     return module.decode
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"umdf_generated_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # numba finds a cached function's globals by the name of its module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _forget(module: ModuleType) -> None:
+    """Let go of a module; decoders that have its code keep it."""
+    sys.modules.pop(module.__name__, None)
+    ENTRIES.pop(module.decode, None)
 
 
 def _write(path: Path, content: str) -> None:

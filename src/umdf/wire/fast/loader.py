@@ -45,28 +45,32 @@ from umdf.wire.fast.templates import (
 )
 from umdf.xmltree import Node
 
+PACKAGED = "umdf-fast.xml"
 MOST_LEVELS = 16  # of groups and sequences inside each other
 MOST_BITS = 7 * 256 - 1  # of one presence map, the template id's not counted: what readers accept
 MOST_INSTRUCTIONS = 1 << 16  # of a whole set: static references inside each other multiply
 
 _OPERATORS = (CONSTANT, DEFAULT, COPY, INCREMENT, DELTA, TAIL)
-_INTEGERS = {"int32": INT32, "uInt32": UINT32, "int64": INT64, "uInt64": UINT64}
 # The messaging specification writes uint32 and uint64 (3.1.3); the exchange's file uInt32 and uInt64.
-_FIELDS = {**_INTEGERS, "uint32": UINT32, "uint64": UINT64, "decimal": DECIMAL, "string": ASCII, "byteVector": BYTES}
+_OTHERS = {"uint32": UINT32, "uint64": UINT64, "decimal": DECIMAL, "string": ASCII, "byteVector": BYTES}
+_FIELDS = {type: type for type in RANGES} | _OTHERS
 _TD = "http://www.fixprotocol.org/ns/"  # …fast/td/1.1, and template-definition of older files
 
 
 def load(path: str | Path | None = None) -> TemplateSet:
     """The templates of a file; of the file that comes with the package if none is named."""
     if path is None:
-        packaged = resources.files("umdf.schemas").joinpath("fast", "umdf-fast.xml")
-        return loads(packaged.read_bytes(), "umdf-fast.xml")
-    return _build(xmltree.read(path), str(path))
+        return loads(resources.files("umdf.schemas").joinpath("fast", PACKAGED).read_bytes(), PACKAGED)
+    return loads(xmltree.content_of(path), str(path))
 
 
 def loads(content: bytes, source: str = "<string>") -> TemplateSet:
     """As `load`, from bytes."""
-    return _build(xmltree.parse(content, source), source)
+    try:
+        root = xmltree.parse(content, source)
+    except SchemaError as error:
+        raise SchemaError([replace(fault, reason=f"S1: {fault.reason}") for fault in error.faults]) from None
+    return _build(root, source)
 
 
 def _build(root: Node, source: str) -> TemplateSet:
@@ -75,9 +79,8 @@ def _build(root: Node, source: str) -> TemplateSet:
     by_type = builder.templates_by_type(templates)
     if builder.faults:
         raise SchemaError(sorted(builder.faults, key=lambda fault: fault.line))
-    slots = tuple(builder.slots)
-    digest = hashlib.sha256(repr((templates, slots, by_type)).encode()).hexdigest()
-    return TemplateSet(source, digest, templates, slots, by_type)
+    found = templates, tuple(builder.slots), by_type
+    return TemplateSet(source, hashlib.sha256(repr(found).encode()).hexdigest(), *found)
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,20 @@ class _Builder:
 
     def children(self, node: Node) -> list[Node]:
         """The elements of the template definition's own; foreign ones may stand anywhere (9)."""
+        for child in (child for child in node if child.namespace == xmltree.UNDECLARED):
+            self.fault(child, "S1: its prefix is not declared")
         return [child for child in node if child.namespace in self.spaces or child.namespace.startswith(_TD)]
+
+    def in_front(self, node: Node, *tags: str) -> list[Node | None]:
+        """The first of each of these children. They stand once, in this order, before instructions (Appendix 1)."""
+        children = self.children(node)
+        ranks = [tags.index(child.tag) if child.tag in tags else len(tags) for child in children]
+        for number, (child, rank) in enumerate(zip(children, ranks, strict=True)):
+            if rank in ranks[:number] and child.tag in tags:
+                self.fault(child, f"S1: a second {child.tag}, the first is in line {children[ranks.index(rank)].line}")
+            elif rank < max(ranks[:number], default=0):
+                self.fault(child, f"S1: {child.tag} must stand before the instructions")
+        return [next((child for child in children if child.tag == tag), None) for tag in tags]
 
     def template_nodes(self, root: Node) -> list[Node]:
         if root.tag == "template":
@@ -282,12 +298,9 @@ class _Builder:
 
     def sequence(self, node: Node, context: _Context) -> Sequence:
         name, optional = self.name(node), self.optional(node)
-        lengths = [child for child in self.children(node) if child.tag == "length"]
-        for extra in lengths[1:]:
-            self.fault(extra, f"S1: a second length, the first is in line {lengths[0].line}")
+        _, first = self.in_front(node, "typeRef", "length")
         length = Field("", None, UINT32, optional)
-        if lengths:
-            first = lengths[0]
+        if first is not None:
             self.inner(first, [])
             explicit = _attribute(first, "name")
             key, part = (explicit, "") if explicit is not None else (name, "length")
@@ -299,9 +312,9 @@ class _Builder:
         nodes = self.operator_nodes(field)
         if not nodes:
             return Operator()
-        for extra in nodes[1:]:
-            self.fault(extra, f"S1: a second operator, the first is in line {nodes[0].line}")
-        node = nodes[0]
+        node, *others = nodes
+        for extra in others:
+            self.fault(extra, f"S1: a second operator, the first is in line {node.line}")
         kind, text = node.tag, _attribute(node, "value")
         self.refuse_children(node)
         applies = {INCREMENT: tuple(RANGES), TAIL: (ASCII, UNICODE, BYTES)}
@@ -348,6 +361,8 @@ class _Builder:
         inner: dict[str, Node] = {}
         for child in self.children(node):
             if child.tag in allowed and child.tag not in inner:
+                if child.tag == "exponent" and "mantissa" in inner:
+                    self.fault(child, "S1: exponent must stand before the mantissa")
                 inner[child.tag] = child
             elif child.tag in allowed:
                 self.fault(child, f"S1: a second {child.tag}, the first is in line {inner[child.tag].line}")
@@ -381,7 +396,5 @@ class _Builder:
         return presence == "optional"
 
     def type_ref(self, node: Node) -> str | None:
-        refs = [child for child in self.children(node) if child.tag == "typeRef"]
-        for extra in refs[1:]:
-            self.fault(extra, f"S1: a second typeRef, the first is in line {refs[0].line}")
-        return self.name(refs[0]) if refs else None
+        (found,) = self.in_front(node, "typeRef")
+        return self.name(found) if found is not None else None

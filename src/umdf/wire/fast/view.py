@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,8 @@ from umdf.wire.fast.templates import Decimal, DynamicRef, Field, Group, Segment,
 from umdf.wire.fix.dictionary import lookup
 
 Values = dict[str, Any]
+
+SENDING_TIME = 52
 
 # As digits. A time without its leading zero is what an integer makes of it.
 _TIMESTAMP = re.compile(r"(\d{8})([01]\d|2[0-3])([0-5]\d)([0-5]\d|60)(\d{3})?")
@@ -42,6 +45,14 @@ class Row:
     @cached_property
     def fields(self) -> Values:
         return fields_of(self.message.template.body, self.message.values)
+
+    @property
+    def sending_time_ns(self) -> int | None:
+        """When the exchange sent it (tag 52); None where the message does not say it."""
+        for instruction in self.template.body.instructions:
+            if isinstance(instruction, Field) and instruction.id == SENDING_TIME:
+                return _epoch_ns(str(self.message.values.get(instruction.name)))
+        return None
 
     def fix(self) -> Iterator[tuple[int, str]]:
         return fix_fields(self.message.template.body, self.message.values)
@@ -124,6 +135,19 @@ def _fix_text(field: Field, value: Any, group_tag: int) -> str:
     if kind == "Boolean" and text in ("0", "1"):
         return "NY"[int(text)]
     return text
+
+
+def _epoch_ns(text: str) -> int | None:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return None
+    date, hours, minutes, seconds, fraction = match.groups()
+    try:
+        day = datetime.strptime(date, "%Y%m%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    second = int(day.timestamp()) + int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    return second * 10**9 + int(fraction or 0) * 10**6
 
 
 def _decimal(value: Decimal, text_of: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from umdf.errors import EncodeError
+from umdf.wire.columns import shown
 from umdf.wire.fast import convert
 from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Assigned, Dictionary, Reset, base_of, successor, to_bytes
 from umdf.wire.fast.message import Message
@@ -50,8 +51,17 @@ class Writer:
     def encode(self, template_id: int, values: Mapping[str, Any], *, template_id_always: bool = True) -> bytes:
         """One message. With `template_id_always` it carries its template id even if the message before had the same.
 
-        Values that cannot be encoded are an EncodeError that names the field; the dictionaries are then as before.
+        Values that cannot be encoded are an EncodeError with template, field and value; the dictionaries are then as
+        before.
         """
+        try:
+            return self.encode_row(template_id, values, template_id_always=template_id_always)
+        except EncodeError as error:
+            template = self.templates.by_id.get(template_id)
+            raise EncodeError(f"{template.name}: {error.reason}" if template else error.reason, error.hint) from None
+
+    def encode_row(self, template_id: int, values: Mapping[str, Any], *, template_id_always: bool = True) -> bytes:
+        """As `encode`, for who names the template itself."""
         before = self.dictionary.copy()
         try:
             if self.reset == "message":
@@ -144,10 +154,7 @@ class Writer:
             return
         value = None
         if given is not None:
-            try:
-                value = convert.to_type(given, field.type)
-            except convert.ConversionError as error:
-                raise _refused(path, error.code, error.reason) from None
+            value = _converted(given, field.type, path)
         if kind == NONE:
             out += _plain(field, value)
         elif kind == CONSTANT:
@@ -168,10 +175,7 @@ class Writer:
         exponent, mantissa = field.parts
         value = None
         if given is not None:
-            try:
-                value = convert.to_type(given, DECIMAL)
-            except convert.ConversionError as error:
-                raise _refused(path, error.code, error.reason) from None
+            value = _converted(given, DECIMAL, path)
         elif not field.optional:
             # Both parts constant: nothing is sent, so nothing need be given.
             if exponent.operator.kind != CONSTANT or mantissa.operator.kind != CONSTANT:
@@ -229,6 +233,16 @@ class Writer:
         kept = _common(old, new) if len(new) == len(old) else 0
         # The cut may be inside a UTF-8 character (6.3.8.2): such bytes survive as surrogates.
         return new[kept:] if field.type == BYTES else new[kept:].decode("utf-8", "surrogateescape")
+
+
+def _converted(given: Any, type: str, path: list[str]) -> Value:
+    try:
+        return convert.to_type(given, type)
+    except convert.ConversionError as error:
+        value = f"{given.mantissa}e{given.exponent}" if isinstance(given, Decimal) else shown(given)
+        raise _refused(
+            path, error.code, error.reason if value in error.reason else f"{value}: {error.reason}"
+        ) from None
 
 
 def _plain(field: Field, value: Value | None) -> bytes:

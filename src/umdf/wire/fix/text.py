@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "\n": "\\n", "\r": "\\r", "\x01": "\\x01", "\0": "\\0"})
+from umdf.units import printable
+
+ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|"})
 
 
 def line(fields: Iterable[tuple[int, str]]) -> str:
-    """One message. A value that holds a bar, a line end or SOH has it escaped with a backslash."""
-    return "|".join(f"{tag}={value.translate(ESCAPES)}" for tag, value in fields)
+    """One message. A value that holds a bar, a backslash or a control character has it escaped with a backslash."""
+    return "|".join(f"{tag}={printable(value.translate(ESCAPES))}" for tag, value in fields)
 
 
 def month_year(year: int | None, month: int | None, day: int | None, week: int | None) -> str:

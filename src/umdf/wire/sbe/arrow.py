@@ -2,7 +2,7 @@
 
 A message is a row; a group is a list of structs; a field of several parts is `field.part`. Columns keep what was sent:
 integers and codes as they are (a single char as its code), decimals as their mantissa, times as their number. What they
-mean stands in each field's metadata: tag, type, exponent, time_unit.
+mean stands in each field's metadata: tag, type, exponent, time_unit, date.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ def _field(column: Column) -> pa.Field:
         metadata["exponent"] = str(field.exponent)
     if field.time_unit is not None:
         metadata["time_unit"] = str(field.time_unit)
+    if field.is_date:
+        metadata["date"] = "days"
     return pa.field(column.name, arrow_type(column), metadata=metadata)
 
 

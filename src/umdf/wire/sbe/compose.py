@@ -14,7 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.errors import EncodeError
+from umdf.units import decimal_text
+from umdf.wire.columns import shown
 from umdf.wire.sbe.arrow import OWN_FIELDS, arrow_schema, arrow_type
+from umdf.wire.sbe.declared import bounds
 from umdf.wire.sbe.encode import Encoded, Encoder
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
@@ -42,8 +45,10 @@ def compose(schema: Schema, packets: Iterable[Packet], version: int | None = Non
     for number, packet in enumerate(packets):
         for index, (template, values) in enumerate(packet.messages):
             template_id = ids.get(template, -1) if isinstance(template, str) else template
-            if template_id not in encoder.layout.roots:
-                raise EncodeError(f"the schema has no message {template!r}")
+            if not isinstance(template_id, int) or template_id not in encoder.layout.roots:
+                raise EncodeError(f"the schema has no message {shown(template)}")
+            if not isinstance(values, Mapping):
+                raise EncodeError(f"{template} takes a dictionary of values by name, not {shown(values)}")
             tables.setdefault(template_id, _Table()).add(number, index, values)
     batches = [table.record_batch(encoder.layout, template_id) for template_id, table in tables.items()]
     names = ("channel", "seq_version", "sequence", "sending_time")
@@ -78,11 +83,8 @@ def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Arra
     _check_names(node, rows)
     arrays = []
     for column in node.columns:
-        values = [_sent(column, row.get(column.field.name)) for row in rows]
-        try:
-            arrays.append(pa.array(values, arrow_type(column)))
-        except (pa.ArrowInvalid, OverflowError) as error:
-            raise EncodeError(f"{node.path}.{column.name}: {error}") from None
+        values = [_sent(column, row.get(column.field.name), f"{node.path}.{column.name}") for row in rows]
+        arrays.append(pa.array(values, arrow_type(column)))
     for group, child in zip(node.block.groups, node.children, strict=True):
         entries, offsets = [], [0]
         for row in rows:
@@ -115,45 +117,57 @@ def _check_names(node: Node, rows: Sequence[Values]) -> None:
             raise EncodeError(f"{node.path} has no field {sorted(unknown)[0]!r}")
 
 
-def _sent(column: Column, value: Any) -> Any:
+def _sent(column: Column, value: Any, name: str) -> Any:
     """A value as it goes into the column: a decimal's mantissa, a char's code, the bytes of a text."""
     field, part = column.field, column.part
     if part.name and value is not None:
         names = {each.name for each in field.parts}
         if not isinstance(value, Mapping) or value.keys() - names:
-            raise EncodeError(f"{field.name} takes a dictionary of {', '.join(sorted(names))}")
+            raise EncodeError(f"{name.removesuffix(f'.{part.name}')} takes a dictionary of {', '.join(sorted(names))}")
         value = value.get(part.name)
     if value is None:
         return None
-    if field.exponent is not None:
-        return _mantissa(field.name, value, field.exponent)
     if column.is_text:
-        content = _content(field.name, value)
+        content = _content(name, value)
+        if isinstance(value, str) and not value.isascii():
+            raise EncodeError(f"{name}: {shown(value)} is not ASCII")
         if content and b"\0" in content:
-            raise EncodeError(f"{field.name}: a NUL would end the text {value!r}")
+            raise EncodeError(f"{name}: a NUL would end the text {shown(value)}")
         return content
     if part.primitive == "char" and isinstance(value, str):
-        if len(value) != 1 or ord(value) > 255:
-            raise EncodeError(f"{field.name} is one character, not {value!r}")
+        if len(value) != 1 or not value.isascii():
+            raise EncodeError(f"{name} is one ASCII character, not {shown(value)}")
         return ord(value)
+    low, high = bounds(part.primitive)
+    if field.exponent is not None:
+        number = _mantissa(name, value, field.exponent)
+        limits = decimal_text(low, field.exponent), decimal_text(high, field.exponent)
+    else:
+        number, limits = _whole(name, value, low, high), (str(low), str(high))
+    if not low <= number <= high:
+        raise EncodeError(f"{name}: {shown(value)} is outside {limits[0]} to {limits[1]}")
+    return number
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise EncodeError(f"{field.name} is a whole number, not {value!r}") from None
+        raise EncodeError(f"{name}: {shown(value)} is no whole number from {low} to {high}") from None
 
 
 def _mantissa(name: str, value: Any, exponent: int) -> int:
     try:
         number = Decimal(value)
     except (InvalidOperation, TypeError, ValueError):
-        raise EncodeError(f"{name}: {value!r} is no decimal number") from None
+        raise EncodeError(f"{name}: {shown(value)} is no decimal number") from None
     sign, digits, scale = number.as_tuple()
     if not isinstance(scale, int) or abs(number.adjusted()) > MOST_DIGITS:
-        raise EncodeError(f"{name}: {value!r} is no decimal number")
+        raise EncodeError(f"{name}: {shown(value)} is no decimal number that fits")
     mantissa = int("".join(map(str, digits))) * (-1 if sign else 1)
     whole, rest = divmod(mantissa * 10 ** max(scale - exponent, 0), 10 ** max(exponent - scale, 0))
     if rest:
-        raise EncodeError(f"{name}: {value} has more than {-exponent} decimals")
+        raise EncodeError(f"{name}: {shown(value)} has more than {-exponent} decimals")
     return whole
 
 
@@ -163,4 +177,4 @@ def _content(name: str, value: Any) -> bytes | None:
     try:
         return value.encode()
     except (AttributeError, UnicodeEncodeError):
-        raise EncodeError(f"{name}: {value!r} is no text") from None
+        raise EncodeError(f"{name}: {shown(value)} is no text") from None

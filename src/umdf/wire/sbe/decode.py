@@ -4,6 +4,7 @@
     batch = decoder.decode(buffer, start, end)      # packets as (start, end) within one buffer
     batch.record_batch(50)                          # Order_MBO_50, zero-copy
     batch.journal                                   # every message that is not among the rows, and why
+    batch.other_versions                            # of messages that the schema was not written for
 
 A batch owns its memory for as long as anything refers to it; memory that nobody looks at any more is used again.
 """
@@ -51,8 +52,8 @@ SKIPPED = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; 
 
 # Of the table of arguments, what is written before and read after a call; far quicker than numpy.
 HEAD = struct.Struct("<5q")
-_GAPS = k.VALIDITY - k.JOURNAL_ROWS - 1, k.UNUSUAL - k.VALIDITY - 1
-TAIL = struct.Struct(f"<{8 * k.JOURNAL_ROWS}xq{8 * _GAPS[0]}xq{8 * _GAPS[1]}xq")
+_GAPS = k.VALIDITY - k.JOURNAL_ROWS - 1, k.UNUSUAL - k.VALIDITY - 1, k.LOWEST_OTHER - k.UNUSUAL - 1
+TAIL = struct.Struct(f"<{8 * k.JOURNAL_ROWS}xq{8 * _GAPS[0]}xq{8 * _GAPS[1]}xq{8 * _GAPS[2]}xqq")
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 Shown = dict[int, tuple[Table, Memory]]  # by node, where its columns are
 NOBODY = Watch(None, ())  # has not begun, so it is never quiet
@@ -123,6 +124,7 @@ class Decoder:
         self._arguments[k.NODE_COUNT], self._arguments[k.DATA_COUNT] = len(layout.nodes), len(layout.data)
         self._arguments[k.SCHEMA_ID], self._arguments[k.VALIDITY] = schema.id, validity
         self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
+        self._arguments[k.OLDEST], self._arguments[k.NEWEST] = schema.oldest, schema.version
         self._buffer, self._buffer_address = np.empty(0, np.uint8), 0
         self._table: int = self._arguments.ctypes.data
         self._head: memoryview = self._arguments.data
@@ -202,7 +204,7 @@ class Batch:
     """The decoded columns of some packets; nothing is computed before it is asked for."""
 
     def __init__(self, decoder: Decoder, source: Spans, counts: Memory) -> None:
-        lines, validity, unusual = TAIL.unpack_from(decoder._head)
+        lines, validity, unusual, *others = TAIL.unpack_from(decoder._head)
         self._source, self._counts = source, counts
         self.layout = decoder.layout
         self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
@@ -211,6 +213,8 @@ class Batch:
         self._shown, self._data = decoder._shown, NO_DATA
         if decoder._seen_data:
             self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
+        # The lowest and the highest version of messages that the schema does not serve.
+        self.other_versions: tuple[int, int] | None = None if others[0] == k.NO_OTHER else (others[0], others[1])
         self._tracked = decoder._columns[:, k.C_TRACKED].copy() if unusual else None
         self._journal = decoder._journal[:lines].copy() if lines else NO_LINES
 

@@ -32,7 +32,9 @@ from umdf.wire.sbe.tables_kernel import (
     FIRST_OF_STRETCH,
     FIXED,
     FULL,
+    HIGHEST_OTHER,
     JOURNAL_ROWS,
+    LOWEST_OTHER,
     N_CAPACITY,
     N_COLUMNS,
     N_COLUMNS_END,
@@ -41,6 +43,7 @@ from umdf.wire.sbe.tables_kernel import (
     N_MOST,
     N_ROOM,
     N_ROWS,
+    NO_OTHER,
     NODE,
     NODE_COUNT,
     NODES,
@@ -103,6 +106,8 @@ def decode_packets(t):
     if packet == 0:
         put(t, JOURNAL_ROWS, 0)
         put(t, UNUSUAL, 0)
+        put(t, LOWEST_OTHER, NO_OTHER)
+        put(t, HIGHEST_OTHER, -1)
         for i in range(data_count):
             put(at(t, DATA_USED), i, 0)
         for n in range(first_node, last_node, 8 * NODE):

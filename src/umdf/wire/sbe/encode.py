@@ -4,8 +4,9 @@
     packets = encoder.encode(headers, [orders, trades])     # RecordBatches with the columns that decode gives
     packets.buffer, packets.start, packets.end
 
-Each row says by `packet` and `msg_index` where it stands. Absent values become the null value of their type; constants
-and padding are not the caller's business. `version` encodes as an older schema version did.
+Each row says by `packet` and `msg_index` where it stands. Absent values become the null value of their type, so that a
+caller's value must not be it; constants and padding are not the caller's business. `version` encodes as an older schema
+version did, which knew no templates that came later.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from umdf.errors import EncodeError
+from umdf.units import decimal_text
+from umdf.wire.columns import exact, refuse_non_ascii, shown
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.arrow import arrow_type
 from umdf.wire.sbe.encode_kernel import scatter, scatter_bytes
-from umdf.wire.sbe.layout import Layout, Node
-from umdf.wire.sbe.schema import REQUIRED, Group, Message, Schema
+from umdf.wire.sbe.layout import Column, Layout, Node
+from umdf.wire.sbe.schema import REQUIRED, Group, Message, Part, Schema
 
 LONGEST_PAYLOAD = 65507  # what UDP carries over IPv4
 HEADERS = {"channel": (0, "u1"), "seq_version": (2, "<u2"), "sequence": (4, "<u4"), "sending_time": (8, "<u8")}
 
+NULLS_IN_PLACE = "nulls_in_place"  # metadata of a RecordBatch of ours that holds null values where values are absent
 STRETCH = 4096  # rows that are written column by column before the next
 
 Places = NDArray[np.int64]
@@ -58,8 +62,8 @@ class Encoder:
     def __init__(self, schema: Schema, version: int | None = None) -> None:
         self.layout = Layout(schema)
         self.version = schema.version if version is None else version
-        if not 0 <= self.version <= 0xFFFF:
-            raise EncodeError(f"version {self.version} does not fit the message header")
+        if not isinstance(self.version, int) or not 0 <= self.version <= 0xFFFF:
+            raise EncodeError(f"version {shown(self.version)} does not fit the message header: 0 to {0xFFFF}")
 
     def encode(self, headers: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Encoded:
         """Packets with these headers (channel, seq_version, sequence, sending_time: an array or one value each)."""
@@ -84,18 +88,28 @@ class Encoder:
         return Encoded(buffer, start, end)
 
     def _root(self, batch: pa.RecordBatch) -> tuple[_Rows, Places, Places]:
-        template_id = int((batch.schema.metadata or {}).get(b"template_id", -1))
-        node = self.layout.roots.get(template_id)
+        metadata = batch.schema.metadata or {}
+        node = self.layout.roots.get(int(metadata.get(b"template_id", -1)))
         if node is None:
             raise EncodeError("a RecordBatch does not say a known template_id in its metadata", "use arrow_schema()")
+        assert isinstance(node.block, Message)
+        if node.block.since > self.version:
+            raise EncodeError(
+                f"{node.path} came with version {node.block.since}; version {self.version} has no such message"
+            )
         columns = {name: batch.column(name) for name in batch.schema.names}
         for name in ("packet", "msg_index"):
             if name not in columns:
                 raise EncodeError(f"{node.path}: column {name} is missing")
         packet, index = (_place(columns.pop(name), f"{node.path}.{name}") for name in ("packet", "msg_index"))
-        return self._rows(node, columns, batch.num_rows), packet, index
+        in_place = NULLS_IN_PLACE.encode() in metadata
+        return self._rows(node, columns, batch.num_rows, in_place), packet, index
 
-    def _rows(self, node: Node, given: Mapping[str, pa.Array], count: int) -> _Rows:
+    def _null(self, part: Part) -> int | None:
+        """The value that means absent in this version."""
+        return part.null_before if part.null is None and self.version < self.layout.schema.oldest else part.null
+
+    def _rows(self, node: Node, given: Mapping[str, pa.Array], count: int, nulls_in_place: bool) -> _Rows:
         parts = (*node.block.groups, *node.block.data)
         unknown = given.keys() - {column.name for column in node.columns} - {part.name for part in parts}
         if unknown:
@@ -103,23 +117,30 @@ class Encoder:
         columns = []
         for column in node.columns:
             array = given.get(column.name)
-            kind, null = arrow_type(column), column.part.null
+            kind, null, name = arrow_type(column), self._null(column.part), f"{node.path}.{column.name}"
             absent = not column.field.in_version(self.version)
             if array is None or absent:
                 array = pa.nulls(count, kind)
-            columns.append(_exact(array, kind, f"{node.path}.{column.name}"))
-            if columns[-1].null_count:
+            if column.is_text:
+                refuse_non_ascii(array, name)
+            values = exact(array, kind, name)
+            if null is not None and not column.is_text and not nulls_in_place:
+                _refuse_null_values(column, values, null, name)
+            if values.null_count:
                 if null is None and column.field.presence == REQUIRED and not absent:
-                    raise EncodeError(f"{node.path}.{column.name} is required and has no value in some row")
-                columns[-1] = pc.fill_null(columns[-1], b"" if column.is_text else null or 0)
-            if column.is_text and int(np.diff(_offsets(columns[-1])).max(initial=0)) > column.part.length:
-                raise EncodeError(f"{node.path}.{column.name} holds at most {column.part.length} bytes")
+                    raise EncodeError(f"{name} is required and has no value in some row")
+                values = pc.fill_null(values, b"" if column.is_text else null or 0)
+            if column.is_text:
+                _refuse_long_texts(column, values, name)
+            columns.append(values)
         length = np.full(count, node.block.block_length_of(self.version), np.int64)
         children = []
         for group, child in zip(node.block.groups, node.children, strict=True):
             if group.since > self.version:
                 continue
-            offsets, entries = self._entries(group, self.layout.nodes[child], given.get(group.name), count)
+            offsets, entries = self._entries(
+                group, self.layout.nodes[child], given.get(group.name), count, nulls_in_place
+            )
             ends = np.concatenate([[0], np.cumsum(entries.length)])
             length += group.length_size + group.count_size + ends[offsets[1:]] - ends[offsets[:-1]]
             children.append((offsets, entries))
@@ -128,7 +149,7 @@ class Encoder:
             if field.since > self.version:
                 continue
             array = given.get(field.name)
-            texts = _exact(pa.nulls(count, pa.binary()) if array is None else array, pa.binary(), field.name)
+            texts = exact(pa.nulls(count, pa.binary()) if array is None else array, pa.binary(), field.name)
             texts = pc.fill_null(texts, b"")
             sizes = np.diff(_offsets(texts))
             if count and int(sizes.max()) >= 1 << 8 * field.length_size:
@@ -137,7 +158,9 @@ class Encoder:
             data.append(texts)
         return _Rows(node, count, columns, children, data, length)
 
-    def _entries(self, group: Group, node: Node, array: Any, count: int) -> tuple[NDArray[np.int32], _Rows]:
+    def _entries(
+        self, group: Group, node: Node, array: Any, count: int, nulls_in_place: bool
+    ) -> tuple[NDArray[np.int32], _Rows]:
         if array is None:
             array = pa.array([[]] * count, pa.list_(pa.struct([])))
         lists = pc.fill_null(array, []) if array.null_count else array
@@ -150,7 +173,7 @@ class Encoder:
             raise EncodeError(f"{node.path}: entries of no bytes cannot be told from none")
         entries = lists.flatten()
         given = {entries.type.field(i).name: entries.field(i) for i in range(entries.type.num_fields)}
-        return offsets, self._rows(node, given, len(entries))
+        return offsets, self._rows(node, given, len(entries), nulls_in_place)
 
     def _write_messages(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places, lengths: Places) -> None:
         message = rows.node.block
@@ -192,6 +215,24 @@ class Encoder:
             at = at + field.length_size + sizes
 
 
+def _refuse_null_values(column: Column, array: pa.Array, null: int, name: str) -> None:
+    """What is written as a number must be read as that number."""
+    if array.null_count == len(array) or not (_values(array, column.dtype) == null).any():
+        return
+    if not pc.call_function("any", [pc.call_function("equal", [array, pa.scalar(null, array.type)])]).as_py():
+        return  # it stands only where there is no value
+    exponent, is_char = column.field.exponent, column.part.primitive == "char"
+    value = shown(chr(null)) if is_char else null if exponent is None else decimal_text(null, exponent)
+    raise EncodeError(f"{name}: {value} means that there is no value", "pass None for no value")
+
+
+def _refuse_long_texts(column: Column, texts: pa.Array, name: str) -> None:
+    lengths = np.diff(_offsets(texts))
+    if int(lengths.max(initial=0)) > column.part.length:
+        longest = texts[int(lengths.argmax())].as_py().decode("utf-8", "backslashreplace")
+        raise EncodeError(f"{name} holds at most {column.part.length} bytes, not {shown(longest)}")
+
+
 def _order(tables: list[tuple[_Rows, Places, Places]], packets: int) -> tuple[Places, Places, list[Places]]:
     """Where each packet's messages start among all, the length of each message in order, and the place of each row."""
     counts = np.zeros(packets, np.int64)
@@ -212,21 +253,10 @@ def _order(tables: list[tuple[_Rows, Places, Places]], packets: int) -> tuple[Pl
 
 def _place(array: pa.Array, name: str) -> Places:
     """Packets and messages are counted from 0."""
-    exact = _exact(array, pa.int64(), name)
-    if exact.null_count or int(_values(exact, np.dtype(np.int64)).min(initial=0)) < 0:
+    places = exact(array, pa.int64(), name)
+    if places.null_count or int(_values(places, np.dtype(np.int64)).min(initial=0)) < 0:
         raise EncodeError(f"{name} counts from 0 and has a value in every row")
-    return exact.to_numpy()
-
-
-def _exact(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if array.type == kind:
-        return array
-    try:
-        return array.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise EncodeError(f"{name} takes {kind}: {error}") from None
+    return places.to_numpy()
 
 
 def _as_column(value: Any, kind: str, packets: int, name: str) -> NDArray[np.generic]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from umdf.units import decimal_text, fix_date, utc_text
+from umdf.units import decimal_text, iso_date, utc_text
 from umdf.wire.sbe.schema import Block, Data, Field, Group, Message, Part, Schema
 
 ENCODINGS = {0xEB50: "SBE 1.0 little-endian"}
@@ -115,7 +115,7 @@ class _Walk:
                     depth, field.name, None, value=field.constant, meaning=_join("constant", meaning), tag=field.tag
                 )
                 continue
-            for line in _field(depth, field, start, body, version):
+            for line in _field(depth, field, start, body, version, self.schema.oldest):
                 if line.offset is not None:
                     if line.offset > start + done:
                         yield Line(depth, "padding", start + done, body[done : line.offset - start])
@@ -154,7 +154,7 @@ class _Walk:
         yield Line(depth, data.name, start, raw, text, f"{length} bytes" if length else "absent", tag=data.tag)
 
 
-def _field(depth: int, field: Field, start: int, body: bytes, version: int) -> Iterator[Line]:
+def _field(depth: int, field: Field, start: int, body: bytes, version: int, oldest: int) -> Iterator[Line]:
     if not field.in_version(version):
         when = f"until version {field.until}" if field.until is not None and version > field.until else ""
         yield Line(depth, field.name, None, meaning=f"absent: {when or f'since version {field.since}'}", tag=field.tag)
@@ -165,18 +165,19 @@ def _field(depth: int, field: Field, start: int, body: bytes, version: int) -> I
             yield Line(depth, name, None, meaning="absent: beyond the sent block", tag=field.tag)
             continue
         raw = body[part.offset : part.offset + part.size]
-        value, meaning = _meaning(field, part, raw)
+        null = part.null if part.null is not None or version >= oldest else part.null_before
+        value, meaning = _meaning(field, part, raw, null)
         yield Line(depth, name, start + part.offset, raw, value, meaning, field.tag)
 
 
-def _meaning(field: Field, part: Part, raw: bytes) -> tuple[Any, str]:
+def _meaning(field: Field, part: Part, raw: bytes, null: int | None) -> tuple[Any, str]:
     if part.primitive == "char":
         if part.length > 1:
             text = raw.split(b"\0")[0].decode("utf-8", "backslashreplace")
-            return (None, "absent") if not text and part.null is not None else (text, "")
-        return (None, "absent") if part.null == raw[0] else (chr(raw[0]), field.codes.get(chr(raw[0]), ""))
+            return (None, "absent") if not text and null is not None else (text, "")
+        return (None, "absent") if null == raw[0] else (chr(raw[0]), field.codes.get(chr(raw[0]), ""))
     value = int.from_bytes(raw, "little", signed=part.primitive.startswith("int"))
-    if value == part.null:
+    if value == null:
         return None, "absent"
     if field.exponent is not None:
         return decimal_text(value, field.exponent), f"{value} × 10^{field.exponent}"
@@ -185,9 +186,8 @@ def _meaning(field: Field, part: Part, raw: bytes) -> tuple[Any, str]:
     if field.is_set:
         bits = [f"{bit} {field.bits.get(bit, 'unknown')}" for bit in range(8 * part.size) if value >> bit & 1]
         return value, ", ".join(bits) or "no bit set"
-    if field.semantic == "LocalMktDate":
-        date = fix_date(value)
-        return value, f"{date[:-4]}-{date[-4:-2]}-{date[-2:]}" if len(date) == 8 else ""
+    if field.is_date:
+        return value, str(iso_date(value))
     if field.codes:
         return value, field.codes.get(value, "unknown code")
     return value, ""

@@ -1,4 +1,4 @@
-"""Decoded messages as tables for other programs: exact decimals and readable text instead of mantissas and codes.
+"""Decoded messages as tables for other programs: exact decimals, dates and readable text instead of numbers and codes.
 
 Times stay nanoseconds (or seconds) since the epoch and codes stay numbers, exactly as sent.
 """
@@ -16,7 +16,7 @@ CHARACTERS = pa.array([chr(code) for code in range(256)])
 
 
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A RecordBatch of `decode` with its decimals as decimal128 and its texts as strings."""
+    """A RecordBatch of `decode` with its decimals as decimal128, its dates as date32 and its texts as strings."""
     arrays = [_readable(array, field) for array, field in zip(batch.columns, batch.schema, strict=True)]
     fields = [
         pa.field(field.name, array.type, field.nullable, field.metadata)
@@ -37,6 +37,8 @@ def _readable(array: pa.Array, field: pa.Field) -> pa.Array:
         return _text(array)
     if b"exponent" in metadata:
         return _decimal(array, -int(metadata[b"exponent"]))
+    if b"date" in metadata:
+        return array.cast(pa.int32()).cast(pa.date32())
     if metadata.get(b"char") == b"1":
         return CHARACTERS.take(array)
     return array

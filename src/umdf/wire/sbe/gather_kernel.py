@@ -24,11 +24,13 @@ from umdf.wire.sbe.tables_kernel import (
     C_BITMAP,
     C_KIND,
     C_NULL,
+    C_NULL_BEFORE,
     C_NULLABLE,
     C_OFFSET,
     C_RETIRED,
     C_SINCE,
     C_SIZE,
+    C_STRICT_SINCE,
     C_TEXT,
     C_TRACKED,
     C_UNTIL,
@@ -145,6 +147,12 @@ def _in_block(c, meta):
     return at(c, C_SINCE) <= version and version <= at(c, C_UNTIL)
 
 
+@inlined
+def _sized(value, size):
+    """The value as `_get` reads it: its lowest bytes."""
+    return np.uint64(value) & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * min(size, 8)))
+
+
 @outlined
 def _track(c, rows):
     """From now on this column without a null value has a bitmap: every row so far is present."""
@@ -179,17 +187,24 @@ def _keep_presence(c, row, present):
 
 @outlined
 def _gather_carefully(t, n, c):
-    """A column of rows of which some do not carry it (an older version, a shorter block), or of texts."""
+    """A column of rows of which some do not carry it (an older version, a shorter block), or of texts.
+
+    Where a version before those that the schema serves sends the null value of a required column, there is no value.
+    """
     base, size, values = at(t, BUFFER) + at(t, BASE), at(c, C_SIZE), at(c, C_VALUES)
     where, first, count = at(n, N_WHERE), at(n, N_ROWS), at(n, N_COUNT)
     nullable, null = at(c, C_NULLABLE), np.uint64(at(c, C_NULL))
+    strict_since, null_before = at(c, C_STRICT_SINCE), _sized(at(c, C_NULL_BEFORE), size)
     if at(c, C_KIND) == FIXED:
         if at(c, C_RETIRED) != 0 and at(c, C_TRACKED) == 0:
             fill(values, size, 0, first, null)
             put(c, C_TRACKED, 1)
         for i in range(count):
-            present = _in_block(c, _meta(base, n, i))
+            meta = _meta(base, n, i)
+            present = _in_block(c, meta)
             value = _get(base, np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET), size) if present else null
+            if meta >> 16 < strict_since and value == null_before:
+                present, value = False, null
             _put(values, size, first + i, value)
             if nullable == 0:
                 _keep_presence(c, first + i, present)
@@ -200,7 +215,8 @@ def _gather_carefully(t, n, c):
         store_i32(values, 0, np.int32(0))
     used = np.int64(load_u32(values, 4 * first))
     for i in range(count):
-        present = _in_block(c, _meta(base, n, i))
+        meta = _meta(base, n, i)
+        present = _in_block(c, meta)
         length = np.int64(0)
         if present:
             here = np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET)
@@ -212,7 +228,7 @@ def _gather_carefully(t, n, c):
         if nullable != 0:
             _mark(at(c, C_BITMAP), first + i, length > 0)
         else:
-            _keep_presence(c, first + i, present)
+            _keep_presence(c, first + i, present and (length > 0 or meta >> 16 >= strict_since))
 
 
 @inlined

@@ -56,6 +56,7 @@ class Node:
     first_part: int
     children: tuple[int, ...]  # the nodes of its groups, in order
     data: tuple[int, ...]  # the numbers of its variable data, in order
+    oldest: int  # the oldest version that the schema serves
 
     @property
     def known(self) -> int:
@@ -64,8 +65,9 @@ class Node:
 
     @property
     def fast_version(self) -> int:
-        """From this version on every column that is still sent is in the block, and none that is gone."""
-        sent = [c.field.since for c in self.columns]
+        """From this version on every column that is still sent is in the block with a value that counts, and none that
+        is gone."""
+        sent = [max(c.field.since, self.oldest if c.part.null_before is not None else 0) for c in self.columns]
         gone = [c.field.until + 1 if c.is_retired else STILL_SENT for c in self.columns if c.field.until is not None]
         return max(sent + gone, default=0)
 
@@ -76,7 +78,7 @@ class Layout:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         nobody = Message("", 0, (), (), ())
-        self.nodes: list[Node] = [Node(k.NO_NODE, "", nobody, None, (), 0, 0, (), ())]
+        self.nodes: list[Node] = [Node(k.NO_NODE, "", nobody, None, (), 0, 0, (), (), 0)]
         self.data: list[tuple[Node, Data]] = []
         self._columns = 0
         self._parts = 0
@@ -98,7 +100,8 @@ class Layout:
         self.nodes.append(None)  # type: ignore[arg-type]  # its place, before its descendants'
         children = tuple(self._add(group, f"{path}.{group.name}", index).index for group in block.groups)
         data = tuple(range(len(self.data), len(self.data) + len(block.data)))
-        node = Node(index, path, block, parent, columns, first_column, first_part, children, data)
+        oldest = self.schema.oldest
+        node = Node(index, path, block, parent, columns, first_column, first_part, children, data, oldest)
         self.nodes[index] = node
         self.data += [(node, data) for data in block.data]
         return node
@@ -115,6 +118,8 @@ class Layout:
                 row[k.C_NULL] = null_bits(column)
                 row[k.C_SINCE], row[k.C_UNTIL] = field.since, STILL_SENT if field.until is None else field.until
                 row[k.C_RETIRED] = column.is_retired
+                if part.null_before is not None:
+                    row[k.C_STRICT_SINCE], row[k.C_NULL_BEFORE] = node.oldest, as_int64(part.null_before)
         return table
 
     @cached_property
@@ -179,8 +184,12 @@ def _columns(block: Block) -> Iterator[Column]:
 
 def null_bits(column: Column) -> int:
     """The null value as the bits of an int64 (0 where the column has none)."""
-    null = column.part.null or 0
-    return null - (1 << 64) if null >= 1 << 63 else null
+    return as_int64(column.part.null or 0)
+
+
+def as_int64(value: int) -> int:
+    """64 bits, read as a signed number."""
+    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 __all__ = ["Column", "Group", "Layout", "Node", "null_bits"]

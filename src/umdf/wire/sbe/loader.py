@@ -27,7 +27,7 @@ def load(path: str | Path | None = None) -> Schema:
     """The schema of a file; without one, ours."""
     if path is None:
         return _packaged()
-    return _schema(xmltree.read(path), str(path))
+    return loads(xmltree.content_of(path), str(path))
 
 
 def loads(content: bytes, source: str = "<string>") -> Schema:
@@ -51,6 +51,7 @@ def _schema(root: Node, source: str) -> Schema:
         reader.fault(root, f"byteOrder {order} is not supported: this feed is littleEndian")
     number = reader.needed_integer(root, "id", 0, MOST_LENGTH)
     version = reader.needed_integer(root, "version", 0, MOST_LENGTH)
+    oldest = reader.integer(root, "oldest", 0, version or 0)  # our own files only
     for child in root:
         if child.tag not in ("types", "message"):
             reader.fault(child, "does not belong in <messageSchema>")
@@ -66,6 +67,7 @@ def _schema(root: Node, source: str) -> Schema:
     return Schema(
         id=number,
         version=version,
+        oldest=version if oldest is None else oldest,
         semantic_version=root.get("semanticVersion") or "",
         package=root.get("package") or "",
         description=root.get("description") or "",
@@ -201,8 +203,8 @@ class _Layouts:
             if slot.length == 0 or (slot.length > 1 and slot.primitive != "char"):
                 self._reader.fault(node, f"type {declared.name} has length {slot.length}; only char may, from 1")
             name = slot.name if len(declared.slots) > 1 else ""
-            null = slot.null if optional or slot.optional else None
-            parts.append(Part(name, slot.primitive, start + slot.offset, slot.length, null))
+            null, before = (slot.null, None) if optional or slot.optional else (None, slot.null)
+            parts.append(Part(name, slot.primitive, start + slot.offset, slot.length, null, before))
         return tuple(parts)
 
     def _codes(self, node: Node, declared: Declared) -> dict[int | str, str]:

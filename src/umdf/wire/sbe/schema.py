@@ -13,6 +13,7 @@ from functools import cached_property
 # Primitive types of SBE 1.0 with their size; floats are not part of this feed.
 SIZES = {"char": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
 
+DATE = "LocalMktDate"
 REQUIRED, OPTIONAL, CONSTANT = "required", "optional", "constant"
 
 
@@ -25,6 +26,7 @@ class Part:
     offset: int
     length: int = 1  # more than 1 only for char: a fixed-length text
     null: int | None = None  # the value that means absent; None: every value counts
+    null_before: int | None = None  # of a required one: what means absent in traffic older than the schema serves
 
     @property
     def size(self) -> int:
@@ -61,6 +63,11 @@ class Field:
     @property
     def is_set(self) -> bool:
         return bool(self.bits)
+
+    @property
+    def is_date(self) -> bool:
+        """Days since 1970-01-01: the file states the FIX type, or names the type so."""
+        return self.semantic == DATE or self.type.startswith(DATE)
 
     def in_version(self, version: int) -> bool:
         return self.since <= version and (self.until is None or version <= self.until)
@@ -122,8 +129,12 @@ class Message(Block):
 
 @dataclass(frozen=True)
 class Schema:
+    """Serves traffic of the versions `oldest` to `version`: older traffic may have had other fields, and may not have
+    required what is required now; newer traffic may say more than the schema knows."""
+
     id: int
     version: int
+    oldest: int
     semantic_version: str
     package: str
     description: str
@@ -132,3 +143,30 @@ class Schema:
 
     def named(self, name: str) -> Message:
         return next(m for m in self.messages.values() if m.name == name)
+
+
+class OtherVersions:
+    """Traffic of versions that a schema does not serve, and what to say about it: one notice, however much there is."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self.range: tuple[int, int] | None = None  # the lowest and the highest version
+
+    def add(self, found: tuple[int, int] | None) -> None:
+        """Those of some more messages."""
+        if found is not None:
+            lowest, highest = self.range or found
+            self.range = min(lowest, found[0]), max(highest, found[1])
+
+    def notices(self) -> list[str]:
+        if self.range is None:
+            return []
+        (lowest, highest), schema = self.range, self._schema
+        what = ["fields that had another name or place then are absent"] if lowest < schema.oldest else []
+        what += ["what is new since the schema is not read"] if highest > schema.version else []
+        traffic, served = _versions(lowest, highest), _versions(schema.oldest, schema.version)
+        return [f"the traffic is of {traffic}, the schema {schema.source} of {served}: {' and '.join(what)}"]
+
+
+def _versions(lowest: int, highest: int) -> str:
+    return f"version {lowest}" if lowest == highest else f"versions {lowest} to {highest}"

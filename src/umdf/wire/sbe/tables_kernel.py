@@ -17,7 +17,10 @@ DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14,
 MESSAGES = 16
 JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 17, 18, 19, 20, 21, 22, 23, 24
 FIRST_OF_STRETCH, UNUSUAL = 25, 26  # UNUSUAL: of the batch, some column is tracked
-ARGUMENTS = 27
+# The versions that the schema serves, and the lowest and the highest of the batch that it does not.
+OLDEST, NEWEST, LOWEST_OTHER, HIGHEST_OTHER = 27, 28, 29, 30
+ARGUMENTS = 31
+NO_OTHER = 1 << 16  # LOWEST_OTHER: there is none
 
 # A node, as int64s. First what the walk of a message of the expected kind needs: one cache line.
 N_HEADER, N_FRAMING = 0, 1  # the expected SBE header and framing header, each as one word
@@ -36,7 +39,8 @@ C_OFFSET, C_SIZE, C_KIND, C_NULLABLE, C_NULL, C_SINCE, C_UNTIL = 0, 1, 2, 3, 4, 
 C_VALUES, C_BITMAP, C_TRACKED, C_TEXT = 7, 8, 9, 10  # addresses, and whether the unusual happened: a row of a
 # column without null value was absent (so it has a bitmap), or one of a retired column was there (so it has values)
 C_RETIRED = 11  # gone from newer versions, which its null value says: nothing is written while no row has it
-COLUMN = 12
+C_STRICT_SINCE, C_NULL_BEFORE = 12, 13  # of a required column: in a row of a version before, this value means absent
+COLUMN = 14
 FIXED, TEXT = 0, 1
 
 # A part behind a block, as int64s.

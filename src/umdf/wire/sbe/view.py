@@ -1,27 +1,30 @@
 """Decoded messages as rows for people: dictionaries (what `--format json` prints) and FIX fields.
 
 Values are exact: integers and codes as sent, a char as text, a decimal as text with its full scale, a field of several
-parts as a dictionary. What is absent is left out. Constants are not sent, so only the FIX view shows them.
+parts as a dictionary; a date is its day number, or with `dates` a text (2026-11-13). What is absent is left out.
+Constants are not sent, so only the FIX view shows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from umdf.units import decimal_text, fix_date, fix_timestamp, without_idle_zeros
+from umdf.units import decimal_text, fix_date, fix_timestamp, iso_date, without_idle_zeros
 from umdf.wire.fix.dictionary import lookup
 from umdf.wire.fix.text import month_year
 from umdf.wire.sbe.decode import Batch
 from umdf.wire.sbe.layout import Column, Layout, Node
-from umdf.wire.sbe.schema import OPTIONAL, REQUIRED, Block, Field, Group
+from umdf.wire.sbe.schema import DATE, OPTIONAL, REQUIRED, Block, Field, Group
 
 Values = dict[str, Any]
 
+MSG_SEQ_NUM, SENDING_TIME = 34, 52
+HEADER_TAGS = {8, 9, 35, 1128, 49, 56}  # what stands before them in FIX
 MD_ENTRY_TYPE = 269  # what an entry of a book starts with in FIX
 
 
@@ -48,13 +51,14 @@ def named(field: Field, value: Any) -> Any:
     return value
 
 
-def rows(batch: Batch, *, names: bool = False) -> Iterator[Row]:
+def rows(batch: Batch, *, names: bool = False, dates: bool = False) -> Iterator[Row]:
     """Every message of a batch, in wire order."""
     tables = []
     for template_id in batch.templates:
         node = batch.layout.roots[template_id]
         place = batch.packet(node).astype(np.int64) << 16 | batch.msg_index(node)
-        tables.append((node, place, iter(node_rows(batch.layout, node, batch.record_batch(template_id), names))))
+        found = node_rows(batch.layout, node, batch.record_batch(template_id), names, dates)
+        tables.append((node, place, iter(found)))
     places = np.concatenate([place for _, place, _ in tables]) if tables else np.empty(0, np.int64)
     owners = np.repeat(np.arange(len(tables)), [len(place) for _, place, _ in tables])
     order = np.argsort(places, kind="stable")
@@ -63,13 +67,15 @@ def rows(batch: Batch, *, names: bool = False) -> Iterator[Row]:
         yield Row(place >> 16, place & 0xFFFF, node, next(fields))
 
 
-def node_rows(layout: Layout, node: Node, table: pa.RecordBatch | pa.StructArray, names: bool) -> list[Values]:
+def node_rows(
+    layout: Layout, node: Node, table: pa.RecordBatch | pa.StructArray, names: bool, dates: bool
+) -> list[Values]:
     """The rows of a message's RecordBatch, or of a group's struct array."""
     pick = table.column if isinstance(table, pa.RecordBatch) else table.field
     count = len(table)
     found: list[Values] = [{} for _ in range(count)]
     for column in node.columns:
-        show = _shower(column, names)
+        show = _shower(column, names, dates)
         parts = bool(column.part.name)
         for row, value in zip(found, pick(column.name).to_pylist(), strict=True):
             if value is None:
@@ -80,7 +86,7 @@ def node_rows(layout: Layout, node: Node, table: pa.RecordBatch | pa.StructArray
                 row[column.field.name] = show(value)
     for group, child in zip(node.block.groups, node.children, strict=True):
         lists = pick(group.name)
-        entries = node_rows(layout, layout.nodes[child], lists.flatten(), names)
+        entries = node_rows(layout, layout.nodes[child], lists.flatten(), names, dates)
         offsets = lists.offsets.to_numpy()
         offsets = (offsets - offsets[0]).tolist()
         for row, first, last in zip(found, offsets, offsets[1:], strict=False):
@@ -93,16 +99,36 @@ def node_rows(layout: Layout, node: Node, table: pa.RecordBatch | pa.StructArray
     return found
 
 
-def _shower(column: Column, names: bool) -> Callable[[Any], Any]:
+def _shower(column: Column, names: bool, dates: bool) -> Callable[[Any], Any]:
     field = column.field
     if column.is_text:
         return text_of
     exponent = field.exponent
     if exponent is not None:
         return lambda mantissa: decimal_text(mantissa, exponent)
+    if dates and field.is_date:
+        return iso_date
     if column.part.primitive == "char":
         return (lambda code: named(field, chr(code))) if names else chr
     return (lambda value: named(field, value)) if names else (lambda value: value)
+
+
+def with_packet_header(
+    fields: Iterable[tuple[int, str]], sequence: int, sending_time_ns: int
+) -> Iterator[tuple[int, str]]:
+    """The FIX fields of a message with what FIX has in every message and Binary once a packet: 34 and 52, behind the
+    fields of the header that the message has itself."""
+    sent = (MSG_SEQ_NUM, str(sequence)), (SENDING_TIME, fix_timestamp(sending_time_ns, 9))
+    fields = iter(fields)
+    for field in fields:
+        if field[0] not in HEADER_TAGS:
+            yield from sent
+            yield field
+            break
+        yield field
+    else:
+        yield from sent
+    yield from fields
 
 
 def fix_fields(block: Block, values: Values, group_tag: int = 0) -> Iterator[tuple[int, str]]:
@@ -144,8 +170,8 @@ def _fix_text(field: Field, value: Any, group_tag: int) -> str:
         return without_idle_zeros(value)
     tag = lookup(field.tag, group_tag)
     kind = tag.type if tag else field.semantic
-    if isinstance(value, int) and (field.semantic == "LocalMktDate" or kind in ("LocalMktDate", "UTCDateOnly")):
-        return fix_date(value)
+    if field.is_date or kind in (DATE, "UTCDateOnly"):
+        return fix_date(value) if isinstance(value, int) else value.replace("-", "")
     if kind == "Boolean" and value in (0, 1):
         return "NY"[value]
     return str(value)

@@ -45,6 +45,7 @@ from umdf.wire.sbe.tables_kernel import (
     GROUP_OF_NOTHING,
     GROUP_PAST_END,
     HEADER_CUT,
+    HIGHEST_OTHER,
     J_INDEX,
     J_LEFT,
     J_NEED,
@@ -62,6 +63,7 @@ from umdf.wire.sbe.tables_kernel import (
     LENGTH_PAST_END,
     LENGTH_TOO_SMALL,
     LONGEST_PACKET,
+    LOWEST_OTHER,
     MESSAGE_HEADER,
     MESSAGES,
     N_CAREFUL,
@@ -78,11 +80,13 @@ from umdf.wire.sbe.tables_kernel import (
     N_SAVED,
     N_VERSION,
     N_WHERE,
+    NEWEST,
     NO_NODE,
     NODE,
     NODE_OF_TEMPLATE,
     NODES,
     OK,
+    OLDEST,
     P_CHILD,
     P_COUNT_SIZE,
     P_KIND,
@@ -294,6 +298,9 @@ def _walk_unusual(t, packet, index, start, here, length):
         return _note(t, packet, index, here - start, template, version, ENCODING_UNKNOWN, -1, encoding, 0)
     if schema != at(t, SCHEMA_ID):
         return _note(t, packet, index, here - start, template, version, SCHEMA_OTHER, -1, schema, 0)
+    if version < at(t, OLDEST) or version > at(t, NEWEST):
+        put(t, LOWEST_OTHER, min(version, at(t, LOWEST_OTHER)))
+        put(t, HIGHEST_OTHER, max(version, at(t, HIGHEST_OTHER)))
     if node == NO_NODE:
         return _note(t, packet, index, here - start, template, version, TEMPLATE_UNKNOWN, -1, template, 0)
     left = length - MESSAGE_HEADER

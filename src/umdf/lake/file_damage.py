@@ -1,0 +1,37 @@
+"""What is wrong with input files as a whole: the rows of `quarantine` that belong to no day.
+
+The one rule: they are there as long as their file is in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from umdf.lake.file_reader import read_file
+from umdf.lake.file_writer import write_file
+from umdf.lake.ledger import file_id
+from umdf.lake.log import Change
+from umdf.lake.refusals import damage_rows
+from umdf.lake.timeline import write_rows
+from umdf.lake.writer import Writer
+
+TABLE = "quarantine"
+NO_DAY = {"trading_date": None, "channel_id": None}
+
+
+def damage_change(writer: Writer, new: Iterable[dict[str, Any]], dropped: Collection[str], is_wanted: bool) -> Change:
+    """Rows for the warnings of new surveys, if they are wanted, and none of inputs (digests) that leave the lake."""
+    added = [write_rows(writer.home.root, writer.stamp, TABLE, damage_rows(new), None)] if is_wanted else []
+    removed = []
+    gone = pa.array(sorted(map(file_id, dropped)), pa.int64())
+    for add in writer.snapshot.adds(TABLE, **NO_DAY) if dropped else ():
+        before = read_file(writer.home.table(TABLE) / add.path)
+        left = before.filter(~pc.field("file_id").isin(gone))
+        if left.num_rows < before.num_rows:
+            removed.append(add)
+            added.append(write_file(writer.home.root, TABLE, writer.stamp, left, NO_DAY))
+    return Change(TABLE, tuple(add for add in added if add), tuple(removed))

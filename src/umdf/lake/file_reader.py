@@ -1,0 +1,79 @@
+"""How the files of tables are read: each page is compared with the checksum that was written with it.
+
+The one rule: a damaged file is one clear error that names it, never a row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from umdf.errors import UmdfError
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+# Of Spark's reader, which looks at no checksum without it. It is given with the files: a session is not changed.
+SPARK_CHECKSUMS = "parquet.page.verify-checksum.enabled"
+
+
+def damage_fault(path: str | os.PathLike[str], said: str) -> UmdfError:
+    lines = said.splitlines() or ["it is damaged"]
+    return UmdfError(
+        f"{path} cannot be read: {lines[0]}",
+        "`umdf lake verify LAKE --deep` names every damaged file, `umdf lake reprocess LAKE` makes its day again",
+    )
+
+
+@contextmanager
+def open_file(path: str | os.PathLike[str], **how: Any) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True, **how) as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise damage_fault(path, str(error)) from error
+
+
+def read_file(path: str | os.PathLike[str], columns: Sequence[str] | None = None, **how: Any) -> pa.Table:
+    with open_file(path, **how) as file:
+        return file.read(None if columns is None else list(columns))
+
+
+class TableFiles:
+    """Files of a table as one: what is used of Arrow's dataset."""
+
+    def __init__(self, dataset: ds.Dataset, paths: Sequence[Path]) -> None:
+        self._dataset, self._paths = dataset, paths
+
+    def to_table(self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
+        with self._telling():
+            return self._dataset.to_table(columns=columns, filter=filter)
+
+    def to_batches(self, columns: Sequence[str] | None = None, **how: Any) -> Iterator[pa.RecordBatch]:
+        batches = self._dataset.to_batches(columns=columns, **how)
+        while True:
+            with self._telling():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Arrow does not say which of the files it could not read: they are read again, one by one, to name it."""
+        try:
+            yield
+        except (OSError, pa.ArrowException):
+            for path in self._paths:
+                with open_file(path) as file:
+                    for group in range(file.num_row_groups):
+                        file.read_row_group(group)
+            raise

@@ -1,0 +1,39 @@
+"""What of a file could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST_TOLD = 10  # places of a file that are told one by one
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What could not be read, and where: the offset is that of the record in the (decompressed) file."""
+
+    file: str
+    offset: int
+    reason: str
+    unread_bytes: int = 0  # from there on
+
+    def __str__(self) -> str:
+        return f"{self.file}: at offset {self.offset}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """The reason, and how much is unread."""
+        if not self.unread_bytes:
+            return self.reason
+        return f"{self.reason}; {self.unread_bytes:,} bytes unread, up to offset {self.offset + self.unread_bytes}"
+
+
+def told(damages: Iterable[Damage]) -> list[str]:
+    """A sentence for each place of one file; where there are many, for the first ones, and one for the rest."""
+    every = list(damages)
+    first, rest = every[:MOST_TOLD], every[MOST_TOLD:]
+    if not rest:
+        return [*map(str, first)]
+    unread = sum(damage.unread_bytes for damage in every)
+    more = f"{rest[0].file}: {len(rest):,} more damaged places, from offset {rest[0].offset} on"
+    return [*map(str, first), f"{more}; {unread:,} bytes of the file unread in all"]

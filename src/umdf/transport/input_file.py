@@ -1,0 +1,74 @@
+"""Files as they are opened for reading: a regular file, a pipe, or stdin (`-`).
+
+The one rule: what can be read only once is read once. `peek` shows the first bytes of a pipe, however slowly they come.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from typing import BinaryIO, cast
+
+from ..errors import CaptureError
+
+STDIN = "-"
+HEAD_BYTES = 64 << 10
+
+
+class _Pipe(io.RawIOBase):
+    """A pipe of which the first bytes have been read before anyone asks, so that they can be looked at."""
+
+    def __init__(self, file: io.FileIO, name: str) -> None:
+        self._file, self.name = file, name
+        self._head = b""
+        while len(self._head) < HEAD_BYTES and (more := file.read(HEAD_BYTES - len(self._head))):
+            self._head += more
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        if not self._head:
+            return self._file.readinto(buffer)
+        count = min(len(buffer), len(self._head))
+        buffer[:count], self._head = self._head[:count], self._head[count:]
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Whether it can be read only once, from its begin: stdin, a pipe, a device."""
+    try:
+        mode = os.fstat(0).st_mode if os.fspath(path) == STDIN else os.stat(path).st_mode
+    except OSError:
+        return False  # whoever opens it says why
+    return os.fspath(path) == STDIN or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def need_file(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse what can be read only once, because `what` reads it several times."""
+    if is_pipe(path):
+        name = "stdin" if os.fspath(path) == STDIN else f"{os.fspath(path)} is no regular file: it"
+        raise CaptureError(
+            f"{name} can be read only once, and {what} reads it more than once", "save the capture to a file first"
+        )
+
+
+def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a file for reading; what the system says against it is a CaptureError."""
+    name = os.fspath(path)
+    try:
+        if not is_pipe(name):
+            return open(name, "rb")
+        if name == STDIN and os.isatty(0):
+            raise CaptureError("stdin is a terminal", "pipe a capture into it: `zcat day.pcap.gz | umdf decode -`")
+        file = io.FileIO(0, closefd=False) if name == STDIN else io.FileIO(name)
+        return io.BufferedReader(cast(BinaryIO, _Pipe(file, "stdin" if name == STDIN else name)), HEAD_BYTES)  # type: ignore[arg-type, type-var]
+    except OSError as error:
+        hint = "check the path" if isinstance(error, FileNotFoundError) else "name a capture file that can be read"
+        raise CaptureError(f"{name}: {error.strerror or error}", hint) from None

@@ -1,0 +1,235 @@
+"""The walk over the blocks of a chunk of a pcapng file. Its one rule and its table are those of capture_kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kernels import inlined, kernel, load_i64, load_u32, store_i64
+from .capture_kernel import (
+    BUFFER,
+    COUNT,
+    FILLED,
+    FULL,
+    INTERFACES,
+    INTERFACES_KNOWN,
+    LENGTH_DIFFERS,
+    LENGTH_INSANE,
+    LENGTH_SHORT,
+    LENGTH_UNALIGNED,
+    LONGEST_BLOCK,
+    MORE,
+    NEEDED,
+    NO_BYTE_ORDER,
+    PARSE,
+    POSITION,
+    READ_BYTES,
+    RECORDS,
+    ROOM,
+    STOP,
+    STOPPED,
+    SWAPPED,
+    TALLY,
+    VERSION_UNKNOWN,
+    add,
+    get,
+    put,
+    take,
+    tell_unknown,
+)
+from .frame_kernel import MALFORMED, UNKNOWN_LINK, u8, u16, u32
+
+MOST_INTERFACES = 4096
+NO_LINK = -1  # of an interface whose description is damaged
+INTERFACE_BYTES = 48  # link type, snap length, MULTIPLIER, DIVISOR, BITS, offset in ns
+MULTIPLIER, DIVISOR, BITS = 16, 24, 32  # ticks to ns: the first that is not 0 counts
+
+SECTION, INTERFACE, OLD_PACKET, SIMPLE, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
+
+
+@inlined
+def describe_interface(state, buffer, block, end, swapped):
+    """Append what an Interface Description Block says to the section's table."""
+    known = get(state, INTERFACES_KNOWN)
+    if known == MOST_INTERFACES:
+        return
+    put(state, INTERFACES_KNOWN, known + 1)
+    resolution = np.int64(6)  # microseconds unless the option if_tsresol says otherwise
+    offset_s = np.int64(0)
+    at = block + 16
+    while end - at >= 4:
+        code = u16(buffer, at, swapped)
+        size = u16(buffer, at + 2, swapped)
+        at += 4
+        if code == 0 or end - at < size:
+            break
+        if code == 9 and size >= 1:
+            resolution = u8(buffer, at)
+        elif code == 14 and size >= 8:
+            first, second = u32(buffer, at, swapped), u32(buffer, at + 4, swapped)
+            offset_s = first << 32 | second if swapped != 0 else second << 32 | first
+        at += size + 3 & ~3
+    multiplier, divisor, bits = np.int64(0), np.int64(0), np.int64(0)
+    exponent = resolution & 127
+    if resolution & 128:
+        if exponent == 0:
+            multiplier = np.int64(1_000_000_000)
+        bits = exponent
+    elif exponent <= 9:
+        multiplier = np.int64(1)
+        for _ in range(9 - exponent):
+            multiplier *= 10
+    else:
+        divisor = np.int64(1)
+        for _ in range(min(exponent - 9, 18)):  # 18: what an int64 holds; nobody counts in 10^-28 s
+            divisor *= 10
+    row = get(state, INTERFACES) + known * INTERFACE_BYTES
+    store_i64(row, 0, u16(buffer, block + 8, swapped))
+    store_i64(row, 8, u32(buffer, block + 12, swapped))
+    store_i64(row, MULTIPLIER, multiplier)
+    store_i64(row, DIVISOR, divisor)
+    store_i64(row, BITS, bits)
+    store_i64(row, 40, offset_s * 1_000_000_000)
+
+
+@inlined
+def nanoseconds(row, high, low):
+    """UNIX nanoseconds of a 64-bit count of an interface's ticks. Nonsense wraps."""
+    ticks = np.uint64(high) << np.uint64(32) | np.uint64(low)
+    multiplier, divisor, bits = load_i64(row, MULTIPLIER), load_i64(row, DIVISOR), load_i64(row, BITS)
+    if multiplier != 0:
+        value = np.int64(ticks) * multiplier
+    elif divisor != 0:
+        value = np.int64(ticks // np.uint64(divisor))
+    else:
+        seconds, fraction = np.uint64(0), ticks
+        if bits < 64:
+            seconds = ticks >> np.uint64(bits)
+            fraction = ticks - (seconds << np.uint64(bits))
+        # fraction * 10^9 / 2^bits, of which the product may need 94 bits
+        billion = np.uint64(1_000_000_000)
+        upper = (fraction >> np.uint64(32)) * billion
+        lower = (fraction & np.uint64(0xFFFFFFFF)) * billion
+        if bits <= 32:
+            part = lower >> np.uint64(bits)
+        elif bits < 96:
+            part = (upper + (lower >> np.uint64(32))) >> np.uint64(bits - 32)
+        else:
+            part = np.uint64(0)
+        value = np.int64(seconds * billion + part)
+    return value + load_i64(row, 40)
+
+
+@inlined
+def shortest(kind):
+    if kind == SECTION:
+        return 28
+    if kind == INTERFACE:
+        return 20
+    if kind == SIMPLE:
+        return 16
+    if kind == ENHANCED or kind == OLD_PACKET:
+        return 32
+    return 12
+
+
+@inlined
+def take_block(state, buffer, block, end, kind, swapped, count):
+    """`take` for a block with a packet; `end` is where its content ends."""
+    interface = np.int64(0)  # of which simple packets are
+    if kind == ENHANCED:
+        interface = u32(buffer, block + 8, swapped)
+    elif kind == OLD_PACKET:
+        interface = u16(buffer, block + 8, swapped)
+    if interface >= get(state, INTERFACES_KNOWN):
+        add(state, TALLY - UNKNOWN_LINK)
+        tell_unknown(state, block, -1)
+        return count
+    row = get(state, INTERFACES) + interface * INTERFACE_BYTES
+    if kind == SIMPLE:
+        ts_ns = np.int64(0)  # these blocks carry no time and no captured length
+        at = block + 12
+        captured = min(u32(buffer, block + 8, swapped), end - at)
+        snap = load_i64(row, 8)
+        if snap != 0:
+            captured = min(captured, snap)
+    else:
+        ts_ns = nanoseconds(row, u32(buffer, block + 12, swapped), u32(buffer, block + 16, swapped))
+        at = block + 28
+        captured = u32(buffer, block + 20, swapped)
+        if captured > end - at:
+            add(state, TALLY - MALFORMED)
+            return count
+    return take(state, buffer, block, at, at + captured, load_i64(row, 0), ts_ns, count)
+
+
+@kernel
+def walk_pcapng(state):
+    buffer = get(state, BUFFER)
+    position = get(state, POSITION)
+    filled = get(state, FILLED)
+    stop = get(state, STOP)
+    parse = get(state, PARSE)
+    room = get(state, ROOM)
+    swapped = get(state, SWAPPED)
+    begun = position
+    count = np.int64(0)
+    needed = np.int64(12)
+    while True:
+        if position >= stop:
+            ended = STOPPED
+            break
+        if filled - position < 12:
+            needed = np.int64(12)
+            ended = MORE
+            break
+        kind = np.int64(load_u32(buffer, position))  # a section's type reads the same in both byte orders
+        order = swapped
+        if kind == SECTION:
+            mark = np.int64(load_u32(buffer, position + 8))
+            if mark != 0x1A2B3C4D and mark != 0x4D3C2B1A:
+                needed = mark
+                ended = NO_BYTE_ORDER
+                break
+            order = np.int64(mark == 0x4D3C2B1A)
+        else:
+            kind = u32(buffer, position, order)
+        length = u32(buffer, position + 4, order)
+        if length > LONGEST_BLOCK or length & 3 != 0 or length < shortest(kind):
+            needed = length
+            ended = LENGTH_INSANE
+            if length <= LONGEST_BLOCK:
+                ended = LENGTH_UNALIGNED if length & 3 != 0 else LENGTH_SHORT
+            break
+        end = position + length
+        if end > filled:
+            needed = length
+            ended = MORE
+            break
+        end -= 4
+        if u32(buffer, end, order) != length:
+            needed = u32(buffer, end, order)
+            ended = LENGTH_DIFFERS
+            break
+        if kind == SECTION:
+            if u16(buffer, position + 12, order) != 1:
+                needed = u16(buffer, position + 12, order)
+                ended = VERSION_UNKNOWN
+                break
+            swapped = order
+            put(state, INTERFACES_KNOWN, 0)
+        elif kind == INTERFACE:
+            describe_interface(state, buffer, position, end, swapped)
+        elif kind == ENHANCED or kind == OLD_PACKET or kind == SIMPLE:
+            if count == room:
+                ended = FULL
+                break
+            add(state, RECORDS)
+            if parse != 0:
+                count = take_block(state, buffer, position, end, kind, swapped, count)
+        position = end + 4
+    put(state, SWAPPED, swapped)
+    put(state, READ_BYTES, get(state, READ_BYTES) + position - begun)
+    put(state, POSITION, position)
+    put(state, COUNT, count)
+    put(state, NEEDED, needed)
+    return ended

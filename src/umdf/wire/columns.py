@@ -1,0 +1,62 @@
+"""Columns that callers give to an encoder: in the type that the wire has, or an EncodeError that says what is wrong.
+
+Used by both codecs. Nothing of Arrow's or Python's own wording reaches the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from umdf.errors import EncodeError
+
+MOST_SHOWN = 40  # characters of a value in an error
+
+
+def exact(array: Any, kind: pa.DataType, name: str) -> pa.Array:
+    """The column in this type, if every value fits."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise EncodeError(_misfit(array, kind, name)) from None
+
+
+def refuse_non_ascii(array: Any, name: str) -> None:
+    """Characters are ASCII on this wire. Bytes are taken as they are."""
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        wrong = pc.call_function("invert", [pc.call_function("string_is_ascii", [array])])
+        if pc.call_function("any", [wrong]).as_py():
+            raise EncodeError(f"{name}: {shown(array.filter(wrong)[0].as_py())} is not ASCII")
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
+
+def _misfit(array: pa.Array, kind: pa.DataType, name: str) -> str:
+    if not pa.types.is_integer(kind) or pa.types.is_nested(array.type):
+        return f"{name} takes {kind}, not {array.type}"
+    limits = np.iinfo(kind.to_pandas_dtype())
+    low, high = int(limits.min), int(limits.max)
+    wrong = next((v for v in array.to_pylist() if v is not None and not _fits(v, low, high)), None)
+    if wrong is None:
+        return f"{name} takes {kind}, not {array.type}"
+    what = "outside" if isinstance(wrong, int) else "no whole number from"
+    return f"{name}: {shown(wrong)} is {what} {low} to {high}"
+
+
+def _fits(value: Any, low: int, high: int) -> bool:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return low <= number <= high and (isinstance(value, str) or number == value)

@@ -1,0 +1,157 @@
+"""Wrong usage ends with 2, whichever command and whoever notices: what is asked can never be, whatever the input holds.
+
+What the input does not have (a file, a symbol, a day) is 3.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from cli.test_commands import EVERY
+
+from umdf.cli.app import run
+
+# CAPTURE is a directory of captures, FILE one of them, LAKE what was made of them.
+WRONG = """
+decode
+decode FILE --format html
+decode FILE --format parquet
+decode FILE --json --format fix
+decode FILE --limit -1
+decode FILE --protocol itch
+decode FILE --nonsense
+explain
+explain FILE
+explain CAPTURE --packet 1
+explain FILE --packet 0
+explain FILE --packet one
+explain FILE --packet 99999999
+explain FILE --packet 1 --lake LAKE
+explain --lake LAKE
+explain --lake LAKE --row mbo
+explain --lake LAKE --row mbo:72:1
+explain --lake LAKE --row mbo:72:x:1
+explain --lake LAKE --row mbx:72:1:1
+explain --lake LAKE --row ohlcv_1m:72:1:1
+book
+book FILE --at noon
+book FILE --at 25:00
+book FILE --at 2026-02-30
+book FILE --depth -1
+exchange nothing
+exchange capture --out NEW
+exchange capture --out NEW --messages 5000 --loss 2
+exchange capture --out NEW --messages 5000 --lines C
+exchange capture --out NEW --messages 1
+exchange capture --out NEW --messages 5000 --channel 300
+exchange capture --out NEW --messages 5000 --wire itch
+ingest
+ingest CAPTURE
+ingest CAPTURE --lake NEW --plain --tables mbx
+ingest CAPTURE --lake NEW --conf memory=1g
+ingest CAPTURE --lake NEW --cores 0
+ingest CAPTURE --lake NEW --master mesos://here
+ingest CAPTURE --lake NEW --packed env.tar.gz
+stream CAPTURE --lake NEW --finish
+stream CAPTURE --lake NEW --once --tables mbx
+stream CAPTURE --lake NEW --once --every-s -1
+stream CAPTURE --lake NEW --once --max-files 0
+lake nothing LAKE
+lake status
+lake demo NEW --messages 1
+lake verify LAKE --deeper
+lake compact LAKE --tables mbx
+lake reprocess LAKE --plain --date 13/11/2026
+lake reprocess LAKE --plain --channel x
+lake vacuum LAKE --days -1
+lake ddl LAKE --dialect oracle
+lake ddl LAKE --catalogue "a b"
+lake accept LAKE mbx
+lake accept LAKE
+lake restore LAKE mbx
+lake pack NEW.zip
+query --lake LAKE
+query "SELECT 1" --schema mbo --lake LAKE
+query "SELECT 1" --start 2026-11-13 --lake LAKE
+query --schema mbx --lake LAKE
+query --schema mbo --json --csv --lake LAKE
+query --schema mbo --columns prize --lake LAKE
+query --schema mbo --start yesterday --lake LAKE
+query --schema mbo --start 2026-11-13 --end 2026-11-12 --lake LAKE
+query --schema mbo --stype-in isin --symbols X --lake LAKE
+query --schema mbo --stype-in parent --symbols X --lake LAKE
+query --schema mbo --stype-in continuous --symbols X --lake LAKE
+query --schema day_statistics --start 2026-11-13T10:00 --lake LAKE
+query --schema mbo --limit -1 --lake LAKE
+query --schema trades --chart NEW --y symbol --lake LAKE
+report
+report --lake LAKE --date 13/11/2026
+export NEW --lake LAKE
+export NEW --lake LAKE --format csv
+export NEW --lake LAKE --format databento --schema gaps
+export NEW --lake LAKE --format databento --schema mbx
+export NEW --lake LAKE --format databento --schema trades --publisher-id -1
+export NEW --lake LAKE --format databento --schema trades --price-type text
+export NEW --lake LAKE --format databento --schema trades --stype-in isin --symbols X
+export NEW --lake LAKE --format databento --schema trades --start yesterday
+export NEW --lake LAKE --format lobster --levels 0
+export NEW --lake LAKE --format lobster --levels 100000
+doctor --nonsense
+"""
+MISSING = """
+decode NEW
+explain NEW --packet 1
+explain --lake LAKE --row mbo:72:1:1
+book NEW
+book FILE --symbol NOBODY
+ingest NEW --lake OTHER --plain
+stream NEW --lake OTHER --once
+lake status NEW
+lake reprocess LAKE --plain --date 2020-01-02
+query --schema mbo --symbols NOBODY --lake LAKE
+query --schema mbo --start 2030-01-02 --lake LAKE
+report --lake LAKE --date 2020-01-02
+export OTHER --lake LAKE --format databento --schema trades --symbols NOBODY
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    home = tmp_path_factory.mktemp("usage")
+    argv = ["exchange", "capture", "--messages", "600", "--instruments", "10", "--lines", "A", "--out", str(home)]
+    assert run(argv) == 0
+    assert run(["ingest", str(home / "capture"), "--lake", str(home / "lake"), "--plain"]) == 0
+    file = min((home / "capture").glob("*.pcap"))
+    named = {"CAPTURE": home / "capture", "FILE": file, "LAKE": home / "lake", "NEW": home / "new"}
+    named |= {"NEW.zip": home / "new.zip", "OTHER": home / "other"}
+    return {name: str(path) for name, path in named.items()}
+
+
+def argv_of(line: str, places: dict[str, str]) -> list[str]:
+    return [places.get(word, word) for word in shlex.split(line)]
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_wrong_usage_is_two(line: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv_of(line, places)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    said = json.loads(err)["error"] if "--json" in line else err
+    assert "bug" not in said and "unexpected" not in said
+    assert not Path(places["NEW"]).exists()
+
+
+@pytest.mark.parametrize("line", MISSING.strip().splitlines())
+def test_what_the_input_does_not_have_is_three(
+    line: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv_of(line, places)) == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_command_is_in_the_list() -> None:
+    words = [tuple(line.split()) for line in WRONG.strip().splitlines()]
+    assert [path for path in EVERY if not any(line[: len(path)] == path for line in words)] == []
