@@ -8,7 +8,7 @@ from types import ModuleType
 from benchmarks import book, capture, exchange, fast, replay, sbe, start
 from benchmarks.measure import Result
 
-ROOMS: dict[str, ModuleType] = {
+SUITES: dict[str, ModuleType] = {
     "sbe": sbe,
     "fast": fast,
     "book": book,
@@ -19,18 +19,18 @@ ROOMS: dict[str, ModuleType] = {
 }
 
 
-def main(wanted: list[str]) -> int:
-    unknown = set(wanted) - ROOMS.keys()
+def main(names: list[str]) -> int:
+    unknown = set(names) - SUITES.keys()
     if unknown:
-        print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ROOMS)}", file=sys.stderr)
+        print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}", file=sys.stderr)
         return 2
-    missed = 0
+    missed_targets = 0
     print(f"{'what':<42} {'ratio':>8}  {'of what':<22} {'target':>8}      figure")
-    for name in wanted or ROOMS:
-        for result in ROOMS[name].run():
+    for name in names or SUITES:
+        for result in SUITES[name].run():
             print(_line(result), flush=True)
-            missed += not result.met
-    print(f"{missed} missed" if missed else "all targets met")
+            missed_targets += not result.met
+    print(f"{missed_targets} missed" if missed_targets else "all targets met")
     return 0
 
 

@@ -13,11 +13,11 @@ from sortedcontainers import SortedDict
 
 from benchmarks import book_floor_kernel as f
 from benchmarks import book_traffic_kernel as g
-from benchmarks.book_packets import packets
-from benchmarks.book_traffic import Traffic, traffic
+from benchmarks.book_packets import encode_packets
+from benchmarks.book_traffic import Traffic, generate_traffic
 from benchmarks.measure import Result
 from umdf.book.engine import Books
-from umdf.book.live import Live
+from umdf.book.live import PacketApplier
 from umdf.book.live_kernel import apply_packet, empty_call
 from umdf.market.rows import Rows
 from umdf.wire.sbe.layout import Layout
@@ -37,16 +37,16 @@ Apply = Callable[[Rows], object]
 
 def run() -> Iterator[Result]:
     yield from _packet()  # first: what a packet costs is not to be asked next to gigabytes of columns
-    events = traffic(EVENTS)
+    events = generate_traffic(EVENTS)
     best = _fastest(
         events,
         {
-            "touch": lambda: _touch(bare=False),
-            "bare": lambda: _touch(bare=True),
-            "maintain": _maintain,
-            "top": lambda: _fresh().apply_top,
-            "end": lambda: _with(_fresh(), "end"),
-            "depth": lambda: _with(_fresh(), "event"),
+            "touch": lambda: _hash_floor(bare=False),
+            "bare": lambda: _hash_floor(bare=True),
+            "maintain": _maintain_apply,
+            "top": lambda: _new_books().apply_top,
+            "end": lambda: _depth_apply(_new_books(), "end"),
+            "depth": lambda: _depth_apply(_new_books(), "event"),
         },
     )
     count = events.book_events
@@ -60,30 +60,30 @@ def run() -> Iterator[Result]:
     yield Result("books, top-of-book rows", told("top"), best["top"] / best["maintain"], "× maintain", 1.1)
     yield Result("books, MBP-10 rows", told("depth"), best["depth"] / best["maintain"], "× maintain", 2.2)
     yield Result("books, MBP-10 rows, per end", told("end"), best["end"] / best["maintain"], "× maintain")
-    yield _sorted(events)
+    yield _against_sortedcontainers(events)
     yield _memory(events)
 
 
-def _fresh(orders: int = ORDERS) -> Books:
+def _new_books(orders: int = ORDERS) -> Books:
     """Books with room for everything, in memory that has been touched."""
     books = Books(orders=orders, levels=1 << 17, books=1024)
-    books.arenas.touch()
+    books.arenas.prefault()
     return books
 
 
-def _maintain() -> Apply:
-    return _fresh().apply
+def _maintain_apply() -> Apply:
+    return _new_books().apply
 
 
-def _with(books: Books, per: str) -> Apply:
+def _depth_apply(books: Books, per: str) -> Apply:
     return lambda rows: books.apply_depth(rows, 10, per)
 
 
-def _touch(bare: bool) -> Apply:
+def _hash_floor(bare: bool) -> Apply:
     """As little as any book must do (`book_floor_kernel`)."""
     slots, orders = np.ones(1 << HASH_BITS, f.SLOT), np.ones(ORDERS, f.ORDER)
     keys, counts = np.ones(f.SIDES * f.SIDE_KEYS, np.int64), np.zeros(f.SIDES, np.int32)
-    table = np.zeros(f.PLACES, np.int64)
+    table = np.zeros(f.ARGUMENT_COUNT, np.int64)
     table[f.ORDERS :] = orders.ctypes.data, ORDERS - 1, slots.ctypes.data, SHIFT, counts.ctypes.data, keys.ctypes.data
 
     def touch(rows: Rows) -> None:
@@ -102,35 +102,35 @@ def _fastest(events: Traffic, candidates: dict[str, Callable[[], Apply]]) -> dic
     """Seconds of each, with fresh books for every round. A batch is in the cache, as a decoder leaves it."""
     best = dict.fromkeys(candidates, float("inf"))
     batches = events.batches(BATCH)
-    warm = {name: np.empty(BATCH, values.dtype) for name, values in events.columns.items()}
+    cached_columns = {name: np.empty(BATCH, values.dtype) for name, values in events.columns.items()}
     gc.disable()
     for number in range(ROUNDS + 1):
         for name, make in candidates.items():
-            apply, spent = make(), 0.0
+            apply, elapsed = make(), 0.0
             for rows in batches:
                 for column, values in rows.columns.items():
-                    warm[column][: len(rows)] = values
-                rows = replace(rows, columns={name: values[: len(rows)] for name, values in warm.items()})
-                begun = time.thread_time()
+                    cached_columns[column][: len(rows)] = values
+                rows = replace(rows, columns={name: values[: len(rows)] for name, values in cached_columns.items()})
+                start = time.thread_time()
                 apply(rows)
-                spent += time.thread_time() - begun
+                elapsed += time.thread_time() - start
             if number:
-                best[name] = min(best[name], spent)
+                best[name] = min(best[name], elapsed)
     gc.enable()
     return best
 
 
-def _sorted(events: Traffic) -> Result:
+def _against_sortedcontainers(events: Traffic) -> Result:
     """Against the obvious book in Python: a SortedDict of levels for each side, a dict of orders. The same events."""
-    some = Traffic({name: values[:SORTED_EVENTS] for name, values in events.columns.items()})
-    ours_s = _fastest(some, {"maintain": lambda: _fresh(SORTED_EVENTS // 2).apply})["maintain"]
+    sample = Traffic({name: values[:SORTED_EVENTS] for name, values in events.columns.items()})
+    ours_s = _fastest(sample, {"maintain": lambda: _new_books(SORTED_EVENTS // 2).apply})["maintain"]
     names = ("action", "side", "price", "size", "order_id", "instrument_id")
     rows = list(zip(*(events.columns[name][:SORTED_EVENTS].tolist() for name in names), strict=True))
     count, best = sum(row[0] in (g.A, g.C, g.M) for row in rows), float("inf")
     for _ in range(3):
-        begun = time.thread_time()
+        start = time.thread_time()
         _python_book(rows)
-        best = min(best, time.thread_time() - begun)
+        best = min(best, time.thread_time() - start)
     figure = f"{best / count * 1e6:.2f} µs/event in Python"
     return Result("books against sortedcontainers", figure, best / ours_s, "× faster", 30, at_least=True)
 
@@ -169,7 +169,7 @@ def _memory(events: Traffic) -> Result:
     books = Books(orders=1 << 14)
     for rows in events.batches(64):
         books.apply(rows)
-        if books.order_room < 64:
+        if books.available_orders < 64:
             break
     figure = f"{books.order_count} living orders"
     return Result("books, memory when full", figure, books.order_bytes / books.order_count, "bytes an order", 64)
@@ -177,29 +177,32 @@ def _memory(events: Traffic) -> Result:
 
 def _packet() -> Iterator[Result]:
     """A packet of six messages, decoded and applied in one call from Python."""
-    contents, layout = packets(traffic(PACKET_EVENTS)), Layout(load())
-    room = np.zeros(4096, np.uint8)
-    view, address, clock = room.data, room.ctypes.data, time.perf_counter_ns
+    contents, layout = encode_packets(generate_traffic(PACKET_EVENTS)), Layout(load())
+    packet_buffer = np.zeros(4096, np.uint8)
+    view, address, clock = packet_buffer.data, packet_buffer.ctypes.data, time.perf_counter_ns
     rounds: list[tuple[float, float, str]] = []
     for _ in range(PACKET_ROUNDS):
-        live = Live(Books(orders=1 << 17, levels=1 << 16, books=1024), layout)
-        live.books.arenas.touch()
-        table, spent, nothing = live.address, [], []
+        live = PacketApplier(Books(orders=1 << 17, levels=1 << 16, books=1024), layout)
+        live.books.arenas.prefault()
+        table, elapsed, empty_call_ns = live.address, [], []
         gc.disable()
         for content in contents:
             size = len(content)
             view[:size] = content
-            begun = clock()
-            came = apply_packet(address, size, table)
-            spent.append(clock() - begun)
-            live.finish(came)
-            begun = clock()
+            start = clock()
+            status = apply_packet(address, size, table)
+            elapsed.append(clock() - start)
+            live.finish(status)
+            start = clock()
             empty_call(address, size, table)
-            nothing.append(clock() - begun)
+            empty_call_ns.append(clock() - start)
         gc.enable()
-        middle, tail = np.percentile(spent[PACKETS_UNTIMED:], [50, 99])
-        empty, figure = np.median(nothing[PACKETS_UNTIMED:]), f"p50 {middle / 1e3:.2f} µs, p99 {tail / 1e3:.2f} µs"
-        rounds.append((middle / empty, tail / middle, figure))
+        median, tail = np.percentile(elapsed[PACKETS_UNTIMED:], [50, 99])
+        empty, figure = (
+            np.median(empty_call_ns[PACKETS_UNTIMED:]),
+            f"p50 {median / 1e3:.2f} µs, p99 {tail / 1e3:.2f} µs",
+        )
+        rounds.append((median / empty, tail / median, figure))
     ratio, _, figure = min(rounds)
     yield Result("packet of 6 messages → books, p50", figure, ratio, "× an empty call", 3.0)
     _, ratio, figure = min(rounds, key=lambda one: one[1])

@@ -43,7 +43,7 @@ def touch(action, instrument, side, order_id, orders, slots, shift, counts, keys
 
 
 ROWS, ACTION, INSTRUMENT, SIDE, ORDER_ID, ORDERS, ORDER_MASK, SLOTS, SHIFT, COUNTS, KEYS = range(11)
-PLACES = 11
+ARGUMENT_COUNT = 11
 
 
 @kernel

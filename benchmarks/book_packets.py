@@ -13,7 +13,7 @@ NAMES = "action side price size order_id prev_size instrument_id rpt_seq firm ts
 PRICE_UNIT = 100_000  # of 1e-9: the wire has four decimals
 
 
-def packets(events: Traffic) -> list[bytes]:
+def encode_packets(events: Traffic) -> list[bytes]:
     columns = (events.columns[name].tolist() for name in NAMES)
     messages = [_message(*row) for row in zip(*columns, strict=True)]
     return [
@@ -37,13 +37,13 @@ def _message(
     entry, at = ord("0" if side == g.B else "1"), price // PRICE_UNIT
     if action in (g.A, g.M):
         what = instrument, 128, int(action == g.M), entry, at, size, firm, ts_insert, order_id, rpt_seq, 0, prev_size
-        return _framed(50, struct.pack("<QBBBxqq4xIQQIQq", *what))
+        return _with_header(50, struct.pack("<QBBBxqq4xIQQIQq", *what))
     if action == g.C:
-        return _framed(51, struct.pack("<QBxB5xqQQIq", instrument, 128, entry, size, order_id, 0, rpt_seq, at))
+        return _with_header(51, struct.pack("<QBxB5xqQQIq", instrument, 128, entry, size, order_id, 0, rpt_seq, at))
     if action == g.T:
-        return _framed(53, struct.pack("<QB43xI", instrument, 128, rpt_seq))
-    return _framed(3, struct.pack("<QB23xI", instrument, 128, rpt_seq))
+        return _with_header(53, struct.pack("<QB43xI", instrument, 128, rpt_seq))
+    return _with_header(3, struct.pack("<QB23xI", instrument, 128, rpt_seq))
 
 
-def _framed(template: int, block: bytes) -> bytes:
+def _with_header(template: int, block: bytes) -> bytes:
     return struct.pack("<6H", 12 + len(block), LITTLE_ENDIAN, len(block), template, SCHEMA_ID, VERSION) + block

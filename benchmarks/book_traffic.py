@@ -12,7 +12,7 @@ from umdf.market.events import MBO
 from umdf.market.rows import Rows
 
 INSTRUMENTS = 500
-MOST_ALIVE = 20_000  # orders of one instrument
+MAX_LIVE_ORDERS = 20_000  # orders of one instrument
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class Traffic:
         return Rows(MBO, np.zeros(count, np.uint32), np.zeros(count, np.uint16), np.zeros(count, np.uint16), columns)
 
 
-def traffic(events: int, seed: int = 7) -> Traffic:
+def generate_traffic(events: int, seed: int = 7) -> Traffic:
     columns: dict[str, NDArray[np.generic]] = {
         column.name: np.full(events, column.null, column.dtype) for column in MBO.columns if not column.is_text
     }
@@ -47,18 +47,18 @@ def traffic(events: int, seed: int = 7) -> Traffic:
     shares = np.cumsum(1 / np.arange(1, INSTRUMENTS + 1))
     memory = {
         g.SHARES: (shares / shares[-1] * 2**53).astype(np.int64),
-        g.ALIVE: np.zeros(INSTRUMENTS, np.int32),
-        g.LIVING: np.empty(INSTRUMENTS * MOST_ALIVE * g.LIVING_BYTES, np.uint8),
+        g.LIVE_COUNTS: np.zeros(INSTRUMENTS, np.int32),
+        g.LIVE_ORDERS: np.empty(INSTRUMENTS * MAX_LIVE_ORDERS * g.LIVE_ORDER_BYTES, np.uint8),
         g.MIDDLE: np.arange(INSTRUMENTS, dtype=np.int64) * g.TICK * 100 + 10_000 * g.TICK,
         g.NEXT_ID: np.full(INSTRUMENTS, 1_000_000_000, np.int64),
         g.RPT_SEQ: np.zeros(INSTRUMENTS, np.int64),
     }
     names = "action side price size order_id prev_size instrument_id rpt_seq flags ts_insert".split()
-    table = np.zeros(g.PLACES, np.int64)
-    table[[g.EVENTS, g.INSTRUMENTS, g.MOST_ALIVE, g.STATE]] = events, INSTRUMENTS, MOST_ALIVE, seed
+    table = np.zeros(g.ARGUMENT_COUNT, np.int64)
+    table[[g.EVENTS, g.INSTRUMENTS, g.MAX_LIVE_ORDERS, g.STATE]] = events, INSTRUMENTS, MAX_LIVE_ORDERS, seed
     for place, array in memory.items():
         table[place] = array.ctypes.data
-    for place, name in zip(range(g.ACTION, g.PLACES), names, strict=True):
+    for place, name in zip(range(g.ACTION, g.ARGUMENT_COUNT), names, strict=True):
         table[place] = columns[name].ctypes.data
-    g.make_events(table.ctypes.data)
+    g.generate_events(table.ctypes.data)
     return Traffic(columns)

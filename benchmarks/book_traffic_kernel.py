@@ -21,11 +21,11 @@ from umdf.kernels import (
 )
 
 # Places in the table of arguments: how many, the generator's own memory, the columns of the family mbo.
-EVENTS, INSTRUMENTS, MOST_ALIVE, STATE, SHARES, ALIVE, LIVING, MIDDLE, NEXT_ID, RPT_SEQ = range(10)
+EVENTS, INSTRUMENTS, MAX_LIVE_ORDERS, STATE, SHARES, LIVE_COUNTS, LIVE_ORDERS, MIDDLE, NEXT_ID, RPT_SEQ = range(10)
 ACTION, SIDE, PRICE, SIZE, ORDER_ID, PREV_SIZE, INSTRUMENT, RPT, FLAGS, TS_INSERT = range(10, 20)
-PLACES = 20
-LIVING_BYTES = 32  # an order: id, price, size, side
-FEWEST = 60  # orders of an instrument before anything is taken away
+ARGUMENT_COUNT = 20
+LIVE_ORDER_BYTES = 32  # an order: id, price, size, side
+MIN_LIVE_ORDERS = 60  # orders of an instrument before anything is taken away
 TICK = 10_000_000  # 0.01
 LAST = 128
 A, B, C, M, N, T = 65, 66, 67, 77, 78, 84
@@ -43,7 +43,7 @@ def _random(t):
 
 
 @inlined
-def _share(t):
+def _random_share(t):
     return _random(t) / 9007199254740992.0
 
 
@@ -61,14 +61,14 @@ def _instrument(t):
 
 
 @kernel
-def make_events(t):
+def generate_events(t):
     """Fill the columns."""
-    most, living = load_i64(t, 8 * MOST_ALIVE), load_i64(t, 8 * LIVING)
+    most, living = load_i64(t, 8 * MAX_LIVE_ORDERS), load_i64(t, 8 * LIVE_ORDERS)
     for i in range(load_i64(t, 8 * EVENTS)):
         instrument = _instrument(t)
-        alive = np.int64(load_i32(load_i64(t, 8 * ALIVE), 4 * instrument))
-        orders = living + LIVING_BYTES * most * instrument
-        chance = _share(t) * (0.41 if alive < FEWEST else 1.0)
+        alive = np.int64(load_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument))
+        orders = living + LIVE_ORDER_BYTES * most * instrument
+        chance = _random_share(t) * (0.41 if alive < MIN_LIVE_ORDERS else 1.0)
         action, side, price, size, order_id, prev_size = (
             N,
             N,
@@ -78,31 +78,31 @@ def make_events(t):
             -1,
         )
         if chance < 0.415 and alive < most:
-            away = np.int64(-np.log(1.0 - _share(t)) * 6) if _share(t) < 0.9 else _random(t) % 400
+            away = np.int64(-np.log(1.0 - _random_share(t)) * 6) if _random_share(t) < 0.9 else _random(t) % 400
             bid = _random(t) & 1
             action, side = A, B if bid else A
             price = load_i64(load_i64(t, 8 * MIDDLE), 8 * instrument) + TICK * (1 + away) * (-1 if bid else 1)
-            size = 100 * (1 + np.int64(-np.log(1.0 - _share(t)) * 5))
+            size = 100 * (1 + np.int64(-np.log(1.0 - _random_share(t)) * 5))
             order_id = load_i64(load_i64(t, 8 * NEXT_ID), 8 * instrument)
             store_i64(load_i64(t, 8 * NEXT_ID), 8 * instrument, order_id + 1 + _random(t) % 3)
-            o = orders + LIVING_BYTES * alive
+            o = orders + LIVE_ORDER_BYTES * alive
             store_i64(o, 0, order_id)
             store_i64(o, 8, price)
             store_i64(o, 16, size)
             store_i64(o, 24, side)
-            store_i32(load_i64(t, 8 * ALIVE), 4 * instrument, np.int32(alive + 1))
+            store_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument, np.int32(alive + 1))
         elif chance < 0.85:
             recent = alive - 1 - _random(t) % min(alive, 32)
-            o = orders + LIVING_BYTES * (recent if _share(t) < 0.7 else _random(t) % alive)
+            o = orders + LIVE_ORDER_BYTES * (recent if _random_share(t) < 0.7 else _random(t) % alive)
             order_id, price, size, side = load_i64(o, 0), load_i64(o, 8), load_i64(o, 16), load_i64(o, 24)
             if chance < 0.45:
                 action, prev_size, size = M, size, 100 * (1 + _random(t) % 10)
                 store_i64(o, 16, size)
             else:
-                action, last = C, orders + LIVING_BYTES * (alive - 1)
-                for place in range(0, LIVING_BYTES, 8):
+                action, last = C, orders + LIVE_ORDER_BYTES * (alive - 1)
+                for place in range(0, LIVE_ORDER_BYTES, 8):
                     store_i64(o, place, load_i64(last, place))
-                store_i32(load_i64(t, 8 * ALIVE), 4 * instrument, np.int32(alive - 1))
+                store_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument, np.int32(alive - 1))
         elif chance < 0.92:
             action = T
         rpt = load_i64(load_i64(t, 8 * RPT_SEQ), 8 * instrument) + 1
@@ -115,5 +115,5 @@ def make_events(t):
         store_i64(load_i64(t, 8 * PREV_SIZE), 8 * i, prev_size)
         store_i64(load_i64(t, 8 * INSTRUMENT), 8 * i, 100_000_000 + 7919 * instrument)
         store_i64(load_i64(t, 8 * RPT), 8 * i, rpt)
-        store_i32(load_i64(t, 8 * FLAGS), 4 * i, np.int32(LAST if _share(t) < 0.7 else 0))
+        store_i32(load_i64(t, 8 * FLAGS), 4 * i, np.int32(LAST if _random_share(t) < 0.7 else 0))
         store_i64(load_i64(t, 8 * TS_INSERT), 8 * i, 1_763_000_000_000_000_000 + 1000 * i)

@@ -18,7 +18,7 @@ COPIES = 10
 
 
 def run() -> Iterator[Result]:
-    packets = sbe_traffic.packets(MESSAGES)
+    packets = sbe_traffic.encode_packets(MESSAGES)
     ts_ns = 1_763_000_000_000_000_000 + np.arange(len(packets.start)) * 7_000
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "traffic.pcap"

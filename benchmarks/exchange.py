@@ -19,18 +19,20 @@ NAMES = {"sbe": "Binary", "fast": "FIX/FAST"}
 
 
 def run() -> Iterator[Result]:
-    for wire, messages in MESSAGES.items():
+    for protocol, messages in MESSAGES.items():
         for generation in ("priority", "position"):
-            _write(wire, generation, WARM_MESSAGES)
-            best = min((_write(wire, generation, messages) for _ in range(ROUNDS)), key=lambda told: told.elapsed_s)
+            _generate(protocol, generation, WARM_MESSAGES)
+            best = min(
+                (_generate(protocol, generation, messages) for _ in range(ROUNDS)), key=lambda told: told.elapsed_s
+            )
             rate = best.messages / best.elapsed_s / 1e6
             packets, megabytes = best.packets / best.elapsed_s / 1e3, best.bytes / best.elapsed_s / 1e6
             figure = f"{packets:.0f} k packets/s, {megabytes:.0f} MB/s"
-            name = f"bulk capture, {NAMES[wire]}, {generation}"
-            yield Result(name, figure, rate, "M messages/s", TARGETS[wire], at_least=True)
+            name = f"bulk capture, {NAMES[protocol]}, {generation}"
+            yield Result(name, figure, rate, "M messages/s", TARGETS[protocol], at_least=True)
 
 
-def _write(wire: str, generation: str, messages: int) -> Summary:
-    settings = BulkSettings(messages, INSTRUMENTS, wire, generation)
+def _generate(protocol: str, generation: str, messages: int) -> Summary:
+    settings = BulkSettings(messages, INSTRUMENTS, protocol, generation)
     with tempfile.TemporaryDirectory() as directory:
         return write_capture(settings, Path(directory))

@@ -16,7 +16,7 @@ BATCH_MESSAGES = 5_000
 
 
 def run() -> Iterator[Result]:
-    buffer, start, end, entries = fast_traffic.x152(MESSAGES, REPEAT)
+    buffer, start, end, entries = fast_traffic.encoded_order_book_messages(MESSAGES, REPEAT)
     spans = [(start[i : i + BATCH_MESSAGES], end[i : i + BATCH_MESSAGES]) for i in range(0, len(start), BATCH_MESSAGES)]
     decoders = {"generated": Decoder(load()), "interpreter": Decoder(load(), generated=())}
 
@@ -39,7 +39,7 @@ def run() -> Iterator[Result]:
 
 
 def _encode(decoder: Decoder) -> Result:
-    buffer, start, end, entries = fast_traffic.x152(MESSAGES)
+    buffer, start, end, entries = fast_traffic.encoded_order_book_messages(MESSAGES)
     batches = {fast_traffic.TEMPLATE: decoder.decode(buffer, start, end).record_batch(fast_traffic.TEMPLATE)}
     encoder = Encoder(load())
     assert encoder.encode(batches).buffer.tobytes() == buffer.tobytes()

@@ -19,18 +19,18 @@ FIRMS = ("3", "8", "16", "27", "45", "85", "107", "114", "120", "122", "131", "2
 INSTRUMENTS = 500
 
 
-def x152_messages(messages: int, seed: int = 3) -> list[dict[str, Any]]:
+def order_book_messages(messages: int, seed: int = 3) -> list[dict[str, Any]]:
     """Values, as `Writer.encode` takes them."""
-    chance = random.Random(seed)
-    return [_message(chance, number) for number in range(messages)]
+    rng = random.Random(seed)
+    return [_message(rng, number) for number in range(messages)]
 
 
-def x152(
+def encoded_order_book_messages(
     messages: int, repeat: int = 1, seed: int = 3
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int]:
     """The buffer, start and end of each message, and the number of entries; `repeat` times the same messages."""
     writer = Writer(load())
-    values = x152_messages(messages, seed)
+    values = order_book_messages(messages, seed)
     written = [writer.encode(TEMPLATE, message) for message in values] * repeat
     sizes = np.array([len(data) for data in written], np.int64)
     end = np.cumsum(sizes)
@@ -38,37 +38,37 @@ def x152(
     return np.frombuffer(b"".join(written), np.uint8), end - sizes, end, entries
 
 
-def _message(chance: random.Random, number: int) -> dict[str, Any]:
+def _message(rng: random.Random, number: int) -> dict[str, Any]:
     message: dict[str, Any] = {
         "ApplVerID": "9",
         "MsgType": "X",
         "MsgSeqNum": number + 1,
         "SendingTime": DATE * 1_000_000_000 + 100_000_000 + 3 * number,
     }
-    if chance.random() < 0.02:
+    if rng.random() < 0.02:
         message["TradeDate"] = DATE
-    market = _Market(chance)
-    message["MDEntries"] = [market.entry() for _ in range(chance.choice((1, 1, 2, 2, 2, 3, 3, 4, 5)))]
+    market = _EntryGenerator(rng)
+    message["MDEntries"] = [market.entry() for _ in range(rng.choice((1, 1, 2, 2, 2, 3, 3, 4, 5)))]
     return message
 
 
-class _Market:
+class _EntryGenerator:
     """What the entries of a message have in common."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
-        self.time = chance.randrange(100_000_000, 170_000_000)
-        self.price = chance.randrange(1_000, 60_000)
-        self.order = chance.randrange(80_000_000_000, 90_000_000_000)
-        self.choose()
+    def __init__(self, rng: random.Random) -> None:
+        self.chance = rng
+        self.time = rng.randrange(100_000_000, 170_000_000)
+        self.price = rng.randrange(1_000, 60_000)
+        self.order = rng.randrange(80_000_000_000, 90_000_000_000)
+        self.next_instrument()
 
-    def choose(self) -> None:
+    def next_instrument(self) -> None:
         self.security = 100_000_000 + int(self.chance.random() ** 3 * INSTRUMENTS) * 7919
         self.rpt_seq = self.chance.randrange(1, 3_000_000)
 
     def entry(self) -> dict[str, Any]:
         if self.chance.random() < 0.1:
-            self.choose()
+            self.next_instrument()
         self.rpt_seq += 1
         entry = {
             "SecurityIDSource": 8,
@@ -81,52 +81,52 @@ class _Market:
         }
         kind = self.chance.random()
         return entry | (
-            self.an_order()
+            self.order_entry()
             if kind < 0.85
-            else self.a_trade()
+            else self.trade_entry()
             if kind < 0.95
-            else self.a_band()
+            else self.price_band_entry()
             if kind < 0.97
-            else self.a_close()
+            else self.closing_price_entry()
             if kind < 0.99
-            else self.an_index()
+            else self.index_entry()
         )
 
-    def an_order(self) -> dict[str, Any]:
-        chance = self.chance
-        side = chance.choice("01")
+    def order_entry(self) -> dict[str, Any]:
+        rng = self.chance
+        side = rng.choice("01")
         order = {
-            "MDUpdateAction": chance.choice((0, 0, 0, 0, 0, 1, 2, 2, 2, 2)),
+            "MDUpdateAction": rng.choice((0, 0, 0, 0, 0, 1, 2, 2, 2, 2)),
             "MDEntryType": side,
-            "MDEntrySize": 100 * chance.randrange(1, 60),
-            "OrderID": str(self.order + chance.randrange(900)),
+            "MDEntrySize": 100 * rng.randrange(1, 60),
+            "OrderID": str(self.order + rng.randrange(900)),
             "MDInsertDate": DATE,
-            "MDInsertTime": self.time - chance.randrange(50_000),
-            "MDEntryBuyer" if side == "0" else "MDEntrySeller": chance.choice(FIRMS),
+            "MDInsertTime": self.time - rng.randrange(50_000),
+            "MDEntryBuyer" if side == "0" else "MDEntrySeller": rng.choice(FIRMS),
         }
-        if chance.random() < 0.97:  # the others are for the auction: any price
-            order["MDEntryPx"] = Decimal(-2, self.price + chance.randrange(-20, 20))
+        if rng.random() < 0.97:  # the others are for the auction: any price
+            order["MDEntryPx"] = Decimal(-2, self.price + rng.randrange(-20, 20))
         if order["MDUpdateAction"] == 1:
-            order["MDEntryPrevSize"] = 100 * chance.randrange(1, 60)
+            order["MDEntryPrevSize"] = 100 * rng.randrange(1, 60)
         return order
 
-    def a_trade(self) -> dict[str, Any]:
-        chance = self.chance
+    def trade_entry(self) -> dict[str, Any]:
+        rng = self.chance
         trade = {
             "MDUpdateAction": 0,
             "MDEntryType": "2",
-            "MDEntryPx": Decimal(-2, self.price + chance.randrange(-3, 3)),
-            "MDEntrySize": 100 * chance.randrange(1, 30),
-            "TradeID": str(chance.randrange(10, 900_000)),
-            "MDEntryBuyer": chance.choice(FIRMS),
-            "MDEntrySeller": chance.choice(FIRMS),
-            "TickDirection": chance.choice("0123"),
-            "TradeVolume": chance.randrange(10**4, 10**8),
+            "MDEntryPx": Decimal(-2, self.price + rng.randrange(-3, 3)),
+            "MDEntrySize": 100 * rng.randrange(1, 30),
+            "TradeID": str(rng.randrange(10, 900_000)),
+            "MDEntryBuyer": rng.choice(FIRMS),
+            "MDEntrySeller": rng.choice(FIRMS),
+            "TickDirection": rng.choice("0123"),
+            "TradeVolume": rng.randrange(10**4, 10**8),
             "TradingSessionID": 1,
         }
-        return trade | ({"TradeCondition": chance.choice("RL")} if chance.random() < 0.5 else {})
+        return trade | ({"TradeCondition": rng.choice("RL")} if rng.random() < 0.5 else {})
 
-    def a_band(self) -> dict[str, Any]:
+    def price_band_entry(self) -> dict[str, Any]:
         return {
             "MDUpdateAction": 0,
             "MDEntryType": "g",
@@ -139,7 +139,7 @@ class _Market:
             "MaxTradeVol": 10**6,
         }
 
-    def a_close(self) -> dict[str, Any]:
+    def closing_price_entry(self) -> dict[str, Any]:
         return {
             "MDUpdateAction": 0,
             "MDEntryType": "5",
@@ -152,22 +152,22 @@ class _Market:
             "Currency": "BRL",
         }
 
-    def an_index(self) -> dict[str, Any]:
-        chance = self.chance
+    def index_entry(self) -> dict[str, Any]:
+        rng = self.chance
         underlyings = [
             {
-                "UnderlyingSecurityID": 100_000_000 + 7919 * chance.randrange(INSTRUMENTS),
+                "UnderlyingSecurityID": 100_000_000 + 7919 * rng.randrange(INSTRUMENTS),
                 "UnderlyingSecurityIDSource": 8,
                 "UnderlyingSecurityExchange": "BVMF",
-                "UnderlyingPx": Decimal(-2, chance.randrange(1_000, 60_000)),
+                "UnderlyingPx": Decimal(-2, rng.randrange(1_000, 60_000)),
                 "UnderlyingPxType": 1,
             }
-            for _ in range(chance.randrange(2, 9))
+            for _ in range(rng.randrange(2, 9))
         ]
         return {
             "MDUpdateAction": 0,
             "MDEntryType": "3",
             "MDEntryPx": Decimal(-2, 100 * self.price),
             "Underlyings": underlyings,
-            "IndexSeq": chance.randrange(10**6),
+            "IndexSeq": rng.randrange(10**6),
         }

@@ -21,10 +21,10 @@ from benchmarks.__main__ import _line
 from benchmarks.measure import Result
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import BOOK_TABLES, DEFAULT_TABLES, Runner, Settings, advance
-from umdf.lake.outcome import Outcome
-from umdf.lake.plain_run import PlainRunner
-from umdf.lake.session import running
+from umdf.lake.advance import BOOK_TABLES, DEFAULT_TABLES, IngestSettings, TaskRunner, ingest_captures
+from umdf.lake.outcome import IngestResult
+from umdf.lake.plain_run import LocalRunner
+from umdf.lake.session import session_scope
 from umdf.lake.spark_run import SparkRunner
 from umdf.lake.writer import open_writer
 
@@ -34,10 +34,10 @@ TABLES = {"event tables": (EVENTS, 1.3), "books and bars": (DEFAULT_TABLES, 1.5)
 GIB = 1 << 30
 
 
-class Bench:
+class LakeBenchmark:
     def __init__(self, directory: Path, messages: int, instruments: int, rounds: int) -> None:
         self.directory, self.rounds = directory, rounds
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, IngestResult] = {}
         self.days = {}
         for name, settings in (
             ("warm", BulkSettings(WARM_MESSAGES, 50)),
@@ -46,38 +46,38 @@ class Bench:
             write_capture(settings, directory / name)
             self.days[name] = sorted((directory / name / "capture").glob("*.pcap"))
 
-    def seconds(self, run: Runner, what: str, day: str = "day") -> float:
+    def measure(self, run: TaskRunner, what: str, day: str = "day") -> float:
         root = self.directory / "lake"
         shutil.rmtree(root, ignore_errors=True)
         with open_writer(root) as writer:
             begun = time.monotonic()
-            self.outcomes[what] = advance(self.days[day], writer, run, Settings(tables=TABLES[what][0]))
+            self.outcomes[what] = ingest_captures(self.days[day], writer, run, IngestSettings(tables=TABLES[what][0]))
             return time.monotonic() - begun
 
-    def best(self, runners: dict[str, Runner], what: str) -> dict[str, float]:
+    def fastest(self, runners: dict[str, TaskRunner], what: str) -> dict[str, float]:
         """Seconds of each runner; all are warm."""
         best = dict.fromkeys(runners, float("inf"))
         for run in runners.values():
-            self.seconds(run, what, "warm")
+            self.measure(run, what, "warm")
         for _ in range(self.rounds):
             for name, run in runners.items():
-                best[name] = min(best[name], self.seconds(run, what))
+                best[name] = min(best[name], self.measure(run, what))
         return best
 
 
 def run(messages: int = MESSAGES, instruments: int = INSTRUMENTS, rounds: int = ROUNDS) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as temporary:
-        bench = Bench(Path(temporary), messages, instruments, rounds)
+        bench = LakeBenchmark(Path(temporary), messages, instruments, rounds)
         two: dict[str, float] = {}
-        with running(cores=2, work=Path(temporary) / "spark", quick=True) as spark, PlainRunner(2) as plain:
+        with session_scope(cores=2, work=Path(temporary) / "spark", quick=True) as spark, LocalRunner(2) as plain:
             for what, (_, target) in TABLES.items():
-                best = bench.best({"spark": SparkRunner(spark), "plain": plain}, what)
+                best = bench.fastest({"spark": SparkRunner(spark), "plain": plain}, what)
                 two[what] = best["spark"]
                 rate = f"{messages / best['spark'] / 1e6:.2f} M messages/s, plain {messages / best['plain'] / 1e6:.2f}"
                 yield Result(f"captures → {what}, local[2]", rate, best["spark"] / best["plain"], "× plain", target)
-        with _one_core(), running(cores=1, work=Path(temporary) / "spark", quick=True) as spark:
+        with _pin_to_one_core(), session_scope(cores=1, work=Path(temporary) / "spark", quick=True) as spark:
             for what in TABLES:
-                one = bench.best({"spark": SparkRunner(spark)}, what)["spark"]
+                one = bench.fastest({"spark": SparkRunner(spark)}, what)["spark"]
                 figure = f"{one:.1f} s → {two[what]:.1f} s"
                 yield Result(f"captures → {what}, 1 → 2 cores", figure, one / two[what], "× faster", 1.7, at_least=True)
         yield from _sizes(bench.outcomes["books and bars"])
@@ -86,7 +86,7 @@ def run(messages: int = MESSAGES, instruments: int = INSTRUMENTS, rounds: int = 
 
 
 @contextmanager
-def _one_core() -> Iterator[None]:
+def _pin_to_one_core() -> Iterator[None]:
     """For this thread and the processes that it starts: with one task at a time, driver and JVM had the other core."""
     every = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(every)})
@@ -96,7 +96,7 @@ def _one_core() -> Iterator[None]:
         os.sched_setaffinity(0, every)
 
 
-def _sizes(outcome: Outcome) -> Iterator[Result]:
+def _sizes(outcome: IngestResult) -> Iterator[Result]:
     peak = outcome.peak_memory_bytes / GIB
     yield Result("peak memory of a task", f"{peak * 1024:.0f} MiB", peak, "GiB", 2.0)
     yield Result("largest book task", "one instrument at 15 %", outcome.largest_task_share, "of the rows")

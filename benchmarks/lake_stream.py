@@ -21,24 +21,24 @@ from typing import Any
 from benchmarks.measure import Result
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import Settings
-from umdf.lake.frontier import Follow
+from umdf.lake.advance import IngestSettings
+from umdf.lake.frontier import FollowSettings
 from umdf.lake.schemas import tables
-from umdf.lake.session import running
-from umdf.lake.stream import Batch, Stream
+from umdf.lake.session import session_scope
+from umdf.lake.stream import MicroBatch, StreamIngest
 from umdf.lake.writer import open_writer
 from umdf.market.events import FAMILIES
 from umdf.transport.recording import MANIFEST
 
-FOLLOW = Follow()
+FOLLOW = FollowSettings()
 BATCHES = 34
-SERIES = 3  # files that are closed at about the same time: lines A and B, snapshots
+FILES_PER_ROUND = 3  # files that are closed at about the same time: lines A and B, snapshots
 ROUNDS = 2  # of them in a micro-batch
-TIMES = 3  # as many messages as the other half has: micro-batches of some two seconds
+MESSAGE_FACTOR = 3  # as many messages as the other half has: micro-batches of some two seconds
 LAG_ROUNDS = 24  # of 69, so 20 M messages and more
 SAMPLES = 20  # of each file, for the lag
-PACE = 1.25  # of the recorder: a little slower than the stream
-COLD = """
+RECORDER_SLOWDOWN = 1.25  # of the recorder: a little slower than the stream
+COLD_QUERY = """
 import sys, time
 import umdf
 lake_path, symbol, date = sys.argv[1:]
@@ -63,10 +63,10 @@ class Recording:
         ends = [json.loads(line)["last_ns"] for line in self.lines]
         self.days_s = (max(ends) - min(json.loads(line)["first_ns"] for line in self.lines)) / 1e9
 
-    def listed(self, count: int) -> None:
+    def list_files(self, count: int) -> None:
         (self.path / MANIFEST).write_text("".join(self.lines[:count]))
 
-    def cut(self, count: int) -> None:
+    def drop_files_after(self, count: int) -> None:
         """Only so many files are needed any more: the others take the memory of those that are."""
         for line in self.lines[count:]:
             (self.path / json.loads(line)["file"]).unlink()
@@ -74,51 +74,53 @@ class Recording:
 
 
 def run(directory: Path, messages: int, instruments: int) -> Iterator[Result]:
-    recording = Recording(directory / "recording", TIMES * messages, instruments)
+    recording = Recording(directory / "recording", MESSAGE_FACTOR * messages, instruments)
     lake = directory / "streamed"
-    told: list[Batch] = []
-    with running(cores=2, work=directory / "spark", quick=True) as spark:
-        yield from _throughput(spark, recording, lake, told)
-        usual_s = statistics.median(batch.seconds for batch in told)
+    batches: list[MicroBatch] = []
+    with session_scope(cores=2, work=directory / "spark", quick=True) as spark:
+        yield from _throughput(spark, recording, lake, batches)
+        usual_s = statistics.median(batch.seconds for batch in batches)
         shutil.rmtree(lake)
-        recording.cut(SERIES * LAG_ROUNDS)
+        recording.drop_files_after(FILES_PER_ROUND * LAG_ROUNDS)
         yield from _lag(spark, recording, directory / "live", usual_s / ROUNDS)
     yield from _queries(directory / "live", directory)
     yield from _source(recording, directory)
 
 
-def _throughput(spark: Any, recording: Recording, lake: Path, told: list[Batch]) -> Iterator[Result]:
+def _throughput(spark: Any, recording: Recording, lake: Path, batches: list[MicroBatch]) -> Iterator[Result]:
     with open_writer(lake, "stream") as writer:
-        files = SERIES * ROUNDS
-        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), max_files=files, told=told.append)
+        files = FILES_PER_ROUND * ROUNDS
+        stream = StreamIngest(
+            spark, recording.path, writer, IngestSettings(follow=FOLLOW), max_files=files, on_batch=batches.append
+        )
         stream.run(once=True)
         stream.finish()
         tidied = time.time()
         events = sum(writer.snapshot.rows(name) for name in FAMILIES if name in tables())  # each once
-    begun = told[0].committed_ns / 1e9 - told[0].seconds
-    seconds = told[-1].committed_ns / 1e9 - begun
-    figure = f"{events:,} events, {len(told)} batches, {seconds:.1f} s"
+    start_s = batches[0].committed_ns / 1e9 - batches[0].seconds
+    seconds = batches[-1].committed_ns / 1e9 - start_s
+    figure = f"{events:,} events, {len(batches)} batches, {seconds:.1f} s"
     yield Result("stream, local[2]", figure, events / seconds / 1e6, "M events/s", 1.0, at_least=True)
-    longest, middle = max(batch.seconds for batch in told), statistics.median(batch.seconds for batch in told)
+    longest, middle = max(batch.seconds for batch in batches), statistics.median(batch.seconds for batch in batches)
     yield Result("longest micro-batch", f"median {middle:.1f} s", longest, "s", 10.0)
-    yield Result("files joined when the day is over", "behind the last", tidied - told[-1].committed_ns / 1e9, "s")
+    yield Result("files joined when the day is over", "behind the last", tidied - batches[-1].committed_ns / 1e9, "s")
 
 
 def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterator[Result]:
     """Files are closed one round after the other; a message came at its share of the time before its file closed."""
-    told: list[Batch] = []
-    rounds = [recording.lines[at : at + SERIES] for at in range(0, len(recording.lines), SERIES)]
+    batches: list[MicroBatch] = []
+    rounds = [recording.lines[at : at + FILES_PER_ROUND] for at in range(0, len(recording.lines), FILES_PER_ROUND)]
     closed: list[tuple[float, int, int]] = []  # when, and the times of the first and last packet
-    recording.listed(SERIES)
-    pace = PACE * round_s
+    recording.list_files(FILES_PER_ROUND)
+    pace = RECORDER_SLOWDOWN * round_s
     with open_writer(lake, "stream") as writer:
-        stream = Stream(spark, recording.path, writer, Settings(follow=FOLLOW), told=told.append)
+        stream = StreamIngest(spark, recording.path, writer, IngestSettings(follow=FOLLOW), on_batch=batches.append)
 
         def record() -> None:
             for number in range(1, len(rounds)):
                 time.sleep(pace)
                 said = [json.loads(line) for line in rounds[number] if "incremental" in line]
-                recording.listed(SERIES * (number + 1))
+                recording.list_files(FILES_PER_ROUND * (number + 1))
                 if said:
                     closed.append((time.time(), said[0]["first_ns"], said[0]["last_ns"]))
             time.sleep(2 * pace)
@@ -129,7 +131,9 @@ def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterat
         stream.run(every_s=0)
         recorder.join()
         stream.finish()
-    moved = [(batch.outcome.open_days.values(), batch.committed_ns / 1e9) for batch in told if batch.outcome.open_days]
+    moved = [
+        (batch.outcome.open_days.values(), batch.committed_ns / 1e9) for batch in batches if batch.outcome.open_days
+    ]
     reached = [(max(edge.ts_recv for edge in edges), committed) for edges, committed in moved]
     lags = []
     for when, first, last in closed:
@@ -150,23 +154,23 @@ def _queries(lake: Path, directory: Path) -> Iterator[Result]:
     [date] = opened.dates()
     rows = opened.get_range("day_statistics", columns=["symbol", "events"]).to_arrow().to_pylist()
     symbols = [row["symbol"] for row in sorted(rows, key=lambda row: -row["events"])]
-    asked = [sys.executable, "-c", COLD, str(lake), symbols[0], str(date)]
+    asked = [sys.executable, "-c", COLD_QUERY, str(lake), symbols[0], str(date)]
     answers = [subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
     seconds, count = min((float(s), n) for s, n in answers)
     yield Result("one instrument-day of mbp_1, to_arrow", f"{int(count):,} rows, new process", seconds, "s", 1.0)
-    with running(cores=2, work=directory / "spark") as spark:
+    with session_scope(cores=2, work=directory / "spark") as spark:
         on_spark = umdf.Lake(lake, spark=spark)
         for symbol in symbols[8:16]:  # until the JVM has compiled what such a question needs
             on_spark.get_range("mbp_1", symbol, str(date)).to_spark().toArrow()
         times = []
         for symbol in symbols[5:8]:
-            begun = time.monotonic()
+            start_s = time.monotonic()
             on_spark.get_range("mbp_1", symbol, str(date)).to_spark().toArrow()
-            times.append(time.monotonic() - begun)
+            times.append(time.monotonic() - start_s)
         yield Result("one instrument-day of mbp_1, Spark", "warm, another symbol each time", min(times), "s", 1.0)
-    begun = time.monotonic()
+    start_s = time.monotonic()
     joined = opened.trades_with_quotes(symbols[:50], str(date)).to_arrow()
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start_s
     rate = joined.num_rows / seconds
     yield Result("trades with quotes, 50 instruments", f"{joined.num_rows:,} rows", rate / 1e6, "M rows/s")
 
@@ -175,11 +179,11 @@ def _source(recording: Recording, directory: Path) -> Iterator[Result]:
     """Captures as a DataFrame, without a lake: the second time, when everything is warm."""
     import umdf
 
-    with running(cores=2, work=directory / "spark") as spark:
+    with session_scope(cores=2, work=directory / "spark") as spark:
         umdf.register_source(spark)
         frame = spark.read.format("umdf").option("schema", "mbo").load(str(recording.path))
         frame.write.format("noop").mode("overwrite").save()
-        begun = time.monotonic()
+        start_s = time.monotonic()
         frame.write.format("noop").mode("overwrite").save()
-        seconds, rows = time.monotonic() - begun, frame.select("sequence").count()
+        seconds, rows = time.monotonic() - start_s, frame.select("sequence").count()
     yield Result("source → DataFrame, mbo", f"{rows:,} rows", rows / seconds / 1e6, "M rows/s")

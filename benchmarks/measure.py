@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 ROUNDS = 5
-LEAST_S = 2.0  # what takes milliseconds gets more rounds: a neighbour on the machine can spoil five of them
+MIN_TOTAL_S = 2.0  # what takes milliseconds gets more rounds: a neighbour on the machine can spoil five of them
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ def fastest(
     gc.disable()
     try:
         first = time.monotonic()
-        while rounds > 0 or time.monotonic() - first < LEAST_S:
+        while rounds > 0 or time.monotonic() - first < MIN_TOTAL_S:
             for name, candidate in candidates.items():
-                begun = clock()
+                start_s = clock()
                 candidate()
-                best[name] = min(best[name], clock() - begun)
+                best[name] = min(best[name], clock() - start_s)
             rounds -= 1
     finally:
         gc.enable()

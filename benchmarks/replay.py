@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks.measure import Result, fastest
 from umdf.book.engine import Books
-from umdf.cli.replaying import captures_of, replay
+from umdf.cli.replaying import expand_captures, replay
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.market.sbe_events import SbeEvents
+from umdf.market.sbe_events import SbeEventMapper
 from umdf.transport.capture import open_capture
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.decode import Decoder
@@ -30,7 +30,7 @@ def run() -> Iterator[Result]:
         def to_books() -> None:
             nonlocal packets, rows
             packets, rows = 0, 0
-            books, mapper = Books(), SbeEvents(decoder.layout)
+            books, mapper = Books(), SbeEventMapper(decoder.layout)
             with open_capture(line) as capture:
                 for batch in capture:
                     events = mapper.events(decoder.decode(batch.buffer, batch.start, batch.end), batch.ts_ns)
@@ -39,7 +39,7 @@ def run() -> Iterator[Result]:
                     rows += len(events.rows("mbo"))
 
         def whole() -> None:
-            replay(captures_of([day / "capture"]), load_schema(), load_templates())
+            replay(expand_captures([day / "capture"]), load_schema(), load_templates())
 
         best = fastest({"books": to_books, "whole": whole})
         figure = f"{best['books'] / rows * 1e9:.0f} ns/message, {rows / packets:.1f} messages a packet"

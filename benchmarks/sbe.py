@@ -17,14 +17,14 @@ from umdf.wire.sbe.loader import load
 MESSAGES = 1_200_000
 BATCH_PACKETS = (2_000, 5_000, 10_000)
 STRUCT_MESSAGES = 60_000
-ARROW_TIMES = 50
-OURS_TIMES = 40  # the loop takes that much longer, and leaves the caches to itself
+ARROW_REPEATS = 50
+DECODE_REPEATS = 40  # the loop takes that much longer, and leaves the caches to itself
 HEADER = struct.Struct("<HHHHHH")
 Spans = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 def run() -> Iterator[Result]:
-    encoded = sbe_traffic.packets(MESSAGES)
+    encoded = sbe_traffic.encode_packets(MESSAGES)
     buffer, start, end = encoded.buffer, encoded.start, encoded.end
     plain, full = Decoder(load(), validity=False), Decoder(load())
     messages = _count(full.decode(buffer, start, end))
@@ -46,7 +46,7 @@ def run() -> Iterator[Result]:
         rate = f"{best['full'] / messages * 1e9:.1f} ns/message, {messages / best['full'] / 1e6:.0f} M/s"
         yield Result(f"SBE → columns + bitmaps, {size} packets", rate, best["full"] / best["copy"], "× memcpy", 3.4)
         yield _arrow(full, buffer, *spans[0], best["full"] / len(start) * size)
-    yield _struct(buffer, start, end, full)
+    yield _against_struct(buffer, start, end, full)
     yield _encode()
 
 
@@ -61,17 +61,19 @@ def _arrow(
     batch = decoder.decode(buffer, start, end)
 
     def build() -> None:
-        for _ in range(ARROW_TIMES):
+        for _ in range(ARROW_REPEATS):
             for template_id in batch.templates:
                 batch.record_batch(template_id)
 
-    built_s = fastest({"build": build})["build"] / ARROW_TIMES
+    built_s = fastest({"build": build})["build"] / ARROW_REPEATS
     figure = f"{built_s * 1e6:.0f} µs for {len(batch.templates)} templates"
     target = 0.05 if len(start) == BATCH_PACKETS[-1] else None
     return Result(f"RecordBatches, {len(start)} packets", figure, built_s / decode_s, "of decode", target)
 
 
-def _struct(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64], decoder: Decoder) -> Result:
+def _against_struct(
+    buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64], decoder: Decoder
+) -> Result:
     """Against what a careful Python programmer would write without us."""
     packets = int(np.searchsorted(np.cumsum(np.full(len(start), 6)), STRUCT_MESSAGES))
     start, end = start[:packets], end[:packets]
@@ -88,12 +90,12 @@ def _struct(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np
                 at += length
 
     def ours() -> None:
-        for _ in range(OURS_TIMES):
+        for _ in range(DECODE_REPEATS):
             decoder.decode(buffer, start, end)
 
     best = fastest({"loop": loop, "decode": ours})
     figure = f"{best['loop'] * 1e9 / (packets * 6):.0f} ns/message in Python"
-    ratio = OURS_TIMES * best["loop"] / best["decode"]
+    ratio = DECODE_REPEATS * best["loop"] / best["decode"]
     return Result("SBE decode against a struct loop", figure, ratio, "× faster", 40, at_least=True)
 
 
@@ -101,14 +103,14 @@ def _unpacker(template_id: int) -> struct.Struct:
     codes = {"uint8": "B", "char": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int64": "q", "int32": "i"}
     layout, at = "<", 0
     message = load().messages[template_id]
-    for field in message.sent:
+    for field in message.sent_fields:
         layout += f"{field.offset - at}x{codes[field.parts[0].primitive]}"
         at = field.end
     return struct.Struct(layout)
 
 
 def _encode() -> Result:
-    headers, batches = sbe_traffic.columns(MESSAGES)
+    headers, batches = sbe_traffic.generate_columns(MESSAGES)
     messages = sum(batch.num_rows for batch in batches)
     encoder = Encoder(load())
     best = fastest({"encode": lambda: encoder.encode(headers, batches)})["encode"]

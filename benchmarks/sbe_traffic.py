@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.wire.sbe.arrow import arrow_schema
-from umdf.wire.sbe.encode import Encoded, Encoder
+from umdf.wire.sbe.encode import EncodedPackets, Encoder
 from umdf.wire.sbe.layout import Layout
 from umdf.wire.sbe.loader import load
 
@@ -17,7 +17,7 @@ OPTIONAL_SHARE = 0.9  # of optional values that are there
 INSTRUMENTS = 500
 
 
-def columns(messages: int, seed: int = 7) -> tuple[dict[str, NDArray[np.generic]], list[pa.RecordBatch]]:
+def generate_columns(messages: int, seed: int = 7) -> tuple[dict[str, NDArray[np.generic]], list[pa.RecordBatch]]:
     """Packet headers and a RecordBatch per template, as `Encoder` takes them."""
     random = np.random.default_rng(seed)
     sizes = random.integers(4, 9, messages // 4)
@@ -59,5 +59,5 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def packets(messages: int) -> Encoded:
-    return Encoder(load()).encode(*columns(messages))
+def encode_packets(messages: int) -> EncodedPackets:
+    return Encoder(load()).encode(*generate_columns(messages))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from umdf.cli.replaying import captures_of, replay
+from umdf.cli.replaying import expand_captures, replay
 from umdf.lake.schemas import tables
 from umdf.lake.snapshot import open_snapshot
 from umdf.transport.pcap_writer import PcapWriter
@@ -50,7 +50,7 @@ def order(number: int, side: str, price: str, size: int, firm: int, rpt_seq: int
     }
 
 
-def morning() -> list[Packet]:
+def sample_packets() -> list[Packet]:
     """A definition, an opening phase, two orders, a trade, a heartbeat."""
     definition = {
         "securityID": PETR4,
@@ -83,22 +83,37 @@ def morning() -> list[Packet]:
         "tradeDate": TODAY,
         "transactTime": OPEN_NS,
     }
-    at = OPEN_NS + 1_500_000
-    match = {"securityID": PETR4, "transactTime": at + 40_000}
-    summary = match | {"aggressorSide": 2, "lastPx": "38.11", "fillQty": 300, "aggressorTime": at + 39_000, "rptSeq": 3}
+    order_ns = OPEN_NS + 1_500_000
+    match = {"securityID": PETR4, "transactTime": order_ns + 40_000}
+    summary = match | {
+        "aggressorSide": 2,
+        "lastPx": "38.11",
+        "fillQty": 300,
+        "aggressorTime": order_ns + 39_000,
+        "rptSeq": 3,
+    }
     trade = match | {"matchEventIndicator": 0, "tradingSessionID": 1, "tradeCondition": 1 << 13, "mDEntryPx": "38.11"}
     trade |= {"mDEntrySize": 300, "tradeID": 10, "mDEntryBuyer": FIRM_A, "mDEntrySeller": FIRM_B, "rptSeq": 4}
-    gone = match | {"matchEventIndicator": 0, "mDEntryType": "0", "mDEntrySize": 300, "secondaryOrderID": 9001}
+    deleted_order = match | {"matchEventIndicator": 0, "mDEntryType": "0", "mDEntrySize": 300, "secondaryOrderID": 9001}
     day = {"securityID": PETR4, "matchEventIndicator": END_OF_EVENT, "tradingSessionID": 1, "tradeDate": TODAY}
-    day |= {"tradeVolume": 300, "vwapPx": "38.11", "numberOfTrades": 1, "mDEntryTimestamp": at + 40_000, "rptSeq": 6}
+    day |= {
+        "tradeVolume": 300,
+        "vwapPx": "38.11",
+        "numberOfTrades": 1,
+        "mDEntryTimestamp": order_ns + 40_000,
+        "rptSeq": 6,
+    }
     contents: list[list[Message]] = [
         [("SecurityDefinition_12", definition)],
         [("SecurityGroupPhase_10", phase)],
-        [order(9001, "0", "38.11", 300, FIRM_A, 1, at), order(9002, "1", "38.14", 500, FIRM_B, 2, at + 9_000)],
+        [
+            order(9001, "0", "38.11", 300, FIRM_A, 1, order_ns),
+            order(9002, "1", "38.14", 500, FIRM_B, 2, order_ns + 9_000),
+        ],
         [
             ("ExecutionSummary_55", summary),
             ("Trade_53", trade | {"tradeDate": TODAY}),
-            ("DeleteOrder_MBO_51", gone | {"rptSeq": 5, "mDEntryPx": "38.11"}),
+            ("DeleteOrder_MBO_51", deleted_order | {"rptSeq": 5, "mDEntryPx": "38.11"}),
             ("ExecutionStatistics_56", day),
         ],
         [("Sequence_2", {"nextSeqNo": 5})],
@@ -111,7 +126,7 @@ def morning() -> list[Packet]:
 
 
 def write_capture(path: Path) -> None:
-    packets = compose(load(), morning())
+    packets = compose(load(), sample_packets())
     ts_ns = OPEN_NS + 150_000 + 1_000_000 * np.arange(len(packets.start))
     with PcapWriter(path) as writer:
         writer.write_batch(packets.buffer, packets.start, packets.end, ts_ns, *LINE_A)
@@ -120,7 +135,7 @@ def write_capture(path: Path) -> None:
         writer.write(int(ts_ns[-1]) + 1_000_000, damaged, *LINE_A)
 
 
-def same_morning_in_fast() -> list[tuple[int, dict[str, Any]]]:
+def sample_fast_messages() -> list[tuple[int, dict[str, Any]]]:
     """The phase, the first order and the trade once more: (template, values)."""
     entry = {"SecurityID": PETR4, "MDEntryDate": 20251113, "SecurityIDSource": 8, "SecurityExchange": "BVMF"}
     bid = entry | {"MDUpdateAction": 0, "MDEntryType": "0", "RptSeq": 1, "MDEntryPx": Decimal(-2, 3811)}
@@ -137,7 +152,7 @@ def same_morning_in_fast() -> list[tuple[int, dict[str, Any]]]:
 def write_fast_capture(path: Path) -> None:
     encoder = Writer(load_templates())
     with PcapWriter(path) as writer:
-        for sequence, (template_id, values) in enumerate(same_morning_in_fast(), 1):
+        for sequence, (template_id, values) in enumerate(sample_fast_messages(), 1):
             head = {"ApplVerID": "9", "MsgType": "f" if template_id == 142 else "X"}
             head |= {"MsgSeqNum": sequence, "SendingTime": 20251113130000000 + sequence}
             message = encoder.encode(template_id, head | values)
@@ -145,41 +160,43 @@ def write_fast_capture(path: Path) -> None:
             writer.write(OPEN_NS + sequence * 1_000_000, technical_header + message, *LINE_A)
 
 
-def umdf(*command: str) -> list[str]:
+def umdf_command(*command: str) -> list[str]:
     return [str(Path(sys.executable).parent / "umdf"), *command]
 
 
-def show(*command: str) -> None:
+def run_and_print(*command: str) -> None:
     print(f"\n$ umdf {' '.join(command)}", flush=True)
-    subprocess.run(umdf(*command), check=True)
+    subprocess.run(umdf_command(*command), check=True)
 
 
-def show_side_by_side(sbe: Path, fast: Path) -> None:
+def compare_as_fix(sbe: Path, fast: Path) -> None:
     """The same three messages in both encodings, as FIX."""
     print("\nthe same three messages in FAST and in SBE, as FIX:", flush=True)
     lines = [
-        subprocess.run(umdf("decode", str(path), "--format", "fix"), check=True, capture_output=True, text=True)
+        subprocess.run(umdf_command("decode", str(path), "--format", "fix"), check=True, capture_output=True, text=True)
         for path in (fast, sbe)
     ]
     in_fast, in_sbe = (done.stdout.splitlines() for done in lines)
-    for what, ours, theirs in zip(("phase", "order", "trade"), in_fast, (in_sbe[1], in_sbe[2], in_sbe[5]), strict=True):
-        print(f"  {what}\n    FAST  {ours}\n    SBE   {theirs}")
+    for query, ours, theirs in zip(
+        ("phase", "order", "trade"), in_fast, (in_sbe[1], in_sbe[2], in_sbe[5]), strict=True
+    ):
+        print(f"  {query}\n    FAST  {ours}\n    SBE   {theirs}")
 
 
-def show_a_day(day: Path) -> None:
+def simulate_day(day: Path) -> None:
     """A made-up session with loss on both lines, and one book of it: as it was, and as it ended."""
     shutil.rmtree(day, ignore_errors=True)
     size = ("--messages", "60000", "--instruments", "40", "--loss", "0.002", "--roll-s", "5")
-    show("exchange", "capture", *size, "--out", str(day))
-    show("book", str(day / "capture"), "--symbol", SYMBOL, "--at", "12:45:20", "--depth", "5")
+    run_and_print("exchange", "capture", *size, "--out", str(day))
+    run_and_print("book", str(day / "capture"), "--symbol", SYMBOL, "--at", "12:45:20", "--depth", "5")
     print("\nall instruments when the day ends, the first five:", flush=True)
-    done = subprocess.run(umdf("book", str(day / "capture")), check=True, capture_output=True, text=True)
+    done = subprocess.run(umdf_command("book", str(day / "capture")), check=True, capture_output=True, text=True)
     print(done.stderr + "\n".join(done.stdout.splitlines()[:6]))
 
 
-def show_truth(day: Path) -> None:
+def compare_with_truth(day: Path) -> None:
     """The rebuilt books beside those that the generator kept for itself."""
-    replayed = replay(captures_of([day / "capture"]), load(), load_templates())
+    replayed = replay(expand_captures([day / "capture"]), load(), load_templates())
     [channel] = replayed.session.channels.values()
     truth: dict[int, list[tuple[str, int]]] = {}
     for row in pq.read_table(day / "truth" / "final_orders.parquet").to_pylist():
@@ -191,25 +208,25 @@ def show_truth(day: Path) -> None:
         sides = (("B", book.bids), ("A", book.asks))
         ours = [(side, order.order_id) for side, levels in sides for level in levels for order in level.orders]
         equal += sorted(ours, key=str) == sorted(truth.get(instrument_id, []), key=str)
-        stale += channel.doubt(instrument_id) is not None
+        stale += channel.distrust_reason(instrument_id) is not None
     books = len(channel.instrument_ids())
     print(f"\n{equal} of {books} books equal the exchange's own; {stale} are stale and say so")
 
 
-def show_lake(day: Path, lake: Path) -> None:
+def build_lake(day: Path, lake: Path) -> None:
     """The day as Delta tables by Spark, and a report of it."""
     shutil.rmtree(lake, ignore_errors=True)
-    show("ingest", str(day / "capture"), "--lake", str(lake))
-    show("report", "--lake", str(lake), "--out", str(OUT / "report.html"))
-    what = ("query", "--lake", str(lake), "--symbols", SYMBOL, "--schema")
-    show(*what, "ohlcv-1s", "--columns", "ts_interval,open,high,low,close,volume", "--limit", "5")
-    show(*what, "mbp-1", "--chart", str(OUT / "quotes.html"))
+    run_and_print("ingest", str(day / "capture"), "--lake", str(lake))
+    run_and_print("report", "--lake", str(lake), "--out", str(OUT / "report.html"))
+    query = ("query", "--lake", str(lake), "--symbols", SYMBOL, "--schema")
+    run_and_print(*query, "ohlcv-1s", "--columns", "ts_interval,open,high,low,close,volume", "--limit", "5")
+    run_and_print(*query, "mbp-1", "--chart", str(OUT / "quotes.html"))
 
 
-def show_stream(day: Path, lake: Path, streamed: Path) -> None:
+def stream_recording(day: Path, lake: Path, streamed: Path) -> None:
     """The same files once more, a few at a time, as if the day still went on: the tables are the same."""
     shutil.rmtree(streamed, ignore_errors=True)
-    show("stream", str(day / "capture"), "--lake", str(streamed), "--once", "--finish", "--max-files", "8")
+    run_and_print("stream", str(day / "capture"), "--lake", str(streamed), "--once", "--finish", "--max-files", "8")
     whole, parts = open_snapshot(lake), open_snapshot(streamed)
     names = [name for name in tables() if name != "ledger"]
     equal = sum(whole.logical_hash(name) == parts.logical_hash(name) for name in names)
@@ -223,16 +240,16 @@ def main() -> None:
     write_fast_capture(fast)
     for path in (capture, fast):
         print(f"wrote {path} ({path.stat().st_size} bytes)")
-    show("decode", str(capture))
-    show("decode", str(capture), "--format", "fix", "--limit", "4")
-    show("decode", str(capture), "--format", "json", "--names", "--limit", "3")
-    show("explain", str(capture), "--packet", "3")
-    show("explain", str(fast), "--packet", "2")
-    show_side_by_side(capture, fast)
-    show_a_day(OUT / "day")
-    show_truth(OUT / "day")
-    show_lake(OUT / "day", OUT / "lake")
-    show_stream(OUT / "day", OUT / "lake", OUT / "streamed")
+    run_and_print("decode", str(capture))
+    run_and_print("decode", str(capture), "--format", "fix", "--limit", "4")
+    run_and_print("decode", str(capture), "--format", "json", "--names", "--limit", "3")
+    run_and_print("explain", str(capture), "--packet", "3")
+    run_and_print("explain", str(fast), "--packet", "2")
+    compare_as_fix(capture, fast)
+    simulate_day(OUT / "day")
+    compare_with_truth(OUT / "day")
+    build_lake(OUT / "day", OUT / "lake")
+    stream_recording(OUT / "day", OUT / "lake", OUT / "streamed")
     print("\nnext:")
     sql = '"SELECT symbol, sum(volume) FROM ohlcv_1d GROUP BY symbol ORDER BY 2 DESC LIMIT 5"'
     for command in (f"query {sql} --lake {OUT}/lake", f"lake status {OUT}/lake", f"book {OUT}/day/capture"):

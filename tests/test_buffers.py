@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from umdf.buffers import ALIGNMENT, Memory, Pool, Watch
+from umdf.buffers import ALIGNMENT, Memory, Pool, ReferenceWatch
 
 
 def test_memory_that_nobody_holds_is_handed_out_again() -> None:
     pool = Pool()
-    address = pool.take(100).address
-    assert pool.take(100).address == address
-    assert pool.take(50).address == address
+    address = pool.acquire(100).address
+    assert pool.acquire(100).address == address
+    assert pool.acquire(50).address == address
 
 
 HOLDS = pytest.mark.parametrize(
@@ -44,46 +44,46 @@ HOLDS = pytest.mark.parametrize(
 @HOLDS
 def test_memory_that_anything_shows_is_not_handed_out(hold: Callable[[Memory], Any]) -> None:
     pool = Pool()
-    memory = pool.take(100)
+    memory = pool.acquire(100)
     address, held = memory.address, hold(memory)
     del memory
-    assert pool.take(100).address != address
+    assert pool.acquire(100).address != address
     del held
-    assert address in [pool.take(100).address for _ in range(2)]
+    assert address in [pool.acquire(100).address for _ in range(2)]
 
 
 @HOLDS
 def test_a_watch_tells_of_anything_that_shows_a_memory(hold: Callable[[Memory], Any]) -> None:
     shown = {1: Memory(100), 2: Memory(100)}
-    watch = Watch(shown, shown.values())
-    watch.begin()
-    assert watch.is_quiet()
+    watch = ReferenceWatch(shown, shown.values())
+    watch.start()
+    assert watch.is_unchanged()
     held = hold(shown[2])
-    assert watch.is_quiet() == (held is shown[2])  # a memory itself is reached only by who has what shows it
+    assert watch.is_unchanged() == (held is shown[2])  # a memory itself is reached only by who has what shows it
     also = shown
-    assert not watch.is_quiet()
+    assert not watch.is_unchanged()
     del held, also
-    assert watch.is_quiet()
+    assert watch.is_unchanged()
 
 
 def test_memory_too_small_is_replaced() -> None:
     pool = Pool()
-    pool.take(10)
-    assert pool.take(1000).nbytes == 1000
-    assert pool.take(10).nbytes == 1000
+    pool.acquire(10)
+    assert pool.acquire(1000).nbytes == 1000
+    assert pool.acquire(10).nbytes == 1000
 
 
 def test_a_pool_keeps_only_so_many() -> None:
-    pool = Pool(most_kept=2)
-    held = [pool.take(64) for _ in range(5)]
+    pool = Pool(max_buffers=2)
+    held = [pool.acquire(64) for _ in range(5)]
     assert len({memory.address for memory in held}) == 5
     del held
-    assert len({id(pool.take(64)) for _ in range(10)}) <= 2
+    assert len({id(pool.acquire(64)) for _ in range(10)}) <= 2
 
 
 def test_several_held_at_once_are_apart() -> None:
     pool = Pool()
-    held = [pool.take(256) for _ in range(8)]
+    held = [pool.acquire(256) for _ in range(8)]
     for number, memory in enumerate(held):
         memory.array[:] = number
     assert [set(memory.array.tolist()) for memory in held] == [{number} for number in range(8)]

@@ -13,7 +13,7 @@ from umdf.doctor import Status
 
 
 def test_this_machine_can_be_examined_and_nothing_is_bad() -> None:
-    findings = doctor.examine()
+    findings = doctor.run_checks()
     assert len({finding.check for finding in findings}) == len(doctor.CHECKS)
     assert [finding for finding in findings if finding.status is Status.BAD] == []
     assert [finding for finding in findings if finding.status is Status.WARN and not finding.fix] == []

@@ -36,13 +36,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stamp(file: Path) -> str:
-    kernels._room_stamp.cache_clear()  # as a new process would find it
+    kernels._directory_stamp.cache_clear()  # as a new process would find it
     return source_stamp(file)
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    kernels._room_stamp.cache_clear()
+    kernels._directory_stamp.cache_clear()
 
 
 @pytest.mark.parametrize(

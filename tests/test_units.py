@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.units import EPOCH, decimal_text, fix_date, fix_timestamp, plain_decimal_text, printable, utc_text
+from umdf.units import EPOCH, decimal_text, fix_date, fix_decimal, fix_timestamp, printable, utc_text
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 UINT64 = st.integers(0, (1 << 64) - 1)
@@ -31,13 +31,13 @@ UINT64 = st.integers(0, (1 << 64) - 1)
 )
 def test_a_decimal_keeps_every_digit(mantissa: int, exponent: int, whole: str, plain: str) -> None:
     assert decimal_text(mantissa, exponent) == whole
-    assert plain_decimal_text(mantissa, exponent) == plain
+    assert fix_decimal(mantissa, exponent) == plain
 
 
 @given(INT64, st.integers(-12, 3))
 def test_a_decimal_is_worth_its_mantissa_and_exponent(mantissa: int, exponent: int) -> None:
     assert Decimal(decimal_text(mantissa, exponent)) == Decimal(mantissa).scaleb(exponent)
-    assert Decimal(plain_decimal_text(mantissa, exponent)) == Decimal(mantissa).scaleb(exponent)
+    assert Decimal(fix_decimal(mantissa, exponent)) == Decimal(mantissa).scaleb(exponent)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from umdf.market import phases as p
 from umdf.market.arrow import JOINED, TYPES
 
 DOCS = Path(__file__).parent.parent / "docs"
-DRAWN = "<!-- Drawn by tools/draw_docs.py from the tables in src/umdf/market: change those, not this. -->"
+GENERATED_NOTICE = "<!-- Drawn by tools/draw_docs.py from the tables in src/umdf/market: change those, not this. -->"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -31,7 +31,7 @@ def columns(listed: Iterable[e.Column]) -> str:
 def events_page() -> str:
     parts = [
         "# Events",
-        DRAWN,
+        GENERATED_NOTICE,
         "One vocabulary for both wires, every book and every table. A family is one set of columns "
         "(`market/events.py`); `market/arrow.py` shows it as a RecordBatch. NULL means absent, never a sentinel.",
         "## Types",
@@ -103,7 +103,7 @@ def phases_page() -> str:
     group = ((before, relation, after, "store 625") for (before, relation), after in p.GROUP_MESSAGE.items())
     parts = [
         "# Phases and states",
-        DRAWN,
+        GENERATED_NOTICE,
         "A group has a phase (625), an instrument may have a state of its own (326). The state that rules is the "
         "instrument's own while it is separated, else its group's phase. Groups are known by code and exchange "
         "(11 NOTE).",
@@ -149,9 +149,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _is_up_to_date(name: str, drawn: str) -> bool:
+def _is_up_to_date(name: str, generated: str) -> bool:
     path = DOCS / name
-    return path.exists() and path.read_text() == drawn
+    return path.exists() and path.read_text() == generated
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
-OLDEST = (3, 11)
-FIGURES = {
+MIN_PYTHON = (3, 11)
+INSTALL_SIZES = {
     "dev": "550 MB, about 25 s the first time",
     "spark": "1.5 GB, about 45 s the first time",
     "check": "270 MB more, about 10 s the first time",
@@ -23,11 +23,11 @@ def module_exists(name):
     return importlib.util.find_spec(name) is not None
 
 
-def problem(version, exists):
+def python_problem(version, exists):
     """What this Python lacks, in one line; empty if it will do. `exists` tells whether a module can be imported."""
     name = "{}.{}".format(*version[:2])
-    if tuple(version[:2]) < OLDEST:
-        wanted = "{}.{}".format(*OLDEST)
+    if tuple(version[:2]) < MIN_PYTHON:
+        wanted = "{}.{}".format(*MIN_PYTHON)
         return f"python3 is {name}, {wanted} or newer is needed; install one and run make PYTHON=python{wanted} again"
     missing = [module for module in ("venv", "ensurepip") if not exists(module)]
     if missing:
@@ -49,10 +49,10 @@ def run(command, log_path):
 
 
 def main(extras):
-    fault = problem(sys.version_info, module_exists)
+    fault = python_problem(sys.version_info, module_exists)
     if fault:
         sys.exit("umdf: " + fault)
-    print(f"setting up .venv ({', '.join(extras)}: {FIGURES[extras[-1]]}) …", flush=True)
+    print(f"setting up .venv ({', '.join(extras)}: {INSTALL_SIZES[extras[-1]]}) …", flush=True)
     python = os.path.join(VENV, "bin", "python")
     usable = os.path.exists(python) and subprocess.call([python, "-c", "import pip"], stderr=subprocess.DEVNULL) == 0
     if not usable and subprocess.call([sys.executable, "-m", "venv", "--clear", VENV]):  # absent, or its Python is gone

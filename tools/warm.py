@@ -18,6 +18,6 @@ if importlib.util.find_spec("pyspark"):
     from umdf.lake import java_archive
 
     started_s = time.monotonic()
-    kept = java_archive.make()
+    kept = java_archive.create()
     if kept and time.monotonic() - started_s > 1:
         print(f"kept Spark's classes ({kept.stat().st_size >> 20} MB) in {time.monotonic() - started_s:.0f} s")

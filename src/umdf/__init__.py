@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from umdf.errors import UmdfError as UmdfError
     from umdf.lake.query.lake import Lake as Lake
     from umdf.lake.source import register as register_source
-    from umdf.market.fast_events import FastEvents as FastEvents
-    from umdf.market.sbe_events import SbeEvents as SbeEvents
+    from umdf.market.fast_events import FastEventMapper as FastEventMapper
+    from umdf.market.sbe_events import SbeEventMapper as SbeEventMapper
     from umdf.market.state import MarketState as MarketState
     from umdf.transport.capture import open_capture as open_capture
     from umdf.transport.pcap_writer import PcapWriter as PcapWriter
     from umdf.wire.fast.decode import Decoder as FastDecoder
     from umdf.wire.fast.encode import Encoder as FastEncoder
     from umdf.wire.fast.loader import load as load_fast_templates
-    from umdf.wire.packet import recognise as recognise
+    from umdf.wire.packet import detect_protocols as detect_protocols
     from umdf.wire.sbe.decode import Decoder as SbeDecoder
     from umdf.wire.sbe.encode import Encoder as SbeEncoder
     from umdf.wire.sbe.loader import load as load_sbe_schema
 
-_DOOR = {
+_EXPORTS = {
     "UmdfError": ("umdf.errors", "UmdfError"),
     "open_capture": ("umdf.transport.capture", "open_capture"),
     "PcapWriter": ("umdf.transport.pcap_writer", "PcapWriter"),
@@ -56,27 +56,27 @@ __all__ = [
     "Books",
     "FastDecoder",
     "FastEncoder",
-    "FastEvents",
+    "FastEventMapper",
     "Lake",
     "MarketState",
     "PcapWriter",
     "SbeDecoder",
     "SbeEncoder",
-    "SbeEvents",
+    "SbeEventMapper",
     "UmdfError",
     "__version__",
+    "detect_protocols",
     "load_fast_templates",
     "load_sbe_schema",
     "open_capture",
-    "recognise",
     "register_source",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DOOR:
+    if name not in _EXPORTS:
         raise AttributeError(f"module 'umdf' has no attribute {name!r}")
-    module, attribute = _DOOR[name]
+    module, attribute = _EXPORTS[name]
     return getattr(import_module(module), attribute)
 
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 ALIGNMENT = 64  # what Arrow recommends
 _address: Callable[[Any], int] = ctypes.addressof
-_shared: Callable[[Any], Any] = ctypes.c_char.from_buffer
+_c_buffer: Callable[[Any], Any] = ctypes.c_char.from_buffer
 
 
-def address_of(array: NDArray[np.generic]) -> int:
+def buffer_address(array: NDArray[np.generic]) -> int:
     """Where an array's bytes are: as `array.ctypes.data`, in a quarter of the time where it can be written to."""
     try:
-        return _address(_shared(array))
+        return _address(_c_buffer(array))
     except (TypeError, ValueError):  # it cannot, or is empty
         return array.ctypes.data
 
@@ -34,9 +34,9 @@ class Memory:
 
     def __init__(self, nbytes: int) -> None:
         # Every view, however indirect, refers to the array that owns the bytes.
-        self.owner: NDArray[np.uint8] = np.empty(nbytes + ALIGNMENT, np.uint8)
-        shift = -self.owner.ctypes.data % ALIGNMENT
-        self.array = self.owner[shift : shift + nbytes]
+        self.base: NDArray[np.uint8] = np.empty(nbytes + ALIGNMENT, np.uint8)
+        padding = -self.base.ctypes.data % ALIGNMENT
+        self.array = self.base[padding : padding + nbytes]
         self.address: int = self.array.ctypes.data
         self.nbytes = nbytes
 
@@ -44,45 +44,45 @@ class Memory:
 class Pool:
     """Hands out memory; it comes back by itself when nobody else refers to it."""
 
-    def __init__(self, most_kept: int = 4) -> None:
-        self._kept: list[Memory] = []
-        self._most_kept = most_kept
+    def __init__(self, max_buffers: int = 4) -> None:
+        self._buffers: list[Memory] = []
+        self._max_buffers = max_buffers
 
-    def take(self, nbytes: int) -> Memory:
+    def acquire(self, nbytes: int) -> Memory:
         """At least `nbytes` that nobody else looks at, uninitialised."""
-        kept = self._kept
-        for index in range(len(kept)):
-            if _holders(kept, index) == _UNUSED:
-                if kept[index].nbytes >= nbytes:
-                    return kept[index]
-                del kept[index]  # too small for what is wanted now
+        buffers = self._buffers
+        for index in range(len(buffers)):
+            if _reference_counts(buffers, index) == _UNUSED_COUNTS:
+                if buffers[index].nbytes >= nbytes:
+                    return buffers[index]
+                del buffers[index]  # too small for what is wanted now
                 break
-        if len(kept) == self._most_kept:
-            del kept[0]
-        kept.append(Memory(nbytes))
-        return kept[-1]
+        if len(buffers) == self._max_buffers:
+            del buffers[0]
+        buffers.append(Memory(nbytes))
+        return buffers[-1]
 
 
-class Watch:
+class ReferenceWatch:
     """Tells whether anybody has begun to look at some memories, or to refer to the object that shows them, since the
     watch began. Quicker for several memories at once than to let go of them and to ask their pools again."""
 
-    def __init__(self, shows: object, memories: Iterable[Memory]) -> None:
-        self._watched = [shows, *(part for memory in memories for part in (memory.array, memory.owner))]
+    def __init__(self, view: object, memories: Iterable[Memory]) -> None:
+        self._watched = [view, *(part for memory in memories for part in (memory.array, memory.base))]
         self._counts: list[int] = []
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """From now on; not in `__init__`, whose own arguments would count."""
-        self._counts = [*map(_count, self._watched)]
+        self._counts = [*map(_reference_count, self._watched)]
 
-    def is_quiet(self) -> bool:
-        return [*map(_count, self._watched)] == self._counts
+    def is_unchanged(self) -> bool:
+        return [*map(_reference_count, self._watched)] == self._counts
 
 
-def _holders(kept: list[Memory], index: int) -> tuple[int, int, int]:
+def _reference_counts(kept: list[Memory], index: int) -> tuple[int, int, int]:
     """Who refers to a memory: to itself, to the array (an Arrow buffer does), to the bytes (every view does)."""
-    return _count(kept[index]), _count(kept[index].array), _count(kept[index].owner)
+    return _reference_count(kept[index]), _reference_count(kept[index].array), _reference_count(kept[index].base)
 
 
-_count = sys.getrefcount
-_UNUSED = _holders([Memory(1)], 0)  # when only the pool does; it differs between Pythons
+_reference_count = sys.getrefcount
+_UNUSED_COUNTS = _reference_counts([Memory(1)], 0)  # when only the pool does; it differs between Pythons

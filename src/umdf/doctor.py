@@ -19,11 +19,11 @@ from umdf.errors import UmdfError
 from umdf.lake import java as lake_java
 from umdf.transport import udp_probe
 
-OLDEST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 RECEIVE_BUFFER_BYTES = 4 << 20  # for the bursts at the opening and in auctions; the usual default is 208 KiB
 LAKE_EXTRAS = {"lake": "lakes without Spark", "spark": "lakes on Spark"}
-LEAST_FILES = 1024
-LEAST_MEMORY_BYTES = 4 << 30
+MIN_OPEN_FILES = 1024
+MIN_MEMORY_BYTES = 4 << 30
 MIB = 1 << 20
 
 
@@ -47,7 +47,7 @@ def python(
     machine: str = platform.machine(),
 ) -> Finding:
     found = f"Python {'.'.join(map(str, version))} on {system} {machine}"
-    if version < OLDEST_PYTHON:
+    if version < MIN_PYTHON:
         return Finding("python", Status.BAD, found, "install Python 3.11 or newer and set umdf up again")
     if (system, machine) != ("Linux", "x86_64"):
         return Finding("python", Status.WARN, found, "umdf is tested on Linux x86_64 only")
@@ -137,18 +137,18 @@ def kernel_cache() -> Finding:
 
 def java(environ: Mapping[str, str] = os.environ) -> Finding:
     """Java is for Spark only: the first one in the order in which the lake would take them is judged."""
-    javas = lake_java.found(environ)
+    javas = lake_java.find_javas(environ)
     if not javas:
         return Finding("java", Status.WARN, "none (only Spark needs it)", "pip install 'umdf[spark]' brings one")
     first = javas[0]
-    if first.usable:
+    if first.is_usable:
         return Finding("java", Status.OK, str(first))
-    instead = next((f"until then umdf takes {java}; " for java in javas if java.usable), "")
+    fallback = next((f"until then umdf takes {java}; " for java in javas if java.is_usable), "")
     if first.release is None:
         found = f"{first.executable} ({first.origin}) does not run"
-        return Finding("java", Status.WARN, found, f"{instead}correct it, or unset JAVA_HOME")
-    releases = " or ".join(map(str, lake_java.RELEASES))
-    return Finding("java", Status.WARN, str(first), f"{instead}Spark needs Java {releases}; point JAVA_HOME to one")
+        return Finding("java", Status.WARN, found, f"{fallback}correct it, or unset JAVA_HOME")
+    releases = " or ".join(map(str, lake_java.SUPPORTED_RELEASES))
+    return Finding("java", Status.WARN, str(first), f"{fallback}Spark needs Java {releases}; point JAVA_HOME to one")
 
 
 def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_receive_buffer_bytes) -> Finding:
@@ -161,11 +161,11 @@ def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_rece
     return Finding("receive buffers", Status.OK, found)
 
 
-def multicast(fault: Callable[[], str] = udp_probe.multicast_fault) -> Finding:
-    said = fault()
-    if said:
+def multicast(probe: Callable[[], str] = udp_probe.multicast_error) -> Finding:
+    error = probe()
+    if error:
         fix = "sudo ip link set lo multicast on; in a container, give it a network"
-        return Finding("multicast", Status.WARN, f"a group on loopback does not work: {said}", fix)
+        return Finding("multicast", Status.WARN, f"a group on loopback does not work: {error}", fix)
     return Finding("multicast", Status.OK, "a datagram to a group on loopback came back")
 
 
@@ -173,7 +173,7 @@ def processors(count: int | None = None, memory_bytes: int | None = None) -> Fin
     count = len(os.sched_getaffinity(0)) if count is None else count
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory_bytes is None else memory_bytes
     found = f"{count} processors, {memory_bytes / (1 << 30):.1f} GiB of memory"
-    if count < 2 or memory_bytes < LEAST_MEMORY_BYTES:
+    if count < 2 or memory_bytes < MIN_MEMORY_BYTES:
         return Finding("machine", Status.WARN, found, "Spark and the live client want 2 processors and 4 GiB")
     return Finding("machine", Status.OK, found)
 
@@ -181,8 +181,8 @@ def processors(count: int | None = None, memory_bytes: int | None = None) -> Fin
 def open_files(limit: int | None = None) -> Finding:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
     found = "no limit of open files" if soft == resource.RLIM_INFINITY else f"{soft} open files"
-    if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:
-        return Finding("open files", Status.WARN, found, f"ulimit -n {LEAST_FILES}")
+    if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
+        return Finding("open files", Status.WARN, found, f"ulimit -n {MIN_OPEN_FILES}")
     return Finding("open files", Status.OK, found)
 
 
@@ -199,11 +199,11 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
-def examine() -> list[Finding]:
+def run_checks() -> list[Finding]:
     return [check() for check in CHECKS]
 
 
-def fix() -> None:
+def apply_fixes() -> None:
     """Mend what can be mended without being root: compile the kernels."""
     try:
         from umdf.warmup import warm_all

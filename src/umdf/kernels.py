@@ -51,23 +51,25 @@ def package_stamp() -> str:
 def source_stamp(file: Path) -> str:
     """A digest of every source that the kernels of a file can be made of."""
     own = file.read_bytes()
-    rooms = [file.parent] if PACKAGE in file.parents else _imported_rooms(own)
-    return hashlib.sha256("".join([hashlib.sha256(own).hexdigest(), *map(_room_stamp, rooms)]).encode()).hexdigest()
+    directories = [file.parent] if PACKAGE in file.parents else _imported_directories(own)
+    return hashlib.sha256(
+        "".join([hashlib.sha256(own).hexdigest(), *map(_directory_stamp, directories)]).encode()
+    ).hexdigest()
 
 
 @functools.cache
-def _room_stamp(room: Path) -> str:
+def _directory_stamp(directory: Path) -> str:
     """Of this file, the kernel files of a directory, and those of the directories that they import kernels from."""
-    rooms, digest = [room], hashlib.sha256(Path(__file__).read_bytes())
-    for place in rooms:
-        for path in sorted(place.glob("*kernel*.py")):
+    directories, digest = [directory], hashlib.sha256(Path(__file__).read_bytes())
+    for current in directories:
+        for path in sorted(current.glob("*kernel*.py")):
             source = path.read_bytes()
             digest.update(source)
-            rooms += [other for other in _imported_rooms(source) if other not in rooms]
+            directories += [other for other in _imported_directories(source) if other not in directories]
     return digest.hexdigest()
 
 
-def _imported_rooms(source: bytes) -> list[Path]:
+def _imported_directories(source: bytes) -> list[Path]:
     modules = (module.decode().split(".") for module in _KERNEL_IMPORT.findall(source))
     return sorted({PACKAGE.parent.joinpath(*module[:-1]) for module in modules} - {PACKAGE})
 
@@ -76,8 +78,8 @@ class _Locator(_CacheLocator):
     def __init__(self, py_func: Any, py_file: str) -> None:
         self._file = Path(py_file)
         self._line = py_func.__code__.co_firstlineno
-        room = self._file.parent.relative_to(PACKAGE).as_posix() if PACKAGE in self._file.parents else "generated"
-        self._path = cache_dir() / room.replace("/", ".")
+        directory = self._file.parent.relative_to(PACKAGE).as_posix() if PACKAGE in self._file.parents else "generated"
+        self._path = cache_dir() / directory.replace("/", ".")
 
     def get_cache_path(self) -> str:
         return str(self._path)
@@ -112,7 +114,7 @@ class _Cache(FunctionCache):
 
 
 _jit: Any = numba.njit  # its stubs do not know every option
-ENTRIES: dict[Any, tuple[Any, ...]] = {}  # every kernel that was imported, and the types of its arguments
+ENTRY_POINTS: dict[Any, tuple[Any, ...]] = {}  # every kernel that was imported, and the types of its arguments
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -120,20 +122,20 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     Its arguments are int64 (numbers and addresses), so that `compile_entries` knows its one signature.
     """
-    return _entry(function, (types.int64,) * function.__code__.co_argcount)
+    return _entry_point(function, (types.int64,) * function.__code__.co_argcount)
 
 
-def kernel_of_arrays(*kinds: str) -> Callable[[Callable[..., Any]], Any]:
+def array_kernel(*dtypes: str) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function of an int64 and of contiguous arrays of these types, compiled as soon as it is imported.
 
     For who needs the addresses of many arrays: numba has them in a twentieth of the time that Python takes. Anything
     else (another type, gaps, arrays that cannot be written to) is a TypeError.
     """
-    arrays = (types.Array(numba.from_dtype(np.dtype(kind)), 1, "C") for kind in kinds)
+    arrays = (types.Array(numba.from_dtype(np.dtype(kind)), 1, "C") for kind in dtypes)
     arguments = (types.int64, *arrays)
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = _entry(function, arguments)
+        dispatcher = _entry_point(function, arguments)
         dispatcher.compile(arguments)
         dispatcher.disable_compile()
         return dispatcher
@@ -141,19 +143,19 @@ def kernel_of_arrays(*kinds: str) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-def _entry(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _entry_point(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     dispatcher: Any = _jit(nogil=True, _nrt=False)(function)
     try:
         dispatcher._cache = _Cache(function)
     except RuntimeError:  # no directory can be written: compile in memory, `umdf doctor` says so
         pass
-    ENTRIES[dispatcher] = arguments
+    ENTRY_POINTS[dispatcher] = arguments
     return dispatcher
 
 
-def compile_entries() -> None:
+def compile_kernels() -> None:
     """Compile every imported kernel that is not in the cache."""
-    for dispatcher, arguments in ENTRIES.items():
+    for dispatcher, arguments in ENTRY_POINTS.items():
         if arguments not in dispatcher.overloads:
             dispatcher.compile(arguments)
 
@@ -227,9 +229,9 @@ def _store_pair() -> Any:
     @intrinsic
     def store(typingctx: Any, base: Any, offset: Any, first: Any, second: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pair, place = ir.VectorType(ir.IntType(64), 2), ir.IntType(32)
-            value = builder.insert_element(ir.Constant(pair, ir.Undefined), args[2], place(0))
-            value = builder.insert_element(value, args[3], place(1))
+            pair, index_type = ir.VectorType(ir.IntType(64), 2), ir.IntType(32)
+            value = builder.insert_element(ir.Constant(pair, ir.Undefined), args[2], index_type(0))
+            value = builder.insert_element(value, args[3], index_type(1))
             pointer = builder.bitcast(_pointer(builder, args[0], args[1], 8), pair.as_pointer())
             builder.store(value, pointer).align = 1
             return context.get_dummy_value()
@@ -244,7 +246,7 @@ store_pair_u64 = _store_pair()  # two neighbours in one store
 
 def _prefetch() -> Any:
     @intrinsic
-    def ask(typingctx: Any, base: Any, offset: Any) -> Any:
+    def prefetch_line(typingctx: Any, base: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer, word, name = _pointer(builder, args[0], args[1], 8), ir.IntType(32), "llvm.prefetch.p0i8"
             kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), word, word, word])
@@ -254,7 +256,7 @@ def _prefetch() -> Any:
 
         return types.void(types.int64, types.int64), codegen
 
-    return ask
+    return prefetch_line
 
 
 prefetch = _prefetch()  # asks for the cache line at base + offset, whatever is there: it never faults

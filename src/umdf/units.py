@@ -21,12 +21,12 @@ def decimal_text(mantissa: int, exponent: int) -> str:
     return f"{sign}{digits[:exponent]}.{digits[exponent:]}"
 
 
-def plain_decimal_text(mantissa: int, exponent: int) -> str:
+def fix_decimal(mantissa: int, exponent: int) -> str:
     """As FIX writes it, without zeros that say nothing: (123400, -4) → 12.34."""
-    return without_idle_zeros(decimal_text(mantissa, exponent))
+    return strip_trailing_zeros(decimal_text(mantissa, exponent))
 
 
-def without_idle_zeros(text: str) -> str:
+def strip_trailing_zeros(text: str) -> str:
     """12.3400 → 12.34, 12.0000 → 12."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -16,11 +16,11 @@ WARMERS: tuple[str, ...] = ("umdf.warmup:warm", "umdf.wire.fast.decode:warm")
 
 def warm() -> None:
     """Compile every kernel of the package. (Code that is generated is its own room's to warm.)"""
-    from umdf.kernels import PACKAGE, compile_entries
+    from umdf.kernels import PACKAGE, compile_kernels
 
     for path in sorted(PACKAGE.rglob("*_kernel.py")):
         importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
-    compile_entries()
+    compile_kernels()
 
 
 def warm_all(warmers: Sequence[str] = WARMERS) -> None:
@@ -29,9 +29,9 @@ def warm_all(warmers: Sequence[str] = WARMERS) -> None:
         module, function = name.split(":")
         getattr(importlib.import_module(module), function)()
     try:
-        mark = _mark_path()
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.write_text(_mark(warmers))
+        path = _stamp_path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_stamp(warmers))
     except OSError:  # no directory can be written: kernels compile in memory, `umdf doctor` says so
         pass
 
@@ -39,18 +39,18 @@ def warm_all(warmers: Sequence[str] = WARMERS) -> None:
 def is_warm(warmers: Sequence[str] = WARMERS) -> bool:
     """Whether `warm_all` has run for these sources, this Python, this numba and this processor."""
     try:
-        return _mark_path().read_text() == _mark(warmers)
+        return _stamp_path().read_text() == _stamp(warmers)
     except OSError:
         return False
 
 
-def _mark_path() -> Path:
+def _stamp_path() -> Path:
     from umdf.kernels import cache_dir
 
     return cache_dir() / "warm"
 
 
-def _mark(warmers: Sequence[str]) -> str:
+def _stamp(warmers: Sequence[str]) -> str:
     import numba
     from llvmlite import binding
 

@@ -18,8 +18,8 @@ from defusedxml.expatreader import DefusedExpatParser
 
 from umdf.errors import Fault, SchemaError
 
-MOST_BYTES = 64 << 20
-MOST_DEPTH = 64
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 64
 UNDECLARED = "?"  # the namespace of an element whose prefix nothing declares
 
 
@@ -33,7 +33,7 @@ class Node:
     text: str = ""
     children: list[Node] = field(default_factory=list)
     namespace: str = ""
-    prefixed: frozenset[str] = frozenset()  # the attributes that came with a prefix: another namespace's
+    prefixed_attributes: frozenset[str] = frozenset()  # the attributes that came with a prefix: another namespace's
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.children)
@@ -49,13 +49,13 @@ class Node:
         return f"<{self.tag}>"
 
 
-class _Builder:
+class _NodeBuilder:
     """A SAX content handler that keeps lines."""
 
     def __init__(self) -> None:
         self.root: Node | None = None
-        self._open: list[Node] = []
-        self._spaces: list[dict[str, str]] = [{"": ""}]  # prefix → namespace, for each open element
+        self._open_nodes: list[Node] = []
+        self._namespaces: list[dict[str, str]] = [{"": ""}]  # prefix → namespace, for each open element
         self._locator: Any = None
 
     def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 (SAX's names)
@@ -64,30 +64,30 @@ class _Builder:
     def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
         keys = [key for key in attrs.getNames() if not key.startswith("xmlns")]
         keys.sort(key=lambda key: ":" not in key)  # a plain attribute wins over a prefixed namesake
-        attributes = {_local(key): attrs[key] for key in keys}
+        attributes = {_local_name(key): attrs[key] for key in keys}
         declared = {
-            _local(key) if ":" in key else "": attrs[key] for key in attrs.getNames() if key.startswith("xmlns")
+            _local_name(key) if ":" in key else "": attrs[key] for key in attrs.getNames() if key.startswith("xmlns")
         }
-        self._spaces.append(self._spaces[-1] | declared)
-        node = Node(_local(name), attributes, self._locator.getLineNumber())
-        node.namespace = self._spaces[-1].get(name.rpartition(":")[0], UNDECLARED)
-        node.prefixed = frozenset(_local(key) for key in keys if ":" in key) - set(keys)
-        if len(self._open) == MOST_DEPTH:
-            raise xml.sax.SAXParseException(f"elements nested deeper than {MOST_DEPTH}", None, self._locator)
-        if self._open:
-            self._open[-1].children.append(node)
+        self._namespaces.append(self._namespaces[-1] | declared)
+        node = Node(_local_name(name), attributes, self._locator.getLineNumber())
+        node.namespace = self._namespaces[-1].get(name.rpartition(":")[0], UNDECLARED)
+        node.prefixed_attributes = frozenset(_local_name(key) for key in keys if ":" in key) - set(keys)
+        if len(self._open_nodes) == MAX_DEPTH:
+            raise xml.sax.SAXParseException(f"elements nested deeper than {MAX_DEPTH}", None, self._locator)
+        if self._open_nodes:
+            self._open_nodes[-1].children.append(node)
         else:
             self.root = node
-        self._open.append(node)
+        self._open_nodes.append(node)
 
     def endElement(self, name: str) -> None:  # noqa: N802
-        node = self._open.pop()
-        self._spaces.pop()
+        node = self._open_nodes.pop()
+        self._namespaces.pop()
         node.text = node.text.strip()
 
     def characters(self, content: str) -> None:
-        if self._open:
-            self._open[-1].text += content
+        if self._open_nodes:
+            self._open_nodes[-1].text += content
 
     def __getattr__(self, name: str) -> Any:  # every other SAX event
         if name.startswith("__"):
@@ -95,7 +95,7 @@ class _Builder:
         return lambda *arguments: None
 
 
-def _local(name: str) -> str:
+def _local_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
@@ -106,14 +106,14 @@ def content_of(path: str | Path) -> bytes:
         content = Path(path).read_bytes()
     except OSError as error:
         raise SchemaError([Fault(file, 0, "file", f"cannot be read: {error.strerror}")]) from None
-    if len(content) > MOST_BYTES:
-        raise SchemaError([Fault(file, 0, "file", f"{len(content)} bytes; at most {MOST_BYTES} are accepted")])
+    if len(content) > MAX_BYTES:
+        raise SchemaError([Fault(file, 0, "file", f"{len(content)} bytes; at most {MAX_BYTES} are accepted")])
     return content
 
 
 def parse(content: bytes, file: str = "<string>") -> Node:
     """The root element of a file; what is no XML, or dangerous XML, is refused with its line."""
-    builder = _Builder()
+    builder = _NodeBuilder()
     parser = DefusedExpatParser()
     parser.setContentHandler(builder)  # type: ignore[arg-type]
     try:

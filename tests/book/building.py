@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from umdf.book.engine import COLUMNS
+from umdf.book.engine import MBO_COLUMNS
 from umdf.market.events import MBO
 from umdf.market.rows import Rows
 
@@ -24,7 +24,7 @@ def rows(*written: Row) -> Rows:
 def rows_of(written: Iterable[Row]) -> Rows:
     wanted = list(written)
     columns = {}
-    for name in COLUMNS:
+    for name in MBO_COLUMNS:
         column = MBO.column(name)
         null = column.null if column.nullable else 0
         columns[name] = np.array([_value(name, row.get(name), null) for row in wanted], column.dtype)

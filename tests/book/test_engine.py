@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from umdf.book import outcomes as o
 from umdf.book import tables_kernel as k
-from umdf.book.engine import COLUMNS, Books
-from umdf.book.row_kernel import point_at
+from umdf.book.engine import MBO_COLUMNS, Books
+from umdf.book.row_kernel import set_columns
 from umdf.book.views import Book
-from umdf.buffers import address_of
+from umdf.buffers import buffer_address
 from umdf.market.events import MBO, OUT_OF_RANGE
 from umdf.market.rows import Rows
 
@@ -80,9 +80,9 @@ def test_everything_grows_from_nothing() -> None:
 def test_a_living_order_takes_at_most_64_bytes() -> None:
     """Of memory for orders and their hash, when it is full."""
     books = Books(orders=1000)
-    room = books.order_room
+    room = books.available_orders
     books.apply(rows_of([order("A", "B", n, 100 + n % 50, 1) for n in range(1, room + 1)]))
-    assert books.order_room == 0 and books.order_count == room
+    assert books.available_orders == 0 and books.order_count == room
     assert books.order_bytes / room <= 64
 
 
@@ -142,7 +142,7 @@ def test_outcomes_and_rows_stay_as_they_are_while_somebody_looks() -> None:
 def noise(random: np.random.Generator, count: int) -> Rows:
     """Any bytes in any column, with enough sense that something happens."""
     columns = {}
-    for name in COLUMNS:
+    for name in MBO_COLUMNS:
         kind = MBO.column(name).dtype
         columns[name] = random.integers(0, 256, count * kind.itemsize, dtype=np.uint8).view(kind).copy()
     few = random.random(count) < 0.9
@@ -197,7 +197,7 @@ def all_of(books: Books) -> list[Book]:
 def test_a_value_that_does_not_fit_is_impossible_and_no_priceless_order() -> None:
     books = Books()
     outcomes = books.apply(rows(order("A", "B", 1, None, 5, flags=OUT_OF_RANGE), order("A", "B", 2, None, 5)))
-    assert outcomes.codes.tolist() == [k.DOES_NOT_FIT, o.ADDED]
+    assert outcomes.codes.tolist() == [k.VALUE_OUT_OF_RANGE, o.ADDED]
     assert str(book_of(books).stale) == "a price or a size that is out of range"
 
 
@@ -226,21 +226,21 @@ def test_columns_may_lie_in_memory_as_they_like(made: Callable[[np.ndarray], np.
 
 
 def test_columns_of_the_family_are_taken_as_they_are() -> None:
-    columns = [np.zeros(3, MBO.column(name).dtype) for name in COLUMNS]
-    table = np.zeros(k.PLACES, np.int64)
+    columns = [np.zeros(3, MBO.column(name).dtype) for name in MBO_COLUMNS]
+    table = np.zeros(k.TABLE_WORDS, np.int64)
     table[k.ROWS] = 3
-    assert point_at(address_of(table), *columns)
-    assert table[k.COLUMNS : k.COLUMNS + len(COLUMNS)].tolist() == [column.ctypes.data for column in columns]
-    assert not point_at(address_of(table), *columns[:-1], columns[-1][:2])
+    assert set_columns(buffer_address(table), *columns)
+    assert table[k.COLUMNS : k.COLUMNS + len(MBO_COLUMNS)].tolist() == [column.ctypes.data for column in columns]
+    assert not set_columns(buffer_address(table), *columns[:-1], columns[-1][:2])
     with pytest.raises(TypeError):
-        point_at(address_of(table), *columns[:-1], columns[-1].astype(np.int64))
+        set_columns(buffer_address(table), *columns[:-1], columns[-1].astype(np.int64))
 
 
 def test_a_book_from_the_start_expects_rpt_seq_1() -> None:
-    books = Books(from_the_start=True)
+    books = Books(requires_full_history=True)
     books.apply(rows(order("A", "B", 1, "10", 5, rpt_seq=1), order("A", "B", 2, "10", 5, rpt_seq=2)))
     assert book_of(books).stale is None
-    books = Books(from_the_start=True)
+    books = Books(requires_full_history=True)
     books.apply(rows(order("A", "B", 1, "10", 5, rpt_seq=7)))
     assert str(book_of(books).stale) == "it starts at rpt_seq 7: what came before is not known"
     books.apply(rows({"instrument_id": PETR, "action": "R", "side": "N"}, order("A", "B", 3, "10", 5, rpt_seq=9)))

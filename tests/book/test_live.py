@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.book.engine import Books
-from umdf.book.live import Live
-from umdf.market.sbe_events import SbeEvents
+from umdf.book.live import PacketApplier
+from umdf.market.sbe_events import SbeEventMapper
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.loader import load
 
 SCHEMA = load()
 DECODER = Decoder(SCHEMA)
 LAYOUT = DECODER.layout
-MAPPER = SbeEvents(LAYOUT)
+MAPPER = SbeEventMapper(LAYOUT)
 NULL = -(1 << 63)
 VERSIONS = {16: {}, 15: {50: 64}, 10: {50: 64, 51: 44}, 8: {50: 64, 51: 44}}  # shorter blocks than today's
 
@@ -109,7 +109,7 @@ def by_batch(books: Books, packet: bytes) -> list[int]:
 )
 def test_a_packet_comes_to_the_same_live_and_in_a_batch(seed: int, version: int, damage: float) -> None:
     alive, batch = Books(orders=1, levels=1, books=1), Books()
-    live, room = Live(alive, LAYOUT), np.zeros(2048, np.uint8)
+    live, room = PacketApplier(alive, LAYOUT), np.zeros(2048, np.uint8)
     for packet in packets(seed, version, damage):
         room[: len(packet)] = np.frombuffer(packet, np.uint8)
         rows = live.apply(room.ctypes.data, len(packet))
@@ -128,6 +128,6 @@ def test_a_packet_comes_to_the_same_live_and_in_a_batch(seed: int, version: int,
 
 
 def test_hot_templates_are_read_in_their_shape() -> None:
-    shapes = Live(Books(), LAYOUT)._shapes
+    shapes = PacketApplier(Books(), LAYOUT)._shapes
     assert [int(shapes[template, 0]) for template in (50, 51, 53, 55, 56, 3, 9, 11)] == [1] * 8
     assert int(shapes[71, 0]) == 3 and int(shapes[12, 0]) == 0

@@ -263,7 +263,7 @@ def test_a_snapshot_makes_a_stale_book_right_and_what_it_holds_is_old() -> None:
     books.apply(rows(start, order("A", "B", 8, "10", 5, flags=SNAPSHOT | LAST, rpt_seq=20)))
     assert book_of(books).stale is None and orders_of(book_of(books).bids) == [("10.00", 8, 5)]
     done = books.apply(rows(order("C", "B", 8, None, None, rpt_seq=20), order("A", "B", 9, "10", 1, rpt_seq=21)))
-    assert done.codes.tolist() == [o.OLD, o.ADDED] and book_of(books).rpt_seq == 21
+    assert done.codes.tolist() == [o.ALREADY_APPLIED, o.ADDED] and book_of(books).rpt_seq == 21
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["Empty Book", "channel reset"])

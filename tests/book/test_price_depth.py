@@ -72,7 +72,7 @@ def test_9_3_1_and_legacy_9_2_1_the_bottom_row(by_position: bool) -> None:
 def test_a_level_beyond_the_depth_is_not_kept(by_position: bool) -> None:
     books = filled([(1, 1, "10.00"), (1, 2, "9.00")], [], by_position=by_position, depth=2)
     more = {"position": 3} if by_position else {}
-    assert books.apply(rows(level("A", "B", "8.00", 3, 1, **more))).codes.tolist() == [o.NOTHING]
+    assert books.apply(rows(level("A", "B", "8.00", 3, 1, **more))).codes.tolist() == [o.NO_CHANGE]
     assert shown(book_of(books).bids) == [(1, 1, "10.00"), (1, 2, "9.00")]
 
 
@@ -110,7 +110,7 @@ def test_9_7_an_overlay_replaces_inserts_and_removes_the_top(by_position: bool) 
             level("M", "A", "10.02", 300, 3, **more),
         )
     )
-    assert done.codes.tolist() == [o.NOTHING, o.ADDED, o.REPLACED, o.ADDED]
+    assert done.codes.tolist() == [o.NO_CHANGE, o.ADDED, o.REPLACED, o.ADDED]
     book = book_of(books)
     assert shown(book.bids) == [(2, 200, "10.01")] and shown(book.asks) == [(3, 300, "10.02")]
     assert book.depth == 1 and book.top.bid == book.bids[0] and book.top.ask == book.asks[0]

@@ -19,7 +19,7 @@ from typer.main import get_command
 import umdf
 from umdf.cli import app
 from umdf.cli.app import build, run
-from umdf.cli.voice import Voice
+from umdf.cli.voice import Printer
 from umdf.transport.capture import open_capture
 
 SCHEMAS = Path(umdf.__file__).parent / "schemas"
@@ -89,7 +89,7 @@ def test_every_example_can_be_said(example: str, capsys: pytest.CaptureFixture[s
     command: Any = get_command(build())
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
-    command.make_context(example, words, obj=Voice())
+    command.make_context(example, words, obj=Printer())
     assert capsys.readouterr() == ("", "")
 
 

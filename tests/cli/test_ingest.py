@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from umdf.cli.app import run
-from umdf.cli.ingest import inputs_of
+from umdf.cli.ingest import find_captures
 from umdf.errors import CaptureError
 
 PCAP_HEADER = bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000")
@@ -155,11 +155,11 @@ def test_inputs_are_captures_and_not_what_still_grows(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).write_text('{"file": "a.pcap"}\n')
     (tmp_path / "f.pcap").write_bytes(PCAP_HEADER)
-    captures, skipped = inputs_of([tmp_path])
+    captures, skipped = find_captures([tmp_path])
     assert [path.name for path in captures] == ["a.pcap", "b.pcapng.zst", "c.pcap.gz", "f.pcap"]
     assert [path.name for path in skipped] == ["d.pcap.part", "e.txt"]
-    assert inputs_of([tmp_path / "manifest.jsonl"]).captures == [tmp_path / "a.pcap"]
-    assert inputs_of([tmp_path / "f*", tmp_path / "f.pcap"]).captures == [tmp_path / "f.pcap"] * 2
+    assert find_captures([tmp_path / "manifest.jsonl"]).captures == [tmp_path / "a.pcap"]
+    assert find_captures([tmp_path / "f*", tmp_path / "f.pcap"]).captures == [tmp_path / "f.pcap"] * 2
     os.mkfifo(tmp_path / "pipe.pcap")
     for name, text, reason in (
         ("bad.jsonl", "[1]", "line 1 is no line of a manifest"),
@@ -171,4 +171,4 @@ def test_inputs_are_captures_and_not_what_still_grows(tmp_path: Path) -> None:
         if name != "pipe.pcap":
             (tmp_path / name).write_text(text)
         with pytest.raises(CaptureError, match=reason):
-            inputs_of([tmp_path / name])
+            find_captures([tmp_path / name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from umdf.cli.moment import moment, time_ns
+from umdf.cli.moment import parse_at, parse_time_ns
 from umdf.errors import ConfigError
 from umdf.market.rows import Units
 
@@ -27,16 +27,16 @@ DAY_NS = 1_763_038_800_000_000_000  # 2025-11-13 13:00 UTC
     ],
 )
 def test_a_time_is_utc_unless_it_says_otherwise(text: str, seconds: int, ns: int):
-    assert time_ns(text, lambda: DAY_NS + 5 * 3_600_000_000_000) == DAY_NS + seconds * 1_000_000_000 + ns
+    assert parse_time_ns(text, lambda: DAY_NS + 5 * 3_600_000_000_000) == DAY_NS + seconds * 1_000_000_000 + ns
 
 
 def test_a_number_is_a_sequence():
     zeros = np.zeros(3, np.int64)
     units = Units(zeros, zeros, np.array([4, 5, 6]), zeros, zeros)
-    assert moment("5", lambda: 0)(units).tolist() == [True, True, False]
+    assert parse_at("5", lambda: 0)(units).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("text", ["noon", "25:00", "13:61", "2025-13-01", "-5", "1.5", ""])
 def test_anything_else_is_refused(text: str):
     with pytest.raises(ConfigError, match="neither a number nor a time"):
-        moment(text, lambda: DAY_NS)
+        parse_at(text, lambda: DAY_NS)

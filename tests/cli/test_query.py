@@ -17,9 +17,9 @@ import pytest
 from lake.captures import day, files_of, ingest
 
 from umdf.cli.app import run
-from umdf.cli.rows import cells_of, rows_of, unique
+from umdf.cli.rows import json_rows, text_rows, unique_names
 from umdf.errors import ConfigError
-from umdf.lake.chart import MOST_CANDLES, draw
+from umdf.lake.chart import MAX_CANDLES, draw
 
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 SQL = "SELECT symbol, count(*) AS n, sum(price * size) AS notional FROM trades WHERE price IS NOT NULL GROUP BY symbol"
@@ -151,13 +151,13 @@ def test_values_keep_their_digits() -> None:
         "raw": pa.array([b"\x01\xff", b"", None]),
         "x": pa.array([float("nan"), 1.5, None]),
     })  # fmt: skip
-    assert list(rows_of(rows)) == [
+    assert list(json_rows(rows)) == [
         ("2025-11-13 13:00:00.000000001", "38.11", [{"a": "1.5"}], "01ff", "nan"),
         ("2025-11-13 13:00:00", "-0.000000001", [], "", 1.5),
         (None, None, None, None, None),
     ]
-    assert cells_of(rows)[0] == ("2025-11-13 13:00:00.000000001", "38.11", '[{"a": "1.5"}]', "01ff", "nan")
-    assert unique(["a", "b", "a", "a"]) == ["a", "b", "a#2", "a#3"]
+    assert text_rows(rows)[0] == ("2025-11-13 13:00:00.000000001", "38.11", '[{"a": "1.5"}]', "01ff", "nan")
+    assert unique_names(["a", "b", "a", "a"]) == ["a", "b", "a#2", "a#3"]
 
 
 SECOND = 10**9
@@ -172,23 +172,23 @@ def bars(count: int, **more: Any) -> pa.Table:
 
 
 def test_bars_are_candles_at_the_times_of_sao_paulo() -> None:
-    drawn = draw(bars(30), title="<b> & co").page()
+    drawn = draw(bars(30), title="<b> & co").to_html()
     assert drawn.count("<rect") == 30 and "<title>&lt;b&gt; &amp; co</title>" in drawn
     assert "2025-11-13 12:00:00: 11 13 10 12" in drawn and ">12:05</text>" in drawn
-    assert draw(bars(30)).page().count('class="up"') == 30
-    assert "<rect" not in draw(bars(MOST_CANDLES + 1)).page(), "so many are a line"
+    assert draw(bars(30)).to_html().count('class="up"') == 30
+    assert "<rect" not in draw(bars(MAX_CANDLES + 1)).to_html(), "so many are a line"
     two = pa.concat_tables([bars(5, symbol=["A"] * 5), bars(5, symbol=["B"] * 5)])
-    assert draw(two).page().count("<figure>") == 2 and "<script" not in draw(two).page()
+    assert draw(two).to_html().count("<figure>") == 2 and "<script" not in draw(two).to_html()
 
 
 def test_a_line_holds_its_value_and_breaks_where_it_is_absent() -> None:
     rows = pa.table({"ts_event": [NOON + at * SECOND for at in range(5)], "price": [1.0, 2.0, None, 1.0, 2.0]})
-    [path] = re.findall(r'class="plot s0" d="(M[^"]*)"', draw(rows).page())
+    [path] = re.findall(r'class="plot s0" d="(M[^"]*)"', draw(rows).to_html())
     assert path.count("M") == 2 and path.count("V") == 2 and "L" not in path
     many = pa.table(
         {"ts_event": [NOON + at * SECOND for at in range(50_000)], "size": [at % 1000 for at in range(50_000)]}
     )
-    drawn = draw(many).page()
+    drawn = draw(many).to_html()
     assert len(drawn) < 200_000 and ">1,000</text>" in drawn
     with pytest.raises(ConfigError, match="9 lines are too many to draw"):
         draw(pa.concat_tables([pa.table({"ts_event": [1], "price": [1.0], "symbol": [str(at)]}) for at in range(9)]))
@@ -196,4 +196,4 @@ def test_a_line_holds_its_value_and_breaks_where_it_is_absent() -> None:
         draw(pa.table({"price": [1.0]}))
     with pytest.raises(ConfigError, match="no column of the rows is a number"):
         draw(pa.table({"ts_event": pa.array([1], pa.timestamp("ns")), "symbol": ["A"]}))
-    assert "Every value is absent" in draw(pa.table({"ts_event": [1], "price": pa.nulls(1, pa.float64())})).page()
+    assert "Every value is absent" in draw(pa.table({"ts_event": [1], "price": pa.nulls(1, pa.float64())})).to_html()

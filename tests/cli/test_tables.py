@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from umdf.cli.tables import fitted
+from umdf.cli.tables import fit_columns
 
 TABLE = "from umdf.cli.tables import show_table; show_table({columns!r}, {rows!r}, {{'ok': 'green'}}, keep={keep!r})"
 PROGRAM = TABLE.format(columns=("name", "state"), rows=[("a [b] c", "ok"), ("d\te", "bad")], keep=())
@@ -81,7 +81,7 @@ def test_columns_to_keep_stay_where_they_are() -> None:
 @pytest.mark.parametrize("width", [1, 7, 20, 33, 80, 200])
 @pytest.mark.parametrize("natural", [[5], [3, 500], [29] * 12, [6, 18, 7, 8, 3, 25, 900], [1] * 100, [40, 40, 40]])
 def test_whatever_the_widths_are_a_table_fits(natural: list[int], width: int) -> None:
-    places, widths = fitted(natural, width)
+    places, widths = fit_columns(natural, width)
     assert len(places) == len(widths) and any(place is not None for place in places) and min(widths) > 0
     shown = [place for place in places if place is not None]
     assert shown == sorted(set(shown)) and (None in places) == (len(shown) < len(natural))

@@ -16,7 +16,7 @@ import pytest
 
 import umdf
 from umdf.cli.app import run
-from umdf.cli.voice import EXIT_CODES, DamagedError, JsonFlag, Voice, json_text
+from umdf.cli.voice import EXIT_CODES, DamagedError, JsonFlag, Printer, json_text
 from umdf.errors import CaptureError, Fault, SchemaError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -243,7 +243,7 @@ STEERING = "a\x1b[31m\x07\rb\x9bc\u202ed\udcff\n"
 def test_errors_and_warnings_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     run(["probe"], [failing(CaptureError(STEERING))])
     assert capsys.readouterr().err == "umdf: a\\x1b[31m\\x07\\rb\\x9bc\\u202ed\\xff\\n\n"
-    Voice().warn(STEERING)
+    Printer().warn(STEERING)
     assert capsys.readouterr().err == "umdf: warning: a\\x1b[31m\\x07\\rb\\x9bc\\u202ed\\xff\\n\n"
 
 

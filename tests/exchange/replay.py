@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from umdf.cli.found import Found
-from umdf.cli.reading import AUTO, Readers, Tally, decode_files
+from umdf.cli.found import DecodedMessage
+from umdf.cli.reading import AUTO, DecodeCounts, Readers, decode_files
 from umdf.cli.reading_fast import FastReader
 from umdf.cli.reading_sbe import SbeReader
 from umdf.wire.fast.loader import load as load_templates
@@ -26,15 +26,15 @@ SBE_STATISTICS = {15: "4", 16: "TOP", 17: "5", 28: "6", 24: "7", 25: "8", 56: "9
 MOST_ENTRIES = 100  # a FAST message so long may be cut in the middle of an event
 
 
-def messages_of(directory: Path, wire: str, stream: str, line: str = "A") -> Iterator[Found]:
+def messages_of(directory: Path, wire: str, stream: str, line: str = "A") -> Iterator[DecodedMessage]:
     """All messages of a stream and line, in the order of its files."""
     files = sorted((directory / "capture").glob(f"*-{wire}-*-{stream}-{line}.pcap"))
-    tally = Tally()
+    tally = DecodeCounts()
     readers = Readers(lambda: SbeReader(load_schema()), lambda: FastReader(load_templates()))
     for decoded in decode_files(files, readers, AUTO, tally):
-        assert list(decoded.faults()) == [] and list(decoded.skipped()) == []
+        assert list(decoded.quarantine()) == [] and list(decoded.skip_reasons()) == []
         yield from decoded.messages(False)
-    assert tally.is_sound and not tally.unrecognised
+    assert tally.is_undamaged and not tally.unrecognised
 
 
 def truth_of(directory: Path, name: str) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ class Op:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-def ops_of_sbe(found: Found) -> Iterator[Op]:
+def ops_of_sbe(found: DecodedMessage) -> Iterator[Op]:
     f, template = found.fields, found.template_id
     indicator = f.get("matchEventIndicator", 0)
     op = Op("", f.get("securityID", 0), f.get("rptSeq"), last=bool(indicator & END_OF_EVENT), fields=f)
@@ -95,7 +95,7 @@ def ops_of_sbe(found: Found) -> Iterator[Op]:
     yield op
 
 
-def ops_of_fast(found: Found) -> Iterator[Op]:
+def ops_of_fast(found: DecodedMessage) -> Iterator[Op]:
     f, name = found.fields, found.name
     if not name.startswith(("MDIncremental", "ChannelReset")):
         kind = {"Heartbea": "beat", "Sequence": "again", "News_143": "news", "SecurityL": "define"}.get(name[:8], "")

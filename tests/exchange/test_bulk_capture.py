@@ -215,7 +215,7 @@ class LongRoad(SbePublisher):
 
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
-        self.direct = None
+        self.direct_encoder = None
 
 
 @pytest.mark.parametrize("generation", ["priority", "position"])

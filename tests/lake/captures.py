@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import TABLES, Runner, Settings, advance
+from umdf.lake.advance import TABLES, IngestSettings, TaskRunner, ingest_captures
 from umdf.lake.hashing import logical_hash
-from umdf.lake.outcome import Outcome
-from umdf.lake.plain_run import PlainRunner
+from umdf.lake.outcome import IngestResult
+from umdf.lake.plain_run import LocalRunner
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
@@ -52,10 +52,10 @@ def truth(day: Path, name: str) -> pa.Table:
 
 
 def ingest(
-    root: Path, files: Sequence[Path], run: Runner | None = None, tables: frozenset[str] = ALL, **more: Any
-) -> Outcome:
+    root: Path, files: Sequence[Path], run: TaskRunner | None = None, tables: frozenset[str] = ALL, **more: Any
+) -> IngestResult:
     with open_writer(root) as writer:
-        return advance(files, writer, run or PlainRunner(1), Settings(tables=tables, **more))
+        return ingest_captures(files, writer, run or LocalRunner(1), IngestSettings(tables=tables, **more))
 
 
 def hashes(root: Path, files_too: bool = True, **partition: Any) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pyarrow.compute
 from lake.captures import rows, truth
 from lake.lake_order import Key
 
-from umdf.lake.book_states import books_of, states_of
+from umdf.lake.book_states import decode_states, restore_books
 from umdf.lake.snapshot import open_snapshot
 from umdf.market.events import LAST, SNAPSHOT
 
@@ -26,7 +26,7 @@ def final_orders(root: Path) -> dict[tuple[int, str], list[Key]]:
     """Of every book at the end of the day, from its stored state: price, size, order id, firm in their order."""
     states = open_snapshot(root).arrow_table("book_state")
     ends = states.filter(pc.equal(pc.bit_wise_and(states["flags"], SNAPSHOT | LAST), 0))
-    books, found = books_of(states_of(ends)), {}
+    books, found = restore_books(decode_states(ends)), {}
     for instrument_id, lending in books.instruments():
         book = books.book(instrument_id, lending=lending)
         assert book is not None

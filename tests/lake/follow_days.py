@@ -13,18 +13,18 @@ from lake.captures import ALL, day, hashes, ingest
 from lake.lake_order import epochs_of
 
 from umdf.lake import care
-from umdf.lake.advance import Settings, advance
-from umdf.lake.frontier import Follow
+from umdf.lake.advance import IngestSettings, ingest_captures
+from umdf.lake.frontier import FollowSettings
 from umdf.lake.hashing import logical_hash
-from umdf.lake.outcome import Outcome
-from umdf.lake.plain_run import PlainRunner
-from umdf.lake.plan import Edge
+from umdf.lake.outcome import IngestResult
+from umdf.lake.plain_run import LocalRunner
+from umdf.lake.plan import DayPosition
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 from umdf.transport.recording import closed_files
 
 SECOND_NS = 10**9
-FINISH = Follow(finish=True)
+FINISH = FollowSettings(finish=True)
 pc: Any = pyarrow.compute  # its functions are made at run time
 IN_ORDER = ("mbo", "trades", "mbp_1", "mbp_10", "tbbo", "statistics", "price_band", "imbalance", "news")
 
@@ -76,14 +76,14 @@ def behind(files: Sequence[Path], word: str, by: int) -> list[Path]:
     return sorted(files, key=lambda path: places[path])
 
 
-def up_to(table: pa.Table, edge: Edge, ranks: dict[int, int]) -> pa.Table:
+def up_to(table: pa.Table, edge: DayPosition, ranks: dict[int, int]) -> pa.Table:
     """The rows of a whole day that stand before its frontier."""
     rank = pa.array([ranks[version] for version in table["seq_version"].to_pylist()], pa.int64())
     here = pc.and_(pc.equal(rank, edge.rank), pc.less_equal(table["sequence"], edge.number))
     return table.filter(pc.or_(pc.less(rank, edge.rank), here))
 
 
-def check_is_the_beginning(root: Path, made: Made, edge: Edge) -> None:
+def check_is_the_beginning(root: Path, made: Made, edge: DayPosition) -> None:
     """Events are there up to the frontier, each as it is at the end of the day, and none behind it."""
     snapshot, whole, ranks = open_snapshot(root), open_snapshot(made.root), epochs_of(made.root)
     for name in IN_ORDER:
@@ -95,20 +95,20 @@ def check_is_the_beginning(root: Path, made: Made, edge: Edge) -> None:
 def following(
     root: Path,
     batches: Iterable[Sequence[Path]],
-    how: Follow | None = None,
+    how: FollowSettings | None = None,
     *,
     finish: bool = True,
     tables: frozenset[str] = ALL,
     **more: Any,
-) -> Iterator[Outcome]:
+) -> Iterator[IngestResult]:
     """One micro-batch after the other, as they are asked for."""
-    run, how = PlainRunner(1), how or Follow()
+    run, how = LocalRunner(1), how or FollowSettings()
     with open_writer(root, "stream") as writer:
         for files in batches:
-            yield advance(files, writer, run, Settings(tables=tables, follow=how, **more))
+            yield ingest_captures(files, writer, run, IngestSettings(tables=tables, follow=how, **more))
         if finish:
-            yield advance([], writer, run, Settings(tables=tables, follow=FINISH, **more))
+            yield ingest_captures([], writer, run, IngestSettings(tables=tables, follow=FINISH, **more))
 
 
-def follow(*words: Any, **more: Any) -> list[Outcome]:
+def follow(*words: Any, **more: Any) -> list[IngestResult]:
     return list(following(*words, **more))

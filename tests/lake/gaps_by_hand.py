@@ -41,7 +41,7 @@ def lines_of(day: Day) -> list[dict[str, Any]]:
         for row in np.flatnonzero(definitions.column("action") == DELETE).tolist():
             found.append(line(events, definitions, row, "delete"))
     for every in day.snapshots:
-        for row in np.flatnonzero(every.complete).tolist():
+        for row in np.flatnonzero(every.is_complete).tolist():
             last, version = int(every.last_sequence[row]), int(every.last_epoch[row])
             rank, sent = 0 if version == NULL else versions.index(version), every.events.units.ts_send
             about = {"id": int(every.instrument_id[row]), "rpt_seq": int(every.header.column("last_rpt_seq")[row])}

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from umdf.lake import ledger
 from umdf.lake.file_writer import write_file
-from umdf.lake.files import FileAdd, Stamp, in_order
+from umdf.lake.files import FileAdd, FileStamp, sort_rows
 from umdf.lake.hashing import logical_hash
 from umdf.lake.log import Change
 from umdf.lake.schemas import table
@@ -35,7 +35,7 @@ def rows_of(name: str, count: int, seed: int = 0, channel: int | None = 72) -> p
         if column in known.schema.names:
             field = known.schema.field(column)
             rows = rows.set_column(known.schema.get_field_index(column), field, pa.array([value] * count, field.type))
-    return in_order(rows, known)
+    return sort_rows(rows, known)
 
 
 def _column(field: pa.Field, count: int, random: np.random.Generator) -> pa.Array:
@@ -59,7 +59,7 @@ def _value(kind: Any, number: int) -> Any:
     return Decimal(number) if pa.types.is_decimal(kind) else number % 128
 
 
-def write(root: Path, stamp: Stamp, name: str, rows: pa.Table, channel: int | None = 72, **where: Any) -> FileAdd:
+def write(root: Path, stamp: FileStamp, name: str, rows: pa.Table, channel: int | None = 72, **where: Any) -> FileAdd:
     partition = {"trading_date": DAY, "channel_id": channel} if table(name).partition else {}
     added = write_file(root, name, stamp, rows, partition, **where)
     assert added is not None
@@ -70,22 +70,24 @@ def append(writer: Writer, seed: int, count: int = 50, names: tuple[str, ...] = 
     """Files for a commit: `gaps` is replaced, the others get more rows."""
     made = []
     for name in names:
-        added = write(writer.home.root, writer.stamp, name, rows_of(name, count, seed))
+        added = write(writer.paths.root, writer.stamp, name, rows_of(name, count, seed))
         replaced = table(name).mode == "replace"
         made.append(
-            writer.replacing(name, [added], trading_date=DAY, channel_id=72) if replaced else Change(name, (added,))
+            writer.replace_partition(name, [added], trading_date=DAY, channel_id=72)
+            if replaced
+            else Change(name, (added,))
         )
     return made
 
 
-def entry(seed: int) -> ledger.Entry:
-    return ledger.Entry(f"blake2b-256:{seed:064x}", 1000 + seed, f"day-{seed}.pcap", channel_id=72, line="A")
+def entry(seed: int) -> ledger.LedgerEntry:
+    return ledger.LedgerEntry(f"blake2b-256:{seed:064x}", 1000 + seed, f"day-{seed}.pcap", channel_id=72, line="A")
 
 
 def day(writer: Writer, seeds: range, names: tuple[str, ...] = TABLES) -> None:
     """A commit for each seed, as an ingest would: inputs that the lake knows are passed over."""
     for seed in seeds:
-        if not ledger.known(writer.snapshot, [entry(seed).digest]):
+        if not ledger.known_digests(writer.snapshot, [entry(seed).digest]):
             writer.commit(append(writer, seed, names=names), [entry(seed)], {"seed": seed})
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from umdf.lake.parquet import FlatFile
+from umdf.lake.parquet import FlatFileWriter
 
 CODES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32())
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
@@ -111,10 +111,10 @@ def coded(values: list[str | None], codes: pa.DataType, null_inside: bool) -> pa
     )
 
 
-def write_flat(path: Path, asked: Given) -> FlatFile:
+def write_flat(path: Path, asked: Given) -> FlatFileWriter:
     schema = asked.rows.schema
     with pa.OSFile(str(path), "wb") as sink:
-        file = FlatFile(sink, schema, schema.names, growing=asked.growing, packed=asked.packed)
+        file = FlatFileWriter(sink, schema, schema.names, delta_columns=asked.growing, compressed_columns=asked.packed)
         for rows in asked.calls:
             file.write(rows)
         file.close()

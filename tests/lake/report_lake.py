@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.lake.book_state import HEAD, HEAD_NAMES
+from umdf.lake.book_state import HEADER, HEADER_FIELDS
 from umdf.lake.file_writer import write_file
-from umdf.lake.files import in_order
-from umdf.lake.ledger import Entry
+from umdf.lake.files import sort_rows
+from umdf.lake.ledger import LedgerEntry
 from umdf.lake.log import Change
 from umdf.lake.schemas import table
 from umdf.lake.writer import open_writer
@@ -37,14 +37,14 @@ def write_lake(root: Path, rows: Rows, day: datetime.date | None = DAY) -> None:
                 added = write_file(root, name, writer.stamp, _table(name, some), partition)
                 assert added is not None
                 changes.append(Change(name, (added,)))
-        known = Entry(DIGEST, 1000, "day.pcap", day, 72, "A", "incremental")
+        known = LedgerEntry(DIGEST, 1000, "day.pcap", day, 72, "A", "incremental")
         writer.commit(changes, [known] if day else [])
 
 
 def _table(name: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
     schema = table(name).file_schema
     filled = [{field.name: row.get(field.name, _least(field)) for field in schema} for row in rows]
-    return in_order(pa.Table.from_pylist(filled, schema), table(name))
+    return sort_rows(pa.Table.from_pylist(filled, schema), table(name))
 
 
 def _least(field: pa.Field) -> Any:
@@ -64,7 +64,7 @@ def gap(channel: int, first: int, last: int, **more: Any) -> dict[str, Any]:
 
 def state(channel: int, instrument: int, *, lending: int = 0, flags: int = 0, sequence: int = 9, **head: int) -> Any:
     said = {"lending": lending} | head
-    content = HEAD.pack(*(said.get(name, 0) for name in HEAD_NAMES))
+    content = HEADER.pack(*(said.get(name, 0) for name in HEADER_FIELDS))
     about = {"channel_id": channel, "instrument_id": instrument, "seq_version": 1, "sequence": sequence}
     return about | {"flags": flags, "content": content}
 

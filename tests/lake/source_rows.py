@@ -10,31 +10,33 @@ import pyarrow as pa
 import pyarrow.compute
 
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.source_filters import Conditions
-from umdf.lake.source_options import Options
-from umdf.lake.source_plan import Captures, partitions, surveys_of
+from umdf.lake.source_filters import PushedFilters
+from umdf.lake.source_options import SourceOptions
+from umdf.lake.source_plan import CaptureSet, plan_partitions, survey_files
 from umdf.lake.source_stream import RecordingReader
-from umdf.lake.source_tasks import Wanted, Work, batches
+from umdf.lake.source_tasks import PartitionTask, Scan, read_partition
 from umdf.market.events import MAYBE_BAD_BOOK
 
 pc: Any = pyarrow.compute
 SPAN_NUMBERS = 500  # several partitions even of a small day
 
 
-def options(family: str, path: Any = "", **more: Any) -> Options:
+def options(family: str, path: Any = "", **more: Any) -> SourceOptions:
     given = {"schema": family, "path": str(path), "spanNumbers": str(SPAN_NUMBERS)}
-    return Options.of(given | {name: str(value) for name, value in more.items()})
+    return SourceOptions.parse(given | {name: str(value) for name, value in more.items()})
 
 
-def works(files: Sequence[Path], family: str, filters: Iterable[Any] = (), **more: Any) -> tuple[list[Work], Wanted]:
+def works(
+    files: Sequence[Path], family: str, filters: Iterable[Any] = (), **more: Any
+) -> tuple[list[PartitionTask], Scan]:
     asked = options(family, **more)
-    wanted = Wanted(family, asked.schema, Conditions(filters, asked.schema))
-    return partitions(Captures(surveys_of(files), asked.named, asked.span_numbers), wanted), wanted
+    wanted = Scan(family, asked.schema, PushedFilters(filters, asked.schema))
+    return plan_partitions(CaptureSet(survey_files(files), asked.configured_streams, asked.span_units), wanted), wanted
 
 
 def read(files: Sequence[Path], family: str, filters: Iterable[Any] = (), **more: Any) -> pa.Table:
     made, wanted = works(files, family, filters, **more)
-    found = [batch for work in made for batch in batches(work, wanted)]
+    found = [batch for work in made for batch in read_partition(work, wanted)]
     return pa.Table.from_batches(found, wanted.schema)
 
 
@@ -61,7 +63,7 @@ def streamed(directory: Path, family: str, ends: Sequence[int], **more: Any) -> 
         parts = reader.partitions(start, offset)
         again = RecordingReader(reader.options)
         rows = [batch for part in parts for batch in again.read(part)]
-        found.append(pa.Table.from_batches(rows, reader.wanted.schema))
+        found.append(pa.Table.from_batches(rows, reader.scan.schema))
         start = offset
     return found
 

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from umdf.cli.replaying import captures_of, replay
+from umdf.cli.replaying import expand_captures, replay
 from umdf.lake import books_task
 from umdf.lake.hashing import logical_hash
 from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, StagedWriter
 from umdf.market.rows import Events
 from umdf.sync.channel import Channel
 from umdf.sync.lines import Gap
-from umdf.sync.session import Key
+from umdf.sync.session import ChannelKey
 from umdf.sync.snapshots import Snapshots
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.loader import load as load_schema
@@ -45,7 +45,7 @@ class Day:
         found: dict[int, dict[str, int]] = {}
         for events in self.incremental:
             for version in np.unique(events.units.seq_version).tolist():
-                units = events.units.at(events.units.seq_version == version)
+                units = events.units.take(events.units.seq_version == version)
                 one = found.setdefault(version, {"seq_version": version, "ts_recv": int(units.ts_recv[0])})
                 one["last"] = min(int(units.sequence[-1]), self.limits[1])
         return list(found.values())
@@ -62,9 +62,9 @@ class Day:
         for events in self.incremental:
             inside = (events.units.sequence >= first) & (events.units.sequence <= last)
             rows = {name: inside[rows.unit] for name, rows in events.families.items()}
-            cut.incremental.append(Events(events.units, events.at(rows).families))
+            cut.incremental.append(Events(events.units, events.take(rows).families))
         for found in self.snapshots:
-            chosen = found.complete & (found.last_sequence >= first) & (found.last_sequence <= last)
+            chosen = found.is_complete & (found.last_sequence >= first) & (found.last_sequence <= last)
             cut.snapshots.append(Snapshots(found.events, found.header, chosen))
         cut.gaps = [gap for gap in self.gaps if gap.first <= last]
         cut.limits = (first, last)
@@ -80,7 +80,7 @@ def day_of(directory: Path, trading_date: int) -> Day:
             day.snapshots.append(found)
 
         def instruments(self, events: Events) -> None:
-            day.definitions.append(events.at({"definition": np.ones(len(events.rows("definition")), np.bool_)}))
+            day.definitions.append(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}))
 
         def gap(self, gap: Gap) -> None:
             day.gaps.append(gap)
@@ -89,11 +89,11 @@ def day_of(directory: Path, trading_date: int) -> Day:
             if len(events.units):
                 day.incremental.append(events)
 
-    def keep(key: Key, events: Events) -> None:
+    def keep(key: ChannelKey, events: Events) -> None:
         day.protocol, day.channel_id = key[0].name.lower(), key[1]
 
     with mock.patch("umdf.sync.session.Channel", Watching):
-        replay(captures_of([directory / "capture"]), load_schema(), load_templates(), None, keep)
+        replay(expand_captures([directory / "capture"]), load_schema(), load_templates(), None, keep)
     return day
 
 
@@ -109,7 +109,7 @@ def staged_files(parts: Sequence[Events], directory: Path, name: str, spans: int
         span = np.searchsorted(cuts, number, side="right")
         for one in np.unique(span).tolist():
             chosen = {family: (span == one)[rows.unit] for family, rows in events.families.items()}
-            writers[one].add(events.at(chosen))
+            writers[one].add(events.take(chosen))
         done += len(events.units)
     for writer in writers:
         found += [staged.to_json() for staged in writer.close()]
@@ -126,7 +126,7 @@ def arguments_of(day: Day, root: Path, stage: Path, *, spans: int = 1, **more: A
         "trading_date": day.trading_date,
         "buckets": ALL_BUCKETS,
         "staged": staged_files(day.incremental, stage, "incremental", spans),
-        "snapshots": staged_files([found.of(found.complete) for found in day.snapshots], stage, "snapshot"),
+        "snapshots": staged_files([found.events_of(found.is_complete) for found in day.snapshots], stage, "snapshot"),
         "definitions": staged_files(day.definitions, stage, "definition"),
         "timeline": day.timeline,
         "state_in": None,

@@ -51,7 +51,7 @@ def begin(root: Path, done: int, step: str = "after ledger", *, damage: bool = T
         day(writer, range(done), SHORT)
     with open_writer(root, fault=cut_at(step)) as writer, pytest.raises(CutError):
         day(writer, range(done, done + 1), SHORT)
-    begun = log.pending(writer.home)
+    begun = log.pending(writer.paths)
     assert begun is not None and begun.number == done + 1
     if damage:
         [lost] = [add for change in begun.changes for add in change.adds if add.table == "gaps"]
@@ -94,8 +94,8 @@ def test_wherever_an_abort_is_cut_the_lake_ends_as_if_the_commit_had_not_been_be
             open_writer(tmp_path)
         open_writer(tmp_path, abort=True).close()
     with open_writer(tmp_path) as writer:  # an ordinary writer ends the abort, not the aborted commit
-        assert log.is_aborted(writer.home, begun.number)
-        sweep.sweep(writer)
+        assert log.is_aborted(writer.paths, begun.number)
+        sweep.delete_orphans(writer)
         refuse_leftovers(tmp_path)
         assert {name: writer.snapshot.rows(name) for name in TABLES} == before
         day(writer, range(2), SHORT)
@@ -152,7 +152,7 @@ def test_a_slow_writer_cannot_finish_what_was_aborted(tmp_path: Path) -> None:
     day(other[0], range(1), SHORT)
     other[0].close()
     with open_writer(tmp_path) as writer:
-        sweep.sweep(writer)
+        sweep.delete_orphans(writer)
         assert (writer.snapshot.rows("mbo"), writer.snapshot.rows("gaps")) == (50, 50)
     refuse_leftovers(tmp_path)
 
@@ -168,7 +168,7 @@ def test_what_a_slow_writer_does_after_an_abort_is_taken_back(
         versions = {**writer.snapshot.marker.versions}
 
     def late(table: str) -> None:
-        assert delta.commit(writer.home, begun, changes[table], versions.get(table)) > versions.get(table, -1)
+        assert delta.commit(writer.paths, begun, changes[table], versions.get(table)) > versions.get(table, -1)
 
     def wake(now: str) -> None:
         if now == "before mbo":
@@ -182,7 +182,7 @@ def test_what_a_slow_writer_does_after_an_abort_is_taken_back(
     assert delta.last_version(tmp_path / "gaps") == late_gaps
     with open_writer(tmp_path) as writer:
         day(writer, range(2), SHORT)
-        sweep.sweep(writer)
+        sweep.delete_orphans(writer)
     assert hashes(tmp_path) == undisturbed
     refuse_leftovers(tmp_path)
 
@@ -190,11 +190,11 @@ def test_what_a_slow_writer_does_after_an_abort_is_taken_back(
 def test_a_table_that_moves_after_an_abort_is_taken_back_by_the_next_writer(tmp_path: Path) -> None:
     begun = begin(tmp_path, 1, "intent created", damage=False)
     open_writer(tmp_path, abort=True).close()
-    home, [mbo] = open_snapshot(tmp_path).home, [change for change in begun.changes if change.table == "mbo"]
+    home, [mbo] = open_snapshot(tmp_path).paths, [change for change in begun.changes if change.table == "mbo"]
     delta.commit(home, begun, mbo, 0)
     assert DeltaTable(tmp_path / "mbo").version() == 1 and open_snapshot(tmp_path).rows("mbo") == 50
     with open_writer(tmp_path) as writer:
-        sweep.sweep(writer)
+        sweep.delete_orphans(writer)
     refuse_leftovers(tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_a_commit_whose_intent_cannot_be_read_is_reported_and_aborted(tmp_path: 
     with pytest.raises(UmdfError, match=r"commit 2 was begun, and .*00000002.json is damaged.*`umdf lake abort LAKE`"):
         open_writer(tmp_path)
     with open_writer(tmp_path, abort=True) as writer:
-        assert sweep.sweep(writer).files == 3
+        assert sweep.delete_orphans(writer).files == 3
     refuse_leftovers(tmp_path)
 
 

@@ -7,14 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from umdf.lake.accounts import SECOND_NS, Seen, loop_quality, wire_order
-from umdf.lake.gather import USED, Datagrams
+from umdf.lake.accounts import SECOND_NS, LoopingPackets, looping_quality, wire_order
+from umdf.lake.gather import USED, PacketRecords
 
 
-def datagrams(lines: list[int], numbers: list[int], offsets: list[int]) -> Datagrams:
+def datagrams(lines: list[int], numbers: list[int], offsets: list[int]) -> PacketRecords:
     nothing, none = np.zeros(len(lines), np.int64), np.zeros(len(lines), np.int32)
     found = np.array(numbers, np.int64), nothing, nothing, none, none, np.array(offsets, np.int64), none
-    return Datagrams(np.array(lines, np.uint8), *found, np.zeros(len(lines), np.uint8))
+    return PacketRecords(np.array(lines, np.uint8), *found, np.zeros(len(lines), np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_datagrams_stand_by_line_number_and_offset(lines: list[int], numbers: li
 def test_packets_are_counted_by_second_however_far_apart_a_damaged_clock_puts_them(seconds: list[int]) -> None:
     ts, some = np.array(seconds, np.int64) * SECOND_NS + 5, np.zeros(len(seconds), np.int64)
     size, verdict = np.full(len(seconds), 100, np.int32), np.full(len(seconds), USED, np.uint8)
-    said = loop_quality([Seen("blake2b-256:00", 0, some, some, ts, ts, size, some, verdict)], 3)
+    said = looping_quality([LoopingPackets("blake2b-256:00", 0, some, some, ts, ts, size, some, verdict)], 3)
     assert said["seconds"] == sorted(Counter(seconds).items())

@@ -20,8 +20,8 @@ from lake.lake_commands import umdf, until
 
 from umdf.errors import UmdfError
 from umdf.lake import care, file_writer, session
-from umdf.lake.plain_run import PlainRunner
-from umdf.lake.provenance import find, parse_row
+from umdf.lake.plain_run import LocalRunner
+from umdf.lake.provenance import find_origin, parse_row
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.spark_run import SparkRunner
 from umdf.transport.capture import open_capture
@@ -114,7 +114,7 @@ def test_order_of_files_splits_spans_and_packs_do_not_matter(
     captured, root = clean[wire]
     shuffled = files_of(captured)
     random.Random(5).shuffle(shuffled)
-    with PlainRunner(2 if wire == "sbe" else 1) as some:
+    with LocalRunner(2 if wire == "sbe" else 1) as some:
         ingest(tmp_path, shuffled, some, span_numbers=700, split_bytes=200_000, rows_a_task=900)
     assert hashes(tmp_path) == hashes(root)
 
@@ -315,7 +315,7 @@ def test_a_row_leads_back_to_its_packet(clean: dict[str, tuple[Path, Path]], wir
     for name in ("trades", "mbo", "definition", "snapshot"):
         for row in random.Random(1).sample(rows(root, name), 3):
             key = ":".join(str(row[part]) for part in ("channel_id", "seq_version", "sequence", "msg_index"))
-            origin = find(root, *parse_row(f"{name}:{key}"))
+            origin = find_origin(root, *parse_row(f"{name}:{key}"))
             with open_capture(origin.path) as capture:
                 [(payload, ts)] = [
                     (batch.payload(int(at)), int(batch.ts_ns[at]))
@@ -328,7 +328,7 @@ def test_a_row_leads_back_to_its_packet(clean: dict[str, tuple[Path, Path]], wir
             else:
                 assert int.from_bytes(payload[:4], "big") <= row["sequence"]
     with pytest.raises(UmdfError, match="trades has no row 72:1:2"):
-        find(root, *parse_row("trades:72:1:2"))
+        find_origin(root, *parse_row("trades:72:1:2"))
     with pytest.raises(UmdfError, match="mbo:72 is no row"):
         parse_row("mbo:72")
 
@@ -359,7 +359,7 @@ def test_a_killed_ingest_leaves_nothing_half_done(
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with session.running(cores=2, memory="1g", work=tmp_path_factory.mktemp("work")) as own:
+    with session.session_scope(cores=2, memory="1g", work=tmp_path_factory.mktemp("work")) as own:
         yield own
 
 

@@ -14,14 +14,14 @@ import pytest
 from lake.captures import day, files_of
 
 from umdf.lake import survey
-from umdf.lake.ahead import Ahead
-from umdf.lake.inputs import packs, survey_task
-from umdf.lake.plain_run import PlainRunner
+from umdf.lake.ahead import SurveyPrefetch
+from umdf.lake.inputs import pack_survey_tasks, survey_task
+from umdf.lake.plain_run import LocalRunner
 from umdf.lake.survey import SPLIT_BYTES
-from umdf.lake.tasks import Place
+from umdf.lake.tasks import TaskAttempt
 from umdf.transport.recording import MANIFEST
 
-RUN = PlainRunner(1)
+RUN = LocalRunner(1)
 
 
 @pytest.fixture(scope="module")
@@ -42,33 +42,33 @@ def recording(tmp: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ahead_of(recording: Path, most: int | None = None) -> tuple[Ahead, list[str]]:
+def ahead_of(recording: Path, most: int | None = None) -> tuple[SurveyPrefetch, list[str]]:
     paths = [str(recording / json.loads(line)["file"]) for line in (recording / MANIFEST).read_text().splitlines()]
-    return Ahead(recording, recording / "work", SPLIT_BYTES, most), paths
+    return SurveyPrefetch(recording, recording / "work", SPLIT_BYTES, most), paths
 
 
 def test_the_files_behind_those_of_this_micro_batch(recording: Path) -> None:
     ahead, paths = ahead_of(recording, 3)
-    assert ahead.survey(paths[3]) is None  # nobody has looked
-    ahead.begin(RUN, paths[:2])
+    assert ahead.take(paths[3]) is None  # nobody has looked
+    ahead.start(RUN, paths[:2])
     for path in paths[2:5]:
-        expected = survey.run(survey_task(path, Path(), SPLIT_BYTES), Place(0, 0))
-        assert ahead.survey(path) == expected
-        assert ahead.survey(path) is None  # once
-    assert ahead.survey(paths[1]) is None and ahead.survey(paths[5]) is None  # known already; too far ahead
+        expected = survey.run(survey_task(path, Path(), SPLIT_BYTES), TaskAttempt(0, 0))
+        assert ahead.take(path) == expected
+        assert ahead.take(path) is None  # once
+    assert ahead.take(paths[1]) is None and ahead.take(paths[5]) is None  # known already; too far ahead
 
 
 def test_a_file_that_has_changed_or_is_packed_is_left_to_whoever_needs_it(recording: Path) -> None:
     ahead, paths = ahead_of(recording)
-    ahead.begin(RUN, paths[:1])
-    ahead.end()
+    ahead.start(RUN, paths[:1])
+    ahead.wait()
     os.utime(paths[1], ns=(1, 1))
-    assert ahead.survey(paths[1]) is None
+    assert ahead.take(paths[1]) is None
     with open(paths[2], "ab") as file:
         file.write(b"more")
-    assert ahead.survey(paths[2]) is None
-    assert ahead.survey(paths[3]) is not None
-    assert ahead.survey(paths[-1]) is None
+    assert ahead.take(paths[2]) is None
+    assert ahead.take(paths[3]) is not None
+    assert ahead.take(paths[-1]) is None
 
 
 class Failing:
@@ -80,17 +80,17 @@ class Failing:
 
 def test_whatever_goes_wrong_is_not_said_here(recording: Path) -> None:
     ahead, paths = ahead_of(recording)
-    ahead.begin(Failing(), paths[:1])
-    assert ahead.survey(paths[1]) is None
-    ahead.begin(RUN, ["of another recording"])
-    assert ahead.survey(paths[1]) is None
+    ahead.start(Failing(), paths[:1])
+    assert ahead.take(paths[1]) is None
+    ahead.start(RUN, ["of another recording"])
+    assert ahead.take(paths[1]) is None
     Path(paths[1]).unlink()
-    ahead.begin(RUN, paths[:1])
-    assert ahead.survey(paths[2]) is None
+    ahead.start(RUN, paths[:1])
+    assert ahead.take(paths[2]) is None
 
 
 def test_files_are_packed_into_tasks(recording: Path) -> None:
     _, paths = ahead_of(recording)
-    tasks = packs([survey_task(path, Path(), SPLIT_BYTES) for path in paths], 2)
+    tasks = pack_survey_tasks([survey_task(path, Path(), SPLIT_BYTES) for path in paths], 2)
     assert [file["path"] for task in tasks for file in task["files"]] == paths
-    assert 4 <= len(tasks) <= len(paths) and packs([], 2) == []
+    assert 4 <= len(tasks) <= len(paths) and pack_survey_tasks([], 2) == []

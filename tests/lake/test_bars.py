@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.lake import bars as b
-from umdf.lake.book_state import BOOK_NAMES, HEAD_NAMES
-from umdf.lake.book_states import States
-from umdf.lake.healing_kernel import BEGINNING
-from umdf.lake.intervals import OPEN, Intervals
-from umdf.lake.levels import MOVES_NOTHING
+from umdf.lake.book_state import BOOK_FIELDS, HEADER_FIELDS
+from umdf.lake.book_states import BookStates
+from umdf.lake.healing_kernel import UNKNOWN_START
+from umdf.lake.intervals import OPEN_SUFFIX, IntervalTables
+from umdf.lake.levels import NO_LAST_PRICE
 from umdf.market.calendar import local_date
 from umdf.market.events import CONDITIONS, MAYBE_BAD_BOOK, NULL
 
@@ -40,7 +40,7 @@ trade = st.fixed_dictionaries(
 
 
 def log_of(trades: list[dict[str, int]]) -> Any:
-    log = np.zeros(len(trades), b.TRADE)
+    log = np.zeros(len(trades), b.TRADE_DTYPE)
     for row, one in enumerate(trades):
         for name, value in one.items():
             log[name][row] = value
@@ -73,7 +73,7 @@ def plain_bars(trades: list[dict[str, int]], size_s: int) -> dict[tuple[int, int
         bar["volume"] += one["size"]
         bar["count"] += 1
         bar["notional"] += (price or 0) * one["size"]
-        if price is not None and not one["conditions"] & MOVES_NOTHING:
+        if price is not None and not one["conditions"] & NO_LAST_PRICE:
             bar["open"] = price if bar["open"] is None else bar["open"]
             bar["high"] = price if bar["high"] is None else max(bar["high"], price)
             bar["low"] = price if bar["low"] is None else min(bar["low"], price)
@@ -85,9 +85,9 @@ NOTHING_LOST = np.empty((0, 3), np.int64)
 EVERYTHING = np.full(3, (1 << 63) - 1)
 
 
-def made_of(trades: list[dict[str, int]], lost: Any = NOTHING_LOST) -> tuple[Intervals, dict[str, pa.Table]]:
-    intervals = Intervals(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
-    intervals.take_trades(log_of(trades))
+def made_of(trades: list[dict[str, int]], lost: Any = NOTHING_LOST) -> tuple[IntervalTables, dict[str, pa.Table]]:
+    intervals = IntervalTables(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
+    intervals.add_trades(log_of(trades))
     return intervals, intervals.finish(lost, EVERYTHING)
 
 
@@ -95,7 +95,7 @@ def made_of(trades: list[dict[str, int]], lost: Any = NOTHING_LOST) -> tuple[Int
 def test_bars_are_what_plain_python_makes_of_the_trades(trades: list[dict[str, int]], name: str):
     intervals, made = made_of(trades)
     true, busted = plain_counted(trades)
-    assert intervals.busted.tolist() == busted
+    assert intervals.busted_counts.tolist() == busted
     rows = made[name].to_pylist()
     expected = plain_bars(true, SIZES[name])
     assert [(row["instrument_id"], row["ts_interval"]) for row in rows] == sorted(expected)
@@ -116,7 +116,7 @@ def test_a_day_is_one_bar_and_its_vwap_is_exact(trades: list[dict[str, int]]):
     rows = made["ohlcv_1d"].to_pylist()
     true, _ = plain_counted(trades)
     assert {row["instrument_id"] for row in rows} == {int(IDS[one["place"]]) for one in true}
-    for place, vwap in zip(intervals.day["place"].tolist(), b.vwap(intervals.day).tolist(), strict=True):
+    for place, vwap in zip(intervals.day_bars["place"].tolist(), b.vwap(intervals.day_bars).tolist(), strict=True):
         own = [one for one in true if one["place"] == place]
         notional = sum(one["price"] * one["size"] for one in own if one["price"] != NULL)
         volume = sum(one["size"] for one in own)
@@ -137,7 +137,7 @@ window = st.tuples(st.integers(0, 2), st.integers(-1, 9), st.integers(0, 4))
 def test_a_bar_in_which_something_was_lost_says_so(trades: list[dict[str, int]], windows: list[tuple[int, int, int]]):
     """-1: since the beginning."""
     lost = sorted(
-        (place, BEGINNING if since < 0 else NOON_NS + since * 10**9, NOON_NS + (max(since, 0) + length) * 10**9)
+        (place, UNKNOWN_START if since < 0 else NOON_NS + since * 10**9, NOON_NS + (max(since, 0) + length) * 10**9)
         for place, since, length in windows
     )
     array = np.array(lost, np.int64).reshape(-1, 3)
@@ -145,7 +145,7 @@ def test_a_bar_in_which_something_was_lost_says_so(trades: list[dict[str, int]],
     for row in rows:
         begins, ends = row["ts_interval"], row["ts_interval"] + 10**9
         hit = any(
-            IDS[place] == row["instrument_id"] and (since == BEGINNING or since < ends) and until >= begins
+            IDS[place] == row["instrument_id"] and (since == UNKNOWN_START or since < ends) and until >= begins
             for place, since, until in lost
         )
         assert bool(row["flags"] & MAYBE_BAD_BOOK) == hit
@@ -156,26 +156,26 @@ def test_a_day_in_two_runs_is_the_day_in_one_or_says_that_it_is_late(trades: lis
     """What is final is written once; the rest is written again by the next run."""
     _, whole = made_of(trades)
     settle_ns = NOON_NS + settle_s * 10**9
-    first = Intervals(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
-    first.take_trades(log_of(trades[:cut]))
+    first = IntervalTables(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
+    first.add_trades(log_of(trades[:cut]))
     before = first.finish(NOTHING_LOST, np.full(3, settle_ns))
-    kept = first.stored()
-    then = Intervals(IDS, SYMBOLS, first.wanted, DATE)
+    kept = first.to_sections()
+    then = IntervalTables(IDS, SYMBOLS, first.table_names, DATE)
     nothing = np.zeros(len(IDS), np.int64)
-    head = dict.fromkeys(HEAD_NAMES, nothing) | {"settled": nothing + settle_ns, "busted": first.busted}
+    head = dict.fromkeys(HEADER_FIELDS, nothing) | {"settled": nothing + settle_ns, "busted": first.busted_counts}
     numbers = IDS, nothing, nothing.astype(np.uint64), nothing, nothing.astype(np.int32)
-    then.restore(np.arange(len(IDS)), States(*numbers, head, dict.fromkeys(BOOK_NAMES, nothing), kept))
-    then.take_trades(log_of(trades[cut:]))
+    then.restore(np.arange(len(IDS)), BookStates(*numbers, head, dict.fromkeys(BOOK_FIELDS, nothing), kept))
+    then.add_trades(log_of(trades[cut:]))
     after = then.finish(NOTHING_LOST, EVERYTHING)
     if any(one["ts"] < settle_ns for one in trades[cut:]):
-        assert then.is_late
-    if then.is_late:
+        assert then.has_late_rows
+    if then.has_late_rows:
         return
-    assert then.busted.tolist() == plain_counted(trades)[1]
+    assert then.busted_counts.tolist() == plain_counted(trades)[1]
     for name in ("ohlcv_1s", "ohlcv_1h", "ohlcv_1d"):
         rows = after[name].to_pylist()
-        if name + OPEN in before:
-            assert not after[name + OPEN].num_rows
+        if name + OPEN_SUFFIX in before:
+            assert not after[name + OPEN_SUFFIX].num_rows
             rows += before[name].to_pylist()
         rows.sort(key=lambda row: (row["instrument_id"], row["ts_interval"]))
         assert rows == whole[name].to_pylist()

@@ -19,7 +19,7 @@ from umdf.errors import UmdfError
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
 from umdf.lake import book_states, books_task
-from umdf.lake.book_state import states_in
+from umdf.lake.book_state import decode_state_rows
 from umdf.lake.derive import derive_mbp_10
 from umdf.lake.files import is_sorted
 from umdf.lake.hashing import logical_hash
@@ -58,7 +58,7 @@ def _mask(rows: pa.Table, name: str, test: Callable[[Any], bool]) -> pa.Array:
 
 def final_books(states: pa.Table) -> Books:
     ends = states.filter(_mask(states, "flags", lambda flags: not flags & (SNAPSHOT | LAST)))
-    return book_states.books_of(book_states.states_of(ends))
+    return book_states.restore_books(book_states.decode_states(ends))
 
 
 def orders_of(books: Books) -> list[tuple[Any, ...]]:
@@ -256,8 +256,8 @@ def test_a_day_in_two_halves_with_the_state_between_is_the_day_in_one(
     first = books_task.run(arguments_of(day.part(0, cut), root, tmp_path / "first", settle_ns=_sent(day, cut)))
     states = states_of(root, [first])
     for kept in (pq.ParquetFile(path).read() for path in states):  # many at once are what they are one by one
-        assert kept.column("content").to_pylist() == [one.content() for one in states_in(kept)]
-        assert book_states.states_of(kept).table().equals(kept)
+        assert kept.column("content").to_pylist() == [one.encode() for one in decode_state_rows(kept)]
+        assert book_states.decode_states(kept).to_table().equals(kept)
     second = books_task.run(arguments_of(day.part(cut + 1, 1 << 60), root, tmp_path / "second", state_in=states))
     assert not second["is_late"]
     for name in books_task.TABLES:

@@ -11,9 +11,9 @@ from lake.lake_rows import TABLES, day, hashes, rows_of, write
 from umdf.errors import UmdfError
 from umdf.lake import care, log, sweep
 from umdf.lake.compaction import compact
-from umdf.lake.files import Stamp
+from umdf.lake.files import FileStamp
 from umdf.lake.log import Change
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 from umdf.lake.writer import accept, no_fault, open_writer, restore
 
 
@@ -23,8 +23,8 @@ def test_files_in_flight_and_files_of_others_are_not_swept(tmp_path: Path) -> No
         flying = write(tmp_path, writer.stamp, "mbo", rows_of("mbo", 5), task=3, attempt=1)
         stranger = tmp_path / "mbo" / "notes.parquet"
         stranger.write_bytes(b"mine")
-        late = write(tmp_path, Stamp(1, writer.lease.token), "mbo", rows_of("mbo", 5))  # a lost attempt of commit 1
-        assert sweep.sweep(writer) == sweep.Swept(1, late.bytes)
+        late = write(tmp_path, FileStamp(1, writer.lease.token), "mbo", rows_of("mbo", 5))  # a lost attempt of commit 1
+        assert sweep.delete_orphans(writer) == sweep.FileTotals(1, late.bytes)
         assert (tmp_path / "mbo" / flying.path).exists() and stranger.exists()
         writer.commit([Change("mbo", (flying,))])
     assert care.status(tmp_path).unknown == (str(stranger),)
@@ -51,12 +51,12 @@ def test_vacuum_keeps_what_another_engine_has_restored_until_it_is_removed_again
     now = [10**18]
     with open_writer(tmp_path, clock=lambda: now[0]) as writer:
         day(writer, range(3))
-        [first] = Snapshot(writer.home, log.marker(writer.home, 1)).files("gaps")
+        [first] = LakeSnapshot(writer.paths, log.marker(writer.paths, 1)).files("gaps")
     DeltaTable(tmp_path / "gaps").restore(0)
     with open_writer(tmp_path, clock=lambda: now[0], check=False) as writer:
         assert accept(writer, "gaps").number == 4 and writer.snapshot.files("gaps") == [first]
         now[0] += 8 * DAY_NS
-        assert (sweep.sweep(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 2)
+        assert (sweep.delete_orphans(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 2)
     assert care.verify(tmp_path) == [] and open_snapshot(tmp_path).rows("gaps") == 50
     with open_writer(tmp_path, clock=lambda: now[0]) as writer:
         day(writer, range(3, 4))
@@ -93,7 +93,7 @@ def test_files_of_another_engine_are_kept_while_they_are_live_and_vacuumed_after
         before, [mbo], [gaps] = hashes(tmp_path), writer.snapshot.files("mbo"), writer.snapshot.files("gaps")
         now[0] += 8 * DAY_NS
         # Three of mbo, three of gaps: also those that the other engine has removed.
-        assert (sweep.sweep(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 6)
+        assert (sweep.delete_orphans(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 6)
         assert care.verify(tmp_path) == [] and hashes(tmp_path) == before and care.status(tmp_path).unknown == ()
         day(writer, range(3, 4))
         now[0] += 8 * DAY_NS
@@ -108,7 +108,7 @@ def test_vacuum_keeps_what_our_own_restore_has_brought_back(tmp_path: Path) -> N
     DeltaTable(tmp_path / "gaps").restore(1)
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "gaps")
-        assert (sweep.sweep(writer).files, sweep.vacuum(writer, 0.0).files) == (0, 2)
+        assert (sweep.delete_orphans(writer).files, sweep.vacuum(writer, 0.0).files) == (0, 2)
         with pytest.raises(
             UmdfError, match="gaps is at version 4, where the lake's last commit left it; there is nothi"
         ):
@@ -119,14 +119,14 @@ def test_vacuum_keeps_what_our_own_restore_has_brought_back(tmp_path: Path) -> N
 def test_a_damaged_mark_of_vacuum_and_a_damaged_intent_delete_nothing_that_is_live(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         day(writer, range(3))
-        writer.home.vacuumed.write_text("garbage")
+        writer.paths.vacuumed.write_text("garbage")
         assert sweep.vacuum(writer, 0.0).files == 2
         day(writer, range(3, 4))
-        (writer.home.intents / "00000003.json").write_text("[]")
-        assert sweep.sweep(writer).files == 0
+        (writer.paths.intents / "00000003.json").write_text("[]")
+        assert sweep.delete_orphans(writer).files == 0
         assert sweep.vacuum(writer, 0.0).files == 1
         day(writer, range(4, 5))
-        (writer.home.intents / "00000005.json").unlink()
+        (writer.paths.intents / "00000005.json").unlink()
         with pytest.raises(UmdfError, match=r"intents/00000005.json is missing; restore it from a backup"):
             sweep.vacuum(writer, 0.0)
     assert care.verify(tmp_path) == []
@@ -178,7 +178,7 @@ def test_a_lake_of_another_layout_is_refused(tmp_path: Path) -> None:
 def test_the_log_says_what_was_done(tmp_path: Path) -> None:
     with open_writer(tmp_path, "umdf ingest") as writer:
         day(writer, range(1))
-    intent = log.intent(writer.home, 1)
+    intent = log.intent(writer.paths, 1)
     assert intent is not None and intent.what == "umdf ingest"
     assert [change.table for change in intent.changes] == [*TABLES, "ledger"]
     assert log.Intent.from_json(intent.to_json()) == intent

@@ -19,7 +19,7 @@ from lake.standalone import Standalone, connect_server, pythons, standalone
 import umdf as package
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake import care, cluster, java, session
-from umdf.lake.cluster import Way
+from umdf.lake.cluster import SparkMode
 from umdf.lake.writer import open_writer
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -116,59 +116,62 @@ def test_a_spark_connect_server_gives_the_same_tables(
 
 
 WAYS = {
-    None: Way.LOCAL,
-    "local[2,4]": Way.LOCAL,
-    "spark://host:7077": Way.CLUSTER,
-    "spark://a:7077,b:7077": Way.CLUSTER,
-    "yarn": Way.CLUSTER,
-    "k8s://https://host:443": Way.CLUSTER,
-    "sc://host:15002/;token=x": Way.CONNECT,
+    None: SparkMode.LOCAL,
+    "local[2,4]": SparkMode.LOCAL,
+    "spark://host:7077": SparkMode.CLUSTER,
+    "spark://a:7077,b:7077": SparkMode.CLUSTER,
+    "yarn": SparkMode.CLUSTER,
+    "k8s://https://host:443": SparkMode.CLUSTER,
+    "sc://host:15002/;token=x": SparkMode.CONNECT,
 }
 
 
 def test_a_master_says_who_drives() -> None:
-    assert {master: cluster.way_of(master, {}) for master in WAYS} == WAYS
+    assert {master: cluster.spark_mode(master, {}) for master in WAYS} == WAYS
     with pytest.raises(ConfigError, match=r"mesos://x is no master of Spark; spark://HOST:PORT, yarn"):
-        cluster.way_of("mesos://x", {})
-    submitted = {cluster.SUBMITTED: "1234"}
-    assert cluster.way_of(None, submitted) is Way.SUBMITTED
+        cluster.spark_mode("mesos://x", {})
+    submitted = {cluster.GATEWAY_PORT_VARIABLE: "1234"}
+    assert cluster.spark_mode(None, submitted) is SparkMode.SUBMITTED
     with pytest.raises(ConfigError, match=r"spark-submit has a master already.*; leave --master out"):
-        cluster.way_of("yarn", submitted)
+        cluster.spark_mode("yarn", submitted)
 
 
 def test_workers_run_our_python_or_the_packed_one(tmp_path: Path) -> None:
     theirs = {"PYSPARK_PYTHON": "/opt/python"}
-    assert cluster.python_for("local[2]", None, theirs) == sys.executable
-    assert cluster.python_for("spark://h:1", None, {}) == sys.executable
-    assert cluster.python_for("spark://h:1", None, theirs) == "/opt/python"
-    assert cluster.python_for("spark://h:1", tmp_path, theirs) == "./environment/bin/python"
-    assert cluster.archive_of(None, Way.LOCAL) is None
-    for way, hint in ((Way.LOCAL, "give a cluster as --master"), (Way.SUBMITTED, "to spark-submit as --archives")):
+    assert cluster.worker_python("local[2]", None, theirs) == sys.executable
+    assert cluster.worker_python("spark://h:1", None, {}) == sys.executable
+    assert cluster.worker_python("spark://h:1", None, theirs) == "/opt/python"
+    assert cluster.worker_python("spark://h:1", tmp_path, theirs) == "./environment/bin/python"
+    assert cluster.environment_archive(None, SparkMode.LOCAL) is None
+    for way, hint in (
+        (SparkMode.LOCAL, "give a cluster as --master"),
+        (SparkMode.SUBMITTED, "to spark-submit as --archives"),
+    ):
         with pytest.raises(ConfigError, match=hint):
-            cluster.archive_of(tmp_path / "env.tar", way)
+            cluster.environment_archive(tmp_path / "env.tar", way)
     with pytest.raises(ConfigError, match="no such file; `umdf lake pack FILE` makes one"):
-        cluster.archive_of(tmp_path / "env.tar", Way.CLUSTER)
+        cluster.environment_archive(tmp_path / "env.tar", SparkMode.CLUSTER)
 
 
 def test_settings_that_are_the_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"spark.x": "1"}
     told = r"spark\.x: settings are of the server; give them to the server"
-    with pytest.raises(ConfigError, match=told), session.running(master="sc://127.0.0.1:1", **given):
+    with pytest.raises(ConfigError, match=told), session.session_scope(master="sc://127.0.0.1:1", **given):
         pass
-    monkeypatch.setenv(cluster.SUBMITTED, "1234")
+    monkeypatch.setenv(cluster.GATEWAY_PORT_VARIABLE, "1234")
     told = "settings are of spark-submit; give them to spark-submit"
-    with pytest.raises(ConfigError, match=told), session.running(**given):
+    with pytest.raises(ConfigError, match=told), session.session_scope(**given):
         pass
 
 
 def test_a_worker_that_does_not_see_the_lake_says_so_before_it_writes(tmp_path: Path) -> None:
     with open_writer(tmp_path / "lake") as writer:
-        task = {"root": str(writer.home.root), "stamp": [writer.stamp.commit, writer.stamp.token]}
-        cluster.refuse_unshared(task)
-        cluster.refuse_unshared({"path": "a task that writes no table"})
+        task = {"root": str(writer.paths.root), "stamp": [writer.stamp.commit, writer.stamp.token]}
+        cluster.refuse_unshared_lake(task)
+        cluster.refuse_unshared_lake({"path": "a task that writes no table"})
         for other in ({"root": str(tmp_path / "elsewhere")}, {"stamp": [1, writer.stamp.token + 1]}):
             with pytest.raises(UmdfError, match=r"does not see the lake .*; lake and captures must be on storage that"):
-                cluster.refuse_unshared(task | other)
+                cluster.refuse_unshared_lake(task | other)
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.lake.columns import chars
+from umdf.lake.columns import char_array
 
 
 @given(st.lists(st.integers(0, 255), max_size=300))
 def test_letters_come_out_as_they_went_in_and_no_letter_is_null(values: list[int]) -> None:
-    column = chars(np.array(values, np.uint8))
+    column = char_array(np.array(values, np.uint8))
     column.validate(full=True)
     slow = [None if value == 0 else chr(value) if value < 128 else "\ufffd" for value in values]
     assert column.to_pylist() == slow
@@ -20,4 +20,6 @@ def test_letters_come_out_as_they_went_in_and_no_letter_is_null(values: list[int
 
 def test_every_letter_at_once() -> None:
     values = np.tile(np.arange(256, dtype=np.uint8), 3)[::-1]  # backwards: not one piece of memory
-    assert chars(values).to_pylist()[:256] == ["\ufffd"] * 128 + [chr(value) for value in range(127, 0, -1)] + [None]
+    assert char_array(values).to_pylist()[:256] == ["\ufffd"] * 128 + [chr(value) for value in range(127, 0, -1)] + [
+        None
+    ]

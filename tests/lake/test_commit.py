@@ -48,7 +48,7 @@ def test_what_is_committed_is_what_is_read(tmp_path: Path) -> None:
         assert snapshot.arrow_table(name).select(expected.schema.names).to_pylist() == expected.to_pylist()
         assert snapshot.logical_hash(name) == logical_hash(expected)
     assert snapshot.rows("news") == 0 and snapshot.arrow_table("news").num_rows == 0
-    assert ledger.known(snapshot, [entry(1).digest, entry(2).digest]) == {entry(1).digest}
+    assert ledger.known_digests(snapshot, [entry(1).digest, entry(2).digest]) == {entry(1).digest}
     assert ledger.entries(snapshot) == [entry(1)]
 
 
@@ -106,7 +106,7 @@ def test_wherever_it_is_cut_the_lake_ends_as_if_it_had_not_been(
     writer.close()  # a lease that is let go; a dead process's is taken over below
     with open_writer(tmp_path) as again:
         day(again, range(3), SHORT)
-        sweep.sweep(again)
+        sweep.delete_orphans(again)
     assert hashes(tmp_path) == undisturbed
     assert care.verify(tmp_path, deep=True) == []
     status = care.status(tmp_path)
@@ -134,7 +134,7 @@ def test_kill_9_is_survived(step: str, tmp_path: Path, undisturbed: dict[str, st
     assert done.returncode == -signal.SIGKILL
     assert open_snapshot(tmp_path).rows("mbo") == 0
     with open_writer(tmp_path) as writer:  # its process is gone: no waiting for its heartbeat to grow old
-        swept = sweep.sweep(writer)
+        swept = sweep.delete_orphans(writer)
         assert swept.files == (3 if step == "files written" else 0)
         day(writer, range(3), SHORT)
     assert hashes(tmp_path) == undisturbed
@@ -182,7 +182,7 @@ def test_a_slow_writer_cannot_use_its_number_after_a_takeover(tmp_path: Path) ->
     def sleep(now: str) -> None:
         if now == "lease checked":
             other.append(open_writer(tmp_path, stale_s=-1.0))
-            assert sweep.sweep(other[0]).files == 5
+            assert sweep.delete_orphans(other[0]).files == 5
 
     slow = open_writer(tmp_path, fault=sleep)
     with pytest.raises(UmdfError, match="another writer has made commit 1; nothing was committed"):
@@ -296,7 +296,7 @@ def test_other_engines_read_the_log_that_we_write_and_it_has_checkpoints(
         rows, theirs = snapshot.arrow_table(name), deltalake.DeltaTable(tmp_path / name)
         assert theirs.version() == 6 and (tmp_path / name / "_delta_log" / "_last_checkpoint").exists()
         assert {step["umdf"].partition(":")[2] for step in theirs.history()} == {str(n) for n in range(1, 8)}
-        assert theirs.transaction_version(f"umdf-{snapshot.home.lake_id}") == 7
+        assert theirs.transaction_version(f"umdf-{snapshot.paths.lake_id}") == 7
         assert sorted(theirs.file_uris()) == sorted(map(str, snapshot.files(name)))
         polars = pl.read_delta(str(tmp_path / name))
         assert (polars.height, polars["channel_id"].unique().to_list()) == (rows.num_rows, [72])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.lake.copies import Copies, first_copies
+from umdf.lake.copies import DuplicateTracker, first_arrivals_by_key
 
 
 def test_the_first_copy_by_number_is_the_first_copy_by_comparison() -> None:
@@ -13,8 +13,8 @@ def test_the_first_copy_by_number_is_the_first_copy_by_comparison() -> None:
         count, room = int(chance.integers(0, 60)), 30
         number = 1_000 + chance.integers(0, room, count)
         came, line = chance.integers(0, 6, count), chance.integers(0, 3, count).astype(np.uint8)
-        expected = first_copies(number, came, line)
-        assert Copies(1_000, room).first(number, came, line).tolist() == expected.tolist()
+        expected = first_arrivals_by_key(number, came, line)
+        assert DuplicateTracker(1_000, room).first_arrivals(number, came, line).tolist() == expected.tolist()
         for row in expected.tolist():
             mine = np.flatnonzero(number == number[row])
             assert min((came[each], line[each], each) for each in mine) == (came[row], line[row], row)

@@ -18,7 +18,7 @@ from lake.damaging import WIRES, Sound, captures_in, differing, flip, line, mark
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
 from umdf.lake import accounts, care
-from umdf.lake.plain_run import PlainRunner
+from umdf.lake.plain_run import LocalRunner
 from umdf.lake.report import day_report
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.wires import WRONG_CHECKSUM
@@ -306,7 +306,7 @@ def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(so
 # Our own mistakes
 
 
-class Meddling(PlainRunner):
+class Meddling(LocalRunner):
     """Changes the tasks of one step before they run."""
 
     def __init__(self, function: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:

@@ -19,9 +19,9 @@ from lake.damaging import Sound, captures_in, differing, flip, market, payloads,
 
 from umdf.lake import survey
 from umdf.lake.ledger import digest_of, file_id
-from umdf.lake.outcome import Outcome
+from umdf.lake.outcome import IngestResult
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.tasks import Place as Task
+from umdf.lake.tasks import TaskAttempt as Task
 from umdf.transport.capture import open_capture
 from umdf.transport.pcap_writer import PcapWriter
 
@@ -85,7 +85,7 @@ def _lone(path: Path, spot: int) -> Path:
 
 
 def _assert_only_these_are_refused(
-    root: Path, clean: Path, path: Path, offsets: Sequence[int], outcome: Outcome, told: frozenset[str]
+    root: Path, clean: Path, path: Path, offsets: Sequence[int], outcome: IngestResult, told: frozenset[str]
 ) -> None:
     assert len(outcome.days) == 1 and outcome.gaps == 0 and outcome.missing == 0
     identity = file_id(digest_of(path)[0])

@@ -16,13 +16,13 @@ from lake.captures import day, files_of
 
 from umdf.cli.replaying import replay
 from umdf.lake import decode_task, survey
-from umdf.lake.gather import VERDICTS, Source, Span, gather
+from umdf.lake.gather import VERDICTS, Span, SplitSource, gather_span
 from umdf.lake.hashing import logical_hash
 from umdf.lake.plan import Planner
-from umdf.lake.segments import days_of, streams_of
-from umdf.lake.staging import BUCKETS, Staged, read_staged
-from umdf.lake.tasks import Place
-from umdf.lake.wires import SbeWire
+from umdf.lake.segments import assign_streams, days_of
+from umdf.lake.staging import BUCKETS, StagedFile, read_staged
+from umdf.lake.tasks import TaskAttempt
+from umdf.lake.wires import SbeProtocol
 from umdf.market.arrow import record_batch
 from umdf.market.calendar import local_date
 from umdf.market.rows import Events
@@ -41,18 +41,18 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("days")
 
 
-def staged_of(captured: Path, work: Path, span_numbers: int, split_bytes: int) -> tuple[list[Staged], list[Any]]:
+def staged_of(captured: Path, work: Path, span_numbers: int, split_bytes: int) -> tuple[list[StagedFile], list[Any]]:
     """Of the incremental streams, in the order of the spans."""
     files = files_of(captured)
     given = {"known": [], "unpacked": "", "split_bytes": split_bytes}
-    surveys = [survey.run({"path": str(path)} | given, Place(0, 0)) for path in files]
-    places = streams_of(surveys, {})
+    surveys = [survey.run({"path": str(path)} | given, TaskAttempt(0, 0)) for path in files]
+    places = assign_streams(surveys, {})
     planner = Planner(surveys, places, {found["digest"]: found["path"] for found in surveys}, span_numbers)
     [(channel, date)] = {key for found in surveys for key in days_of(found, places)}
-    planned = planner.plan((channel, date))
+    planned = planner.plan_day((channel, date))
     common = {"root": str(work), "stamp": [1, 1], "directory": str(work / "staged"), "tables": []}
-    made = [decode_task.run(common | task, Place(n, 0)) for n, task in enumerate(planned.decode)]
-    return [Staged.from_json(said) for manifest in made for said in manifest["staged"]], made
+    made = [decode_task.run(common | task, TaskAttempt(n, 0)) for n, task in enumerate(planned.decode_tasks)]
+    return [StagedFile.from_json(said) for manifest in made for said in manifest["staged"]], made
 
 
 @pytest.mark.parametrize("wire", ["sbe", "fast"])
@@ -84,7 +84,7 @@ def packet(number: int, channel: int = 72, version: int = 3) -> bytes:
     return struct.pack("<BBHIQ", channel, 0, version, number, NOON)
 
 
-def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> Source:
+def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> SplitSource:
     """A capture with these packets at these milliseconds."""
     data = b"".join(content for content, _ in packets)
     end = np.cumsum([len(content) for content, _ in packets])
@@ -92,11 +92,11 @@ def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> Source:
     times = np.array([NOON + int(ms * MS) for _, ms in packets], np.int64)
     with PcapWriter(path) as writer:
         writer.write_batch(np.frombuffer(data, np.uint8), start, end, times, ("10.0.0.1", 1), GROUP)
-    found = survey.run({"path": str(path), "known": [], "unpacked": "", "split_bytes": 1 << 25}, Place(0, 0))
+    found = survey.run({"path": str(path), "known": [], "unpacked": "", "split_bytes": 1 << 25}, TaskAttempt(0, 0))
     [split] = found["splits"]
     refused = tuple((offset, number, date) for _, offset, number, date in split["refused"])
     about = {name: split[name] for name in ("offset", "end", "number", "header")}
-    source = Source("AB".index(path.stem), f"blake2b-256:{path.stem * 64}", str(path), GROUP, about, own_rest=True)
+    source = SplitSource("AB".index(path.stem), f"blake2b-256:{path.stem * 64}", str(path), GROUP, about, own_rest=True)
     return replace(source, refused=refused)
 
 
@@ -106,35 +106,35 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
          (packet(5_000), 1.9), (packet(4), 29), (packet(6), 31), (packet(10**9), 32),
          (packet(10**9 + 1), 33)]  # fmt: skip
     sources = [line(tmp_path / "A", a), line(tmp_path / "B", b)]
-    span, wire = Span(3, 1, 6, overlap=10), SbeWire(72, local_date(NOON))
-    found = gather(sources, span, wire, [Span(3, 1, 6)])
-    verdicts = [VERDICTS[code] for code in found.datagrams.verdict]
+    span, wire = Span(3, 1, 6, overlap=10), SbeProtocol(72, local_date(NOON))
+    found = gather_span(sources, span, wire, [Span(3, 1, 6)])
+    verdicts = [VERDICTS[code] for code in found.packets.verdict]
     assert verdicts[:6] == ["used", "used", "duplicate", "used", "duplicate", "used"]
     assert verdicts[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "corrupt", "corrupt"]
     assert verdicts[12:] == ["late", "duplicate", "unknown", "unknown"]
-    assert found.pieces.sequence.tolist() == [1, 2, 3, 4, 5, 6]
-    assert ((found.pieces.ts_recv - NOON) / MS).tolist() == [0, 1, 1.5, 29, 3, 30]
-    assert {line: len(numbers) for line, numbers in found.again.items()} == {0: 1, 1: 0}
-    assert [row.reason for row in found.refused] == [
+    assert found.units.sequence.tolist() == [1, 2, 3, 4, 5, 6]
+    assert ((found.units.ts_recv - NOON) / MS).tolist() == [0, 1, 1.5, 29, 3, 30]
+    assert {line: len(numbers) for line, numbers in found.repeated.items()} == {0: 1, 1: 0}
+    assert [row.reason for row in found.quarantined] == [
         "the packet header needs 16 bytes, the packet has 5",
         "a packet of channel 9 among those of channel 72",
         "its header does not fit the packets around it",
         "its number is far from all others",
         "its number is far from all others",
     ]
-    again = gather(
-        sources, span, wire, [Span(3, 1, 6)], frozenset({(sources[0].digest, int(found.piece_offset[0]), 1)})
+    again = gather_span(
+        sources, span, wire, [Span(3, 1, 6)], frozenset({(sources[0].digest, int(found.unit_offset[0]), 1)})
     )
-    assert VERDICTS[again.datagrams.verdict[0]] == "corrupt" and VERDICTS[again.datagrams.verdict[6]] == "used"
-    assert again.pieces.sequence.tolist() == [1, 2, 3, 4, 5, 6] and again.pieces.ts_recv[0] == NOON + MS // 2
+    assert VERDICTS[again.packets.verdict[0]] == "corrupt" and VERDICTS[again.packets.verdict[6]] == "used"
+    assert again.units.sequence.tolist() == [1, 2, 3, 4, 5, 6] and again.units.ts_recv[0] == NOON + MS // 2
 
 
 def test_a_span_sees_only_its_own_numbers(tmp_path: Path) -> None:
     sources = [line(tmp_path / "A", [(packet(n), n) for n in range(1, 40)])]
-    wire, known = SbeWire(72, local_date(NOON)), [Span(3, 1, 39)]
+    wire, known = SbeProtocol(72, local_date(NOON)), [Span(3, 1, 39)]
     for first, last in ((1, 13), (14, 26), (27, 39)):
-        found = gather(sources, Span(3, first, last, overlap=5), wire, known)
-        assert found.datagrams.number.tolist() == list(range(first, last + 1))
+        found = gather_span(sources, Span(3, first, last, overlap=5), wire, known)
+        assert found.packets.number.tolist() == list(range(first, last + 1))
         low, high = max(first - 5, 1), min(last + 5, 39)
-        assert found.pieces.sequence.tolist() == list(range(low, high + 1))
-    assert len(gather(sources, Span(4, 1, 39), wire, known).pieces) == 0
+        assert found.units.sequence.tolist() == list(range(low, high + 1))
+    assert len(gather_span(sources, Span(4, 1, 39), wire, known).units) == 0

@@ -19,9 +19,9 @@ from umdf.lake import care
 from umdf.lake.compaction import compact
 from umdf.lake.file_reader import read_file
 from umdf.lake.ledger import entries
-from umdf.lake.query.reading import question_of, read
-from umdf.lake.snapshot import Snapshot, open_snapshot
-from umdf.lake.thrift import number
+from umdf.lake.query.reading import query_of, read_rows
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
+from umdf.lake.thrift import i32
 from umdf.lake.writer import accept, open_writer, restore
 
 NAMES = ("mbo", "trades", "definition", "gaps", "packets", "mbp_1", "ohlcv_1m", "book_state")
@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def snapshot(root: Path) -> Snapshot:
+def snapshot(root: Path) -> LakeSnapshot:
     return open_snapshot(root)
 
 
@@ -58,7 +58,7 @@ def _behind_header(content: bytes, start: int, end: int) -> int:
     for begun in range(start + 8, min(start + 100, end + 1)):
         checksum = zlib.crc32(content[begun:end])
         signed = checksum - (1 << 32) if checksum >> 31 else checksum
-        if number(signed)[1] in content[start:begun]:
+        if i32(signed)[1] in content[start:begun]:
             return begun
     raise AssertionError("this page has no checksum")
 
@@ -76,14 +76,14 @@ def flipped(path: Path, place: int, bit: int) -> Iterator[None]:
         path.write_bytes(content)
 
 
-def test_every_page_of_every_table_has_its_checksum(snapshot: Snapshot) -> None:
+def test_every_page_of_every_table_has_its_checksum(snapshot: LakeSnapshot) -> None:
     for name in (*NAMES, "ledger"):
         for path in snapshot.files(name):
             assert len(page_data(path)) >= pq.read_metadata(path).num_columns
 
 
 @pytest.mark.parametrize("seed", range(FLIPS))
-def test_verify_finds_a_bit_that_has_flipped_anywhere(root: Path, snapshot: Snapshot, seed: int) -> None:
+def test_verify_finds_a_bit_that_has_flipped_anywhere(root: Path, snapshot: LakeSnapshot, seed: int) -> None:
     chance = random.Random(seed)
     name = (*NAMES, "ledger")[seed % (len(NAMES) + 1)]
     [path] = snapshot.files(name)
@@ -94,7 +94,7 @@ def test_verify_finds_a_bit_that_has_flipped_anywhere(root: Path, snapshot: Snap
 
 
 @pytest.mark.parametrize("seed", range(FLIPS))
-def test_readers_notice_a_bit_that_has_flipped_in_a_page(snapshot: Snapshot, seed: int) -> None:
+def test_readers_notice_a_bit_that_has_flipped_in_a_page(snapshot: LakeSnapshot, seed: int) -> None:
     chance = random.Random(seed)
     name = NAMES[seed % len(NAMES)]
     [path] = snapshot.files(name)
@@ -102,7 +102,7 @@ def test_readers_notice_a_bit_that_has_flipped_in_a_page(snapshot: Snapshot, see
     said = rf"{path.name} cannot be read: .*; `umdf lake verify LAKE --deep` .*`umdf lake reprocess LAKE`"
     with flipped(path, chance.randrange(start, end), chance.randrange(8)):
         with pytest.raises(UmdfError, match=said):
-            read(snapshot, question_of(name))
+            read_rows(snapshot, query_of(name))
         with pytest.raises(UmdfError, match=said):
             snapshot.arrow_table(name)
         with pytest.raises(UmdfError, match=said):
@@ -134,38 +134,38 @@ def test_digests_outlive_compaction_restore_and_what_others_do(tmp_path: Path) -
     with open_writer(tmp_path) as writer:
         day(writer, range(3), ("mbo", "trades"))
         compact(writer, ["trades"])
-        assert care.without_digest(tmp_path) == 0
+        assert care.count_without_digest(tmp_path) == 0
         mine = writer.snapshot.version("mbo")
         assert mine is not None
     DeltaTable(tmp_path / "mbo").delete("instrument_id >= 0")
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "mbo")
-    assert care.without_digest(tmp_path) == 0 and open_snapshot(tmp_path).rows("mbo") == 150
+    assert care.count_without_digest(tmp_path) == 0 and open_snapshot(tmp_path).rows("mbo") == 150
     DeltaTable(tmp_path / "mbo").restore(mine - 1)  # two of three files
     with open_writer(tmp_path, check=False) as writer:
         accept(writer, "mbo")
-    assert care.without_digest(tmp_path) == 0 and len(open_snapshot(tmp_path).files("mbo")) == 2
+    assert care.count_without_digest(tmp_path) == 0 and len(open_snapshot(tmp_path).files("mbo")) == 2
     [path] = open_snapshot(tmp_path).files("trades")
     with flipped(path, 100, 0):
         assert [damage.table for damage in care.verify(tmp_path, deep=True)] == ["trades"]
     DeltaTable(tmp_path / "mbo").optimize.compact()  # a file of someone else
     with open_writer(tmp_path, check=False) as writer:
         accept(writer, "mbo")
-    assert care.without_digest(tmp_path) == 1
+    assert care.count_without_digest(tmp_path) == 1
     assert {damage.table for damage in care.verify(tmp_path, deep=True)} <= {"mbo"}  # theirs may not be sorted
 
 
 def test_files_of_an_older_lake_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_writer(tmp_path) as writer:
         day(writer, range(2), ("mbo",))
-        intents = writer.home.intents
+        intents = writer.paths.intents
     for path in intents.glob("*.json"):  # as umdf wrote them before it had digests
         said = json.loads(path.read_text())
         for change in said["changes"]:
             for add in (*change["adds"], *change["removes"]):
                 del add["digest"]
         path.write_text(json.dumps(said))
-    assert care.verify(tmp_path, deep=True) == [] and care.without_digest(tmp_path) == 4
+    assert care.verify(tmp_path, deep=True) == [] and care.count_without_digest(tmp_path) == 4
     assert run(["lake", "verify", str(tmp_path), "--deep"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "sound\n" and "4 files have no digest to be compared with" in shown.err

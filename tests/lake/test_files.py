@@ -14,11 +14,11 @@ from lake.lake_rows import DAY, rows_of, write
 from umdf.errors import UmdfError
 from umdf.lake import file_writer
 from umdf.lake.file_writer import FileWriter
-from umdf.lake.files import FileAdd, Stamp, stamp_of
-from umdf.lake.query.names import time_of
+from umdf.lake.files import FileAdd, FileStamp, stamp_of
+from umdf.lake.query.names import time_column
 from umdf.lake.schemas import tables
 
-STAMP = Stamp(12, 3)
+STAMP = FileStamp(12, 3)
 WHERE = {"trading_date": DAY, "channel_id": 72}
 
 
@@ -64,7 +64,7 @@ def test_row_groups_have_bounds_of_what_readers_filter_on(name: str, tmp_path: P
     added = write(tmp_path, STAMP, name, rows)
     group = pq.read_metadata(tmp_path / name / added.path).row_group(0)
     kept = {group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)}
-    asked = {*known.statistics, *known.sort, time_of(known), "order_id", "trade_id"}
+    asked = {*known.statistics_columns, *known.sort, time_column(known), "order_id", "trade_id"}
     for column in asked & set(known.file_schema.names):
         values = [value for value in rows.column(column).to_pylist() if value is not None]
         assert (kept[column].min, kept[column].max) == (min(values), max(values)), column

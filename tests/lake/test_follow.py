@@ -21,14 +21,14 @@ from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_settings import TRADING_DATE
-from umdf.lake.advance import Settings, advance
+from umdf.lake.advance import IngestSettings, ingest_captures
 from umdf.lake.compaction import compact
 from umdf.lake.derive import derive_mbp_10
-from umdf.lake.frontier import Follow
+from umdf.lake.frontier import FollowSettings
 from umdf.lake.hashing import logical_hash
-from umdf.lake.outcome import Outcome
-from umdf.lake.plain_run import PlainRunner
-from umdf.lake.plan import Edge
+from umdf.lake.outcome import IngestResult
+from umdf.lake.plain_run import LocalRunner
+from umdf.lake.plan import DayPosition
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 
@@ -63,7 +63,7 @@ def test_micro_batches_come_to_the_tables_of_one_ingest(make: Maker, tmp_path: P
     made = make(wire=wire, loss=loss, lines=lines, channel_reset=bool(case % 2))
     size = SIZES[(case + case // 4) % 4] if soak else QUICK[CASES[case]]
     batches, streams = cut(made.files, size), {stream_of(path) for path in made.files}
-    seen, edges, last = set[str](), list[Edge](), Outcome()
+    seen, edges, last = set[str](), list[DayPosition](), IngestResult()
     for number, last in enumerate(following(tmp_path, batches)):
         new = {stream_of(path) for path in batches[number]} - seen if number < len(batches) else set[str]()
         seen |= new
@@ -88,7 +88,7 @@ def test_a_day_with_a_second_numbering(make: Maker, tmp_path: Path, sized: Calla
     later = renumbered(first.captured[0], tmp_path / "later", sized(60, 90) * SECOND_NS)
     made = Made([*first.captured, later], tmp_path / "batch")
     ingest(made.root, made.files)
-    edges, again = list[Edge](), 0
+    edges, again = list[DayPosition](), 0
     for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), sized(6, 3))):
         again += len(outcome.made_again)
         if outcome.open_days:
@@ -157,7 +157,7 @@ def test_a_silent_line_is_not_waited_for_and_when_it_comes_the_day_is_made_again
     made = make(loss=0.02)
     batches = cut(behind(made.files, "incremental-B", 24), 6)
     came, edges, again = list[Path](), list[int](), list[int]()
-    patient = Follow(wait_ns=3 * SECOND_NS)
+    patient = FollowSettings(wait_ns=3 * SECOND_NS)
     for number, outcome in enumerate(following(tmp_path, batches, patient)):
         came += batches[number] if number < len(batches) else []
         again += [number] if outcome.made_again else []
@@ -245,7 +245,7 @@ def test_a_day_is_over_when_every_line_that_is_waited_for_has_gone_on(make: Make
     rest = [path for path in monday if path not in early]
     batches = [*cut([path for path in friday if path not in held] + early, 8), *cut(held + rest, 8)]
     closed, again = list[int](), list[int]()
-    outcomes = following(tmp_path, batches, Follow(wait_ns=wait_s * SECOND_NS))
+    outcomes = following(tmp_path, batches, FollowSettings(wait_ns=wait_s * SECOND_NS))
     for number, outcome in enumerate(outcomes):
         closed += [number] if DAY in outcome.closed_days else []
         again += [number] if DAY in outcome.made_again else []
@@ -310,7 +310,7 @@ def test_a_stream_takes_over_a_day_of_which_an_ingest_had_a_part(make: Maker, tm
     assert outcomes[0].commit is outcomes[1].commit is None
     if not finish:
         with open_writer(tmp_path) as writer:
-            advance([], writer, PlainRunner(1), Settings(tables=ALL), again=[DAY])
+            ingest_captures([], writer, LocalRunner(1), IngestSettings(tables=ALL), rebuild=[DAY])
     assert made.differing(tmp_path) == set()
 
 
@@ -347,7 +347,7 @@ def test_any_order_and_any_cut_with_repeats_and_compaction_comes_to_the_same_tab
     far = chance.choice((2, 8, 100))
     places = {path: at + chance.random() * far for at, path in enumerate(made.files)}
     order = sorted(made.files, key=lambda path: places[path])
-    how = Follow(chance.choice((0, SECOND_NS, 5 * SECOND_NS)), chance.choice((1, 3, 120)) * SECOND_NS)
+    how = FollowSettings(chance.choice((0, SECOND_NS, 5 * SECOND_NS)), chance.choice((1, 3, 120)) * SECOND_NS)
     sizes: dict[str, Any] = {"span_numbers": chance.choice((300, 1 << 20)), "rows_a_task": chance.choice((500, 10**6))}
     while order:
         size = chance.choice((1, 2, 3, 7) if soak else (7, 12))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from umdf.lake.frontier import SECOND_NS, Reach
+from umdf.lake.frontier import SECOND_NS, ReadProgress
 
 A, B = ("239.0.0.1", 30001), ("239.0.0.2", 30002)
 WAIT_NS = 120 * SECOND_NS
@@ -28,10 +28,10 @@ def _file(group: tuple[str, int], first_s: int, last_s: int) -> dict[str, Any]:
 )
 def test_a_group_is_silent_when_its_next_file_should_have_come(length_s: int, behind_s: int, is_live: bool) -> None:
     files = [_file(A, 0, length_s), _file(B, 0, length_s), _file(A, length_s, length_s + behind_s)]
-    live = Reach(files).live([A, B], WAIT_NS)
+    live = ReadProgress(files).active_groups([A, B], WAIT_NS)
     assert set(live) == ({A, B} if is_live else {A})
     assert live[A] == (length_s + behind_s) * SECOND_NS
 
 
 def test_a_group_without_files_is_not_waited_for() -> None:
-    assert set(Reach([_file(A, 0, 10)]).live([A, B], WAIT_NS)) == {A}
+    assert set(ReadProgress([_file(A, 0, 10)]).active_groups([A, B], WAIT_NS)) == {A}

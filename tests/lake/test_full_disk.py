@@ -37,14 +37,14 @@ class Filling:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
         self.free, self.count = free, 0
-        os_file, put = pa.OSFile, durable._put
+        os_file, put = pa.OSFile, durable._write
 
         def sink(path: Any, mode: str = "r", **more: Any) -> Any:
             return os_file("/dev/full", mode) if mode == "wb" and self._is_full() else os_file(path, mode, **more)
 
         def small(path: Path, text: str, name: Any) -> bool:
             if "leases" not in path.parts and self._is_full():
-                raise durable.write_fault(path, OSError(28, "No space left on device"))
+                raise durable.write_error(path, OSError(28, "No space left on device"))
             return put(path, text, name)
 
         monkeypatch.setattr(pa, "OSFile", sink)

@@ -18,7 +18,7 @@ from umdf.errors import UmdfError
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
 from umdf.lake import books_task
-from umdf.lake.gap_cures import MOST_LISTED, merge
+from umdf.lake.gap_cures import MAX_LISTED, merge_gap_records
 from umdf.lake.plan import ChannelDay
 from umdf.lake.schemas import REPLACE, table
 from umdf.lake.timeline import Gap as DayGap
@@ -61,7 +61,7 @@ def lossy(day: Day, chance: random.Random, holes: int = 40, snapshots: float = 0
         found.incremental.append(_kept(events, ~np.isin(events.units.sequence, gone)))
     for every in day.snapshots:
         lot = np.array([chance.random() < snapshots for _ in range(len(every))], np.bool_)
-        found.snapshots.append(Snapshots(every.events, every.header, every.complete & lot))
+        found.snapshots.append(Snapshots(every.events, every.header, every.is_complete & lot))
     version = int(day.incremental[0].units.seq_version[0])
     for number in gone.tolist():
         if found.gaps and found.gaps[-1].last == number - 1:
@@ -72,7 +72,9 @@ def lossy(day: Day, chance: random.Random, holes: int = 40, snapshots: float = 0
 
 
 def _kept(events: Events, chosen: Any) -> Events:
-    return Events(events.units, events.at({name: chosen[rows.unit] for name, rows in events.families.items()}).families)
+    return Events(
+        events.units, events.take({name: chosen[rows.unit] for name, rows in events.families.items()}).families
+    )
 
 
 def numbered_again(day: Day, number: int) -> Day:
@@ -90,7 +92,7 @@ def numbered_again(day: Day, number: int) -> Day:
         }
         header = Rows(every.header.family, every.header.unit, every.header.msg_index, every.header.entry_index, columns)
         events = Events(every.events.units, {**every.events.families, "snapshot": header})
-        found.snapshots.append(Snapshots(events, header, every.complete))
+        found.snapshots.append(Snapshots(events, header, every.is_complete))
     for gap in day.gaps:
         if gap.first <= number < gap.last:
             found.gaps += [replace(gap, last=number), Gap(gap.epoch + 1, 1, gap.last - number, 0)]
@@ -113,7 +115,7 @@ def part_of(day: Day, since: Place, until: Place, root: Path, stage: Path, **mor
     for events in day.incremental:
         cut.incremental.append(_kept(events, is_within(events.units.seq_version, events.units.sequence)))
     for every in day.snapshots:
-        chosen = every.complete & is_within(every.last_epoch, every.last_sequence)
+        chosen = every.is_complete & is_within(every.last_epoch, every.last_sequence)
         cut.snapshots.append(Snapshots(every.events, every.header, chosen))
     cut.gaps = [gap for gap in day.gaps if (versions.index(gap.epoch), gap.first) <= until]
     timeline = cut.timeline | {"epochs": [dict(epoch) for epoch in day.epochs[: until[0] + 1]]}
@@ -149,7 +151,7 @@ def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(
         expected = gaps_by_hand(day)
         end = len(day.epochs) - 1, day.epochs[-1]["last"]
         whole = books_task.run(part_of(day, (0, 0), end, root, stage))
-        assert told(day, merge([], [whole["gaps"]])) == expected
+        assert told(day, merge_gap_records([], [whole["gaps"]])) == expected
         assert any(touched for touched, _, _ in expected.values())
         assert {bool(still) for _, still, _ in expected.values()} == {True, False}
         _compare_runs(day, root, stage, chance, whole, expected)
@@ -166,7 +168,7 @@ def _compare_runs(day: Day, root: Path, stage: Path, chance: random.Random, whol
         cut = chance.randint(1, 60)
         packs = [ALL_BUCKETS] if number % 2 else [ALL_BUCKETS[:cut], ALL_BUCKETS[cut:]]
         run = [books_task.run(arguments | {"buckets": pack}) for pack in packs]
-        merged = merge(merged, [manifest["gaps"] for manifest in run])
+        merged = merge_gap_records(merged, [manifest["gaps"] for manifest in run])
         state = states_of(root, run)
         runs.append(run)
     assert told(day, merged) == expected
@@ -243,33 +245,33 @@ def _said(first: int, touched: list[int], still: int, cured: int | None) -> dict
 
 def test_what_tasks_and_runs_have_said_is_put_together() -> None:
     tasks = [[_said(5, [3, 1], 2, None), _said(9, [], 1, 40)], [_said(5, [2], 1, 50)]]
-    before = merge([], tasks)
+    before = merge_gap_records([], tasks)
     assert [(each["first"], each["touched"], each["open"], each["ts_cured"]) for each in before] == [
         (5, [1, 2, 3], 3, 50),
         (9, [], 1, 40),
     ]
-    after = merge(before, [[_said(5, [1, 4], 0, 30)], [_said(20, [], 7, None)]])
+    after = merge_gap_records(before, [[_said(5, [1, 4], 0, 30)], [_said(20, [], 7, None)]])
     assert [(each["first"], each["touched_count"], each["open"], each["ts_cured"]) for each in after] == [
         (5, 4, 0, 50),
         (9, 0, 0, 40),  # nobody speaks of it any more
         (20, 0, 7, None),
     ]
-    assert merge(after, []) == after  # no task was run
-    many = merge(after, [[_said(20, list(range(MOST_LISTED + 5)), 0, 60)]])[-1]
-    assert (len(many["touched"]), many["touched_count"]) == (MOST_LISTED, MOST_LISTED + 5)
+    assert merge_gap_records(after, []) == after  # no task was run
+    many = merge_gap_records(after, [[_said(20, list(range(MAX_LISTED + 5)), 0, 60)]])[-1]
+    assert (len(many["touched"]), many["touched_count"]) == (MAX_LISTED, MAX_LISTED + 5)
 
 
 def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:
     gaps = [DayGap(1, number, number + 1, ts_recv=10, ts_send=20, ts_before=5) for number in (5, 9, 20, 30)]
     day = ChannelDay(72, 0, "sbe", ["A"], [(1, 3, 40)], [0])
-    many = list(range(MOST_LISTED + 1))
-    merged = merge([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])
+    many = list(range(MAX_LISTED + 1))
+    merged = merge_gap_records([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])
     rows = gap_rows(day, gaps, merged)
     names = ("first_sequence", "cause", "cure", "ts_opened", "ts_cured", "touched", "instruments")
     assert [tuple(row[name] for name in names) for row in rows] == [
         (5, "loss", "snapshot", 20, 50, 1, [1]),
         (9, "loss", "rpt_seq", 20, 40, 0, []),
-        (20, "loss", None, 20, None, MOST_LISTED + 1, None),
+        (20, "loss", None, 20, None, MAX_LISTED + 1, None),
         (30, "loss", "rpt_seq", 20, 20, 0, []),  # no book was there that it could have put in doubt
         (1, "start", None, None, None, None, None),
     ]

@@ -14,15 +14,15 @@ from lake.follow_days import following
 
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake import care, ledger, survey
-from umdf.lake.advance import Settings, advance
-from umdf.lake.files import FileAdd, Stamp
+from umdf.lake.advance import IngestSettings, ingest_captures
+from umdf.lake.files import FileAdd, FileStamp
 from umdf.lake.forget import find_input, forget_input
 from umdf.lake.inputs import known_days
-from umdf.lake.ledger import Entry
-from umdf.lake.outcome import Outcome
-from umdf.lake.plain_run import PlainRunner
+from umdf.lake.ledger import LedgerEntry
+from umdf.lake.outcome import IngestResult
+from umdf.lake.plain_run import LocalRunner
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.tasks import Place
+from umdf.lake.tasks import TaskAttempt
 from umdf.lake.writer import open_writer
 
 CUT = 150_001  # bytes: inside a record
@@ -57,14 +57,16 @@ def cut(path: Path) -> Callable[[], None]:
     return finish
 
 
-def reprocess(root: Path, **more: Any) -> Outcome:
+def reprocess(root: Path, **more: Any) -> IngestResult:
     with open_writer(root) as writer:
-        return advance([], writer, PlainRunner(1), Settings(tables=TABLES, **more), again=known_days(writer))
+        return ingest_captures(
+            [], writer, LocalRunner(1), IngestSettings(tables=TABLES, **more), rebuild=known_days(writer)
+        )
 
 
-def forget(root: Path, given: str | Path) -> Outcome:
+def forget(root: Path, given: str | Path) -> IngestResult:
     with open_writer(root) as writer:
-        return forget_input(writer, find_input(writer, str(given)), PlainRunner(1))
+        return forget_input(writer, find_input(writer, str(given)), LocalRunner(1))
 
 
 def tables_of(root: Path) -> dict[str, str]:
@@ -141,20 +143,20 @@ def test_what_is_written_while_a_file_is_read_is_not_of_its_survey(
 ) -> None:
     path = line(files, "A")
     cut(path)()
-    whole, walk_end = path.read_bytes(), survey.Walk.end
+    whole, walk_end = path.read_bytes(), survey.SurveyScan.end
     path.write_bytes(whole[:CUT])
 
-    def grow(walk: survey.Walk) -> None:
+    def grow(walk: survey.SurveyScan) -> None:
         path.write_bytes(whole)
         walk_end(walk)
 
-    monkeypatch.setattr(survey.Walk, "end", grow)
+    monkeypatch.setattr(survey.SurveyScan, "end", grow)
     task = {"path": str(path), "known": [], "unpacked": "", "split_bytes": 1 << 25}
-    found = survey.run(task, Place(0, 0))
+    found = survey.run(task, TaskAttempt(0, 0))
     assert found["size_bytes"] == CUT and found["splits"][-1]["end"] == CUT
     path.write_bytes(whole[:CUT])
-    monkeypatch.setattr(survey.Walk, "end", walk_end)
-    again = survey.run(task, Place(0, 0))
+    monkeypatch.setattr(survey.SurveyScan, "end", walk_end)
+    again = survey.run(task, TaskAttempt(0, 0))
     assert [found[name] for name in ("digest", "splits")] == [again[name] for name in ("digest", "splits")]
 
 
@@ -200,13 +202,13 @@ def test_nothing_is_forgotten_if_another_input_of_the_day_is_gone(files: list[Pa
 
 
 def test_two_inputs_of_one_path_are_told_apart_by_their_digests(tmp_path: Path) -> None:
-    entries = [Entry(f"sha256:{number:064x}", 100 + number, "/x.pcap") for number in (1, 2)]
+    entries = [LedgerEntry(f"sha256:{number:064x}", 100 + number, "/x.pcap") for number in (1, 2)]
     with open_writer(tmp_path) as writer:
         writer.commit(entries=entries)
         with pytest.raises(ConfigError, match=r"/x.pcap is 2 inputs of the lake: sha256:0.*1 .*, sha256:0.*2 "):
             find_input(writer, "/x.pcap")
         assert [find_input(writer, entry.digest) for entry in entries] == entries
-        writer.commit(entries=[other := Entry(f"sha256:{3:08x}{0:056x}", 7)])
+        writer.commit(entries=[other := LedgerEntry(f"sha256:{3:08x}{0:056x}", 7)])
         assert find_input(writer, "sha256:00000003") == find_input(writer, "00000003") == other
 
 
@@ -215,7 +217,9 @@ def test_two_inputs_of_one_path_are_told_apart_by_their_digests(tmp_path: Path) 
 
 def named(tmp: Path, files: list[Path], channel: int) -> dict[tuple[str, int], dict[str, Any]]:
     task = {"known": [], "unpacked": str(tmp / "unpacked"), "split_bytes": 1 << 25}
-    flows = [tuple(flow) for path in files for flow in survey.run(task | {"path": str(path)}, Place(0, 0))["flows"]]
+    flows = [
+        tuple(flow) for path in files for flow in survey.run(task | {"path": str(path)}, TaskAttempt(0, 0))["flows"]
+    ]
     return {flow: {"group": flow[0], "port": flow[1], "channel": channel} for flow in flows}
 
 
@@ -261,9 +265,9 @@ def test_another_configuration_is_refused_and_a_reprocess_takes_it(
 def test_a_ledger_of_before_flows_were_kept_is_read_and_not_made_again(
     fast: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, write = tmp_path / "lake", ledger.write
+    root, write = tmp_path / "lake", ledger.write_entries
 
-    def older(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
+    def older(root: Path, stamp: FileStamp, added: Iterable[LedgerEntry]) -> FileAdd | None:
         return write(root, stamp, [replace(entry, flow=None) for entry in added])
 
     with monkeypatch.context() as patched:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from market.histories import Happening, define, happenings, status
 
 from umdf.lake.last_states import LastStates, phases_and_states
-from umdf.lake.listed import Listed, listed
+from umdf.lake.listed import InstrumentList, build_instrument_list
 from umdf.market.events import NULL_I16
 from umdf.market.phases import UNKNOWN
 from umdf.market.rows import Events
@@ -49,12 +49,12 @@ def history(random: Random, count: int) -> list[Happening]:
     return made
 
 
-def known(*parts: Events) -> Listed:
-    return listed([part.rows("definition") for part in (LIST, *parts)], 72)
+def known(*parts: Events) -> InstrumentList:
+    return build_instrument_list([part.rows("definition") for part in (LIST, *parts)], 72)
 
 
-def ends_of(states: LastStates, names: Listed) -> list[tuple[int | None, int | None]]:
-    said = json.loads(json.dumps(states.ends()))
+def ends_of(states: LastStates, names: InstrumentList) -> list[tuple[int | None, int | None]]:
+    said = json.loads(json.dumps(states.final_states()))
     found = phases_and_states(said, IDS, [names.groups[row] for row in names.rows_of(IDS).tolist()])
     return [(_known(phase), _known(state)) for phase, state in zip(*(each.tolist() for each in found), strict=True)]
 
@@ -71,7 +71,7 @@ def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, co
     market.apply(happenings(*rows))
     expected: list[tuple[int | None, int | None]] = []
     for who in IDS.tolist():
-        state = market.phases.of(who)
+        state = market.phases.state_of(who)
         is_alive = who in market.instruments
         expected.append((_known(state.phase), _known(state.state)) if is_alive else (None, None))
     stored: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, co
     for first, last in pairwise(places):
         part = happenings(*rows[first:last])
         states = LastStates(json.loads(json.dumps(stored)), names, [1])
-        states.take(part, part, part)
+        states.apply(part, part, part)
         stored = states.to_json()
     assert ends_of(states, names) == expected
 
@@ -90,19 +90,19 @@ def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
     names = known()
     states = LastStates({}, names, [1])
     said = happenings(status(security_group="XX", phase=17))
-    states.take(said, said, said)
+    states.apply(said, said, said)
     older = happenings(status(1, phase=4, state=4), status(3, phase=21, state=21), status(4, phase=21, state=2))
     newer = happenings(status(security_group="YY", phase=17), status(2, phase=4, state=2, event=101), ts_send=1 << 62)
-    states.take_snapshots(newer)
+    states.apply_snapshots(newer)
     states = LastStates(json.loads(json.dumps(states.to_json())), names, [1])
-    states.take_snapshots(older)
+    states.apply_snapshots(older)
     # 1: its group's message counts; 2: apart; 3: the newer phase of its group; 4: apart, since 326 is not 625.
     assert ends_of(states, names)[:4] == [(17, 17), (17, 2), (17, 17), (17, 2)]
 
 
 def test_a_snapshot_ends_what_an_older_one_said() -> None:
     names, states = known(), LastStates({}, known(), [1])
-    states.take_snapshots(happenings(status(3, phase=21, state=2, event=101)))
+    states.apply_snapshots(happenings(status(3, phase=21, state=2, event=101)))
     assert ends_of(states, names)[2] == (21, 2)
-    states.take_snapshots(happenings(status(3, phase=4, state=4), ts_send=1 << 62))
+    states.apply_snapshots(happenings(status(3, phase=4, state=4), ts_send=1 << 62))
     assert ends_of(states, names)[2] == (4, 4)

@@ -12,7 +12,7 @@ import pytest
 
 from umdf.errors import UmdfError
 from umdf.lake import lease
-from umdf.lake.lease import acquire, newest, this_process
+from umdf.lake.lease import acquire, latest_lease, this_process
 
 SECOND = 10**9
 
@@ -61,15 +61,15 @@ def test_a_silent_writer_is_taken_over_and_notices(tmp_path: Path) -> None:
     time = Time()
     first = acquire(tmp_path, "first", clock=time.clock)
     time.now += 59 * SECOND
-    assert first.beat()
+    assert first.send_heartbeat()
     time.now += 59 * SECOND
     first.check()
     time.now += 2 * SECOND
     second = acquire(tmp_path, "second", clock=time.clock)
-    assert second.token == 2 and second.taken_over == first.held
+    assert second.token == 2 and second.taken_over == first.record
     with pytest.raises(UmdfError, match="taken over by second"):
         first.check()
-    assert not first.beat()
+    assert not first.send_heartbeat()
     first.release()  # of a lease that is not ours any more: nothing
     second.check()
     assert [path.name for path in tmp_path.iterdir()] == ["00000002.json"]
@@ -78,7 +78,7 @@ def test_a_silent_writer_is_taken_over_and_notices(tmp_path: Path) -> None:
 def test_a_dead_writer_of_this_host_is_taken_over_at_once(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     me = this_process("child")
-    owner = dataclasses.replace(me, pid=child.pid, started=lease._started(child.pid))
+    owner = dataclasses.replace(me, pid=child.pid, started=lease._start_time(child.pid))
     acquire(tmp_path, "child", owner=owner)
     with pytest.raises(UmdfError, match="written by child"):
         acquire(tmp_path, "second")
@@ -97,7 +97,7 @@ def test_of_two_that_take_over_one_wins(tmp_path: Path, monkeypatch: pytest.Monk
     time = Time()
     acquire(tmp_path, "first", clock=time.clock)
     time.now += 100 * SECOND
-    create, rivals = lease.durable.create_once, []
+    create, rivals = lease.durable.create_exclusively, []
 
     def rival_is_quicker(path: Path, content: dict[str, object]) -> bool:
         if not rivals:
@@ -108,21 +108,21 @@ def test_of_two_that_take_over_one_wins(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(lease.durable, "create_once", rival_is_quicker)
     with pytest.raises(UmdfError, match="written by rival"):
         acquire(tmp_path, "second", clock=time.clock)
-    found = newest(tmp_path)
+    found = latest_lease(tmp_path)
     assert found is not None and (found.token, found.owner.what) == (2, "rival")
 
 
 def test_it_beats_by_itself(tmp_path: Path) -> None:
     held = acquire(tmp_path, "x")
-    before = held.held.heartbeat_ns
-    held.start_beating(every_s=0.01)
+    before = held.record.heartbeat_ns
+    held.start_heartbeat(interval_s=0.01)
     for _ in range(500):
-        found = newest(tmp_path)
+        found = latest_lease(tmp_path)
         assert found is not None
         if found.heartbeat_ns > before:
             break
         lease.time.sleep(0.01)
     assert found.heartbeat_ns > before
     held.release()
-    found = newest(tmp_path)
+    found = latest_lease(tmp_path)
     assert found is not None and found.released

@@ -132,7 +132,7 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
     """Which rows may be wrong: from an update that does not follow on, until a snapshot covers what was lost."""
     snapshots: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for found in day.snapshots:
-        numbers = found.instrument_id, found.last_sequence, found.header.column("last_rpt_seq"), found.complete
+        numbers = found.instrument_id, found.last_sequence, found.header.column("last_rpt_seq"), found.is_complete
         for instrument, sequence, rpt_seq, complete in zip(*(column.tolist() for column in numbers), strict=True):
             if complete:
                 snapshots[instrument].append((sequence, 0 if rpt_seq == NULL else rpt_seq))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from umdf.lake.misfits import Headers, far_numbers
+from umdf.lake.misfits import Headers, mask_far_sequences
 from umdf.market.events import NULL
 
 
@@ -21,11 +21,11 @@ def headers(number: Sequence[int], epoch: Sequence[int]) -> Headers:
 @pytest.mark.parametrize("before", [[19, 20], [20], [17, 18, 19, 20, 21, 22]])
 def test_a_file_may_begin_with_the_end_of_a_loop(before: list[int]) -> None:
     number, epoch = [*before, *range(1, 40)], [NULL] * len(before) + [7] * 39
-    assert not far_numbers(headers(number, epoch)).any()
+    assert not mask_far_sequences(headers(number, epoch)).any()
 
 
 @pytest.mark.parametrize("place", [0, 5, 38])
 def test_a_wrong_bit_is_told(place: int) -> None:
     number = list(range(1, 40))
     number[place] |= 1 << 22
-    assert np.flatnonzero(far_numbers(headers(number, [7] * 39))).tolist() == [place]
+    assert np.flatnonzero(mask_far_sequences(headers(number, [7] * 39))).tolist() == [place]

@@ -19,9 +19,9 @@ from lake.parquet_rows import tables as tables_of
 from numpy.typing import NDArray
 
 from umdf.lake import parquet, parquet_kernel
-from umdf.lake.parquet import ROW_GROUP_ROWS, FlatFile, is_flat
+from umdf.lake.parquet import ROW_GROUP_ROWS, FlatFileWriter, is_flat
 from umdf.lake.schemas import tables
-from umdf.lake.session import running
+from umdf.lake.session import session_scope
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,9 +70,9 @@ def column(kind: str, shape: str, count: int, nulls: str, random: np.random.Gene
     return pa.Array.from_pandas(small, mask=mask).cast(KINDS[kind])
 
 
-def written(path: Path, rows: pa.Table, schema: pa.Schema | None = None, **how: Any) -> FlatFile:
+def written(path: Path, rows: pa.Table, schema: pa.Schema | None = None, **how: Any) -> FlatFileWriter:
     with pa.OSFile(str(path), "wb") as sink:
-        file = FlatFile(sink, schema or rows.schema, rows.schema.names, **how)
+        file = FlatFileWriter(sink, schema or rows.schema, rows.schema.names, **how)
         file.write(rows)
         file.close()
     return file
@@ -145,7 +145,7 @@ def test_bounds_are_of_the_whole_file(tmp_path: Path) -> None:
     parts = [{"a": [5, None, 7], "t": ["m", "z", None]}, {"a": [None, 9, -1], "t": ["b", None, None]}]
     schema = pa.schema([("a", pa.int64()), ("t", pa.utf8())])
     with pa.OSFile(str(tmp_path / "f"), "wb") as sink:
-        file = FlatFile(sink, schema, ["a", "t"])
+        file = FlatFileWriter(sink, schema, ["a", "t"])
         for part in parts:
             file.write(pa.table(part, schema))
         file.close()
@@ -154,7 +154,7 @@ def test_bounds_are_of_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_dictionary_that_is_too_large_is_given_up_and_the_next_one_is_not(tmp_path: Path) -> None:
-    count = 2 * parquet_kernel.MOST + 2
+    count = 2 * parquet_kernel.MAX_DICTIONARY_VALUES + 2
     many = pa.array(np.arange(count) * 1_000_003 % 1_000_000_007)
     late = pa.array(np.where(np.arange(count) < 5_000, 1, np.arange(count)))
     over = pa.array(np.arange(count) // 2 * (1 << 20))  # one more than there is room for
@@ -185,7 +185,7 @@ def test_which_tables_are_flat() -> None:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with running(cores=2, memory="1g", work=tmp_path_factory.mktemp("spark"), quick=True) as own:
+    with session_scope(cores=2, memory="1g", work=tmp_path_factory.mktemp("spark"), quick=True) as own:
         yield own
 
 

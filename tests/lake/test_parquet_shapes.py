@@ -19,9 +19,9 @@ from lake.lake_rows import DAY, rows_of
 from lake.parquet_rows import FLAT, NESTED, Given, tables, with_unreadable_neighbours, write_flat
 
 from umdf.errors import UmdfError
-from umdf.lake.file_writer import ArrowFile, FileWriter
-from umdf.lake.files import Stamp
-from umdf.lake.parquet import FlatFile
+from umdf.lake.file_writer import ArrowFileWriter, FileWriter
+from umdf.lake.files import FileStamp
+from umdf.lake.parquet import FlatFileWriter
 
 WHERE = {"trading_date": DAY, "channel_id": 72}
 
@@ -53,7 +53,7 @@ def test_every_flat_table_comes_back_from_every_reader(path: Path, asked: Given)
 def test_every_nested_table_comes_back_from_every_reader(path: Path, asked: Given) -> None:
     schema = asked.rows.schema
     with pa.OSFile(str(path), "wb") as sink:
-        file = ArrowFile(sink, schema, ())
+        file = ArrowFileWriter(sink, schema, ())
         for rows in asked.calls:
             file.write(rows)
         file.close()
@@ -117,7 +117,7 @@ def test_null_in_a_required_column_is_refused_and_nothing_of_it_written(path: Pa
     schema = pa.schema([pa.field("a", pa.int64(), False), pa.field("b", kind, False)])
     whole = pa.Table.from_arrays([pa.array(range(len(good))), pa.array(good, kind)], schema=schema)
     with pa.OSFile(str(path), "wb") as sink:
-        file = FlatFile(sink, schema, ["b"], table="trades")
+        file = FlatFileWriter(sink, schema, ["b"], table="trades")
         said = f"rows for trades do not fit: 1 of {len(values)} rows have NULL in b, which every row must have"
         with pytest.raises(UmdfError, match=said):
             file.write(pa.table({"a": pa.array(range(len(values))), "b": array}))
@@ -133,7 +133,7 @@ def test_a_table_with_null_in_a_required_column_leaves_no_file(tmp_path: Path, n
     bad = rows.column(at).to_pylist()
     bad[3] = None
     damaged = rows.set_column(at, column, pa.array(bad, rows.schema.field(at).type))
-    file = FileWriter(tmp_path, name, Stamp(1, 1), WHERE)
+    file = FileWriter(tmp_path, name, FileStamp(1, 1), WHERE)
     file.write(rows)
     with pytest.raises(UmdfError, match=f"rows for {name} do not fit: 1 of 20 rows have NULL in {column}"):
         file.write(damaged)

@@ -13,9 +13,9 @@ from lake.captures import day, files_of, hashes
 from umdf.cli.app import run
 from umdf.errors import ConfigError
 from umdf.lake import ledger
-from umdf.lake.given import inputs_of
-from umdf.lake.layout import create_home, open_home
-from umdf.lake.places import place_of
+from umdf.lake.given import find_captures
+from umdf.lake.layout import create_lake_paths, open_lake_paths
+from umdf.lake.places import local_path
 from umdf.lake.snapshot import open_snapshot
 
 SAME = {
@@ -32,13 +32,13 @@ SAME = {
 
 @pytest.mark.parametrize("given", SAME)
 def test_a_path_and_its_url_are_the_same_place(given: str) -> None:
-    assert place_of(given) == Path(SAME[given])
-    assert place_of(place_of(given)) == Path(SAME[given])
+    assert local_path(given) == Path(SAME[given])
+    assert local_path(local_path(given)) == Path(SAME[given])
 
 
 @pytest.mark.parametrize("given", ["s3://bucket/lake", "hdfs://name:9000/lake", "gs://bucket/x", "s3a:/bucket/lake"])
 def test_what_is_no_file_system_is_refused_with_what_to_do(given: str, tmp_path: Path) -> None:
-    for use in (place_of, open_home, create_home, lambda path: inputs_of([path])):
+    for use in (local_path, open_lake_paths, create_lake_paths, lambda path: find_captures([path])):
         for form in (given, Path(given)):
             with pytest.raises(ConfigError, match=r"is no file system; mount it at the same path on every machine"):
                 use(form)  # type: ignore[arg-type]

@@ -17,9 +17,9 @@ from lake.lake_rows import day, hashes
 from umdf.cli.app import run
 from umdf.errors import UmdfError
 from umdf.lake import care, delta, log
-from umdf.lake.layout import open_home
+from umdf.lake.layout import open_lake_paths
 from umdf.lake.log import Intent
-from umdf.lake.repair import make_lost_logs_again
+from umdf.lake.repair import rebuild_lost_logs
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import accept, open_writer
 
@@ -69,8 +69,8 @@ def test_a_lost_log_is_named_and_made_again_from_the_lakes_own(root: Path, damag
         day(writer, range(3, 4), SHORT)
     assert care.status(root).pending is None
     with open_writer(root, check=False) as writer:
-        assert make_lost_logs_again(writer) == ["mbo"] and make_lost_logs_again(writer) == []
-        writer.refuse_foreign()
+        assert rebuild_lost_logs(writer) == ["mbo"] and rebuild_lost_logs(writer) == []
+        writer.refuse_foreign_changes()
         assert hashes(root) == before and care.verify(root, deep=True) == []
         day(writer, range(3, 5), SHORT)
     now = open_snapshot(root)
@@ -87,13 +87,16 @@ def test_a_log_that_is_being_made_again_can_be_stopped_at_any_time(root: Path) -
     before = hashes(root)
     shutil.rmtree(root / "mbo" / "_delta_log")
     files = [
-        add for intent in log.done_intents(open_home(root), 1, 3) for change in intent.changes for add in change.adds
+        add
+        for intent in log.finished_intents(open_lake_paths(root), 1, 3)
+        for change in intent.changes
+        for add in change.adds
     ]
     with open_writer(root, check=False) as writer:
         stopped = Intent(writer.stamp.commit, writer.lease.token, "stopped", 0)
         mbo = [add for add in files if add.table == "mbo"]
-        assert delta.make_log_again(writer.home, stopped, "mbo", mbo, 2) == 3  # and no commit
-        assert make_lost_logs_again(writer) == ["mbo"] and writer.snapshot.version("mbo") == 4
+        assert delta.rebuild_log(writer.paths, stopped, "mbo", mbo, 2) == 3  # and no commit
+        assert rebuild_lost_logs(writer) == ["mbo"] and writer.snapshot.version("mbo") == 4
     assert hashes(root) == before and care.verify(root) == []
 
 
@@ -104,7 +107,7 @@ def test_a_log_with_an_accepted_change_is_made_again_and_a_lost_one_of_an_older_
     before = hashes(root)
     shutil.rmtree(root / "mbo" / "_delta_log")
     with open_writer(root, check=False) as writer:
-        make_lost_logs_again(writer)
+        rebuild_lost_logs(writer)
     assert hashes(root) == before and len(open_snapshot(root).files("mbo")) == 1
     accepted = root / "_lake" / "intents" / "00000004.json"
     accepted.write_text(accepted.read_text().replace('"changes":[{"table":"mbo"', '"changes":[{"table":"gaps"'))
@@ -113,7 +116,7 @@ def test_a_log_with_an_accepted_change_is_made_again_and_a_lost_one_of_an_older_
         open_writer(root, check=False) as writer,
         pytest.raises(UmdfError, match=r"commit 4 does not list its files; in"),
     ):
-        make_lost_logs_again(writer)
+        rebuild_lost_logs(writer)
 
 
 def test_a_lost_log_below_an_unfinished_commit_needs_an_abort_first(root: Path) -> None:
@@ -127,7 +130,7 @@ def test_a_lost_log_below_an_unfinished_commit_needs_an_abort_first(root: Path) 
             open_writer(root, check=check)
     open_writer(root, abort=True).close()
     with open_writer(root, check=False) as writer:
-        assert make_lost_logs_again(writer) == ["mbo"]
+        assert rebuild_lost_logs(writer) == ["mbo"]
         day(writer, range(3), SHORT)
     assert open_snapshot(root).rows("mbo") == 150 and care.verify(root) == []
 
@@ -229,6 +232,6 @@ def test_other_directories_are_lakes(tmp_path: Path, name: str) -> None:
         day(writer, range(2), SHORT)
     shutil.rmtree(root / "mbo" / "_delta_log")
     with open_writer(root, check=False) as writer:
-        make_lost_logs_again(writer)
+        rebuild_lost_logs(writer)
         day(writer, range(3), SHORT)
     assert open_snapshot(root).arrow_table("mbo").num_rows == 150 and care.verify(root) == []

@@ -18,8 +18,8 @@ from lake.report_lake import DAY, DIGEST, NINE, OTHER_DAY, bad_state, gap, quali
 from umdf.errors import UmdfError
 from umdf.lake.ledger import file_id
 from umdf.lake.report import day_report
-from umdf.lake.report_drawing import amount, amounts, bars, duration, share, size
-from umdf.lake.report_page import page
+from umdf.lake.report_drawing import bar_chart, decimal, decimals, duration, percentage, size
+from umdf.lake.report_page import render_page
 from umdf.lake.snapshot import open_snapshot
 
 EVIL = '<script>alert("x")</script>&amp;'
@@ -104,10 +104,10 @@ def test_a_clean_day_is_whole_and_its_page_says_the_same_numbers(clean: tuple[Pa
     assert shown is not None and shown.messages is not None and shown.volume is not None
     assert sum(shown.messages) == report.messages == snapshot.marker.notes["messages"]
     assert sum(shown.volume) == report.totals[0].volume and shown.interval_ns == 10**9
-    made = Page(page(report))
+    made = Page(render_page(report))
     assert not made.open and made.tags >= {"svg", "table", "style"} and not made.tags & {"script", "link", "img"}
     assert {f"{report.messages:,}", f"{report.totals[0].trades:,}", report.active[0].symbol} <= set(made.cells)
-    assert not re.search(r"https?://|url\(", page(report))
+    assert not re.search(r"https?://|url\(", render_page(report))
 
 
 def test_losses_are_those_that_the_truth_has_on_every_line(tmp: Path) -> None:
@@ -127,7 +127,7 @@ def test_losses_are_those_that_the_truth_has_on_every_line(tmp: Path) -> None:
     [sent] = [row for row in truth(captured, "sequences").to_pylist() if row["stream"] == "incremental"]
     assert {line.numbers for line in of_line.values()} == {sent["last"]}
     assert report.books is None and "`book_state` has no rows that tell how the books ended" in report.summary[1]
-    assert not Page(page(report)).open
+    assert not Page(render_page(report)).open
 
 
 def test_a_lake_by_hand_with_several_channels(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_lake_by_hand_with_several_channels(tmp_path: Path) -> None:
         "gap is not cured; 2 of 3 books were healed from snapshots; 1 is stale or in doubt at the end (PETR4).",
         "1 of 5 snapshots could be compared with a book, and no difference was found.",
     )
-    cells = Page(page(report)).cells
+    cells = Page(render_page(report)).cells
     assert {"66.67 %", "33.33 %", "20.00 %", "21.2 µs", "2.0 s", "not cured", "10:00:05.000", "518,000"} <= set(cells)
 
 
@@ -210,7 +210,7 @@ def test_a_day_is_whole_only_if_every_table_says_so(
     write_lake(tmp_path, {name: rows for name, rows in (sound | changed).items() if rows})
     report = day_report(tmp_path)
     assert report.verdict == verdict and said in report.summary
-    assert not Page(page(report)).open
+    assert not Page(render_page(report)).open
 
 
 def test_every_text_of_the_feed_is_escaped(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_every_text_of_the_feed_is_escaped(tmp_path: Path) -> None:
             "quarantine": [{"channel_id": 72, "reason": EVIL, "template": EVIL, "line": EVIL}],
         },
     )  # fmt: skip
-    made = page(day_report(root))
+    made = render_page(day_report(root))
     assert "<script" not in made and "script" not in Page(made).tags
     assert Page(made).cells.count(EVIL) >= 8
 
@@ -258,20 +258,20 @@ def test_json_is_the_report(clean: tuple[Path, Path]) -> None:
 
 
 def test_numbers_for_people_are_never_rounded_to_nothing_or_to_all() -> None:
-    assert [share(*pair) for pair in ((1, 10**6), (10**6 - 1, 10**6), (0, 5), (5, 5))] == [
+    assert [percentage(*pair) for pair in ((1, 10**6), (10**6 - 1, 10**6), (0, 5), (5, 5))] == [
         "&lt;0.01 %", "&gt;99.99 %", "0.00 %", "100.00 %",
     ]  # fmt: skip
     times = {0: "0", 999: "999 ns", 1_500: "1.5 µs", 2_500_000: "2.5 ms", 61 * 10**9: "61.0 s"}
     assert {ns: duration(ns) for ns in times} == times
     assert [size(value) for value in (0, 999, 1_000, 5_283_537)] == ["0 B", "999 B", "1.0 kB", "5.3 MB"]
-    assert amount("-1234567.125") == "−1,234,567.125"
-    assert list(amounts("4.8", None, "12", "0.015"))[::2] == ["4.800", "12.000"]
+    assert decimal("-1234567.125") == "−1,234,567.125"
+    assert list(decimals("4.8", None, "12", "0.015"))[::2] == ["4.800", "12.000"]
 
 
 def test_bars_stand_in_proportion_and_keep_their_values() -> None:
-    drawn = str(bars("Messages", [0, 5, 10], NINE, 60 * 10**9, [NINE + 90 * 10**9], str))
+    drawn = str(bar_chart("Messages", [0, 5, 10], NINE, 60 * 10**9, [NINE + 90 * 10**9], str))
     heights = [float(found) for found in re.findall(r' height="([\d.]+)"', drawn)]
     assert len(heights) == 2 and heights[1] == 2 * heights[0]
     assert "<title>10:01:00: 5</title>" in drawn and "most: 10 at 10:02:00" in drawn
     assert drawn.count('class="mark"') == 1 and 'd="M500.0 ' in drawn
-    assert bars("Volume", [0, 0], NINE, 10**9, [], str).count("<rect") == 0
+    assert bar_chart("Volume", [0, 0], NINE, 10**9, [], str).count("<rect") == 0

@@ -18,7 +18,7 @@ import umdf
 from umdf.errors import UmdfError
 from umdf.lake import session
 from umdf.lake.hashing import logical_hash
-from umdf.lake.source_options import PACKETS, READABLE, Options
+from umdf.lake.source_options import PACKETS, READABLE_SCHEMAS, SourceOptions
 from umdf.lake.source_tasks import SPAN
 from umdf.transport.capture import open_capture
 
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
     def make(kind: str) -> tuple[Path, Path]:
         if kind not in known:
             captured, root = day(tmp, sized(4_000, 80_000), sized(12, 60), roll_s=3, seed=5, **DAYS[kind]), tmp / kind
-            ingest(root, files_of(captured), tables=frozenset(READABLE))
+            ingest(root, files_of(captured), tables=frozenset(READABLE_SCHEMAS))
             known[kind] = captured, root
         return known[kind]
 
@@ -55,7 +55,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("work")
-    with session.running(cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True) as own:
+    with session.session_scope(
+        cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True
+    ) as own:
         # A session as SparkSession.builder makes it where no environment is activated and PYSPARK_PYTHON is not set:
         # its workers are the python3 of the PATH, which need not have umdf.
         own.sparkContext.pythonExec = "python3"
@@ -79,7 +81,7 @@ def frame(spark: SparkSession, family: str, path: Any, **options: str) -> DataFr
 def test_every_family_has_the_rows_of_the_lake(made: Made, kind: str) -> None:
     captured, root = made(kind)
     seen = 0
-    for family in READABLE:
+    for family in READABLE_SCHEMAS:
         rows, expected = read(files_of(captured), family), of_lake(root, family)
         assert rows.schema.equals(expected.schema), family
         assert (rows.num_rows, logical_hash(rows)) == (expected.num_rows, logical_hash(expected)), family
@@ -147,7 +149,7 @@ def test_a_damaged_copy_is_taken_from_the_other_line(made: Made, kind: str, tmp_
         content[place - 2 : place] = bytes(2)  # no checksum tells of it
     files[0].write_bytes(bytes(content))
     damaged = sorted((tmp_path / "capture").glob("*.pcap"))
-    ingest(tmp_path / "lake", damaged, tables=frozenset(READABLE))
+    ingest(tmp_path / "lake", damaged, tables=frozenset(READABLE_SCHEMAS))
     for family in ("mbo", "trades", PACKETS):
         expected = of_lake(tmp_path / "lake", family)
         assert logical_hash(without_doubt(read(damaged, family))) == logical_hash(expected), family
@@ -262,7 +264,7 @@ BAD_OPTIONS: list[tuple[dict[str, str], str]] = [
 @pytest.mark.parametrize(("given", "said"), BAD_OPTIONS)
 def test_an_option_that_cannot_be_is_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(UmdfError) as error:
-        Options.of(given)
+        SourceOptions.parse(given)
     assert said in str(error.value)
 
 

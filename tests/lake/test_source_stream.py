@@ -19,7 +19,7 @@ import umdf
 from umdf.errors import UmdfError
 from umdf.lake import session
 from umdf.lake.hashing import logical_hash
-from umdf.lake.source_options import PACKETS, READABLE
+from umdf.lake.source_options import PACKETS, READABLE_SCHEMAS
 from umdf.lake.source_stream import RecordingReader
 from umdf.transport.recording import MANIFEST, closed_files
 
@@ -67,7 +67,7 @@ def test_micro_batches_together_are_the_batch(
 ) -> None:
     files = manifested(captured[kind])
     record(tmp_path / "recording", files)
-    for family in sized(("mbo", "definition", "snapshot", PACKETS), READABLE):
+    for family in sized(("mbo", "definition", "snapshot", PACKETS), READABLE_SCHEMAS):
         without = {"definition": {"ts_recv"}, PACKETS: {"ts_recv", "verdict"}}.get(family, LATER)
         expected = counted(read(files, family), without)
         for ends in ([3, 4, 11, len(files)], *([range(1, len(files) + 1)] if family == "mbo" else [])):
@@ -117,7 +117,9 @@ def test_where_nothing_is_told_later_it_is_the_batch_to_the_last_column(
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("work")
-    with session.running(cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True) as own:
+    with session.session_scope(
+        cores=2, memory="1g", work=work, logs=tmp_path_factory.mktemp("logs"), quick=True
+    ) as own:
         umdf.register_source(own)
         yield own
 

@@ -41,7 +41,7 @@ def spark(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(TESTS))
         work = tmp_path_factory.mktemp("work")
-        with session.running(cores=2, memory="1g", work=work, logs=logs, quick=True) as own:
+        with session.session_scope(cores=2, memory="1g", work=work, logs=logs, quick=True) as own:
             yield own
     assert list(work.iterdir()) == []
 
@@ -53,14 +53,14 @@ def numbered(count: int, **more: Any) -> list[dict[str, Any]]:
 def test_the_session_is_as_it_should_be(spark: SparkSession, logs: Path) -> None:
     context = spark.sparkContext
     assert context.master == "local[2,4]"
-    for name, value in {**session.SETTINGS, **session.LOOPBACK}.items():
+    for name, value in {**session.SETTINGS, **session.LOOPBACK_SETTINGS}.items():
         assert context.getConf().get(name) == value
     assert spark.sql("SELECT current_timezone()").head()[0] == "UTC"  # type: ignore[index]
-    log = session.log_of(spark)
+    log = session.session_log(spark)
     assert log is not None and log.parent == logs and log.exists()
     assert "[cds" not in log.read_text()  # the archive of Spark's classes, where there is one, was not refused
     with pytest.raises(UmdfError, match="already running in this process"):
-        session.embedded()
+        session.start_session()
 
 
 def test_each_task_answers_once_in_order_from_our_python(spark: SparkSession) -> None:
@@ -85,9 +85,9 @@ def test_failures_are_one_clear_error_or_values(spark: SparkSession) -> None:
     with pytest.raises(UmdfError) as caught:
         tasks.run_tasks(spark, numbered(4), "lake.spark_jobs:failing")
     assert str(caught.value) == "channel 1: no space left on the disk (and 1 more of 4 tasks); free some"
-    found = tasks.outcomes(spark, numbered(4), "lake.spark_jobs:failing")
+    found = tasks.task_outcomes(spark, numbered(4), "lake.spark_jobs:failing")
     assert [list(answer) for answer in (found[0], found[3])] == [["peak_memory_bytes"]] * 2  # type: ignore[arg-type]
-    assert isinstance(found[2], tasks.Failure) and str(found[2].error()) == "channel 2: ValueError: two lines"
+    assert isinstance(found[2], tasks.TaskFailure) and str(found[2].error()) == "channel 2: ValueError: two lines"
     assert "spark_jobs.py" in found[2].trace
     with pytest.raises(UmdfError, match="channel 0: ModuleNotFoundError: No module named 'no_such'"):
         tasks.run_tasks(spark, numbered(1), "no_such:function")
@@ -95,9 +95,9 @@ def test_failures_are_one_clear_error_or_values(spark: SparkSession) -> None:
 
 def test_a_job_is_described_while_it_runs(spark: SparkSession) -> None:
     context = spark.sparkContext
-    with session.job(spark, "decode, channel 72"):
+    with session.described_job(spark, "decode, channel 72"):
         assert context.getLocalProperty("spark.job.description") == "decode, channel 72"
-        with session.job(spark, "inner", group="g"):
+        with session.described_job(spark, "inner", group="g"):
             assert context.getLocalProperty("spark.jobGroup.id") == "g"
         assert context.getLocalProperty("spark.job.description") == "decode, channel 72"
     assert context.getLocalProperty("spark.job.description") is None
@@ -112,7 +112,7 @@ def test_tasks_write_files_a_commit_lists_them_and_a_lost_attempt_leaves_an_orph
         made = tasks.run_tasks(spark, numbered(3, **given), "lake.spark_jobs:writing")
         assert len(list(root.rglob("*.parquet"))) == 4
         writer.commit([Change("mbo", tuple(FileAdd.from_json(answer["file"]) for answer in made))])
-        assert sweep.sweep(writer).files == 1
+        assert sweep.delete_orphans(writer).files == 1
     snapshot = open_snapshot(root)
     truth = [rows_of("mbo", 50, n) for n in range(3)]
     assert snapshot.logical_hash("mbo") == logical_hash([batch for rows in truth for batch in rows.to_batches()])
@@ -159,15 +159,15 @@ def test_spark_notices_a_damaged_page_and_names_its_file(spark: SparkSession, tm
     try:
         sql.register(snapshot, spark, names=["mbo"], prefix="damaged_")
         with pytest.raises(UmdfError, match=f"^{path} cannot be read: .*CRC.*; `umdf lake verify LAKE --deep`"):
-            sql.run(spark, "SELECT sum(ts_recv_ns) FROM damaged_mbo")
+            sql.run_sql(spark, "SELECT sum(ts_recv_ns) FROM damaged_mbo")
     finally:
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
 
 def test_a_session_of_the_caller_is_neither_changed_nor_ended(spark: SparkSession) -> None:
-    with session.running(spark) as same:
+    with session.session_scope(spark) as same:
         assert same is spark
-    session.shut_down(spark.newSession())  # not ours: nothing happens
+    session.stop_session(spark.newSession())  # not ours: nothing happens
     assert spark.range(3).count() == 3
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from umdf.errors import UmdfError
 from umdf.lake import staging
-from umdf.lake.spare import Spare
-from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, Staged, StagedWriter, bucket_of, read_staged, staged_batches
+from umdf.lake.spare import StagingFilePool
+from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, StagedFile, StagedWriter, bucket_of, read_staged, staged_batches
 from umdf.market.events import FAMILIES, NULL
-from umdf.market.rows import Events, List, Rows, Units, strings_of, text_of
+from umdf.market.rows import Events, RepeatingGroup, Rows, Units, strings_of, text_column
 
 ALL = range(BUCKETS + 1)
 
@@ -29,7 +29,7 @@ def events(family: str, ids: list[int], sequence: int = 1, **columns: Any) -> Ev
     numbers = np.arange(sequence, sequence + count, dtype=np.int64)
     units = Units(np.full(count, 72, np.int16), np.full(count, 3), numbers, numbers + 1_000, numbers + 2_000)
     texts = {name: value for name, value in columns.items() if isinstance(value, tuple)}
-    lists = {name: value for name, value in columns.items() if isinstance(value, List)}
+    lists = {name: value for name, value in columns.items() if isinstance(value, RepeatingGroup)}
     own = {name: value for name, value in columns.items() if name not in (*texts, *lists)}
     own["instrument_id"] = np.array(ids, np.int64)
     place = np.zeros(count, np.uint16)
@@ -38,11 +38,11 @@ def events(family: str, ids: list[int], sequence: int = 1, **columns: Any) -> Ev
     )
 
 
-def written(tmp_path: Path, *parts: Events) -> list[Staged]:
+def written(tmp_path: Path, *parts: Events) -> list[StagedFile]:
     writer = StagedWriter(tmp_path / "staged", "one")
     for part in parts:
         writer.add(part)
-    return [Staged.from_json(made.to_json()) for made in writer.close()]
+    return [StagedFile.from_json(made.to_json()) for made in writer.close()]
 
 
 def test_every_instrument_is_in_one_bucket_and_rows_without_one_stand_alone() -> None:
@@ -79,11 +79,11 @@ def test_rows_come_back_by_bucket_in_the_order_of_the_wire(tmp_path: Path) -> No
 
 
 def test_a_column_that_a_batch_does_not_have_is_null_there(tmp_path: Path) -> None:
-    legs = List(
-        np.array([0, 2, 2], np.int32), {"leg_id": np.array([7, 8], np.int64)}, {"leg_symbol": text_of(["A", "B"])}
+    legs = RepeatingGroup(
+        np.array([0, 2, 2], np.int32), {"leg_id": np.array([7, 8], np.int64)}, {"leg_symbol": text_column(["A", "B"])}
     )
-    first = events("definition", [5, 9], symbol=text_of(["X", "Y"]), legs=legs, tick=np.array([1, 2], np.int64))
-    second = events("definition", [5], 10, isin=text_of(["BR"]), round_lot=np.array([100], np.int64))
+    first = events("definition", [5, 9], symbol=text_column(["X", "Y"]), legs=legs, tick=np.array([1, 2], np.int64))
+    second = events("definition", [5], 10, isin=text_column(["BR"]), round_lot=np.array([100], np.int64))
     together = written(tmp_path / "a", first, second)
     apart = [*written(tmp_path / "b", first), *written(tmp_path / "c", second)]
     for staged in (together, apart):
@@ -94,7 +94,7 @@ def test_a_column_that_a_batch_does_not_have_is_null_there(tmp_path: Path) -> No
         assert rows.column("round_lot")[order].tolist() == [NULL, NULL, 100]
         assert [strings_of(rows.texts["symbol"])[at] for at in order] == ["X", "Y", ""]
         assert [strings_of(rows.texts["isin"])[at] for at in order] == ["", "", "BR"]
-        mine = rows.lists["legs"].at(order)
+        mine = rows.lists["legs"].take(order)
         assert mine.offsets.tolist() == [0, 2, 2, 2] and mine.columns["leg_id"].tolist() == [7, 8]
         assert strings_of(mine.texts["leg_symbol"]) == ["A", "B"]
         assert mine.columns["leg_ratio"].tolist() == [NULL, NULL]
@@ -148,8 +148,10 @@ def test_lists_and_texts_of_one_bucket_are_those_of_its_rows(tmp_path: Path) -> 
     sizes = [number % 3 for number in ids]
     offsets = np.cumsum([0, *sizes]).astype(np.int32)
     owners = np.repeat(ids, sizes)
-    legs = List(offsets, {"leg_id": owners}, {"leg_symbol": text_of([f"L{owner}" for owner in owners])})
-    staged = written(tmp_path, events("definition", ids, symbol=text_of([f"S{number}" for number in ids]), legs=legs))
+    legs = RepeatingGroup(offsets, {"leg_id": owners}, {"leg_symbol": text_column([f"L{owner}" for owner in owners])})
+    staged = written(
+        tmp_path, events("definition", ids, symbol=text_column([f"S{number}" for number in ids]), legs=legs)
+    )
     for bucket in staged[0].rows:
         rows = read_staged(staged, "definition", [bucket]).rows("definition")
         own = rows.column("instrument_id").tolist()
@@ -184,8 +186,8 @@ def test_a_full_disk_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_file_that_is_written_over_holds_only_what_is_new(tmp_path: Path) -> None:
     old = written(tmp_path, events("mbo", [5, 9] * 500, size=np.arange(1000)))
-    spare = Spare(tmp_path / "spare")
-    spare.give([(file.family, Path(file.path)) for file in old])
+    spare = StagingFilePool(tmp_path / "spare")
+    spare.release([(file.family, Path(file.path)) for file in old])
     assert not Path(old[0].path).exists()
     writer = StagedWriter(tmp_path / "staged", "two", spare)
     writer.add(events("mbo", [9, 5], 7, size=np.array([1, 2])))
@@ -201,20 +203,20 @@ def test_a_file_that_is_written_over_holds_only_what_is_new(tmp_path: Path) -> N
 def test_spare_files_are_taken_once_by_kind_the_longest_first_and_few_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spare, names = Spare(tmp_path / "spare"), iter(range(100))
+    spare, names = StagingFilePool(tmp_path / "spare"), iter(range(100))
 
     def file(size: int) -> Path:
         path = tmp_path / f"made-{next(names)}"
         path.write_bytes(bytes(size))
         return path
 
-    assert not spare.take("mbo", tmp_path / "none"), "there is not even a directory"
-    spare.give([("mbo", file(10)), ("trades", file(30)), ("mbo", file(20))])
-    assert spare.take("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
-    assert spare.take("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
-    assert not spare.take("mbo", tmp_path / "c") and spare.take("trades", tmp_path / "c")
+    assert not spare.acquire("mbo", tmp_path / "none"), "there is not even a directory"
+    spare.release([("mbo", file(10)), ("trades", file(30)), ("mbo", file(20))])
+    assert spare.acquire("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
+    assert spare.acquire("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
+    assert not spare.acquire("mbo", tmp_path / "c") and spare.acquire("trades", tmp_path / "c")
     monkeypatch.setattr("umdf.lake.spare.KEPT_BYTES", 50)
-    spare.give([("mbo", file(size)) for size in (10, 40, 20)])
+    spare.release([("mbo", file(size)) for size in (10, 40, 20)])
     assert [path.stat().st_size for path in spare.directory.iterdir()] == [40]
     spare.clear()
     assert not spare.directory.exists()

@@ -21,9 +21,9 @@ from lake.lake_commands import umdf, until
 from umdf.cli.app import run
 from umdf.errors import UmdfError
 from umdf.lake import care, session
-from umdf.lake.advance import Settings
+from umdf.lake.advance import IngestSettings
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.stream import Batch, Stream, wait_for_manifest
+from umdf.lake.stream import MicroBatch, StreamIngest, wait_for_manifest
 from umdf.lake.writer import open_writer
 from umdf.transport.recording import MANIFEST
 
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work, logs = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("logs")
-    with session.running(cores=2, memory="1g", work=work, logs=logs, quick=True) as own:
+    with session.session_scope(cores=2, memory="1g", work=work, logs=logs, quick=True) as own:
         yield own
 
 
@@ -61,11 +61,13 @@ def record(directory: Path, files: Sequence[Path]) -> Path:
 
 def stream(
     spark: SparkSession, recording: Path, root: Path, *, finish: bool = False, tables: frozenset[str] = ALL, **more: Any
-) -> list[Batch]:
+) -> list[MicroBatch]:
     """All that is closed now; what each micro-batch came to."""
-    batches: list[Batch] = []
+    batches: list[MicroBatch] = []
     with open_writer(root, "stream") as writer:
-        followed = Stream(spark, recording, writer, Settings(tables=tables), told=batches.append, **more)
+        followed = StreamIngest(
+            spark, recording, writer, IngestSettings(tables=tables), on_batch=batches.append, **more
+        )
         followed.run(once=True)
         if finish:
             followed.finish()
@@ -114,9 +116,9 @@ def test_a_stream_without_its_checkpoint_begins_anew_and_nothing_comes_twice(
 
 
 def test_a_stream_goes_on_until_it_is_stopped(spark: SparkSession, made: Made, tmp_path: Path) -> None:
-    recording, batches = record(tmp_path / "recording", made.files[:6]), list[Batch]()
+    recording, batches = record(tmp_path / "recording", made.files[:6]), list[MicroBatch]()
     with open_writer(tmp_path / "lake", "stream") as writer:
-        followed = Stream(spark, recording, writer, Settings(tables=FEW), told=batches.append)
+        followed = StreamIngest(spark, recording, writer, IngestSettings(tables=FEW), on_batch=batches.append)
         running = threading.Thread(target=followed.run)
         running.start()
         try:
@@ -137,15 +139,17 @@ def test_a_fault_in_a_micro_batch_is_told_in_its_own_words_and_the_next_run_goes
 ) -> None:
     recording = record(tmp_path / "recording", made.files)
     gone = recording / made.files[-1].name
-    batches: list[Batch] = []
+    batches: list[MicroBatch] = []
 
-    def told(batch: Batch) -> None:
+    def told(batch: MicroBatch) -> None:
         batches.append(batch)
         if gone.exists():
             gone.rename(tmp_path / "away")
 
     with open_writer(tmp_path / "lake", "stream") as writer:
-        followed = Stream(spark, recording, writer, Settings(tables=FEW), told=told, max_files=len(made.files) // 2)
+        followed = StreamIngest(
+            spark, recording, writer, IngestSettings(tables=FEW), on_batch=told, max_files=len(made.files) // 2
+        )
         with pytest.raises(UmdfError, match=f"{gone.name}: no such file") as fault:
             followed.run(once=True)
     assert "\n" not in str(fault.value) and 1 <= len(batches) <= 2

@@ -12,11 +12,11 @@ from lake.captures import day, files_of, truth
 
 from umdf.lake import survey
 from umdf.lake.ledger import digest_of
-from umdf.lake.segments import streams_of
-from umdf.lake.survey import SEGMENT
-from umdf.lake.tasks import Place
+from umdf.lake.segments import assign_streams
+from umdf.lake.survey import SEGMENT_FIELDS
+from umdf.lake.tasks import TaskAttempt
 from umdf.market.calendar import local_date
-from umdf.sync.streams import Survey
+from umdf.sync.streams import StreamSurvey
 from umdf.transport.capture import open_capture
 
 
@@ -27,7 +27,7 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def surveyed(path: Path, tmp: Path, split_bytes: int = 1 << 25) -> dict:
     task = {"path": str(path), "known": [], "unpacked": str(tmp / "unpacked"), "split_bytes": split_bytes}
-    return json.loads(json.dumps(survey.run(task, Place(0, 0))))  # as it travels
+    return json.loads(json.dumps(survey.run(task, TaskAttempt(0, 0))))  # as it travels
 
 
 def test_segments_of_binary_are_what_the_headers_say(tmp: Path) -> None:
@@ -43,7 +43,7 @@ def test_segments_of_binary_are_what_the_headers_say(tmp: Path) -> None:
                 date = local_date(int.from_bytes(payload[8:16], "little"))
     for split in found["splits"]:
         mine = [(n, ts) for offset, n, ts in numbers if split["offset"] <= offset < split["end"]]
-        [segment] = [dict(zip(SEGMENT, values, strict=True)) for values in split["segments"]]
+        [segment] = [dict(zip(SEGMENT_FIELDS, values, strict=True)) for values in split["segments"]]
         counted = [n for n, _ in mine if n]
         assert (segment["first"], segment["last"], segment["packets"]) == (min(counted), max(counted), len(mine))
         assert (segment["channel"], segment["epoch"], segment["date"]) == (72, 273, date)
@@ -58,23 +58,23 @@ def test_segments_of_binary_are_what_the_headers_say(tmp: Path) -> None:
 def test_surveys_of_single_files_together_tell_the_streams(tmp: Path, wire: str) -> None:
     captured = day(tmp, wire=wire, seed=1)
     session = json.loads((captured / "session.json").read_text())
-    places = streams_of([surveyed(path, tmp) for path in files_of(captured)], {})
+    places = assign_streams([surveyed(path, tmp) for path in files_of(captured)], {})
     expected = {
         (stream["group"], stream["port"]): (wire, stream["stream"], 72, stream["line"])
         for stream in session["channels"][0]["wires"][wire]["streams"]
     }
-    found = {group: (place.protocol, place.role, place.channel, "AB"[place.line]) for group, place in places.items()}
+    found = {group: (place.protocol, place.stream, place.channel, "AB"[place.line]) for group, place in places.items()}
     assert found == expected
 
 
 def test_names_in_the_configuration_come_first(tmp: Path) -> None:
     captured = day(tmp, wire="fast", seed=1)
     surveys = [surveyed(path, tmp) for path in files_of(captured)]
-    groups = streams_of(surveys, {})
+    groups = assign_streams(surveys, {})
     named = {group: {"channel": 99, "line": "BA"[place.line]} for group, place in groups.items()}
-    again = streams_of(surveys, named)
+    again = assign_streams(surveys, named)
     assert {place.channel for place in again.values()} == {99}
-    lines = {group: place.line for group, place in groups.items() if place.role == "incremental"}
+    lines = {group: place.line for group, place in groups.items() if place.stream == "incremental"}
     assert {group: again[group].line for group in lines} == {group: 1 - line for group, line in lines.items()}
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_capture_is_told_not_raised(tmp_path: Path) -> None:
     found = surveyed(tmp_path / "x.pcap", tmp_path)
     assert found["no_capture"] and "no capture file" in found["warnings"][0][1]
     task = {"path": str(tmp_path / "x.pcap"), "known": [found["digest"]], "unpacked": "", "split_bytes": 1}
-    assert survey.run(task, Place(0, 0))["known"] is True
+    assert survey.run(task, TaskAttempt(0, 0))["known"] is True
 
 
 def test_surveys_of_many_files_are_merged_in_place(tmp: Path) -> None:
@@ -110,14 +110,14 @@ def test_surveys_of_many_files_are_merged_in_place(tmp: Path) -> None:
     [path] = [path for path in files_of(day(tmp, wire="fast", roll_s=600, seed=1)) if "incremental-A" in path.name]
     found = surveyed(path, tmp)["streams"]
     [stream] = [stream for stream in found if stream["digests"]]
-    whole = Survey(survey.templates())
+    whole = StreamSurvey(survey.templates())
     for number in range(50):
         moved = [[sequence + 10_000 * number, digest] for sequence, digest in stream["digests"]]
-        whole.absorb([stream | {"digests": moved}])
+        whole.merge([stream | {"digests": moved}])
     few = stream | {"digests": stream["digests"][:1]}
     tracemalloc.start()
     try:
-        whole.absorb([few])
+        whole.merge([few])
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

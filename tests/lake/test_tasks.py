@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from umdf.lake.day_parts import DayParts
-from umdf.lake.plain_run import run_plain
-from umdf.lake.plan import LEAST_NUMBERS, ChannelDay, Planner
-from umdf.lake.tasks import Place
+from umdf.lake.day_parts import DayResults
+from umdf.lake.plain_run import run_locally
+from umdf.lake.plan import MIN_SPAN_SEQUENCES, ChannelDay, Planner
+from umdf.lake.tasks import TaskAttempt
 
 MIB = 1 << 20
 
 
-def hungry(task: dict[str, Any], place: Place) -> dict[str, Any]:
+def hungry(task: dict[str, Any], place: TaskAttempt) -> dict[str, Any]:
     return {"sum": int(np.ones(task["bytes"], np.uint8).sum())}
 
 
 def test_a_task_says_how_much_memory_it_took() -> None:
-    little, much = run_plain([{"bytes": MIB}, {"bytes": 256 * MIB}], f"{__name__}:hungry")
+    little, much = run_locally([{"bytes": MIB}, {"bytes": 256 * MIB}], f"{__name__}:hungry")
     assert little["sum"] == MIB and much["sum"] == 256 * MIB
     assert 200 * MIB < much["peak_memory_bytes"] - little["peak_memory_bytes"] < 400 * MIB
 
@@ -32,7 +32,7 @@ def test_spans_are_even_and_as_many_as_can_run_at_once(numbers: int, most: int, 
     sizes = [last - first + 1 for first, last in spans]
     assert len(spans) == count and sum(sizes) == numbers and max(sizes) - min(sizes) <= 1
     assert [first for first, _ in spans[1:]] == [last + 1 for _, last in spans[:-1]] and spans[0][0] == 101
-    assert numbers < 2 * LEAST_NUMBERS or count % 2 == 0
+    assert numbers < 2 * MIN_SPAN_SEQUENCES or count % 2 == 0
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,6 @@ def test_packs_of_buckets_are_about_equal(rows: int, parallel: int, packs: int) 
     staged = {"family": "mbo", "path": "", "rows": by_bucket}
     span = {"role": "incremental", "epoch": 1, "span": [1, rows], "staged": [staged], "files": {}, "notices": []}
     day = ChannelDay(72, 20_770, "sbe", ["A"], [(1, 1, rows)], [0])
-    found = DayParts(day, [span]).packs(2_000_000, parallel)
+    found = DayResults(day, [span]).packs(2_000_000, parallel)
     assert len(found) == packs and sorted(bucket for pack, _ in found for bucket in pack) == list(range(65))
     assert max(size for _, size in found) <= 1.1 * rows / packs + 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from umdf.market.events import COMMON, FAMILIES, OF_UNIT, Column
+from umdf.market.events import COMMON, FAMILIES, UNIT_COLUMNS, Column
 from umdf.market.rows import Events, Numbers, Rows, Text, strings_of
 
 
@@ -25,7 +25,7 @@ def shown(rows: Rows) -> list[dict[str, Any]]:
         for unit, place in zip(rows.unit.tolist(), rows.entry_index.tolist(), strict=True)
     ]
     for column in (*COMMON, *rows.family.columns):
-        if column.name in OF_UNIT or column.name in ("msg_index", "entry_index"):
+        if column.name in UNIT_COLUMNS or column.name in ("msg_index", "entry_index"):
             continue
         for row, value in zip(made, _values(column, rows.columns, rows.texts) or [], strict=False):
             if value is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from umdf.market.events import COMMON, FAMILIES, OF_UNIT, Column
-from umdf.market.rows import Events, List, Rows, Units, text_of
+from umdf.market.events import COMMON, FAMILIES, UNIT_COLUMNS, Column
+from umdf.market.rows import Events, RepeatingGroup, Rows, Units, text_column
 
 Happening = tuple[str, Mapping[str, Any]]  # a family, and the values of a row; chars are written as strings
 PRICE = 10**9
@@ -37,14 +37,14 @@ def _rows(name: str, places: list[int], given: list[Mapping[str, Any]]) -> Rows:
     family, zeros = FAMILIES[name], np.zeros(len(given), np.uint16)
     known = {column.name: column for column in (*COMMON, *family.columns)}
     assert all(key in known or key in family.lists for row in given for key in row), given
-    own = [column for column in known.values() if column.name not in (*OF_UNIT, "msg_index", "entry_index")]
+    own = [column for column in known.values() if column.name not in (*UNIT_COLUMNS, "msg_index", "entry_index")]
     columns, texts = _columns(own, given)
     lists = {}
     for item, fields in family.lists.items():
         entries = [row.get(item, []) for row in given]
         if any(entries):
             offsets = np.cumsum([0, *map(len, entries)]).astype(np.int32)
-            lists[item] = List(offsets, *_columns(list(fields), [entry for row in entries for entry in row]))
+            lists[item] = RepeatingGroup(offsets, *_columns(list(fields), [entry for row in entries for entry in row]))
     return Rows(family, np.array(places, np.uint32), zeros, zeros.copy(), columns, texts, lists)
 
 
@@ -52,7 +52,7 @@ def _columns(columns: list[Column], given: Sequence[Mapping[str, Any]]) -> tuple
     numbers, texts = {}, {}
     for column in columns:
         if column.is_text:
-            texts[column.name] = text_of([row.get(column.name) for row in given])
+            texts[column.name] = text_column([row.get(column.name) for row in given])
             continue
         values = [row.get(column.name) for row in given]
         null = column.null if column.nullable else 0

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from umdf.market.events import FAMILIES, Column
-from umdf.market.rows import Events, List, Numbers, Rows, Text
+from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text
 from umdf.wire.sbe.loader import load
 from umdf.wire.sbe.schema import SIZES, Block, Field, Schema
 
@@ -50,7 +50,7 @@ def _shown(column: Column, columns: dict[str, Numbers], texts: dict[str, Text], 
     return [chr(value) if value is not None else None for value in values] if column.type == "char" else values
 
 
-def _lists(columns: Sequence[Column], each: List) -> list[list[dict[str, Any]]]:
+def _lists(columns: Sequence[Column], each: RepeatingGroup) -> list[list[dict[str, Any]]]:
     count = int(each.offsets[-1])
     shown = {c.name: _shown(c, each.columns, each.texts, count) for c in columns}
     entries = [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
@@ -127,7 +127,7 @@ def _present(values: dict[str, Any]) -> dict[str, Any]:
 
 def believable(template: int, block: Block, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """The fields of one message as the exchange would send it in this version."""
-    content = {f.name: _believable_field(template, f, version) for f in block.sent if f.in_version(version)}
+    content = {f.name: _believable_field(template, f, version) for f in block.sent_fields if f.in_version(version)}
     for group in block.groups:
         least = 1 if template == 71 else 0
         content[group.name] = st.lists(believable(template, group, version), min_size=least, max_size=3)

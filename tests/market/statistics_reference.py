@@ -10,7 +10,7 @@ from market.histories import Happening
 from umdf.market import events as e
 from umdf.market.events import CONDITIONS
 from umdf.market.statistics import Statistics
-from umdf.market.tape import Count, Last
+from umdf.market.tape import LastPrice, TradeTotals
 
 # 11.3, by the numbers of STATISTICS: 269 = 2, 3, 4, 4 with 286=5, 7, 8, 9, B.
 RESET_TYPES = (100, 101, 1, 2, 5, 4, 13, 6)
@@ -91,13 +91,13 @@ class Reference:
                 return
         self.unknown_busts[key] = self.unknown_busts.get(key, 0) + 1
 
-    def counts(self) -> dict[tuple[int, str | None], Count]:
+    def counts(self) -> dict[tuple[int, str | None], TradeTotals]:
         found = {}
         for key in {*self.trades, *self.unknown_busts}:
             every = self.trades.get(key, [])
             left = [row for row in every if not row["busted"]]
             prices = [row["price"] for row in left]
-            found[key] = Count(
+            found[key] = TradeTotals(
                 len(left),
                 sum(row["size"] for row in left),
                 sum(row["size"] * row["price"] for row in left),
@@ -113,9 +113,9 @@ class Reference:
 def held_by(statistics: Statistics) -> dict[tuple[Any, ...], dict[str, Any]]:
     """What the real one holds, by the reference's keys."""
     found = {}
-    for name, current in statistics.current.items():
+    for name, current in statistics.latest.items():
         for who in range(1, 5):
-            for key, values in current.of(who):
+            for key, values in current.values_of(who):
                 venue = chr(key & 0xFF) if key & 0xFF else None
                 if name == "imbalance":
                     found[name, who] = values
@@ -138,9 +138,9 @@ def assert_equal(statistics: Statistics, reference: Reference) -> None:
     for key, row in reference.held.items():
         for column in ("price", "size", "trade_count", "low_limit_price", "ts_event"):
             assert held[key].get(column) == row.get(column), (key, column)
-    lasts: dict[Any, Last] = {}
-    counts: dict[Any, Count] = {}
-    for who, stream, last, count in statistics.tape.all():
+    lasts: dict[Any, LastPrice] = {}
+    counts: dict[Any, TradeTotals] = {}
+    for who, stream, last, count in statistics.tape.all_venues():
         key = who, chr(stream) if stream else None
         if last is not None:
             lasts[key] = last

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from umdf.errors import EncodeError
 from umdf.market import events as e
-from umdf.market.fast_convert import decimals, digits
-from umdf.market.fast_messages import FastMessages
+from umdf.market.fast_convert import digit_array, split_decimals
+from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events, Rows, Units
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.encode import Encoder
@@ -25,7 +25,7 @@ TEMPLATES = load()
     st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-(10**6), 10**6).map(lambda v: v * 10**7), max_size=20)
 )
 def test_decimals_are_exact_and_as_short_as_two_decimals_allow(values: list[int]) -> None:
-    mantissas, exponents = decimals(np.array(values, np.int64), -9)
+    mantissas, exponents = split_decimals(np.array(values, np.int64), -9)
     for value, mantissa, exponent in zip(values, mantissas.tolist(), exponents.tolist(), strict=True):
         assert Decimal(mantissa).scaleb(exponent) == Decimal(value).scaleb(-9)
         assert exponent == -2 or (-9 <= exponent < -2 and mantissa % 10)
@@ -36,7 +36,7 @@ def test_digits_are_those_of_python(values: list[int | None], width: int) -> Non
     valid = np.array([value is not None for value in values], np.bool_)
     numbers = np.array([value or 0 for value in values], np.int64)
     wanted = [None if v is None else (f"{v:0{width}}" if v >= 0 else f"-{-v:0{width}}").encode() for v in values]
-    assert digits(numbers, valid, width).to_pylist() == wanted
+    assert digit_array(numbers, valid, width).to_pylist() == wanted
 
 
 def events(columns: dict[str, list[int]], instrument: list[int]) -> Events:
@@ -52,14 +52,14 @@ def events(columns: dict[str, list[int]], instrument: list[int]) -> Events:
 
 def test_an_empty_book_goes_by_the_template_that_can_say_it() -> None:
     clear = {"action": [ord("R")], "side": [ord("N")]}
-    assert list(FastMessages(TEMPLATES).messages(events(clear, [5]))) == [152]
-    assert list(FastMessages(TEMPLATES).messages(events(clear, [e.NULL]))) == [81]
-    assert list(FastMessages(TEMPLATES, 145, 147, 149).messages(events(clear, [5]))) == [81]
+    assert list(FastMessageMapper(TEMPLATES).messages(events(clear, [5]))) == [152]
+    assert list(FastMessageMapper(TEMPLATES).messages(events(clear, [e.NULL]))) == [81]
+    assert list(FastMessageMapper(TEMPLATES, 145, 147, 149).messages(events(clear, [5]))) == [81]
 
 
 def test_279_follows_from_the_action_where_it_is_not_given() -> None:
     given_actions = {"action": [ord(letter) for letter in "AMCR"], "side": [ord("B")] * 4}
-    encoded = Encoder(TEMPLATES).encode(FastMessages(TEMPLATES).messages(events(given_actions, [5] * 4)))
+    encoded = Encoder(TEMPLATES).encode(FastMessageMapper(TEMPLATES).messages(events(given_actions, [5] * 4)))
     batch = Decoder(TEMPLATES).decode(encoded.buffer, encoded.start, encoded.end)
     entries = batch.to_messages()[0].values["MDEntries"]
     assert [entry["MDUpdateAction"] for entry in entries] == [e.NEW, e.CHANGE, e.DELETE, e.DELETE_THRU]
@@ -69,4 +69,4 @@ def test_two_events_cannot_be_the_same_entry() -> None:
     twice = events({"action": [65, 65], "side": [66, 66]}, [5, 5])
     twice.rows("mbo").entry_index[:] = 0
     with pytest.raises(EncodeError, match="same entry"):
-        FastMessages(TEMPLATES).messages(twice)
+        FastMessageMapper(TEMPLATES).messages(twice)

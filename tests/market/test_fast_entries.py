@@ -10,7 +10,7 @@ from market.fast_making import messages
 from market.fast_showing import shown
 
 from umdf.market import events as e
-from umdf.market.fast_events import FastEvents
+from umdf.market.fast_events import FastEventMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.loader import load, loads
@@ -19,7 +19,7 @@ from umdf.wire.fast.writer import Writer
 
 TEMPLATES = load()
 DECODER = Decoder(TEMPLATES)
-EVENTS = FastEvents(DECODER.layout)
+EVENTS = FastEventMapper(DECODER.layout)
 SENT = 20261113130000250
 SENT_NS = 1_794_574_800_250_000_000  # 2026-11-13 13:00:00.250 UTC
 DAY = 1_794_528_000_000_000_000  # of that day
@@ -43,7 +43,7 @@ def encoded(template_id: int, tags: dict[int, Any]) -> bytes:
     return Writer(TEMPLATES).encode(template_id, named(body, {34: 9, 52: SENT, **tags}))
 
 
-def events_of(*made: bytes, decoder: Decoder = DECODER, events: FastEvents = EVENTS, **options: Any) -> Events:
+def events_of(*made: bytes, decoder: Decoder = DECODER, events: FastEventMapper = EVENTS, **options: Any) -> Events:
     end = np.cumsum([len(one) for one in made], dtype=np.int64)
     batch = decoder.decode(np.frombuffer(b"".join(made), np.uint8), np.concatenate([[0], end[:-1]]), end)
     return events.events(batch, **options)
@@ -239,7 +239,7 @@ def test_an_empty_snapshot_is_complete_at_once() -> None:
 
 
 def test_unknown_entry_types_are_counted_and_keep_rpt_seq_whole() -> None:
-    events = FastEvents(DECODER.layout)
+    events = FastEventMapper(DECODER.layout)
     made = encoded(152, {268: [{**ENTRY, 269: "z"}, {**ENTRY, 269: "zz", 83: 6}, {**ENTRY, 269: "z", 83: 7}]})
     found = events_of(made, events=events)
     assert dict(events.unknown) == {"z": 2, "zz": 1}
@@ -316,7 +316,7 @@ def test_damaged_messages_never_do_harm() -> None:
         for one in made:
             one[int(chance.integers(len(one)))] ^= int(chance.integers(1, 256))
         events = events_of(*map(bytes, made))
-        assert all(np.all(np.diff(found.order) >= 0) for found in events.families.values())
+        assert all(np.all(np.diff(found.wire_order) >= 0) for found in events.families.values())
 
 
 OTHER_NAMES = b"""<templates xmlns="http://www.fixprotocol.org/ns/fast/td/1.1">
@@ -344,7 +344,7 @@ def test_a_template_file_with_other_names_and_types_means_the_same() -> None:
     values = {"Seq": "12", "When": "20261113-13:00:00.250", "Day": "2026-11-13", "E": [entry]}
     decoder = Decoder(templates)
     made = Writer(templates).encode(7, values)
-    found = events_of(made, decoder=decoder, events=FastEvents(decoder.layout))
+    found = events_of(made, decoder=decoder, events=FastEventMapper(decoder.layout))
     assert found.units.sequence.tolist() == [12] and found.units.ts_send.tolist() == [SENT_NS]
     (row,) = rows(found, "mbo")
     assert row == {

@@ -14,13 +14,13 @@ from market.fast_plain import Plain
 from market.fast_showing import shown_all
 
 from umdf.market.events import NULL
-from umdf.market.fast_events import FastEvents
+from umdf.market.fast_events import FastEventMapper
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.loader import load
 
 TEMPLATES = load()
 DECODER = Decoder(TEMPLATES)
-EVENTS = FastEvents(DECODER.layout)
+EVENTS = FastEventMapper(DECODER.layout)
 
 
 def decoded(made: list[bytes], decoder: Decoder = DECODER) -> Any:
@@ -28,7 +28,7 @@ def decoded(made: list[bytes], decoder: Decoder = DECODER) -> Any:
     return decoder.decode(np.frombuffer(b"".join(made), np.uint8), np.concatenate([[0], end[:-1]]), end)
 
 
-def compare(made: list[bytes], decoder: Decoder = DECODER, events: FastEvents = EVENTS) -> None:
+def compare(made: list[bytes], decoder: Decoder = DECODER, events: FastEventMapper = EVENTS) -> None:
     batch = decoded(made, decoder)
     found, expected = events.events(batch), Plain(batch.to_messages())
     rows = shown_all(found)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from market.fast_making import clean_messages
 from market.fast_showing import shown_all
 
-from umdf.market.fast_events import FastEvents
-from umdf.market.fast_messages import FastMessages
+from umdf.market.fast_events import FastEventMapper
+from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.encode import Encoder
@@ -20,14 +20,14 @@ from umdf.wire.fast.loader import load
 
 TEMPLATES = load()
 DECODER, ENCODER = Decoder(TEMPLATES), Encoder(TEMPLATES)
-EVENTS = FastEvents(DECODER.layout)
+EVENTS = FastEventMapper(DECODER.layout)
 SHARED = (142, 143, 144, 122, 81)
 GENERATIONS = {"priority": (152, 153, 1149), "position": (145, 147, 149)}
 
 
 def events_of(buffer: Any, start: Any, end: Any) -> Events:
     batch = DECODER.decode(buffer, start, end)
-    assert batch.journal == []
+    assert batch.quarantine == []
     return EVENTS.events(batch)
 
 
@@ -35,7 +35,7 @@ def there_and_back(made: list[bytes], generation: str) -> tuple[dict[str, Any], 
     end = np.cumsum([len(one) for one in made], dtype=np.int64)
     events = events_of(np.frombuffer(b"".join(made), np.uint8), np.concatenate([[0], end[:-1]]), end)
     before = shown_all(events)
-    encoded = ENCODER.encode(FastMessages(TEMPLATES, *GENERATIONS[generation]).messages(events))
+    encoded = ENCODER.encode(FastMessageMapper(TEMPLATES, *GENERATIONS[generation]).messages(events))
     return before, shown_all(events_of(encoded.buffer, encoded.start, encoded.end))
 
 

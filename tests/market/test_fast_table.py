@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from umdf.market import fast_table as t
 from umdf.market.events import FAMILIES
-from umdf.market.fast_columns import Places
+from umdf.market.fast_columns import TemplateTags
 from umdf.wire.fast.layout import Layout
 from umdf.wire.fast.loader import load
 
@@ -13,9 +13,9 @@ ENTRY_TYPES = "0123456789ABCJghDvc"
 
 
 def test_every_entry_type_of_the_reference_has_its_kind() -> None:
-    assert {kind.entry_type for kind in t.KINDS} - {""} == set(ENTRY_TYPES)
+    assert {kind.entry_type for kind in t.ENTRY_KINDS} - {""} == set(ENTRY_TYPES)
     for letter in ENTRY_TYPES:
-        assert sum(kind.entry_type == letter and not kind.when for kind in t.KINDS) == 1
+        assert sum(kind.entry_type == letter and not kind.condition for kind in t.ENTRY_KINDS) == 1
 
 
 def test_every_rule_fills_a_column_that_there_is() -> None:
@@ -28,7 +28,7 @@ def test_every_rule_fills_a_column_that_there_is() -> None:
 
 def test_every_rule_has_its_tag_in_a_packaged_template() -> None:
     layout = Layout(load())
-    places = [Places(layout, root) for root in layout.roots.values()]
+    places = [TemplateTags(layout, root) for root in layout.roots.values()]
     rules = [rule for rules in (*t.ENTRY_RULES.values(), *t.BODY_RULES.values()) for rule in rules]
     rules += [*t.DEFINITION_RULES, *t.FEED_RULES, *(rule for _, rules in t.DEFINITION_LISTS.values() for rule in rules)]
     for rule in rules:
@@ -39,5 +39,5 @@ def test_every_rule_has_its_tag_in_a_packaged_template() -> None:
 def test_rules_for_one_column_never_hold_for_the_same_kind() -> None:
     for rules in t.ENTRY_RULES.values():
         for name in {rule.column for rule in rules}:
-            held = [rule.on for rule in rules if rule.column == name]
+            held = [rule.kind_mask for rule in rules if rule.column == name]
             assert sum(held) == int.__or__(held[0], held[-1]) if len(held) == 2 else len(held) == 1

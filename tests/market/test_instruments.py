@@ -9,11 +9,13 @@ import numpy as np
 from market.histories import MORNING_NS, PRICE, Happening, define, happenings
 
 from umdf.market.events import DEFINITION, FAMILIES
-from umdf.market.instruments import Changed, Instruments
-from umdf.market.rows import Events, List, Rows, Units, text_of
+from umdf.market.instruments import DefinitionChanges, Instruments
+from umdf.market.rows import Events, RepeatingGroup, Rows, Units, text_column
 
 
-def apply(instruments: Instruments, *rows: Happening, ts: int = MORNING_NS, intraday: bool = False) -> Changed:
+def apply(
+    instruments: Instruments, *rows: Happening, ts: int = MORNING_NS, intraday: bool = False
+) -> DefinitionChanges:
     events = happenings(*rows, ts_send=ts)
     return instruments.apply(events.rows("definition"), events.units, intraday=intraday)
 
@@ -21,11 +23,11 @@ def apply(instruments: Instruments, *rows: Happening, ts: int = MORNING_NS, intr
 def test_the_list_is_complete_when_393_is_reached() -> None:
     instruments = Instruments()
     apply(instruments, define(1, "A", total_instruments=3), define(2, "B", total_instruments=3))
-    assert not instruments.is_complete and instruments.total == 3
+    assert not instruments.is_complete and instruments.total_instruments == 3
     apply(instruments, define(2, "B", total_instruments=3), define(1, "A", total_instruments=3))
     assert not instruments.is_complete  # the same again
     apply(instruments, define(3, "C", total_instruments=3, is_last=1))
-    assert instruments.is_complete and instruments.is_last_seen and instruments.ids() == [1, 2, 3]
+    assert instruments.is_complete and instruments.has_last_fragment and instruments.ids() == [1, 2, 3]
 
 
 def test_the_cyclic_list_changes_nothing() -> None:
@@ -136,9 +138,9 @@ def test_twenty_thousand_instruments_load_in_about_a_second() -> None:
         column.name: np.arange(count).astype(column.dtype) for column in DEFINITION.columns if not column.is_text
     }
     columns |= {"instrument_id": np.arange(count), "action": np.full(count, ord("A"), np.uint8)}
-    texts = {column.name: text_of([f"{column.name[:3]}{i}" for i in range(count)])
+    texts = {column.name: text_column([f"{column.name[:3]}{i}" for i in range(count)])
              for column in DEFINITION.columns if column.is_text}  # fmt: skip
-    feeds = List(np.arange(count + 1, dtype=np.int32), {"channel": np.full(count, 72, np.int16)})
+    feeds = RepeatingGroup(np.arange(count + 1, dtype=np.int32), {"channel": np.full(count, 72, np.int16)})
     rows = Rows(
         FAMILIES["definition"], unit, unit.astype(np.uint16), unit.astype(np.uint16), columns, texts, {"feeds": feeds}
     )

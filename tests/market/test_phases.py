@@ -27,12 +27,12 @@ def group(phase: int, **more: Any) -> Happening:
 
 
 def brief(market: MarketState, instrument_id: int = 1) -> tuple[int, int, bool]:
-    state = market.phases.of(instrument_id)
+    state = market.phases.state_of(instrument_id)
     return state.state, state.phase, state.separated
 
 
 def test_nothing_is_known_before_the_first_status() -> None:
-    assert market_of().phases.of(1) == InstrumentState(20, 20, False, None, None, None)
+    assert market_of().phases.state_of(1) == InstrumentState(20, 20, False, None, None, None)
 
 
 def test_a_group_message_is_the_state_of_all_members_and_of_no_other_group_11() -> None:
@@ -128,7 +128,7 @@ def test_an_instrument_created_today_is_unknown_until_a_status_means_it_7_1() ->
     ]:
         market = market_of(group(17))
         market.apply(happenings(define(9, "NEW")))
-        assert market.phases.of(9) == InstrumentState(20, 20, False, None, None, None)
+        assert market.phases.state_of(9) == InstrumentState(20, 20, False, None, None, None)
         market.apply(happenings(status(1, state=4, event=101)))  # about another one
         assert brief(market, 9) == (20, 20, False)
         market.apply(happenings(first))
@@ -145,7 +145,7 @@ def test_a_deleted_instrument_is_forgotten_and_starts_unknown_if_it_comes_again(
     market = market_of(group(17), status(1, state=2, event=101), define(1, "A", action="D"), define(1, "A"))
     assert brief(market) == (20, 20, False)
     market.apply(happenings(define(1, "A"), define(1, "A", action="D")))
-    assert market.phases.named() == set()
+    assert market.phases.instrument_ids() == set()
 
 
 # 11.4: a snapshot's status.
@@ -206,7 +206,7 @@ def test_after_it_was_sent_again_a_state_without_the_event_is_news_legacy_14_6()
     reset: Happening = ("control", {"kind": "R"})
     market = market_of(group(17), reset, status(1, state=17), status(1, state=17))
     assert brief(market) == (17, 17, True)
-    exported = MarketState.restored(market.export())
+    exported = MarketState.from_state(market.export())
     for one in (market, exported):
         one.apply(happenings(reset, status(1, state=17)))
         assert brief(one) == (17, 17, False)
@@ -222,25 +222,25 @@ def test_a_separated_state_of_before_the_reset_ends_when_the_groups_is_sent_agai
 
 def test_session_and_open_time_come_with_each_status_and_absent_clears_them() -> None:
     market = market_of(group(21, trading_session=6, ts_open=77), status(1, state=21, event=101, ts_open=88))
-    assert (market.phases.of(2).session, market.phases.of(2).ts_open) == (6, 77)
-    assert (market.phases.of(1).session, market.phases.of(1).ts_open) == (1, 88)
+    assert (market.phases.state_of(2).session, market.phases.state_of(2).ts_open) == (6, 77)
+    assert (market.phases.state_of(1).session, market.phases.state_of(1).ts_open) == (1, 88)
     # 15.3: an auction that waits for its pair has no scheduled end any more.
     market.apply(happenings(status(1, state=21, event=101), group(17)))
-    assert market.phases.of(1).ts_open is None
-    assert (market.phases.of(2).session, market.phases.of(2).ts_open) == (1, None)
+    assert market.phases.state_of(1).ts_open is None
+    assert (market.phases.state_of(2).session, market.phases.state_of(2).ts_open) == (1, None)
 
 
 def test_since_is_when_the_state_became_what_it_is() -> None:
     market = market_of(group(17, ts_event=3))
-    assert market.phases.of(1).since == 3
+    assert market.phases.state_of(1).since == 3
     market.apply(happenings(group(17, ts_event=4)))
-    assert market.phases.of(1).since == 3
+    assert market.phases.state_of(1).since == 3
     market.apply(happenings(status(1, state=17, event=101, ts_event=5)))
-    assert market.phases.of(1).since == 3
+    assert market.phases.state_of(1).since == 3
     market.apply(happenings(status(1, state=2, event=101, ts_event=6), group(21, ts_event=7)))
-    assert market.phases.of(1).since == 6
+    assert market.phases.state_of(1).since == 6
     market.apply(happenings(status(1, state=21, event=102, ts_event=9)))
-    assert market.phases.of(1).since == 9 and market.phases.of(2).since == 7
+    assert market.phases.state_of(1).since == 9 and market.phases.state_of(2).since == 7
 
 
 def test_unknown_codes_and_instruments_are_kept_not_refused() -> None:
@@ -267,6 +267,6 @@ def test_who_follows_shows_its_groups_phase_and_who_is_separated_its_own(history
         if row["instrument_id"] is not None:
             own[row["instrument_id"]] = row["state"]
         for who in (1, 2):
-            state = market.phases.of(who)
+            state = market.phases.state_of(who)
             assert state.phase == market.phases.phase_of(("XX", "BVMF"))
             assert state.state == (own[who] if state.separated else state.phase)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from umdf.market.events import DEFINITION, FAMILIES, NULL
-from umdf.market.rows import Events, List, Rows, Units, no_rows, strings_of, text_of
+from umdf.market.rows import Events, RepeatingGroup, Rows, Units, empty_rows, strings_of, text_column
 
 NAMES = ["PETR4", "", "VALE3", "WINZ26"]
 LEGS = [["A", "BB"], [], ["CCC"], ["D"]]
@@ -21,14 +21,14 @@ def definitions() -> Rows:
         np.zeros(4, np.uint16),
         np.array([0, 1, 2, 3], np.uint16),
         {"instrument_id": np.arange(100, 104)},
-        {"symbol": text_of(list(NAMES))},
-        {"legs": List(offsets, {"leg_id": np.arange(len(legs))}, {"leg_symbol": text_of(list(legs))})},
+        {"symbol": text_column(list(NAMES))},
+        {"legs": RepeatingGroup(offsets, {"leg_id": np.arange(len(legs))}, {"leg_symbol": text_column(list(legs))})},
     )
 
 
 @pytest.mark.parametrize("chosen", [[], [2], [3, 0], [0, 1, 2, 3], [1, 1]])
 def test_some_rows_keep_their_texts_and_lists(chosen: list[int]):
-    rows = definitions().at(np.array(chosen, np.int64))
+    rows = definitions().take(np.array(chosen, np.int64))
     assert rows.columns["instrument_id"].tolist() == [100 + row for row in chosen]
     assert strings_of(rows.texts["symbol"]) == [NAMES[row] for row in chosen]
     legs = rows.lists["legs"]
@@ -37,7 +37,7 @@ def test_some_rows_keep_their_texts_and_lists(chosen: list[int]):
 
 
 def test_a_mask_is_as_good_as_numbers():
-    rows = definitions().at(np.array([True, False, False, True]))
+    rows = definitions().take(np.array([True, False, False, True]))
     assert strings_of(rows.texts["symbol"]) == ["PETR4", "WINZ26"]
 
 
@@ -48,14 +48,14 @@ def test_a_column_that_the_wire_does_not_have_is_null_throughout():
 
 def test_the_order_of_rows_is_unit_then_message_then_entry():
     rows = definitions()
-    assert (np.diff(rows.order) > 0).all()
+    assert (np.diff(rows.wire_order) > 0).all()
     rows.unit[:] = 0
-    assert (np.diff(rows.order) > 0).all()
+    assert (np.diff(rows.wire_order) > 0).all()
 
 
 def test_families_without_rows_are_left_out():
     numbers = [np.zeros(4, np.int64)] * 5
     events = Events(Units(*numbers), {"definition": definitions()})
-    assert not events.at({"definition": np.zeros(4, np.bool_)}).families
+    assert not events.take({"definition": np.zeros(4, np.bool_)}).families
     assert len(events.rows("mbo")) == 0
-    assert all(len(no_rows(family)) == 0 for family in FAMILIES.values())
+    assert all(len(empty_rows(family)) == 0 for family in FAMILIES.values())

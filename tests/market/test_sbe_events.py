@@ -15,8 +15,8 @@ from wire.sbe.building import gathered, split
 from wire.sbe.strategies import MODES, framed, values
 
 from umdf.market.events import LAST, NULL, SNAPSHOT
-from umdf.market.sbe_events import SbeEvents
-from umdf.market.sbe_plan import ALWAYS_THERE
+from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe_plan import REQUIRED_COLUMNS
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.loader import loads
@@ -31,7 +31,7 @@ def packet(number: int, sequence: int, messages: list[bytes]) -> bytes:
 
 
 DECODERS = {validity: Decoder(SCHEMA, validity=validity) for validity in (True, False)}
-MAPPER = SbeEvents(SCHEMA)  # making its program takes longer than most tests
+MAPPER = SbeEventMapper(SCHEMA)  # making its program takes longer than most tests
 
 
 def decoded(packets: list[bytes], schema: Schema = SCHEMA, *, validity: bool = True) -> Batch:
@@ -91,19 +91,19 @@ def test_rows_are_in_the_order_of_the_wire_across_templates_and_packets() -> Non
             required = {"securityID": 7, "matchEventIndicator": 128, "rptSeq": len(sizes)}
             messages.append((template, _filled(template) | required | {names[template]: len(sizes)}))
         packets.append(Packet(messages, sequence=number + 1))
-    events = SbeEvents(SCHEMA).events(decoded(split(compose(SCHEMA, packets))))
+    events = SbeEventMapper(SCHEMA).events(decoded(split(compose(SCHEMA, packets))))
     mbo = events.rows("mbo")
     assert mbo.columns["rpt_seq"].tolist() == sizes
-    assert (np.diff(mbo.order) > 0).all()
+    assert (np.diff(mbo.wire_order) > 0).all()
     both = np.concatenate([events.rows(name).columns["size"] for name in ("trades", "statistics")])
-    orders = np.concatenate([events.rows(name).order for name in ("trades", "statistics")])
+    orders = np.concatenate([events.rows(name).wire_order for name in ("trades", "statistics")])
     assert (np.diff(both[np.argsort(orders)]) > 0).all()
 
 
 def _filled(template: int) -> dict[str, Any]:
     """Some value in every field that must be sent."""
     out: dict[str, Any] = {}
-    for field in SCHEMA.messages[template].sent:
+    for field in SCHEMA.messages[template].sent_fields:
         if field.parts[0].null is None:
             out[field.name] = "1" if field.parts[0].primitive == "char" or field.exponent is not None else 1
     return out
@@ -113,9 +113,9 @@ def test_the_book_always_has_what_its_kernel_reads() -> None:
     for template in (50, 11, 71):
         message = _filled(template) | ({"noMDEntries": [_entry()]} if template == 71 else {})
         batch = decoded(split(compose(SCHEMA, [Packet([(template, message)])])))
-        mbo = SbeEvents(batch.layout).events(batch).rows("mbo")
-        assert set(ALWAYS_THERE["mbo"]) <= mbo.columns.keys()
-        for name in ALWAYS_THERE["mbo"]:
+        mbo = SbeEventMapper(batch.layout).events(batch).rows("mbo")
+        assert set(REQUIRED_COLUMNS["mbo"]) <= mbo.columns.keys()
+        for name in REQUIRED_COLUMNS["mbo"]:
             assert len(mbo.columns[name]) == 1 and mbo.columns[name].flags.c_contiguous
 
 
@@ -133,7 +133,7 @@ def sides(packets: list[Packet], cuts: tuple[int, ...] = ()) -> str:
     encoded = split(compose(SCHEMA, packets))
     bounds = [0, *cuts, len(encoded)]
     batches = [decoded(encoded[a:b]) for a, b in itertools.pairwise(bounds)]
-    mapper = SbeEvents(SCHEMA)
+    mapper = SbeEventMapper(SCHEMA)
     found = [mapper.events(batch).rows("trades").column("side").tobytes() for batch in batches]
     assert_as_reference(batches)
     return b"".join(found).decode()
@@ -171,14 +171,14 @@ def test_a_storm_of_summaries_in_one_event_is_survived() -> None:
 
 def sides_of_last(packets: list[Packet]) -> str:
     batch = decoded(split(compose(SCHEMA, packets)))
-    return chr(SbeEvents(SCHEMA).events(batch).rows("trades").columns["side"][-1])
+    return chr(SbeEventMapper(SCHEMA).events(batch).rows("trades").columns["side"][-1])
 
 
 def test_a_price_that_does_not_fit_is_absent_and_flagged() -> None:
     order = _filled(50) | {"mDEntryPx": "922337203685477.5807", "matchEventIndicator": 128}
     fits = order | {"mDEntryPx": "9223372036.8547"}
     encoded = compose(SCHEMA, [Packet([(50, order), (50, fits), (50, order | {"mDEntryPx": "-9223372036.8548"})])])
-    mbo = SbeEvents(SCHEMA).events(decoded(split(encoded))).rows("mbo")
+    mbo = SbeEventMapper(SCHEMA).events(decoded(split(encoded))).rows("mbo")
     assert mbo.columns["price"].tolist() == [NULL, 9223372036_854700000, NULL]
     assert mbo.columns["flags"].tolist() == [LAST | 1024, LAST, LAST | 1024]
 
@@ -186,7 +186,7 @@ def test_a_price_that_does_not_fit_is_absent_and_flagged() -> None:
 def test_a_schema_without_some_field_has_an_absent_column() -> None:
     content = _source().replace(b'<field name="enteringFirm"', b'<field name="other"').replace(b'id="37501"', b'id="9"')
     batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"enteringFirm": 3})])])), loads(content))
-    assert SbeEvents(batch.layout).events(batch).rows("mbo").columns["firm"].tolist() == [NULL]
+    assert SbeEventMapper(batch.layout).events(batch).rows("mbo").columns["firm"].tolist() == [NULL]
 
 
 def test_a_schema_that_calls_a_field_otherwise_is_read_by_its_tag() -> None:
@@ -194,14 +194,14 @@ def test_a_schema_that_calls_a_field_otherwise_is_read_by_its_tag() -> None:
         _source().replace(b'name="secondaryOrderID"', b'name="OrderNumber"').replace(b'"securityID"', b'"SecurityId"')
     )
     batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": 77})])])), loads(content))
-    mbo = SbeEvents(batch.layout).events(batch).rows("mbo")
+    mbo = SbeEventMapper(batch.layout).events(batch).rows("mbo")
     assert (mbo.columns["order_id"].tolist(), mbo.columns["instrument_id"].tolist()) == ([77], [1])
 
 
 def test_exponents_come_from_the_schema() -> None:
     content = _source().replace(b'presence="constant">-4<', b'presence="constant">-2<')
     batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"mDEntryPx": "0.0123"})])])), loads(content))
-    assert SbeEvents(batch.layout).events(batch).rows("mbo").columns["price"].tolist() == [1_230_000_000]
+    assert SbeEventMapper(batch.layout).events(batch).rows("mbo").columns["price"].tolist() == [1_230_000_000]
 
 
 def _source() -> bytes:
@@ -212,14 +212,14 @@ def _source() -> bytes:
 
 def test_units_are_the_packets_and_ts_recv_is_the_callers() -> None:
     batch = decoded(split(compose(SCHEMA, [Packet([], 72, 3, 9, 5), Packet([], 72, 3, 10, 6)])))
-    units = SbeEvents(SCHEMA).events(batch, np.array([11, 12])).units
+    units = SbeEventMapper(SCHEMA).events(batch, np.array([11, 12])).units
     assert (units.channel_id.tolist(), units.seq_version.tolist()) == ([72, 72], [3, 3])
     assert (units.sequence.tolist(), units.ts_send.tolist(), units.ts_recv.tolist()) == ([9, 10], [5, 6], [11, 12])
-    assert SbeEvents(SCHEMA).events(batch).units.ts_recv.tolist() == [NULL, NULL]
+    assert SbeEventMapper(SCHEMA).events(batch).units.ts_recv.tolist() == [NULL, NULL]
 
 
 def test_events_stay_as_they_are_while_someone_holds_them() -> None:
-    decoder, mapper = Decoder(SCHEMA), SbeEvents(SCHEMA)
+    decoder, mapper = Decoder(SCHEMA), SbeEventMapper(SCHEMA)
     held = []
     for number in range(1, 20):
         packets = split(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": number})])]))
@@ -230,6 +230,6 @@ def test_events_stay_as_they_are_while_someone_holds_them() -> None:
 def test_every_row_of_a_snapshot_stream_says_so() -> None:
     messages = [(template, _filled(template)) for template in (10, 3, 30, 24)]
     batch = decoded(split(compose(SCHEMA, [Packet(messages)])))
-    events = SbeEvents(SCHEMA).events(batch, snapshot=True)
+    events = SbeEventMapper(SCHEMA).events(batch, snapshot=True)
     assert events.families.keys() == {"status", "snapshot", "mbo", "statistics"}
     assert all((rows.columns["flags"] & SNAPSHOT != 0).all() for rows in events.families.values())

@@ -13,15 +13,15 @@ from wire.sbe.strategies import framed
 
 from umdf.market import live_plan_kernel as live
 from umdf.market.events import MBO, OUT_OF_RANGE
-from umdf.market.live_plan import COLUMNS, live_plan
-from umdf.market.sbe_events import SbeEvents
+from umdf.market.live_plan import PLAN_COLUMNS, build_live_plan
+from umdf.market.sbe_events import SbeEventMapper
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.layout import Layout
 
-PLAN = live_plan(Layout(SCHEMA)).tolist()
+PLAN = build_live_plan(Layout(SCHEMA)).tolist()
 FROM_ROOT = {t for t in range(live.TEMPLATES) if PLAN[t]}
 MESSAGES = [message for template, message in SCHEMA.messages.items() if template in FROM_ROOT]
-DECODER, MAPPER = Decoder(SCHEMA), SbeEvents(SCHEMA)
+DECODER, MAPPER = Decoder(SCHEMA), SbeEventMapper(SCHEMA)
 
 
 def column(entry: int, number: int, block: bytes, version: int) -> tuple[int, bool]:
@@ -46,14 +46,14 @@ def column(entry: int, number: int, block: bytes, version: int) -> tuple[int, bo
 def row(message: bytes) -> dict[str, Any] | None:
     block_length, template, version = (int.from_bytes(message[at : at + 2], "little") for at in (4, 6, 10))
     entry, block = PLAN[template], message[12 : 12 + block_length]
-    found = {name: column(entry, number, block, version) for name, number in COLUMNS.items()}
+    found = {name: column(entry, number, block, version) for name, number in PLAN_COLUMNS.items()}
     flags = found["flags"][0] | column(entry, live.L_MORE_FLAGS, block, version)[0]
     flags |= OUT_OF_RANGE if any(wrong for _, wrong in found.values()) else 0
     shown: dict[str, Any] = {}
     for name, (value, _) in (found | {"flags": (flags, False)}).items():
         kind = MBO.column(name)
         shown[name] = None if kind.nullable and value == kind.null else chr(value) if kind.type == "char" else value
-    return None if PLAN[entry + live.E_MAKES] == live.WITH_RPT_SEQ and shown["rpt_seq"] is None else shown
+    return None if PLAN[entry + live.E_ROW_CONDITION] == live.ROW_IF_RPT_SEQ and shown["rpt_seq"] is None else shown
 
 
 def test_every_template_that_makes_book_rows_from_its_block_has_an_entry() -> None:
@@ -81,5 +81,8 @@ def test_a_message_of_today_is_where_the_plan_expects_it() -> None:
     for template in FROM_ROOT:
         message = SCHEMA.messages[template]
         entry = PLAN[template]
-        assert PLAN[entry + live.E_KNOWN] <= message.block_length and PLAN[entry + live.E_VERSION] <= SCHEMA.version
+        assert (
+            PLAN[entry + live.E_FULL_LENGTH] <= message.block_length
+            and PLAN[entry + live.E_MIN_VERSION] <= SCHEMA.version
+        )
     assert np.array(PLAN).dtype == np.int64

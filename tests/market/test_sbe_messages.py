@@ -24,16 +24,16 @@ from umdf.market.events import (
     VOLATILITY,
     VWAP,
 )
-from umdf.market.rows import Events, Rows, Units, text_of
-from umdf.market.sbe_events import SbeEvents
-from umdf.market.sbe_messages import SbeMessages
+from umdf.market.rows import Events, Rows, Units, text_column
+from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe_messages import SbeMessageMapper
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.encode import Encoder
 
 TEMPLATES = sorted(SCHEMA.messages)
-DECODER, MAPPER = Decoder(SCHEMA), SbeEvents(SCHEMA)
-WRITERS = {version: (SbeMessages(SCHEMA, version), Encoder(SCHEMA, version)) for version in BOTH_WAYS}
+DECODER, MAPPER = Decoder(SCHEMA), SbeEventMapper(SCHEMA)
+WRITERS = {version: (SbeMessageMapper(SCHEMA, version), Encoder(SCHEMA, version)) for version in BOTH_WAYS}
 
 
 def mapped(packets: list[bytes]) -> Events:
@@ -62,7 +62,7 @@ def made(family: str, columns: dict[str, list[Any]], texts: dict[str, list[str]]
         arrays[name] = np.array(numbers, found.column(name).dtype)
     index = np.arange(count, dtype=np.uint16)
     rows = Rows(found, np.zeros(count, np.uint32), index, np.zeros(count, np.uint16), arrays)
-    rows.texts = {name: text_of(list(values)) for name, values in (texts or {}).items()}
+    rows.texts = {name: text_column(list(values)) for name, values in (texts or {}).items()}
     return Events(units(1), {family: rows})
 
 
@@ -99,7 +99,7 @@ def test_any_packets_go_there_and_back(data: st.DataObject, version: int) -> Non
     again = written(events, version)
     assert shown(decoded(again)) == shown(decoded(sent))
     assert again == sent
-    assert not WRITERS[version][0].left_out
+    assert not WRITERS[version][0].unmapped_rows
 
 
 def test_positions_are_written_as_version_8_sent_them() -> None:
@@ -123,7 +123,7 @@ def test_trades_and_everything_else_in_the_book_is_written_by_its_own_family() -
         "mbo", {"action": list("TNR"), "side": list("NNN"), "instrument_id": [1] * 3, "flags": [0, 0, SNAPSHOT]}
     )
     assert fields_of(decoded(written(events))) == []
-    assert not WRITERS[16][0].left_out
+    assert not WRITERS[16][0].unmapped_rows
 
 
 def test_what_binary_has_no_message_for_is_left_out_and_counted() -> None:
@@ -133,12 +133,12 @@ def test_what_binary_has_no_message_for_is_left_out_and_counted() -> None:
     found = shown(decoded(written(events)))
     # What stays is numbered again without gaps.
     assert [(index, template) for _, index, template, _ in found] == [(0, 24), (1, 56)]
-    assert WRITERS[16][0].left_out == {"statistics": 3}
+    assert WRITERS[16][0].unmapped_rows == {"statistics": 3}
     settlement = made(
         "statistics", {"stat_type": [3], "action": ["A"], "price": [0], "flags": [0], "instrument_id": [1]}
     )
     assert written(settlement, 8)[0][16:] == b""  # SettlementPrice_28 came with version 9
-    assert WRITERS[8][0].left_out == {"statistics": 1}
+    assert WRITERS[8][0].unmapped_rows == {"statistics": 1}
 
 
 def test_orders_of_a_snapshot_stand_together_by_instrument_and_message() -> None:

@@ -11,13 +11,13 @@ from wire.sbe.building import gathered
 from wire.sbe.reference import encode_packet
 
 from umdf.book.engine import Books
-from umdf.book.live import Live
-from umdf.buffers import address_of
+from umdf.book.live import PacketApplier
+from umdf.buffers import buffer_address
 from umdf.errors import EncodeError
 from umdf.market.events import OUT_OF_RANGE
 from umdf.market.rows import Events
-from umdf.market.sbe_events import SbeEvents
-from umdf.market.sbe_messages import SbeMessages
+from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe_messages import SbeMessageMapper
 from umdf.wire.sbe.compose import compose_message
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.encode import Encoder
@@ -45,14 +45,14 @@ TRADE |= {
 ENTRY: dict[str, Any] = {"mDEntryPx": "9.0000", "mDEntrySize": 5, "secondaryOrderID": 6, "mDEntryType": "1"}
 
 
-READERS: dict[tuple[str, bool], tuple[Decoder, SbeEvents]] = {}  # making them takes longer than most tests
+READERS: dict[tuple[str, bool], tuple[Decoder, SbeEventMapper]] = {}  # making them takes longer than most tests
 
 
-def reader(schema: Schema, validity: bool = True) -> tuple[Decoder, SbeEvents]:
+def reader(schema: Schema, validity: bool = True) -> tuple[Decoder, SbeEventMapper]:
     key = schema.source, validity
     if key not in READERS:
         decoder = Decoder(schema, validity=validity)
-        READERS[key] = decoder, SbeEvents(decoder.layout)
+        READERS[key] = decoder, SbeEventMapper(decoder.layout)
     READERS[key][1].reset()
     return READERS[key]
 
@@ -64,7 +64,7 @@ def decoded(schema: Schema, messages: list[bytes]) -> Batch:
 def events_of(schema: Schema, messages: list[bytes], *, validity: bool = True) -> Events:
     decoder, mapper = reader(schema, validity)
     batch = decoder.decode(*gathered([encode_packet(messages)]))
-    assert not batch.journal
+    assert not batch.quarantine
     return mapper.events(batch)
 
 
@@ -111,7 +111,7 @@ def test_a_delete_needs_no_size_whatever_the_schema_requires(version: int) -> No
     batch, events = decoded(schema, messages), events_of(schema, messages)
     (row,) = [row for row in plain(events)["mbo"] if row["action"] == "C"]
     assert row["size"] is None and row["flags"] & OUT_OF_RANGE == 0
-    books = Books(from_the_start=True)
+    books = Books(requires_full_history=True)
     books.apply(events.rows("mbo"))
     book = books.book(7)
     assert book is not None and book.stale is None and book.bids == ()
@@ -125,10 +125,10 @@ def test_a_packet_at_a_time_is_read_as_a_batch_is(version: int) -> None:
     messages = [compose_message(SCHEMA, 50, ORDER, version), compose_message(SCHEMA, 53, TRADE, version)]
     messages.append(compose_message(SCHEMA, 51, DELETE, version))
     buffer = gathered([encode_packet(messages)])[0]
-    books, live_books = Books(from_the_start=True), Books(from_the_start=True)
+    books, live_books = Books(requires_full_history=True), Books(requires_full_history=True)
     outcomes = books.apply(events_of(schema, messages).rows("mbo"))
-    live = Live(live_books, reader(schema)[0].layout)
-    applied = live.apply(address_of(buffer), len(buffer))
+    live = PacketApplier(live_books, reader(schema)[0].layout)
+    applied = live.apply(buffer_address(buffer), len(buffer))
     assert applied == 3 and live.outcomes(3).tolist() == outcomes.codes.tolist()
     for each in (books, live_books):
         book = each.book(7)
@@ -188,7 +188,7 @@ def test_a_decimal_that_sends_its_exponent_is_no_number_of_an_event() -> None:
     (row,) = plain(events)["trades"]
     assert row["price"] is None and row["size"] == 40
     with pytest.raises(EncodeError, match=r"Trade_53\.mDEntryPx\.mantissa is required"):
-        Encoder(schema).encode(*SbeMessages(schema).messages(events))
+        Encoder(schema).encode(*SbeMessageMapper(schema).messages(events))
 
 
 BAND = {"securityID": 7, "matchEventIndicator": 128, "bandType": 2, "limitType": 1, "lowLimitPrice": "1.5"}
@@ -259,9 +259,9 @@ def test_events_are_written_by_the_newest_template_that_the_schema_has(
     schema = user_schema(of_schema)
     messages = [compose_message(schema, band, BAND), compose_message(schema, definitions, definition(1))]
     events = events_of(schema, messages)
-    writer = SbeMessages(schema)
+    writer = SbeMessageMapper(schema)
     encoded = Encoder(schema).encode(*writer.messages(events))
-    assert not writer.left_out
+    assert not writer.unmapped_rows
     decoder, mapper = reader(schema)
     again = decoder.decode(encoded.buffer, encoded.start, encoded.end)
     assert again.templates == sorted([band, definitions])

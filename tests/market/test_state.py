@@ -107,7 +107,7 @@ def test_a_stored_state_goes_on_as_if_nothing_had_happened() -> None:
         whole, part = MarketState(72), MarketState(72)
         whole.apply(happenings(*history))
         part.apply(happenings(*history[:cut]))
-        part = MarketState.restored(pickle.loads(pickle.dumps(part.export())))
+        part = MarketState.from_state(pickle.loads(pickle.dumps(part.export())))
         part.apply(happenings(*history[cut:], ts_send=MORNING_NS + cut))
         assert part.to_tables() == whole.to_tables()
 

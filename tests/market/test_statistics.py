@@ -18,8 +18,8 @@ from umdf.market.events import CONDITIONS, FAMILIES, NULL
 from umdf.market.rows import Rows
 from umdf.market.state import MarketState
 from umdf.market.statistics import Statistics
-from umdf.market.statistics_view import readable
-from umdf.market.tape import Count
+from umdf.market.statistics_view import describe_statistics
+from umdf.market.tape import TradeTotals
 
 WHO, VENUE = st.integers(1, 2), st.sampled_from([None, "E", "E"])
 AMOUNT = st.integers(1, 9)
@@ -75,7 +75,7 @@ def test_how_a_history_is_cut_into_batches_does_not_matter(history: list[Happeni
     for first, last in itertools.pairwise(places):
         parts.apply(happenings(*history[first:last], ts_send=MORNING_NS + first))
     assert whole.to_tables() == parts.to_tables()
-    restored = MarketState.restored(whole.export())
+    restored = MarketState.from_state(whole.export())
     assert restored.to_tables() == whole.to_tables()
     again = [trade(1, 5, 5, 5), statistic(2, e.SESSION_HIGH, 7), bust(1, 5)]
     whole.apply(happenings(*again))
@@ -86,7 +86,7 @@ def test_how_a_history_is_cut_into_batches_does_not_matter(history: list[Happeni
 def view(*rows: Happening) -> dict[str, dict[str, Any]]:
     market = MarketState(72)
     market.apply(happenings(*rows))
-    return readable(market.statistics, 1)
+    return describe_statistics(market.statistics, 1)
 
 
 def test_every_286_with_every_731_is_a_settlement_price_of_its_own_10_6() -> None:
@@ -194,14 +194,14 @@ def test_the_count_is_exact_beyond_64_bits() -> None:
     rows = [trade(1, price, size, i) for i in range(5)] + [trade(1, -price, 3, 9), bust(1, 0)]
     market = MarketState(72)
     market.apply(happenings(*rows))
-    ((_, count),) = market.statistics.tape.of(1).values()
+    ((_, count),) = market.statistics.tape.venues_of(1).values()
     assert count.notional == 4 * price * PRICE * size - 3 * price * PRICE
     assert count.quantity == 4 * size + 3 and count.low == -price * PRICE
 
 
 def test_vwap_is_rounded_half_to_even() -> None:
-    assert [Count(1, 2, n, None, None, None, 0, 0).vwap for n in (1, 3, 5, -1)] == [0, 2, 2, 0]
-    assert Count(0, 0, 0, None, None, None, 0, 0).vwap is None
+    assert [TradeTotals(1, 2, n, None, None, None, 0, 0).vwap for n in (1, 3, 5, -1)] == [0, 2, 2, 0]
+    assert TradeTotals(0, 0, 0, None, None, None, 0, 0).vwap is None
 
 
 # What makes statistics go away.
@@ -218,9 +218,9 @@ def one_of_each(who: int) -> list[Happening]:
 
 def kinds_held(market: MarketState, who: int) -> set[int | str]:
     """Types of statistics, and the names of the other families."""
-    found: set[int | str] = {key >> 8 & 0xFFFF for key, _ in market.statistics.current["statistics"].of(who)}
-    found |= {name for name in ("imbalance", "price_band") if market.statistics.current[name].of(who)}
-    return found | {"last" for last, _ in market.statistics.tape.of(who).values() if last is not None}
+    found: set[int | str] = {key >> 8 & 0xFFFF for key, _ in market.statistics.latest["statistics"].values_of(who)}
+    found |= {name for name in ("imbalance", "price_band") if market.statistics.latest[name].values_of(who)}
+    return found | {"last" for last, _ in market.statistics.tape.venues_of(who).values() if last is not None}
 
 
 EVERYTHING = {*e.STATISTICS, "imbalance", "price_band", "last"}
@@ -279,7 +279,7 @@ def test_a_channel_reset_empties_all_an_empty_book_only_the_book_4_2_9() -> None
     assert kinds_held(market, 1) == EVERYTHING
     market.apply(happenings(("control", {"kind": "R"})))
     assert kinds_held(market, 1) == kinds_held(market, 2) == set()
-    ((_, count),) = market.statistics.tape.of(1).values()
+    ((_, count),) = market.statistics.tape.venues_of(1).values()
     assert count.trades == 1  # our own count: nobody sends those trades again
 
 
@@ -320,8 +320,8 @@ def test_many_instruments_and_keys_grow_the_memory(sized: Callable[[int, int], i
     statistics = Statistics()
     statistics.apply(batch, [])
     expected = dict(zip(zip(ids.tolist(), kinds.tolist(), strict=True), prices.tolist(), strict=True))
-    slots = statistics.current["statistics"].present()
-    price = [column.name for column in statistics.current["statistics"].columns].index("price")
+    slots = statistics.latest["statistics"].present_slots()
+    price = [column.name for column in statistics.latest["statistics"].columns].index("price")
     found = {(int(slot[0]), int(slot[1]) >> 8 & 0xFFFF): int(slot[6 + price]) for slot in slots}
     assert found == expected
     assert NULL not in found.values()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.parity.histories import History, as_events, random_history
 from umdf.book.engine import Books
-from umdf.market.fast_events import FastEvents
-from umdf.market.fast_messages import FastMessages
+from umdf.market.fast_events import FastEventMapper
+from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events
-from umdf.market.sbe_events import SbeEvents
-from umdf.market.sbe_messages import SbeMessages
+from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe_messages import SbeMessageMapper
 from umdf.wire.fast.decode import Decoder as FastDecoder
 from umdf.wire.fast.encode import Encoder as FastEncoder
 from umdf.wire.fast.loader import load as load_templates
@@ -29,7 +29,11 @@ Wire = Callable[[Events], Events]
 
 
 def through_sbe(version: int) -> Wire:
-    encoder, messages, mapper = SbeEncoder(SCHEMA, version), SbeMessages(SCHEMA, version), SbeEvents(SBE.layout)
+    encoder, messages, mapper = (
+        SbeEncoder(SCHEMA, version),
+        SbeMessageMapper(SCHEMA, version),
+        SbeEventMapper(SBE.layout),
+    )
 
     def carry(events: Events) -> Events:
         encoded = encoder.encode(*messages.messages(events))
@@ -40,8 +44,8 @@ def through_sbe(version: int) -> Wire:
 
 
 def through_fast(incremental: int, snapshot: int) -> Wire:
-    encoder, mapper = FastEncoder(TEMPLATES), FastEvents(FAST.layout)
-    messages = FastMessages(TEMPLATES, incremental=incremental, snapshot=snapshot)
+    encoder, mapper = FastEncoder(TEMPLATES), FastEventMapper(FAST.layout)
+    messages = FastMessageMapper(TEMPLATES, incremental=incremental, snapshot=snapshot)
 
     def carry(events: Events) -> Events:
         encoded = encoder.encode(messages.messages(events))

@@ -27,7 +27,7 @@ def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str,
     assert not rebuilt.replayed.damaged
     [(key, channel)] = rebuilt.replayed.session.channels.items()
     assert not channel.gaps
-    stale = {number: reason for number in channel.instrument_ids() if (reason := channel.doubt(number))}
+    stale = {number: reason for number in channel.instrument_ids() if (reason := channel.distrust_reason(number))}
     assert not stale
     for name, (found, true) in compare(rebuilt, key, channel).items():
         assert true or name == "busts", name  # a short day may have none
@@ -43,7 +43,7 @@ def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized,
     [(key, channel)] = rebuilt.replayed.session.channels.items()
     both = [row for row in columns(rebuilt.truth("loss"), ("line", "first", "last")) if row[0] == "AB"]
     assert [(gap.first, gap.last) for gap in channel.gaps] == _runs(both)
-    sound = {number for number in channel.instrument_ids() if channel.doubt(number) is None}
+    sound = {number for number in channel.instrument_ids() if channel.distrust_reason(number) is None}
     assert len(sound) > len(channel.instrument_ids()) // 4  # healed from snapshots, most of them
     found, true = compare(rebuilt, key, channel)["orders"]
     assert [row for row in found if row[0] in sound] == [row for row in true if row[0] in sound]
@@ -57,17 +57,17 @@ def test_what_the_increments_come_to_is_what_the_snapshots_say(tmp_path: Path, w
     """At the number that a loop of snapshots says, books and statistics without snapshots are the same."""
     write_capture(BulkSettings(20_000, 40, wire, generation, seed=5), tmp_path)
     found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
-    moments = sorted({int(last) for part in found for last in part.last_sequence[part.complete]})
+    moments = sorted({int(last) for part in found for last in part.last_sequence[part.is_complete]})
     for moment in moments[:: max(1, len(moments) // 4)]:
         rebuilt = Rebuilt(tmp_path, ("instruments", "incremental"), lambda units, m=moment: units.sequence <= m)
         [channel] = rebuilt.replayed.session.channels.values()
         compared = 0
         for part in found:
-            chosen = part.complete & (part.last_sequence == moment)
+            chosen = part.is_complete & (part.last_sequence == moment)
             if chosen.any():
                 said = Channel(channel.number)
                 said.state.instruments = channel.state.instruments
-                said.snapshots(Snapshots(part.events, part.header, chosen))
+                said.apply_snapshots(Snapshots(part.events, part.header, chosen))
                 ours = [row for row in orders_of(channel) if row[0] in said.instrument_ids()]
                 assert ours == orders_of(said)
                 assert _statistics(channel, said) == _statistics(said, said)

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from umdf.cli.replaying import Replay, captures_of, replay
+from umdf.cli.replaying import ReplayResult, expand_captures, replay
 from umdf.market.arrow import record_batch
 from umdf.market.events import CONDITIONS, SETTLEMENT_PRICE, TRADE_VOLUME
 from umdf.market.rows import Events
 from umdf.sync.channel import Channel
-from umdf.sync.session import Key, Until
+from umdf.sync.session import ChannelKey, UnitFilter
 from umdf.sync.snapshots import Snapshots
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.packet import Protocol
@@ -45,16 +45,18 @@ class Rebuilt:
 
     directory: Path
     streams: tuple[str, ...] = ("instruments", "snapshot", "incremental")
-    until: Until | None = None
-    replayed: Replay = field(init=False)
-    trades: dict[Key, list[pa.RecordBatch]] = field(default_factory=dict)
+    until: UnitFilter | None = None
+    replayed: ReplayResult = field(init=False)
+    trades: dict[ChannelKey, list[pa.RecordBatch]] = field(default_factory=dict)
     messages: int = 0
 
     def __post_init__(self) -> None:
-        paths = [p for p in captures_of([self.directory / "capture"]) if any(name in p.name for name in self.streams)]
+        paths = [
+            p for p in expand_captures([self.directory / "capture"]) if any(name in p.name for name in self.streams)
+        ]
         self.replayed = replay(paths, load_schema(), load_templates(), self.until, self._watch)
 
-    def _watch(self, key: Key, events: Events) -> None:
+    def _watch(self, key: ChannelKey, events: Events) -> None:
         self.messages += len(events.rows("mbo"))
         if "trades" in events.families:
             self.trades.setdefault(key, []).append(record_batch(events, "trades"))
@@ -78,9 +80,9 @@ def orders_of(channel: Channel) -> Rows:
     return found
 
 
-def snapshots_of(directory: Path) -> list[tuple[Key, Snapshots]]:
+def snapshots_of(directory: Path) -> list[tuple[ChannelKey, Snapshots]]:
     """Every snapshot in the captures, as they were sent."""
-    found: list[tuple[Key, Snapshots]] = []
+    found: list[tuple[ChannelKey, Snapshots]] = []
 
     class Watching(Channel):
         def snapshots(self, snapshots: Snapshots) -> None:
@@ -95,7 +97,7 @@ def columns(table: pa.Table, names: tuple[str, ...]) -> Rows:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
-def compare(rebuilt: Rebuilt, key: Key, channel: Channel) -> dict[str, tuple[Rows, Rows]]:
+def compare(rebuilt: Rebuilt, key: ChannelKey, channel: Channel) -> dict[str, tuple[Rows, Rows]]:
     """What we have and what is true, table by table."""
     wire, state = key[0], channel.state.to_tables()
     trades = _without_implied(pa.Table.from_batches(rebuilt.trades[key]))

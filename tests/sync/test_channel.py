@@ -67,95 +67,95 @@ def bids(channel: Channel, instrument: int) -> list[int | None]:
 
 def test_a_book_whose_first_update_is_known_is_sound():
     channel = Channel(72)
-    channel.incremental(events(1, (PETR4, 1, 10), (PETR4, 2, 11)))
-    assert channel.doubt(PETR4) is None
+    channel.apply_incremental(events(1, (PETR4, 1, 10), (PETR4, 2, 11)))
+    assert channel.distrust_reason(PETR4) is None
     assert bids(channel, PETR4) == [11, 10]
 
 
 def test_a_book_that_starts_in_the_middle_is_stale_until_a_snapshot_comes():
     channel = Channel(72)
-    channel.incremental(events(500, (PETR4, 40, 10)))
-    assert "starts at rpt_seq 40" in str(channel.doubt(PETR4))
-    channel.snapshots(snapshot(PETR4, 500, 40, 3, 10))
-    assert channel.doubt(PETR4) is None
+    channel.apply_incremental(events(500, (PETR4, 40, 10)))
+    assert "starts at rpt_seq 40" in str(channel.distrust_reason(PETR4))
+    channel.apply_snapshots(snapshot(PETR4, 500, 40, 3, 10))
+    assert channel.distrust_reason(PETR4) is None
     assert bids(channel, PETR4) == [10, 3]
 
 
 def test_what_came_after_an_older_snapshot_is_applied_again():
     channel = Channel(72)
-    channel.incremental(events(500, (PETR4, 40, 10), (VALE3, 1, 77), (PETR4, 41, 11)))
-    channel.snapshots(snapshot(PETR4, 499, 39, 3))
-    assert channel.doubt(PETR4) is None
+    channel.apply_incremental(events(500, (PETR4, 40, 10), (VALE3, 1, 77), (PETR4, 41, 11)))
+    channel.apply_snapshots(snapshot(PETR4, 499, 39, 3))
+    assert channel.distrust_reason(PETR4) is None
     assert bids(channel, PETR4) == [11, 10, 3]
     assert bids(channel, VALE3) == [77]
 
 
 def test_a_snapshot_that_is_ahead_waits_for_its_number():
     channel = Channel(72)
-    channel.incremental(events(500, (PETR4, 40, 10)))
-    channel.snapshots(snapshot(PETR4, 502, 42, 12))
-    assert channel.doubt(PETR4) is not None
-    channel.incremental(events(501, (PETR4, 41, 11), (PETR4, 42, 12), (PETR4, 43, 13)))
-    assert channel.doubt(PETR4) is None
+    channel.apply_incremental(events(500, (PETR4, 40, 10)))
+    channel.apply_snapshots(snapshot(PETR4, 502, 42, 12))
+    assert channel.distrust_reason(PETR4) is not None
+    channel.apply_incremental(events(501, (PETR4, 41, 11), (PETR4, 42, 12), (PETR4, 43, 13)))
+    assert channel.distrust_reason(PETR4) is None
     assert bids(channel, PETR4) == [13, 12]
 
 
 def test_after_a_gap_an_instrument_is_in_doubt_until_its_updates_follow_on():
     channel = Channel(72)
-    channel.incremental(events(1, (PETR4, 1, 10), (VALE3, 1, 20)))
-    channel.gap(Gap(1, 3, 3, 0))
-    assert "sequence 3" in str(channel.doubt(PETR4)) and "sequence 3" in str(channel.doubt(VALE3))
-    channel.incremental(events(4, (PETR4, 2, 11)))
-    assert channel.doubt(PETR4) is None
-    assert channel.doubt(VALE3) is not None
+    channel.apply_incremental(events(1, (PETR4, 1, 10), (VALE3, 1, 20)))
+    channel.apply_gap(Gap(1, 3, 3, 0))
+    assert "sequence 3" in str(channel.distrust_reason(PETR4)) and "sequence 3" in str(channel.distrust_reason(VALE3))
+    channel.apply_incremental(events(4, (PETR4, 2, 11)))
+    assert channel.distrust_reason(PETR4) is None
+    assert channel.distrust_reason(VALE3) is not None
 
 
 def test_a_gap_that_touched_an_instrument_makes_its_book_stale():
     channel = Channel(72)
-    channel.incremental(events(1, (PETR4, 1, 10)))
-    channel.gap(Gap(1, 2, 2, 0))
-    channel.incremental(events(3, (PETR4, 3, 12)))
-    assert str(channel.doubt(PETR4)) == "rpt_seq 3 after 1"
-    channel.snapshots(snapshot(PETR4, 3, 3, 10, 11, 12))
-    assert channel.doubt(PETR4) is None and channel.healed == 1
+    channel.apply_incremental(events(1, (PETR4, 1, 10)))
+    channel.apply_gap(Gap(1, 2, 2, 0))
+    channel.apply_incremental(events(3, (PETR4, 3, 12)))
+    assert str(channel.distrust_reason(PETR4)) == "rpt_seq 3 after 1"
+    channel.apply_snapshots(snapshot(PETR4, 3, 3, 10, 11, 12))
+    assert channel.distrust_reason(PETR4) is None and channel.recovered == 1
 
 
 def test_a_snapshot_from_before_the_gap_answers_nothing():
     channel = Channel(72)
-    channel.incremental(events(1, (PETR4, 1, 10)))
-    channel.gap(Gap(1, 2, 2, 0))
-    channel.snapshots(snapshot(PETR4, 1, 1, 10))
-    assert channel.doubt(PETR4) is not None
-    channel.snapshots(snapshot(PETR4, 2, 1, 10))
-    assert channel.doubt(PETR4) is None
+    channel.apply_incremental(events(1, (PETR4, 1, 10)))
+    channel.apply_gap(Gap(1, 2, 2, 0))
+    channel.apply_snapshots(snapshot(PETR4, 1, 1, 10))
+    assert channel.distrust_reason(PETR4) is not None
+    channel.apply_snapshots(snapshot(PETR4, 2, 1, 10))
+    assert channel.distrust_reason(PETR4) is None
 
 
 def test_snapshots_do_not_touch_a_sound_book():
     channel = Channel(72)
-    channel.incremental(events(1, (PETR4, 1, 10)))
-    channel.snapshots(snapshot(PETR4, 1, 1, 99))
-    assert bids(channel, PETR4) == [10] and channel.healed == 0
+    channel.apply_incremental(events(1, (PETR4, 1, 10)))
+    channel.apply_snapshots(snapshot(PETR4, 1, 1, 99))
+    assert bids(channel, PETR4) == [10] and channel.recovered == 0
 
 
 def test_numbering_that_begins_anew_starts_books_from_nothing():
     channel = Channel(72)
-    channel.incremental(events(1, (PETR4, 1, 10)))
-    channel.incremental(events(1, (PETR4, 1, 30), epoch=2))
+    channel.apply_incremental(events(1, (PETR4, 1, 10)))
+    channel.apply_incremental(events(1, (PETR4, 1, 30), epoch=2))
     assert bids(channel, PETR4) == [30]
-    channel.snapshots(snapshot(VALE3, 1, 9, 50, epoch=1))  # of the numbering before: not to be used
+    channel.apply_snapshots(snapshot(VALE3, 1, 9, 50, epoch=1))  # of the numbering before: not to be used
     assert channel.book(VALE3) is None
 
 
 def test_an_incomplete_snapshot_is_not_used():
     channel = Channel(72)
     found = snapshot(PETR4, 10, 5, 1)
-    found.complete[:] = False
-    channel.snapshots(found)
+    found.is_complete[:] = False
+    channel.apply_snapshots(found)
     assert channel.book(PETR4) is None
 
 
 def test_snapshots_alone_show_what_they_say():
     channel = Channel(72)
-    channel.snapshots(snapshot(PETR4, 10, 5, 1, 2))
+    channel.apply_snapshots(snapshot(PETR4, 10, 5, 1, 2))
     assert bids(channel, PETR4) == [2, 1]
-    assert MBO.name == "mbo" and channel.doubt(PETR4) is None
+    assert MBO.name == "mbo" and channel.distrust_reason(PETR4) is None

@@ -41,8 +41,8 @@ def stream(bids: int, offers: int, stats: int, *, said: tuple[int, int, int]) ->
 
 def test_a_snapshot_with_all_that_its_header_says_is_whole():
     found = find_snapshots(stream(2, 1, 3, said=(2, 1, 3)))
-    assert found.complete.tolist() == [True, True]
-    assert found.open_from == 20
+    assert found.is_complete.tolist() == [True, True]
+    assert found.incomplete_from == 20
     assert found.last_sequence.tolist() == [40, 41]
     assert found.last_epoch.tolist() == [NULL, NULL]
 
@@ -50,12 +50,12 @@ def test_a_snapshot_with_all_that_its_header_says_is_whole():
 @pytest.mark.parametrize("said", [(3, 1, 3), (2, 2, 3), (2, 1, 4), (1, 1, 3)])
 def test_a_snapshot_with_another_count_is_not(said: tuple[int, int, int]):
     found = find_snapshots(stream(2, 1, 3, said=said))
-    assert found.complete.tolist() == [True, False]
-    assert found.open_from == 1  # its other packets may still come
+    assert found.is_complete.tolist() == [True, False]
+    assert found.incomplete_from == 1  # its other packets may still come
 
 
 def test_the_rows_of_one_snapshot_are_found():
-    events = find_snapshots(stream(2, 1, 3, said=(2, 1, 3))).of(np.array([False, True]))
+    events = find_snapshots(stream(2, 1, 3, said=(2, 1, 3))).events_of(np.array([False, True]))
     assert events.rows("mbo").column("instrument_id").tolist() == [6] * 4
     assert len(events.rows("statistics")) == 3
     assert len(events.rows("snapshot")) == 1
@@ -64,12 +64,12 @@ def test_the_rows_of_one_snapshot_are_found():
 def test_a_header_that_says_no_totals_is_whole():
     header = rows("snapshot", [0], instrument_id=[5], last_sequence=[1])
     events = Events(Units(*[np.zeros(1, np.int64)] * 5), {"snapshot": header})
-    assert find_snapshots(events).complete.tolist() == [True]
+    assert find_snapshots(events).is_complete.tolist() == [True]
 
 
 def test_rows_before_the_first_header_belong_to_none():
     header = rows("snapshot", [3], instrument_id=[5], last_sequence=[1], total_stats=[0])
     status = rows("status", [0, 1], instrument_id=[NULL, 5])
     found = find_snapshots(Events(Units(*[np.zeros(4, np.int64)] * 5), {"snapshot": header, "status": status}))
-    assert found.complete.tolist() == [True]
-    assert not found.of(np.array([True])).rows("status")
+    assert found.is_complete.tolist() == [True]
+    assert not found.events_of(np.array([True])).rows("status")

@@ -108,7 +108,7 @@ def test_a_simple_packet_is_as_long_as_its_block_and_snap_length_say(
 ) -> None:
     rows, capture = read_bytes(tmp_path, section() + interface(snaplen=snaplen) + simple(FRAME, original=original))
     assert rows[0].payload == PAYLOAD[: len(PAYLOAD) - left]
-    assert capture.counts.cut == (left > 0)
+    assert capture.counts.truncated == (left > 0)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -202,7 +202,7 @@ def test_a_batch_that_is_kept_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(sample_pcap(2000))
     rows, _ = read(path)
-    with open_capture(path, chunk_bytes=4096, batch_packets=7) as capture:
+    with open_capture(path, buffer_bytes=4096, batch_packets=7) as capture:
         kept = list(capture)
     payloads = [batch.payload(row) for batch in kept for row in range(len(batch))]
     assert len({batch.buffer.ctypes.data for batch in kept}) > 20
@@ -214,7 +214,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(sample_pcap(20_000))
     buffers, columns, packets = set(), set(), 0
-    with open_capture(path, chunk_bytes=4096, batch_packets=50) as capture:
+    with open_capture(path, buffer_bytes=4096, batch_packets=50) as capture:
         for batch in capture:
             buffers.add(batch.buffer.ctypes.data)
             columns.add(batch.start.ctypes.data)

@@ -36,9 +36,9 @@ from transport.building import (
 )
 
 from umdf.errors import CaptureError
-from umdf.transport.capture_kernel import LONGEST_BLOCK
-from umdf.transport.capture_walk import Walk
-from umdf.transport.compression import OUTPUT_BYTES
+from umdf.transport.capture_kernel import MAX_BLOCK_BYTES
+from umdf.transport.capture_walk import CaptureReader
+from umdf.transport.compression import MAX_OUTPUT_BYTES
 
 FRAME = ethernet(ipv4(udp()))
 SAMPLES = {"pcap": sample_pcap(), "pcapng": sample_pcapng()}
@@ -181,8 +181,8 @@ def guarded(capacity: int) -> np.ndarray:
 
 def read_before_guard(place: Path, files: list[bytes]) -> None:
     """Every chunk ends where the guard begins; one byte read too far ends the process."""
-    memory = guarded(3 * LONGEST_BLOCK)
-    Walk._chunk = lambda walk, size: memory[len(memory) - size :]  # type: ignore[method-assign]
+    memory = guarded(3 * MAX_BLOCK_BYTES)
+    CaptureReader._allocate_buffer = lambda walk, size: memory[len(memory) - size :]  # type: ignore[method-assign]
     for data in files:
         try:
             read_bytes(place, data, chunk_bytes=len(data))
@@ -257,7 +257,7 @@ def test_a_corrupted_stream_yields_all_that_comes_before_the_corrupted_block(
     sample = sample_pcap(20_000)
     whole, _ = read_bytes(place, sample)
     parts = [sample[at : at + 60_000] for at in range(0, len(sample), 60_000)]
-    assert len(sample) > 3 * OUTPUT_BYTES
+    assert len(sample) > 3 * MAX_OUTPUT_BYTES
     good = packing(parts)
     rows, capture = read_bytes(place, good + b"\x07" + bytes(5000), chunk_bytes=chunk_bytes)  # 7: a reserved block type
     # The byte that a decompressor was about to hand out when it met the damage may be lost, and so its record.

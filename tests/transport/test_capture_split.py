@@ -11,7 +11,7 @@ import pytest
 from transport.building import pcap, pcap_header, read, sample_pcap, sample_pcapng, section
 
 from umdf.errors import CaptureError
-from umdf.transport.capture import index, open_capture
+from umdf.transport.capture import open_capture, split_capture
 
 SAMPLES = {"pcap": sample_pcap(200), "pcapng": sample_pcapng(200)}
 
@@ -23,7 +23,7 @@ def test_the_splits_together_are_the_file(name: str, every_bytes: int, tail: byt
     path = tmp_path / "capture"
     path.write_bytes(SAMPLES[name] + tail)
     whole, capture = read(path)
-    splits = index(path, every_bytes)
+    splits = split_capture(path, every_bytes)
     assert len(splits) == 1 if every_bytes > 1 << 20 else len(splits) >= path.stat().st_size // (every_bytes + 200)
     random.Random(3).shuffle(splits)
     rows, warnings, records, udp = [], [], 0, 0
@@ -41,7 +41,7 @@ def test_the_splits_together_are_the_file(name: str, every_bytes: int, tail: byt
 def test_splits_meet_end_to_end_and_number_their_packets(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(SAMPLES["pcap"])
-    splits = index(path, 1000)
+    splits = split_capture(path, 1000)
     assert [split.end for split in splits[:-1]] == [split.offset for split in splits[1:]]
     assert (splits[0].offset, splits[-1].end) == (24, path.stat().st_size)
     assert all(1000 <= (split.end or 0) - split.offset < 1200 for split in splits[:-1])
@@ -54,13 +54,13 @@ def test_a_file_that_ends_at_a_boundary_has_no_empty_split(tmp_path: Path) -> No
     path = tmp_path / "capture"
     frames = [bytes(84)] * 10
     path.write_bytes(pcap(frames))
-    assert [split.number for split in index(path, 500)] == [1, 6]
+    assert [split.number for split in split_capture(path, 500)] == [1, 6]
 
 
 def test_a_compressed_file_is_one_split(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(gzip.compress(SAMPLES["pcap"]))
-    (split,) = index(path, 100)
+    (split,) = split_capture(path, 100)
     assert read(split)[0] == read(path)[0]
 
 
@@ -68,7 +68,7 @@ def test_a_compressed_file_is_one_split(tmp_path: Path) -> None:
 def test_a_file_without_packets_is_one_split(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(data)
-    (split,) = index(path)
+    (split,) = split_capture(path)
     rows, capture = read(split)
     assert rows == [] and len(capture.warnings) == (len(data) == 9)
 
@@ -76,7 +76,7 @@ def test_a_file_without_packets_is_one_split(data: bytes, tmp_path: Path) -> Non
 def test_a_file_that_became_shorter_than_its_split_is_told(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(SAMPLES["pcapng"])
-    last = index(path, 5000)[-1]
+    last = split_capture(path, 5000)[-1]
     path.write_bytes(SAMPLES["pcapng"][: last.offset + 50])
     assert len(read(last)[1].warnings) == 1
 
@@ -86,6 +86,6 @@ def test_what_is_no_capture_cannot_be_indexed(tmp_path: Path) -> None:
     path.write_bytes(b"hello")
     for wrong in (path, tmp_path / "missing"):
         with pytest.raises(CaptureError):
-            index(wrong)
+            split_capture(wrong)
         with pytest.raises(CaptureError):
             open_capture(wrong)

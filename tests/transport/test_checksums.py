@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transport.building import ethernet, ipv4, ipv6, pcap, pcap_header, pcap_record, read, read_bytes, rows_of, udp
 
-from umdf.transport.capture import index, open_capture
+from umdf.transport.capture import open_capture, split_capture
 from umdf.transport.pcap_writer import PcapWriter
 
 
@@ -82,7 +82,7 @@ def test_a_datagram_that_is_cut_cannot_be_checked(tmp_path: Path) -> None:
     good, bad = frame(b"A" * 50), frame(b"B" * 50, 4, "wrong")
     data = pcap_header(snaplen=60) + pcap_record(good[:60], 0, original=len(good))
     rows, capture = read_bytes(tmp_path, data + pcap_record(bad[:60], 1, original=len(bad)))
-    assert len(rows) == 2 == capture.counts.cut
+    assert len(rows) == 2 == capture.counts.truncated
 
 
 def test_who_asks_for_them_gets_them_marked(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_who_asks_for_them_gets_them_marked(tmp_path: Path) -> None:
     with open_capture(path, corrupt=True) as capture:
         (batch,) = capture
     assert batch.corrupt is not None and batch.corrupt.tolist() == [False, True, False]
-    assert batch.at(np.array([1])).corrupt is not None
+    assert batch.take(np.array([1])).corrupt is not None
     assert capture.counts.wrong_checksum == 1 and capture.warnings == []
 
 
@@ -101,7 +101,7 @@ def test_splits_leave_out_what_the_whole_file_does(tmp_path: Path) -> None:
     path.write_bytes(pcap([frame(bytes([number]) * number, 4, kind) for number, kind in enumerate(kinds)]))
     whole, _ = read(path)
     assert len(whole) == 20
-    parts = [row for split in index(path, 400) for row in read(split)[0]]
+    parts = [row for split in split_capture(path, 400) for row in read(split)[0]]
     assert parts == whole
 
 

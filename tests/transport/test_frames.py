@@ -23,7 +23,7 @@ from transport.building import (
     udp,
 )
 
-from umdf.transport.capture import OTHER_FLOWS, Counts, Flow
+from umdf.transport.capture import OVERFLOW_FLOW, Counts, Flow
 
 
 @pytest.mark.parametrize("case", FRAMES.values(), ids=FRAMES.keys())
@@ -79,7 +79,7 @@ def test_a_payload_cut_by_the_snap_length_is_delivered_as_far_as_captured(captur
     cut = frame[: len(frame) - len(PAYLOAD) + captured]
     rows, capture = read_bytes(tmp_path, pcap_header() + pcap_record(cut, original=len(frame)))
     assert [row.payload for row in rows] == [PAYLOAD[:captured]]
-    assert (capture.counts.udp, capture.counts.cut) == (1, 1)
+    assert (capture.counts.udp, capture.counts.truncated) == (1, 1)
 
 
 def test_a_link_type_that_is_not_read_is_told_once_with_its_place(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_flows_beyond_what_the_column_can_number_share_one_row(tmp_path: Path) -
     data = pcap([ethernet(ipv4(udp(b"", source, dest))) for source, dest in ports])
     rows, capture = read_bytes(tmp_path, data)
     found = [(row.flow.source_port, row.flow.dest_port) for row in rows]
-    told = [place for place, row in enumerate(rows) if row.flow != OTHER_FLOWS]
+    told = [place for place, row in enumerate(rows) if row.flow != OVERFLOW_FLOW]
     assert len(capture.flows) == 65_536
     assert len(told) == 65_535 and told[-1] >= 65_534
     assert all(found[place] == ports[place] for place in told)
@@ -131,4 +131,4 @@ def test_a_frame_cut_at_any_byte_is_malformed_or_has_a_part_of_its_payload(
     whole_from = frame.index(PAYLOAD) + len(PAYLOAD)
     payloads = [PAYLOAD[:size] for size in range(len(PAYLOAD))] + [PAYLOAD] * (len(frame) - whole_from)
     assert [row.payload for row in rows] == payloads
-    assert (capture.counts.cut, capture.counts.malformed) == (len(PAYLOAD), whole_from - len(PAYLOAD))
+    assert (capture.counts.truncated, capture.counts.malformed) == (len(PAYLOAD), whole_from - len(PAYLOAD))

@@ -16,7 +16,7 @@ from transport.building import SECOND, read
 
 from umdf.errors import CaptureError, EncodeError
 from umdf.transport.capture import Flow, open_capture
-from umdf.transport.pcap_writer import LONGEST_PAYLOAD, PcapWriter
+from umdf.transport.pcap_writer import MAX_PAYLOAD_BYTES, PcapWriter
 
 V4 = Flow("10.0.0.1", 1000, "239.255.7.9", 2000)
 V6 = Flow("2001:db8::1", 1000, "ff0e::1:7", 65_535)
@@ -132,7 +132,7 @@ def test_the_snap_length_cuts_frames_and_keeps_their_length(tmp_path: Path) -> N
         assert [len(frame) for frame in frames_of(data)] == [snaplen, min(snaplen, 44)]
         assert int.from_bytes(data[36:40], "little") == 52
     rows, capture = read(tmp_path / "cut")
-    assert [row.payload for row in rows] == [b"01234567", b"01"] and capture.counts.cut == 1
+    assert [row.payload for row in rows] == [b"01234567", b"01"] and capture.counts.truncated == 1
 
 
 @pytest.mark.parametrize("snaplen", [0, -1, 1 << 32])
@@ -154,8 +154,8 @@ def test_nothing_is_written_after_the_end() -> None:
 def test_the_longest_payload_fits(tmp_path: Path) -> None:
     with PcapWriter(tmp_path / "long") as writer:
         for flow in (V4, V6):
-            writer.write(NOW, bytes(LONGEST_PAYLOAD), flow[:2], flow[2:])
-    assert [len(row.payload) for row in read(tmp_path / "long")[0]] == [LONGEST_PAYLOAD] * 2
+            writer.write(NOW, bytes(MAX_PAYLOAD_BYTES), flow[:2], flow[2:])
+    assert [len(row.payload) for row in read(tmp_path / "long")[0]] == [MAX_PAYLOAD_BYTES] * 2
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_longest_payload_fits(tmp_path: Path) -> None:
         {"flows": []},
         {"buffer": np.zeros(10, np.int16)},
         {"buffer": np.zeros(20, np.uint8)[::2]},
-        {"buffer": bytes(70_000), "end": [LONGEST_PAYLOAD + 1]},
+        {"buffer": bytes(70_000), "end": [MAX_PAYLOAD_BYTES + 1]},
         {"flows": [V4._replace(dest="ff0e::1")]},
         {"flows": [V4._replace(dest="somewhere")]},
         {"flows": [V4._replace(dest_port=65_536)]},

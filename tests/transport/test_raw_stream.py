@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from transport.building import sample_pcap, sample_pcapng
 
 from umdf.errors import CaptureError
-from umdf.transport.raw_stream import RawStream, raw_stream
-from umdf.wire.packet import FastStream, Framer
+from umdf.transport.raw_stream import RawStream, open_raw_stream
+from umdf.wire.packet import ChunkParser, FastFraming
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {
     "plain": bytes,
@@ -40,7 +40,7 @@ def units_of(stream: RawStream) -> list[bytes]:
 
 
 def read(source: bytes, **options: int) -> tuple[list[bytes], RawStream]:
-    with raw_stream(io.BytesIO(source), FastStream(), **options) as stream:
+    with open_raw_stream(io.BytesIO(source), FastFraming(), **options) as stream:
         return units_of(stream), stream
 
 
@@ -49,7 +49,7 @@ def read(source: bytes, **options: int) -> tuple[list[bytes], RawStream]:
 def test_a_file_is_its_messages_however_it_is_packed(packing: str, batch_packets: int, tmp_path: Path) -> None:
     path = tmp_path / "messages.bin"
     path.write_bytes(PACKINGS[packing](STREAM))
-    with raw_stream(path, FastStream(), batch_packets=batch_packets, chunk_bytes=1) as stream:
+    with open_raw_stream(path, FastFraming(), batch_packets=batch_packets, buffer_bytes=1) as stream:
         found, offset = [], 0
         for batch in stream:
             assert len(batch) <= batch_packets
@@ -61,15 +61,15 @@ def test_a_file_is_its_messages_however_it_is_packed(packing: str, batch_packets
 
 
 def test_its_batches_are_framed_like_datagrams() -> None:
-    with raw_stream(io.BytesIO(STREAM), FastStream()) as stream:
+    with open_raw_stream(io.BytesIO(STREAM), FastFraming()) as stream:
         (batch,) = stream
-    frames = Framer().frames(batch.buffer, batch.start, batch.end)
-    assert frames.msg_seq_num.tolist() == list(range(1, 400)) and frames.journal == []
+    frames = ChunkParser().parse(batch.buffer, batch.start, batch.end)
+    assert frames.msg_seq_num.tolist() == list(range(1, 400)) and frames.quarantine == []
 
 
 def test_a_held_batch_keeps_its_bytes_and_memory_does_not_grow_with_the_file() -> None:
     longest = [unit(bytes([number]) * 65_535, number) for number in range(1, 60)]
-    with raw_stream(io.BytesIO(b"".join(longest)), FastStream(), chunk_bytes=100_000) as stream:
+    with open_raw_stream(io.BytesIO(b"".join(longest)), FastFraming(), buffer_bytes=100_000) as stream:
         first = next(iter(stream))
         sizes = {first.buffer.nbytes}
         for batch in stream:
@@ -166,18 +166,18 @@ def test_a_hostile_number_of_chunks_is_still_a_stream() -> None:
 
 def test_a_missing_file_and_a_directory_are_errors(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="No such file or directory; check the path"):
-        raw_stream(tmp_path / "none.bin", FastStream())
+        open_raw_stream(tmp_path / "none.bin", FastFraming())
     with pytest.raises(CaptureError, match="Is a directory"):
-        raw_stream(tmp_path, FastStream())
+        open_raw_stream(tmp_path, FastFraming())
 
 
 def test_a_file_that_was_given_open_stays_open(tmp_path: Path) -> None:
     for source in (io.BytesIO(STREAM), io.BufferedReader(io.BytesIO(STREAM))):  # type: ignore[type-var]
-        with raw_stream(source, FastStream()) as stream:
+        with open_raw_stream(source, FastFraming()) as stream:
             assert units_of(stream) == UNITS
         assert not source.closed
     path = tmp_path / "messages.bin"
     path.write_bytes(STREAM)
-    with raw_stream(path, FastStream()) as stream:
+    with open_raw_stream(path, FastFraming()) as stream:
         pass
     assert units_of(stream) == []

@@ -32,7 +32,7 @@ from transport.building import (
 )
 
 from umdf.transport import capture_walk
-from umdf.transport.capture import index
+from umdf.transport.capture import split_capture
 from umdf.transport.damage import told
 
 KINDS = ("pcap < ns", "pcap < µs", "pcap > ns", "pcap > µs", "pcapng <", "pcapng >")
@@ -140,7 +140,7 @@ def test_all_records_around_damage_are_read_and_every_byte_is_accounted_for(
 
     path = place / "capture"
     parts, read_by_splits, unread, warnings = [], 0, 0, []
-    for split in index(path, rng.choice((1, 400))):
+    for split in split_capture(path, rng.choice((1, 400))):
         found, part = read(split, chunk_bytes=rng.choice((64, 700)))
         parts += found
         read_by_splits, unread = read_by_splits + part.read_bytes, unread + part.unread_bytes
@@ -262,14 +262,14 @@ def test_hostile_bytes_are_not_read_again_and_again(kind: str, tmp_path: Path, m
         "blocks": section() + interface() + enhanced(frame) + struct.pack("<III", 6, 15 << 20, 0) * 80_000,
     }[kind]
     filled = 0
-    fill = capture_walk.Walk._fill
+    fill = capture_walk.CaptureReader._fill
 
-    def counted(walk: capture_walk.Walk, chunk: object, carried: int) -> None:
+    def counted(walk: capture_walk.CaptureReader, chunk: object, carried: int) -> None:
         nonlocal filled
         fill(walk, chunk, carried)  # type: ignore[arg-type]
-        filled += walk.filled
+        filled += walk.filled_bytes
 
-    monkeypatch.setattr(capture_walk.Walk, "_fill", counted)
+    monkeypatch.setattr(capture_walk.CaptureReader, "_fill", counted)
     _, capture = read_bytes(tmp_path, data, chunk_bytes=1 << 16)
     assert capture.read_bytes + capture.unread_bytes == len(data)
     assert filled <= 5 * len(data)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from umdf.transport.pcap_writer import PcapWriter
-from umdf.transport.side_by_side import windows
+from umdf.transport.side_by_side import merged_windows
 
 FLOW = ("10.0.0.1", 1), ("224.0.0.1", 2)
 
@@ -31,7 +31,7 @@ def test_windows_hold_every_packet_in_order(tmp_path: Path, seed: int):
         total += len(times)
     rng.shuffle(files)
     before, found = -1, 0
-    for window, now_ns in windows(files, []):
+    for window, now_ns in merged_windows(files, []):
         times = [int(t) for batch, rows in window for t in batch.ts_ns[rows]]
         assert all(before <= t <= now_ns for t in times)
         found += len(times)
@@ -41,7 +41,7 @@ def test_windows_hold_every_packet_in_order(tmp_path: Path, seed: int):
 
 def test_rolling_files_are_read_one_after_the_other(tmp_path: Path):
     files = [write(tmp_path / f"{n}.pcap", list(range(n * 100, n * 100 + 100))) for n in range(5)]
-    assert [now for _, now in windows(files, [])][-1] == 499
+    assert [now for _, now in merged_windows(files, [])][-1] == 499
 
 
 def test_a_cut_file_is_told_and_the_rest_goes_on(tmp_path: Path):
@@ -49,5 +49,5 @@ def test_a_cut_file_is_told_and_the_rest_goes_on(tmp_path: Path):
     cut = write(tmp_path / "b.pcap", [1, 2, 3])
     cut.write_bytes(cut.read_bytes()[:-5])
     damaged: list[str] = []
-    assert sum(len(rows) for window, _ in windows([whole, cut], damaged) for _, rows in window) == 5
+    assert sum(len(rows) for window, _ in merged_windows([whole, cut], damaged) for _, rows in window) == 5
     assert len(damaged) == 1 and "b.pcap" in damaged[0]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from umdf.transport.udp_probe import granted_receive_buffer_bytes, multicast_fault
+from umdf.transport.udp_probe import granted_receive_buffer_bytes, multicast_error
 
 
 def test_a_small_buffer_is_granted_and_an_absurd_one_is_not() -> None:
@@ -9,8 +9,8 @@ def test_a_small_buffer_is_granted_and_an_absurd_one_is_not() -> None:
 
 
 def test_the_multicast_question_is_answered_in_one_line() -> None:
-    assert "\n" not in multicast_fault()
+    assert "\n" not in multicast_error()
 
 
 def test_an_impatient_question_is_not_answered_with_an_exception() -> None:
-    assert isinstance(multicast_fault(wait_s=1e-6), str)
+    assert isinstance(multicast_error(wait_s=1e-6), str)

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from umdf.wire.packet import (
-    FastStream,
+    ChunkParser,
+    Chunks,
+    FastFraming,
     FlowProtocols,
-    Framer,
-    Frames,
     Protocol,
-    recognise,
-    recognise_file,
-    recognise_flows,
+    detect_file_protocol,
+    detect_flow_protocols,
+    detect_protocols,
 )
 
 Sized = Callable[[int, int], int]
@@ -67,15 +67,15 @@ def packed(packets: Sequence[bytes], gap: int = 3) -> Packed:
 
 def protocols(packets: Sequence[bytes]) -> list[int]:
     batch = packed(packets)
-    return recognise(batch.buffer, batch.start, batch.end).tolist()
+    return detect_protocols(batch.buffer, batch.start, batch.end).tolist()
 
 
-def framed(packets: Sequence[bytes]) -> Frames:
+def framed(packets: Sequence[bytes]) -> Chunks:
     batch = packed(packets)
-    return Framer().frames(batch.buffer, batch.start, batch.end)
+    return ChunkParser().parse(batch.buffer, batch.start, batch.end)
 
 
-def rows(frames: Frames) -> list[tuple[int, int, int, int, int, bytes]]:
+def rows(frames: Chunks) -> list[tuple[int, int, int, int, int, bytes]]:
     columns = (frames.packet, frames.msg_index, frames.msg_seq_num, frames.no_chunks, frames.current_chunk)
     bodies = [frames.buffer[s:e].tobytes() for s, e in zip(frames.start, frames.end, strict=True)]
     return list(zip(*(column.tolist() for column in columns), bodies, strict=True))
@@ -158,7 +158,7 @@ def test_a_sound_fast_chain_beats_a_broken_sbe_one() -> None:
 def test_a_flow_is_what_most_of_its_recognised_packets_are() -> None:
     protocol = np.array([SBE, SBE, UNKNOWN, FAST, UNKNOWN, UNKNOWN, FAST, FAST, SBE], np.uint8)
     flow = np.array([1, 1, 1, 1, 1, 3, 4, 4, 4], np.uint16)
-    assert recognise_flows(protocol, flow).tolist() == [UNKNOWN, SBE, UNKNOWN, UNKNOWN, FAST]
+    assert detect_flow_protocols(protocol, flow).tolist() == [UNKNOWN, SBE, UNKNOWN, UNKNOWN, FAST]
 
 
 def test_a_flow_is_remembered_from_batch_to_batch() -> None:
@@ -177,11 +177,11 @@ def test_a_flow_is_remembered_from_batch_to_batch() -> None:
 
 def test_a_file_is_decided_from_its_first_packets_and_no_batch_more_is_taken() -> None:
     batches = iter([packed([sbe([b"x"])] * 6 + [b"?"]), packed([chunk(b"y")] * 50), packed([chunk(b"z")])])
-    assert recognise_file(batches, 10) == (SBE, 6, 3, 1)
+    assert detect_file_protocol(batches, 10) == (SBE, 6, 3, 1)
     assert len(list(batches)) == 1
-    assert recognise_file([packed([chunk(b"y")] * 3 + [sbe([b"x"])])]) == (FAST, 1, 3, 0)
-    assert recognise_file([packed([b"?", b""])]) == (UNKNOWN, 0, 0, 2)
-    assert recognise_file([]).protocol is UNKNOWN
+    assert detect_file_protocol([packed([chunk(b"y")] * 3 + [sbe([b"x"])])]) == (FAST, 1, 3, 0)
+    assert detect_file_protocol([packed([b"?", b""])]) == (UNKNOWN, 0, 0, 2)
+    assert detect_file_protocol([]).protocol is UNKNOWN
 
 
 @given(st.lists(FAST_DATAGRAMS, max_size=6))
@@ -189,8 +189,8 @@ def test_every_pair_of_a_sound_datagram_is_a_row(datagrams: list[list[tuple[int,
     frames = framed([datagram(parts) for parts in datagrams])
     expected = [(packet, index, *part) for packet, parts in enumerate(datagrams) for index, part in enumerate(parts)]
     assert rows(frames) == expected
-    assert frames.journal == []
-    assert frames.packets == len(datagrams) and frames.chunked == sum(row[3] > 1 for row in expected)
+    assert frames.quarantine == []
+    assert frames.packets == len(datagrams) and frames.multi_chunk_rows == sum(row[3] > 1 for row in expected)
 
 
 GOOD, AFTER = chunk(b"good", 5), chunk(b"after", 7)
@@ -224,7 +224,7 @@ def test_damage_is_a_line_with_its_place_and_what_is_sound_is_kept(name: str) ->
     assert [row[1] for row in rows(frames) if row[0] == 1] == [i for i in range(len(bodies) + 1) if i != index][
         : len(bodies)
     ]
-    (entry,) = frames.journal
+    (entry,) = frames.quarantine
     assert (entry.packet, entry.msg_index, entry.offset) == (1, index, offset)
     assert (entry.msg_seq_num, entry.skipped_bytes) == (sequence, skipped)
     assert reason in entry.reason
@@ -233,20 +233,20 @@ def test_damage_is_a_line_with_its_place_and_what_is_sound_is_kept(name: str) ->
 def test_many_rows_and_many_lines_find_room() -> None:
     crowded = chunk(b"x", 9, 2, 1) * 5_000
     broken = [crowded + b"!"] * 3 + [b""] * 900 + [crowded]
-    framer, batch = Framer(), packed(broken)
-    first = framer.frames(batch.buffer, batch.start, batch.end)
-    again = framer.frames(batch.buffer, batch.start, batch.end)
-    assert len(first) == first.chunked == 20_000 and len(first.journal) == 903
-    assert rows(first) == rows(again) and first.journal == again.journal
+    framer, batch = ChunkParser(), packed(broken)
+    first = framer.parse(batch.buffer, batch.start, batch.end)
+    again = framer.parse(batch.buffer, batch.start, batch.end)
+    assert len(first) == first.multi_chunk_rows == 20_000 and len(first.quarantine) == 903
+    assert rows(first) == rows(again) and first.quarantine == again.quarantine
     assert first.msg_index.reshape(4, 5_000).tolist() == [list(range(5_000))] * 4
-    assert framer.frames(batch.buffer, batch.start[:0], batch.end[:0]).journal == []
+    assert framer.parse(batch.buffer, batch.start[:0], batch.end[:0]).quarantine == []
 
 
 def test_frames_that_are_still_held_are_not_overwritten() -> None:
-    framer, held = Framer(), []
+    framer, held = ChunkParser(), []
     for number in range(12):
         batch = packed([chunk(bytes([number]), number)] * 5)
-        held.append(framer.frames(batch.buffer, batch.start, batch.end))
+        held.append(framer.parse(batch.buffer, batch.start, batch.end))
     assert [rows(frames)[4][2] for frames in held] == list(range(12))
 
 
@@ -254,9 +254,9 @@ def test_frames_that_are_still_held_are_not_overwritten() -> None:
 def test_a_packet_outside_the_buffer_is_refused(start: int, end: int) -> None:
     buffer, starts, ends = np.zeros(40, np.uint8), np.array([0, start]), np.array([20, end])
     with pytest.raises(ValueError, match="outside the buffer"):
-        recognise(buffer, starts, ends)
+        detect_protocols(buffer, starts, ends)
     with pytest.raises(ValueError, match="outside the buffer"):
-        Framer().frames(buffer, starts, ends)
+        ChunkParser().parse(buffer, starts, ends)
 
 
 @given(st.binary(max_size=200) | FAST_DATAGRAMS.map(datagram), st.data())
@@ -266,9 +266,9 @@ def test_whatever_the_bytes_each_one_is_in_a_row_or_in_a_line(packet: bytes, dat
         mutated[data.draw(st.integers(0, len(packet) - 1))] = data.draw(st.integers(0, 255))
     frames = framed([bytes(mutated)])
     framed_bytes = sum(10 + len(row[5]) for row in rows(frames))
-    assert framed_bytes + sum(entry.skipped_bytes for entry in frames.journal) == len(packet)
+    assert framed_bytes + sum(entry.skipped_bytes for entry in frames.quarantine) == len(packet)
     (protocol,) = protocols([bytes(mutated)])
-    assert (protocol == FAST) == (not frames.journal) or protocol == SBE
+    assert (protocol == FAST) == (not frames.quarantine) or protocol == SBE
 
 
 @given(st.lists(chunks(), min_size=1, max_size=20), st.integers(1, 7))
@@ -276,7 +276,7 @@ def test_a_stream_is_cut_into_its_units(parts: list[tuple[int, int, int, bytes]]
     units = [datagram([part]) for part in parts]
     stream, found, position = np.frombuffer(b"".join(units), np.uint8), [], 0
     while position < len(stream):
-        cut = FastStream().cut(stream, position, most)
+        cut = FastFraming().parse_units(stream, position, most)
         assert 0 < len(cut.start) <= most and cut.reason == ""
         found += [stream[s:e].tobytes() for s, e in zip(cut.start, cut.end, strict=True)]
         position = cut.position
@@ -288,15 +288,15 @@ def read_before_guard(packets: list[bytes]) -> None:
     size = 1 << 18
     memory = np.frombuffer(mmap.mmap(-1, size + mmap.PAGESIZE), np.uint8)
     assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(memory.ctypes.data + size), mmap.PAGESIZE, 0) == 0
-    framer, stream = Framer(), FastStream()
+    framer, stream = ChunkParser(), FastFraming()
     for packet in packets:
         buffer = memory[size - len(packet) : size]
         buffer[:] = np.frombuffer(packet, np.uint8)
         start, end = np.array([0]), np.array([len(packet)])
-        recognise(buffer, start, end)
-        framer.frames(buffer, start, end)
-        stream.recognise(buffer)
-        stream.cut(buffer, 0, 100)
+        detect_protocols(buffer, start, end)
+        framer.parse(buffer, start, end)
+        stream.matches(buffer)
+        stream.parse_units(buffer, 0, 100)
 
 
 def test_no_byte_behind_a_packet_is_read(sized: Sized) -> None:

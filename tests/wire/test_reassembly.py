@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from umdf.errors import ConfigError
 from umdf.wire import reassembly
-from umdf.wire.packet import Framer
-from umdf.wire.reassembly import Drop, Limits, Reassembler, Taken
+from umdf.wire.packet import ChunkParser
+from umdf.wire.reassembly import DroppedMessage, Limits, ReassembledMessages, Reassembler
 
 Sized = Callable[[int, int], int]
 
@@ -34,19 +34,19 @@ class Part(NamedTuple):
     ts_ns: int = 0
 
 
-def take(reassembler: Reassembler, parts: Sequence[Part], times: bool = False) -> Taken:
+def take(reassembler: Reassembler, parts: Sequence[Part], times: bool = False) -> ReassembledMessages:
     datagrams = [struct.pack(">IHHH", p.sequence, p.chunks, p.current, len(p.body)) + p.body for p in parts]
     end = np.cumsum([len(datagram) for datagram in datagrams], dtype=np.int64)
     start = end - np.array([len(datagram) for datagram in datagrams], np.int64)
-    frames = Framer().frames(np.frombuffer(b"".join(datagrams), np.uint8), start, end)
+    frames = ChunkParser().parse(np.frombuffer(b"".join(datagrams), np.uint8), start, end)
     key = np.array([part.key for part in parts], np.uint16)
-    return reassembler.take(frames, key, np.array([p.ts_ns for p in parts], np.int64) if times else None)
+    return reassembler.add(frames, key, np.array([p.ts_ns for p in parts], np.int64) if times else None)
 
 
-def messages(taken: Taken) -> list[tuple[int, bytes]]:
+def messages(taken: ReassembledMessages) -> list[tuple[int, bytes]]:
     """Sequence and bytes, in order of arrival."""
     found = []
-    for group in (taken.direct, taken.gathered):
+    for group in (taken.single_chunk, taken.multi_chunk):
         for row in range(len(group)):
             body = group.buffer[group.start[row] : group.end[row]].tobytes()
             found.append((int(group.order[row]), int(group.msg_seq_num[row]), body))
@@ -82,7 +82,7 @@ def test_any_split_in_any_order_with_duplicates_is_exactly_the_messages(
     for first in range(0, len(arriving), batch):
         taken = take(reassembler, arriving[first : first + batch])
         found += messages(taken)
-        assert taken.drops == []
+        assert taken.dropped == []
     whole = [(parts[0].sequence, b"".join(part.body for part in parts)) for parts in cut]
     assert sorted(found) == sorted(whole)
     assert reassembler.completed == len(several) and reassembler.finish() == []
@@ -92,15 +92,15 @@ def test_any_split_in_any_order_with_duplicates_is_exactly_the_messages(
 def test_messages_of_one_chunk_are_not_copied() -> None:
     taken = take(Reassembler(), [Part(b"one", 1), Part(b"two", 2)])
     assert messages(taken) == [(1, b"one"), (2, b"two")]
-    assert len(taken.gathered) == 0 and taken.direct.start.tolist() == [10, 23]
+    assert len(taken.multi_chunk) == 0 and taken.single_chunk.start.tolist() == [10, 23]
 
 
 def test_both_groups_say_where_each_message_was_completed() -> None:
     a, b = split(b"abcdef", [2, 4], 7), split(b"gh", [1], 8)
     taken = take(Reassembler(), [a[2], Part(b"direct", 6), b[1], a[0], b[0], a[1], Part(b"last", 9)])
     assert messages(taken) == [(6, b"direct"), (8, b"gh"), (7, b"abcdef"), (9, b"last")]
-    assert taken.direct.order.tolist() == taken.direct.packet.tolist() == [1, 6]
-    assert taken.gathered.order.tolist() == taken.gathered.packet.tolist() == [4, 5]
+    assert taken.single_chunk.order.tolist() == taken.single_chunk.packet.tolist() == [1, 6]
+    assert taken.multi_chunk.order.tolist() == taken.multi_chunk.packet.tolist() == [4, 5]
 
 
 def test_keys_are_not_mixed() -> None:
@@ -129,14 +129,14 @@ def test_a_chunk_that_contradicts_begins_a_new_message() -> None:
     old, new = split(b"old1old2old3", [4, 8], 7), split(b"new1new2new3", [4, 8], 7)
     taken = take(reassembler, [old[0], old[1], new[0], new[1], new[2]])
     assert messages(taken) == [(7, b"new1new2new3")]
-    assert taken.drops == [Drop(0, 7, 2, 3, reassembly.CONTRADICTED)]
+    assert taken.dropped == [DroppedMessage(0, 7, 2, 3, reassembly.CONTRADICTED)]
 
 
 def test_the_same_number_with_another_count_is_dropped_when_one_of_them_is_whole() -> None:
     reassembler = Reassembler()
     taken = take(reassembler, [Part(b"x", 7, 3, 1), *split(b"abcd", [2], 7)])
     assert messages(taken) == [(7, b"abcd")]
-    assert taken.drops == [Drop(0, 7, 1, 3, reassembly.RIVAL)]
+    assert taken.dropped == [DroppedMessage(0, 7, 1, 3, reassembly.CONFLICTING_NO_CHUNKS)]
     assert reassembler.open_messages == 0
 
 
@@ -152,11 +152,11 @@ def test_chunks_of_two_loops_are_never_mixed() -> None:
             parts += split(body, [8, 16], sequence)
         found += messages(take(reassembler, [part for part in parts if rng.random() < 0.7]))
     assert len(found) > 300 and set(found) <= sent
-    assert reassembler.dropped[reassembly.RESTARTED] > 300
+    assert reassembler.dropped_by_reason[reassembly.EPOCH_CHANGED] > 300
 
 
 def test_a_message_waits_for_so_many_frames_of_its_key_and_no_more() -> None:
-    limits = Limits(wait_frames=10)
+    limits = Limits(wait_chunks=10)
     for between, whole in ((9, True), (10, False)):
         for batch in (1, 3, 100):
             parts = split(b"abcd", [2], 50)
@@ -167,9 +167,9 @@ def test_a_message_waits_for_so_many_frames_of_its_key_and_no_more() -> None:
             for first in range(0, len(arriving), batch):
                 taken = take(reassembler, arriving[first : first + batch])
                 found += messages(taken)
-                drops += taken.drops
+                drops += taken.dropped
             assert ((50, b"abcd") in found) is whole, (between, batch)
-            assert drops == ([] if whole else [Drop(0, 50, 1, 2, reassembly.WAITED)])
+            assert drops == ([] if whole else [DroppedMessage(0, 50, 1, 2, reassembly.TIMED_OUT)])
 
 
 def test_a_message_waits_for_so_long_and_no_longer() -> None:
@@ -179,8 +179,8 @@ def test_a_message_waits_for_so_long_and_no_longer() -> None:
         reassembler = Reassembler(Limits(wait_ms=100))
         taken = take(reassembler, [parts[0]._replace(ts_ns=10**9), late], times=True)
         assert messages(taken) == ([(50, b"abcd")] if whole else [])
-    assert take(reassembler, [Part(b"x", 60, ts_ns=3 * 10**9)], times=True).drops == [
-        Drop(0, 50, 1, 2, reassembly.WAITED)
+    assert take(reassembler, [Part(b"x", 60, ts_ns=3 * 10**9)], times=True).dropped == [
+        DroppedMessage(0, 50, 1, 2, reassembly.TIMED_OUT)
     ]
     assert reassembler.open_messages == 0 and reassembler.held_bytes == 0
 
@@ -189,26 +189,26 @@ def test_the_one_longest_without_a_chunk_makes_room() -> None:
     reassembler = Reassembler(Limits(open_messages=2))
     first, second, third = (split(b"abcdef", [2, 4], sequence) for sequence in (1, 2, 3))
     taken = take(reassembler, [first[0], second[0], first[1], third[0], Part(b"z", 4, 3, 1, key=9)])
-    assert taken.drops == [Drop(0, 2, 1, 3, reassembly.TOO_MANY)]
+    assert taken.dropped == [DroppedMessage(0, 2, 1, 3, reassembly.TOO_MANY_OPEN)]
     assert messages(take(reassembler, [first[2], third[1], third[2]])) == [(1, b"abcdef"), (3, b"abcdef")]
 
 
 def test_what_is_open_at_the_end_is_told() -> None:
     reassembler = Reassembler()
     take(reassembler, split(b"abcdef", [2, 4], 7)[1:])
-    assert reassembler.finish() == [Drop(0, 7, 2, 3, reassembly.ENDED)]
-    assert reassembler.dropped == {reassembly.ENDED: 1} and reassembler.held_bytes == 0
+    assert reassembler.finish() == [DroppedMessage(0, 7, 2, 3, reassembly.STREAM_ENDED)]
+    assert reassembler.dropped_by_reason == {reassembly.STREAM_ENDED: 1} and reassembler.held_bytes == 0
 
 
 def test_a_message_larger_than_the_memory_is_dropped() -> None:
     reassembler = Reassembler(Limits(memory_bytes=50_000))
     taken = take(reassembler, [Part(bytes(1_400), 7, 65_535, number) for number in range(1, 41)])
-    assert [drop.reason for drop in taken.drops] == [reassembly.TOO_LARGE]
+    assert [drop.reason for drop in taken.dropped] == [reassembly.OUT_OF_MEMORY]
     assert reassembler.held_bytes <= 50_000
 
 
 def test_the_largest_number_of_chunks_makes_a_message() -> None:
-    reassembler = Reassembler(Limits(memory_bytes=1 << 25, wait_frames=1))
+    reassembler = Reassembler(Limits(memory_bytes=1 << 25, wait_chunks=1))
     parts = [Part(bytes([number & 0xFF]), 7, 65_535, number) for number in range(65_535, 0, -1)]
     found = messages(take(reassembler, parts))
     assert found == [(7, b"".join(part.body for part in reversed(parts)))]
@@ -228,19 +228,19 @@ HOSTILE: dict[str, Callable[[random.Random], Part]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_memory_stays_within_its_limit_on_a_hostile_stream(name: str, sized: Sized) -> None:
-    rng, limits = random.Random(3), Limits(memory_bytes=1 << 20, open_messages=200, wait_frames=1 << 30)
+    rng, limits = random.Random(3), Limits(memory_bytes=1 << 20, open_messages=200, wait_chunks=1 << 30)
     reassembler, dropped = Reassembler(limits), 0
     take(reassembler, [Part(b"!", 1, 2, 1, key=65_535)])  # the table of keys at its largest
     tracemalloc.start()
     try:
         for _ in range(sized(12, 400)):
-            dropped += len(take(reassembler, [HOSTILE[name](rng) for _ in range(1_000)]).drops)
+            dropped += len(take(reassembler, [HOSTILE[name](rng) for _ in range(1_000)]).dropped)
             assert reassembler.held_bytes <= limits.memory_bytes
             assert tracemalloc.get_traced_memory()[0] <= limits.memory_bytes + (64 << 10)
     finally:
         tracemalloc.stop()
     dropped += len(reassembler.finish())
-    assert dropped == sum(reassembler.dropped.values()) and reassembler.held_bytes == 0
+    assert dropped == sum(reassembler.dropped_by_reason.values()) and reassembler.held_bytes == 0
 
 
 def test_a_half_built_message_survives_being_stored() -> None:

@@ -17,20 +17,20 @@ from umdf.book.arena_kernel import (
     A_SHIFT,
     add_book,
     arenas,
-    empty_slot,
-    ensure_room,
+    delete_slot,
+    ensure_capacity,
     find_book,
     find_order,
     free_level,
     free_order,
     keys_of,
     order_hash,
-    order_in,
+    order_in_slot,
     side_of,
     slots_of,
 )
-from umdf.book.orders_kernel import order_row
-from umdf.book.places_kernel import order_by_position, price_row
+from umdf.book.orders_kernel import apply_order
+from umdf.book.places_kernel import apply_position_order, apply_price_level
 from umdf.book.row_kernel import (
     ACTION,
     FLAGS,
@@ -39,18 +39,18 @@ from umdf.book.row_kernel import (
     POSITION,
     RPT_SEQ,
     SIDE,
-    STREAM,
     UPDATE_ACTION,
+    VENUE,
     columns_of,
-    fail,
     i32_in,
     i64_in,
-    row_of,
+    load_row,
+    mark_stale,
     u8_in,
     update_action_in,
 )
-from umdf.book.show_kernel import note
-from umdf.book.tables_kernel import at, forget_ladders, put
+from umdf.book.show_kernel import save_ladder
+from umdf.book.tables_kernel import get, invalidate_ladders, put
 from umdf.kernels import (
     inlined,
     kernel,
@@ -65,9 +65,9 @@ from umdf.kernels import (
     store_u64,
 )
 
-STOPPED = -100  # as an outcome: the row was not begun, something has to grow
+NEEDS_GROWTH = -100  # as an outcome: the row was not begun, something has to grow
 BOTH_SIDES = 2
-FAR, NEAR, SOON = 12, 4, 2  # rows; FAR is at most what the ring holds less the row itself
+ORDER_DISTANCE, SIDE_DISTANCE, LEVEL_DISTANCE = 12, 4, 2  # rows; FAR is at most what the ring holds less the row itself
 RING_MASK = 15
 
 
@@ -76,10 +76,10 @@ def clear_side(t, b, side):
     """Take everything out of a side; returns whether there was anything."""
     a, s = arenas(t), side_of(b, side)
     count, keys = np.int64(load_i32(s, k.S_COUNT)), keys_of(a, s)
-    slots, kind = slots_of(keys, s), load_i32(b, k.B_KIND)
+    slots, kind = slots_of(keys, s), load_i32(b, k.B_BOOK_TYPE)
     number = (b - a[A_BOOKS]) // k.BOOK_BYTES
-    for place in range(count):
-        slot = np.int64(load_i32(slots, 4 * place))
+    for index in range(count):
+        slot = np.int64(load_i32(slots, 4 * index))
         if kind == k.BY_POSITION:
             free_order(t, a, slot)
             continue
@@ -88,7 +88,7 @@ def clear_side(t, b, side):
             o = a[A_ORDERS] + k.ORDER_BYTES * order
             following, order_id = np.int64(load_i32(o, k.O_NEXT)), load_i64(o, k.O_ID)
             x = order_hash(load_i64(b, k.B_INSTRUMENT), order_id)
-            empty_slot(a, find_order(a, x, number, order_id))
+            delete_slot(a, find_order(a, x, number, order_id))
             free_order(t, a, order)
             order = following
         free_level(t, a, slot)
@@ -97,14 +97,14 @@ def clear_side(t, b, side):
 
 
 @outlined
-def empty_book(t, b, rpt_seq):
+def clear_book(t, b, rpt_seq):
     """An empty book that nothing is wrong with; NULL accepts whatever rpt_seq comes next."""
-    had = clear_side(t, b, k.BID)
-    had |= clear_side(t, b, k.ASK)
+    had_entries = clear_side(t, b, k.BID)
+    had_entries |= clear_side(t, b, k.ASK)
     store_i64(b, k.B_RPT_SEQ, rpt_seq)
     store_i64(b, k.B_STALE, 0)
     store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) & k.DIRTY_SIDES))
-    return had
+    return had_entries
 
 
 @inlined
@@ -112,8 +112,8 @@ def mark_pending(t, b, sides):
     """Note that what is seen of a book changed; returns nothing."""
     dirty = np.int64(load_i32(b, k.B_DIRTY))
     if dirty & k.DIRTY_SIDES == 0:
-        count = at(t, k.PENDING_COUNT)
-        store_i64(at(t, k.PENDING), 8 * count, (b - at(t, k.BOOKS)) // k.BOOK_BYTES)
+        count = get(t, k.PENDING_COUNT)
+        store_i64(get(t, k.PENDING), 8 * count, (b - get(t, k.BOOKS)) // k.BOOK_BYTES)
         put(t, k.PENDING_COUNT, count + 1)
     store_i32(b, k.B_DIRTY, np.int32(dirty | sides))
 
@@ -121,31 +121,31 @@ def mark_pending(t, b, sides):
 @outlined
 def _reset_channel(t):
     """All books are empty and right; what they had is pending if anybody looks."""
-    for number in range(at(t, k.BOOK_FRESH)):
-        b = at(t, k.BOOKS) + k.BOOK_BYTES * number
-        if load_i32(b, k.B_ALIVE) != 0 and empty_book(t, b, np.int64(k.NULL)) and at(t, k.DEPTH) > 0:
+    for number in range(get(t, k.BOOK_HIGH_WATER)):
+        b = get(t, k.BOOKS) + k.BOOK_BYTES * number
+        if load_i32(b, k.B_ALIVE) != 0 and clear_book(t, b, np.int64(k.NULL)) and get(t, k.DEPTH) > 0:
             mark_pending(t, b, 3)
 
 
 @outlined
-def _row_without_instrument(t, action):
+def _apply_channel_row(t, action):
     if action == k.ACTION_CLEAR:
         _reset_channel(t)
         return np.int64(k.CLEARED), np.int64(k.BEST)
     if action == k.ACTION_NONE or action == k.ACTION_TRADE or action == k.ACTION_FILL:
-        return np.int64(k.NOTHING), np.int64(k.UNSEEN)
-    return np.int64(k.NO_INSTRUMENT), np.int64(k.UNSEEN)
+        return np.int64(k.NO_CHANGE), np.int64(k.OUTSIDE_DEPTH)
+    return np.int64(k.NO_INSTRUMENT), np.int64(k.OUTSIDE_DEPTH)
 
 
 @outlined
-def known_book(t, instrument, lending):
+def find_or_add_book(t, instrument, lending):
     """The number of the row's book, new or not; -1 if Python must grow."""
     number = find_book(t, instrument, lending)
     return number if number >= 0 else add_book(t, instrument, lending)
 
 
 @outlined
-def _follow(b, rpt_seq, flags, row):
+def _is_already_applied(b, rpt_seq, flags, row):
     """rpt_seq that is not the next one; returns whether the row is old and so already in the book."""
     known = load_i64(b, k.B_RPT_SEQ)
     if rpt_seq == k.NULL or flags & k.F_SNAPSHOT != 0:  # the entries of a snapshot have the number of its start
@@ -154,54 +154,54 @@ def _follow(b, rpt_seq, flags, row):
         if rpt_seq <= known:
             return True
         if rpt_seq - 1 != known:
-            fail(b, k.RPT_SEQ_SKIPS, row, rpt_seq, known)
+            mark_stale(b, k.RPT_SEQ_GAP, row, rpt_seq, known)
     store_i64(b, k.B_RPT_SEQ, rpt_seq)
     return False
 
 
 @outlined
-def _decide_kind(b, r):
+def _infer_book_type(b, r):
     """While a book is empty, what comes next says which kind it is, as far as nobody else did (9.1, 9.3, 9.4)."""
-    said = np.int64(load_i32(b, k.B_SAID))
+    declared_depth = np.int64(load_i32(b, k.B_DECLARED_DEPTH))
     overlay = r[UPDATE_ACTION] == k.OVERLAY
-    aggregated = said > 0 if said >= 0 else overlay or r[ORDER_ID] == k.NULL
+    aggregated = declared_depth > 0 if declared_depth >= 0 else overlay or r[ORDER_ID] == k.NULL
     kind = k.AGGREGATED if aggregated else 0
-    store_i32(b, k.B_KIND, np.int32(kind | k.BY_POSITION if r[POSITION] > 0 else kind))
-    if said > 0:
-        store_i32(b, k.B_DEPTH, np.int32(said))
+    store_i32(b, k.B_BOOK_TYPE, np.int32(kind | k.BY_POSITION if r[POSITION] > 0 else kind))
+    if declared_depth > 0:
+        store_i32(b, k.B_DEPTH, np.int32(declared_depth))
     elif overlay:
         store_i32(b, k.B_DEPTH, np.int32(k.TOP_OF_BOOK))
 
 
 @outlined
-def _other_row(t, a, b, number, i, row, side):
+def _apply_uncommon_row(t, a, b, number, i, row, side):
     """A row that is not simply one for a book of orders by price: GO_ON if it is after all."""
-    r, none = row_of(t, i), np.int64(k.UNSEEN)
-    note(t, a, b, row)
+    r, none = load_row(t, i), np.int64(k.OUTSIDE_DEPTH)
+    save_ladder(t, a, b, row)
     action, update_action = r[ACTION], r[UPDATE_ACTION]
     of_entry = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
     if not of_entry and action != k.ACTION_CLEAR:
-        return fail(b, k.UNKNOWN_ACTION, row, action, 0), none
+        return mark_stale(b, k.UNKNOWN_ACTION, row, action, 0), none
     if r[FLAGS] & k.F_OUT_OF_RANGE != 0:  # its price would look like none
-        return fail(b, k.DOES_NOT_FIT, row, 0, 0), none
+        return mark_stale(b, k.VALUE_OUT_OF_RANGE, row, 0, 0), none
     if side < k.BID or side > k.ASK:
-        return fail(b, k.BAD_SIDE, row, r[SIDE], 0), none
+        return mark_stale(b, k.BAD_SIDE, row, r[SIDE], 0), none
     if action == k.ACTION_CLEAR and update_action != k.DELETE_FROM:  # also of an empty side (legacy 14.3)
         return k.CLEARED, np.int64(k.BEST) if clear_side(t, b, side) else none
     if load_i32(side_of(b, k.BID), k.S_COUNT) == 0 and load_i32(side_of(b, k.ASK), k.S_COUNT) == 0:
-        _decide_kind(b, r)
-    kind = load_i32(b, k.B_KIND)
+        _infer_book_type(b, r)
+    kind = load_i32(b, k.B_BOOK_TYPE)
     if kind & k.AGGREGATED != 0:
-        return price_row(t, a, b, r, row, side)
+        return apply_price_level(t, a, b, r, row, side)
     if update_action == k.OVERLAY:
-        return fail(b, k.UNKNOWN_ACTION, row, update_action, 0), none
+        return mark_stale(b, k.UNKNOWN_ACTION, row, update_action, 0), none
     if kind == k.BY_POSITION:
-        return order_by_position(t, a, b, number, r, row, side)
+        return apply_position_order(t, a, b, number, r, row, side)
     if r[POSITION] > 0:
-        return fail(b, k.OTHER_GENERATION, row, r[POSITION], 0), none
+        return mark_stale(b, k.GENERATION_MISMATCH, row, r[POSITION], 0), none
     if update_action == k.DELETE_FROM:
-        return fail(b, k.BAD_POSITION, row, r[POSITION], 0), none
-    return np.int64(k.GO_ON), none
+        return mark_stale(b, k.BAD_POSITION, row, r[POSITION], 0), none
+    return np.int64(k.NOT_HANDLED), none
 
 
 @inlined
@@ -211,41 +211,46 @@ def apply_row(t, a, c, i, row, x, number, depth):
     x is the row's `order_hash`, number that of its book if it was already known (else below zero), depth how many
     levels anybody looks at.
     """
-    none, nobody, action, instrument = np.int64(k.UNSEEN), np.int64(0), u8_in(c, ACTION, i), i64_in(c, INSTRUMENT, i)
+    none, nobody, action, instrument = (
+        np.int64(k.OUTSIDE_DEPTH),
+        np.int64(0),
+        u8_in(c, ACTION, i),
+        i64_in(c, INSTRUMENT, i),
+    )
     if instrument == k.NULL:
-        outcome, rank = _row_without_instrument(t, action)
+        outcome, rank = _apply_channel_row(t, action)
         return outcome, nobody, nobody, rank
-    lending = np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING)
+    lending = np.int64(u8_in(c, VENUE, i) == k.VENUE_LENDING)
     if number < 0:
-        number = known_book(t, instrument, lending)
+        number = find_or_add_book(t, instrument, lending)
         if number < 0:
-            return np.int64(STOPPED), nobody, nobody, none
+            return np.int64(NEEDS_GROWTH), nobody, nobody, none
     b, side, flags = a[A_BOOKS] + k.BOOK_BYTES * number, k.SIDE_BID - u8_in(c, SIDE, i), i32_in(c, FLAGS, i)
     update_action, rpt_seq = update_action_in(c, i), i64_in(c, RPT_SEQ, i)
     if action == k.ACTION_ADD or update_action == k.OVERLAY:
         s = side_of(b, side & 1)
         full = load_i32(s, k.S_COUNT) + k.SLACK >= load_i32(s, k.S_CAPACITY)
-        if (full or at(t, k.ORDER_ROOM) < 1 or at(t, k.LEVEL_ROOM) < 1) and not ensure_room(t, s):
-            return np.int64(STOPPED), b, nobody, none
+        if (full or get(t, k.ORDERS_AVAILABLE) < 1 or get(t, k.LEVELS_AVAILABLE) < 1) and not ensure_capacity(t, s):
+            return np.int64(NEEDS_GROWTH), b, nobody, none
     elif action == k.ACTION_CLEAR and u8_in(c, SIDE, i) == k.SIDE_NEITHER:
         snapshot = flags & k.F_SNAPSHOT != 0  # otherwise an Empty Book, after which rpt_seq restarts
-        had = empty_book(t, b, rpt_seq if snapshot else np.int64(k.NULL))
-        return np.int64(k.CLEARED), b, np.int64(BOTH_SIDES), np.int64(k.BEST) if had else none
+        had_entries = clear_book(t, b, rpt_seq if snapshot else np.int64(k.NULL))
+        return np.int64(k.CLEARED), b, np.int64(BOTH_SIDES), np.int64(k.BEST) if had_entries else none
     if rpt_seq == load_i64(b, k.B_RPT_SEQ) + 1 and flags & k.F_SNAPSHOT == 0:
         store_i64(b, k.B_RPT_SEQ, rpt_seq)
-    elif _follow(b, rpt_seq, flags, row):
-        return np.int64(k.OLD), b, nobody, none
+    elif _is_already_applied(b, rpt_seq, flags, row):
+        return np.int64(k.ALREADY_APPLIED), b, nobody, none
     if action == k.ACTION_NONE or action == k.ACTION_TRADE or action == k.ACTION_FILL:
-        return np.int64(k.NOTHING), b, nobody, none
-    known = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
+        return np.int64(k.NO_CHANGE), b, nobody, none
+    is_entry_action = action == k.ACTION_ADD or action == k.ACTION_MODIFY or action == k.ACTION_CANCEL
     by_price = i32_in(c, POSITION, i) <= 0 and update_action < k.DELETE_FROM
-    by_price = by_price and i64_in(c, ORDER_ID, i) != k.NULL and load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE
+    by_price = by_price and i64_in(c, ORDER_ID, i) != k.NULL and load_i32(b, k.B_BOOK_TYPE) == k.ORDERS_BY_PRICE
     by_price = by_price and flags & k.F_OUT_OF_RANGE == 0
-    if not (known and by_price):
-        outcome, rank = _other_row(t, a, b, number, i, row, side)
-        if outcome != k.GO_ON:
+    if not (is_entry_action and by_price):
+        outcome, rank = _apply_uncommon_row(t, a, b, number, i, row, side)
+        if outcome != k.NOT_HANDLED:
             return outcome, b, side, rank
-    outcome, rank = order_row(t, a, c, b, number, i, row, action, side, x, depth)
+    outcome, rank = apply_order(t, a, c, b, number, i, row, action, side, x, depth)
     return outcome, b, side, rank
 
 
@@ -255,29 +260,29 @@ def apply_row(t, a, c, i, row, x, number, depth):
 
 
 @inlined
-def look_far(t, a, c, i):
+def prefetch_order(t, a, c, i):
     instrument = i64_in(c, INSTRUMENT, i)
     x = order_hash(instrument, i64_in(c, ORDER_ID, i))
-    number = find_book(t, instrument, np.int64(u8_in(c, STREAM, i) == k.STREAM_LENDING))
-    slot, noted = 8 * np.int64(x >> np.uint64(a[A_SHIFT])), t + 8 * k.RING + 16 * (i & RING_MASK)
+    number = find_book(t, instrument, np.int64(u8_in(c, VENUE, i) == k.VENUE_LENDING))
+    slot, ring_entry = 8 * np.int64(x >> np.uint64(a[A_SHIFT])), t + 8 * k.PREFETCH_RING + 16 * (i & RING_MASK)
     prefetch(a[A_HASH], slot)
     prefetch(a[A_HASH], slot + 8)  # a deletion looks at the next slot as well
     prefetch(a[A_BOOKS], k.BOOK_BYTES * number)
-    store_u64(noted, 0, x)
-    store_i64(noted, 8, number)
+    store_u64(ring_entry, 0, x)
+    store_i64(ring_entry, 8, number)
 
 
 @inlined
-def _guess(t, a, i):
+def _likely_order(t, a, i):
     """The order in the first slot that a row's order may stand in."""
-    x = load_u64(t + 8 * k.RING + 16 * (i & RING_MASK), 0)
-    return max(order_in(a, np.int64(x >> np.uint64(a[A_SHIFT]))), 0)
+    x = load_u64(t + 8 * k.PREFETCH_RING + 16 * (i & RING_MASK), 0)
+    return max(order_in_slot(a, np.int64(x >> np.uint64(a[A_SHIFT]))), 0)
 
 
 @inlined
-def look_near(t, a, c, i):
-    prefetch(a[A_ORDERS], k.ORDER_BYTES * _guess(t, a, i))
-    number = max(load_i64(t + 8 * k.RING + 16 * (i & RING_MASK), 8), 0)
+def prefetch_side(t, a, c, i):
+    prefetch(a[A_ORDERS], k.ORDER_BYTES * _likely_order(t, a, i))
+    number = max(load_i64(t + 8 * k.PREFETCH_RING + 16 * (i & RING_MASK), 8), 0)
     s = side_of(a[A_BOOKS] + k.BOOK_BYTES * number, (k.SIDE_BID - u8_in(c, SIDE, i)) & 1)
     keys, best = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)) - 1
     prefetch(keys, 8 * best)
@@ -287,57 +292,57 @@ def look_near(t, a, c, i):
 
 
 @inlined
-def look_soon(t, a, i):
+def prefetch_level(t, a, i):
     """The level of the order that is there."""
-    level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * _guess(t, a, i), k.O_LEVEL))
+    level = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * _likely_order(t, a, i), k.O_LEVEL))
     prefetch(a[A_LEVELS], k.LEVEL_BYTES * level)
 
 
 @inlined
-def look_ahead(t, a, c, i, rows):
+def prefetch_ahead(t, a, c, i, rows):
     """One step for each of three rows to come; returns hash and book of this row."""
-    if i + FAR < rows:
-        look_far(t, a, c, i + FAR)
-    if i + NEAR < rows:
-        look_near(t, a, c, i + NEAR)
-    if i + SOON < rows:
-        look_soon(t, a, i + SOON)
-    noted = t + 8 * k.RING + 16 * (i & RING_MASK)
-    return load_u64(noted, 0), load_i64(noted, 8)
+    if i + ORDER_DISTANCE < rows:
+        prefetch_order(t, a, c, i + ORDER_DISTANCE)
+    if i + SIDE_DISTANCE < rows:
+        prefetch_side(t, a, c, i + SIDE_DISTANCE)
+    if i + LEVEL_DISTANCE < rows:
+        prefetch_level(t, a, i + LEVEL_DISTANCE)
+    ring_entry = t + 8 * k.PREFETCH_RING + 16 * (i & RING_MASK)
+    return load_u64(ring_entry, 0), load_i64(ring_entry, 8)
 
 
 @inlined
-def look_first(t, a, c, first, rows, looked):
+def prefetch_first(t, a, c, first, rows, prefetched):
     """Before the first row: the steps that nobody else makes; the first step was made for rows before `looked`."""
-    for i in range(max(first, looked), min(first + FAR, rows)):
-        look_far(t, a, c, i)
-    for i in range(first, min(first + NEAR, rows)):
-        look_near(t, a, c, i)
-    for i in range(first, min(first + SOON, rows)):
-        look_soon(t, a, i)
+    for i in range(max(first, prefetched), min(first + ORDER_DISTANCE, rows)):
+        prefetch_order(t, a, c, i)
+    for i in range(first, min(first + SIDE_DISTANCE, rows)):
+        prefetch_side(t, a, c, i)
+    for i in range(first, min(first + LEVEL_DISTANCE, rows)):
+        prefetch_level(t, a, i)
 
 
 @inlined
-def keep_outcome(outcomes, i, outcome):
+def store_outcome(outcomes, i, outcome):
     store_u8(outcomes, i, np.uint8(outcome & 255))
 
 
 @inlined
-def apply_rows(t, a, c, first, rows, looked, outcomes):
+def apply_rows(t, a, c, first, rows, prefetched, outcomes):
     """Apply rows of the table's columns; returns the row that could not be begun because FULL, else `rows`."""
-    base = at(t, k.ROW_BASE)
-    forget_ladders(t)
-    look_first(t, a, c, first, rows, looked)
+    base = get(t, k.ROW_BASE)
+    invalidate_ladders(t)
+    prefetch_first(t, a, c, first, rows, prefetched)
     for i in range(first, rows):
-        x, number = look_ahead(t, a, c, i, rows)
+        x, number = prefetch_ahead(t, a, c, i, rows)
         outcome, _, _, _ = apply_row(t, a, c, i, base + i, x, number, 0)
-        if outcome == STOPPED:
+        if outcome == NEEDS_GROWTH:
             return i
-        keep_outcome(outcomes, i, outcome)
+        store_outcome(outcomes, i, outcome)
     return rows
 
 
 @kernel
-def maintain(t):
+def apply_without_ladders(t):
     """Apply rows FIRST … ROWS - 1; returns the row that could not be begun because FULL, else ROWS."""
-    return apply_rows(t, arenas(t), columns_of(t), at(t, k.FIRST), at(t, k.ROWS), 0, at(t, k.OUTCOMES))
+    return apply_rows(t, arenas(t), columns_of(t), get(t, k.FIRST), get(t, k.ROWS), 0, get(t, k.OUTCOMES))

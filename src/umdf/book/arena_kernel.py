@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from umdf.book import tables_kernel as k
-from umdf.book.tables_kernel import at, put
+from umdf.book.tables_kernel import get, put
 from umdf.kernels import (
     inlined,
     kernel,
@@ -29,12 +29,12 @@ from umdf.kernels import (
 )
 
 ORDER_FACTOR, INSTRUMENT_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-HALF, LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
+HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 EMPTY = np.uint64(0)
-NEAR_KEYS = 64  # from the best, that are looked at one after the other
+LINEAR_SEARCH_KEYS = 64  # from the best, that are looked at one after the other
 
 
-def _memory(name: str) -> Any:
+def _libc_function(name: str) -> Any:
     @intrinsic
     def call(typingctx: Any, target: Any, source: Any, nbytes: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -49,8 +49,8 @@ def _memory(name: str) -> Any:
     return call
 
 
-move = _memory("memmove")
-copy = _memory("memcpy")
+memmove = _libc_function("memmove")
+memcpy = _libc_function("memcpy")
 
 
 def _count_greater() -> Any:
@@ -59,8 +59,8 @@ def _count_greater() -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             word, byte = ir.IntType(64), ir.IntType(8)
             some = ir.VectorType(word, k.SLACK)
-            place = builder.gep(builder.inttoptr(args[0], byte.as_pointer()), [args[1]])
-            keys = builder.load(builder.bitcast(place, some.as_pointer()))
+            pointer = builder.gep(builder.inttoptr(args[0], byte.as_pointer()), [args[1]])
+            keys = builder.load(builder.bitcast(pointer, some.as_pointer()))
             keys.align = 8
             one = builder.insert_element(ir.Constant(some, ir.Undefined), args[2], ir.IntType(32)(0))
             alike = ir.Constant(ir.VectorType(ir.IntType(32), k.SLACK), [0] * k.SLACK)
@@ -79,8 +79,8 @@ count_greater = _count_greater()  # of the SLACK int64s at base + offset, those 
 def arenas(t):
     """What the hot path needs of the table, once per call: orders, hash, shift, mask, levels, blocks, books."""
     return (
-        at(t, k.ORDERS), at(t, k.HASH), at(t, k.HASH_SHIFT), at(t, k.HASH_MASK), at(t, k.LEVELS), at(t, k.BLOCKS),
-        at(t, k.BOOKS),
+        get(t, k.ORDERS), get(t, k.HASH), get(t, k.HASH_SHIFT), get(t, k.HASH_MASK), get(t, k.LEVELS), get(t, k.BLOCKS),
+        get(t, k.BOOKS),
     )  # fmt: skip
 
 
@@ -103,69 +103,69 @@ def find_order(a, x, number, order_id):
         if word == EMPTY:
             return ~slot
         if word >> HALF == tag:
-            o = a[A_ORDERS] + k.ORDER_BYTES * (np.int64(word & LOWER) - 1)
+            o = a[A_ORDERS] + k.ORDER_BYTES * (np.int64(word & LOW_HALF) - 1)
             if load_i64(o, k.O_ID) == order_id and np.int64(load_u32(o, k.O_OWNER)) >> 2 == number:
                 return slot
         slot = (slot + 1) & a[A_MASK]
 
 
 @inlined
-def order_in(a, slot):
-    return np.int64(load_u64(a[A_HASH], 8 * slot) & LOWER) - 1
+def order_in_slot(a, slot):
+    return np.int64(load_u64(a[A_HASH], 8 * slot) & LOW_HALF) - 1
 
 
 @inlined
-def fill_slot(a, slot, x, order):
+def set_slot(a, slot, x, order):
     store_u64(a[A_HASH], 8 * slot, (x >> HALF) << HALF | np.uint64(order + 1))
 
 
 @inlined
-def empty_slot(a, slot):
+def delete_slot(a, slot):
     """Backward shift: what was pushed past this slot moves up, so that no search ever walks over graves."""
     hashes, shift, mask = a[A_HASH], np.uint64(a[A_SHIFT]), a[A_MASK]
-    other = slot
+    next_slot = slot
     while True:
-        other = (other + 1) & mask
-        word = load_u64(hashes, 8 * other)
+        next_slot = (next_slot + 1) & mask
+        word = load_u64(hashes, 8 * next_slot)
         if word == EMPTY:
             break
         home = np.int64(word >> shift)
-        if (other - home) & mask >= (other - slot) & mask:
+        if (next_slot - home) & mask >= (next_slot - slot) & mask:
             store_u64(hashes, 8 * slot, word)
-            slot = other
+            slot = next_slot
     store_u64(hashes, 8 * slot, EMPTY)
 
 
 @inlined
 def new_order(t, a):
-    put(t, k.ORDER_ROOM, at(t, k.ORDER_ROOM) - 1)
-    order = at(t, k.ORDER_FREE)
+    put(t, k.ORDERS_AVAILABLE, get(t, k.ORDERS_AVAILABLE) - 1)
+    order = get(t, k.ORDER_FREE_LIST)
     if order >= 0:
         following = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT))
-        put(t, k.ORDER_FREE, following)
-        prefetch(at(t, k.COLD), k.COLD_BYTES * following)  # nobody has looked at it since it was written
+        put(t, k.ORDER_FREE_LIST, following)
+        prefetch(get(t, k.COLD_ORDERS), k.COLD_BYTES * following)  # nobody has looked at it since it was written
         return order
-    order = at(t, k.ORDER_FRESH)
-    put(t, k.ORDER_FRESH, order + 1)
+    order = get(t, k.ORDER_HIGH_WATER)
+    put(t, k.ORDER_HIGH_WATER, order + 1)
     return order
 
 
 @inlined
 def free_order(t, a, order):
-    store_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT, np.int32(at(t, k.ORDER_FREE)))
-    put(t, k.ORDER_FREE, order)
-    put(t, k.ORDER_ROOM, at(t, k.ORDER_ROOM) + 1)
+    store_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT, np.int32(get(t, k.ORDER_FREE_LIST)))
+    put(t, k.ORDER_FREE_LIST, order)
+    put(t, k.ORDERS_AVAILABLE, get(t, k.ORDERS_AVAILABLE) + 1)
 
 
 @inlined
 def new_level(t, a, key):
-    put(t, k.LEVEL_ROOM, at(t, k.LEVEL_ROOM) - 1)
-    level = at(t, k.LEVEL_FREE)
+    put(t, k.LEVELS_AVAILABLE, get(t, k.LEVELS_AVAILABLE) - 1)
+    level = get(t, k.LEVEL_FREE_LIST)
     if level >= 0:
-        put(t, k.LEVEL_FREE, load_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_HEAD))
+        put(t, k.LEVEL_FREE_LIST, load_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_HEAD))
     else:
-        level = at(t, k.LEVEL_FRESH)
-        put(t, k.LEVEL_FRESH, level + 1)
+        level = get(t, k.LEVEL_HIGH_WATER)
+        put(t, k.LEVEL_HIGH_WATER, level + 1)
     v = a[A_LEVELS] + k.LEVEL_BYTES * level
     store_i64(v, k.L_KEY, key)
     store_i64(v, k.L_SIZE, 0)
@@ -178,9 +178,9 @@ def new_level(t, a, key):
 
 @inlined
 def free_level(t, a, level):
-    store_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_HEAD, np.int32(at(t, k.LEVEL_FREE)))
-    put(t, k.LEVEL_FREE, level)
-    put(t, k.LEVEL_ROOM, at(t, k.LEVEL_ROOM) + 1)
+    store_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_HEAD, np.int32(get(t, k.LEVEL_FREE_LIST)))
+    put(t, k.LEVEL_FREE_LIST, level)
+    put(t, k.LEVELS_AVAILABLE, get(t, k.LEVELS_AVAILABLE) + 1)
 
 
 # A side: keys and, behind the keys' capacity, slots. Positions count from the best, places from the worst.
@@ -213,19 +213,19 @@ def price_of(side, key):
 
 
 @inlined
-def find_place(keys, count, key):
+def find_key(keys, count, key):
     """The place of a key among ascending ones, or where it would go.
 
     Nearly everything happens close to the best: a few keys are compared at once, which never guesses wrong, and the
     next few if need be; only what is far away is found by halves.
     """
-    low, high, far = np.int64(0), count, count - NEAR_KEYS
-    while high >= k.SLACK and high > far:
-        place = high - count_greater(keys, 8 * (high - k.SLACK), key)
-        if place > high - k.SLACK:
-            there = load_i64(keys, 8 * (place - 1)) == key
-            return place - 1 if there else place
-        high = place
+    low, high, linear_end = np.int64(0), count, count - LINEAR_SEARCH_KEYS
+    while high >= k.SLACK and high > linear_end:
+        index = high - count_greater(keys, 8 * (high - k.SLACK), key)
+        if index > high - k.SLACK:
+            there = load_i64(keys, 8 * (index - 1)) == key
+            return index - 1 if there else index
+        high = index
     while low < high:
         middle = (low + high) >> 1
         if load_i64(keys, 8 * middle) < key:
@@ -236,36 +236,36 @@ def find_place(keys, count, key):
 
 
 @inlined
-def insert_entry(a, s, place, key, slot):
+def insert_entry(a, s, index, key, slot):
     keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
-    slots, moved = slots_of(keys, s), count - place
+    slots, moved = slots_of(keys, s), count - index
     if moved <= k.SLACK:
-        move(keys + 8 * (place + 1), keys + 8 * place, 8 * k.SLACK)
-        move(slots + 4 * (place + 1), slots + 4 * place, 4 * k.SLACK)
+        memmove(keys + 8 * (index + 1), keys + 8 * index, 8 * k.SLACK)
+        memmove(slots + 4 * (index + 1), slots + 4 * index, 4 * k.SLACK)
     else:
-        move(keys + 8 * (place + 1), keys + 8 * place, 8 * moved)
-        move(slots + 4 * (place + 1), slots + 4 * place, 4 * moved)
-    store_i64(keys, 8 * place, key)
-    store_i32(slots, 4 * place, np.int32(slot))
+        memmove(keys + 8 * (index + 1), keys + 8 * index, 8 * moved)
+        memmove(slots + 4 * (index + 1), slots + 4 * index, 4 * moved)
+    store_i64(keys, 8 * index, key)
+    store_i32(slots, 4 * index, np.int32(slot))
     store_i32(s, k.S_COUNT, np.int32(count + 1))
 
 
 @inlined
-def remove_entry(a, s, place):
+def remove_entry(a, s, index):
     keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT)) - 1
-    slots, moved = slots_of(keys, s), count - place
+    slots, moved = slots_of(keys, s), count - index
     if moved < k.SLACK:
-        move(keys + 8 * place, keys + 8 * (place + 1), 8 * (k.SLACK - 1))
-        move(slots + 4 * place, slots + 4 * (place + 1), 4 * (k.SLACK - 1))
+        memmove(keys + 8 * index, keys + 8 * (index + 1), 8 * (k.SLACK - 1))
+        memmove(slots + 4 * index, slots + 4 * (index + 1), 4 * (k.SLACK - 1))
     else:
-        move(keys + 8 * place, keys + 8 * (place + 1), 8 * moved)
-        move(slots + 4 * place, slots + 4 * (place + 1), 4 * moved)
+        memmove(keys + 8 * index, keys + 8 * (index + 1), 8 * moved)
+        memmove(slots + 4 * index, slots + 4 * (index + 1), 4 * moved)
     store_i32(s, k.S_COUNT, np.int32(count))
 
 
 @inlined
-def _class_of(capacity):
-    power = k.SMALLEST_BLOCK
+def _block_power(capacity):
+    power = k.MIN_BLOCK_POWER
     while 1 << power < capacity:
         power += 1
     return power
@@ -276,39 +276,39 @@ def free_block(t, s):
     """Give the block of an empty side back."""
     capacity = np.int64(load_i32(s, k.S_CAPACITY))
     if capacity > 0:
-        block, free = load_i64(s, k.S_BLOCK), k.BLOCK_FREE + _class_of(capacity)
-        store_i64(at(t, k.BLOCKS), block, at(t, free))
+        block, free = load_i64(s, k.S_BLOCK), k.BLOCK_FREE_LISTS + _block_power(capacity)
+        store_i64(get(t, k.BLOCKS), block, get(t, free))
         put(t, free, block + 1)
         store_i32(s, k.S_CAPACITY, np.int32(0))
         store_i64(s, k.S_BLOCK, 0)
 
 
 @outlined
-def ensure_room(t, s):
+def ensure_capacity(t, s):
     """Room for one order, one level and one more entry of this side; False (and FULL says what) if Python must grow."""
-    if at(t, k.ORDER_ROOM) < 1:
-        put(t, k.FULL, k.NO_ORDERS)
+    if get(t, k.ORDERS_AVAILABLE) < 1:
+        put(t, k.FULL, k.ORDERS_FULL)
         return False
-    if at(t, k.LEVEL_ROOM) < 1:
-        put(t, k.FULL, k.NO_LEVELS)
+    if get(t, k.LEVELS_AVAILABLE) < 1:
+        put(t, k.FULL, k.LEVELS_FULL)
         return False
     count, capacity = np.int64(load_i32(s, k.S_COUNT)), np.int64(load_i32(s, k.S_CAPACITY))
     if count + k.SLACK < capacity:
         return True
-    power = _class_of(capacity + 1)
-    free, blocks, wider = k.BLOCK_FREE + power, at(t, k.BLOCKS), np.int64(1) << power
-    if at(t, free) > 0:
-        block = at(t, free) - 1
+    power = _block_power(capacity + 1)
+    free, blocks, wider = k.BLOCK_FREE_LISTS + power, get(t, k.BLOCKS), np.int64(1) << power
+    if get(t, free) > 0:
+        block = get(t, free) - 1
         put(t, free, load_i64(blocks, block))
     else:
-        block = at(t, k.BLOCKS_USED)
-        if block + k.ENTRY_BYTES * wider > at(t, k.BLOCKS_CAPACITY):
-            put(t, k.FULL, k.NO_BLOCKS)
+        block = get(t, k.BLOCKS_USED)
+        if block + k.ENTRY_BYTES * wider > get(t, k.BLOCKS_CAPACITY):
+            put(t, k.FULL, k.BLOCKS_FULL)
             return False
         put(t, k.BLOCKS_USED, block + k.ENTRY_BYTES * wider)
     old = blocks + load_i64(s, k.S_BLOCK)
-    copy(blocks + block, old, 8 * count)
-    copy(blocks + block + 8 * wider, old + 8 * capacity, 4 * count)
+    memcpy(blocks + block, old, 8 * count)
+    memcpy(blocks + block + 8 * wider, old + 8 * capacity, 4 * count)
     free_block(t, s)
     store_i64(s, k.S_BLOCK, block)
     store_i32(s, k.S_CAPACITY, np.int32(wider))
@@ -321,8 +321,8 @@ def ensure_room(t, s):
 @inlined
 def find_book(t, instrument, lending):
     """The number of a book, or -1."""
-    books, mask = at(t, k.BOOK_HASH), at(t, k.BOOK_HASH_MASK)
-    slot = np.int64((np.uint64(instrument) * INSTRUMENT_FACTOR) >> np.uint64(at(t, k.BOOK_HASH_SHIFT)))
+    books, mask = get(t, k.BOOK_HASH), get(t, k.BOOK_HASH_MASK)
+    slot = np.int64((np.uint64(instrument) * INSTRUMENT_FACTOR) >> np.uint64(get(t, k.BOOK_HASH_SHIFT)))
     while True:
         value = load_i64(books, k.BOOK_SLOT_BYTES * slot + 8)
         if value == 0:
@@ -333,10 +333,10 @@ def find_book(t, instrument, lending):
 
 
 @outlined
-def hash_book(t, instrument, lending, number):
+def insert_book_hash(t, instrument, lending, number):
     """Enter a book that is not there yet into the book hash."""
-    books, mask = at(t, k.BOOK_HASH), at(t, k.BOOK_HASH_MASK)
-    slot = np.int64((np.uint64(instrument) * INSTRUMENT_FACTOR) >> np.uint64(at(t, k.BOOK_HASH_SHIFT)))
+    books, mask = get(t, k.BOOK_HASH), get(t, k.BOOK_HASH_MASK)
+    slot = np.int64((np.uint64(instrument) * INSTRUMENT_FACTOR) >> np.uint64(get(t, k.BOOK_HASH_SHIFT)))
     while load_i64(books, k.BOOK_SLOT_BYTES * slot + 8) != 0:
         slot = (slot + 1) & mask
     store_i64(books, k.BOOK_SLOT_BYTES * slot, instrument)
@@ -346,28 +346,28 @@ def hash_book(t, instrument, lending, number):
 @outlined
 def add_book(t, instrument, lending):
     """The number of a new, empty book; -1 (and FULL says so) if Python must grow."""
-    if at(t, k.BOOK_ROOM) < 1:
-        put(t, k.FULL, k.NO_BOOKS)
+    if get(t, k.BOOKS_AVAILABLE) < 1:
+        put(t, k.FULL, k.BOOKS_FULL)
         return np.int64(-1)
-    put(t, k.BOOK_ROOM, at(t, k.BOOK_ROOM) - 1)
-    number = at(t, k.BOOK_FREE)
+    put(t, k.BOOKS_AVAILABLE, get(t, k.BOOKS_AVAILABLE) - 1)
+    number = get(t, k.BOOK_FREE_LIST)
     if number >= 0:
-        put(t, k.BOOK_FREE, load_i64(at(t, k.BOOKS) + k.BOOK_BYTES * number, k.B_RPT_SEQ))
+        put(t, k.BOOK_FREE_LIST, load_i64(get(t, k.BOOKS) + k.BOOK_BYTES * number, k.B_RPT_SEQ))
     else:
-        number = at(t, k.BOOK_FRESH)
-        put(t, k.BOOK_FRESH, number + 1)
-    b = at(t, k.BOOKS) + k.BOOK_BYTES * number
-    for place in range(0, k.BOOK_BYTES, 8):
-        store_i64(b, place, 0)
+        number = get(t, k.BOOK_HIGH_WATER)
+        put(t, k.BOOK_HIGH_WATER, number + 1)
+    b = get(t, k.BOOKS) + k.BOOK_BYTES * number
+    for offset in range(0, k.BOOK_BYTES, 8):
+        store_i64(b, offset, 0)
     store_i64(b, k.B_INSTRUMENT, instrument)
-    store_i64(b, k.B_LAST_ID, np.int64(k.NULL))
-    store_i64(b, k.B_RPT_SEQ, at(t, k.FIRST_RPT_SEQ))
-    store_i32(b, k.B_KIND, np.int32(k.UNDECIDED))
+    store_i64(b, k.B_MAX_ORDER_ID, np.int64(k.NULL))
+    store_i64(b, k.B_RPT_SEQ, get(t, k.FIRST_RPT_SEQ))
+    store_i32(b, k.B_BOOK_TYPE, np.int32(k.UNDECIDED))
     store_i32(b, k.B_DEPTH, np.int32(k.DEFAULT_DEPTH))
-    store_i32(b, k.B_SAID, np.int32(k.NOT_SAID))
+    store_i32(b, k.B_DECLARED_DEPTH, np.int32(k.UNDECLARED))
     store_i32(b, k.B_LENDING, np.int32(lending))
     store_i32(b, k.B_ALIVE, np.int32(1))
-    hash_book(t, instrument, lending, number)
+    insert_book_hash(t, instrument, lending, number)
     return number
 
 
@@ -378,8 +378,8 @@ def add_book(t, instrument, lending):
 def rehash_orders(t, old, slots):
     """Enter what is in the old hash into the new one; a word carries enough of its own hash."""
     a = arenas(t)
-    for place in range(slots):
-        word = load_u64(old, 8 * place)
+    for old_slot in range(slots):
+        word = load_u64(old, 8 * old_slot)
         if word != EMPTY:
             slot = np.int64(word >> np.uint64(a[A_SHIFT]))
             while load_u64(a[A_HASH], 8 * slot) != EMPTY:
@@ -390,7 +390,7 @@ def rehash_orders(t, old, slots):
 @kernel
 def rehash_books(t):
     """Enter every book into an empty book hash."""
-    for number in range(at(t, k.BOOK_FRESH)):
-        b = at(t, k.BOOKS) + k.BOOK_BYTES * number
+    for number in range(get(t, k.BOOK_HIGH_WATER)):
+        b = get(t, k.BOOKS) + k.BOOK_BYTES * number
         if load_i32(b, k.B_ALIVE) != 0:
-            hash_book(t, load_i64(b, k.B_INSTRUMENT), np.int64(load_i32(b, k.B_LENDING)), number)
+            insert_book_hash(t, load_i64(b, k.B_INSTRUMENT), np.int64(load_i32(b, k.B_LENDING)), number)

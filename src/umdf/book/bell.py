@@ -21,12 +21,12 @@ def bell_prices(
 
     All prices are in units of 1e-9.
     """
-    known = (price for price in (theoretical_opening, last_price, settlement) if price is not None)
-    instead = next(known, None)
-    return _side(book.bids, tick, instead), _side(book.asks, -tick, instead)
+    fallbacks = (price for price in (theoretical_opening, last_price, settlement) if price is not None)
+    fallback_price = next(fallbacks, None)
+    return _priced_side(book.bids, tick, fallback_price), _priced_side(book.asks, -tick, fallback_price)
 
 
-def _side(levels: Levels, better: int, instead: int | None) -> Levels:
+def _priced_side(levels: Levels, step: int, fallback_price: int | None) -> Levels:
     best = next((level.price for level in levels if level.price is not None), None)
-    shown = instead if best is None else best + better
+    shown = fallback_price if best is None else best + step
     return tuple(replace(level, price=shown) if level.price is None else level for level in levels)

@@ -17,37 +17,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.book import tables_kernel as k
-from umdf.book.apply_kernel import maintain
-from umdf.book.ladders import Ladders, row_type
+from umdf.book.apply_kernel import apply_without_ladders
+from umdf.book.ladders import Ladders, ladder_dtype
 from umdf.book.memory import Arenas
 from umdf.book.outcomes import Outcomes, Stale
-from umdf.book.row_kernel import point_at
-from umdf.book.rows_kernel import apply_with_depth, apply_with_ends, apply_with_top
-from umdf.book.state import OF_BOOK, OF_ENTRY, State, columns_of
+from umdf.book.row_kernel import set_columns
+from umdf.book.rows_kernel import apply_with_depth, apply_with_depth_at_event_end, apply_with_top
+from umdf.book.state import BOOK_COLUMNS, ENTRY_COLUMNS, BooksState, record_columns
 from umdf.book.state_kernel import (
+    book_number,
+    count_all_entries,
     count_entries,
-    count_every,
-    drop_book,
-    list_entries,
-    list_every,
-    make_book,
-    make_books,
-    number_of,
-    read_every,
-    say_depth,
+    declare_depth,
+    delete_book,
+    ensure_book,
+    ensure_books,
+    load_all_entries,
+    write_all_entries,
+    write_entries,
 )
-from umdf.book.views import ENTRY, Book
-from umdf.buffers import Memory, Pool, address_of
+from umdf.book.views import ENTRY_DTYPE, Book
+from umdf.buffers import Memory, Pool, buffer_address
 from umdf.market.events import MBO, NULL
 from umdf.market.rows import Rows
 
-COLUMNS = (
+MBO_COLUMNS = (
     "action side price size order_id firm prev_size position order_count ts_insert stream update_action "
     "instrument_id rpt_seq flags"
 ).split()
-_TYPES = [MBO.column(name).dtype for name in COLUMNS]
-PER = {"event": apply_with_depth, "end": apply_with_ends}
-SMALLEST_OUT = 256  # rows
+_TYPES = [MBO.column(name).dtype for name in MBO_COLUMNS]
+LADDER_KERNELS = {"event": apply_with_depth, "end": apply_with_depth_at_event_end}
+MIN_OUTPUT_ROWS = 256  # rows
 
 
 class Books:
@@ -57,17 +57,17 @@ class Books:
     """
 
     def __init__(
-        self, *, from_the_start: bool = False, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6
+        self, *, requires_full_history: bool = False, orders: int = 1 << 12, levels: int = 1 << 10, books: int = 1 << 6
     ) -> None:
         self.arenas = Arenas(orders, levels, books)
-        self._table, self._words = self.arenas.table, self.arenas.words
-        self._table[k.FIRST_RPT_SEQ] = 0 if from_the_start else NULL
-        self._outcomes, self._out = Pool(), Pool()
+        self._table, self._table_view = self.arenas.table, self.arenas.table_view
+        self._table[k.FIRST_RPT_SEQ] = 0 if requires_full_history else NULL
+        self._outcomes, self._output = Pool(), Pool()
 
     def apply(self, rows: Rows) -> Outcomes:
         """Apply rows of the family mbo."""
-        self._words[k.DEPTH] = 0
-        return self._run(rows, maintain)[0]
+        self._table_view[k.DEPTH] = 0
+        return self._apply_rows(rows, apply_without_ladders)[0]
 
     def apply_top(self, rows: Rows, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best prices, `per` "event" row or "end" of event (flag LAST)."""
@@ -75,65 +75,69 @@ class Books:
 
     def apply_depth(self, rows: Rows, depth: int, per: str = "event") -> tuple[Outcomes, Ladders]:
         """Apply rows; a row for every change of the best `depth` levels."""
-        kind, run = row_type(depth), apply_with_top if (depth, per) == (1, "event") else PER[per]
+        kind, run = ladder_dtype(depth), apply_with_top if (depth, per) == (1, "event") else LADDER_KERNELS[per]
         self.arenas.reserve_ladders(depth, per)
-        outcomes, out = self._run(rows, run, kind)
+        outcomes, out = self._apply_rows(rows, run, kind)
         assert out is not None
-        return outcomes, Ladders(depth, np.frombuffer(out.array, kind, self._words[k.OUT_ROWS]))
+        return outcomes, Ladders(depth, np.frombuffer(out.array, kind, self._table_view[k.OUT_ROWS]))
 
-    def _run(
-        self, rows: Rows, run: Callable[[int], int], kind: np.dtype[np.void] | None = None
+    def _apply_rows(
+        self, rows: Rows, kernel: Callable[[int], int], dtype: np.dtype[np.void] | None = None
     ) -> tuple[Outcomes, Memory | None]:
         """What the rows came to, and the memory of the rows of `kind` that they made, if that is asked for."""
-        words, arenas, count = self._words, self.arenas, len(rows)
-        codes, first_row = self._outcomes.take(count), words[k.ROW_BASE]
-        out = None if kind is None else self._take_out(kind, SMALLEST_OUT + count + arenas.book_capacity)
+        words, arenas, count = self._table_view, self.arenas, len(rows)
+        codes, first_row = self._outcomes.acquire(count), words[k.ROW_BASE]
+        out = None if dtype is None else self._allocate_output(dtype, MIN_OUTPUT_ROWS + count + arenas.book_capacity)
         words[k.FIRST], words[k.ROWS], words[k.OUTCOMES], words[k.OUT_ROWS] = 0, count, codes.address, 0
-        kept = self._point_at(rows)
-        while (reached := run(arenas.address)) != count:
-            words[k.FIRST] = reached
-            if words[k.FULL] == k.NO_OUT:
-                assert kind is not None and out is not None
-                used = words[k.OUT_ROWS] * kind.itemsize
-                wider = self._take_out(kind, 2 * words[k.OUT_CAPACITY] + arenas.book_capacity)
+        kept_alive = self._set_columns(rows)
+        while (next_row := kernel(arenas.address)) != count:
+            words[k.FIRST] = next_row
+            if words[k.FULL] == k.OUTPUT_FULL:
+                assert dtype is not None and out is not None
+                used = words[k.OUT_ROWS] * dtype.itemsize
+                wider = self._allocate_output(dtype, 2 * words[k.OUT_CAPACITY] + arenas.book_capacity)
                 wider.array[:used] = out.array[:used]
                 out = wider
                 continue
             arenas.grow()
-        del kept
+        del kept_alive
         words[k.ROW_BASE] = first_row + count
         return Outcomes(codes.array[:count].view(np.int8), first_row), out
 
-    def _take_out(self, kind: np.dtype[np.void], rows: int) -> Memory:
-        memory = self._out.take(kind.itemsize * rows)
-        self._words[k.OUT], self._words[k.OUT_CAPACITY] = memory.address, memory.nbytes // kind.itemsize
+    def _allocate_output(self, dtype: np.dtype[np.void], rows: int) -> Memory:
+        memory = self._output.acquire(dtype.itemsize * rows)
+        self._table_view[k.OUT], self._table_view[k.OUT_CAPACITY] = memory.address, memory.nbytes // dtype.itemsize
         return memory
 
-    def _point_at(self, rows: Rows) -> list[NDArray[np.generic]]:
+    def _set_columns(self, rows: Rows) -> list[NDArray[np.generic]]:
         """Have the table name the columns of some rows; returns those that have to be kept meanwhile."""
-        given = [rows.columns.get(name) for name in COLUMNS]
-        plain = [c is not None and c.dtype is kind and c.flags.carray for c, kind in zip(given, _TYPES, strict=True)]
-        if all(plain) and point_at(self.arenas.address, *given):
+        sent_columns = [rows.columns.get(name) for name in MBO_COLUMNS]
+        is_usable = [
+            c is not None and c.dtype is kind and c.flags.carray for c, kind in zip(sent_columns, _TYPES, strict=True)
+        ]
+        if all(is_usable) and set_columns(self.arenas.address, *sent_columns):
             return []
-        columns = [np.ascontiguousarray(rows.column(name), kind) for name, kind in zip(COLUMNS, _TYPES, strict=True)]
+        columns = [
+            np.ascontiguousarray(rows.column(name), kind) for name, kind in zip(MBO_COLUMNS, _TYPES, strict=True)
+        ]
         assert all(len(column) == len(rows) for column in columns)
-        self._table[k.COLUMNS : k.COLUMNS + len(COLUMNS)] = [address_of(column) for column in columns]
+        self._table[k.COLUMNS : k.COLUMNS + len(MBO_COLUMNS)] = [buffer_address(column) for column in columns]
         return columns
 
     @property
     def rows_applied(self) -> int:
         """How many rows have come so far: the number of the next one."""
-        return self._words[k.ROW_BASE]
+        return self._table_view[k.ROW_BASE]
 
     @property
     def order_count(self) -> int:
         """Living orders, of all books."""
-        return self.arenas.order_capacity - self._words[k.ORDER_ROOM]
+        return self.arenas.order_capacity - self._table_view[k.ORDERS_AVAILABLE]
 
     @property
-    def order_room(self) -> int:
+    def available_orders(self) -> int:
         """How many more orders there is memory for."""
-        return self._words[k.ORDER_ROOM]
+        return self._table_view[k.ORDERS_AVAILABLE]
 
     @property
     def order_bytes(self) -> int:
@@ -148,7 +152,7 @@ class Books:
 
     def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
         """A book as it is now; None if nothing was ever said about it."""
-        number = number_of(self.arenas.address, instrument_id, int(lending))
+        number = book_number(self.arenas.address, instrument_id, int(lending))
         return None if number < 0 else self._book(number)
 
     def _book(self, number: int) -> Book:
@@ -166,28 +170,28 @@ class Books:
         )
 
     def _entries(self, number: int) -> NDArray[np.void]:
-        entries = np.empty(count_entries(self.arenas.address, number), ENTRY)
-        list_entries(self.arenas.address, number, address_of(entries))
+        entries = np.empty(count_entries(self.arenas.address, number), ENTRY_DTYPE)
+        write_entries(self.arenas.address, number, buffer_address(entries))
         return entries
 
     def set_depth(self, instrument_id: int, depth: int, *, lending: bool = False) -> None:
         """What a snapshot (264) or a definition says: levels of a price-depth book, 0 for a book of orders."""
-        say_depth(self.arenas.address, self._number(instrument_id, lending), depth)
+        declare_depth(self.arenas.address, self._ensure_number(instrument_id, lending), depth)
 
-    def mark_stale(self, instrument_id: int, reason: int = k.LOST, *, lending: bool = False) -> None:
+    def mark_stale(self, instrument_id: int, reason: int = k.MESSAGES_LOST, *, lending: bool = False) -> None:
         """Somebody else knows that a book cannot be right."""
-        header = self.arenas.headers[self._number(instrument_id, lending)]
+        header = self.arenas.headers[self._ensure_number(instrument_id, lending)]
         if not header["stale"]:
             header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
-            header["dirty"] |= k.STALE_TOO
+            header["dirty"] |= k.STALE_BIT
 
     def delete(self, instrument_id: int, *, lending: bool = False) -> bool:
         """The instrument is gone, and its book with it; returns whether there was one."""
-        number = number_of(self.arenas.address, instrument_id, int(lending))
+        number = book_number(self.arenas.address, instrument_id, int(lending))
         if number < 0:
             return False
-        drop_book(self.arenas.address, number)
-        self.arenas.forget_book(number)
+        delete_book(self.arenas.address, number)
+        self.arenas.remove_book(number)
         return True
 
     def contents(self) -> tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.void]]:
@@ -195,50 +199,54 @@ class Books:
         headers = self.arenas.headers
         numbers = np.flatnonzero(headers["alive"])
         counts = np.empty(len(numbers), np.int64)
-        about = self.arenas.address, address_of(numbers), len(numbers), address_of(counts)
-        entries = np.empty(count_every(*about), ENTRY)
-        list_every(*about, address_of(entries))
+        arguments = self.arenas.address, buffer_address(numbers), len(numbers), buffer_address(counts)
+        entries = np.empty(count_all_entries(*arguments), ENTRY_DTYPE)
+        write_all_entries(*arguments, buffer_address(entries))
         return headers[numbers], counts, entries
 
-    def state(self) -> State:
+    def state(self) -> BooksState:
         """Everything, to be stored."""
         headers, counts, entries = self.contents()
         numbers, pending = np.flatnonzero(self.arenas.headers["alive"]), self.arenas.pending
-        books = columns_of(headers, OF_BOOK)
+        books = record_columns(headers, BOOK_COLUMNS)
         books["dirty"] &= k.DIRTY_SIDES
         books["entry_count"], books["pending"] = counts, np.zeros(len(counts), np.int64)
         books["pending"][np.searchsorted(numbers, pending)] = np.arange(len(pending)) + 1
-        return State(self.rows_applied, books, columns_of(entries, OF_ENTRY))
+        return BooksState(self.rows_applied, books, record_columns(entries, ENTRY_COLUMNS))
 
     @classmethod
-    def from_state(cls, state: State, *, from_the_start: bool = False) -> Books:
+    def from_state(cls, state: BooksState, *, requires_full_history: bool = False) -> Books:
         """Books that go on where others stopped."""
         stored, counts = state.books, state.books["entry_count"].astype(np.int64)
-        entries = np.zeros(int(counts.sum()), ENTRY)
-        for name in OF_ENTRY:
+        entries = np.zeros(int(counts.sum()), ENTRY_DTYPE)
+        for name in ENTRY_COLUMNS:
             entries[name] = state.entries[name]
-        room = {"orders": len(entries) + 1, "levels": len(entries) + 1, "books": len(counts) + 1}
-        books = cls(from_the_start=from_the_start, **room)
+        capacities = {"orders": len(entries) + 1, "levels": len(entries) + 1, "books": len(counts) + 1}
+        books = cls(from_the_start=requires_full_history, **capacities)
         arenas, numbers = books.arenas, np.empty(len(counts), np.int64)
         books._table[k.ROW_BASE] = state.rows_applied
         known = [np.ascontiguousarray(stored[name], np.int64) for name in ("instrument_id", "lending")]
-        made, about = 0, tuple(map(address_of, known))
-        while (made := make_books(arenas.address, *about, made, len(counts), address_of(numbers))) < len(counts):
+        book_count, keys = 0, tuple(map(buffer_address, known))
+        while (
+            book_count := ensure_books(arenas.address, *keys, book_count, len(counts), buffer_address(numbers))
+        ) < len(counts):
             arenas.grow()
         headers = arenas.headers
-        for name in OF_BOOK:
+        for name in BOOK_COLUMNS:
             headers[name][numbers] = stored[name]
         dirty = headers["dirty"][numbers] & k.DIRTY_SIDES
-        headers["dirty"][numbers] = dirty | np.where(headers["stale"][numbers] != 0, k.STALE_TOO, 0)
+        headers["dirty"][numbers] = dirty | np.where(headers["stale"][numbers] != 0, k.STALE_BIT, 0)
         starts, done = np.cumsum(counts) - counts, 0
-        places = tuple(map(address_of, (starts, counts, entries)))
-        while (done := read_every(arenas.address, address_of(numbers), done, len(counts), *places)) < len(counts):
+        entry_arrays = tuple(map(buffer_address, (starts, counts, entries)))
+        while (
+            done := load_all_entries(arenas.address, buffer_address(numbers), done, len(counts), *entry_arrays)
+        ) < len(counts):
             arenas.grow()
         queue = np.argsort(stored["pending"], kind="stable")
         arenas.pending = queue[stored["pending"][queue] > 0]
         return books
 
-    def _number(self, instrument_id: int, lending: bool) -> int:
-        while (number := make_book(self.arenas.address, instrument_id, int(lending))) < 0:
+    def _ensure_number(self, instrument_id: int, lending: bool) -> int:
+        while (number := ensure_book(self.arenas.address, instrument_id, int(lending))) < 0:
             self.arenas.grow()
         return number

@@ -14,7 +14,7 @@ from umdf.book.show_kernel import BODY_BYTES
 
 
 @cache
-def row_type(depth: int) -> np.dtype[np.void]:
+def ladder_dtype(depth: int) -> np.dtype[np.void]:
     """`row` counts all rows that the books have seen; then bid_px_00 … as in the tables mbp_1 and mbp_10."""
     names = [("row", "i8"), ("instrument_id", "i8"), ("book", "i4"), ("flags", "i4")]
     for what, kind in (("px", "i8"), ("sz", "i8"), ("ct", "i4")):

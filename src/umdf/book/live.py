@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from umdf.book import live_kernel as v
 from umdf.book import tables_kernel as k
-from umdf.book.apply_kernel import maintain
-from umdf.book.engine import COLUMNS, Books
-from umdf.buffers import address_of
+from umdf.book.apply_kernel import apply_without_ladders
+from umdf.book.engine import MBO_COLUMNS, Books
+from umdf.buffers import buffer_address
 from umdf.market import live_plan_kernel as p
 from umdf.market.events import MBO, NULL
-from umdf.market.live_plan import live_plan
+from umdf.market.live_plan import build_live_plan
 from umdf.market.sbe_table import RULES
 from umdf.wire.sbe.layout import Layout
 
-NUMBERS = {
+NUMBER_FIELDS = {
     v.X_INSTRUMENT: (p.L_INSTRUMENT_ID, 8),
     v.X_SIZE: (p.L_SIZE, 8),
     v.X_ORDER_ID: (p.L_ORDER_ID, 8),
@@ -34,50 +34,50 @@ NUMBERS = {
     v.X_RPT_SEQ: (p.L_RPT_SEQ, 4),
     v.X_PRICE: (p.L_PRICE, 8),
 }
-CODES = {
+CODE_FIELDS = {
     v.X_ACTION: p.L_ACTION,
     v.X_SIDE: p.L_SIDE,
     v.X_FLAGS: p.L_FLAGS,
     v.X_MORE_FLAGS: p.L_MORE_FLAGS,
 }
 ABSENT = -1
-NO_U32 = -1  # no number of 32 bits is it
+NO_U32_NULL = -1  # no number of 32 bits is it
 
 
-class Live:
+class PacketApplier:
     """Applies packets to some books. The books can be used in any other way in between."""
 
     def __init__(self, books: Books, layout: Layout) -> None:
         self.books = books
-        self._plan, self._shapes = _shapes(layout)
-        self._columns = [_scratch(name) for name in COLUMNS]
+        self._plan, self._shapes = _build_shapes(layout)
+        self._columns = [_scratch(name) for name in MBO_COLUMNS]
         self._outcomes = np.zeros(v.SCRATCH_ROWS, np.int8)
-        self._table = np.zeros(v.V_PLACES, np.int64)
-        self._table[v.V_COLUMNS : v.V_COLUMNS + len(COLUMNS)] = [address_of(column) for column in self._columns]
-        self._table[v.V_OUTCOMES], self._table[v.V_SCHEMA] = address_of(self._outcomes), layout.schema.id
-        self._table[v.V_PLAN], self._table[v.V_SHAPES] = address_of(self._plan), address_of(self._shapes)
-        self._of_books = books.arenas.table
-        self._of_books[k.LIVE] = address_of(self._table)
+        self._table = np.zeros(v.V_WORDS, np.int64)
+        self._table[v.V_COLUMNS : v.V_COLUMNS + len(MBO_COLUMNS)] = [buffer_address(column) for column in self._columns]
+        self._table[v.V_OUTCOMES], self._table[v.V_SCHEMA] = buffer_address(self._outcomes), layout.schema.id
+        self._table[v.V_PLAN], self._table[v.V_SHAPES] = buffer_address(self._plan), buffer_address(self._shapes)
+        self._books_table = books.arenas.table
+        self._books_table[k.LIVE_TABLE] = buffer_address(self._table)
         self.address = books.arenas.address  # with `live_kernel.apply_packet`, for who counts nanoseconds
 
     def apply(self, packet: int, size: int) -> int | None:
         """Apply the packet of `size` bytes at an address; how many rows it made, or None if it needs a batch."""
-        self._of_books[k.LIVE] = address_of(self._table)
+        self._books_table[k.LIVE_TABLE] = buffer_address(self._table)
         return self.finish(v.apply_packet(packet, size, self.address))
 
-    def finish(self, came: int) -> int | None:
+    def finish(self, outcome: int) -> int | None:
         """What `apply_packet` came to, after everything has grown that had to."""
-        if came >= 0:
-            return came
-        if came == v.NEEDS_BATCH:
+        if outcome >= 0:
+            return outcome
+        if outcome == v.NEEDS_BATCH:
             return None
-        table, arenas = self._of_books, self.books.arenas
-        rows, reached = int(table[k.ROWS]), v.STOPPED_AT - came
-        table[k.OUTCOMES] = address_of(self._outcomes)
-        while reached < rows:
+        table, arenas = self._books_table, self.books.arenas
+        rows, next_row = int(table[k.ROWS]), v.NEEDS_GROWTH_AT - outcome
+        table[k.OUTCOMES] = buffer_address(self._outcomes)
+        while next_row < rows:
             arenas.grow()
-            table[k.FIRST] = reached
-            reached = maintain(arenas.address)
+            table[k.FIRST] = next_row
+            next_row = apply_without_ladders(arenas.address)
         table[k.ROW_BASE] += rows
         return rows
 
@@ -86,9 +86,9 @@ class Live:
         return self._outcomes[:rows]
 
     @property
-    def refused(self) -> int:
+    def rejected(self) -> int:
         """Packets, ends of packets and messages so far that could not be framed: a decoder's journal tells why."""
-        return int(self._table[v.V_REFUSED])
+        return int(self._table[v.V_REJECTED])
 
 
 def _scratch(name: str) -> NDArray[np.generic]:
@@ -96,9 +96,9 @@ def _scratch(name: str) -> NDArray[np.generic]:
     return np.full(v.SCRATCH_ROWS, column.null if column.nullable else 0, column.dtype)
 
 
-def _shapes(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _build_shapes(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The plan, with a table of constants behind it, and how each template is read."""
-    plan = live_plan(layout)
+    plan = build_live_plan(layout)
     shapes = np.zeros((p.TEMPLATES, v.SHAPE), np.int64)
     constants: dict[int, int] = {}
     for template, node in layout.roots.items():
@@ -107,10 +107,10 @@ def _shapes(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shape, entry = shapes[template], int(plan[template])
         grouped = any(rule.template == template and rule.family == "mbo" and rule.group for rule in RULES)
         if grouped or (entry and (node.children or node.data)):
-            shape[v.X_HOW] = v.BY_BATCH
+            shape[v.X_METHOD] = v.BY_BATCH
         elif entry:
-            shape[v.X_HOW] = v.IN_SHAPE if _fill(shape, plan, entry, constants) else v.BY_PLAN
-            shape[v.X_MAKES], shape[v.X_KNOWN], shape[v.X_VERSION] = plan[entry : entry + p.E_COLUMNS]
+            shape[v.X_METHOD] = v.BY_SHAPE if _fill_shape(shape, plan, entry, constants) else v.BY_PLAN
+            shape[v.X_ROW_CONDITION], shape[v.X_FULL_LENGTH], shape[v.X_MIN_VERSION] = plan[entry : entry + p.E_COLUMNS]
             shape[v.X_ENTRY] = entry
             action = [c for c in node.columns if c.name == "mDUpdateAction" and c.part.size == 1 and not c.field.since]
             shape[v.X_UPDATE_ACTION] = action[0].part.offset if action else ABSENT
@@ -118,28 +118,28 @@ def _shapes(layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.concatenate([plan, *tables]), shapes
 
 
-def _fill(shape: NDArray[np.int64], plan: NDArray[np.int64], entry: int, constants: dict[int, int]) -> bool:
+def _fill_shape(shape: NDArray[np.int64], plan: NDArray[np.int64], entry: int, constants: dict[int, int]) -> bool:
     """Offsets and null values of a template in its expected shape; False where that is not so simple."""
-    version, known = plan[entry + p.E_VERSION], plan[entry + p.E_KNOWN]
+    version, known = plan[entry + p.E_MIN_VERSION], plan[entry + p.E_FULL_LENGTH]
     fields = plan[entry + p.E_COLUMNS :][: p.F_FIELDS * p.LIVE_COLUMNS].reshape(p.LIVE_COLUMNS, p.F_FIELDS)
     is_sent = (fields[:, p.F_KIND] != p.CONSTANT) & (fields[:, p.F_UNTIL] >= version)
     if known < 8 or is_sent[p.L_POSITION]:  # eight bytes are read whether or not a column is there
         return False
-    for place, (which, size) in NUMBERS.items():
+    for word, (which, size) in NUMBER_FIELDS.items():
         field = fields[which]
-        shape[place : place + 2] = ABSENT, NULL
+        shape[word : word + 2] = ABSENT, NULL
         if not is_sent[which]:
             if field[p.F_ABSENT] != NULL:
                 return False
             continue
-        is_price = place == v.X_PRICE
+        is_price = word == v.X_PRICE
         if field[p.F_KIND] != p.NUMBER or field[p.F_SIZE] != size or (field[p.F_FACTOR] != 1 and not is_price):
             return False
-        null = int(field[p.F_NULL]) if field[p.F_NULL_BEFORE] > version else (NULL if size == 8 else NO_U32)
-        shape[place : place + 2] = field[p.F_OFFSET], null
+        null = int(field[p.F_NULL]) if field[p.F_NULL_BEFORE] > version else (NULL if size == 8 else NO_U32_NULL)
+        shape[word : word + 2] = field[p.F_OFFSET], null
         if is_price:
             shape[[v.X_LOW, v.X_HIGH, v.X_FACTOR]] = field[[p.F_LOW, p.F_HIGH, p.F_FACTOR]]
-    for place, which in CODES.items():
+    for word, which in CODE_FIELDS.items():
         field = fields[which]
         if is_sent[which]:
             if (
@@ -149,8 +149,8 @@ def _fill(shape: NDArray[np.int64], plan: NDArray[np.int64], entry: int, constan
                 or field[p.F_NULL_BEFORE] > version
             ):
                 return False
-            shape[place : place + 2] = field[p.F_OFFSET], field[p.F_TABLE]
+            shape[word : word + 2] = field[p.F_OFFSET], field[p.F_TABLE]
         else:
             number = constants.setdefault(int(field[p.F_ABSENT]), len(constants))
-            shape[place : place + 2] = 0, len(plan) + p.CODES * number
+            shape[word : word + 2] = 0, len(plan) + p.CODES * number
     return True

@@ -13,10 +13,9 @@ from umdf.book import tables_kernel as k
 from umdf.book.arena_kernel import (
     A_LEVELS,
     A_ORDERS,
-    empty_slot,
-    fill_slot,
+    delete_slot,
+    find_key,
     find_order,
-    find_place,
     free_level,
     free_order,
     insert_entry,
@@ -24,8 +23,9 @@ from umdf.book.arena_kernel import (
     keys_of,
     new_level,
     new_order,
-    order_in,
+    order_in_slot,
     remove_entry,
+    set_slot,
     side_of,
     slots_of,
 )
@@ -37,24 +37,24 @@ from umdf.book.row_kernel import (
     PRICE,
     SIZE,
     TS_INSERT,
-    fail,
     i32_in,
     i64_in,
-    row_of,
+    load_row,
+    mark_stale,
 )
-from umdf.book.tables_kernel import at
+from umdf.book.tables_kernel import get
 from umdf.kernels import inlined, load_i32, load_i64, load_u32, outlined, store_i32, store_i64, store_u32
 
 
 @inlined
-def keep_cold(t, order, firm, ts_insert):
-    cold = at(t, k.COLD) + k.COLD_BYTES * order
+def store_cold_fields(t, order, firm, ts_insert):
+    cold = get(t, k.COLD_ORDERS) + k.COLD_BYTES * order
     store_i64(cold, k.O_FIRM, firm)
     store_i64(cold, k.O_TS_INSERT, ts_insert)
 
 
 @inlined
-def _stands_before(o, implied, order_id):
+def _has_priority(o, implied, order_id):
     """Whether an order has priority over a new one at the same price: implied last, then the smaller id (9.1, 14)."""
     stands_implied = np.int64(load_u32(o, k.O_OWNER)) & 1
     return stands_implied < implied or (stands_implied == implied and load_i64(o, k.O_ID) < order_id)
@@ -65,16 +65,16 @@ def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
     """Put an order that is not there into its level and into the (empty) slot of the hash; returns its number and the
     rank of the level."""
     order, orders, s = new_order(t, a), a[A_ORDERS], side_of(b, side)
-    fill_slot(a, slot, x, order)
+    set_slot(a, slot, x, order)
     keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
-    place = find_place(keys, count, key)
-    rank = count - place
-    if place < count and load_i64(keys, 8 * place) == key:
-        level = np.int64(load_i32(slots_of(keys, s), 4 * place))
+    index = find_key(keys, count, key)
+    rank = count - index
+    if index < count and load_i64(keys, 8 * index) == key:
+        level = np.int64(load_i32(slots_of(keys, s), 4 * index))
         rank -= 1
     else:
         level = new_level(t, a, key)
-        insert_entry(a, s, place, key, level)
+        insert_entry(a, s, index, key, level)
     v, o = a[A_LEVELS] + k.LEVEL_BYTES * level, orders + k.ORDER_BYTES * order
     store_i64(v, k.L_SIZE, load_i64(v, k.L_SIZE) + size)
     store_i32(v, k.L_COUNT, np.int32(load_i32(v, k.L_COUNT) + 1))
@@ -84,14 +84,14 @@ def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
     store_u32(o, k.O_OWNER, np.uint32(number << 2 | side << 1 | implied))
     before, after = np.int64(load_i32(v, k.L_TAIL)), np.int64(-1)
     # Ids grow, so an order is nearly always the last of its level; known without a look at the one that was.
-    if order_id > load_i64(b, k.B_LAST_ID) and implied == 0:
-        store_i64(b, k.B_LAST_ID, order_id)
+    if order_id > load_i64(b, k.B_MAX_ORDER_ID) and implied == 0:
+        store_i64(b, k.B_MAX_ORDER_ID, order_id)
         search = load_i32(v, k.L_IMPLIED) != 0
     else:
         search = True
     if search:
         store_i32(v, k.L_IMPLIED, np.int32(load_i32(v, k.L_IMPLIED) + implied))
-        while before >= 0 and not _stands_before(orders + k.ORDER_BYTES * before, implied, order_id):
+        while before >= 0 and not _has_priority(orders + k.ORDER_BYTES * before, implied, order_id):
             after, before = before, np.int64(load_i32(orders + k.ORDER_BYTES * before, k.O_PREV))
     store_i32(o, k.O_PREV, np.int32(before))
     store_i32(o, k.O_NEXT, np.int32(after))
@@ -107,11 +107,11 @@ def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
 
 
 @inlined
-def _rank_of(a, s, key, depth):
+def _visible_rank(a, s, key, depth):
     """The rank of a level that is there, as far as it matters."""
     count = np.int64(load_i32(s, k.S_COUNT))
     seen = count < depth or key >= load_i64(keys_of(a, s), 8 * (count - depth))
-    return np.int64(k.BEST if seen else k.UNSEEN)
+    return np.int64(k.BEST if seen else k.OUTSIDE_DEPTH)
 
 
 @inlined
@@ -135,76 +135,76 @@ def remove_order(t, a, b, side, slot, order, depth):
         store_i32(v, k.L_TAIL, before)
     store_i32(v, k.L_IMPLIED, np.int32(load_i32(v, k.L_IMPLIED) - np.int32(load_u32(o, k.O_OWNER) & np.uint32(1))))
     free_order(t, a, order)
-    empty_slot(a, slot)
+    delete_slot(a, slot)
     s = side_of(b, side)
     if left > 0:
-        return _rank_of(a, s, key, depth)
+        return _visible_rank(a, s, key, depth)
     count = np.int64(load_i32(s, k.S_COUNT))
-    place = find_place(keys_of(a, s), count, key)
-    remove_entry(a, s, place)
+    index = find_key(keys_of(a, s), count, key)
+    remove_entry(a, s, index)
     free_level(t, a, level)
-    return count - 1 - place
+    return count - 1 - index
 
 
 @outlined
 def _replace_order(t, a, b, number, i, row, side, slot, x, depth):
     """A NEW of an order that is there: impossible, unless it was sent again during a recovery (276=R)."""
-    r = row_of(t, i)
-    order, order_id = order_in(a, slot), r[ORDER_ID]
+    r = load_row(t, i)
+    order, order_id = order_in_slot(a, slot), r[ORDER_ID]
     o = a[A_ORDERS] + k.ORDER_BYTES * order
     if r[FLAGS] & k.F_RECOVERY == 0:
-        return fail(b, k.DUPLICATE_ORDER, row, order_id, load_i64(o, k.O_SIZE)), np.int64(k.UNSEEN)
-    stood = (np.int64(load_u32(o, k.O_OWNER)) >> 1) & 1
-    if stood != side:
-        return fail(b, k.OTHER_SIDE, row, side, stood), np.int64(k.UNSEEN)
+        return mark_stale(b, k.DUPLICATE_ORDER, row, order_id, load_i64(o, k.O_SIZE)), np.int64(k.OUTSIDE_DEPTH)
+    stored_side = (np.int64(load_u32(o, k.O_OWNER)) >> 1) & 1
+    if stored_side != side:
+        return mark_stale(b, k.SIDE_MISMATCH, row, side, stored_side), np.int64(k.OUTSIDE_DEPTH)
     key, size, implied = key_of(side, r[PRICE]), load_i64(o, k.O_SIZE), (r[FLAGS] >> 8) & 1
     old = load_i64(a[A_LEVELS] + k.LEVEL_BYTES * np.int64(load_i32(o, k.O_LEVEL)), k.L_KEY)
     left = remove_order(t, a, b, side, slot, order, depth)
     slot = ~find_order(a, x, number, order_id)
     order, rank = add_order(t, a, b, number, side, key, r[SIZE], order_id, implied, slot, x)
-    keep_cold(t, order, r[FIRM], r[TS_INSERT])
+    store_cold_fields(t, order, r[FIRM], r[TS_INSERT])
     if old == key and size == r[SIZE]:
-        return k.REPLACED, np.int64(k.UNSEEN)
+        return k.REPLACED, np.int64(k.OUTSIDE_DEPTH)
     return k.REPLACED, min(left, rank)
 
 
 @inlined
-def order_row(t, a, c, b, number, i, row, action, side, x, depth):
+def apply_order(t, a, c, b, number, i, row, action, side, x, depth):
     """NEW, CHANGE or DELETE of one order."""
-    order_id, none = i64_in(c, ORDER_ID, i), np.int64(k.UNSEEN)
+    order_id, none = i64_in(c, ORDER_ID, i), np.int64(k.OUTSIDE_DEPTH)
     if side < k.BID or side > k.ASK:
-        return fail(b, k.BAD_SIDE, row, side, 0), none
+        return mark_stale(b, k.BAD_SIDE, row, side, 0), none
     if order_id == k.NULL:
-        return fail(b, k.NO_ORDER_ID, row, i64_in(c, PRICE, i), 0), none
+        return mark_stale(b, k.NO_ORDER_ID, row, i64_in(c, PRICE, i), 0), none
     slot = find_order(a, x, number, order_id)
     price = i64_in(c, PRICE, i)
     if action == k.ACTION_ADD:
         size = i64_in(c, SIZE, i)
         if size < 0:
-            return fail(b, k.BAD_SIZE, row, size, 0), none
+            return mark_stale(b, k.BAD_SIZE, row, size, 0), none
         if slot >= 0:
             return _replace_order(t, a, b, number, i, row, side, slot, x, depth)
         key, implied = key_of(side, price), (i32_in(c, FLAGS, i) >> 8) & 1
         order, rank = add_order(t, a, b, number, side, key, size, order_id, implied, ~slot, x)
-        keep_cold(t, order, i64_in(c, FIRM, i), i64_in(c, TS_INSERT, i))
+        store_cold_fields(t, order, i64_in(c, FIRM, i), i64_in(c, TS_INSERT, i))
         return k.ADDED, rank
     if slot < 0:
-        return fail(b, k.UNKNOWN_ORDER, row, order_id, 0), none
-    order = order_in(a, slot)
+        return mark_stale(b, k.UNKNOWN_ORDER, row, order_id, 0), none
+    order = order_in_slot(a, slot)
     o = a[A_ORDERS] + k.ORDER_BYTES * order
     if (np.int64(load_u32(o, k.O_OWNER)) >> 1) & 1 != side:
-        return fail(b, k.OTHER_SIDE, row, side, 1 - side), none
+        return mark_stale(b, k.SIDE_MISMATCH, row, side, 1 - side), none
     v = a[A_LEVELS] + k.LEVEL_BYTES * np.int64(load_i32(o, k.O_LEVEL))
     key = load_i64(v, k.L_KEY)
     if price != k.NULL and key_of(side, price) != key:
-        return fail(b, k.OTHER_PRICE, row, price, order_id), none
+        return mark_stale(b, k.PRICE_MISMATCH, row, price, order_id), none
     if action == k.ACTION_CANCEL:
         return k.DELETED, remove_order(t, a, b, side, slot, order, depth)
     size, prev_size, stored = i64_in(c, SIZE, i), i64_in(c, PREV_SIZE, i), load_i64(o, k.O_SIZE)
     if size < 0:
-        return fail(b, k.BAD_SIZE, row, size, order_id), none
+        return mark_stale(b, k.BAD_SIZE, row, size, order_id), none
     if prev_size != k.NULL and prev_size != stored:  # 9.2.1
-        return fail(b, k.OTHER_SIZE, row, prev_size, stored), none
+        return mark_stale(b, k.SIZE_MISMATCH, row, prev_size, stored), none
     store_i64(o, k.O_SIZE, size)
     store_i64(v, k.L_SIZE, load_i64(v, k.L_SIZE) + size - stored)
-    return k.CHANGED, _rank_of(a, side_of(b, side), key, depth) if size != stored else none
+    return k.CHANGED, _visible_rank(a, side_of(b, side), key, depth) if size != stored else none

@@ -10,38 +10,38 @@ from numpy.typing import NDArray
 from umdf.book import tables_kernel as k
 from umdf.market.events import NULL
 
-NOTHING, ADDED, CHANGED, DELETED, CLEARED = k.NOTHING, k.ADDED, k.CHANGED, k.DELETED, k.CLEARED
-REPLACED, OLD = k.REPLACED, k.OLD
+NO_CHANGE, ADDED, CHANGED, DELETED, CLEARED = k.NO_CHANGE, k.ADDED, k.CHANGED, k.DELETED, k.CLEARED
+REPLACED, ALREADY_APPLIED = k.REPLACED, k.ALREADY_APPLIED
 OUTCOMES = {
-    NOTHING: "nothing to do",
+    NO_CHANGE: "nothing to do",
     ADDED: "added",
     CHANGED: "changed",
     DELETED: "deleted",
     CLEARED: "cleared",
     REPLACED: "replaced",
-    OLD: "already in the book",
+    ALREADY_APPLIED: "already in the book",
 }
 
 # Below zero: impossible. {got} is what the row (or the feed) had, {had} what the book had.
 REASONS = {
     k.UNKNOWN_ORDER: "order {got} is not in the book",
     k.DUPLICATE_ORDER: "order {got} is already in the book, with size {had}",
-    k.OTHER_SIDE: "the order is on the other side",
-    k.OTHER_PRICE: "the price {got:price} is not the entry's own (order or position {had})",
-    k.OTHER_SIZE: "the previous size {got} is not the size in the book, {had}",
+    k.SIDE_MISMATCH: "the order is on the other side",
+    k.PRICE_MISMATCH: "the price {got:price} is not the entry's own (order or position {had})",
+    k.SIZE_MISMATCH: "the previous size {got} is not the size in the book, {had}",
     k.UNKNOWN_PRICE: "the price {got:price} is not among the {had} of the side",
     k.DUPLICATE_PRICE: "the price {got:price} is already in the book, with size {had}",
     k.BAD_POSITION: "position {got} in a side of {had}",
-    k.OTHER_GENERATION: "position {got} in a book by price",
+    k.GENERATION_MISMATCH: "position {got} in a book by price",
     k.NO_ORDER_ID: "an order without id at {got:price}",
     k.BAD_SIZE: "a size of {got} (order, position or number of orders: {had})",
     k.BAD_SIDE: "a side of code {got}",
     k.UNKNOWN_ACTION: "an action of code {got}",
     k.NO_INSTRUMENT: "a row of a book without instrument",
-    k.UNNAMED_LEVEL: "an overlay removes one of {got} levels and does not say which",
-    k.RPT_SEQ_SKIPS: "rpt_seq {got} after {had}",
-    k.LOST: "messages are known to be lost",
-    k.DOES_NOT_FIT: "a price or a size that is out of range",
+    k.AMBIGUOUS_LEVEL: "an overlay removes one of {got} levels and does not say which",
+    k.RPT_SEQ_GAP: "rpt_seq {got} after {had}",
+    k.MESSAGES_LOST: "messages are known to be lost",
+    k.VALUE_OUT_OF_RANGE: "a price or a size that is out of range",
 }
 
 
@@ -67,16 +67,18 @@ class Stale:
 
     reason: int
     row: int
-    got: int
-    had: int
+    received: int
+    expected: int
 
     def __str__(self) -> str:
-        if self.reason == k.RPT_SEQ_SKIPS and self.had == 0:
-            return f"it starts at rpt_seq {self.got}: what came before is not known"
-        got = _number(self.got)
-        text = REASONS[self.reason].replace("{got:price}", "none" if self.got == NULL else f"{self.got / 1e9:.9g}")
-        return text.format(got=got, had=_number(self.had))
+        if self.reason == k.RPT_SEQ_GAP and self.expected == 0:
+            return f"it starts at rpt_seq {self.received}: what came before is not known"
+        got = _format_number(self.received)
+        text = REASONS[self.reason].replace(
+            "{got:price}", "none" if self.received == NULL else f"{self.received / 1e9:.9g}"
+        )
+        return text.format(got=got, had=_format_number(self.expected))
 
 
-def _number(value: int) -> str:
+def _format_number(value: int) -> str:
     return "none" if value in (NULL, k.NULL_I32) else str(value)

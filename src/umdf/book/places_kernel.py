@@ -12,7 +12,7 @@ from umdf.book import tables_kernel as k
 from umdf.book.arena_kernel import (
     A_LEVELS,
     A_ORDERS,
-    find_place,
+    find_key,
     free_level,
     free_order,
     insert_entry,
@@ -24,7 +24,7 @@ from umdf.book.arena_kernel import (
     side_of,
     slots_of,
 )
-from umdf.book.orders_kernel import keep_cold
+from umdf.book.orders_kernel import store_cold_fields
 from umdf.book.row_kernel import (
     ACTION,
     FIRM,
@@ -37,7 +37,7 @@ from umdf.book.row_kernel import (
     SIZE,
     TS_INSERT,
     UPDATE_ACTION,
-    fail,
+    mark_stale,
 )
 from umdf.kernels import inlined, load_i32, load_i64, outlined, store_i32, store_i64, store_u32
 
@@ -48,60 +48,60 @@ def _count_of(s):
 
 
 @inlined
-def _slot_at(a, s, place):
+def _slot_at(a, s, index):
     keys = keys_of(a, s)
-    return np.int64(load_i32(slots_of(keys, s), 4 * place))
+    return np.int64(load_i32(slots_of(keys, s), 4 * index))
 
 
 # Orders by position.
 
 
 @outlined
-def _drop_orders(t, a, s, count):
+def _delete_top_orders(t, a, s, count):
     """Take the best `count` orders out."""
     left = _count_of(s) - count
-    for place in range(left, left + count):
-        free_order(t, a, _slot_at(a, s, place))
+    for index in range(left, left + count):
+        free_order(t, a, _slot_at(a, s, index))
     store_i32(s, k.S_COUNT, np.int32(left))
 
 
 @outlined
-def order_by_position(t, a, b, number, r, row, side):
+def apply_position_order(t, a, b, number, r, row, side):
     s, position = side_of(b, side), r[POSITION]
     count, keys = _count_of(s), keys_of(a, s)
-    adds = r[ACTION] == k.ACTION_ADD and r[UPDATE_ACTION] != k.DELETE_FROM
-    if position < 1 or position > count + adds:
-        return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNSEEN)
-    if adds:
+    is_add = r[ACTION] == k.ACTION_ADD and r[UPDATE_ACTION] != k.DELETE_FROM
+    if position < 1 or position > count + is_add:
+        return mark_stale(b, k.BAD_POSITION, row, position, count), np.int64(k.OUTSIDE_DEPTH)
+    if is_add:
         if r[SIZE] < 0:
-            return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNSEEN)
-        key, place = key_of(side, r[PRICE]), count + 1 - position
+            return mark_stale(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.OUTSIDE_DEPTH)
+        key, index = key_of(side, r[PRICE]), count + 1 - position
         order = new_order(t, a)
         o = a[A_ORDERS] + k.ORDER_BYTES * order
         store_i64(o, k.O_SIZE, r[SIZE])
         store_i64(o, k.O_ID, r[ORDER_ID])
         store_i32(o, k.O_LEVEL, np.int32(-1))
         store_u32(o, k.O_OWNER, np.uint32(number << 2 | side << 1 | (r[FLAGS] >> 8) & 1))
-        keep_cold(t, order, r[FIRM], r[TS_INSERT])
-        insert_entry(a, s, place, key, order)
+        store_cold_fields(t, order, r[FIRM], r[TS_INSERT])
+        insert_entry(a, s, index, key, order)
         return k.ADDED, np.int64(k.BEST)
-    place = count - position
-    key, order = load_i64(keys, 8 * place), _slot_at(a, s, place)
+    index = count - position
+    key, order = load_i64(keys, 8 * index), _slot_at(a, s, index)
     if r[UPDATE_ACTION] == k.DELETE_FROM:  # legacy 9.4: from there to the top
-        _drop_orders(t, a, s, position)
+        _delete_top_orders(t, a, s, position)
         return k.DELETED, np.int64(k.BEST)
     if r[PRICE] != k.NULL and key_of(side, r[PRICE]) != key:
-        return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNSEEN)
+        return mark_stale(b, k.PRICE_MISMATCH, row, r[PRICE], position), np.int64(k.OUTSIDE_DEPTH)
     if r[ACTION] == k.ACTION_CANCEL:
-        remove_entry(a, s, place)
+        remove_entry(a, s, index)
         free_order(t, a, order)
         return k.DELETED, np.int64(k.BEST)
     o = a[A_ORDERS] + k.ORDER_BYTES * order
     stored = load_i64(o, k.O_SIZE)
     if r[SIZE] < 0:
-        return fail(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.UNSEEN)
+        return mark_stale(b, k.BAD_SIZE, row, r[SIZE], position), np.int64(k.OUTSIDE_DEPTH)
     if r[PREV_SIZE] != k.NULL and r[PREV_SIZE] != stored:
-        return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNSEEN)
+        return mark_stale(b, k.SIZE_MISMATCH, row, r[PREV_SIZE], stored), np.int64(k.OUTSIDE_DEPTH)
     store_i64(o, k.O_SIZE, r[SIZE])
     if r[ORDER_ID] != k.NULL:  # the position alone says which order is meant (legacy 9.1, "important")
         store_i64(o, k.O_ID, r[ORDER_ID])
@@ -119,110 +119,110 @@ def _set_level(v, key, size, count):
 
 
 @outlined
-def drop_level(t, a, s, place):
+def delete_level(t, a, s, index):
     """Take one level of a price-depth side out."""
-    free_level(t, a, _slot_at(a, s, place))
-    remove_entry(a, s, place)
+    free_level(t, a, _slot_at(a, s, index))
+    remove_entry(a, s, index)
 
 
 @outlined
-def _insert_level(t, a, b, s, place, key, r):
+def _insert_level(t, a, b, s, index, key, r):
     """Shift the others down; what is then beyond the depth is gone without a word (9.3.1)."""
     count, depth = _count_of(s), np.int64(load_i32(b, k.B_DEPTH))
-    if count >= depth and place == 0:
-        return np.int64(k.NOTHING)
+    if count >= depth and index == 0:
+        return np.int64(k.NO_CHANGE)
     level = new_level(t, a, key)
     _set_level(a[A_LEVELS] + k.LEVEL_BYTES * level, key, r[SIZE], r[ORDER_COUNT])
-    insert_entry(a, s, place, key, level)
+    insert_entry(a, s, index, key, level)
     if count >= depth:
-        drop_level(t, a, s, 0)
+        delete_level(t, a, s, 0)
     return np.int64(k.ADDED)
 
 
 @inlined
-def _bad_numbers(r):
+def _has_bad_size(r):
     return r[SIZE] < 0 or (r[ORDER_COUNT] < 0 and r[ORDER_COUNT] != k.NULL_I32)
 
 
 @outlined
-def price_row(t, a, b, r, row, side):
+def apply_price_level(t, a, b, r, row, side):
     s, position, action = side_of(b, side), r[POSITION], r[ACTION]
     count, keys, key = _count_of(s), keys_of(a, s), key_of(side, r[PRICE])
     by_position = position > 0
     overlay, delete_from = r[UPDATE_ACTION] == k.OVERLAY, r[UPDATE_ACTION] == k.DELETE_FROM
-    adds = action == k.ACTION_ADD and not overlay and not delete_from
-    alone = load_i32(b, k.B_DEPTH) == k.TOP_OF_BOOK
-    unknown = np.int64(k.BAD_POSITION)
-    if alone:  # whatever names the level, there is only one
+    is_add = action == k.ACTION_ADD and not overlay and not delete_from
+    is_top_of_book = load_i32(b, k.B_DEPTH) == k.TOP_OF_BOOK
+    unknown_reason = np.int64(k.BAD_POSITION)
+    if is_top_of_book:  # whatever names the level, there is only one
         if not by_position:
-            unknown = np.int64(k.UNKNOWN_PRICE)
-            if not adds:
+            unknown_reason = np.int64(k.UNKNOWN_PRICE)
+            if not is_add:
                 by_position, position = True, np.int64(1)
-    elif load_i32(b, k.B_KIND) & k.BY_POSITION != 0:
+    elif load_i32(b, k.B_BOOK_TYPE) & k.BY_POSITION != 0:
         if not by_position:
-            return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNSEEN)
+            return mark_stale(b, k.BAD_POSITION, row, position, count), np.int64(k.OUTSIDE_DEPTH)
     elif by_position:
-        return fail(b, k.OTHER_GENERATION, row, position, count), np.int64(k.UNSEEN)
+        return mark_stale(b, k.GENERATION_MISMATCH, row, position, count), np.int64(k.OUTSIDE_DEPTH)
     elif delete_from:
-        return fail(b, k.BAD_POSITION, row, position, count), np.int64(k.UNSEEN)
+        return mark_stale(b, k.BAD_POSITION, row, position, count), np.int64(k.OUTSIDE_DEPTH)
     else:
-        unknown = np.int64(k.UNKNOWN_PRICE)
-    got = position if unknown == k.BAD_POSITION else r[PRICE]
+        unknown_reason = np.int64(k.UNKNOWN_PRICE)
+    received = position if unknown_reason == k.BAD_POSITION else r[PRICE]
 
     if overlay and r[PRICE] == k.NULL and r[SIZE] == k.NULL:  # 9.7: the level is to go
         if by_position:
-            place = count - position
+            index = count - position
         elif count > 1:
-            return fail(b, k.UNNAMED_LEVEL, row, count, 0), np.int64(k.UNSEEN)
+            return mark_stale(b, k.AMBIGUOUS_LEVEL, row, count, 0), np.int64(k.OUTSIDE_DEPTH)
         else:
-            place = count - 1
-        if place < 0:
-            return k.NOTHING, np.int64(k.UNSEEN)
-        drop_level(t, a, s, place)
+            index = count - 1
+        if index < 0:
+            return k.NO_CHANGE, np.int64(k.OUTSIDE_DEPTH)
+        delete_level(t, a, s, index)
         return k.DELETED, np.int64(k.BEST)
 
     if by_position:
-        place = count - position
-        there = place >= 0
-        if adds or (overlay and not there):
-            there = False
-            place += 1
-            if place < 0:
-                return fail(b, unknown, row, got, count), np.int64(k.UNSEEN)
+        index = count - position
+        exists = index >= 0
+        if is_add or (overlay and not exists):
+            exists = False
+            index += 1
+            if index < 0:
+                return mark_stale(b, unknown_reason, row, received, count), np.int64(k.OUTSIDE_DEPTH)
     else:
-        place = find_place(keys, count, key)
-        there = place < count and load_i64(keys, 8 * place) == key
-    if not there:
-        if not adds and not overlay:
-            return fail(b, unknown, row, got, count), np.int64(k.UNSEEN)
-        if _bad_numbers(r):
-            return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNSEEN)
-        return _insert_level(t, a, b, s, place, key, r), np.int64(k.BEST)
+        index = find_key(keys, count, key)
+        exists = index < count and load_i64(keys, 8 * index) == key
+    if not exists:
+        if not is_add and not overlay:
+            return mark_stale(b, unknown_reason, row, received, count), np.int64(k.OUTSIDE_DEPTH)
+        if _has_bad_size(r):
+            return mark_stale(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.OUTSIDE_DEPTH)
+        return _insert_level(t, a, b, s, index, key, r), np.int64(k.BEST)
 
-    v = a[A_LEVELS] + k.LEVEL_BYTES * _slot_at(a, s, place)
+    v = a[A_LEVELS] + k.LEVEL_BYTES * _slot_at(a, s, index)
     old = load_i64(v, k.L_KEY)
     if delete_from:
         for _ in range(position):
-            drop_level(t, a, s, _count_of(s) - 1)
+            delete_level(t, a, s, _count_of(s) - 1)
         return k.DELETED, np.int64(k.BEST)
-    if adds or overlay:
-        if _bad_numbers(r):
-            return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNSEEN)
-        if adds and r[FLAGS] & k.F_RECOVERY == 0:
-            return fail(b, k.DUPLICATE_PRICE, row, r[PRICE], load_i64(v, k.L_SIZE)), np.int64(k.UNSEEN)
-        store_i64(keys, 8 * place, key)
+    if is_add or overlay:
+        if _has_bad_size(r):
+            return mark_stale(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.OUTSIDE_DEPTH)
+        if is_add and r[FLAGS] & k.F_RECOVERY == 0:
+            return mark_stale(b, k.DUPLICATE_PRICE, row, r[PRICE], load_i64(v, k.L_SIZE)), np.int64(k.OUTSIDE_DEPTH)
+        store_i64(keys, 8 * index, key)
         _set_level(v, key, r[SIZE], r[ORDER_COUNT])
         return k.REPLACED, np.int64(k.BEST)
     if r[PRICE] != k.NULL and key != old:
-        return fail(b, k.OTHER_PRICE, row, r[PRICE], position), np.int64(k.UNSEEN)
+        return mark_stale(b, k.PRICE_MISMATCH, row, r[PRICE], position), np.int64(k.OUTSIDE_DEPTH)
     if action == k.ACTION_CANCEL:
-        drop_level(t, a, s, place)
+        delete_level(t, a, s, index)
         return k.DELETED, np.int64(k.BEST)
-    if _bad_numbers(r):
-        return fail(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.UNSEEN)
+    if _has_bad_size(r):
+        return mark_stale(b, k.BAD_SIZE, row, r[SIZE], r[ORDER_COUNT]), np.int64(k.OUTSIDE_DEPTH)
     stored = load_i64(v, k.L_SIZE)
     if r[PREV_SIZE] != k.NULL and r[PREV_SIZE] != stored:
-        return fail(b, k.OTHER_SIZE, row, r[PREV_SIZE], stored), np.int64(k.UNSEEN)
+        return mark_stale(b, k.SIZE_MISMATCH, row, r[PREV_SIZE], stored), np.int64(k.OUTSIDE_DEPTH)
     orders = np.int64(load_i32(v, k.L_COUNT)) if r[ORDER_COUNT] == k.NULL_I32 else r[ORDER_COUNT]
     _set_level(v, old, r[SIZE], orders)
     return k.CHANGED, np.int64(k.BEST)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book import tables_kernel as k
-from umdf.book.tables_kernel import at, put
+from umdf.book.tables_kernel import get, put
 from umdf.kernels import (
+    array_kernel,
     inlined,
-    kernel_of_arrays,
     load_i8,
     load_i32,
     load_i64,
@@ -22,7 +22,7 @@ from umdf.kernels import (
 )
 
 (
-    ACTION, SIDE, PRICE, SIZE, ORDER_ID, FIRM, PREV_SIZE, POSITION, ORDER_COUNT, TS_INSERT, STREAM, UPDATE_ACTION,
+    ACTION, SIDE, PRICE, SIZE, ORDER_ID, FIRM, PREV_SIZE, POSITION, ORDER_COUNT, TS_INSERT, VENUE, UPDATE_ACTION,
     INSTRUMENT, RPT_SEQ, FLAGS,
 ) = range(15)  # fmt: skip
 
@@ -31,31 +31,31 @@ from umdf.kernels import (
 def columns_of(t):
     """The addresses of the columns."""
     return (
-        at(t, k.C_ACTION), at(t, k.C_SIDE), at(t, k.C_PRICE), at(t, k.C_SIZE), at(t, k.C_ORDER_ID), at(t, k.C_FIRM),
-        at(t, k.C_PREV_SIZE), at(t, k.C_POSITION), at(t, k.C_ORDER_COUNT), at(t, k.C_TS_INSERT), at(t, k.C_STREAM),
-        at(t, k.C_UPDATE_ACTION), at(t, k.C_INSTRUMENT_ID), at(t, k.C_RPT_SEQ), at(t, k.C_FLAGS),
+        get(t, k.C_ACTION), get(t, k.C_SIDE), get(t, k.C_PRICE), get(t, k.C_SIZE), get(t, k.C_ORDER_ID), get(t, k.C_FIRM),
+        get(t, k.C_PREV_SIZE), get(t, k.C_POSITION), get(t, k.C_ORDER_COUNT), get(t, k.C_TS_INSERT), get(t, k.C_VENUE),
+        get(t, k.C_UPDATE_ACTION), get(t, k.C_INSTRUMENT_ID), get(t, k.C_RPT_SEQ), get(t, k.C_FLAGS),
     )  # fmt: skip
 
 
 @inlined
-def _point(t, place, column):
-    put(t, place, column.ctypes.data)
-    return len(column) == at(t, k.ROWS)
+def _set_column(t, word, column):
+    put(t, word, column.ctypes.data)
+    return len(column) == get(t, k.ROWS)
 
 
-@kernel_of_arrays("u1", "u1", "i8", "i8", "i8", "i8", "i8", "i4", "i4", "i8", "u1", "i1", "i8", "i8", "i4")
-def point_at(
-    t, action, side, price, size, order_id, firm, prev_size, position, order_count, ts_insert, stream, update_action,
+@array_kernel("u1", "u1", "i8", "i8", "i8", "i8", "i8", "i4", "i4", "i8", "u1", "i1", "i8", "i8", "i4")
+def set_columns(
+    t, action, side, price, size, order_id, firm, prev_size, position, order_count, ts_insert, venue, update_action,
     instrument_id, rpt_seq, flags,
 ):  # fmt: skip
     """Have the table name these columns; returns whether each of them has as many values as there are ROWS."""
-    fit = _point(t, k.C_ACTION, action) & _point(t, k.C_SIDE, side) & _point(t, k.C_PRICE, price)
-    fit &= _point(t, k.C_SIZE, size) & _point(t, k.C_ORDER_ID, order_id) & _point(t, k.C_FIRM, firm)
-    fit &= _point(t, k.C_PREV_SIZE, prev_size) & _point(t, k.C_POSITION, position)
-    fit &= _point(t, k.C_ORDER_COUNT, order_count) & _point(t, k.C_TS_INSERT, ts_insert)
-    fit &= _point(t, k.C_STREAM, stream) & _point(t, k.C_UPDATE_ACTION, update_action)
-    fit &= _point(t, k.C_INSTRUMENT_ID, instrument_id) & _point(t, k.C_RPT_SEQ, rpt_seq)
-    return fit & _point(t, k.C_FLAGS, flags)
+    fit = _set_column(t, k.C_ACTION, action) & _set_column(t, k.C_SIDE, side) & _set_column(t, k.C_PRICE, price)
+    fit &= _set_column(t, k.C_SIZE, size) & _set_column(t, k.C_ORDER_ID, order_id) & _set_column(t, k.C_FIRM, firm)
+    fit &= _set_column(t, k.C_PREV_SIZE, prev_size) & _set_column(t, k.C_POSITION, position)
+    fit &= _set_column(t, k.C_ORDER_COUNT, order_count) & _set_column(t, k.C_TS_INSERT, ts_insert)
+    fit &= _set_column(t, k.C_VENUE, venue) & _set_column(t, k.C_UPDATE_ACTION, update_action)
+    fit &= _set_column(t, k.C_INSTRUMENT_ID, instrument_id) & _set_column(t, k.C_RPT_SEQ, rpt_seq)
+    return fit & _set_column(t, k.C_FLAGS, flags)
 
 
 @inlined
@@ -80,24 +80,24 @@ def update_action_in(c, i):
 
 
 @inlined
-def row_of(t, i):
+def load_row(t, i):
     """All of row i, for what is rare."""
     c = columns_of(t)
     return (
         u8_in(c, ACTION, i), u8_in(c, SIDE, i), i64_in(c, PRICE, i), i64_in(c, SIZE, i), i64_in(c, ORDER_ID, i),
         i64_in(c, FIRM, i), i64_in(c, PREV_SIZE, i), i32_in(c, POSITION, i), i32_in(c, ORDER_COUNT, i),
-        i64_in(c, TS_INSERT, i), u8_in(c, STREAM, i), update_action_in(c, i), i64_in(c, INSTRUMENT, i),
+        i64_in(c, TS_INSERT, i), u8_in(c, VENUE, i), update_action_in(c, i), i64_in(c, INSTRUMENT, i),
         i64_in(c, RPT_SEQ, i), i32_in(c, FLAGS, i),
     )  # fmt: skip
 
 
 @outlined
-def fail(b, reason, row, got, had):
+def mark_stale(b, reason, row, received, expected):
     """Mark a book stale; the first reason stays, with the row and what was known."""
     if load_i64(b, k.B_STALE) == 0:
         store_i64(b, k.B_STALE, np.int64(reason))
-        store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) | k.STALE_TOO))
+        store_i32(b, k.B_DIRTY, np.int32(load_i32(b, k.B_DIRTY) | k.STALE_BIT))
         store_i64(b, k.B_STALE_ROW, np.int64(row))
-        store_i64(b, k.B_STALE_GOT, np.int64(got))
-        store_i64(b, k.B_STALE_HAD, np.int64(had))
+        store_i64(b, k.B_STALE_RECEIVED, np.int64(received))
+        store_i64(b, k.B_STALE_EXPECTED, np.int64(expected))
     return np.int64(reason)

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
-OF_BOOK = "instrument_id lending rpt_seq kind depth said stale row got had dirty".split()
-OF_ENTRY = "price size order_id firm ts_insert count side implied".split()
+BOOK_COLUMNS = "instrument_id lending rpt_seq kind depth said stale row got had dirty".split()
+ENTRY_COLUMNS = "price size order_id firm ts_insert count side implied".split()
 
 
 @dataclass(eq=False)
-class State:
+class BooksState:
     rows_applied: int
     books: Columns  # of OF_BOOK; also `entry_count`, and `pending`: the place in the queue of the end of the event
     entries: Columns  # of OF_ENTRY
 
 
-def columns_of(records: NDArray[np.void], names: Sequence[str]) -> Columns:
+def record_columns(records: NDArray[np.void], names: Sequence[str]) -> Columns:
     return {name: np.ascontiguousarray(records[name]) for name in names}

@@ -15,7 +15,7 @@ from umdf.book.arena_kernel import (
     A_ORDERS,
     add_book,
     arenas,
-    ensure_room,
+    ensure_capacity,
     find_book,
     find_order,
     free_block,
@@ -29,9 +29,9 @@ from umdf.book.arena_kernel import (
     side_of,
     slots_of,
 )
-from umdf.book.orders_kernel import add_order, keep_cold
-from umdf.book.places_kernel import drop_level
-from umdf.book.tables_kernel import at, forget_ladders, put
+from umdf.book.orders_kernel import add_order, store_cold_fields
+from umdf.book.places_kernel import delete_level
+from umdf.book.tables_kernel import get, invalidate_ladders, put
 from umdf.kernels import (
     inlined,
     kernel,
@@ -50,20 +50,20 @@ SEED, FACTOR, HALF = np.uint64(0x243F6A8885A308D3), np.uint64(0x9E3779B97F4A7C15
 
 
 @kernel
-def number_of(t, instrument, lending):
+def book_number(t, instrument, lending):
     """The number of a book, -1 if there is none."""
     return find_book(t, instrument, lending)
 
 
 @kernel
-def make_book(t, instrument, lending):
+def ensure_book(t, instrument, lending):
     """The number of a book, which is made if it is not there; -1 if Python must grow."""
     number = find_book(t, instrument, lending)
     return number if number >= 0 else add_book(t, instrument, lending)
 
 
 @kernel
-def make_books(t, instruments, lending, first, rows, numbers):
+def ensure_books(t, instruments, lending, first, rows, numbers):
     """The numbers of many books, which are made if they are not there. How many are done: fewer if Python must grow."""
     for row in range(first, rows):
         instrument, is_lending = load_i64(instruments, 8 * row), load_i64(lending, 8 * row)
@@ -77,52 +77,52 @@ def make_books(t, instruments, lending, first, rows, numbers):
 
 
 @kernel
-def say_depth(t, number, depth):
+def declare_depth(t, number, depth):
     """What a snapshot (264) or a definition says of a book: its depth, 0 for orders."""
     a = arenas(t)
     b = a[A_BOOKS] + k.BOOK_BYTES * number
-    forget_ladders(t)
-    store_i32(b, k.B_SAID, np.int32(depth))
-    if depth > 0 and load_i32(b, k.B_KIND) & k.AGGREGATED != 0:
+    invalidate_ladders(t)
+    store_i32(b, k.B_DECLARED_DEPTH, np.int32(depth))
+    if depth > 0 and load_i32(b, k.B_BOOK_TYPE) & k.AGGREGATED != 0:
         store_i32(b, k.B_DEPTH, np.int32(depth))
         for side in range(2):
             while load_i32(side_of(b, side), k.S_COUNT) > depth:
-                drop_level(t, a, side_of(b, side), 0)
+                delete_level(t, a, side_of(b, side), 0)
 
 
 @kernel
-def drop_book(t, number):
+def delete_book(t, number):
     """A book is gone, and its number free. The book hash has to be built again."""
-    b = at(t, k.BOOKS) + k.BOOK_BYTES * number
-    forget_ladders(t)
+    b = get(t, k.BOOKS) + k.BOOK_BYTES * number
+    invalidate_ladders(t)
     for side in range(2):
         clear_side(t, b, side)
         free_block(t, side_of(b, side))
     store_i32(b, k.B_ALIVE, np.int32(0))
     store_i32(b, k.B_DIRTY, np.int32(0))
-    store_i64(b, k.B_RPT_SEQ, at(t, k.BOOK_FREE))
-    put(t, k.BOOK_FREE, number)
-    put(t, k.BOOK_ROOM, at(t, k.BOOK_ROOM) + 1)
+    store_i64(b, k.B_RPT_SEQ, get(t, k.BOOK_FREE_LIST))
+    put(t, k.BOOK_FREE_LIST, number)
+    put(t, k.BOOKS_AVAILABLE, get(t, k.BOOKS_AVAILABLE) + 1)
 
 
 @kernel
 def count_entries(t, number):
     a = arenas(t)
-    b, found = a[A_BOOKS] + k.BOOK_BYTES * number, 0
+    b, total = a[A_BOOKS] + k.BOOK_BYTES * number, 0
     for side in range(2):
         s = side_of(b, side)
         keys, count = keys_of(a, s), np.int64(load_i32(s, k.S_COUNT))
-        if load_i32(b, k.B_KIND) == k.ORDERS_BY_PRICE:
-            for place in range(count):
-                level = np.int64(load_i32(slots_of(keys, s), 4 * place))
-                found += load_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_COUNT)
+        if load_i32(b, k.B_BOOK_TYPE) == k.ORDERS_BY_PRICE:
+            for index in range(count):
+                level = np.int64(load_i32(slots_of(keys, s), 4 * index))
+                total += load_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_COUNT)
         else:
-            found += count
-    return found
+            total += count
+    return total
 
 
 @kernel
-def count_every(t, numbers, rows, counts):
+def count_all_entries(t, numbers, rows, counts):
     """How many entries each of these books has; and all of them."""
     total = 0
     for row in range(rows):
@@ -134,7 +134,7 @@ def count_every(t, numbers, rows, counts):
 
 @inlined
 def _write_order(t, a, e, side, price, order):
-    o, cold = a[A_ORDERS] + k.ORDER_BYTES * order, at(t, k.COLD) + k.COLD_BYTES * order
+    o, cold = a[A_ORDERS] + k.ORDER_BYTES * order, get(t, k.COLD_ORDERS) + k.COLD_BYTES * order
     store_i64(e, E_PRICE, price)
     store_i64(e, E_SIZE, load_i64(o, k.O_SIZE))
     store_i64(e, E_ORDER_ID, load_i64(o, k.O_ID))
@@ -158,17 +158,17 @@ def _write_level(e, side, price, v):
 
 
 @kernel
-def list_entries(t, number, e):
+def write_entries(t, number, e):
     """Write the entries of a book at e; there are `count_entries` of them."""
     a = arenas(t)
     b = a[A_BOOKS] + k.BOOK_BYTES * number
-    kind = load_i32(b, k.B_KIND)
+    kind = load_i32(b, k.B_BOOK_TYPE)
     for side in range(2):
         s = side_of(b, side)
         keys = keys_of(a, s)
         slots = slots_of(keys, s)
-        for place in range(np.int64(load_i32(s, k.S_COUNT)) - 1, -1, -1):
-            slot, price = np.int64(load_i32(slots, 4 * place)), price_of(side, load_i64(keys, 8 * place))
+        for index in range(np.int64(load_i32(s, k.S_COUNT)) - 1, -1, -1):
+            slot, price = np.int64(load_i32(slots, 4 * index)), price_of(side, load_i64(keys, 8 * index))
             if kind == k.BY_POSITION:
                 e = _write_order(t, a, e, side, price, slot)
                 continue
@@ -183,27 +183,27 @@ def list_entries(t, number, e):
 
 
 @kernel
-def list_every(t, numbers, rows, counts, e):
+def write_all_entries(t, numbers, rows, counts, e):
     """Write the entries of many books at e, one book after the other."""
     for row in range(rows):
-        list_entries(t, load_i64(numbers, 8 * row), e)
+        write_entries(t, load_i64(numbers, 8 * row), e)
         e += ENTRY_BYTES * load_i64(counts, 8 * row)
 
 
 @kernel
-def read_entries(t, number, entries, count):
+def load_entries(t, number, entries, count):
     """Put entries, as `list_entries` wrote them, into an empty book of the right kind; there is room for the orders.
 
     The worst levels go first, so that every one is put on top. Returns how many entries are left because FULL.
     """
     a = arenas(t)
     b = a[A_BOOKS] + k.BOOK_BYTES * number
-    kind, instrument = load_i32(b, k.B_KIND), load_i64(b, k.B_INSTRUMENT)
+    kind, instrument = load_i32(b, k.B_BOOK_TYPE), load_i64(b, k.B_INSTRUMENT)
     while count > 0:
         e = entries + ENTRY_BYTES * (count - 1)
         side, price, first = np.int64(load_u8(e, E_SIDE)), load_i64(e, E_PRICE), count - 1
         s, key = side_of(b, side), key_of(side, price)
-        if not ensure_room(t, s):
+        if not ensure_capacity(t, s):
             return count
         if kind == k.ORDERS_BY_PRICE:
             while first > 0:
@@ -211,7 +211,7 @@ def read_entries(t, number, entries, count):
                 if np.int64(load_u8(other, E_SIDE)) != side or load_i64(other, E_PRICE) != price:
                     break
                 first -= 1
-        place = np.int64(load_i32(s, k.S_COUNT))
+        index = np.int64(load_i32(s, k.S_COUNT))
         for i in range(first, count):
             e = entries + ENTRY_BYTES * i
             size, order_id, implied = load_i64(e, E_SIZE), load_i64(e, E_ORDER_ID), np.int64(load_u8(e, E_IMPLIED))
@@ -219,7 +219,7 @@ def read_entries(t, number, entries, count):
                 level = new_level(t, a, key)
                 store_i64(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_SIZE, size)
                 store_i32(a[A_LEVELS] + k.LEVEL_BYTES * level, k.L_COUNT, load_i32(e, E_COUNT))
-                insert_entry(a, s, place, key, level)
+                insert_entry(a, s, index, key, level)
                 continue
             if kind == k.ORDERS_BY_PRICE:
                 x = order_hash(instrument, order_id)
@@ -232,19 +232,19 @@ def read_entries(t, number, entries, count):
                 store_i64(o, k.O_ID, order_id)
                 store_i32(o, k.O_LEVEL, np.int32(-1))
                 store_u32(o, k.O_OWNER, np.uint32(number << 2 | side << 1 | implied))
-                insert_entry(a, s, place, key, order)
-            keep_cold(t, order, load_i64(e, E_FIRM), load_i64(e, E_TS_INSERT))
+                insert_entry(a, s, index, key, order)
+            store_cold_fields(t, order, load_i64(e, E_FIRM), load_i64(e, E_TS_INSERT))
         count = first
     return np.int64(0)
 
 
 @kernel
-def read_every(t, numbers, first, rows, starts, counts, entries):
+def load_all_entries(t, numbers, first, rows, starts, counts, entries):
     """`read_entries` of many books, from the first on; each has `counts` entries from `starts` on. Returns how many
     books are done, fewer if FULL: the count of the next one is then what is left of it."""
     for row in range(first, rows):
         e, count = entries + ENTRY_BYTES * load_i64(starts, 8 * row), load_i64(counts, 8 * row)
-        left = read_entries(t, load_i64(numbers, 8 * row), e, count)
+        left = load_entries(t, load_i64(numbers, 8 * row), e, count)
         if left > 0:
             store_i64(counts, 8 * row, left)
             return row

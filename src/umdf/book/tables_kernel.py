@@ -17,32 +17,32 @@ import numpy as np
 from umdf.kernels import inlined, load_i64, store_i64
 
 # Places in the table. First where the arenas are, how much they hold and how much room is left.
-ORDERS, COLD, ORDER_FREE, ORDER_FRESH, ORDER_ROOM = 0, 1, 2, 3, 4
+ORDERS, COLD_ORDERS, ORDER_FREE_LIST, ORDER_HIGH_WATER, ORDERS_AVAILABLE = 0, 1, 2, 3, 4
 HASH, HASH_SHIFT, HASH_MASK = 5, 6, 7
-LEVELS, LEVEL_FREE, LEVEL_FRESH, LEVEL_ROOM = 8, 9, 10, 11
-BOOKS, BOOK_FREE, BOOK_FRESH, BOOK_ROOM = 12, 13, 14, 15
+LEVELS, LEVEL_FREE_LIST, LEVEL_HIGH_WATER, LEVELS_AVAILABLE = 8, 9, 10, 11
+BOOKS, BOOK_FREE_LIST, BOOK_HIGH_WATER, BOOKS_AVAILABLE = 12, 13, 14, 15
 BOOK_HASH, BOOK_HASH_SHIFT, BOOK_HASH_MASK = 16, 17, 18
-BLOCKS, BLOCKS_USED, BLOCKS_CAPACITY, BLOCK_FREE = 19, 20, 21, 22  # BLOCK_FREE: 32 lists, by power of two
+BLOCKS, BLOCKS_USED, BLOCKS_CAPACITY, BLOCK_FREE_LISTS = 19, 20, 21, 22  # BLOCK_FREE: 32 lists, by power of two
 FULL = 54  # what has to grow
 ROW_BASE = 55  # how many rows came before those of this call
 # What a call is about: rows FIRST to ROWS - 1, their columns, where outcomes go.
 FIRST, ROWS, OUTCOMES, COLUMNS = 56, 57, 58, 59
 (
     C_ACTION, C_SIDE, C_PRICE, C_SIZE, C_ORDER_ID, C_FIRM, C_PREV_SIZE, C_POSITION, C_ORDER_COUNT, C_TS_INSERT,
-    C_STREAM, C_UPDATE_ACTION, C_INSTRUMENT_ID, C_RPT_SEQ, C_FLAGS,
+    C_VENUE, C_UPDATE_ACTION, C_INSTRUMENT_ID, C_RPT_SEQ, C_FLAGS,
 ) = range(COLUMNS, COLUMNS + 15)  # fmt: skip
 # Rows of the best levels, if wanted.
-OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, LADDERS, EPOCH = 74, 75, 76, 77, 78, 79
+OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, LADDERS, LADDER_VERSION = 74, 75, 76, 77, 78, 79
 PENDING, PENDING_COUNT = 80, 81  # the books that changed since the last end of an event, in that order
-NOTED = 82  # what there was to see of a book before a row, and room for as much
-LIVE = 83  # the table of `live_kernel`
-RING = 84  # 16 pairs: what was found out about rows to come
-FIRST_RPT_SEQ = RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
-NOTED_ROW = RING + 33  # the row before which NOTED was
-PLACES = RING + 34
+SAVED_LADDER = 82  # what there was to see of a book before a row, and room for as much
+LIVE_TABLE = 83  # the table of `live_kernel`
+PREFETCH_RING = 84  # 16 pairs: what was found out about rows to come
+FIRST_RPT_SEQ = PREFETCH_RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
+SAVED_LADDER_ROW = PREFETCH_RING + 33  # the row before which NOTED was
+TABLE_WORDS = PREFETCH_RING + 34
 
 # FULL: nothing, or what Python has to enlarge before it calls again.
-ROOM_ENOUGH, NO_ORDERS, NO_LEVELS, NO_BOOKS, NO_BLOCKS, NO_OUT = 0, 1, 2, 3, 4, 5
+NOTHING_FULL, ORDERS_FULL, LEVELS_FULL, BOOKS_FULL, BLOCKS_FULL, OUTPUT_FULL = 0, 1, 2, 3, 4, 5
 
 # An order, in two places: what every change touches, and what is only kept. Links and slots are numbers; -1 is none.
 O_SIZE, O_ID, O_LEVEL, O_NEXT, O_PREV, O_OWNER = 0, 8, 16, 20, 24, 28  # owner: book << 2 | side << 1 | implied
@@ -55,13 +55,29 @@ L_KEY, L_SIZE, L_COUNT, L_HEAD, L_TAIL, L_IMPLIED = 0, 8, 16, 20, 24, 28
 LEVEL_BYTES = 32
 
 # A book: two cache lines, the second for what is rare. A side is offset of its block, entries, capacity.
-B_LAST_ID, B_RPT_SEQ, B_SIDES, B_KIND, B_DEPTH, B_SAID, B_DIRTY = 0, 8, 16, 48, 52, 56, 60  # the greatest id so far
-B_STALE, B_STALE_ROW, B_STALE_GOT, B_STALE_HAD, B_LENDING, B_ALIVE, B_INSTRUMENT = 64, 72, 80, 88, 96, 100, 104
+B_MAX_ORDER_ID, B_RPT_SEQ, B_SIDES, B_BOOK_TYPE, B_DEPTH, B_DECLARED_DEPTH, B_DIRTY = (
+    0,
+    8,
+    16,
+    48,
+    52,
+    56,
+    60,
+)  # the greatest id so far
+B_STALE, B_STALE_ROW, B_STALE_RECEIVED, B_STALE_EXPECTED, B_LENDING, B_ALIVE, B_INSTRUMENT = (
+    64,
+    72,
+    80,
+    88,
+    96,
+    100,
+    104,
+)
 BOOK_BYTES = 128
 S_BLOCK, S_COUNT, S_CAPACITY = 0, 8, 12
 SIDE_BYTES = 16
-DIRTY_SIDES, STALE_TOO = 3, 4  # of B_DIRTY: sides that changed since the last end of an event; whether B_STALE is set
-SMALLEST_BLOCK = 4  # 16 entries
+DIRTY_SIDES, STALE_BIT = 3, 4  # of B_DIRTY: sides that changed since the last end of an event; whether B_STALE is set
+MIN_BLOCK_POWER = 4  # 16 entries
 SLACK = 8  # entries that a block always has left, so that a few are moved and compared without counting them
 ENTRY_BYTES = 12  # of a block: a key (8), a slot (4)
 BOOK_SLOT_BYTES = 16  # of the book hash: the instrument, then (number of the book + 1) << 1 | lending; 0 is empty
@@ -70,33 +86,36 @@ BOOK_SLOT_BYTES = 16  # of the book hash: the instrument, then (number of the bo
 ORDERS_BY_PRICE, BY_POSITION, AGGREGATED, UNDECIDED = 0, 1, 2, 4
 DEFAULT_DEPTH = 10  # 9.3
 TOP_OF_BOOK = 1
-NOT_SAID = -1
+UNDECLARED = -1
 
 NULL = -(1 << 63)
 NULL_I32 = -(1 << 31)
-BEST, UNSEEN = 0, (1 << 63) - 1  # as the rank of what a row touched: perhaps the best level; nothing that can be seen
+BEST, OUTSIDE_DEPTH = (
+    0,
+    (1 << 63) - 1,
+)  # as the rank of what a row touched: perhaps the best level; nothing that can be seen
 BID, ASK = 0, 1
 
 # What a row came to. Below zero it was impossible, did nothing, and the book is stale.
-NOTHING, ADDED, CHANGED, DELETED, CLEARED, REPLACED, OLD = 0, 1, 2, 3, 4, 5, 6
-UNKNOWN_ORDER, DUPLICATE_ORDER, OTHER_SIDE, OTHER_PRICE, OTHER_SIZE = -1, -2, -3, -4, -5
-UNKNOWN_PRICE, DUPLICATE_PRICE, BAD_POSITION, OTHER_GENERATION, NO_ORDER_ID = -6, -7, -8, -9, -10
-BAD_SIZE, BAD_SIDE, UNKNOWN_ACTION, NO_INSTRUMENT, UNNAMED_LEVEL = -11, -12, -13, -14, -15
+NO_CHANGE, ADDED, CHANGED, DELETED, CLEARED, REPLACED, ALREADY_APPLIED = 0, 1, 2, 3, 4, 5, 6
+UNKNOWN_ORDER, DUPLICATE_ORDER, SIDE_MISMATCH, PRICE_MISMATCH, SIZE_MISMATCH = -1, -2, -3, -4, -5
+UNKNOWN_PRICE, DUPLICATE_PRICE, BAD_POSITION, GENERATION_MISMATCH, NO_ORDER_ID = -6, -7, -8, -9, -10
+BAD_SIZE, BAD_SIDE, UNKNOWN_ACTION, NO_INSTRUMENT, AMBIGUOUS_LEVEL = -11, -12, -13, -14, -15
 # Reasons to be stale that no row comes to.
-RPT_SEQ_SKIPS, LOST = -16, -17
-DOES_NOT_FIT = -18  # of a row: a price or size that no column can hold
-GO_ON = 100  # of a first look at a row: it is one for a book of orders by price
+RPT_SEQ_GAP, MESSAGES_LOST = -16, -17
+VALUE_OUT_OF_RANGE = -18  # of a row: a price or size that no column can hold
+NOT_HANDLED = 100  # of a first look at a row: it is one for a book of orders by price
 
 ACTION_ADD, ACTION_MODIFY, ACTION_CANCEL, ACTION_CLEAR = 65, 77, 67, 82  # A M C R
 ACTION_TRADE, ACTION_FILL, ACTION_NONE = 84, 70, 78  # T F N
 SIDE_BID, SIDE_ASK, SIDE_NEITHER = 66, 65, 78  # B A N
-STREAM_LENDING = 76  # L
+VENUE_LENDING = 76  # L
 DELETE_FROM, OVERLAY = 4, 5  # of 279
 F_LAST, F_SNAPSHOT, F_IMPLIED, F_RECOVERY, F_MAYBE_BAD_BOOK, F_OUT_OF_RANGE = 128, 32, 1 << 8, 1 << 9, 4, 1 << 10
 
 
 @inlined
-def at(base, index):
+def get(base, index):
     """The int64 at this place of a table."""
     return load_i64(base, 8 * index)
 
@@ -107,6 +126,6 @@ def put(base, index, value):
 
 
 @inlined
-def forget_ladders(t):
+def invalidate_ladders(t):
     """Books have changed behind the back of `rows_kernel`."""
-    put(t, EPOCH, at(t, EPOCH) + 1)
+    put(t, LADDER_VERSION, get(t, LADDER_VERSION) + 1)

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from umdf.book import tables_kernel as k
 from umdf.book.outcomes import Stale
 from umdf.book.state_kernel import ENTRY_BYTES, checksum_entries
-from umdf.buffers import address_of
+from umdf.buffers import buffer_address
 from umdf.market.events import NULL, NULL_I32
 
-ENTRY = np.dtype(
+ENTRY_DTYPE = np.dtype(
     [
         ("price", "i8"), ("size", "i8"), ("order_id", "i8"), ("firm", "i8"), ("ts_insert", "i8"), ("count", "i4"),
         ("side", "u1"), ("implied", "u1"), ("spare", "u2"),
     ]
 )  # fmt: skip
-assert ENTRY.itemsize == ENTRY_BYTES
+assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Book:
     def checksum(self) -> int:
         """64 bits over all entries in their order (`checksum_entries`): equal for equal books, however they came."""
         entries = self.entries
-        return checksum_entries(address_of(entries), len(entries), int(self.depth is not None))
+        return checksum_entries(buffer_address(entries), len(entries), int(self.depth is not None))
 
     def mbp(self, depth: int) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
         """The best levels of both sides without their orders."""
@@ -93,15 +93,15 @@ class Book:
         entries = self.entries[self.entries["side"] == side].tolist()
         if self.depth is not None:
             for price, size, _, _, _, count, *_ in entries:
-                yield Level(_known(price), size, None if count == NULL_I32 else count)
+                yield Level(_none_if_null(price), size, None if count == NULL_I32 else count)
             return
         for price, group in groupby(entries, lambda entry: entry[0]):
             orders = tuple(
-                Order(_known(order_id), size, _known(firm), _known(ts_insert), bool(implied))
+                Order(_none_if_null(order_id), size, _none_if_null(firm), _none_if_null(ts_insert), bool(implied))
                 for _, size, order_id, firm, ts_insert, _, _, implied, _ in group
             )
-            yield Level(_known(price), sum(order.size for order in orders), len(orders), orders)
+            yield Level(_none_if_null(price), sum(order.size for order in orders), len(orders), orders)
 
 
-def _known(value: int) -> int | None:
+def _none_if_null(value: int) -> int | None:
     return None if value == NULL else value

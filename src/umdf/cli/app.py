@@ -18,7 +18,7 @@ from typer.main import get_command
 
 import umdf
 from umdf.cli import book, config, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
-from umdf.cli.voice import ExitCode, JsonFlag, Voice, epilog, leave, open_output, print_json, voice_of
+from umdf.cli.voice import ExitCode, JsonFlag, Printer, exit_with, help_epilog, prepare_streams, print_json, printer_of
 
 COMMANDS: tuple[ModuleType, ...] = (
     decode, explain, book, exchange, ingest, stream, lake, query, report, export, doctor
@@ -42,63 +42,63 @@ def umdf_command(
 ) -> None:
     """B3's Unified Market Data Feed, end to end. `umdf COMMAND --help` explains a command."""
     if version:
-        about = {"version": umdf.__version__, "python": platform.python_version(), "platform": platform.platform()}
-        print_json(about) if as_json else print(f"umdf {umdf.__version__}")
-        leave(ExitCode.DONE)
+        versions = {"version": umdf.__version__, "python": platform.python_version(), "platform": platform.platform()}
+        print_json(versions) if as_json else print(f"umdf {umdf.__version__}")
+        exit_with(ExitCode.DONE)
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
-        leave(ExitCode.DONE)
-    _apply_settings(ctx, voice_of(ctx), config_file, as_json)
+        exit_with(ExitCode.DONE)
+    _apply_settings(ctx, printer_of(ctx), config_file, as_json)
 
 
-def _apply_settings(ctx: typer.Context, voice: Voice, file: Path | None, as_json: bool) -> None:
+def _apply_settings(ctx: typer.Context, printer: Printer, file: Path | None, as_json: bool) -> None:
     """Make the file's settings the defaults of the commands, which are parsed after this."""
-    if file is None and config.DEFAULT_FILE.is_file() and not voice.helping:
+    if file is None and config.DEFAULT_FILE.is_file() and not printer.is_help:
         file = config.DEFAULT_FILE
-    settings = config.defaults(file, ctx.command, config.read(file)) if file else {}
-    voice.config_file = file
-    voice.command = f"umdf {ctx.invoked_subcommand}"
-    mine = settings.setdefault(str(ctx.invoked_subcommand), {})
+    settings = config.defaults(file, ctx.command, config.read_settings(file)) if file else {}
+    printer.config_file = file
+    printer.command = f"umdf {ctx.invoked_subcommand}"
+    command_settings = settings.setdefault(str(ctx.invoked_subcommand), {})
     if as_json or settings.get("as_json"):
-        mine["as_json"] = True
-    voice.json = voice.json or mine.get("as_json", False)
-    voice.debug = voice.debug or settings.get("debug", False)
+        command_settings["as_json"] = True
+    printer.json = printer.json or command_settings.get("as_json", False)
+    printer.debug = printer.debug or settings.get("debug", False)
     ctx.default_map = settings
 
 
 def build(commands: Iterable[ModuleType] = COMMANDS) -> typer.Typer:
     settings = {"help_option_names": ["--help", "-h"]}
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=settings)
-    app.callback(invoke_without_command=True, epilog=epilog(EXAMPLES))(umdf_command)
+    app.callback(invoke_without_command=True, epilog=help_epilog(EXAMPLES))(umdf_command)
     for module in commands:
         name = module.__name__.rpartition(".")[2]
         subcommands = getattr(module, "SUBCOMMANDS", ())
         if not subcommands:
-            app.command(name, epilog=epilog(module.EXAMPLES))(getattr(module, name))
+            app.command(name, epilog=help_epilog(module.EXAMPLES))(getattr(module, name))
             continue
         group = typer.Typer(rich_markup_mode="rich", context_settings=settings)
-        group.callback(invoke_without_command=True, epilog=epilog(module.EXAMPLES))(getattr(module, name))
+        group.callback(invoke_without_command=True, epilog=help_epilog(module.EXAMPLES))(getattr(module, name))
         for function, examples in subcommands:
-            group.command(function.__name__, epilog=epilog(examples))(function)
+            group.command(function.__name__, epilog=help_epilog(examples))(function)
         app.add_typer(group, name=name)
     return app
 
 
 def run(argv: Sequence[str], commands: Iterable[ModuleType] = COMMANDS) -> int:
     """Run one command line; the exit code."""
-    open_output()
-    voice = Voice(json="--json" in argv, debug="--debug" in argv, helping="--help" in argv or "-h" in argv)
+    prepare_streams()
+    printer = Printer(json="--json" in argv, debug="--debug" in argv, is_help="--help" in argv or "-h" in argv)
     code = int(ExitCode.DONE)
     try:
         try:
             command = get_command(build(commands))
-            with command.make_context("umdf", list(argv), obj=voice) as ctx:
+            with command.make_context("umdf", list(argv), obj=printer) as ctx:
                 command.invoke(ctx)
         except typer.Exit as left:
             code = left.exit_code
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        return voice.explain(config.blame_file(error, voice.config_file))
+        return printer.print_error(config.attribute_to_file(error, printer.config_file))
     return code
 
 

@@ -24,7 +24,7 @@ DEFAULT_FILE = Path("umdf.toml")
 NOT_SETTINGS = frozenset({"help", "version", "config"})
 
 
-def read(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -38,26 +38,28 @@ def read(file: Path) -> dict[str, Any]:
 def defaults(file: Path, command: Any, settings: dict[str, Any], table: str = "") -> dict[str, Any]:
     """The settings as defaults keyed by parameter name, nested by command; refuses what the command does not know."""
     commands: dict[str, Any] = getattr(command, "commands", {})
-    options = {key_of(option): option for option in command.params if _is_setting(option)}
+    options = {setting_name(option): option for option in command.params if _is_setting(option)}
     result: dict[str, Any] = {}
     for key, value in settings.items():
-        where = f"{table}.{key}" if table else key
+        key_path = f"{table}.{key}" if table else key
         if key in commands and isinstance(value, dict):
-            result[key] = defaults(file, commands[key], value, where)
+            result[key] = defaults(file, commands[key], value, key_path)
         elif key in options:
             option = options[key]
-            if wanted := _wanted_instead(option, value):
-                raise ConfigError(f"{file}: {where} is {_shown(value)}, {wanted} is needed", "correct the file")
+            if expected := _expected_type(option, value):
+                raise ConfigError(
+                    f"{file}: {key_path} is {_toml_text(value)}, {expected} is needed", "correct the file"
+                )
             result[option.name] = value
         elif key in commands:
-            raise ConfigError(f"{file}: {key} is a command, not a setting", f"write a table: [{where}]")
+            raise ConfigError(f"{file}: {key} is a command, not a setting", f"write a table: [{key_path}]")
         else:
-            raise ConfigError(f"{file}: unknown {'table' if isinstance(value, dict) else 'setting'} {where}",
-                              _near(key, [*commands, *options]))  # fmt: skip
+            raise ConfigError(f"{file}: unknown {'table' if isinstance(value, dict) else 'setting'} {key_path}",
+                              _suggestion(key, [*commands, *options]))  # fmt: skip
     return result
 
 
-def blame_file(error: BaseException, file: Path | None) -> BaseException:
+def attribute_to_file(error: BaseException, file: Path | None) -> BaseException:
     """A value that a parameter refused is the file's fault if the file gave it; else the error as it was."""
     param, ctx = getattr(error, "param", None), getattr(error, "ctx", None)
     if file is None or param is None or ctx is None or not isinstance(error, typer.TyperException):
@@ -66,31 +68,31 @@ def blame_file(error: BaseException, file: Path | None) -> BaseException:
     if source is None or source.name != "DEFAULT_MAP":
         return error
     table = ".".join(ctx.command_path.split()[1:])
-    return ConfigError(f"{file}: {table}.{key_of(param)}: {' '.join(error.message.split())}", "correct the file")
+    return ConfigError(f"{file}: {table}.{setting_name(param)}: {' '.join(error.message.split())}", "correct the file")
 
 
-def key_of(option: Any) -> str:
+def setting_name(option: Any) -> str:
     """A setting is named as its flag: --gap-wait-ms is gap_wait_ms."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 
 def _is_setting(param: Any) -> bool:
-    return param.param_type_name == "option" and key_of(param) not in NOT_SETTINGS
+    return param.param_type_name == "option" and setting_name(param) not in NOT_SETTINGS
 
 
-def _wanted_instead(option: Any, value: Any) -> str:
+def _expected_type(option: Any, value: Any) -> str:
     """What the option needs if `value` is not it; empty if it is."""
-    kind = option.type_descriptor
-    if kind.is_list:
+    descriptor = option.type_descriptor
+    if descriptor.is_list:
         items = value if isinstance(value, list) else [None]
-        faults = {_item_wanted(kind, get_args(kind.annotation)[0], item) for item in items} - {""}
+        faults = {_expected_item_type(descriptor, get_args(descriptor.annotation)[0], item) for item in items} - {""}
         return f"a list of {faults.pop().partition(' ')[2]}s" if faults else ""
-    return _item_wanted(kind, kind.annotation, value)
+    return _expected_item_type(descriptor, descriptor.annotation, value)
 
 
-def _item_wanted(kind: Any, annotation: Any, value: Any) -> str:
-    if kind.is_choice:
-        names = [str(getattr(choice, "value", choice)) for choice in kind.choices]
+def _expected_item_type(descriptor: Any, annotation: Any, value: Any) -> str:
+    if descriptor.is_choice:
+        names = [str(getattr(choice, "value", choice)) for choice in descriptor.choices]
         return "" if value in names else f"one of {', '.join(names)}"
     if annotation is bool:
         return "" if isinstance(value, bool) else "a boolean (true or false)"
@@ -101,13 +103,13 @@ def _item_wanted(kind: Any, annotation: Any, value: Any) -> str:
     return "" if isinstance(value, str) else "a string"
 
 
-def _shown(value: Any) -> str:
+def _toml_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else {dict: "a table", list: "a list"}.get(type(value), str(value))
 
 
-def _near(key: str, known: Iterable[str]) -> str:
+def _suggestion(key: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(key.replace("-", "_"), names, n=2)
     return f"did you mean {' or '.join(close)}?" if close else f"known here: {', '.join(names) or 'nothing'}"

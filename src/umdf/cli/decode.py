@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from umdf.cli.places import place
-from umdf.cli.tables import show_table
-from umdf.cli.voice import DamagedError, JsonFlag, Voice, json_text, voice_of
+from umdf.cli.places import parse_path
+from umdf.cli.tables import print_table
+from umdf.cli.voice import DamagedError, JsonFlag, Printer, json_text, printer_of
 from umdf.errors import UsageError
 
 if TYPE_CHECKING:
-    from umdf.cli.found import Decoded, Found
-    from umdf.cli.reading import Tally
+    from umdf.cli.found import DecodedBatch, DecodedMessage
+    from umdf.cli.reading import DecodeCounts
 
 EXAMPLES = (
     "umdf decode day.pcap --limit 20                  the first messages, as a table",
@@ -30,10 +30,10 @@ EXAMPLES = (
     "umdf decode day.pcap --schema b3-market-data-messages.xml --json",
     "umdf decode fast.bin --templates templates-FIX.xml --format fix",
 )
-TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
-FAULTS_SHOWN = 10
+MAX_TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
+MAX_WARNINGS = 10
 COLUMNS = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
-KEPT = ("packet", "message", "fields")  # however narrow the terminal is
+ALWAYS_SHOWN = ("packet", "message", "fields")  # however narrow the terminal is
 
 
 class Format(StrEnum):
@@ -54,7 +54,7 @@ def decode(
     files: Annotated[
         list[Path],
         typer.Argument(
-            parser=place,
+            parser=parse_path,
             help="Captures (pcap, pcapng), directories of them, or raw FAST streams; also as .gz or .zst.",
             metavar="FILE…",
         ),
@@ -67,7 +67,7 @@ def decode(
     limit: Annotated[
         int | None,
         typer.Option(
-            help=f"Maximum messages; 0 is all. Default: {TABLE_ROWS} in a table on a terminal, else all.", min=0
+            help=f"Maximum messages; 0 is all. Default: {MAX_TABLE_ROWS} in a table on a terminal, else all.", min=0
         ),
     ] = None,
     names: Annotated[bool, typer.Option("--names", help="Codes and set bits by their names (Binary).")] = False,
@@ -82,20 +82,20 @@ def decode(
     decimals as text, dates of Binary as 2026-11-13; absent fields are left out. FIX is tag=value, a line a message; 34
     and 52 of a Binary message are its packet's. What cannot be decoded is quarantined and counted; the rest goes on.
     """
-    from umdf.cli.reading import AUTO, Readers, Speaks, Tally, decode_files
+    from umdf.cli.reading import AUTO, DecodeCounts, Readers, Speaks, decode_files
     from umdf.cli.reading_fast import FastReader
     from umdf.cli.reading_sbe import SbeReader
-    from umdf.cli.replaying import captures_of
+    from umdf.cli.replaying import expand_captures
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
-    voice, tally = voice_of(ctx), Tally()
-    format_ = _format(ctx, format_, as_json)
+    printer, tally = printer_of(ctx), DecodeCounts()
+    format_ = _effective_format(ctx, format_, as_json)
     if format_ is Format.PARQUET and out is None:
         raise UsageError("Parquet needs a directory", "say which with --out DIR")
-    if format_ in (Format.FIX, Format.PARQUET) and _is_given(ctx, "names"):
+    if format_ in (Format.FIX, Format.PARQUET) and _is_on_command_line(ctx, "names"):
         raise UsageError(f"--names does not go with --format {format_}, which has codes", "leave one of them out")
-    paths = captures_of(files)
+    paths = expand_captures(files)
     # A file that was named is read at once, so that its faults are told even if no packet needs it.
     loaded_schema = load_schema(schema) if schema else None
     loaded_templates = load_templates(templates) if templates else None
@@ -105,67 +105,69 @@ def decode(
     chosen = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: Speaks.SBE, ProtocolName.FAST: Speaks.FAST}[protocol]
     with ExitStack() as stack:
         faults = stack.enter_context(quarantine.open("w")) if quarantine else None
-        sink = stack.enter_context(_sink(voice, format_, out, names, limit, len(paths) > 1))
+        sink = stack.enter_context(_open_sink(printer, format_, out, names, limit, len(paths) > 1))
         for decoded in decode_files(paths, readers, chosen, tally):
-            tally.messages += sink.take(decoded)
-            _report_quarantine(voice, tally, decoded, faults)
+            tally.messages += sink.write_batch(decoded)
+            _handle_quarantine(printer, tally, decoded, faults)
             if sink.is_full:
                 break
-    _report(voice, tally)
-    if strict and not tally.is_sound:
+    _print_summary(printer, tally)
+    if strict and not tally.is_undamaged:
         raise DamagedError("part of the input was damaged")
 
 
-def _is_given(ctx: typer.Context, name: str) -> bool:
+def _is_on_command_line(ctx: typer.Context, name: str) -> bool:
     """Whether a flag stands on the command line, behind `decode` or before it; settings of a file are only defaults."""
     sources = (at.get_parameter_source(name) for at in (ctx, ctx.find_root()))
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
-def _format(ctx: typer.Context, format_: Format, as_json: bool) -> Format:
-    asked = _is_given(ctx, "format_")
-    if asked and format_ is not Format.JSON and _is_given(ctx, "as_json"):
+def _effective_format(ctx: typer.Context, format_: Format, as_json: bool) -> Format:
+    is_explicit = _is_on_command_line(ctx, "format_")
+    if is_explicit and format_ is not Format.JSON and _is_on_command_line(ctx, "as_json"):
         raise UsageError(f"--json and --format {format_} contradict each other", "give one of them")
-    return Format.JSON if as_json and not asked else format_
+    return Format.JSON if as_json and not is_explicit else format_
 
 
-def _report_quarantine(voice: Voice, tally: Tally, decoded: Decoded, faults: TextIO | None) -> None:
-    tally.skipped.update(decoded.skipped())
-    tally.reported.update(decoded.reported())
-    for fault in decoded.faults():
+def _handle_quarantine(printer: Printer, tally: DecodeCounts, decoded: DecodedBatch, faults: TextIO | None) -> None:
+    tally.skipped.update(decoded.skip_reasons())
+    tally.anomalies.update(decoded.anomalies())
+    for fault in decoded.quarantine():
         tally.quarantined += 1
         if faults:
             faults.write(json.dumps(fault.as_json()) + "\n")
-        if tally.quarantined <= FAULTS_SHOWN:
-            voice.warn(str(fault))
-        elif tally.quarantined == FAULTS_SHOWN + 1:
-            voice.warn("more messages are quarantined; --quarantine FILE writes them all")
+        if tally.quarantined <= MAX_WARNINGS:
+            printer.warn(str(fault))
+        elif tally.quarantined == MAX_WARNINGS + 1:
+            printer.warn("more messages are quarantined; --quarantine FILE writes them all")
 
 
-def _report(voice: Voice, tally: Tally) -> None:
+def _print_summary(printer: Printer, tally: DecodeCounts) -> None:
     for damage in tally.damaged:
-        voice.warn(damage)
+        printer.warn(damage)
     for notice in tally.notices:
-        voice.warn(notice)
+        printer.warn(notice)
     for reason, count in tally.skipped.most_common():
-        voice.warn(f"{count} messages skipped: {reason}")
-    for reason, count in tally.reported.most_common():
-        voice.warn(f"{count} messages decoded in spite of {reason}")
+        printer.warn(f"{count} messages skipped: {reason}")
+    for reason, count in tally.anomalies.most_common():
+        printer.warn(f"{count} messages decoded in spite of {reason}")
     if tally.quarantined:
-        voice.warn(f"{tally.quarantined} messages quarantined, {tally.messages} decoded")
+        printer.warn(f"{tally.quarantined} messages quarantined, {tally.messages} decoded")
     if tally.packets and tally.unrecognised == tally.packets:
-        voice.warn("no packet looks like UMDF; --protocol sbe or fast decodes them as such all the same")
+        printer.warn("no packet looks like UMDF; --protocol sbe or fast decodes them as such all the same")
     elif tally.unrecognised:
-        voice.warn(f"{tally.unrecognised} of {tally.packets} packets are not UMDF")
+        printer.warn(f"{tally.unrecognised} of {tally.packets} packets are not UMDF")
 
 
-def _sink(voice: Voice, format_: Format, out: Path | None, names: bool, limit: int | None, several: bool) -> Sink:
+def _open_sink(
+    printer: Printer, format_: Format, out: Path | None, names: bool, limit: int | None, has_several_files: bool
+) -> Sink:
     if format_ is Format.PARQUET:
         assert out is not None
         return ParquetSink(out, limit or None)
     stream: TextIO = out.open("w", encoding="utf-8") if out else sys.stdout
     if format_ is Format.TABLE:
-        return TableSink(voice, stream, limit, several)
+        return TableSink(printer, stream, limit, has_several_files)
     return LineSink(stream, names, limit or None, as_fix=format_ is Format.FIX)
 
 
@@ -173,19 +175,19 @@ class Sink(ABC):
     """Where decoded messages go; a context manager. `take` says how many it took."""
 
     def __init__(self, limit: int | None) -> None:
-        self.left = limit
+        self.remaining = limit
 
     @property
     def is_full(self) -> bool:
-        return self.left == 0
+        return self.remaining == 0
 
-    def room(self, wanted: int) -> int:
-        taken = wanted if self.left is None else min(wanted, self.left)
-        self.left = None if self.left is None else self.left - taken
-        return taken
+    def reserve(self, wanted: int) -> int:
+        count = wanted if self.remaining is None else min(wanted, self.remaining)
+        self.remaining = None if self.remaining is None else self.remaining - count
+        return count
 
     @abstractmethod
-    def take(self, decoded: Decoded) -> int: ...
+    def write_batch(self, decoded: DecodedBatch) -> int: ...
 
     def __enter__(self) -> Sink:
         return self
@@ -201,17 +203,17 @@ class RowSink(Sink):
         super().__init__(limit)
         self.stream, self.names = stream, names
 
-    def take(self, decoded: Decoded) -> int:
-        taken = 0
-        for found in decoded.messages(self.names):
-            if not self.room(1):
+    def write_batch(self, decoded: DecodedBatch) -> int:
+        count = 0
+        for message in decoded.messages(self.names):
+            if not self.reserve(1):
                 break
-            self.show(found)
-            taken += 1
-        return taken
+            self.write_message(message)
+            count += 1
+        return count
 
     @abstractmethod
-    def show(self, found: Found) -> None: ...
+    def write_message(self, message: DecodedMessage) -> None: ...
 
     def __exit__(self, *error: Any) -> None:
         self.stream.flush()
@@ -224,63 +226,65 @@ class LineSink(RowSink):
         super().__init__(stream, names and not as_fix, limit)
         self.as_fix = as_fix
 
-    def show(self, found: Found) -> None:
-        from umdf.wire.fix.text import line
+    def write_message(self, message: DecodedMessage) -> None:
+        from umdf.wire.fix.text import format_fields
 
-        self.stream.write(line(found.fix()) if self.as_fix else json_text(found.as_json()))
+        self.stream.write(format_fields(message.fix()) if self.as_fix else json_text(message.as_json()))
         self.stream.write("\n")
 
 
 class TableSink(RowSink):
     """On a terminal a drawn table of the first messages; elsewhere all of them, in tab-separated lines as they come."""
 
-    def __init__(self, voice: Voice, stream: TextIO, limit: int | None, several: bool) -> None:
+    def __init__(self, printer: Printer, stream: TextIO, limit: int | None, has_several_files: bool) -> None:
         self.is_drawn = stream.isatty()
-        self.most = TABLE_ROWS if self.is_drawn and limit is None else None
-        super().__init__(stream, True, self.most + 1 if self.most else limit or None)  # one more: is there another?
-        self.voice, self.several, self.shown, self.file = voice, several, 0, ""
+        self.max_rows = MAX_TABLE_ROWS if self.is_drawn and limit is None else None
+        super().__init__(
+            stream, True, self.max_rows + 1 if self.max_rows else limit or None
+        )  # one more: is there another?
+        self.printer, self.has_several_files, self.row_count, self.file = printer, has_several_files, 0, ""
         # Not written yet. The file of a drawn table is its title: as a column it would leave no room for the others.
-        self.lines: list[tuple[str, ...]] = [("file", *COLUMNS) if several and not self.is_drawn else COLUMNS]
+        self.lines: list[tuple[str, ...]] = [("file", *COLUMNS) if has_several_files and not self.is_drawn else COLUMNS]
 
-    def take(self, decoded: Decoded) -> int:
-        taken = super().take(decoded)
+    def write_batch(self, decoded: DecodedBatch) -> int:
+        count = super().write_batch(decoded)
         if not self.is_drawn:
-            self.write()
-        return taken
+            self.print_rows()
+        return count
 
-    def show(self, found: Found) -> None:
+    def write_message(self, message: DecodedMessage) -> None:
         from umdf.units import utc_text
 
-        self.shown += 1
-        if self.shown - 1 == self.most:  # it is only there to be known of
+        self.row_count += 1
+        if self.row_count - 1 == self.max_rows:  # it is only there to be known of
             return
-        if self.is_drawn and found.file != self.file:
+        if self.is_drawn and message.file != self.file:
             if self.file:
-                self.write()
+                self.print_rows()
                 self.lines = [COLUMNS]
-            self.file = found.file
-        time = "" if found.ts_recv is None else utc_text(found.ts_recv)[11:]
-        channel = "" if found.channel is None else str(found.channel)
-        numbers = str(found.packet), time, channel, str(found.sequence), str(found.msg_index)
-        fields = " ".join(f"{name}={_short(value)}" for name, value in found.fields.items())
-        place = (found.file,) if self.several and not self.is_drawn else ()
-        self.lines.append((*place, *numbers, found.name, fields))
+            self.file = message.file
+        time = "" if message.ts_recv is None else utc_text(message.ts_recv)[11:]
+        channel = "" if message.channel is None else str(message.channel)
+        numbers = str(message.packet), time, channel, str(message.sequence), str(message.msg_index)
+        fields = " ".join(f"{name}={_short_text(value)}" for name, value in message.fields.items())
+        place = (message.file,) if self.has_several_files and not self.is_drawn else ()
+        self.lines.append((*place, *numbers, message.name, fields))
 
-    def write(self) -> None:
+    def print_rows(self) -> None:
         if self.lines:  # in tab-separated lines, the names of the columns are one of them
-            title = self.file if self.several else ""
-            show_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=KEPT)
+            title = self.file if self.has_several_files else ""
+            print_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=ALWAYS_SHOWN)
             self.lines = []
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
-            self.write()
-            if self.most and self.shown > self.most:
-                self.voice.warn(f"only the first {self.most} messages are shown; --limit 0 shows all")
+            self.print_rows()
+            if self.max_rows and self.row_count > self.max_rows:
+                self.printer.warn(f"only the first {self.max_rows} messages are shown; --limit 0 shows all")
         super().__exit__(*error)
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{len(value)}]" if value and isinstance(value[0], dict) else "|".join(map(str, value)) or "0"
     if isinstance(value, dict):
@@ -297,16 +301,16 @@ class ParquetSink(Sink):
         self.directory = directory
         self.writers: dict[str, Any] = {}
 
-    def take(self, decoded: Decoded) -> int:
+    def write_batch(self, decoded: DecodedBatch) -> int:
         import pyarrow.parquet as pq
 
-        taken = self.room(decoded.count)
-        for name, table in decoded.tables(taken):
+        count = self.reserve(decoded.count)
+        for name, table in decoded.tables(count):
             if name not in self.writers:
                 path = self.directory / f"{name}.parquet"
                 self.writers[name] = pq.ParquetWriter(path, table.schema, compression="zstd")
             self.writers[name].write_batch(table)
-        return taken
+        return count
 
     def __exit__(self, *error: Any) -> None:
         for writer in self.writers.values():

@@ -15,7 +15,7 @@ DEMO_EXAMPLES = ("umdf lake demo demo", "umdf lake demo demo --messages 500000",
 INSTRUMENTS, MINUTES = 20, 20
 LOSS = 0.004  # of each line: little is lost on both
 
-NEXT = (
+NEXT_STEPS = (
     ("what is in it", "umdf lake status {lake}"),
     ("rows, without Spark", "umdf query --schema trades --symbols {symbol} --lake {lake} --limit 10"),
     (
@@ -40,34 +40,34 @@ def demo(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UmdfError(f"{directory} is there already", "give a new or an empty directory")
     require("deltalake", "a lake")
-    begun = time.monotonic()
-    told = _make(directory, messages, seed)
-    told["seconds"] = round(time.monotonic() - begun, 1)
-    commands = [(what, command.format(**told)) for what, command in NEXT]
+    started_s = time.monotonic()
+    result = _build(directory, messages, seed)
+    result["seconds"] = round(time.monotonic() - started_s, 1)
+    commands = [(what, command.format(**result)) for what, command in NEXT_STEPS]
     if as_json:
-        print_json(told | {"next": [command for _, command in commands]})
+        print_json(result | {"next": [command for _, command in commands]})
         return
-    said = f"{told['events']:,} events of {INSTRUMENTS} instruments, {told['gaps']} gaps"
-    print(f"{told['lake']}: {said}; made in {told['seconds']} s\n\nnext:")
-    wide = max(len(what) for what, _ in commands)
+    summary = f"{result['events']:,} events of {INSTRUMENTS} instruments, {result['gaps']} gaps"
+    print(f"{result['lake']}: {summary}; made in {result['seconds']} s\n\nnext:")
+    width = max(len(what) for what, _ in commands)
     for what, command in commands:
-        print(f"  {what:<{wide}}  {command}")
+        print(f"  {what:<{width}}  {command}")
 
 
-def _make(directory: Path, messages: int, seed: int) -> dict[str, Any]:
+def _build(directory: Path, messages: int, seed: int) -> dict[str, Any]:
     from umdf.exchange.bulk_capture import write_capture
     from umdf.exchange.bulk_settings import BulkSettings
-    from umdf.lake.advance import Settings, advance
-    from umdf.lake.plain_run import PlainRunner
+    from umdf.lake.advance import IngestSettings, ingest_captures
+    from umdf.lake.plain_run import LocalRunner
     from umdf.lake.query.lake import Lake
     from umdf.lake.writer import open_writer
 
     rate = max(messages // (MINUTES * 60), 10)
     write_capture(BulkSettings(messages, INSTRUMENTS, loss=LOSS, seed=seed, rate=rate, roll_s=300), directory / "day")
     root = directory / "lake"
-    with open_writer(root, "demo") as writer, PlainRunner() as run:
-        outcome = advance(sorted((directory / "day" / "capture").glob("*.pcap")), writer, run, Settings())
+    with open_writer(root, "demo") as writer, LocalRunner() as run:
+        outcome = ingest_captures(sorted((directory / "day" / "capture").glob("*.pcap")), writer, run, IngestSettings())
     rows = Lake(root).get_range("day_statistics", columns=["symbol", "trade_count"]).to_arrow().to_pylist()
-    busy = max(rows, key=lambda row: row["trade_count"] or 0)
-    return {"lake": str(root), "day": str(directory / "day"), "symbol": busy["symbol"], "events": outcome.rows["mbo"],
+    most_traded = max(rows, key=lambda row: row["trade_count"] or 0)
+    return {"lake": str(root), "day": str(directory / "day"), "symbol": most_traded["symbol"], "events": outcome.rows["mbo"],
             "gaps": outcome.gaps, "messages": outcome.messages}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.tables import show_table
+from umdf.cli.tables import print_table
 from umdf.cli.voice import JsonFlag, print_json
 from umdf.errors import UmdfError
 
@@ -32,13 +32,13 @@ def doctor(
     from umdf import doctor as checks
 
     if fix:
-        checks.fix()
-    findings = checks.examine()
-    bad = [finding.check for finding in findings if finding.status is checks.Status.BAD]
+        checks.apply_fixes()
+    findings = checks.run_checks()
+    failed = [finding.check for finding in findings if finding.status is checks.Status.BAD]
     if as_json:
-        print_json({"ok": not bad, "checks": [dataclasses.asdict(finding) for finding in findings]})
+        print_json({"ok": not failed, "checks": [dataclasses.asdict(finding) for finding in findings]})
     else:
         rows = [(finding.check, str(finding.status), finding.found, finding.fix) for finding in findings]
-        show_table(("check", "status", "found", "what to do"), rows, STYLES)
-    if bad:
-        raise UmdfError(f"bad here: {', '.join(bad)}", "do what the last column says and run umdf doctor again")
+        print_table(("check", "status", "found", "what to do"), rows, STYLES)
+    if failed:
+        raise UmdfError(f"bad here: {', '.join(failed)}", "do what the last column says and run umdf doctor again")

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.tables import show_table
-from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json
+from umdf.cli.tables import print_table
+from umdf.cli.voice import ExitCode, JsonFlag, exit_with, print_json
 
 EXAMPLES = ("umdf exchange capture --help    write a day as capture files",)
 CAPTURE_EXAMPLES = (
@@ -22,7 +22,7 @@ CAPTURE_EXAMPLES = (
 )
 
 
-class Wire(StrEnum):
+class ProtocolChoice(StrEnum):
     SBE = "sbe"
     FAST = "fast"
     BOTH = "both"
@@ -37,17 +37,19 @@ def exchange(ctx: typer.Context, as_json: JsonFlag = False) -> None:
     """Play the exchange."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
-        leave(ExitCode.DONE)
+        exit_with(ExitCode.DONE)
     if as_json:
-        known = ctx.default_map or {}
-        ctx.default_map = {**known, "capture": {**known.get("capture", {}), "as_json": True}}
+        settings = ctx.default_map or {}
+        ctx.default_map = {**settings, "capture": {**settings.get("capture", {}), "as_json": True}}
 
 
 def capture(
     messages: Annotated[int, typer.Option(help="About so many messages of the incremental stream.")],
     out: Annotated[Path, typer.Option(help="Directory for capture/, truth/ and session.json.")],
     instruments: Annotated[int, typer.Option(help="How many instruments the channel has.")] = 500,
-    wire: Annotated[Wire, typer.Option(help="Binary, FIX/FAST, or the same session in both.")] = Wire.SBE,
+    wire: Annotated[
+        ProtocolChoice, typer.Option(help="Binary, FIX/FAST, or the same session in both.")
+    ] = ProtocolChoice.SBE,
     generation: Annotated[Generation, typer.Option(help="Books by price and priority, or by position.")] = (
         Generation.PRIORITY
     ),
@@ -88,13 +90,13 @@ def capture(
         roll_s,
         snapshot_loops=snapshot_loops,
     )
-    told = asdict(write_capture(settings, out))
+    result = asdict(write_capture(settings, out))
     if as_json:
-        print_json(told)
+        print_json(result)
     else:
-        show_table(
+        print_table(
             ("what", "how much"),
-            [(name, f"{value:,}" if name != "directory" else value) for name, value in told.items()],
+            [(name, f"{value:,}" if name != "directory" else value) for name, value in result.items()],
         )
 
 

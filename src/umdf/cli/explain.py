@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from umdf.cli.decode import ProtocolName
-from umdf.cli.places import place
-from umdf.cli.tables import show_table
+from umdf.cli.places import parse_path
+from umdf.cli.tables import print_table
 from umdf.cli.voice import JsonFlag, print_json
 from umdf.errors import CaptureError, UsageError
 
@@ -28,11 +28,11 @@ EXAMPLES = (
     "umdf explain --lake lake --row mbo:72:273:1005:2      the packet that a row of a table came from",
 )
 HEADER = ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength")
-RAW_SHOWN = 16  # bytes of a long value
+MAX_RAW_BYTES = 16  # bytes of a long value
 
 
 @dataclass(frozen=True)
-class Line:
+class ExplainedLine:
     """One thing in a packet. What is not sent (constants, defaults, absent fields) has no offset and no bytes."""
 
     depth: int
@@ -47,7 +47,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Packet:
+class CapturedPacket:
     file: Path
     number: int
     flow_number: int  # as the file counts them
@@ -57,20 +57,20 @@ class Packet:
 
 
 @dataclass(frozen=True)
-class Message:
+class ChunkedMessage:
     """A FAST message of several chunks. Offsets in its lines are from its own start."""
 
     sequence: int
     packets: tuple[int, ...]  # of its chunks, in their order
     bytes: int
-    lines: list[Line]
+    lines: list[ExplainedLine]
 
 
 def explain(
     file: Annotated[
         Path | None,
         typer.Argument(
-            parser=place,
+            parser=parse_path,
             help="A capture (pcap, pcapng), a directory with one, or a raw FAST stream; also as .gz or .zst.",
             metavar="[FILE]",
         ),
@@ -78,7 +78,9 @@ def explain(
     packet: Annotated[
         int | None, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)
     ] = None,
-    lake: Annotated[Path | None, typer.Option(parser=place, help="A lake, instead of a file.", metavar="DIR")] = None,
+    lake: Annotated[
+        Path | None, typer.Option(parser=parse_path, help="A lake, instead of a file.", metavar="DIR")
+    ] = None,
     row: Annotated[
         str | None, typer.Option(help="table:channel:seq_version:sequence[:msg_index[:entry_index]] in that lake.")
     ] = None,
@@ -96,36 +98,36 @@ def explain(
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
-    file, packet = _packet_of(file, packet, lake, row)
-    found = _find(file, packet)
+    file, packet = _packet_location(file, packet, lake, row)
+    found = _find_packet(file, packet)
     if _is_fast(found.payload, protocol):
         lines, messages = _fast_lines(load_templates(templates), found)
     else:
         lines, messages = list(_sbe_lines(load_schema(schema), found.payload)), []
     if as_json:
-        told: dict[str, Any] = {"file": str(file), "packet": packet, "ts_recv": found.ts_ns, "flow": list(found.flow)}
-        told |= {"lines": _as_json(lines)}
+        result: dict[str, Any] = {"file": str(file), "packet": packet, "ts_recv": found.ts_ns, "flow": list(found.flow)}
+        result |= {"lines": _as_json(lines)}
         if messages:
-            told |= {"messages": [asdict(message) | {"lines": _as_json(message.lines)} for message in messages]}
-        print_json(told)
+            result |= {"messages": [asdict(message) | {"lines": _as_json(message.lines)} for message in messages]}
+        print_json(result)
         return
     source, source_port, dest, dest_port = found.flow
     title = f"packet {packet} of {file}: {len(found.payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
-    _show(lines, title + utc_text(found.ts_ns) + " UTC")
+    _print_lines(lines, title + utc_text(found.ts_ns) + " UTC")
     for message in messages:
         print()
-        _show(message.lines, f"message {message.sequence}, whole: {message.bytes} bytes")
+        _print_lines(message.lines, f"message {message.sequence}, whole: {message.bytes} bytes")
 
 
-def _as_json(lines: list[Line]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in asdict(line).items() if _is_said(value)} for line in lines]
+def _as_json(lines: list[ExplainedLine]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in asdict(line).items() if _is_set(value)} for line in lines]
 
 
-def _show(lines: list[Line], title: str) -> None:
+def _print_lines(lines: list[ExplainedLine], title: str) -> None:
     rows = [
         (
             "" if line.offset is None else f"{line.offset:04x}",
-            _spaced(line.raw),
+            _hex_text(line.raw),
             "  " * line.depth + line.name,
             "" if line.tag is None else str(line.tag),
             line.how,
@@ -138,64 +140,64 @@ def _show(lines: list[Line], title: str) -> None:
     if not any(line.how for line in lines):
         columns.remove("how")
         rows = [row[:4] + row[5:] for row in rows]
-    show_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
+    print_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
 
 
-def _packet_of(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
+def _packet_location(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
     """The packet that is meant: by its number in a file, or by a row that came from it."""
-    from umdf.cli.replaying import captures_of
+    from umdf.cli.replaying import expand_captures
 
     if file is not None and packet is not None and lake is None and row is None:
-        captures = captures_of([file])
+        captures = expand_captures([file])
         if len(captures) > 1:
             raise UsageError(f"{file} has {len(captures)} captures", f"name one of them, as {captures[0]}")
         return captures[0], packet
     if file is not None or packet is not None or lake is None or row is None:
         raise UsageError("which packet?", "give FILE and --packet, or --lake and --row")
-    from umdf.lake.provenance import find, parse_row
+    from umdf.lake.provenance import find_origin, parse_row
 
-    origin = find(lake, *parse_row(row))
+    origin = find_origin(lake, *parse_row(row))
     return Path(origin.path), origin.packet
 
 
-def _is_said(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and value is not False and value != ""
 
 
-def _spaced(raw: str) -> str:
-    shown = bytes.fromhex(raw)[:RAW_SHOWN].hex(" ")
-    return f"{shown} …" if len(raw) > 2 * RAW_SHOWN else shown
+def _hex_text(raw: str) -> str:
+    shown = bytes.fromhex(raw)[:MAX_RAW_BYTES].hex(" ")
+    return f"{shown} …" if len(raw) > 2 * MAX_RAW_BYTES else shown
 
 
 def _is_fast(payload: bytes, protocol: ProtocolName) -> bool:
     import numpy as np
 
-    from umdf.wire.packet import Protocol, recognise
+    from umdf.wire.packet import Protocol, detect_protocols
 
     if protocol is not ProtocolName.AUTO:
         return protocol is ProtocolName.FAST
     buffer = np.frombuffer(payload, np.uint8)
-    return bool(recognise(buffer, np.array([0]), np.array([len(payload)]))[0] == Protocol.FAST)
+    return bool(detect_protocols(buffer, np.array([0]), np.array([len(payload)]))[0] == Protocol.FAST)
 
 
-def _sbe_lines(schema: Schema, payload: bytes) -> Iterator[Line]:
+def _sbe_lines(schema: Schema, payload: bytes) -> Iterator[ExplainedLine]:
     from umdf.wire.sbe.explain import explain as explain_packet
 
     for line in explain_packet(schema, payload):
         sent = line.offset, line.raw.hex(), line.tag, ""
-        yield Line(line.depth, line.name, *sent, line.value, line.meaning, line.fault)
+        yield ExplainedLine(line.depth, line.name, *sent, line.value, line.meaning, line.is_damaged)
 
 
-def _fast_lines(templates: TemplateSet, found: Packet) -> tuple[list[Line], list[Message]]:
+def _fast_lines(templates: TemplateSet, found: CapturedPacket) -> tuple[list[ExplainedLine], list[ChunkedMessage]]:
     """The lines of a datagram; and the messages that it has chunks of, as far as they are in the file."""
     import numpy as np
 
-    from umdf.cli.chunks import Chunk, whole_message
-    from umdf.wire.packet import Framer
+    from umdf.cli.chunks import Chunk, reassemble_message
+    from umdf.wire.packet import ChunkParser
 
     payload, lines, messages = found.payload, [], []
     buffer = np.frombuffer(payload, np.uint8)
-    frames = Framer().frames(buffer, np.array([0]), np.array([len(payload)]))
+    frames = ChunkParser().parse(buffer, np.array([0]), np.array([len(payload)]))
     for i in range(len(frames)):
         start, end = int(frames.start[i]), int(frames.end[i])
         sequence, no_chunks, number = int(frames.msg_seq_num[i]), int(frames.no_chunks[i]), int(frames.current_chunk[i])
@@ -203,63 +205,65 @@ def _fast_lines(templates: TemplateSet, found: Packet) -> tuple[list[Line], list
         if no_chunks == 1:
             lines += _fast_message(templates, payload[start:end], start)
             continue
-        whole = whole_message(
+        message = reassemble_message(
             found.file, Chunk(found.flow_number, found.number, sequence, no_chunks, payload[start:end])
         )
-        if isinstance(whole, str):
-            meaning = f"{whole}: the message cannot be explained"
+        if isinstance(message, str):
+            meaning = f"{message}: the message cannot be explained"
         else:
-            explained = list(_fast_message(templates, whole.content, 0))
-            messages.append(Message(sequence, whole.packets, len(whole.content), explained))
-            meaning = f"its chunks are in packets {', '.join(map(str, whole.packets))}; the whole message is below"
+            explained = list(_fast_message(templates, message.content, 0))
+            messages.append(ChunkedMessage(sequence, message.packets, len(message.content), explained))
+            meaning = f"its chunks are in packets {', '.join(map(str, message.packets))}; the whole message is below"
         name = f"chunk {number} of {no_chunks}"
-        lines.append(Line(0, name, start, payload[start:end].hex(), None, "", None, meaning))
-    for entry in frames.journal:
+        lines.append(ExplainedLine(0, name, start, payload[start:end].hex(), None, "", None, meaning))
+    for entry in frames.quarantine:
         raw = payload[entry.offset : entry.offset + entry.skipped_bytes].hex()
-        lines.append(Line(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True))
+        lines.append(ExplainedLine(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True))
     return lines, messages
 
 
-def _technical_header(payload: bytes, at: int, values: tuple[int, ...]) -> Iterator[Line]:
-    yield Line(0, "Technical header", at, "", None, "", None, "")
+def _technical_header(payload: bytes, offset: int, values: tuple[int, ...]) -> Iterator[ExplainedLine]:
+    yield ExplainedLine(0, "Technical header", offset, "", None, "", None, "")
     for name, size, value in zip(HEADER, (4, 2, 2, 2), values, strict=True):
-        yield Line(1, name, at, payload[at : at + size].hex(), None, "", value, "")
-        at += size
+        yield ExplainedLine(1, name, offset, payload[offset : offset + size].hex(), None, "", value, "")
+        offset += size
 
 
-def _fast_message(templates: TemplateSet, message: bytes, start: int) -> Iterator[Line]:
+def _fast_message(templates: TemplateSet, message: bytes, start: int) -> Iterator[ExplainedLine]:
     from umdf.wire.fast.explain import explain as explain_message
 
     for line in explain_message(templates, message):
         depth = 1 + line.path.count("[")
         bit = f"bit {line.bit.index}={int(line.bit.set)}" if line.bit else ""
         operator = "" if line.operator in ("none", line.origin) else line.operator
-        how = " ".join(filter(None, (operator, bit, line.origin)))
+        encoding = " ".join(filter(None, (operator, bit, line.origin)))
         offset = start + line.offset if line.raw else None
-        name = line.path or line.what
-        sent = name, offset, line.raw.hex(), line.tag, how
-        yield Line(depth, *sent, _value(line), line.meaning, line.what == "error")
+        name = line.path or line.kind
+        sent = name, offset, line.raw.hex(), line.tag, encoding
+        yield ExplainedLine(depth, *sent, _value(line), line.meaning, line.kind == "error")
 
 
 def _value(line: Any) -> Any:
     from umdf.wire.fast.templates import Decimal
-    from umdf.wire.fast.view import shown
+    from umdf.wire.fast.view import json_value
 
     if line.what == "presence map":
         return None
-    return shown(line.value) if isinstance(line.value, Decimal | bytes | str) else line.value
+    return json_value(line.value) if isinstance(line.value, Decimal | bytes | str) else line.value
 
 
-def _find(file: Path, number: int) -> Packet:
+def _find_packet(file: Path, number: int) -> CapturedPacket:
     from umdf.cli.reading import open_source
 
     last = 0
     with open_source(file) as source:
         for batch in source:
-            at = int(batch.number.searchsorted(number))
-            if at < len(batch) and batch.number[at] == number:
-                flow = int(batch.flow[at])
-                return Packet(file, number, flow, batch.flows[flow], int(batch.ts_ns[at]), batch.payload(at))
+            offset = int(batch.number.searchsorted(number))
+            if offset < len(batch) and batch.number[offset] == number:
+                flow = int(batch.flow[offset])
+                return CapturedPacket(
+                    file, number, flow, batch.flows[flow], int(batch.ts_ns[offset]), batch.payload(offset)
+                )
             last = int(batch.number[-1])
             if last > number:
                 raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")

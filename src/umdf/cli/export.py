@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from umdf.cli.places import LakeOption
-from umdf.cli.tables import show_table
-from umdf.cli.voice import JsonFlag, print_json, print_text, voice_of
+from umdf.cli.tables import print_table
+from umdf.cli.voice import JsonFlag, print_escaped, print_json, printer_of
 
 if TYPE_CHECKING:
-    from umdf.lake.export.job import Report
+    from umdf.lake.export.job import ExportReport
 
 EXAMPLES = (
     "umdf export --lake lake --format databento --schema mbo,trades --symbols PETR4 out    Parquet as Databento's",
@@ -55,24 +55,26 @@ def export(
     OUT appears when all of it is written. What a format has no place for is left out, counted and told; an instrument's
     day that may be wrong is an error in formats without a mark for doubt (with --exclude-stale it is left out).
     """
-    from umdf.lake.export.job import Asked, Options
+    from umdf.lake.export.job import ExportRequest, Options
     from umdf.lake.export.job import export as export_range
     from umdf.lake.query.lake import Lake
 
-    asked = Asked(_listed(symbols) or None, start or None, end or None, stype_in, exclude_stale, channel)
+    selection = ExportRequest(
+        _split_commas(symbols) or None, start or None, end or None, stype_in, exclude_stale, channel
+    )
     options = Options(publisher_id, price_type, wide, levels, rounded)
-    report = export_range(Lake(lake), format.value, out, _listed(schema), asked, options, force)
+    report = export_range(Lake(lake), format.value, out, _split_commas(schema), selection, options, force)
     if report.skipped:
-        voice_of(ctx).warn(f"left out, as they may be wrong: {', '.join(report.skipped)}")
-    print_json(report.to_json()) if as_json else _tell(report)
+        printer_of(ctx).warn(f"left out, as they may be wrong: {', '.join(report.skipped)}")
+    print_json(report.to_json()) if as_json else _print_report(report)
 
 
-def _listed(text: str) -> list[str]:
+def _split_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _tell(report: Report) -> None:
-    show_table(("what", "rows"), [(what, f"{rows:,}") for what, rows in report.rows.items()])
+def _print_report(report: ExportReport) -> None:
+    print_table(("what", "rows"), [(what, f"{rows:,}") for what, rows in report.rows.items()])
     for why, rows in report.left_out.items():
         print(f"left out: {rows:,} {why}")
-    print_text(f"{report.files:,} files in {report.out}, from commit {report.commit}")
+    print_escaped(f"{report.files:,} files in {report.out}, from commit {report.commit}")

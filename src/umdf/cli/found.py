@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Found:
+class DecodedMessage:
     """One decoded message."""
 
     file: str
@@ -33,7 +33,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Fault:
+class QuarantineEntry:
     """A message, or a part of a packet, that is quarantined."""
 
     file: str
@@ -49,21 +49,21 @@ class Fault:
         return asdict(self)
 
     def __str__(self) -> str:
-        place = [f"packet {self.packet}"] if self.packet is not None else []
-        place.append(f"byte {self.offset}")
+        location = [f"packet {self.packet}"] if self.packet is not None else []
+        location.append(f"byte {self.offset}")
         if self.template_id is not None:
-            place.append(f"template {self.template_id}")
-        return f"{self.file}: {', '.join(place)}: {f'{self.field}: ' if self.field else ''}{self.reason}"
+            location.append(f"template {self.template_id}")
+        return f"{self.file}: {', '.join(location)}: {f'{self.field}: ' if self.field else ''}{self.reason}"
 
 
-class Decoded(Protocol):
+class DecodedBatch(Protocol):
     """Some packets of a file, decoded."""
 
-    def messages(self, names: bool) -> Iterator[Found]:
+    def messages(self, names: bool) -> Iterator[DecodedMessage]:
         """In wire order."""
         ...
 
-    def tables(self, most: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def tables(self, limit: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
         """By template, of the first `most` messages in wire order, with columns that say where they came from."""
         ...
 
@@ -72,24 +72,24 @@ class Decoded(Protocol):
         """How many messages there are."""
         ...
 
-    def faults(self) -> Iterator[Fault]: ...
+    def quarantine(self) -> Iterator[QuarantineEntry]: ...
 
-    def skipped(self) -> Iterator[str]:
+    def skip_reasons(self) -> Iterator[str]:
         """Why messages were passed over, a reason each."""
         ...
 
-    def reported(self) -> Iterator[str]:
+    def anomalies(self) -> Iterator[str]:
         """What was odd about messages that were decoded."""
         ...
 
 
-def with_context(
-    file: str, columns: dict[str, NDArray[Any]], table: pa.RecordBatch, own: Iterable[str]
+def with_source_columns(
+    file: str, columns: dict[str, NDArray[Any]], table: pa.RecordBatch, replaced: Iterable[str]
 ) -> pa.RecordBatch:
     """A table of messages with columns in front that say where each came from, instead of its `own` ones."""
-    kept = [i for i, name in enumerate(table.schema.names) if name not in set(own)]
+    kept_columns = [i for i, name in enumerate(table.schema.names) if name not in set(replaced)]
     files = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), [file])
     arrays = {"file": files, **{name: pa.array(column) for name, column in columns.items()}}
     context = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
-    schema = pa.schema(context + [table.schema.field(i) for i in kept], table.schema.metadata)
-    return pa.RecordBatch.from_arrays([*arrays.values(), *(table.column(i) for i in kept)], schema=schema)
+    schema = pa.schema(context + [table.schema.field(i) for i in kept_columns], table.schema.metadata)
+    return pa.RecordBatch.from_arrays([*arrays.values(), *(table.column(i) for i in kept_columns)], schema=schema)

@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umdf.cli.places import place
-from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
-from umdf.cli.tables import show_table
-from umdf.cli.voice import DamagedError, JsonFlag, Voice, print_json, voice_of
+from umdf.cli.places import parse_path
+from umdf.cli.spark_options import (
+    CoresOption,
+    EnvironmentOption,
+    MasterOption,
+    SparkConfOption,
+    open_lake_session,
+    spark_session_options,
+)
+from umdf.cli.tables import print_table
+from umdf.cli.voice import DamagedError, JsonFlag, Printer, print_json, printer_of
 from umdf.errors import UsageError
-from umdf.lake.given import inputs_of, named_streams
+from umdf.lake.given import find_captures, read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.advance import Runner, Stage
-    from umdf.lake.outcome import Outcome
+    from umdf.lake.advance import StageProgress, TaskRunner
+    from umdf.lake.outcome import IngestResult
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                           every capture below a directory",
@@ -36,15 +43,16 @@ MOST_NAMED = 5  # files in a warning
 def ingest(
     ctx: typer.Context,
     captures: Annotated[
-        list[Path], typer.Argument(parser=place, help="Captures, directories of them, or manifests (.jsonl).")
+        list[Path], typer.Argument(parser=parse_path, help="Captures, directories of them, or manifests (.jsonl).")
     ],
     lake: Annotated[
-        Path, typer.Option(parser=place, help="Directory of the lake; it is made if it does not exist.", metavar="DIR")
+        Path,
+        typer.Option(parser=parse_path, help="Directory of the lake; it is made if it does not exist.", metavar="DIR"),
     ],
-    master: Master = None,
-    cores: Cores = None,
-    packed: Packed = None,
-    conf: Conf = None,
+    master: MasterOption = None,
+    cores: CoresOption = None,
+    packed: EnvironmentOption = None,
+    conf: SparkConfOption = None,
     tables: Annotated[str, typer.Option(help="Tables to write, with commas between them; else all.")] = "",
     config: Annotated[Path | None, typer.Option(help="Groups and ports of channels (TOML).", metavar="FILE")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
@@ -59,32 +67,32 @@ def ingest(
     --config names groups where their content does not tell enough, and is kept in the lake for all that comes later:
     [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
     """
-    from umdf.lake.advance import Settings, advance
+    from umdf.lake.advance import IngestSettings, ingest_captures
     from umdf.lake.writer import open_writer
 
-    spark = session_options(master, cores, packed, conf, plain)
-    voice, (paths, skipped) = voice_of(ctx), inputs_of(captures)
-    _warn_of_skipped(voice, skipped)
-    settings = Settings(tables=tables_of(tables), named=named_streams(config))
-    begun = time.monotonic()
+    spark_options = spark_session_options(master, cores, packed, conf, plain)
+    printer, (paths, skipped) = printer_of(ctx), find_captures(captures)
+    _warn_of_skipped(printer, skipped)
+    settings = IngestSettings(tables=parse_tables(tables), channel_config=read_channel_config(config))
+    started_s = time.monotonic()
     with (
         open_writer(lake, "ingest", wait_s=wait_s) as writer,
-        runner_of(lake, spark, plain) as run,
-        progress_of(voice) as stage,
+        open_runner(lake, spark_options, plain) as run,
+        progress_bars(printer) as stage,
     ):
-        outcome = advance(paths, writer, run, settings, stage)
-    seconds = time.monotonic() - begun
-    _warn(voice, outcome)
-    tell_outcome(outcome, seconds, as_json)
+        outcome = ingest_captures(paths, writer, run, settings, stage)
+    seconds = time.monotonic() - started_s
+    _print_warnings(printer, outcome)
+    print_outcome(outcome, seconds, as_json)
     if strict and (outcome.unusable or outcome.damaged):
-        bad = len(outcome.unusable) + len(outcome.damaged)
-        raise DamagedError(f"{bad} faults in the files", "the rest is in the lake")
+        damaged = len(outcome.unusable) + len(outcome.damaged)
+        raise DamagedError(f"{damaged} faults in the files", "the rest is in the lake")
 
 
-def tables_of(given: str) -> frozenset[str]:
+def parse_tables(text: str) -> frozenset[str]:
     from umdf.lake.advance import DEFAULT_TABLES, TABLES
 
-    names = frozenset(name.strip() for name in given.split(",") if name.strip())
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
     unknown = sorted(names - set(TABLES))
     if unknown:
         raise UsageError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
@@ -92,23 +100,23 @@ def tables_of(given: str) -> frozenset[str]:
 
 
 @contextmanager
-def runner_of(lake: Path, spark: Mapping[str, Any], plain: bool) -> Iterator[Runner]:
+def open_runner(lake: Path, spark_options: Mapping[str, Any], plain: bool) -> Iterator[TaskRunner]:
     if plain:
-        from umdf.lake.plain_run import PlainRunner
+        from umdf.lake.plain_run import LocalRunner
 
-        with PlainRunner(spark["cores"] or 1) as runner:
+        with LocalRunner(spark_options["cores"] or 1) as runner:
             yield runner
         return
     from umdf.lake.spark_run import SparkRunner
 
-    with lake_session(lake, spark) as session:
+    with open_lake_session(lake, spark_options) as session:
         yield SparkRunner(session)
 
 
 @contextmanager
-def progress_of(voice: Voice) -> Iterator[Stage]:
+def progress_bars(printer: Printer) -> Iterator[StageProgress]:
     """A bar for each step on a terminal, with its rate and how long it will take; nothing elsewhere."""
-    if voice.json or not sys.stderr.isatty():
+    if printer.json or not sys.stderr.isatty():
         yield lambda step, tasks: None
         return
     from rich.console import Console
@@ -139,27 +147,29 @@ def progress_of(voice: Voice) -> Iterator[Stage]:
         yield stage
 
 
-def _warn_of_skipped(voice: Voice, skipped: list[Path]) -> None:
+def _warn_of_skipped(printer: Printer, skipped: list[Path]) -> None:
     if skipped:
-        named = ", ".join(path.name for path in skipped[:MOST_NAMED]) + (" …" if len(skipped) > MOST_NAMED else "")
-        voice.warn(f"{len(skipped):,} files in the directories are no captures, and left out: {named}")
+        listed = ", ".join(path.name for path in skipped[:MOST_NAMED]) + (" …" if len(skipped) > MOST_NAMED else "")
+        printer.warn(f"{len(skipped):,} files in the directories are no captures, and left out: {listed}")
 
 
-def _warn(voice: Voice, outcome: Outcome) -> None:
+def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
     if outcome.unusable:
-        named = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
-        voice.warn(f"no captures, and left out: {named}")
+        listed = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
+        printer.warn(f"no captures, and left out: {listed}")
     for notice in (*outcome.damaged, *outcome.notices):
-        voice.warn(notice)
+        printer.warn(notice)
     if outcome.not_kept:
-        voice.warn(f"{outcome.not_kept:,} pieces that could not be used found no room in quarantine: it says how many")
+        printer.warn(
+            f"{outcome.not_kept:,} pieces that could not be used found no room in quarantine: it says how many"
+        )
     if outcome.unrecognised:
-        voice.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
+        printer.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
     if outcome.missing:
-        voice.warn(f"{outcome.missing:,} numbers were lost in {outcome.gaps:,} gaps: see the table gaps")
+        printer.warn(f"{outcome.missing:,} numbers were lost in {outcome.gaps:,} gaps: see the table gaps")
 
 
-def tell_outcome(outcome: Outcome, seconds: float, as_json: bool) -> None:
+def print_outcome(outcome: IngestResult, seconds: float, as_json: bool) -> None:
     if as_json:
         print_json({**vars(outcome), "seconds": round(seconds, 3)})
         return
@@ -168,8 +178,10 @@ def tell_outcome(outcome: Outcome, seconds: float, as_json: bool) -> None:
         for name, count in sorted(outcome.rows.items(), key=lambda item: -item[1])
     ]
     if rows:
-        show_table(("table", "rows", "size", "bytes a row"), rows)
+        print_table(("table", "rows", "size", "bytes a row"), rows)
     rate = outcome.messages / max(seconds, 1e-9)
     grown = f" ({len(outcome.grown)} grown)" if outcome.grown else ""
-    what = f"{outcome.new} new files{grown}, {outcome.known} known; {outcome.messages:,} messages in {seconds:.1f} s"
-    print(f"{what} ({rate:,.0f} a second); commit {outcome.commit}" if outcome.commit else f"{what}: nothing to do")
+    summary = f"{outcome.new} new files{grown}, {outcome.known} known; {outcome.messages:,} messages in {seconds:.1f} s"
+    print(
+        f"{summary} ({rate:,.0f} a second); commit {outcome.commit}" if outcome.commit else f"{summary}: nothing to do"
+    )

@@ -13,8 +13,8 @@ import typer
 from umdf.cli.demo_lake import DEMO_EXAMPLES, demo
 from umdf.cli.forget import FORGET_EXAMPLES, forget
 from umdf.cli.places import LakeArgument
-from umdf.cli.tables import show_table
-from umdf.cli.voice import ExitCode, JsonFlag, leave, print_json, print_text, voice_of
+from umdf.cli.tables import print_table
+from umdf.cli.voice import ExitCode, JsonFlag, exit_with, print_escaped, print_json, printer_of
 from umdf.errors import UmdfError, UsageError
 
 EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
@@ -41,9 +41,9 @@ PACK_EXAMPLES = (
     "umdf lake pack umdf-env.tar.gz --leave-out deltalake    only the driver needs it",
 )
 DAY_S = 24 * 3600.0
-MOST_REPAIRS = 3  # commands in one line
+MAX_REPAIRS = 3  # commands in one line
 
-Root = LakeArgument
+LakeRoot = LakeArgument
 Table = Annotated[str, typer.Argument(help="Name of the table.", metavar="TABLE")]
 
 
@@ -58,13 +58,13 @@ def lake(ctx: typer.Context, as_json: JsonFlag = False) -> None:
     """Look after a lake."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
-        leave(ExitCode.DONE)
+        exit_with(ExitCode.DONE)
     if as_json:
-        known, name = ctx.default_map or {}, str(ctx.invoked_subcommand)
-        ctx.default_map = {**known, name: {**known.get(name, {}), "as_json": True}}
+        settings, name = ctx.default_map or {}, str(ctx.invoked_subcommand)
+        ctx.default_map = {**settings, name: {**settings.get(name, {}), "as_json": True}}
 
 
-def status(root: Root, as_json: JsonFlag = False) -> None:
+def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
     """Tables with their rows, files and bytes; a writer at work, an unfinished commit, files that can be swept."""
     from umdf.lake.care import status as status_of
 
@@ -83,7 +83,7 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
         for table in found.tables
         if table.version is not None
     ]
-    show_table(("table", "rows", "files", "size", "changed by"), rows)
+    print_table(("table", "rows", "files", "size", "changed by"), rows)
     print(f"commit {found.marker.number} ({found.producer}, lake {found.lake_id[:8]})")
     if found.pending is not None and not found.pending_damage:
         print(f"commit {found.pending} was begun and will be finished by the next writer")
@@ -95,47 +95,47 @@ def status(root: Root, as_json: JsonFlag = False) -> None:
         if table.damage:
             print(table.damage)
     if found.writer is not None:
-        print_text(f"being written: {found.writer.owner}")
-    for what, swept in (("orphans", found.orphans), ("replaced files", found.removed)):
-        if swept.files:
-            print(f"{swept.files} {what}, {swept.bytes / 1e6:,.1f} MB")
+        print_escaped(f"being written: {found.writer.owner}")
+    for what, files in (("orphans", found.orphans), ("replaced files", found.removed)):
+        if files.files:
+            print(f"{files.files} {what}, {files.bytes / 1e6:,.1f} MB")
     for path in found.unknown:
-        print_text(f"not ours: {path}")
+        print_escaped(f"not ours: {path}")
 
 
 def verify(
     ctx: typer.Context,
-    root: Root,
+    root: LakeRoot,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every file: compare it with its digest, and check its rows.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Every file of the last commit, and of one that was begun, is there, with the size and rows it should have."""
+    from umdf.lake.care import count_without_digest
     from umdf.lake.care import verify as verify_lake
-    from umdf.lake.care import without_digest
-    from umdf.lake.layout import open_home
+    from umdf.lake.layout import open_lake_paths
     from umdf.lake.log import pending_number
 
     damages = verify_lake(root, deep)
-    if deep and (unknown := without_digest(root)):
+    if deep and (unknown := count_without_digest(root)):
         why = "an older umdf or someone else has written them"
-        voice_of(ctx).warn(f"{unknown} files have no digest to be compared with: {why}")
+        printer_of(ctx).warn(f"{unknown} files have no digest to be compared with: {why}")
     if as_json:
         print_json([asdict(damage) for damage in damages])
     elif damages:
-        show_table(("table", "file", "what"), [(each.table, each.path, each.reason) for each in damages])
+        print_table(("table", "file", "what"), [(each.table, each.path, each.reason) for each in damages])
     else:
-        begun = pending_number(open_home(root))
-        print(f"sound; commit {begun} was begun and will be finished by the next writer" if begun else "sound")
+        started_s = pending_number(open_lake_paths(root))
+        print(f"sound; commit {started_s} was begun and will be finished by the next writer" if started_s else "sound")
     if damages:
         repairs = list(dict.fromkeys(damage.repair for damage in damages))
-        more = f"; and {len(repairs) - MOST_REPAIRS} more" if len(repairs) > MOST_REPAIRS else ""
-        raise UmdfError(f"{len(damages)} files are damaged", "; ".join(repairs[:MOST_REPAIRS]) + more)
+        more = f"; and {len(repairs) - MAX_REPAIRS} more" if len(repairs) > MAX_REPAIRS else ""
+        raise UmdfError(f"{len(damages)} files are damaged", "; ".join(repairs[:MAX_REPAIRS]) + more)
 
 
 def compact(
-    root: Root,
+    root: LakeRoot,
     tables: Annotated[str, typer.Option(help="Tables, with commas between them; else all.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
@@ -144,13 +144,13 @@ def compact(
     from umdf.lake.writer import open_writer
 
     names = [name.strip() for name in tables.split(",") if name.strip()] or None
-    with open_writer(_existing(root), "compact") as writer:
+    with open_writer(_require_lake(root), "compact") as writer:
         marker = compact_lake(writer, names)
-    _tell({"commit": marker.number if marker else None}, "nothing to join" if marker is None else "", as_json)
+    _print_result({"commit": marker.number if marker else None}, "nothing to join" if marker is None else "", as_json)
 
 
 def vacuum(
-    root: Root,
+    root: LakeRoot,
     days: Annotated[float, typer.Option(help="Commits younger than this stay readable.", min=0)] = 7.0,
     as_json: JsonFlag = False,
 ) -> None:
@@ -158,15 +158,15 @@ def vacuum(
     from umdf.lake import sweep
     from umdf.lake.writer import open_writer
 
-    with open_writer(_existing(root), "vacuum") as writer:
-        orphans, replaced = sweep.sweep(writer), sweep.vacuum(writer, days * DAY_S)
-    told = {"files": orphans.files + replaced.files, "bytes": orphans.bytes + replaced.bytes}
-    _tell(told, "", as_json)
+    with open_writer(_require_lake(root), "vacuum") as writer:
+        orphans, replaced = sweep.delete_orphans(writer), sweep.vacuum(writer, days * DAY_S)
+    result = {"files": orphans.files + replaced.files, "bytes": orphans.bytes + replaced.bytes}
+    _print_result(result, "", as_json)
 
 
 def reprocess(
     ctx: typer.Context,
-    root: Root,
+    root: LakeRoot,
     date: Annotated[str | None, typer.Option(help="Only this trading date.", metavar="YYYY-MM-DD")] = None,
     channel: Annotated[int | None, typer.Option(help="Only this channel.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
@@ -181,32 +181,32 @@ def reprocess(
     Readers see the old rows until all new ones are there. Use it after an update that makes a table better, or when a
     table was damaged. --config takes the place of the configuration that the lake was made with, in every day.
     """
-    from umdf.cli.ingest import progress_of, runner_of, tell_outcome
-    from umdf.cli.moment import trading_date
-    from umdf.cli.spark_options import session_options
-    from umdf.lake.advance import Settings, advance
-    from umdf.lake.given import named_streams
+    from umdf.cli.ingest import open_runner, print_outcome, progress_bars
+    from umdf.cli.moment import parse_trading_date
+    from umdf.cli.spark_options import spark_session_options
+    from umdf.lake.advance import IngestSettings, ingest_captures
+    from umdf.lake.given import read_channel_config
     from umdf.lake.inputs import known_days
-    from umdf.lake.repair import make_lost_logs_again
+    from umdf.lake.repair import rebuild_lost_logs
     from umdf.lake.writer import open_writer
 
     if config is not None and (date is not None or channel is not None):
         raise UsageError("--config is of the whole lake", "leave --date and --channel out")
-    settings = Settings(named=named_streams(config), rename=config is not None)
-    voice, begun, on = voice_of(ctx), time.monotonic(), trading_date(date)
-    spark = session_options(None, cores, None, None, plain)
-    with open_writer(_existing(root), "reprocess", check=False) as writer:
-        for name in make_lost_logs_again(writer):
-            voice.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
-        writer.refuse_foreign()
-        days = known_days(writer, on.isoformat() if on else None, channel)
-        with runner_of(root, spark, plain) as run, progress_of(voice) as stage:
-            outcome = advance([], writer, run, settings, stage, again=days)
-    tell_outcome(outcome, time.monotonic() - begun, as_json)
+    settings = IngestSettings(channel_config=read_channel_config(config), is_config_replaced=config is not None)
+    printer, started_s, date_filter = printer_of(ctx), time.monotonic(), parse_trading_date(date)
+    spark = spark_session_options(None, cores, None, None, plain)
+    with open_writer(_require_lake(root), "reprocess", check=False) as writer:
+        for name in rebuild_lost_logs(writer):
+            printer.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
+        writer.refuse_foreign_changes()
+        days = known_days(writer, date_filter.isoformat() if date_filter else None, channel)
+        with open_runner(root, spark, plain) as run, progress_bars(printer) as stage:
+            outcome = ingest_captures([], writer, run, settings, stage, rebuild=days)
+    print_outcome(outcome, time.monotonic() - started_s, as_json)
 
 
 def ddl(
-    root: Root,
+    root: LakeRoot,
     dialect: Annotated[Dialect, typer.Option(help="Whose SQL.")] = Dialect.SPARK,
     catalogue: Annotated[str, typer.Option(help="Name of the schema, or catalogue.schema.")] = "umdf",
     location: Annotated[
@@ -221,36 +221,36 @@ def ddl(
     print_json({"ddl": text}) if as_json else print(text)
 
 
-def accept(root: Root, table: Table, as_json: JsonFlag = False) -> None:
+def accept(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
     """Keep what someone else has done to a table."""
     from umdf.lake import writer
 
-    with writer.open_writer(_existing(root), "accept", check=False) as own:
-        _tell({"commit": writer.accept(own, table).number}, "", as_json)
+    with writer.open_writer(_require_lake(root), "accept", check=False) as lake_writer:
+        _print_result({"commit": writer.accept(lake_writer, table).number}, "", as_json)
 
 
-def restore(root: Root, table: Table, as_json: JsonFlag = False) -> None:
+def restore(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
     """Take a table back to where the lake's last commit left it."""
     from umdf.lake import writer
 
-    with writer.open_writer(_existing(root), "restore", check=False) as own:
-        _tell({"commit": writer.restore(own, table).number}, "", as_json)
+    with writer.open_writer(_require_lake(root), "restore", check=False) as lake_writer:
+        _print_result({"commit": writer.restore(lake_writer, table).number}, "", as_json)
 
 
-def abort(root: Root, as_json: JsonFlag = False) -> None:
+def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
     """Drop a commit that was begun and not finished, for example because one of its files is damaged.
 
     Tables that it has changed already are taken back; its captures can be ingested again. Without an unfinished commit
     there is nothing to do.
     """
     from umdf.lake import log
-    from umdf.lake.layout import open_home
+    from umdf.lake.layout import open_lake_paths
     from umdf.lake.writer import open_writer
 
-    begun = log.pending_number(open_home(root))
+    started_s = log.pending_number(open_lake_paths(root))
     with open_writer(root, "abort", abort=True) as writer:
-        dropped = begun if begun and log.is_aborted(writer.home, begun) else None
-        _tell(
+        dropped = started_s if started_s and log.is_aborted(writer.paths, started_s) else None
+        _print_result(
             {"aborted": dropped, "commit": writer.snapshot.number},
             "" if dropped else "no commit is unfinished",
             as_json,
@@ -266,12 +266,12 @@ def pack(
 
     Workers need the same Python at the same path, and processors of the same kind (else kernels are compiled there).
     """
-    from umdf.lake.cluster_pack import OF_SPARK
-    from umdf.lake.cluster_pack import pack as pack_environment
+    from umdf.lake.cluster_pack import SPARK_PACKAGES
+    from umdf.lake.cluster_pack import write_archive as pack_environment
     from umdf.warmup import warm_all
 
     warm_all()
-    packed = pack_environment(out, {*OF_SPARK, *(name.strip() for name in leave_out.split(",") if name.strip())})
+    packed = pack_environment(out, {*SPARK_PACKAGES, *(name.strip() for name in leave_out.split(",") if name.strip())})
     if as_json:
         print_json(asdict(packed))
         return
@@ -279,19 +279,19 @@ def pack(
     print(f"for workers with {packed.python}")
 
 
-def _existing(root: Path) -> Path:
+def _require_lake(root: Path) -> Path:
     """A lake is made only by an ingest."""
-    from umdf.lake.layout import open_home
+    from umdf.lake.layout import open_lake_paths
 
-    open_home(root)
+    open_lake_paths(root)
     return root
 
 
-def _tell(told: dict[str, Any], instead: str, as_json: bool) -> None:
+def _print_result(result: dict[str, Any], message: str, as_json: bool) -> None:
     if as_json:
-        print_json(told)
+        print_json(result)
     else:
-        print(instead or ", ".join(f"{name} {value:,}" for name, value in told.items()))
+        print(message or ", ".join(f"{name} {value:,}" for name, value in result.items()))
 
 
 SUBCOMMANDS = (

@@ -12,23 +12,23 @@ import numpy as np
 from umdf.errors import UsageError
 
 if TYPE_CHECKING:
-    from umdf.sync.session import Until
+    from umdf.sync.session import UnitFilter
 
-NUMBER = re.compile(r"\d+")
+SEQUENCE = re.compile(r"\d+")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,9})?)?")
 FRACTION = re.compile(r"\.(\d{1,9})")
 
 
-def moment(text: str, day_of_capture_ns: Callable[[], int]) -> Until:
+def parse_at(text: str, day_of_capture_ns: Callable[[], int]) -> UnitFilter:
     """Which units count at this moment: sequence numbers up to it, or what was sent by then (UTC, unless it says)."""
-    if NUMBER.fullmatch(text):
+    if SEQUENCE.fullmatch(text):
         last = int(text)
         return lambda units: units.sequence <= last
-    until_ns = time_ns(text, day_of_capture_ns)
+    until_ns = parse_time_ns(text, day_of_capture_ns)
     return lambda units: np.asarray(units.ts_send) <= until_ns
 
 
-def trading_date(text: str | None) -> date | None:
+def parse_trading_date(text: str | None) -> date | None:
     """A `--date`, if one is given."""
     try:
         return date.fromisoformat(text) if text else None
@@ -36,17 +36,17 @@ def trading_date(text: str | None) -> date | None:
         raise UsageError(f"--date {text}: no date", "say it as 2026-11-13") from None
 
 
-def time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
+def parse_time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
     """2026-11-13T10:00:00.123456789-03:00, with less where less will do; a time alone is one of the capture's day."""
-    said = text
+    iso_text = text
     if TIME.fullmatch(text):
         day = datetime.fromtimestamp(day_of_capture_ns() // 1_000_000_000, UTC).date()
-        said = f"{day}T{text.zfill(5) if text.count(':') == 1 else text.rjust(8, '0')}"
-    fraction = FRACTION.search(said)
+        iso_text = f"{day}T{text.zfill(5) if text.count(':') == 1 else text.rjust(8, '0')}"
+    fraction = FRACTION.search(iso_text)
     try:
-        whole = datetime.fromisoformat(FRACTION.sub("", said).replace("Z", "+00:00"))
+        seconds_part = datetime.fromisoformat(FRACTION.sub("", iso_text).replace("Z", "+00:00"))
     except ValueError:
         hint = "say a sequence number, or a time such as 13:05:00 or 2026-11-13T10:05:00-03:00"
         raise UsageError(f"--at {text}: neither a number nor a time", hint) from None
-    whole = whole if whole.tzinfo else whole.replace(tzinfo=UTC)
-    return int(whole.timestamp()) * 1_000_000_000 + (int(fraction[1].ljust(9, "0")) if fraction else 0)
+    seconds_part = seconds_part if seconds_part.tzinfo else seconds_part.replace(tzinfo=UTC)
+    return int(seconds_part.timestamp()) * 1_000_000_000 + (int(fraction[1].ljust(9, "0")) if fraction else 0)

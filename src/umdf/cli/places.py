@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 
-def place(given: str | Path) -> Path:
-    from umdf.lake.places import place_of
+def parse_path(text: str | Path) -> Path:
+    from umdf.lake.places import local_path
 
-    return place_of(given)
+    return local_path(text)
 
 
-LakeOption = Annotated[Path, typer.Option(parser=place, help="Directory of the lake.", metavar="DIR")]
-LakeArgument = Annotated[Path, typer.Argument(parser=place, help="Directory of the lake.", metavar="LAKE")]
+LakeOption = Annotated[Path, typer.Option(parser=parse_path, help="Directory of the lake.", metavar="DIR")]
+LakeArgument = Annotated[Path, typer.Argument(parser=parse_path, help="Directory of the lake.", metavar="LAKE")]

@@ -12,13 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.cli import reading_fast, reading_sbe
-from umdf.cli.found import Decoded, Fault, Found
+from umdf.cli.found import DecodedBatch, DecodedMessage, QuarantineEntry
 from umdf.errors import CaptureError
 from umdf.transport.capture import Capture, PacketBatch, is_capture, open_capture
 from umdf.transport.damage import told
 from umdf.transport.input_file import is_pipe, open_input
-from umdf.transport.raw_stream import RawStream, raw_stream
-from umdf.wire.packet import FastStream, FlowProtocols, recognise
+from umdf.transport.raw_stream import RawStream, open_raw_stream
+from umdf.wire.packet import FastFraming, FlowProtocols, detect_protocols
 from umdf.wire.packet import Protocol as Speaks
 
 Source = Capture | RawStream
@@ -27,20 +27,20 @@ AUTO = Speaks.UNKNOWN  # no choice made: by what the packets look like
 
 
 @dataclass
-class Tally:
+class DecodeCounts:
     """What was found in all files, for the last lines of a command."""
 
     packets: int = 0
     messages: int = 0
     quarantined: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # messages that the schema does not know, by reason
-    reported: Counter[str] = field(default_factory=Counter)  # oddities of messages that were decoded all the same
+    anomalies: Counter[str] = field(default_factory=Counter)  # oddities of messages that were decoded all the same
     unrecognised: int = 0
     damaged: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)  # said once: traffic that the schema was not written for
 
     @property
-    def is_sound(self) -> bool:
+    def is_undamaged(self) -> bool:
         return not (self.quarantined or self.damaged)
 
 
@@ -53,28 +53,28 @@ class Readers:
 
 
 @dataclass(frozen=True)
-class WrongChecksums:
+class ChecksumFailures:
     """Datagrams that nobody decodes."""
 
     path: str
     packets: PacketBatch
     count: int = 0  # messages
 
-    def messages(self, names: bool) -> Iterator[Found]:
+    def messages(self, names: bool) -> Iterator[DecodedMessage]:
         return iter(())
 
     def tables(self, most: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
         return iter(())
 
-    def faults(self) -> Iterator[Fault]:
+    def quarantine(self) -> Iterator[QuarantineEntry]:
         for number, offset in zip(self.packets.number.tolist(), self.packets.offset.tolist(), strict=True):
             reason = f"the UDP checksum is wrong (the record is at offset {offset} of the file)"
-            yield Fault(self.path, number, None, 0, None, None, None, reason)
+            yield QuarantineEntry(self.path, number, None, 0, None, None, None, reason)
 
-    def skipped(self) -> Iterator[str]:
+    def skip_reasons(self) -> Iterator[str]:
         return iter(())
 
-    def reported(self) -> Iterator[str]:
+    def anomalies(self) -> Iterator[str]:
         return iter(())
 
 
@@ -83,17 +83,19 @@ def open_source(path: Path) -> Source:
     checksum are in the batches, and marked."""
     if is_pipe(path):
         file = open_input(path)  # once, as nothing can be read again
-        return open_capture(file, corrupt=True) if is_capture(file) else raw_stream(file, FastStream())
+        return open_capture(file, corrupt=True) if is_capture(file) else open_raw_stream(file, FastFraming())
     try:
         return open_capture(path, corrupt=True)
     except CaptureError as error:
         try:
-            return raw_stream(path, FastStream())
+            return open_raw_stream(path, FastFraming())
         except CaptureError:
             raise error from None
 
 
-def decode_files(paths: Sequence[Path], readers: Readers, protocol: Speaks, tally: Tally) -> Iterator[Decoded]:
+def decode_files(
+    paths: Sequence[Path], readers: Readers, protocol: Speaks, tally: DecodeCounts
+) -> Iterator[DecodedBatch]:
     """Decode files batch by batch. What is wrong with a file is in the tally when it has been read."""
     sbe: reading_sbe.SbeReader | None = None
     fast: reading_fast.FastReader | None = None
@@ -102,21 +104,21 @@ def decode_files(paths: Sequence[Path], readers: Readers, protocol: Speaks, tall
             flows = FlowProtocols()
             for packets in source:
                 if packets.corrupt is not None:
-                    yield WrongChecksums(str(path), packets.at(np.flatnonzero(packets.corrupt)))
-                    packets = packets.at(np.flatnonzero(~packets.corrupt))
-                speaks = _protocols(packets, flows) if protocol is AUTO else np.full(len(packets), protocol)
+                    yield ChecksumFailures(str(path), packets.take(np.flatnonzero(packets.corrupt)))
+                    packets = packets.take(np.flatnonzero(~packets.corrupt))
+                protocols = _protocols(packets, flows) if protocol is AUTO else np.full(len(packets), protocol)
                 tally.packets += len(packets)
-                tally.unrecognised += int((speaks == Speaks.UNKNOWN).sum())
-                chosen = np.flatnonzero(speaks == Speaks.SBE)
-                if len(chosen):
+                tally.unrecognised += int((protocols == Speaks.UNKNOWN).sum())
+                rows = np.flatnonzero(protocols == Speaks.SBE)
+                if len(rows):
                     sbe = sbe or readers.sbe()
-                    decoded = sbe.decode(str(path), packets, chosen)
+                    decoded = sbe.decode(str(path), packets, rows)
                     tally.notices = sbe.notices()
                     yield decoded
-                chosen = np.flatnonzero(speaks == Speaks.FAST)
-                if len(chosen):
+                rows = np.flatnonzero(protocols == Speaks.FAST)
+                if len(rows):
                     fast = fast or readers.fast()
-                    yield fast.decode(str(path), packets, chosen)
+                    yield fast.decode(str(path), packets, rows)
             if fast:
                 tally.damaged += [f"{path}: {reason}" for reason in fast.finish()]
             tally.damaged += told(source.warnings)
@@ -124,6 +126,6 @@ def decode_files(paths: Sequence[Path], readers: Readers, protocol: Speaks, tall
 
 def _protocols(packets: PacketBatch, flows: FlowProtocols) -> NDArray[np.uint8]:
     """By flow where a packet alone does not tell, so that a damaged one is quarantined where it belongs."""
-    found = recognise(packets.buffer, packets.start, packets.end)
-    verdict = flows.add(found, packets.flow)
-    return np.where(found == Speaks.UNKNOWN, verdict[packets.flow], found)
+    by_packet = detect_protocols(packets.buffer, packets.start, packets.end)
+    by_flow = flows.add(by_packet, packets.flow)
+    return np.where(by_packet == Speaks.UNKNOWN, by_flow[packets.flow], by_packet)

@@ -10,63 +10,63 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from umdf.errors import CaptureError
-from umdf.sync.session import Session, Until, Watch
-from umdf.sync.streams import Stream, Survey
+from umdf.sync.session import EventObserver, Session, UnitFilter
+from umdf.sync.streams import DetectedStream, StreamSurvey
 from umdf.transport.capture import PacketBatch, open_capture
 from umdf.transport.recording import files_below
-from umdf.transport.side_by_side import windows
+from umdf.transport.side_by_side import merged_windows
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.schema import Schema
 
 
 @dataclass
-class Replay:
+class ReplayResult:
     """What captures came to."""
 
     session: Session
-    streams: list[Stream]
+    streams: list[DetectedStream]
     packets: int = 0
     damaged: list[str] = field(default_factory=list)
 
 
-def captures_of(paths: Sequence[Path]) -> list[Path]:
+def expand_captures(paths: Sequence[Path]) -> list[Path]:
     """Files, and what looks like a capture in directories."""
-    found: list[Path] = []
+    captures: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = files_below(path).captures
-            if not inside:
+            in_directory = files_below(path).captures
+            if not in_directory:
                 raise CaptureError(f"{path}: no capture in this directory", "name a pcap or pcapng file")
-            found += inside
+            captures += in_directory
         else:
-            found.append(path)
-    return found
+            captures.append(path)
+    return captures
 
 
 def replay(
     paths: Sequence[Path],
     schema: Schema,
     templates: TemplateSet,
-    until: Until | None = None,
-    watch: Watch | None = None,
-) -> Replay:
+    until: UnitFilter | None = None,
+    watch: EventObserver | None = None,
+) -> ReplayResult:
     """Everything that the captures tell, up to a moment."""
-    survey = Survey(templates)
+    survey = StreamSurvey(templates)
     for path in paths:
         with open_capture(path) as capture:
             for batch in capture:
-                survey.take(batch, _names(batch))
+                survey.add(batch, _destinations(batch))
     streams = survey.streams()
-    result = Replay(Session(streams, schema, templates, until, watch), streams)
-    for window, now_ns in windows(paths, result.damaged):
+    result = ReplayResult(Session(streams, schema, templates, until, watch), streams)
+    for window, now_ns in merged_windows(paths, result.damaged):
         for batch, rows in window:
             result.packets += len(rows)
-            result.session.add(batch, _names(batch), rows)
+            result.session.add(batch, _destinations(batch), rows)
         result.session.advance(now_ns)
     result.session.finish()
     return result
 
 
-def _names(batch: PacketBatch) -> list[Hashable]:
+def _destinations(batch: PacketBatch) -> list[Hashable]:
     """A stream is known by where it is sent to."""
     return [(flow.dest, flow.dest_port) for flow in batch.flows]

@@ -20,7 +20,7 @@ EXAMPLES = (
 
 def report(
     lake: LakeOption,
-    on: Annotated[str, typer.Option("--date", help="Trading date, as 2026-11-13; else the lake's last.")] = "",
+    date_text: Annotated[str, typer.Option("--date", help="Trading date, as 2026-11-13; else the lake's last.")] = "",
     out: Annotated[Path | None, typer.Option(help="The page; else report-DATE.html here.", metavar="FILE")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -29,15 +29,15 @@ def report(
     The page is one HTML file that needs nothing else. With --json the numbers are printed, and a page is written only
     where --out says so.
     """
-    from umdf.cli.moment import trading_date
+    from umdf.cli.moment import parse_trading_date
     from umdf.lake.report import day_report
-    from umdf.lake.report_page import page
+    from umdf.lake.report_page import render_page
 
-    found = day_report(lake, trading_date(on))
-    path = out or (None if as_json else Path(f"report-{found.trading_date}.html"))
+    report_data = day_report(lake, parse_trading_date(date_text))
+    path = out or (None if as_json else Path(f"report-{report_data.trading_date}.html"))
     if path is not None:
-        path.write_text(page(found), encoding="utf-8")
+        path.write_text(render_page(report_data), encoding="utf-8")
     if as_json:
-        print_json(found.to_json() | {"page": str(path) if path else None})
+        print_json(report_data.to_json() | {"page": str(path) if path else None})
     else:
-        print(*map(printable, found.summary), f"page\t{printable(str(path))}", sep="\n")
+        print(*map(printable, report_data.summary), f"page\t{printable(str(path))}", sep="\n")

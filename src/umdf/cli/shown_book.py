@@ -8,27 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from umdf.book.views import ENTRY, Book, Level
+from umdf.book.views import ENTRY_DTYPE, Book, Level
 from umdf.market.events import NULL, PRICE_EXPONENT
 from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
-from umdf.units import fix_date, plain_decimal_text, utc_text
+from umdf.units import fix_date, fix_decimal, utc_text
 from umdf.wire.packet import Protocol as Speaks
 
-NO_BOOK = Book(0, False, None, None, False, None, np.empty(0, ENTRY))  # of an instrument that nothing was said about
+EMPTY_BOOK = Book(
+    0, False, None, None, False, None, np.empty(0, ENTRY_DTYPE)
+)  # of an instrument that nothing was said about
 STATISTICS = ("statistic", "price", "size", "at (UTC)", "more")
-SAID_ELSEWHERE = frozenset(
+IMPLIED_COLUMNS = frozenset(
     "flags stat_type entry_type stream open_close_settl_flag settl_price_type price_band_type conditions trade_date "
     "is_trade".split()
 )
-NO_PRICE = "MO"  # market on auction or on close: such an order has no price (9.1)
+MARKET_ORDER = "MO"  # market on auction or on close: such an order has no price (9.1)
 
 
 @dataclass(frozen=True)
-class Shown:
-    speaks: Speaks
+class BookView:
+    protocol: Speaks
     channel: Channel
     instrument_id: int
     symbol: str | None
@@ -39,17 +41,17 @@ class Shown:
 
     @property
     def book(self) -> Book:
-        return self.channel.book(self.instrument_id) or NO_BOOK
+        return self.channel.book(self.instrument_id) or EMPTY_BOOK
 
     @property
-    def stale(self) -> str | None:
-        return self.channel.doubt(self.instrument_id)
+    def stale_reason(self) -> str | None:
+        return self.channel.distrust_reason(self.instrument_id)
 
     def summary(self) -> dict[str, Any]:
         view, book = self.view, self.book
         bid, ask = (side[0] if side else None for side in (book.bids, book.asks))
         return {
-            "wire": self.speaks.name.lower(),
+            "wire": self.protocol.name.lower(),
             "channel": self.channel.number,
             "symbol": self.symbol or str(self.instrument_id),
             "instrument_id": self.instrument_id,
@@ -61,7 +63,7 @@ class Shown:
             "last": _last(view),
             "orders": sum(level.count or 0 for level in (*book.bids, *book.asks)),
             "rpt_seq": book.rpt_seq,
-            "stale": self.stale,
+            "stale": self.stale_reason,
         }
 
     def as_json(self, depth: int, orders: bool) -> dict[str, Any]:
@@ -69,13 +71,13 @@ class Shown:
         return {
             "symbol": self.symbol,
             "instrument_id": self.instrument_id,
-            "protocol": self.speaks.name.lower(),
+            "protocol": self.protocol.name.lower(),
             "channel": channel.number,
             "seq_version": channel.epoch,
             "sequence": channel.sequence,
             "ts_send": None if channel.ts_send == NULL else channel.ts_send,
             "rpt_seq": book.rpt_seq,
-            "stale": self.stale,
+            "stale": self.stale_reason,
             "state": {
                 "state": view.state,
                 "state_name": state_name(view.state),
@@ -85,29 +87,29 @@ class Shown:
                 "ts_open": view.ts_open,
                 "since": view.since,
             },
-            "bids": [_level(level, orders) for level in _first(book.bids, depth)],
-            "asks": [_level(level, orders) for level in _first(book.asks, depth)],
+            "bids": [_level(level, orders) for level in _top_levels(book.bids, depth)],
+            "asks": [_level(level, orders) for level in _top_levels(book.asks, depth)],
             "statistics": view.statistics,
         }
 
-    def heading(self) -> list[str]:
-        view, channel, speaks = self.view, self.channel, "Binary" if self.speaks == Speaks.SBE else "FIX/FAST"
+    def heading_lines(self) -> list[str]:
+        view, channel, protocol = self.view, self.channel, "Binary" if self.protocol == Speaks.SBE else "FIX/FAST"
         when = "" if channel.ts_send == NULL else f", {utc_text(channel.ts_send)} UTC"
         phase, state = phase_name(view.phase), state_name(view.state)
         lines = [
-            f"{self.symbol or '?'} ({self.instrument_id}), channel {channel.number}, {speaks}",
+            f"{self.symbol or '?'} ({self.instrument_id}), channel {channel.number}, {protocol}",
             f"at sequence {channel.sequence}{when}; rpt_seq {self.book.rpt_seq}",
             f"state {state}, group {phase}{', apart from its group' if view.separated else ''}",
         ]
-        return [*lines, f"STALE: {self.stale}"] if self.stale else lines
+        return [*lines, f"STALE: {self.stale_reason}"] if self.stale_reason else lines
 
-    def ladder(self, depth: int) -> list[list[str]]:
+    def ladder_rows(self, depth: int) -> list[list[str]]:
         book = self.book
         rows = []
-        for bid, ask in zip_longest(_first(book.bids, depth), _first(book.asks, depth)):
-            left = [_text(bid.count), str(bid.size), price_text(bid.price)] if bid else ["", "", ""]
-            right = [price_text(ask.price), str(ask.size), _text(ask.count)] if ask else ["", "", ""]
-            rows.append(left + right)
+        for bid, ask in zip_longest(_top_levels(book.bids, depth), _top_levels(book.asks, depth)):
+            bid_cells = [_text(bid.count), str(bid.size), price_text(bid.price)] if bid else ["", "", ""]
+            ask_cells = [price_text(ask.price), str(ask.size), _text(ask.count)] if ask else ["", "", ""]
+            rows.append(bid_cells + ask_cells)
         return rows
 
     def order_rows(self, depth: int) -> list[list[str]]:
@@ -121,7 +123,7 @@ class Shown:
                 _time(order.ts_insert),
             ]
             for side, levels in (("bid", self.book.bids), ("ask", self.book.asks))
-            for level in _first(levels, depth)
+            for level in _top_levels(levels, depth)
             for order in level.orders
         ]
 
@@ -129,21 +131,23 @@ class Shown:
         """In the columns of STATISTICS; what a name says already is left out."""
         rows = []
         for name, values in self.view.statistics.items():
-            shown = {key: value for key, value in values.items() if value is not None and key not in SAID_ELSEWHERE}
-            price, size, when = shown.pop("price", ""), shown.pop("size", ""), shown.pop("ts_event", None)
-            more = ", ".join(f"{key} {_date(value) if key.endswith('date') else value}" for key, value in shown.items())
+            fields = {key: value for key, value in values.items() if value is not None and key not in IMPLIED_COLUMNS}
+            price, size, when = fields.pop("price", ""), fields.pop("size", ""), fields.pop("ts_event", None)
+            more = ", ".join(
+                f"{key} {_date(value) if key.endswith('date') else value}" for key, value in fields.items()
+            )
             rows.append([name, str(price), str(size), _time(when)[11:26], more])
         return rows
 
 
-def found_instruments(session: Session) -> list[Shown]:
+def instrument_views(session: Session) -> list[BookView]:
     """Every instrument that a channel knows of, by channel and symbol."""
-    found = []
-    for (speaks, _), channel in session.channels.items():
-        known = channel.state.instruments
-        ids = {*known.ids(), *channel.instrument_ids()}
-        found += [Shown(speaks, channel, number, known.symbol_of(number)) for number in ids]
-    return sorted(found, key=lambda shown: (shown.channel.number, shown.symbol or "", shown.instrument_id))
+    views = []
+    for (protocol, _), channel in session.channels.items():
+        instruments = channel.state.instruments
+        ids = {*instruments.ids(), *channel.instrument_ids()}
+        views += [BookView(protocol, channel, number, instruments.symbol_of(number)) for number in ids]
+    return sorted(views, key=lambda fields: (fields.channel.number, fields.symbol or "", fields.instrument_id))
 
 
 def state_name(code: int) -> str:
@@ -157,26 +161,26 @@ def phase_name(code: int) -> str:
 
 
 def price_text(price: int | None) -> str:
-    return NO_PRICE if price is None else plain_decimal_text(price, PRICE_EXPONENT)
+    return MARKET_ORDER if price is None else fix_decimal(price, PRICE_EXPONENT)
 
 
 def _last(view: InstrumentView) -> str | None:
     return next((v["price"] for name, v in view.statistics.items() if name.startswith("last ") and "price" in v), None)
 
 
-def _first(levels: tuple[Level, ...], depth: int) -> tuple[Level, ...]:
+def _top_levels(levels: tuple[Level, ...], depth: int) -> tuple[Level, ...]:
     return levels[:depth] if depth else levels
 
 
 def _level(level: Level, orders: bool) -> dict[str, Any]:
-    price = None if level.price is None else plain_decimal_text(level.price, PRICE_EXPONENT)
-    shown: dict[str, Any] = {"price": price, "size": level.size, "count": level.count}
+    price = None if level.price is None else fix_decimal(level.price, PRICE_EXPONENT)
+    fields: dict[str, Any] = {"price": price, "size": level.size, "count": level.count}
     if orders:
-        shown["orders"] = [
+        fields["orders"] = [
             {"order_id": order.order_id, "size": order.size, "firm": order.firm, "ts_insert": order.ts_insert}
             for order in level.orders
         ]
-    return shown
+    return fields
 
 
 def _text(value: int | None) -> str:

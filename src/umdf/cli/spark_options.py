@@ -12,44 +12,46 @@ import typer
 
 from umdf.errors import UsageError, require
 
-MASTERS = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
-Master = Annotated[str | None, typer.Option(help=MASTERS, metavar="URL")]
-Cores = Annotated[int | None, typer.Option(help="Cores to use; else all.", min=1)]
-Packed = Annotated[
+MASTER_HELP = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
+MasterOption = Annotated[str | None, typer.Option(help=MASTER_HELP, metavar="URL")]
+CoresOption = Annotated[int | None, typer.Option(help="Cores to use; else all.", min=1)]
+EnvironmentOption = Annotated[
     Path | None, typer.Option(help="What the cluster's workers run: see `umdf lake pack`.", metavar="FILE")
 ]
-Conf = Annotated[list[str] | None, typer.Option(help="A setting of Spark; can be repeated.", metavar="KEY=VALUE")]
+SparkConfOption = Annotated[
+    list[str] | None, typer.Option(help="A setting of Spark; can be repeated.", metavar="KEY=VALUE")
+]
 
 
-def session_options(
-    master: str | None, cores: int | None, packed: Path | None, conf: Sequence[str] | None, plain: bool = False
+def spark_session_options(
+    master: str | None, cores: int | None, environment: Path | None, conf: Sequence[str] | None, plain: bool = False
 ) -> dict[str, Any]:
     """For umdf.lake.session.running; what cannot be meant is refused before anything is made."""
-    from umdf.lake.cluster import archive_of, way_of
+    from umdf.lake.cluster import environment_archive, spark_mode
 
     if not plain:
         require("pyspark", "Spark")
-    archive_of(packed, way_of(master))
-    settings = dict(map(_setting, conf or ()))
+    environment_archive(environment, spark_mode(master))
+    settings = dict(map(_parse_conf, conf or ()))
     if cores and master and not master.startswith("local"):
         settings.setdefault("spark.cores.max", str(cores))
-    return {"master": master, "cores": cores, "packed": packed, **settings}
+    return {"master": master, "cores": cores, "packed": environment, **settings}
 
 
 @contextmanager
-def lake_session(lake: Path, how: Mapping[str, Any]) -> Iterator[Any]:
+def open_lake_session(lake: Path, options: Mapping[str, Any]) -> Iterator[Any]:
     """For the one writer of a lake, which has Spark's temporary files and words."""
-    from umdf.lake.session import running
+    from umdf.lake.session import session_scope
 
     work = lake / "_lake" / "work"
-    for left in work.glob("umdf-spark-*"):  # a writer that was killed has left it
-        shutil.rmtree(left, ignore_errors=True)
-    with running(work=work, logs=lake / "_lake" / "logs", **how) as session:
+    for stale in work.glob("umdf-spark-*"):  # a writer that was killed has left it
+        shutil.rmtree(stale, ignore_errors=True)
+    with session_scope(work=work, logs=lake / "_lake" / "logs", **options) as session:
         yield session
 
 
-def _setting(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
-    if not equals or not name.startswith("spark."):
-        raise UsageError(f"--conf {given}: no setting of Spark", "as in --conf spark.executor.memory=4g")
-    return name, value
+def _parse_conf(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise UsageError(f"--conf {text}: no setting of Spark", "as in --conf spark.executor.memory=4g")
+    return key, value

@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from umdf.cli.ingest import tables_of
-from umdf.cli.places import place
-from umdf.cli.spark_options import Conf, Cores, Master, Packed, lake_session, session_options
-from umdf.cli.voice import JsonFlag, print_json, voice_of
+from umdf.cli.ingest import parse_tables
+from umdf.cli.places import parse_path
+from umdf.cli.spark_options import (
+    CoresOption,
+    EnvironmentOption,
+    MasterOption,
+    SparkConfOption,
+    open_lake_session,
+    spark_session_options,
+)
+from umdf.cli.voice import JsonFlag, print_json, printer_of
 from umdf.errors import UsageError
-from umdf.lake.given import named_streams
+from umdf.lake.given import read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.stream import Batch
+    from umdf.lake.stream import MicroBatch
 
 EXAMPLES = (
     "umdf stream live/capture --lake lake                         follow a recording until Ctrl-C",
@@ -31,9 +38,12 @@ SECOND_NS = 10**9
 
 def stream(
     ctx: typer.Context,
-    recording: Annotated[Path, typer.Argument(parser=place, help="Directory with captures and their manifest.jsonl.")],
+    recording: Annotated[
+        Path, typer.Argument(parser=parse_path, help="Directory with captures and their manifest.jsonl.")
+    ],
     lake: Annotated[
-        Path, typer.Option(parser=place, help="Directory of the lake; it is made if it does not exist.", metavar="DIR")
+        Path,
+        typer.Option(parser=parse_path, help="Directory of the lake; it is made if it does not exist.", metavar="DIR"),
     ],
     once: Annotated[bool, typer.Option("--once", help="Take the files that are closed now, then stop.")] = False,
     finish: Annotated[bool, typer.Option("--finish", help="With --once: no more files will come.")] = False,
@@ -47,10 +57,10 @@ def stream(
     tables: Annotated[str, typer.Option(help="Tables to write, with commas between them; else all.")] = "",
     config: Annotated[Path | None, typer.Option(help="Groups and ports of channels (TOML).", metavar="FILE")] = None,
     wait_s: Annotated[float, typer.Option(help="Wait so long for another writer of the lake.")] = 0.0,
-    master: Master = None,
-    cores: Cores = None,
-    packed: Packed = None,
-    conf: Conf = None,
+    master: MasterOption = None,
+    cores: CoresOption = None,
+    packed: EnvironmentOption = None,
+    conf: SparkConfOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Follow a recording: files that its manifest lists as closed become rows of the lake, exactly once.
@@ -60,34 +70,36 @@ def stream(
     where it was; a day that is over is compacted. While it runs it is the one writer of the lake. A recording that has
     no manifest yet is waited for.
     """
-    from umdf.lake.advance import Settings
-    from umdf.lake.frontier import Follow
-    from umdf.lake.stream import Stream, refuse_unreadable, wait_for_manifest
+    from umdf.lake.advance import IngestSettings
+    from umdf.lake.frontier import FollowSettings
+    from umdf.lake.stream import StreamIngest, refuse_without_manifest, wait_for_manifest
     from umdf.lake.writer import open_writer
 
     if finish and not once:
         raise UsageError("--finish goes with --once", "a stream that is still followed cannot be over")
-    voice, follow = voice_of(ctx), Follow(int(hold_s * SECOND_NS), int(wait_for_s * SECOND_NS))
-    settings = Settings(tables=tables_of(tables), named=named_streams(config), follow=follow)
+    printer, follow_settings = printer_of(ctx), FollowSettings(int(hold_s * SECOND_NS), int(wait_for_s * SECOND_NS))
+    settings = IngestSettings(
+        tables=parse_tables(tables), channel_config=read_channel_config(config), follow=follow_settings
+    )
     if not once:
-        wait_for_manifest(recording, voice.warn)
-    refuse_unreadable(recording)  # now: Spark takes a while to start
-    how = {"quick": True, **session_options(master, cores, packed, conf)}
-    with open_writer(lake, "stream", wait_s=wait_s) as writer, lake_session(lake, how) as spark:
-        about = {"checkpoint": checkpoint, "max_files": max_files, "told": partial(_tell, as_json)}
-        followed = Stream(spark, recording, writer, settings, **about)
+        wait_for_manifest(recording, printer.warn)
+    refuse_without_manifest(recording)  # now: Spark takes a while to start
+    spark_options = {"quick": True, **spark_session_options(master, cores, packed, conf)}
+    with open_writer(lake, "stream", wait_s=wait_s) as writer, open_lake_session(lake, spark_options) as spark:
+        options = {"checkpoint": checkpoint, "max_files": max_files, "told": partial(_print_batch, as_json)}
+        pipeline = StreamIngest(spark, recording, writer, settings, **options)
         try:
-            followed.run(once=once, every_s=every_s)
+            pipeline.run(once=once, every_s=every_s)
         except KeyboardInterrupt:
-            voice.warn("stopped; when it is started again it goes on from here")
+            printer.warn("stopped; when it is started again it goes on from here")
             raise
         if finish:
-            followed.finish()
-        elif once and followed.is_holding:
-            voice.warn("numbers for which more may come are held back: the next run goes on, --finish takes them")
+            pipeline.finish()
+        elif once and pipeline.has_open_days:
+            printer.warn("numbers for which more may come are held back: the next run goes on, --finish takes them")
 
 
-def _tell(as_json: bool, batch: Batch) -> None:
+def _print_batch(as_json: bool, batch: MicroBatch) -> None:
     outcome = batch.outcome
     if as_json:
         days = {f"{day[0]}:{day[1]}": edge._asdict() for day, edge in outcome.open_days.items()}
@@ -98,8 +110,8 @@ def _tell(as_json: bool, batch: Batch) -> None:
     parts += [f"{rate:,.0f} a second"] if outcome.messages else []
     for (channel, _), edge in sorted(outcome.open_days.items()):
         if edge.rank >= 0:
-            reached = datetime.fromtimestamp(edge.ts_recv / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
-            parts.append(f"channel {channel} up to {edge.number:,} ({reached})")
+            time_text = datetime.fromtimestamp(edge.ts_recv / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
+            parts.append(f"channel {channel} up to {edge.number:,} ({time_text})")
     parts += [f"lag {batch.lag_s[0]:.1f} to {batch.lag_s[1]:.1f} s"] if batch.lag_s else []
     parts += [f"day of channel {channel} is over" for channel, _ in outcome.closed_days]
     parts += [f"day of channel {channel} made again" for channel, _ in outcome.made_again]

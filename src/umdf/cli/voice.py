@@ -25,9 +25,9 @@ import typer
 from umdf.errors import EXTRAS, MissingPackageError, SchemaError, UmdfError, UsageError
 from umdf.units import printable
 
-MOST_FAULTS_SHOWN = 20
+MAX_FAULTS_SHOWN = 20
 # What a write says when its file takes no more. A stdout that is closed has no descriptor to write to.
-CANNOT_WRITE = {
+WRITE_ERRORS = {
     errno.ENOSPC: "make room there, or write elsewhere",
     errno.EDQUOT: "make room there, or write elsewhere",
     errno.EFBIG: "write elsewhere, or raise the limit (ulimit -f)",
@@ -63,105 +63,105 @@ class DamagedError(UmdfError):
 
 
 @dataclass
-class Voice:
+class Printer:
     """What the global options say about speaking; commands find it with `voice_of(ctx)`."""
 
     json: bool = False
     debug: bool = False
     command: str = "umdf"  # for errors that are about the command as a whole
-    helping: bool = False  # --help is asked for: no reason to trip over a bad configuration
+    is_help: bool = False  # --help is asked for: no reason to trip over a bad configuration
     config_file: Path | None = None
 
     def warn(self, text: str) -> None:
         """Something the user should know, though the work goes on."""
         sys.stdout.flush()
-        _complain(json.dumps({"warning": text}) if self.json else printable(f"umdf: warning: {text}"))
+        _print_stderr(json.dumps({"warning": text}) if self.json else printable(f"umdf: warning: {text}"))
 
-    def explain(self, error: BaseException) -> ExitCode:
+    def print_error(self, error: BaseException) -> ExitCode:
         """Say what went wrong on stderr; the exit code that goes with it."""
         if isinstance(error, KeyboardInterrupt | typer.Abort):
-            return self._fail("stopped", "", ExitCode.INTERRUPTED)
+            return self._print_failure("stopped", "", ExitCode.INTERRUPTED)
         if isinstance(error, BrokenPipeError):
-            drop_output()
+            discard_stdout()
             return ExitCode.OUTPUT_CLOSED
         if self.debug:
             traceback.print_exception(error)
         match error:
-            case OSError() if error.errno in CANNOT_WRITE:
-                drop_output()
+            case OSError() if error.errno in WRITE_ERRORS:
+                discard_stdout()
                 reason = f"cannot write {error.filename or 'the output'}: {os.strerror(error.errno)}"
-                return self._fail(reason, CANNOT_WRITE[error.errno], ExitCode.INPUT)
+                return self._print_failure(reason, WRITE_ERRORS[error.errno], ExitCode.INPUT)
             case ModuleNotFoundError() if (package := (error.name or "").partition(".")[0]) in EXTRAS:
-                return self._fail_without(package)
+                return self._print_missing_package(package)
             case MissingPackageError():
-                return self._fail_without(error.package)
+                return self._print_missing_package(error.package)
             case typer.TyperException():
-                return self._fail(*_usage(error), ExitCode.USAGE)
+                return self._print_failure(*_usage_error(error), ExitCode.USAGE)
             case UsageError():
-                return self._fail(error.reason, error.hint, ExitCode.USAGE)
+                return self._print_failure(error.reason, error.hint, ExitCode.USAGE)
             case SchemaError() if len(error.faults) > 1:
-                return self._fail_with_faults(error)
+                return self._print_faults(error)
             case UmdfError():
                 code = ExitCode.DAMAGED if isinstance(error, DamagedError) else ExitCode.INPUT
-                return self._fail(error.reason, error.hint, code)
+                return self._print_failure(error.reason, error.hint, code)
             case OSError() if error.filename is not None:
                 reason = f"cannot use {error.filename}: {error.strerror}"
-                return self._fail(reason, "check the path and its permissions", ExitCode.INPUT)
+                return self._print_failure(reason, "check the path and its permissions", ExitCode.INPUT)
             case _:
-                said = " ".join(str(error).split())
+                message = " ".join(str(error).split())
                 hint = "this is a bug, please report it with what `umdf --debug …` prints"
-                return self._fail(f"unexpected {type(error).__name__}: {said}", hint, ExitCode.BUG)
+                return self._print_failure(f"unexpected {type(error).__name__}: {message}", hint, ExitCode.BUG)
 
-    def _fail_without(self, package: str) -> ExitCode:
-        missing = MissingPackageError(package, f"`{self.command}`")
-        return self._fail(missing.reason, missing.hint, ExitCode.INPUT)
+    def _print_missing_package(self, package: str) -> ExitCode:
+        missing_package = MissingPackageError(package, f"`{self.command}`")
+        return self._print_failure(missing_package.reason, missing_package.hint, ExitCode.INPUT)
 
-    def _fail_with_faults(self, error: SchemaError) -> ExitCode:
+    def _print_faults(self, error: SchemaError) -> ExitCode:
         reason, hint = f"{len(error.faults)} faults in {error.faults[0].file}", error.hint or "correct them all"
         if self.json:
             faults = [dataclasses.asdict(fault) for fault in error.faults]
-            return self._fail(reason, hint, ExitCode.INPUT, faults=faults)
-        code = self._fail(reason, hint, ExitCode.INPUT)
-        for fault in error.faults[:MOST_FAULTS_SHOWN]:
-            _complain(printable(f"  {fault}"))
-        if len(error.faults) > MOST_FAULTS_SHOWN:
-            _complain(f"  … and {len(error.faults) - MOST_FAULTS_SHOWN} more")
+            return self._print_failure(reason, hint, ExitCode.INPUT, faults=faults)
+        code = self._print_failure(reason, hint, ExitCode.INPUT)
+        for fault in error.faults[:MAX_FAULTS_SHOWN]:
+            _print_stderr(printable(f"  {fault}"))
+        if len(error.faults) > MAX_FAULTS_SHOWN:
+            _print_stderr(f"  … and {len(error.faults) - MAX_FAULTS_SHOWN} more")
         return code
 
-    def _fail(self, reason: str, hint: str, code: ExitCode, **more: Any) -> ExitCode:
+    def _print_failure(self, reason: str, hint: str, code: ExitCode, **more: Any) -> ExitCode:
         if self.json:
-            _complain(json.dumps({"error": reason, "hint": hint, "exit_code": int(code), **more}))
+            _print_stderr(json.dumps({"error": reason, "hint": hint, "exit_code": int(code), **more}))
         else:
-            _complain(printable(f"umdf: {reason}; {hint}" if hint else f"umdf: {reason}"))
+            _print_stderr(printable(f"umdf: {reason}; {hint}" if hint else f"umdf: {reason}"))
         return code
 
 
-def _complain(line: str) -> None:
+def _print_stderr(line: str) -> None:
     try:
         print(line, file=sys.stderr)
     except OSError:  # nobody can be told: the exit code still says it
         pass
 
 
-def open_output() -> None:
+def prepare_streams() -> None:
     """Before anything is printed: stdout and stderr can be written to, whatever the shell and the locale are.
 
     A descriptor that is closed (`>&-`) would go to the next file that is opened, and what is printed into that file. So
     stdout gets one that cannot be written to: the first word that is printed fails as on a full disk. What is said on
     a closed stderr is lost. Characters that the encoding of stdout does not have are escaped.
     """
-    for number, name, how in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+    for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, how)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+            null_fd = os.open(os.devnull, mode)
+            if null_fd != number:
+                os.dup2(null_fd, number)
+                os.close(null_fd)
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def drop_output() -> None:
+def discard_stdout() -> None:
     """Python flushes stdout once more when it exits: let that go nowhere."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -169,10 +169,10 @@ def drop_output() -> None:
         pass
 
 
-def voice_of(ctx: typer.Context) -> Voice:
-    voice = ctx.obj
-    assert isinstance(voice, Voice)
-    return voice
+def printer_of(ctx: typer.Context) -> Printer:
+    printer = ctx.obj
+    assert isinstance(printer, Printer)
+    return printer
 
 
 def print_json(value: Any) -> None:
@@ -186,30 +186,30 @@ def json_text(value: Any) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def print_text(line: str) -> None:
+def print_escaped(line: str) -> None:
     """One line for people; what would steer a terminal is escaped."""
     print(printable(line))
 
 
-def leave(code: ExitCode) -> NoReturn:
+def exit_with(code: ExitCode) -> NoReturn:
     raise typer.Exit(code)
 
 
-def epilog(examples: tuple[str, ...]) -> str:
+def help_epilog(examples: tuple[str, ...]) -> str:
     """What stands below a command's options: examples and exit codes."""
-    shown = "\n".join(f"  {example}" for example in examples).replace("[", r"\[")
+    lines = "\n".join(f"  {example}" for example in examples).replace("[", r"\[")
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
-    return f"[bold]Examples[/bold]\n{shown}\n\n[bold]Exit codes[/bold]\n{codes}"
+    return f"[bold]Examples[/bold]\n{lines}\n\n[bold]Exit codes[/bold]\n{codes}"
 
 
-def _usage(error: typer.TyperException) -> tuple[str, str]:
+def _usage_error(error: typer.TyperException) -> tuple[str, str]:
     """typer's sentence in our voice: no capital, no full stop, and what to do next."""
-    said = " ".join(error.format_message().split())
-    reason, found, guess = said.partition(". Did you mean ")
-    if not found:
-        reason, found, guess = said.partition(" (Possible options: ")
+    message = " ".join(error.format_message().split())
+    reason, separator, suggestion = message.partition(". Did you mean ")
+    if not separator:
+        reason, separator, suggestion = message.partition(" (Possible options: ")
     reason = reason[:1].lower() + reason[1:].rstrip(".")
-    if found:
-        return reason, f"did you mean {guess.rstrip('?)')}?"
+    if separator:
+        return reason, f"did you mean {suggestion.rstrip('?)')}?"
     ctx = getattr(error, "ctx", None)
     return reason, f"see `{ctx.command_path if ctx else 'umdf'} --help`"

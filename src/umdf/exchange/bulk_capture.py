@@ -20,16 +20,16 @@ import numpy as np
 from umdf.errors import ConfigError
 from umdf.exchange.bulk_fast import FastPublisher
 from umdf.exchange.bulk_files import Manifest
-from umdf.exchange.bulk_listing import Listing, make_listing
+from umdf.exchange.bulk_listing import Listing, generate_listing
 from umdf.exchange.bulk_market import Market
-from umdf.exchange.bulk_publisher import INCREMENTAL, Piece, Publisher
+from umdf.exchange.bulk_publisher import INCREMENTAL, JournalBatch, Publisher
 from umdf.exchange.bulk_sbe import SbePublisher
-from umdf.exchange.bulk_session import Session
+from umdf.exchange.bulk_session import TradingDay
 from umdf.exchange.bulk_settings import FAST, SBE, SECOND_NS, BulkSettings
 from umdf.exchange.bulk_truth import Truth
 
 PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
-PIECES_WAITING = 2
+QUEUED_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -53,32 +53,32 @@ class Clock:
     sleep_s: Callable[[float], None] = time.sleep
 
 
-class Desk:
+class PublisherThread:
     """A publisher at work: it gets pieces in order, and its failure is the next caller's."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
-        self._pieces: queue.Queue[Piece | None] = queue.Queue(PIECES_WAITING)
+        self._queue: queue.Queue[JournalBatch | None] = queue.Queue(QUEUED_BATCHES)
         self._failure: BaseException | None = None
-        self._thread = Thread(target=self._work, name=f"publish-{publisher.wire}", daemon=True)
+        self._thread = Thread(target=self._run, name=f"publish-{publisher.protocol}", daemon=True)
         self._thread.start()
 
-    def _work(self) -> None:
-        while (piece := self._pieces.get()) is not None:
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
             if self._failure is None:
                 try:
-                    self.publisher.publish(piece)
+                    self.publisher.publish(batch)
                 except BaseException as error:  # told to whoever hands over the next piece
                     self._failure = error
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, batch: JournalBatch) -> None:
         if self._failure is not None:
             raise self._failure
-        self._pieces.put(piece)
+        self._queue.put(batch)
 
     def finish(self) -> None:
         """All pieces are written and all files closed."""
-        self._pieces.put(None)
+        self._queue.put(None)
         self._thread.join()
         self.publisher.close()
         if self._failure is not None:
@@ -87,35 +87,37 @@ class Desk:
 
 def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None = None) -> Summary:
     """Write a capture into a directory that has none yet."""
-    clock, begun = clock or Clock(), time.monotonic()
-    capture, truth = _prepare(directory)
-    listing = make_listing(settings, np.random.default_rng([settings.seed, 0]))
-    market, manifest, facts = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
-    desks = [Desk(PUBLISHERS[wire](settings, listing, manifest, facts)) for wire in settings.wires]
-    _describe(directory, settings, listing, [desk.publisher for desk in desks])
-    pace = Pace(clock) if settings.live_pace else None
+    clock, started_s = clock or Clock(), time.monotonic()
+    capture, truth = _make_directories(directory)
+    listing = generate_listing(settings, np.random.default_rng([settings.seed, 0]))
+    market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
+    publisher_threads = [
+        PublisherThread(PUBLISHERS[wire](settings, listing, manifest, truth_writer)) for wire in settings.wires
+    ]
+    _write_session(directory, settings, listing, [publisher_thread.publisher for publisher_thread in publisher_threads])
+    pacer = Pacer(clock) if settings.live_pace else None
 
-    def publish(piece: Piece) -> None:
-        if pace:
-            pace.wait_for(piece.ts_ns)
+    def publish(piece: JournalBatch) -> None:
+        if pacer:
+            pacer.wait_until(piece.ts_ns)
         if piece.stream == INCREMENTAL:
-            facts.note(piece.lines)
-        for desk in desks:
+            truth_writer.add_trades(piece.records)
+        for desk in publisher_threads:
             desk.publish(piece)
 
-    session = Session(market, settings, publish)
+    session = TradingDay(market, settings, publish)
     try:
         session.run()
     finally:
-        for desk in desks:
+        for desk in publisher_threads:
             desk.finish()
-    facts.close()
-    _write_truth(facts, market, [desk.publisher for desk in desks])
-    elapsed, totals = time.monotonic() - begun, manifest.totals
+    truth_writer.close()
+    _write_truth(truth_writer, market, [desk.publisher for desk in publisher_threads])
+    elapsed, totals = time.monotonic() - started_s, manifest.totals
     simulated = (market.now - settings.midnight_ns) / SECOND_NS - 12.75 * 3600
     return Summary(
         session.messages,
-        facts.trades,
+        truth_writer.trade_count,
         totals.packets,
         totals.files,
         totals.bytes,
@@ -126,21 +128,21 @@ def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None =
     )
 
 
-class Pace:
+class Pacer:
     """Holds pieces back until their time has come, counted from the first."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._begun, self._first_ns = clock, 0, -1
+        self._clock, self._start_ns, self._first_ns = clock, 0, -1
 
-    def wait_for(self, ts_ns: int) -> None:
+    def wait_until(self, ts_ns: int) -> None:
         if self._first_ns < 0:
-            self._first_ns, self._begun = ts_ns, self._clock.now_ns()
-        late_ns = (ts_ns - self._first_ns) - (self._clock.now_ns() - self._begun)
-        if late_ns > 0:
-            self._clock.sleep_s(late_ns / SECOND_NS)
+            self._first_ns, self._start_ns = ts_ns, self._clock.now_ns()
+        ahead_ns = (ts_ns - self._first_ns) - (self._clock.now_ns() - self._start_ns)
+        if ahead_ns > 0:
+            self._clock.sleep_s(ahead_ns / SECOND_NS)
 
 
-def _prepare(directory: Path) -> tuple[Path, Path]:
+def _make_directories(directory: Path) -> tuple[Path, Path]:
     capture, truth = directory / "capture", directory / "truth"
     if capture.exists() and any(capture.iterdir()):
         raise ConfigError(f"{capture} already holds files", "name a new directory, or remove it first")
@@ -148,12 +150,12 @@ def _prepare(directory: Path) -> tuple[Path, Path]:
     return capture, truth
 
 
-def _describe(directory: Path, settings: BulkSettings, listing: Listing, publishers: list[Publisher]) -> None:
+def _write_session(directory: Path, settings: BulkSettings, listing: Listing, publishers: list[Publisher]) -> None:
     """session.json: what was asked for, and where each stream is."""
     wires = {
-        publisher.wire: {
-            "sequence_versions": publisher.versions,
-            **publisher.layout_versions,
+        publisher.protocol: {
+            "sequence_versions": publisher.seq_versions,
+            **publisher.format_versions,
             "streams": [
                 {"stream": flow.stream, "line": flow.line, "group": flow.dest[0], "port": flow.dest[1]}
                 for flow in publisher.flows
@@ -161,22 +163,22 @@ def _describe(directory: Path, settings: BulkSettings, listing: Listing, publish
         }
         for publisher in publishers
     }
-    about = {
+    session = {
         "settings": asdict(settings),
         "channels": [{"channel": settings.channel, "groups": listing.groups, "wires": wires}],
         "instruments": settings.instruments,
         "note": "snapshot and instrument streams are on the first line only, and are never lost",
     }
-    (directory / "session.json").write_text(json.dumps(about, indent=2) + "\n")
+    (directory / "session.json").write_text(json.dumps(session, indent=2) + "\n")
 
 
 def _write_truth(truth: Truth, market: Market, publishers: list[Publisher]) -> None:
     truth.write_market(market)
-    sequences = [(publisher.wire, *row) for publisher in publishers for row in publisher.sequences()]
+    sequences = [(publisher.protocol, *row) for publisher in publishers for row in publisher.sequences()]
     names = ("wire", "stream", "first", "last", "packets")
     truth.write("sequences", {name: [row[i] for row in sequences] for i, name in enumerate(names)})
     counts = [
-        (publisher.wire, *key, rows) for publisher in publishers for key, rows in sorted(publisher.counts.items())
+        (publisher.protocol, *key, rows) for publisher in publishers for key, rows in sorted(publisher.counts.items())
     ]
     names = ("wire", "stream", "family", "rows")
     truth.write("counts", {name: [row[i] for row in counts] for i, name in enumerate(names)})

@@ -11,19 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.exchange.bulk_files import Series
+from umdf.exchange.bulk_files import RollingFiles
 from umdf.exchange.bulk_truth import Truth
 
 Numbers = NDArray[np.int64]
-LATENCY_NS, JITTER_NS, SKEW_NS = 40_000, 20_000, 60_000  # to the recorder; the second line may also be the earlier one
-LOST_TOGETHER = 0.05  # of the loss: starts of a stretch that every line loses
-LONGEST_STRETCH = 8
+CAPTURE_DELAY_NS, JITTER_NS, SKEW_NS = (
+    40_000,
+    20_000,
+    60_000,
+)  # to the recorder; the second line may also be the earlier one
+COMMON_LOSS_SHARE = 0.05  # of the loss: starts of a stretch that every line loses
+MAX_LOST_RUN = 8
 
 
-class Copies:
-    def __init__(self, wire: str, series: list[Series], truth: Truth, loss: float, random: np.random.Generator) -> None:
-        self._wire, self.series, self._truth, self._loss, self._random = wire, series, truth, loss, random
-        self._arrived = [0] * len(series)
+class LossyLines:
+    def __init__(
+        self, protocol: str, series: list[RollingFiles], truth: Truth, loss: float, random: np.random.Generator
+    ) -> None:
+        self._protocol, self.files, self._truth, self._loss, self._random = protocol, series, truth, loss, random
+        self._last_arrival_ns = [0] * len(series)
         self.packets = 0
 
     def write(
@@ -40,52 +46,54 @@ class Copies:
         if not count:
             return
         self.packets += count
-        gone = np.zeros((len(self.series), count), bool)
+        lost_by_line = np.zeros((len(self.files), count), bool)
         if self._loss and first is not None and last is not None:
-            gone = self._lose(first, last)
-        for line, series in enumerate(self.series):
+            lost_by_line = self._draw_loss(first, last)
+        for line, series in enumerate(self.files):
             spread = JITTER_NS + (SKEW_NS if line else 0)
-            late = LATENCY_NS + self._random.integers(0, spread, count) - (SKEW_NS // 2 if line else 0)
-            arrival = np.maximum.accumulate(np.maximum(ts_ns + late, self._arrived[line]))
-            self._arrived[line] = int(arrival[-1])
-            if gone[line].any():
-                kept = np.flatnonzero(~gone[line])
-                series.write(buffer, start[kept], end[kept], arrival[kept])
+            delay_ns = CAPTURE_DELAY_NS + self._random.integers(0, spread, count) - (SKEW_NS // 2 if line else 0)
+            arrival = np.maximum.accumulate(np.maximum(ts_ns + delay_ns, self._last_arrival_ns[line]))
+            self._last_arrival_ns[line] = int(arrival[-1])
+            if lost_by_line[line].any():
+                received = np.flatnonzero(~lost_by_line[line])
+                series.write(buffer, start[received], end[received], arrival[received])
             else:
                 series.write(buffer, start, end, arrival)
 
-    def _lose(self, first: Numbers, last: Numbers) -> NDArray[np.bool_]:
+    def _draw_loss(self, first: Numbers, last: Numbers) -> NDArray[np.bool_]:
         count = len(first)
-        together = np.zeros(count, bool)
-        for at in np.flatnonzero(self._random.random(count) < self._loss * LOST_TOGETHER).tolist():
-            together[at : at + 1 + int(self._random.integers(LONGEST_STRETCH))] = True
-        gone = np.stack([(self._random.random(count) < self._loss) | together for _ in self.series])
+        lost_on_all = np.zeros(count, bool)
+        for start_index in np.flatnonzero(self._random.random(count) < self._loss * COMMON_LOSS_SHARE).tolist():
+            lost_on_all[start_index : start_index + 1 + int(self._random.integers(MAX_LOST_RUN))] = True
+        lost_by_line = np.stack([(self._random.random(count) < self._loss) | lost_on_all for _ in self.files])
         message = np.unique(first, return_inverse=True)[1] if (np.diff(first) == 0).any() else None
-        for line, lost in enumerate(gone):
+        for line, lost in enumerate(lost_by_line):
             if message is not None:  # chunks of one message
-                whole = np.zeros(int(message.max()) + 1, bool)
-                np.logical_or.at(whole, message, lost & (first > 0))
-                lost |= whole[message] & (first > 0)
-            self._tell(self.series[line].flow.line, lost, first, last)
-        if len(self.series) > 1:
-            self._tell("".join(series.flow.line for series in self.series), np.logical_and.reduce(gone), first, last)
-        return gone
+                lost_messages = np.zeros(int(message.max()) + 1, bool)
+                np.logical_or.at(lost_messages, message, lost & (first > 0))
+                lost |= lost_messages[message] & (first > 0)
+            self._record_loss(self.files[line].flow.line, lost, first, last)
+        if len(self.files) > 1:
+            self._record_loss(
+                "".join(series.flow.line for series in self.files), np.logical_and.reduce(lost_by_line), first, last
+            )
+        return lost_by_line
 
-    def _tell(self, line: str, lost: NDArray[np.bool_], first: Numbers, last: Numbers) -> None:
+    def _record_loss(self, line: str, lost: NDArray[np.bool_], first: Numbers, last: Numbers) -> None:
         """Neighbours as one range."""
         lost = lost & (first > 0)
         if not lost.any():
             return
         firsts, lasts = first[lost], last[lost]
-        begins = np.ones(len(firsts), bool)
-        begins[1:] = firsts[1:] > lasts[:-1] + 1
-        ends = np.append(begins[1:], True)
-        self._truth.note_loss(self._wire, line, firsts[begins], lasts[ends])
+        starts_range = np.ones(len(firsts), bool)
+        starts_range[1:] = firsts[1:] > lasts[:-1] + 1
+        ends = np.append(starts_range[1:], True)
+        self._truth.add_loss(self._protocol, line, firsts[starts_range], lasts[ends])
 
-    def close_if_old(self, now_ns: int) -> None:
-        for series in self.series:
-            series.close_if_old(now_ns)
+    def close_if_due(self, now_ns: int) -> None:
+        for series in self.files:
+            series.close_if_due(now_ns)
 
     def close(self) -> None:
-        for series in self.series:
+        for series in self.files:
             series.close()

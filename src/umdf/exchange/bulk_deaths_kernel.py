@@ -8,17 +8,17 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.exchange.bulk_places_kernel import (
-    D_ID,
-    D_KEY,
-    D_PLACE,
-    D_TS,
-    DEATH_BYTES,
-    DEATHS_CAPACITY,
-    FAR,
-    FAR_ROWS,
-    NEAR,
+    E_BOOK_SIDE,
+    E_ID,
+    E_KEY,
+    E_TS,
+    EXPIRY_BYTES,
+    EXPIRY_CAPACITY,
+    FAR_COUNT,
+    FAR_EXPIRIES,
+    NEAR_COUNT,
+    NEAR_EXPIRIES,
     NEAR_NS,
-    NEAR_ROWS,
 )
 from umdf.kernels import inlined, load_i64, outlined, store_i64
 
@@ -26,59 +26,59 @@ NEVER = np.int64((1 << 63) - 1)
 
 
 @inlined
-def copy(target, source):
-    store_i64(target, D_TS, load_i64(source, D_TS))
-    store_i64(target, D_PLACE, load_i64(source, D_PLACE))
-    store_i64(target, D_KEY, load_i64(source, D_KEY))
-    store_i64(target, D_ID, load_i64(source, D_ID))
+def copy_entry(target, source):
+    store_i64(target, E_TS, load_i64(source, E_TS))
+    store_i64(target, E_BOOK_SIDE, load_i64(source, E_BOOK_SIDE))
+    store_i64(target, E_KEY, load_i64(source, E_KEY))
+    store_i64(target, E_ID, load_i64(source, E_ID))
 
 
 @outlined
-def push(t, now, ts, place, key, order_id):
+def push_expiry(t, now, ts, book_side, key, order_id):
     """An order (place is its instrument and side) ends at ts. Where there is no room, it stays."""
-    heap, rows_at = (NEAR, NEAR_ROWS) if ts - now < NEAR_NS else (FAR, FAR_ROWS)
-    base, rows = load_i64(t, heap * 8), load_i64(t, rows_at * 8)
-    if rows == load_i64(t, DEATHS_CAPACITY * 8):
+    heap, count_offset = (NEAR_EXPIRIES, NEAR_COUNT) if ts - now < NEAR_NS else (FAR_EXPIRIES, FAR_COUNT)
+    base, count = load_i64(t, heap * 8), load_i64(t, count_offset * 8)
+    if count == load_i64(t, EXPIRY_CAPACITY * 8):
         return
-    store_i64(t, rows_at * 8, rows + 1)
-    at = rows
-    while at > 0:
-        above = (at - 1) >> 1
-        if load_i64(base, above * DEATH_BYTES + D_TS) <= ts:
+    store_i64(t, count_offset * 8, count + 1)
+    index = count
+    while index > 0:
+        parent = (index - 1) >> 1
+        if load_i64(base, parent * EXPIRY_BYTES + E_TS) <= ts:
             break
-        copy(base + at * DEATH_BYTES, base + above * DEATH_BYTES)
-        at = above
-    line = base + at * DEATH_BYTES
-    store_i64(line, D_TS, ts)
-    store_i64(line, D_PLACE, place)
-    store_i64(line, D_KEY, key)
-    store_i64(line, D_ID, order_id)
+        copy_entry(base + index * EXPIRY_BYTES, base + parent * EXPIRY_BYTES)
+        index = parent
+    entry = base + index * EXPIRY_BYTES
+    store_i64(entry, E_TS, ts)
+    store_i64(entry, E_BOOK_SIDE, book_side)
+    store_i64(entry, E_KEY, key)
+    store_i64(entry, E_ID, order_id)
 
 
 @inlined
-def first(t, heap, rows_at):
+def next_expiry(t, heap, count_offset):
     """When the next one of a heap ends."""
-    return load_i64(load_i64(t, heap * 8), D_TS) if load_i64(t, rows_at * 8) > 0 else NEVER
+    return load_i64(load_i64(t, heap * 8), E_TS) if load_i64(t, count_offset * 8) > 0 else NEVER
 
 
 @outlined
-def pop(t, heap, rows_at, line):
+def pop_expiry(t, heap, count_offset, entry):
     """Take the first one of a heap, into `line`."""
-    base, rows = load_i64(t, heap * 8), load_i64(t, rows_at * 8) - 1
-    copy(line, base)
-    store_i64(t, rows_at * 8, rows)
-    moved = base + rows * DEATH_BYTES
-    ts, at = load_i64(moved, D_TS), np.int64(0)
+    base, count = load_i64(t, heap * 8), load_i64(t, count_offset * 8) - 1
+    copy_entry(entry, base)
+    store_i64(t, count_offset * 8, count)
+    moved = base + count * EXPIRY_BYTES
+    ts, index = load_i64(moved, E_TS), np.int64(0)
     while True:
-        below = 2 * at + 1
-        if below >= rows:
+        child = 2 * index + 1
+        if child >= count:
             break
-        if below + 1 < rows and (
-            load_i64(base, (below + 1) * DEATH_BYTES + D_TS) < load_i64(base, below * DEATH_BYTES + D_TS)
+        if child + 1 < count and (
+            load_i64(base, (child + 1) * EXPIRY_BYTES + E_TS) < load_i64(base, child * EXPIRY_BYTES + E_TS)
         ):
-            below += 1
-        if load_i64(base, below * DEATH_BYTES + D_TS) >= ts:
+            child += 1
+        if load_i64(base, child * EXPIRY_BYTES + E_TS) >= ts:
             break
-        copy(base + at * DEATH_BYTES, base + below * DEATH_BYTES)
-        at = below
-    copy(base + at * DEATH_BYTES, moved)
+        copy_entry(base + index * EXPIRY_BYTES, base + child * EXPIRY_BYTES)
+        index = child
+    copy_entry(base + index * EXPIRY_BYTES, moved)

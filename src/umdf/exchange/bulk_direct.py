@@ -21,16 +21,16 @@ MESSAGE_HEADER = 12
 REGULAR_SESSION = 1
 
 Instruction = tuple[int, int]  # a column of the line, and how it is written
-_COMMON: dict[str, Instruction] = {
+_COMMON_FIELDS: dict[str, Instruction] = {
     "securityID": (k.INSTRUMENT, x.COPY_64),
-    "matchEventIndicator": (k.FLAGS, x.EVENT),
+    "matchEventIndicator": (k.FLAGS, x.EVENT_INDICATOR),
     "rptSeq": (k.RPT_SBE, x.COPY_32),
     "transactTime": (k.TS, x.COPY_64),
     "mDEntryTimestamp": (k.TS, x.COPY_64),
 }
-_PRICE: dict[str, Instruction] = {"mDEntryPx": (k.PRICE, x.PRICE)}
-_ORDER: dict[str, Instruction] = {
-    **_PRICE,
+_PRICE_FIELDS: dict[str, Instruction] = {"mDEntryPx": (k.PRICE, x.PRICE)}
+_ORDER_FIELDS: dict[str, Instruction] = {
+    **_PRICE_FIELDS,
     "mDEntryType": (k.SIDE, x.SIDE_CHAR),
     "mDEntrySize": (k.SIZE, x.COPY_64),
     "mDEntryPositionNo": (k.POSITION, x.COPY_32),
@@ -39,8 +39,8 @@ _ORDER: dict[str, Instruction] = {
     "secondaryOrderID": (k.ID, x.COPY_64),
     "mDEntryPrevSize": (k.OTHER, x.COPY_64),
 }
-_TRADE: dict[str, Instruction] = {
-    **_PRICE,
+_TRADE_FIELDS: dict[str, Instruction] = {
+    **_PRICE_FIELDS,
     "mDEntrySize": (k.SIZE, x.COPY_64),
     "tradeID": (k.ID, x.COPY_32),
     "mDEntryBuyer": (k.FIRM, x.COPY_32),
@@ -49,14 +49,14 @@ _TRADE: dict[str, Instruction] = {
     "trdSubType": (k.CODE, x.LEG_TRADE),
 }
 # What stands in which field, beside what all have; and values that are always the same, beside null values.
-COLUMNS: dict[int, dict[str, Instruction]] = {
-    k.ADD: _ORDER,
-    k.CHANGE: _ORDER,
-    k.DELETE: _ORDER,
-    k.DELETE_FROM: _ORDER,
-    k.TRADE: _TRADE,
-    k.BUST: _TRADE,
-    k.SUMMARY: {
+FIELDS_OF_KIND: dict[int, dict[str, Instruction]] = {
+    k.ADD: _ORDER_FIELDS,
+    k.CHANGE: _ORDER_FIELDS,
+    k.DELETE: _ORDER_FIELDS,
+    k.DELETE_FROM: _ORDER_FIELDS,
+    k.TRADE: _TRADE_FIELDS,
+    k.BUST: _TRADE_FIELDS,
+    k.EXECUTION_SUMMARY: {
         "aggressorSide": (k.SIDE, x.AGGRESSOR),
         "lastPx": (k.PRICE, x.PRICE),
         "fillQty": (k.SIZE, x.COPY_64),
@@ -64,26 +64,26 @@ COLUMNS: dict[int, dict[str, Instruction]] = {
         "aggressorTime": (k.INSERT, x.COPY_64),
     },
     k.OPENING: {
-        **_PRICE,
+        **_PRICE_FIELDS,
         "openCloseSettlFlag": (k.CODE, x.COPY_8),
         "netChgPrevDay": (k.AUX, x.FINE_PRICE),
     },
-    k.HIGH: _PRICE,
-    k.LOW: _PRICE,
+    k.HIGH: _PRICE_FIELDS,
+    k.LOW: _PRICE_FIELDS,
     k.EXECUTION: {
         "vwapPx": (k.PRICE, x.PRICE),
         "tradeVolume": (k.SIZE, x.COPY_64),
         "netChgPrevDay": (k.AUX, x.FINE_PRICE),
         "numberOfTrades": (k.OTHER, x.COPY_32),
     },
-    k.INTEREST: {"mDEntrySize": (k.SIZE, x.COPY_64)},
-    k.HEARTBEAT: {"nextSeqNo": (k.KIND, x.NEXT)},
+    k.OPEN_INTEREST: {"mDEntrySize": (k.SIZE, x.COPY_64)},
+    k.HEARTBEAT: {"nextSeqNo": (k.KIND, x.NEXT_SEQUENCE)},
 }
 ACTIONS = {k.CHANGE: e.CHANGE, k.DELETE_FROM: e.DELETE_FROM}
 NOT_SENT = {k.VOLUME}
 
 
-class Direct:
+class DirectEncoder:
     def __init__(
         self,
         schema: Schema,
@@ -93,18 +93,18 @@ class Direct:
         header: int,
         limits: tuple[int, int, int, int],
     ) -> None:
-        self._known = np.zeros(k.KINDS, bool)
-        self._known[[*COLUMNS, *NOT_SENT]] = True
+        self._is_supported = np.zeros(k.KINDS, bool)
+        self._is_supported[[*FIELDS_OF_KIND, *NOT_SENT]] = True
         self._kinds = np.zeros((k.KINDS, x.DIRECT_KIND_BYTES // 8), np.int64)
-        self._held: list[NDArray[np.generic]] = []  # what the kinds point to
-        for kind, columns in COLUMNS.items():
-            self._add(schema, version, kind, templates[kind], {**_COMMON, **columns}, trade_date)
-        self._table = np.zeros(x.DIRECT, np.int64)
+        self._buffers: list[NDArray[np.generic]] = []  # what the kinds point to
+        for kind, columns in FIELDS_OF_KIND.items():
+            self._add_kind(schema, version, kind, templates[kind], {**_COMMON_FIELDS, **columns}, trade_date)
+        self._table = np.zeros(x.ARGUMENT_COUNT, np.int64)
         self._table[x.X_KINDS], self._table[x.X_HEADER] = self._kinds.ctypes.data, header
-        self._table[x.X_MOST_BYTES : x.X_SEND_NS + 1] = limits
-        self._pool = Pool(most_kept=6)
+        self._table[x.X_MAX_BYTES : x.X_SEND_NS + 1] = limits
+        self._pool = Pool(max_buffers=6)
 
-    def _add(
+    def _add_kind(
         self,
         schema: Schema,
         version: int,
@@ -118,37 +118,41 @@ class Direct:
         image = np.zeros(MESSAGE_HEADER + block, np.uint8)
         size = len(image)
         image[:MESSAGE_HEADER] = np.array([size, ENCODING, block, template, schema.id, version], "<u2").view(np.uint8)
-        fixed = {"tradingSessionID": REGULAR_SESSION, "tradeDate": trade_date, "mDUpdateAction": ACTIONS.get(kind, 0)}
+        constants = {
+            "tradingSessionID": REGULAR_SESSION,
+            "tradeDate": trade_date,
+            "mDUpdateAction": ACTIONS.get(kind, 0),
+        }
         instructions = []
-        for field in message.sent:
+        for field in message.sent_fields:
             if not field.in_version(version) or field.end > block:
                 continue
-            part, at = field.parts[0], MESSAGE_HEADER + field.offset
-            value = fixed.get(field.name, 0 if part.null is None else part.null)
-            image[at : at + part.size] = np.frombuffer(
+            part, offset = field.parts[0], MESSAGE_HEADER + field.offset
+            value = constants.get(field.name, 0 if part.null is None else part.null)
+            image[offset : offset + part.size] = np.frombuffer(
                 int(value).to_bytes(part.size, "little", signed=value < 0), np.uint8
             )
             if field.name in columns:
-                column, how = columns[field.name]
-                instructions.append((column, at, how))
+                column, conversion = columns[field.name]
+                instructions.append((column, offset, conversion))
         program = np.array(instructions, np.int64).reshape(-1, x.INSTRUCTION_BYTES // 8)
-        self._held += [image, program]
-        about = w.BEAT if kind == k.HEARTBEAT else w.TOGETHER
-        self._kinds[kind] = size, image.ctypes.data, program.ctypes.data, len(program), about
+        self._buffers += [image, program]
+        packet_columns = w.HEARTBEAT_UNIT if kind == k.HEARTBEAT else w.SHARED_UNIT
+        self._kinds[kind] = size, image.ctypes.data, program.ctypes.data, len(program), packet_columns
 
-    def can(self, lines: Numbers) -> bool:
+    def supports(self, records: Numbers) -> bool:
         """Whether every line is of a kind that this road knows."""
-        return bool(self._known[lines[:, k.KIND]].all())
+        return bool(self._is_supported[records[:, k.KIND]].all())
 
-    def packets(self, lines: Numbers, following: int) -> tuple[NDArray[np.uint8], Numbers, int]:
+    def encode(self, records: Numbers, next_sequence: int) -> tuple[NDArray[np.uint8], Numbers, int]:
         """The bytes; start, end, number and sending time of each packet; and the number after the last."""
-        sizes = self._kinds[lines[:, k.KIND], x.Y_BYTES]
-        room = int(sizes.sum()) + w.PACKET_HEADER * len(lines) + 1
-        memory, about = self._pool.take(room), np.empty((4, max(len(lines), 1)), np.int64)
+        sizes = self._kinds[records[:, k.KIND], x.Y_BYTES]
+        max_bytes = int(sizes.sum()) + w.PACKET_HEADER * len(records) + 1
+        memory, packet_columns = self._pool.acquire(max_bytes), np.empty((4, max(len(records), 1)), np.int64)
         table = self._table
-        table[x.X_JOURNAL], table[x.X_ROWS], table[x.X_OUT] = lines.ctypes.data, len(lines), memory.address
-        table[x.X_CAPACITY], table[x.X_NEXT] = memory.nbytes, following
-        table[x.X_START : x.X_TS + 1] = [row.ctypes.data for row in about]
-        made = int(x.encode(table.ctypes.data))
-        assert made >= 0, "there is room for every message"
-        return memory.array, about[:, :made], int(table[x.X_NEXT])
+        table[x.X_JOURNAL], table[x.X_ROWS], table[x.X_OUT] = records.ctypes.data, len(records), memory.address
+        table[x.X_CAPACITY], table[x.X_NEXT] = memory.nbytes, next_sequence
+        table[x.X_START : x.X_TS + 1] = [row.ctypes.data for row in packet_columns]
+        packet_count = int(x.encode_packets(table.ctypes.data))
+        assert packet_count >= 0, "there is room for every message"
+        return memory.array, packet_columns[:, :packet_count], int(table[x.X_NEXT])

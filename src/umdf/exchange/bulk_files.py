@@ -20,13 +20,13 @@ from umdf.transport.pcap_writer import Endpoint, PcapWriter
 from umdf.units import fix_timestamp
 
 MANIFEST = "manifest.jsonl"
-GROWING = ".part"
-FRAME_BYTES = 16 + 42  # record, Ethernet, IPv4 and UDP headers
+PART_SUFFIX = ".part"
+FRAME_OVERHEAD_BYTES = 16 + 42  # record, Ethernet, IPv4 and UDP headers
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Closed:
+class ManifestEntry:
     """A line of the manifest."""
 
     file: str
@@ -52,7 +52,7 @@ class Totals:
 class Flow:
     """One series: what it holds, and where it comes from and goes to."""
 
-    wire: str
+    protocol: str
     channel: int
     stream: str
     line: str
@@ -68,15 +68,15 @@ class Manifest:
     totals: Totals = field(default_factory=Totals)
     _lock: Lock = field(default_factory=Lock)
 
-    def add(self, closed: Closed) -> None:
+    def add(self, entry: ManifestEntry) -> None:
         with self._lock, (self.directory / MANIFEST).open("a") as file:
-            file.write(json.dumps(asdict(closed)) + "\n")
+            file.write(json.dumps(asdict(entry)) + "\n")
             self.totals.files += 1
-            self.totals.packets += closed.packets
-            self.totals.bytes += closed.bytes
+            self.totals.packets += entry.packets
+            self.totals.bytes += entry.bytes
 
 
-class Series:
+class RollingFiles:
     """The rolling files of one flow."""
 
     def __init__(self, manifest: Manifest, flow: Flow, roll_bytes: int, roll_ns: int) -> None:
@@ -87,26 +87,28 @@ class Series:
 
     def write(self, buffer: Any, start: Numbers, end: Numbers, ts_ns: Numbers) -> None:
         """Packets in the order of their times. Files roll between packets."""
-        at = 0
-        while at < len(start):
+        first = 0
+        while first < len(start):
             if self._writer is None:
-                self._open(int(ts_ns[at]))
+                self._open(int(ts_ns[first]))
             assert self._writer is not None
-            size = np.cumsum(end[at:] - start[at:] + FRAME_BYTES)
+            size = np.cumsum(end[first:] - start[first:] + FRAME_OVERHEAD_BYTES)
             fits = np.searchsorted(size, self._roll_bytes - self._bytes, "right")
-            in_time = np.searchsorted(ts_ns[at:], self._first_ns + self._roll_ns, "left")
-            count = min(int(fits), int(in_time))
+            in_window = np.searchsorted(ts_ns[first:], self._first_ns + self._roll_ns, "left")
+            count = min(int(fits), int(in_window))
             if count == 0 and self._packets == 0:
                 count = 1  # a file has at least one packet
             if count:
-                last = at + count
-                self._writer.write_batch(buffer, start[at:last], end[at:last], ts_ns[at:last], *self._endpoints)
+                last = first + count
+                self._writer.write_batch(
+                    buffer, start[first:last], end[first:last], ts_ns[first:last], *self._endpoints
+                )
                 self._packets, self._bytes = self._packets + count, self._bytes + int(size[count - 1])
-                self._last_ns, at = int(ts_ns[last - 1]), last
-            if at < len(start):
+                self._last_ns, first = int(ts_ns[last - 1]), last
+            if first < len(start):
                 self.close()
 
-    def close_if_old(self, now_ns: int) -> None:
+    def close_if_due(self, now_ns: int) -> None:
         """A quiet stream's file is closed in time too."""
         if self._writer is not None and now_ns - self._first_ns >= self._roll_ns:
             self.close()
@@ -116,10 +118,10 @@ class Series:
         return self.flow.source, self.flow.dest
 
     def _open(self, first_ns: int) -> None:
-        flow, moment = self.flow, fix_timestamp(first_ns, 9).replace(":", "")
-        name = f"{moment}-{flow.wire}-{flow.channel:03}-{flow.stream}-{flow.line}.pcap"
+        flow, timestamp = self.flow, fix_timestamp(first_ns, 9).replace(":", "")
+        name = f"{timestamp}-{flow.protocol}-{flow.channel:03}-{flow.stream}-{flow.line}.pcap"
         self._path = self._manifest.directory / name
-        self._writer = PcapWriter(self._path.with_name(name + GROWING))
+        self._writer = PcapWriter(self._path.with_name(name + PART_SUFFIX))
         self._first_ns, self._last_ns, self._packets, self._bytes = first_ns, first_ns, 0, 24
 
     def close(self) -> None:
@@ -127,11 +129,11 @@ class Series:
             return
         self._writer.close()
         self._writer = None
-        growing = self._path.with_name(self._path.name + GROWING)
+        part_path = self._path.with_name(self._path.name + PART_SUFFIX)
         try:
-            growing.rename(self._path)
+            part_path.rename(self._path)
         except OSError as error:
             raise CaptureError(f"{self._path}: {error.strerror}", "is somebody else writing there?") from None
         flow = self.flow
-        about = (self._path.name, flow.wire, flow.channel, flow.stream, flow.line, True)
-        self._manifest.add(Closed(*about, self._first_ns, self._last_ns, self._packets, self._bytes))
+        identity = (self._path.name, flow.protocol, flow.channel, flow.stream, flow.line, True)
+        self._manifest.add(ManifestEntry(*identity, self._first_ns, self._last_ns, self._packets, self._bytes))

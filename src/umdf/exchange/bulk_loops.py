@@ -11,59 +11,61 @@ from typing import Any
 import numpy as np
 
 from umdf.exchange import bulk_places_kernel as k
-from umdf.exchange.bulk_market import Indices, Lines, Market
-from umdf.exchange.bulk_publisher import INSTRUMENTS, SNAPSHOTS, Piece
+from umdf.exchange.bulk_market import Indices, Market, Records
+from umdf.exchange.bulk_publisher import INSTRUMENTS, SNAPSHOTS, JournalBatch
 
-PARTS = 4  # of a loop
+PARTS_PER_LOOP = 4  # of a loop
 
 
-class Loops:
+class LoopingStreams:
     """What has been said on the incremental stream must be handed over before any of these is called."""
 
-    def __init__(self, market: Market, phase: Indices, publish: Callable[[Piece], None]) -> None:
-        self._market, self._phase, self._publish = market, phase, publish
-        self._at = self._total = 0  # the next instrument of the loop at hand; snapshots in it
+    def __init__(self, market: Market, phase: Indices, publish: Callable[[JournalBatch], None]) -> None:
+        self._market, self._phases, self._publish = market, phase, publish
+        self._next_index = self._snapshot_count = 0  # the next instrument of the loop at hand; snapshots in it
 
     @property
-    def is_going_on(self) -> bool:
-        return self._total > 0
+    def is_active(self) -> bool:
+        return self._snapshot_count > 0
 
-    def list_instruments(self) -> None:
+    def send_definitions(self) -> None:
         """All definitions, and the mark that the loop starts again."""
-        which, listing = np.flatnonzero(self._market.alive), self._market.listing
-        lines = self._lines(
+        indices, listing = np.flatnonzero(self._market.is_listed), self._market.listing
+        records = self._records(
             k.DEFINITION,
-            len(which),
-            id=which,
-            instrument=listing.security_id[which],
+            len(indices),
+            id=indices,
+            instrument=listing.security_id[indices],
             code=ord("A"),
-            size=len(which),
-            other=listing.lot[which],  # as it is now: it may change before this is encoded
-            position=np.arange(len(which)) == len(which) - 1,
+            size=len(indices),
+            other=listing.lot[indices],  # as it is now: it may change before this is encoded
+            position=np.arange(len(indices)) == len(indices) - 1,
         )
-        lines = np.concatenate([lines, self._lines(k.SEQUENCE_RESET)])
-        self._publish(Piece(INSTRUMENTS, lines, self._market.now, starts_loop=True))
+        records = np.concatenate([records, self._records(k.SEQUENCE_RESET)])
+        self._publish(JournalBatch(INSTRUMENTS, records, self._market.now, starts_loop=True))
 
-    def go_on(self) -> None:
+    def send_snapshots(self) -> None:
         """The next part of a loop of snapshots, perhaps the first of a new one."""
-        market, starts, pieces = self._market, not self.is_going_on, list[Lines]()
+        market, starts, parts = self._market, not self.is_active, list[Records]()
         if starts:
-            self._at, self._total = 0, int(market.alive.sum())
-            groups = np.arange(len(self._phase))
-            pieces.append(self._lines(k.GROUP_PHASE, len(groups), id=groups, aux=self._phase, flags=k.SNAPSHOT))
-        total, count = self._total, len(market.listing)
-        lines, self._at = market.snapshots(self._at, min(self._at + -(-count // PARTS), count))
-        pieces.append(lines)
-        if self._at == count:
-            pieces.append(self._lines(k.SEQUENCE_RESET))
-            self._total = 0
-        self._publish(Piece(SNAPSHOTS, np.concatenate(pieces), market.now, starts, total))
+            self._next_index, self._snapshot_count = 0, int(market.is_listed.sum())
+            groups = np.arange(len(self._phases))
+            parts.append(self._records(k.GROUP_PHASE, len(groups), id=groups, aux=self._phases, flags=k.SNAPSHOT))
+        total, count = self._snapshot_count, len(market.listing)
+        records, self._next_index = market.snapshots(
+            self._next_index, min(self._next_index + -(-count // PARTS_PER_LOOP), count)
+        )
+        parts.append(records)
+        if self._next_index == count:
+            parts.append(self._records(k.SEQUENCE_RESET))
+            self._snapshot_count = 0
+        self._publish(JournalBatch(SNAPSHOTS, np.concatenate(parts), market.now, starts, total))
 
-    def _lines(self, kind: int, count: int = 1, **columns: Any) -> Lines:
+    def _records(self, kind: int, count: int = 1, **columns: Any) -> Records:
         """Lines that move nothing."""
-        lines = np.full((count, k.LINE), k.NULL, np.int64)
-        lines[:, k.KIND], lines[:, k.SIDE], lines[:, k.FLAGS] = kind, k.NEITHER, 0
-        lines[:, k.TS] = self._market.now
+        records = np.full((count, k.RECORD_COLUMNS), k.NULL, np.int64)
+        records[:, k.KIND], records[:, k.SIDE], records[:, k.FLAGS] = kind, k.NO_SIDE, 0
+        records[:, k.TS] = self._market.now
         for name, values in columns.items():
-            lines[:, getattr(k, name.upper())] = values
-        return lines
+            records[:, getattr(k, name.upper())] = values
+        return records

@@ -6,18 +6,38 @@ The one rule: nothing of this is the wire's. `bulk_events` says what a line of t
 from __future__ import annotations
 
 # Places in the table of arguments and state that every kernel of the market is called with.
-RNG, JOURNAL, ROWS, CAPACITY, MARGIN, QUOTA = 0, 1, 2, 3, 4, 5  # the journal; the rows wanted; room that an event needs
+RNG, JOURNAL, ROWS, CAPACITY, MARGIN, ROW_TARGET = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+)  # the journal; the rows wanted; room that an event needs
 INSTRUMENTS, COUNT, ORDERS, SCRATCH = 6, 7, 8, 9
-UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_GAP, BASE_GAP = 10, 11, 12, 13, 14, 15, 16
-NEAR, NEAR_ROWS, FAR, FAR_ROWS, DEATHS_CAPACITY = 17, 18, 19, 20, 21  # two heaps of when orders end
-LIFETIMES, GAPS, DEPTHS, PICKS = 22, 23, 24, 25  # tables of quantiles, and the instruments by how active they are
+UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_INTERARRIVAL, BASE_INTERARRIVAL = (
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+)
+NEAR_EXPIRIES, NEAR_COUNT, FAR_EXPIRIES, FAR_COUNT, EXPIRY_CAPACITY = 17, 18, 19, 20, 21  # two heaps of when orders end
+LIFETIMES, INTERARRIVALS, DEPTHS, WEIGHTED_INSTRUMENTS = (
+    22,
+    23,
+    24,
+    25,
+)  # tables of quantiles, and the instruments by how active they are
 ORDER_ID, IMPLIED_ID, POSITION_GENERATION, FIRST, STOP, GROUP, CONDITIONS, HEARTBEAT_NS = 26, 27, 28, 29, 30, 31, 32, 33
 A_VOLUME, A_TICKS, A_IMBALANCE = 34, 35, 36  # what an auction would do now
 ARGUMENTS = 40
 
 QUANTILES = 4096  # of each table
-PICK_COUNT = 1 << 17
-REFILLS = 16  # fills of one aggressor at most; so many refills need room in the scratch
+WEIGHTED_COUNT = 1 << 17
+MAX_FILLS = 16  # fills of one aggressor at most; so many refills need room in the scratch
 
 # A line of the journal.
 (
@@ -38,10 +58,10 @@ REFILLS = 16  # fills of one aggressor at most; so many refills need room in the
     RPT_SBE,
     RPT_FAST,
 ) = range(16)
-LINE = 16
-LINE_BYTES = 8 * LINE
+RECORD_COLUMNS = 16
+RECORD_BYTES = 8 * RECORD_COLUMNS
 NULL = -(1 << 63)
-BID, ASK, NEITHER = 66, 65, 78  # as events name a side: B, A, N
+BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
 
 # Bits of FLAGS: the events' own, and two of the journal.
 LAST, SNAPSHOT, IMPLIED, RECOVERY = 128, 32, 256, 512
@@ -59,7 +79,7 @@ DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be un
     SNAPSHOT_ORDER,
     TRADE,
     BUST,
-    SUMMARY,
+    EXECUTION_SUMMARY,
     OPENING,
     THEORETICAL,
     CLOSING,
@@ -68,7 +88,7 @@ DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be un
     LOW,
     EXECUTION,
     VOLUME,
-    INTEREST,
+    OPEN_INTEREST,
     LAST_PRICE,
     IMBALANCE,
     PRICE_BAND,
@@ -86,8 +106,8 @@ ON_SBE, ON_FAST, ON_BOTH = 1, 2, 3  # where a line moves the instrument's RptSeq
 
 # An instrument.
 I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_RPT_SBE, I_RPT_FAST = 0, 1, 2, 3, 4, 5, 6, 7
-I_BIDS, I_ASKS, I_CAPACITY, I_AT, I_IMPLIED, I_LEG_1, I_LEG_2, I_TYPE = 8, 9, 10, 11, 12, 13, 14, 15
-I_TRADE_ID, I_LAST, I_HIGH, I_LOW, I_QUANTITY, I_TURNOVER, I_TRADES, I_PREVIOUS = 16, 17, 18, 19, 20, 21, 22, 23
+I_BIDS, I_ASKS, I_CAPACITY, I_ORDERS_OFFSET, I_IMPLIED, I_LEG_1, I_LEG_2, I_TYPE = 8, 9, 10, 11, 12, 13, 14, 15
+I_TRADE_ID, I_LAST, I_HIGH, I_LOW, I_QUANTITY, I_TURNOVER, I_TRADES, I_PREVIOUS_CLOSE = 16, 17, 18, 19, 20, 21, 22, 23
 I_BUST_ID, I_BUST_PRICE, I_BUST_SIZE, I_BUST_TS, I_BUST_BUYER, I_BUST_SELLER = 24, 25, 26, 27, 28, 29
 I_EVENT, I_OPENED, I_PHASE, I_VOLUME_TRADES, I_STATE_TS = 30, 31, 32, 33, 34  # 1174 as last sent; the group's phase
 I_STATISTICS = 36
@@ -97,35 +117,35 @@ UNKNOWN, PAUSE, CLOSE, OPEN, RESERVED, FINAL_CLOSING_CALL = 0, 2, 4, 17, 21, 101
 (
     S_OPENING,
     S_THEORETICAL,
-    S_CLOSING_BEFORE,
+    S_PREVIOUS_CLOSING,
     S_CLOSING,
-    S_SETTLEMENT_BEFORE,
+    S_PREVIOUS_SETTLEMENT,
     S_SETTLEMENT,
     S_HIGH,
     S_LOW,
     S_EXECUTION,
     S_VOLUME,
-    S_INTEREST,
+    S_OPEN_INTEREST,
     S_LAST,
     S_IMBALANCE,
     S_HARD_LIMITS,
-    S_REJECTION,
-    S_QUANTITY,
+    S_REJECTION_BAND,
+    S_QUANTITY_BAND,
 ) = range(16)
 STATISTICS = 16
 V_KIND, V_SIDE, V_PRICE, V_SIZE, V_ID, V_FIRM, V_OTHER, V_CODE, V_AUX, V_TS, V_PRESENT = range(11)
-VALUE = 11
-INSTRUMENT_WORDS = I_STATISTICS + STATISTICS * VALUE
+STATISTIC_WORDS = 11
+INSTRUMENT_WORDS = I_STATISTICS + STATISTICS * STATISTIC_WORDS
 INSTRUMENT_BYTES = 8 * INSTRUMENT_WORDS
 
 # An order. A side is sorted, its best order last: by key (higher is better on both sides), then by id (lower is).
 O_KEY, O_ID, O_SIZE, O_RESERVE, O_FIRM, O_INSERT = 0, 1, 2, 3, 4, 5
 ORDER_BYTES = 48
-PRICELESS = 1 << 40  # the key of a MOA or MOC order: before every price (9.1)
+MARKET_ORDER_KEY = 1 << 40  # the key of a MOA or MOC order: before every price (9.1)
 
 # When an order ends.
-D_TS, D_PLACE, D_KEY, D_ID = 0, 8, 16, 24
-DEATH_BYTES = 32
+E_TS, E_BOOK_SIDE, E_KEY, E_ID = 0, 8, 16, 24
+EXPIRY_BYTES = 32
 NEAR_NS = 100_000_000  # what ends sooner is in the near heap
 
 C_OPENING, C_CROSSED, C_LAST, C_LEG = 1, 2, 4, 1 << 18  # conditions of trades, as events have them

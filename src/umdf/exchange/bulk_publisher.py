@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from umdf.exchange import bulk_layout_kernel as w
 from umdf.exchange import bulk_places_kernel as k
-from umdf.exchange.bulk_copies import Copies
-from umdf.exchange.bulk_events import EventMaker
-from umdf.exchange.bulk_files import Flow, Manifest, Series
-from umdf.exchange.bulk_layout import Laid, LayOut, Lines
+from umdf.exchange.bulk_copies import LossyLines
+from umdf.exchange.bulk_events import EventBuilder
+from umdf.exchange.bulk_files import Flow, Manifest, RollingFiles
+from umdf.exchange.bulk_layout import Records, UnitBatch, UnitBuilder
 from umdf.exchange.bulk_listing import Listing
 from umdf.exchange.bulk_settings import SECOND_NS, BulkSettings
 from umdf.exchange.bulk_truth import Truth
@@ -26,20 +26,20 @@ from umdf.market.rows import Events
 
 INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
 STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
-SEND_NS = 5_000  # from the engine to the wire
-LOOP_STEP_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its pieces
+SEND_DELAY_NS = 5_000  # from the engine to the wire
+LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its pieces
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Piece:
+class JournalBatch:
     """Some lines of one stream. A loop of a looping stream may come in several pieces."""
 
     stream: str
-    lines: Lines
+    records: Records
     ts_ns: int
     starts_loop: bool = False
-    total: int = 0  # snapshots in the loop
+    snapshot_count: int = 0  # snapshots in the loop
 
 
 @dataclass(frozen=True)
@@ -48,109 +48,114 @@ class Packets:
     start: Numbers
     end: Numbers
     ts_ns: Numbers
-    first: Numbers  # number of the first message or of the packet, 0 where there is none
-    last: Numbers
+    first_sequence: Numbers  # number of the first message or of the packet, 0 where there is none
+    last_sequence: Numbers
 
 
 class Publisher(ABC):
     """What both wires have in common."""
 
-    wire: str
+    protocol: str
     rpt_seq: int  # column of a line
-    versions: dict[str, int]  # sequence version of each stream
-    layout_versions: dict[str, Any]  # of schema or templates
+    seq_versions: dict[str, int]  # sequence version of each stream
+    format_versions: dict[str, Any]  # of schema or templates
 
     def __init__(self, settings: BulkSettings, listing: Listing, manifest: Manifest, truth: Truth) -> None:
         self.settings, self.listing = settings, listing
-        self._events = EventMaker(settings, listing, self.rpt_seq)
-        self._following: dict[str, int] = dict.fromkeys(STREAMS, 1)
-        self._loop_ts: dict[str, int] = dict.fromkeys(STREAMS, 0)
-        self._copies: dict[str, Copies] = {stream: self._stream(stream, manifest, truth) for stream in STREAMS}
-        self._layouts: dict[str, LayOut] = {stream: self._layout(stream) for stream in STREAMS}
+        self._event_builder = EventBuilder(settings, listing, self.rpt_seq)
+        self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
+        self._loop_end_ns: dict[str, int] = dict.fromkeys(STREAMS, 0)
+        self._lines: dict[str, LossyLines] = {stream: self._open_lines(stream, manifest, truth) for stream in STREAMS}
+        self._unit_builders: dict[str, UnitBuilder] = {stream: self._unit_builder(stream) for stream in STREAMS}
         self.counts: Counter[tuple[str, str]] = Counter()
 
-    def _stream(self, stream: str, manifest: Manifest, truth: Truth) -> Copies:
+    def _open_lines(self, stream: str, manifest: Manifest, truth: Truth) -> LossyLines:
         settings = self.settings
         lines = settings.lines if stream == INCREMENTAL else settings.lines[:1]
         series = [
-            Series(manifest, self.flow(stream, line), settings.roll_bytes, settings.roll_s * SECOND_NS)
+            RollingFiles(manifest, self.flow(stream, line), settings.roll_bytes, settings.roll_s * SECOND_NS)
             for line in lines
         ]
-        salt = [settings.seed, 2, self.wire == "fast", STREAMS.index(stream)]
-        return Copies(self.wire, series, truth, settings.loss, np.random.default_rng([int(part) for part in salt]))
+        seed = [settings.seed, 2, self.protocol == "fast", STREAMS.index(stream)]
+        return LossyLines(
+            self.protocol, series, truth, settings.loss, np.random.default_rng([int(part) for part in seed])
+        )
 
     def flow(self, stream: str, line: str) -> Flow:
         """Groups and ports: each stream and line has its own."""
-        wire, side, place = int(self.wire == "fast"), "AB".index(line), STREAMS.index(stream)
-        dest = f"224.0.{20 + 10 * wire + side}.{self.settings.channel}", 20_001 + 1_000 * wire + 100 * side + place
-        source = f"10.{wire}.{side}.1", 40_001 + place
-        return Flow(self.wire, self.settings.channel, stream, line, source, dest)
+        protocol_index, line_index, stream_index = int(self.protocol == "fast"), "AB".index(line), STREAMS.index(stream)
+        dest = (
+            f"224.0.{20 + 10 * protocol_index + line_index}.{self.settings.channel}",
+            20_001 + 1_000 * protocol_index + 100 * line_index + stream_index,
+        )
+        source = f"10.{protocol_index}.{line_index}.1", 40_001 + stream_index
+        return Flow(self.protocol, self.settings.channel, stream, line, source, dest)
 
     @property
     def flows(self) -> list[Flow]:
-        return [series.flow for copies in self._copies.values() for series in copies.series]
+        return [series.flow for copies in self._lines.values() for series in copies.files]
 
     @abstractmethod
-    def _layout(self, stream: str) -> LayOut: ...
+    def _unit_builder(self, stream: str) -> UnitBuilder: ...
 
     @abstractmethod
     def _encode(self, events: Events) -> Any:
         """Something with buffer, start and end, a row for each unit."""
 
     @abstractmethod
-    def _packets(self, encoded: Any, laid: Laid, ts_ns: Numbers, stream: str) -> Packets: ...
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets: ...
 
     @abstractmethod
-    def _prepare(self, piece: Piece) -> None:
+    def _fill_sizes(self, batch: JournalBatch) -> None:
         """Fill in what only this wire knows about some lines, before they are laid out."""
 
-    def publish(self, piece: Piece) -> None:
-        stream = piece.stream
-        if piece.starts_loop:
-            self._following[stream] = 1
-        self._prepare(piece)
-        laid, following = self._layouts[stream].lay_out(piece.lines, self._following[stream])
-        self._number(laid, piece)
-        self._following[stream] = following
-        ts_ns = laid.ts_ns + SEND_NS if stream == INCREMENTAL else self._loop_times(piece, len(laid.sequence))
-        events = self._events.events(laid, self.versions[stream], ts_ns)
+    def publish(self, batch: JournalBatch) -> None:
+        stream = batch.stream
+        if batch.starts_loop:
+            self._next_sequence[stream] = 1
+        self._fill_sizes(batch)
+        units, next_sequence = self._unit_builders[stream].build(batch.records, self._next_sequence[stream])
+        self._fill_sequences(units, batch)
+        self._next_sequence[stream] = next_sequence
+        ts_ns = units.ts_ns + SEND_DELAY_NS if stream == INCREMENTAL else self._loop_times(batch, len(units.sequence))
+        events = self._event_builder.events(units, self.seq_versions[stream], ts_ns)
         for family, rows in events.families.items():
             self.counts[stream, family] += len(rows)
-        self._write(piece, self._packets(self._encode(events), laid, ts_ns, stream))
+        self._write(batch, self._to_packets(self._encode(events), units, ts_ns, stream))
 
-    def _loop_times(self, piece: Piece, count: int) -> Numbers:
+    def _loop_times(self, batch: JournalBatch, count: int) -> Numbers:
         """A looping stream sends at its own pace, also while the market stands still."""
-        first = max(piece.ts_ns, self._loop_ts[piece.stream] + LOOP_PAUSE_NS)
-        times = first + LOOP_STEP_NS * np.arange(count)
-        self._loop_ts[piece.stream] = first + LOOP_STEP_NS * count
+        first = max(batch.ts_ns, self._loop_end_ns[batch.stream] + LOOP_PAUSE_NS)
+        times = first + LOOP_PACKET_NS * np.arange(count)
+        self._loop_end_ns[batch.stream] = first + LOOP_PACKET_NS * count
         return times
 
-    def _write(self, piece: Piece, packets: Packets) -> None:
-        stream = piece.stream
-        numbers = (packets.first, packets.last) if stream == INCREMENTAL else (None, None)
-        self._copies[stream].write(packets.buffer, packets.start, packets.end, packets.ts_ns, *numbers)
-        for copies in self._copies.values():
-            copies.close_if_old(piece.ts_ns)
+    def _write(self, batch: JournalBatch, packets: Packets) -> None:
+        stream = batch.stream
+        sequences = (packets.first_sequence, packets.last_sequence) if stream == INCREMENTAL else (None, None)
+        self._lines[stream].write(packets.buffer, packets.start, packets.end, packets.ts_ns, *sequences)
+        for copies in self._lines.values():
+            copies.close_if_due(batch.ts_ns)
 
-    def _number(self, laid: Laid, piece: Piece) -> None:
+    def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
         """Headers of snapshots say what they hold, heartbeats what comes next."""
-        headers, control = laid.families.get("snapshot"), laid.families.get("control")
+        headers, control = units.families.get("snapshot"), units.families.get("control")
         if headers is not None:
-            headers[k.ID][:] = self._following[INCREMENTAL] - 1
-            headers[k.CODE][:] = self.versions[INCREMENTAL] or k.NULL
-            headers[k.AUX][:] = piece.total
+            headers[k.ID][:] = self._next_sequence[INCREMENTAL] - 1
+            headers[k.CODE][:] = self.seq_versions[INCREMENTAL] or k.NULL
+            headers[k.AUX][:] = batch.snapshot_count
         if control is not None:
-            before = np.maximum.accumulate(np.append(self._following[piece.stream] - 1, laid.sequence))[1:]
-            control[k.ID][:] = before[control.unit] + 1
+            previous = np.maximum.accumulate(np.append(self._next_sequence[batch.stream] - 1, units.sequence))[1:]
+            control[k.ID][:] = previous[control.unit] + 1
 
     def sequences(self) -> list[tuple[str, int, int, int]]:
         """Stream, first and last number of it, packets."""
-        return [(stream, 1, self._following[stream] - 1, self._copies[stream].packets) for stream in STREAMS]
+        return [(stream, 1, self._next_sequence[stream] - 1, self._lines[stream].packets) for stream in STREAMS]
 
     def close(self) -> None:
-        for copies in self._copies.values():
+        for copies in self._lines.values():
             copies.close()
 
 
-def limits(**values: int) -> dict[int, int]:
+def kernel_limits(**values: int) -> dict[int, int]:
     return {getattr(w, f"L_{name.upper()}"): value for name, value in values.items()}

@@ -9,7 +9,7 @@ from umdf.kernels import inlined, load_i64, load_u64, store_u64
 
 
 @inlined
-def draw(t):
+def random_bits(t):
     """63 random bits (xorshift64)."""
     x = load_u64(t, RNG * 8)
     x = x ^ (x << np.uint64(13))
@@ -20,6 +20,6 @@ def draw(t):
 
 
 @inlined
-def quantile(t, table, bits):
+def sample_quantile(t, table, bits):
     """The value of a table at random; `bits` are the random ones."""
     return load_i64(load_i64(t, table * 8), (bits & (QUANTILES - 1)) * 8)

@@ -8,7 +8,7 @@ from umdf.errors import UsageError
 
 SBE, FAST, BOTH = "sbe", "fast", "both"
 PRIORITY, POSITION = "priority", "position"
-LEAST_INSTRUMENTS, MOST_INSTRUMENTS, LEAST_PER_INSTRUMENT = 10, 60_000, 40
+MIN_INSTRUMENTS, MAX_INSTRUMENTS, MIN_MESSAGES_PER_INSTRUMENT = 10, 60_000, 40
 SECOND_NS = 1_000_000_000
 TRADING_DATE = 20_770  # days since 1970: 2026-11-13, a Friday
 DAY_NS = 86_400 * SECOND_NS
@@ -33,20 +33,20 @@ class BulkSettings:
     snapshot_loops: int = 12  # in the day, if it has messages enough for so many
 
     def __post_init__(self) -> None:
-        _among("--wire", self.wire, (SBE, FAST, BOTH))
-        _among("--generation", self.generation, (PRIORITY, POSITION))
-        _among("--lines", self.lines, ("A", "AB"))
-        _within("--instruments", self.instruments, LEAST_INSTRUMENTS, MOST_INSTRUMENTS)
-        _within("--loss", self.loss, 0, 0.5)
-        _within("--seed", self.seed, 0, (1 << 63) - 1)
-        _within("--rate", self.rate, 10, 1_000_000)
-        _within("--channel", self.channel, 1, 255)
-        _within("--roll-bytes", self.roll_bytes, 1, 1 << 40)
-        _within("--roll-s", self.roll_s, 1, 86_400)
-        _within("--snapshot-loops", self.snapshot_loops, 1, 86_400)
-        least = LEAST_PER_INSTRUMENT * self.instruments
-        if self.messages < least:
-            hint = f"ask for at least {least}, or for fewer instruments"
+        _require_choice("--wire", self.wire, (SBE, FAST, BOTH))
+        _require_choice("--generation", self.generation, (PRIORITY, POSITION))
+        _require_choice("--lines", self.lines, ("A", "AB"))
+        _require_range("--instruments", self.instruments, MIN_INSTRUMENTS, MAX_INSTRUMENTS)
+        _require_range("--loss", self.loss, 0, 0.5)
+        _require_range("--seed", self.seed, 0, (1 << 63) - 1)
+        _require_range("--rate", self.rate, 10, 1_000_000)
+        _require_range("--channel", self.channel, 1, 255)
+        _require_range("--roll-bytes", self.roll_bytes, 1, 1 << 40)
+        _require_range("--roll-s", self.roll_s, 1, 86_400)
+        _require_range("--snapshot-loops", self.snapshot_loops, 1, 86_400)
+        minimum = MIN_MESSAGES_PER_INSTRUMENT * self.instruments
+        if self.messages < minimum:
+            hint = f"ask for at least {minimum}, or for fewer instruments"
             raise UsageError(f"{self.messages} messages are too few for a day of {self.instruments} instruments", hint)
 
     @property
@@ -58,11 +58,11 @@ class BulkSettings:
         return self.trading_date * DAY_NS
 
 
-def _among(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{option} {value} is not known", f"use {' or '.join(known)}")
+def _require_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{option} {value} is not known", f"use {' or '.join(choices)}")
 
 
-def _within(option: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise UsageError(f"{option} {value} is out of range", f"use {least} to {most}")
+def _require_range(option: str, value: float, minimum: float, maximum: float) -> None:
+    if not minimum <= value <= maximum:
+        raise UsageError(f"{option} {value} is out of range", f"use {minimum} to {maximum}")

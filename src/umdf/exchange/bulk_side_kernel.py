@@ -10,10 +10,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from umdf.exchange.bulk_places_kernel import (
-    I_AT,
     I_BIDS,
     I_CAPACITY,
+    I_ORDERS_OFFSET,
     I_TICK,
+    MARKET_ORDER_KEY,
     NULL,
     O_FIRM,
     O_ID,
@@ -23,7 +24,6 @@ from umdf.exchange.bulk_places_kernel import (
     O_SIZE,
     ORDER_BYTES,
     ORDERS,
-    PRICELESS,
 )
 from umdf.kernels import inlined, load_i64, store_i64
 
@@ -48,38 +48,38 @@ memmove = _memmove()  # size bytes from source to target, which may overlap
 
 
 @inlined
-def side_at(t, instrument, side):
+def side_address(t, instrument, side):
     """Where the orders of a side (0 bids, 1 asks) are."""
-    at = load_i64(instrument, I_AT * 8) + side * load_i64(instrument, I_CAPACITY * 8)
-    return load_i64(t, ORDERS * 8) + at * ORDER_BYTES
+    offset = load_i64(instrument, I_ORDERS_OFFSET * 8) + side * load_i64(instrument, I_CAPACITY * 8)
+    return load_i64(t, ORDERS * 8) + offset * ORDER_BYTES
 
 
 @inlined
-def orders_of(instrument, side):
+def order_count(instrument, side):
     return load_i64(instrument, (I_BIDS + side) * 8)
 
 
 @inlined
-def set_orders(instrument, side, count):
+def set_order_count(instrument, side, count):
     store_i64(instrument, (I_BIDS + side) * 8, count)
 
 
 @inlined
 def price_of(instrument, side, key):
-    if key == PRICELESS:
+    if key == MARKET_ORDER_KEY:
         return np.int64(NULL)
     return (key if side == 0 else -key) * load_i64(instrument, I_TICK * 8)
 
 
 @inlined
-def find(orders, count, key, order_id):
+def find_order(orders, count, key, order_id):
     """The place of an order, or where it would stand."""
     low, high = np.int64(0), count
     while low < high:
         middle = (low + high) >> 1
         order = orders + middle * ORDER_BYTES
-        k = load_i64(order, O_KEY * 8)
-        if k < key or (k == key and load_i64(order, O_ID * 8) > order_id):
+        found_key = load_i64(order, O_KEY * 8)
+        if found_key < key or (found_key == key and load_i64(order, O_ID * 8) > order_id):
             low = middle + 1
         else:
             high = middle
@@ -87,31 +87,31 @@ def find(orders, count, key, order_id):
 
 
 @inlined
-def is_order(orders, count, place, key, order_id):
-    order = orders + place * ORDER_BYTES
-    return place < count and load_i64(order, O_KEY * 8) == key and load_i64(order, O_ID * 8) == order_id
+def is_order_at(orders, count, index, key, order_id):
+    order = orders + index * ORDER_BYTES
+    return index < count and load_i64(order, O_KEY * 8) == key and load_i64(order, O_ID * 8) == order_id
 
 
 @inlined
 def insert(t, instrument, side, key, order_id, size, reserve, firm, ts):
     """A new order; its position, from 1 at the top. There must be room."""
-    orders, count = side_at(t, instrument, side), orders_of(instrument, side)
-    place = find(orders, count, key, order_id)
-    order = orders + place * ORDER_BYTES
-    memmove(order + ORDER_BYTES, order, (count - place) * ORDER_BYTES)
+    orders, count = side_address(t, instrument, side), order_count(instrument, side)
+    index = find_order(orders, count, key, order_id)
+    order = orders + index * ORDER_BYTES
+    memmove(order + ORDER_BYTES, order, (count - index) * ORDER_BYTES)
     store_i64(order, O_KEY * 8, key)
     store_i64(order, O_ID * 8, order_id)
     store_i64(order, O_SIZE * 8, size)
     store_i64(order, O_RESERVE * 8, reserve)
     store_i64(order, O_FIRM * 8, firm)
     store_i64(order, O_INSERT * 8, ts)
-    set_orders(instrument, side, count + 1)
-    return count + 1 - place
+    set_order_count(instrument, side, count + 1)
+    return count + 1 - index
 
 
 @inlined
-def remove(t, instrument, side, place):
-    orders, count = side_at(t, instrument, side), orders_of(instrument, side)
-    order = orders + place * ORDER_BYTES
-    memmove(order, order + ORDER_BYTES, (count - 1 - place) * ORDER_BYTES)
-    set_orders(instrument, side, count - 1)
+def remove(t, instrument, side, index):
+    orders, count = side_address(t, instrument, side), order_count(instrument, side)
+    order = orders + index * ORDER_BYTES
+    memmove(order, order + ORDER_BYTES, (count - 1 - index) * ORDER_BYTES)
+    set_order_count(instrument, side, count - 1)

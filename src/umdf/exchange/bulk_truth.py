@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from umdf.exchange import bulk_places_kernel as k
 from umdf.exchange.bulk_events import STAT_TYPES
 from umdf.exchange.bulk_listing import TYPES
-from umdf.exchange.bulk_market import Lines, Market
+from umdf.exchange.bulk_market import Market, Records
 
-GROUP_ROWS = 1 << 16  # of a Parquet file, so that memory does not grow with the day
+ROW_GROUP_ROWS = 1 << 16  # of a Parquet file, so that memory does not grow with the day
 TRADES = {
     "instrument_id": k.INSTRUMENT,
     "ts_event": k.TS,
@@ -52,26 +52,26 @@ BAND_KINDS = (k.PRICE_BAND, k.QUANTITY_BAND)
 FLAGGED_KINDS = (k.OPENING, k.THEORETICAL, k.CLOSING, k.SETTLEMENT)
 
 
-class Table:
+class ParquetTable:
     """A Parquet file that grows by row groups."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
         self._schema = schema
-        self._waiting: list[pa.RecordBatch] = []
+        self._pending: list[pa.RecordBatch] = []
         self._rows = 0
 
     def add(self, columns: dict[str, Any]) -> None:
         batch = pa.RecordBatch.from_pydict(columns, schema=self._schema)
-        self._waiting.append(batch)
+        self._pending.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= GROUP_ROWS:
+        if self._rows >= ROW_GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
-        self._waiting, self._rows = [], 0
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+        self._pending, self._rows = [], 0
 
     def close(self) -> None:
         self._flush()
@@ -98,36 +98,36 @@ class Truth:
     def __init__(self, directory: Path, channel: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.channel = directory, channel
-        self.loss = Table(directory / "loss.parquet", LOSS_SCHEMA)
-        self._trades = Table(directory / "trades.parquet", TRADES_SCHEMA)
-        self.trades = 0
+        self.loss_table = ParquetTable(directory / "loss.parquet", LOSS_SCHEMA)
+        self._trade_table = ParquetTable(directory / "trades.parquet", TRADES_SCHEMA)
+        self.trade_count = 0
 
-    def note(self, lines: Lines) -> None:
+    def add_trades(self, records: Records) -> None:
         """The trades among some lines of the incremental stream."""
-        chosen = lines[lines[:, k.KIND] == k.TRADE]
-        if not len(chosen):
+        trades = records[records[:, k.KIND] == k.TRADE]
+        if not len(trades):
             return
-        self.trades += len(chosen)
-        columns: dict[str, Any] = {name: chosen[:, place] for name, place in TRADES.items()}
+        self.trade_count += len(trades)
+        columns: dict[str, Any] = {name: trades[:, column] for name, column in TRADES.items()}
         columns |= {
-            "channel_id": np.full(len(chosen), self.channel, np.int16),
-            "side": _letters(chosen[:, k.SIDE]),
-            "conditions": chosen[:, k.CODE].astype(np.int32),
-            "busted": chosen[:, k.FLAGS] & k.BUSTED != 0,
-            "buyer": _nullable(chosen[:, k.FIRM]),
-            "seller": _nullable(chosen[:, k.OTHER]),
+            "channel_id": np.full(len(trades), self.channel, np.int16),
+            "side": _side_names(trades[:, k.SIDE]),
+            "conditions": trades[:, k.CODE].astype(np.int32),
+            "busted": trades[:, k.FLAGS] & k.BUSTED != 0,
+            "buyer": _nullable(trades[:, k.FIRM]),
+            "seller": _nullable(trades[:, k.OTHER]),
         }
-        self._trades.add(columns)
+        self._trade_table.add(columns)
 
-    def note_loss(self, wire: str, line: str, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
+    def add_loss(self, wire: str, line: str, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
         count = len(first)
         if count:
-            about = {"channel_id": [self.channel] * count, "wire": [wire] * count, "line": [line] * count}
-            self.loss.add({**about, "first": first, "last": last})
+            keys = {"channel_id": [self.channel] * count, "wire": [wire] * count, "line": [line] * count}
+            self.loss_table.add({**keys, "first": first, "last": last})
 
     def close(self) -> None:
-        self.loss.close()
-        self._trades.close()
+        self.loss_table.close()
+        self._trade_table.close()
 
     def write(self, name: str, columns: dict[str, Any]) -> None:
         rows = len(next(iter(columns.values())))
@@ -142,8 +142,8 @@ class Truth:
         self.write("statistics", statistics)
         self.write("price_bands", bands)
         table, listing = market.instruments, market.listing
-        alive = table[:, k.I_STATE] != k.UNKNOWN
-        states = table[alive]
+        is_listed = table[:, k.I_STATE] != k.UNKNOWN
+        states = table[is_listed]
         event = states[:, k.I_EVENT]
         self.write(
             "states",
@@ -155,8 +155,8 @@ class Truth:
             },
         )
         # A group whose only instrument was deleted has nobody left to say its phase.
-        listed = [g for g in range(len(listing.groups)) if (alive & (listing.group == g)).any()]
-        phases = [int(table[(listing.group == g) & alive, k.I_PHASE].max()) for g in listed]
+        listed = [g for g in range(len(listing.groups)) if (is_listed & (listing.group == g)).any()]
+        phases = [int(table[(listing.group == g) & is_listed, k.I_PHASE].max()) for g in listed]
         self.write("groups", {"security_group": [listing.groups[g] for g in listed], "phase": phases})
         self.write(
             "instruments",
@@ -167,29 +167,29 @@ class Truth:
                 "security_type": [TYPES[kind] for kind in listing.type.tolist()],
                 "tick": listing.tick,
                 "lot": listing.lot,
-                "listed": alive,
+                "listed": is_listed,
             },
         )
 
 
 def final_orders(market: Market) -> dict[str, Any]:
-    pieces: list[NDArray[np.int64]] = [np.zeros((0, 8), np.int64)]
+    parts: list[NDArray[np.int64]] = [np.zeros((0, 8), np.int64)]
     for row in market.instruments:
         for side in (0, 1):
-            count, at = int(row[k.I_BIDS + side]), int(row[k.I_AT] + side * row[k.I_CAPACITY])
+            count, at = int(row[k.I_BIDS + side]), int(row[k.I_ORDERS_OFFSET] + side * row[k.I_CAPACITY])
             if count == 0 or row[k.I_STATE] == k.UNKNOWN:
                 continue
             orders = market.orders[at : at + count][::-1]
             keys = orders[:, k.O_KEY]
-            piece = np.empty((count, 8), np.int64)
-            piece[:, 0], piece[:, 1], piece[:, 2] = row[k.I_ID], (k.BID, k.ASK)[side], np.arange(1, count + 1)
-            piece[:, 3] = np.where(keys == k.PRICELESS, k.NULL, (keys if side == 0 else -keys) * row[k.I_TICK])
-            piece[:, 4:8] = orders[:, [k.O_SIZE, k.O_ID, k.O_FIRM, k.O_INSERT]]
-            pieces.append(piece)
-    rows = np.concatenate(pieces)
+            part = np.empty((count, 8), np.int64)
+            part[:, 0], part[:, 1], part[:, 2] = row[k.I_ID], (k.BID, k.ASK)[side], np.arange(1, count + 1)
+            part[:, 3] = np.where(keys == k.MARKET_ORDER_KEY, k.NULL, (keys if side == 0 else -keys) * row[k.I_TICK])
+            part[:, 4:8] = orders[:, [k.O_SIZE, k.O_ID, k.O_FIRM, k.O_INSERT]]
+            parts.append(part)
+    rows = np.concatenate(parts)
     return {
         "instrument_id": rows[:, 0],
-        "side": _letters(rows[:, 1]),
+        "side": _side_names(rows[:, 1]),
         "position": rows[:, 2],
         "price": _nullable(rows[:, 3]),
         "size": rows[:, 4],
@@ -212,11 +212,11 @@ def final_levels(market: Market) -> dict[str, Any]:
     first[1:] |= price[1:] != price[:-1]
     starts = np.flatnonzero(first)
     number = np.cumsum(first)
-    at_book = np.maximum.accumulate(np.where(book, number, 0))
+    book_start = np.maximum.accumulate(np.where(book, number, 0))
     return {
         "instrument_id": instrument[starts],
         "side": side[starts],
-        "level": (number - at_book + 1)[starts],
+        "level": (number - book_start + 1)[starts],
         "price": _nullable(price[starts]),
         "size": np.add.reduceat(orders["size"], starts),
         "order_count": np.diff(np.append(starts, len(instrument))),
@@ -224,14 +224,14 @@ def final_levels(market: Market) -> dict[str, Any]:
 
 
 def final_statistics(market: Market) -> tuple[dict[str, Any], dict[str, Any]]:
-    alive = np.flatnonzero(market.instruments[:, k.I_STATE] != k.UNKNOWN)
-    values = [market.statistic(statistic)[alive] for statistic in range(k.STATISTICS)]
-    ids = np.tile(market.instruments[alive, k.I_ID], k.STATISTICS)
+    is_listed = np.flatnonzero(market.instruments[:, k.I_STATE] != k.UNKNOWN)
+    values = [market.statistic_values(statistic)[is_listed] for statistic in range(k.STATISTICS)]
+    ids = np.tile(market.instruments[is_listed, k.I_ID], k.STATISTICS)
     rows = np.concatenate(values)
-    there = rows[:, k.V_PRESENT] != 0
-    ids, rows = ids[there], rows[there]
-    banded = np.isin(rows[:, k.V_KIND], BAND_KINDS)
-    return _statistics(ids[~banded], rows[~banded]), _bands(ids[banded], rows[banded])
+    is_present = rows[:, k.V_PRESENT] != 0
+    ids, rows = ids[is_present], rows[is_present]
+    is_band = np.isin(rows[:, k.V_KIND], BAND_KINDS)
+    return _statistics(ids[~is_band], rows[~is_band]), _price_bands(ids[is_band], rows[is_band])
 
 
 def _statistics(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _statistics(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, An
     }
 
 
-def _bands(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, Any]:
+def _price_bands(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> dict[str, Any]:
     price = rows[:, k.V_KIND] == k.PRICE_BAND
     return {
         "instrument_id": ids,
@@ -268,5 +268,5 @@ def _nullable(values: NDArray[np.int64]) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values == k.NULL)
 
 
-def _letters(codes: NDArray[np.int64]) -> pa.Array:
+def _side_names(codes: NDArray[np.int64]) -> pa.Array:
     return pa.array(np.where(codes == k.BID, "B", np.where(codes == k.ASK, "A", "N")), pa.string())

@@ -21,30 +21,38 @@ from numpy.typing import NDArray
 from umdf.errors import UmdfError
 from umdf.lake import bars as b
 from umdf.lake import healing_kernel as h
-from umdf.lake.book_rows import HINT, Epochs, Grouped, times_of
-from umdf.lake.book_state import HEAD_NAMES, LOST, NO_BOOK, PUBLISHED, Stored, book_in, state_table
-from umdf.lake.book_states import Section, States, books_in, books_of, section_of
+from umdf.lake.book_rows import HINT, Epochs, RowsByBook, event_times
+from umdf.lake.book_state import (
+    EMPTY_BOOK,
+    HEADER_FIELDS,
+    LOSS_DTYPE,
+    PUBLISHED_DTYPE,
+    BookState,
+    read_book,
+    state_table,
+)
+from umdf.lake.book_states import BookStates, RecordSection, book_contents, group_records, restore_books
 from umdf.lake.columns import family_table
-from umdf.lake.day_numbers import Published, day_statistics
-from umdf.lake.files import in_order
+from umdf.lake.day_numbers import PublishedStatistics, day_statistics
+from umdf.lake.files import sort_rows
 from umdf.lake.gap_cures import Timeline
-from umdf.lake.healing import FOREVER, L_BOOK, L_SINCE, L_UNTIL, BookRun, Numbers, Told, places_in
-from umdf.lake.instruments import distinct
-from umdf.lake.intervals import BEST_S, OPEN, Intervals
-from umdf.lake.levels import tops_by_interval, updates, with_tops
+from umdf.lake.healing import L_BOOK, L_SINCE, L_UNTIL, NO_END, BookReplay, Numbers, ReplayResult, merge_positions
+from umdf.lake.instruments import distinct_values
+from umdf.lake.intervals import BBO_INTERVALS_S, OPEN_SUFFIX, IntervalTables
+from umdf.lake.levels import bbo_records, mbp_table, tbbo_table
 from umdf.lake.schemas import table
-from umdf.lake.snapshot_rows import SnapshotLines
+from umdf.lake.snapshot_rows import BookSnapshots
 from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 MINUTE_NS = 60 * b.SECOND_NS
 LAST_KEY = (1 << 64) - 1  # of an epoch
 Tables = dict[str, pa.Table]
 # What a state has of a book as it is.
-_KEPT = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_DOUBT, "ts": h.S_TS, "seen": h.S_SEEN}
+_STATE_COLUMNS = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_UNVERIFIED, "ts": h.S_TS, "seen": h.S_SEEN}
 
 
 @dataclass(eq=False)
-class Group:
+class InstrumentSet:
     """Some instruments, sorted: what is known of them without their rows."""
 
     ids: Numbers
@@ -54,155 +62,173 @@ class Group:
     last_state: NDArray[np.int16]
 
 
-class GroupDay:
+class BookDayBuilder:
     def __init__(
         self,
-        group: Group,
+        instruments: InstrumentSet,
         timeline: Timeline,
         epochs: Epochs,
         trading_date: int,
-        wanted: frozenset[str],
-        stored: States | None = None,
+        table_names: frozenset[str],
+        stored: BookStates | None = None,
     ) -> None:
-        self.group, self.timeline, self.epochs = group, timeline, epochs
-        self.trading_date, self.wanted = trading_date, wanted
-        self.ids, count = group.ids, len(group.ids)
-        depth = 10 if "mbp_10" in wanted else 1
-        self.run = BookRun(group.ids, timeline, depth, books_of(stored) if stored is not None else None)
+        self.instruments, self.timeline, self.epochs = instruments, timeline, epochs
+        self.trading_date, self.table_names = trading_date, table_names
+        self.ids, count = instruments.ids, len(instruments.ids)
+        depth = 10 if "mbp_10" in table_names else 1
+        self.replay = BookReplay(
+            instruments.ids, timeline, depth, restore_books(stored) if stored is not None else None
+        )
         self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # behind every key, until there is one
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
-        self.events, self.in_doubt, self.losses = np.zeros((3, 2 * count), np.int64)
-        self.intervals = Intervals(group.ids, group.symbols, wanted, trading_date)
-        self.lost: list[Numbers] = []
-        self.published = Published(count)
-        self.happened: list[Stored] = []
-        self.gaps = self.run.log
-        for instrument_id, levels in group.depths.items():
-            self.run.books.set_depth(instrument_id, levels)
+        self.events, self.unverified_events, self.loss_counts = np.zeros((3, 2 * count), np.int64)
+        self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date)
+        self.loss_windows: list[Numbers] = []
+        self.published = PublishedStatistics(count)
+        self.book_events: list[BookState] = []
+        self.gap_log = self.replay.gap_log
+        for instrument_id, levels in instruments.depths.items():
+            self.replay.books.set_depth(instrument_id, levels)
         if stored is not None:
             self._restore(stored)
 
-    def _restore(self, stored: States) -> None:
-        head, run, timeline = stored.head, self.run, self.timeline
-        place = np.searchsorted(self.ids, stored.instrument_id)
-        book = 2 * place + head["lending"]
+    def _restore(self, stored: BookStates) -> None:
+        head, run, timeline = stored.header, self.replay, self.timeline
+        instrument_index = np.searchsorted(self.ids, stored.instrument_id)
+        book = 2 * instrument_index + head["lending"]
         epochs = self.epochs.ranks(head["epoch"])
         run.epoch = max(run.epoch, int(epochs.max(initial=-1)))
-        for name, column in _KEPT.items():
+        for name, column in _STATE_COLUMNS.items():
             run.states[book, column] = head[name]
-        run.shown_bad[book] = head["shown_bad"]
+        run.last_bad[book] = head["shown_bad"]
         shown = np.flatnonzero(head["shown_epoch"] != NULL)
-        run.shown_epoch[book[shown]] = self.epochs.ranks(head["shown_epoch"][shown])
-        owed = stored.sections["owed"]
-        owing = np.repeat(np.arange(len(stored)), owed.counts)
+        run.last_shown_epoch[book[shown]] = self.epochs.ranks(head["shown_epoch"][shown])
+        unanswered = stored.sections["owed"]
+        gap_owner = np.repeat(np.arange(len(stored)), unanswered.counts)
         for epoch in np.unique(epochs).tolist():
             own = np.flatnonzero(epochs == epoch)
             run.states[book[own], h.S_GAPS] = timeline.gaps_before(epoch, head["covered"][own], within=True)
             doubt = own[head["doubt"][own] != 0]
-            run.states[book[doubt], h.S_FROM] = timeline.gaps_at(epoch, head["doubt_from"][doubt])
-            some = np.flatnonzero(epochs[owing] == epoch)
-            self.gaps.restore(book[owing[some]], epoch, owed.records[some])
+            run.states[book[doubt], h.S_FIRST_GAP] = timeline.gaps_at(epoch, head["doubt_from"][doubt])
+            some = np.flatnonzero(epochs[gap_owner] == epoch)
+            self.gap_log.restore(book[gap_owner[some]], epoch, unanswered.records[some])
         self.last_key[book], self.last_epoch[book] = stored.key, self.epochs.ranks(stored.seq_version)
         self.has_row[book] = True
-        self.events[book], self.in_doubt[book] = head["events"], head["events_in_doubt"]
-        self.losses[book] = head["losses"]
-        self.intervals.restore(place, stored)
+        self.events[book], self.unverified_events[book] = head["events"], head["events_in_doubt"]
+        self.loss_counts[book] = head["losses"]
+        self.intervals.restore(instrument_index, stored)
         lost = stored.sections["lost"]
-        self.lost.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
+        self.loss_windows.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
         published = stored.sections["published"]
-        said = np.flatnonzero(published.counts)
-        self.published.restore(place[said], published.records["value"].reshape(len(said), -1))
+        has_statistics = np.flatnonzero(published.counts)
+        self.published.restore(
+            instrument_index[has_statistics], published.records["value"].reshape(len(has_statistics), -1)
+        )
 
     def advance(
-        self, mbo: Grouped, trades: Grouped, statistics: Grouped, snapshots: SnapshotLines, *, more: bool = False
+        self,
+        mbo: RowsByBook,
+        trades: RowsByBook,
+        statistics: RowsByBook,
+        snapshots: BookSnapshots,
+        *,
+        more: bool = False,
     ) -> Tables:
         """A stretch: rows of every instrument, its trades, its statistics, its snapshots."""
-        some = mbo, trades, statistics
-        epochs = distinct(*(each.epoch for each in (*some, snapshots)))
+        families = mbo, trades, statistics
+        epochs = distinct_values(*(each.epoch for each in (*families, snapshots)))
         if len(epochs) < 2:
-            return self._advance(*some, snapshots, more=more)
-        found: dict[str, list[pa.Table]] = defaultdict(list)
+            return self._advance_epoch(*families, snapshots, more=more)
+        tables: dict[str, list[pa.Table]] = defaultdict(list)
         for epoch in epochs:  # each for itself: books end with their numbering
             limits = (epoch - 1, LAST_KEY), (epoch, LAST_KEY)
-            mine = mbo.between(*limits), trades.between(*limits), statistics.between(*limits)
-            made = self._advance(*mine, snapshots.between(*limits), more=more and epoch == epochs[-1])
-            for name, rows in made.items():
-                found[name].append(rows)
-        whole = {name: pa.concat_tables(parts).unify_dictionaries() for name, parts in found.items()}
-        return {name: in_order(rows, table(name)) for name, rows in whole.items()}
+            families_of_epoch = mbo.between(*limits), trades.between(*limits), statistics.between(*limits)
+            epoch_tables = self._advance_epoch(
+                *families_of_epoch, snapshots.between(*limits), more=more and epoch == epochs[-1]
+            )
+            for name, rows in epoch_tables.items():
+                tables[name].append(rows)
+        merged = {name: pa.concat_tables(parts).unify_dictionaries() for name, parts in tables.items()}
+        return {name: sort_rows(rows, table(name)) for name, rows in merged.items()}
 
-    def _advance(
-        self, mbo: Grouped, trades: Grouped, statistics: Grouped, snapshots: SnapshotLines, *, more: bool
+    def _advance_epoch(
+        self, mbo: RowsByBook, trades: RowsByBook, statistics: RowsByBook, snapshots: BookSnapshots, *, more: bool
     ) -> Tables:
-        self._refuse_older(mbo)
-        told = self.run.run(mbo, snapshots, more=more)
-        times = times_of(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
-        place, trade_bad = self._beside(mbo, told, trades)
-        _, statistic_bad = self._beside(mbo, told, statistics)
-        self.lost.append(told.lost)
-        self.intervals.take_lost(told.lost[:, L_BOOK] >> 1, told.lost[:, L_SINCE])
-        np.add.at(self.losses, told.lost[:, L_BOOK], 1)
-        staged = np.flatnonzero(~mbo.made) if mbo.made is not None else None
+        self._check_not_older(mbo)
+        result = self.replay.apply(mbo, snapshots, more=more)
+        times = event_times(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
+        mbo_rows_before, trade_bad = self._book_trust_at(mbo, result, trades)
+        _, statistic_bad = self._book_trust_at(mbo, result, statistics)
+        self.loss_windows.append(result.loss_windows)
+        self.intervals.check_losses(result.loss_windows[:, L_BOOK] >> 1, result.loss_windows[:, L_SINCE])
+        np.add.at(self.loss_counts, result.loss_windows[:, L_BOOK], 1)
+        staged = np.flatnonzero(~mbo.is_synthetic) if mbo.is_synthetic is not None else None
         books = mbo.book if staged is None else mbo.book[staged]
-        bad = told.bad if staged is None else told.bad[staged]
+        bad = result.bad if staged is None else result.bad[staged]
         self.events += np.bincount(books, minlength=len(self.events))
-        self.in_doubt += np.bincount(books[bad != 0], minlength=len(self.events))
+        self.unverified_events += np.bincount(books[bad != 0], minlength=len(self.events))
         if len(mbo):
-            real = np.arange(len(mbo)) if mbo.made is None else np.flatnonzero(~mbo.made | told.emptied)
+            real = (
+                np.arange(len(mbo))
+                if mbo.is_synthetic is None
+                else np.flatnonzero(~mbo.is_synthetic | result.is_emptied)
+            )
             own = mbo.book[real]
             ends = real[np.append(own[1:] != own[:-1], True)] if len(real) else real
             self.last_key[mbo.book[ends]], self.last_epoch[mbo.book[ends]] = mbo.key[ends], mbo.epoch[ends]
             self.has_row[mbo.book[ends]] = True
-        self._keep_heals(told, snapshots)
-        self._keep_made(mbo, told)
+        self._record_recoveries(result, snapshots)
+        self._record_resets(mbo, result)
         if len(statistics):
-            self.published.take(statistics)
+            self.published.update(statistics)
         if len(trades):
-            self.intervals.take_trades(trade_log(trades))
-        for name, seconds in BEST_S.items():
-            if name in self.wanted:
-                self.intervals.take_best(name, tops_by_interval(mbo, times, told, trades, place, seconds))
-        return self._tables(mbo, staged, told, trades, place, trade_bad, statistics, statistic_bad, snapshots)
+            self.intervals.add_trades(trade_records(trades))
+        for name, seconds in BBO_INTERVALS_S.items():
+            if name in self.table_names:
+                self.intervals.add_bbo(name, bbo_records(mbo, times, result, trades, mbo_rows_before, seconds))
+        return self._tables(
+            mbo, staged, result, trades, mbo_rows_before, trade_bad, statistics, statistic_bad, snapshots
+        )
 
     def _tables(
         self,
-        mbo: Grouped,
+        mbo: RowsByBook,
         staged: Numbers | None,
-        told: Told,
-        trades: Grouped,
-        place: Numbers,
+        result: ReplayResult,
+        trades: RowsByBook,
+        mbo_rows_before: Numbers,
         trade_bad: NDArray[np.bool_],
-        statistics: Grouped,
+        statistics: RowsByBook,
         statistic_bad: NDArray[np.bool_],
-        snapshots: SnapshotLines,
+        snapshots: BookSnapshots,
     ) -> Tables:
-        found: Tables = {}
-        symbols, wanted = self.group.symbols, self.wanted
+        tables: Tables = {}
+        symbols, wanted = self.instruments.symbols, self.table_names
         for name, depth in (("mbp_1", 1), ("mbp_10", 10)):
             if name in wanted:
-                found[name] = updates(mbo, snapshots, told, depth, self.ids, symbols, self.epochs)
+                tables[name] = mbp_table(mbo, snapshots, result, depth, self.ids, symbols, self.epochs)
         if "book_check" in wanted and len(snapshots):
-            found["book_check"] = told.checks.table(snapshots, self.ids, symbols)
-        trade_flags = _flagged(trades, trade_bad)
+            tables["book_check"] = result.checks.to_table(snapshots, self.ids, symbols)
+        trade_flags = _with_maybe_bad(trades, trade_bad)
         if "tbbo" in wanted and len(trades):
-            found["tbbo"] = with_tops(trades, place, told, trade_flags, self.ids, symbols)
+            tables["tbbo"] = tbbo_table(trades, mbo_rows_before, result, trade_flags, self.ids, symbols)
         if "mbo" in wanted and len(mbo):
-            flags, events, book = _flagged(mbo, told.bad != 0), mbo.events, mbo.book
+            flags, events, book = _with_maybe_bad(mbo, result.bad != 0), mbo.events, mbo.book
             if staged is not None:
-                events = events.at({"mbo": staged})
+                events = events.take({"mbo": staged})
                 flags, book = flags[staged], book[staged]
-            found["mbo"] = family_table(events, "mbo", flags, symbols, book >> 1)
+            tables["mbo"] = family_table(events, "mbo", flags, symbols, book >> 1)
         if "trades" in wanted and len(trades):
-            found["trades"] = family_table(trades.events, "trades", trade_flags, symbols, trades.book >> 1)
+            tables["trades"] = family_table(trades.events, "trades", trade_flags, symbols, trades.book >> 1)
         if "statistics" in wanted and len(statistics):
-            flags = _flagged(statistics, statistic_bad)
-            found["statistics"] = family_table(statistics.events, "statistics", flags, symbols, statistics.book >> 1)
-        return found
+            flags = _with_maybe_bad(statistics, statistic_bad)
+            tables["statistics"] = family_table(statistics.events, "statistics", flags, symbols, statistics.book >> 1)
+        return tables
 
-    def _refuse_older(self, mbo: Grouped) -> None:
+    def _check_not_older(self, mbo: RowsByBook) -> None:
         """What comes must be behind what came before."""
-        first = b.starts_of(mbo.book)
+        first = b.run_starts(mbo.book)
         book = mbo.book[first]
         known = self.has_row[book]
         older = (mbo.epoch[first] == self.last_epoch[book]) & (mbo.key[first] <= self.last_key[book])
@@ -212,177 +238,192 @@ class GroupDay:
             last = int(self.last_key[book[wrong[0]]]) >> 32
             raise UmdfError(f"rows of instrument {number} are out of order in mbo: sequence {at} after {last}", HINT)
 
-    def _beside(self, mbo: Grouped, told: Told, others: Grouped) -> tuple[Numbers, NDArray[np.bool_]]:
+    def _book_trust_at(
+        self, mbo: RowsByBook, result: ReplayResult, others: RowsByBook
+    ) -> tuple[Numbers, NDArray[np.bool_]]:
         """How many rows of mbo come before each row of another family, and whether its book may be wrong there."""
         if not len(others):
             return np.empty(0, np.int64), np.empty(0, np.bool_)
         size = len(self.epochs.versions)
         groups = [some.book * np.int32(size) + some.epoch for some in (mbo, others)]
-        place = places_in(groups[0], mbo.key, groups[1], others.key, behind=False)
-        bad = told.begun_bad[others.book] != 0
+        mbo_rows_before = merge_positions(groups[0], mbo.key, groups[1], others.key, behind=False)
+        bad = result.initial_bad[others.book] != 0
         if len(mbo):
-            here = np.minimum(place, len(mbo) - 1)
-            itself = (place < len(mbo)) & (groups[0][here] == groups[1]) & (mbo.key[here] == others.key)
-            before = np.maximum(place - 1, 0)
-            follows = (place > 0) & (mbo.book[before] == others.book)
-            bad = np.where(itself, told.bad[here] != 0, np.where(follows, told.bad[before] != 0, bad))
-        return place, bad
+            here = np.minimum(mbo_rows_before, len(mbo) - 1)
+            itself = (mbo_rows_before < len(mbo)) & (groups[0][here] == groups[1]) & (mbo.key[here] == others.key)
+            before = np.maximum(mbo_rows_before - 1, 0)
+            follows = (mbo_rows_before > 0) & (mbo.book[before] == others.book)
+            bad = np.where(itself, result.bad[here] != 0, np.where(follows, result.bad[before] != 0, bad))
+        return mbo_rows_before, bad
 
-    def _keep_heals(self, told: Told, snapshots: SnapshotLines) -> None:
-        if "book_state" not in self.wanted or not len(told.heals):
+    def _record_recoveries(self, result: ReplayResult, snapshots: BookSnapshots) -> None:
+        if "book_state" not in self.table_names or not len(result.recovery_snapshots):
             return
-        books = self.run.said  # any engine will do: a snapshot alone says what its book is
-        for line in told.heals.tolist():
+        books = self.replay.snapshot_books  # any engine will do: a snapshot alone says what its book is
+        for line in result.recovery_snapshots.tolist():
             book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
             instrument_id, lending = int(self.ids[book >> 1]), book & 1
             books.delete(instrument_id, lending=bool(lending))  # an earlier one may have said of what kind it is
             books.apply(snapshots.rows_of(np.array([line]))[0])
-            header, entries = book_in(books, instrument_id, lending)
-            head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
+            header, entries = read_book(books, instrument_id, lending)
+            head = dict.fromkeys(HEADER_FIELDS, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
             head |= {"ts_send": int(snapshots.ts_send[line]), "ts_recv": int(snapshots.ts_recv[line])}
             key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
             version = self.epochs.versions[int(snapshots.epoch[line])]
-            stored = Stored(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
-            self.happened.append(stored)
+            stored = BookState(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
+            self.book_events.append(stored)
 
-    def _keep_made(self, mbo: Grouped, told: Told) -> None:
+    def _record_resets(self, mbo: RowsByBook, result: ReplayResult) -> None:
         """What emptied a book without a row of its own."""
-        if "book_state" not in self.wanted or mbo.made is None:
+        if "book_state" not in self.table_names or mbo.is_synthetic is None:
             return
         units, own = mbo.units, mbo.rows
-        for row in np.flatnonzero(mbo.made & told.emptied).tolist():
+        for row in np.flatnonzero(mbo.is_synthetic & result.is_emptied).tolist():
             unit, book = own.unit[row], int(mbo.book[row])
-            head = dict.fromkeys(HEAD_NAMES, 0) | {"lending": book & 1, "known": NULL}
+            head = dict.fromkeys(HEADER_FIELDS, 0) | {"lending": book & 1, "known": NULL}
             head |= {"ts": int(own.column("ts_event")[row])}
             head |= {"ts_send": int(units.ts_send[unit]), "ts_recv": int(units.ts_recv[unit])}
-            about = int(self.ids[book >> 1]), int(units.seq_version[unit]), int(mbo.key[row])
-            self.happened.append(Stored(*about, NULL, LAST, head, NO_BOOK[0]))
+            key_fields = int(self.ids[book >> 1]), int(units.seq_version[unit]), int(mbo.key[row])
+            self.book_events.append(BookState(*key_fields, NULL, LAST, head, EMPTY_BOOK[0]))
 
-    def finish(self, settle_ns: int | None = None) -> Tables:
+    def finish(self, final_before_ns: int | None = None) -> Tables:
         """The tables of the whole day, as far as they are new or open. `settle_ns`: before this nothing more will come;
         None: nothing more at all."""
-        self.run.finish()
-        lost, place_of = self._lost(), len(self.ids)
-        settle = np.full(place_of, FOREVER if settle_ns is None else settle_ns // MINUTE_NS * MINUTE_NS)
-        if settle_ns is not None:  # what is in doubt may yet turn out to be whole
-            doubt = lost[lost[:, L_UNTIL] == FOREVER]
-            np.minimum.at(settle, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
-        found = self.intervals.finish(lost, settle)
-        if "day_statistics" in self.wanted:
-            columns = {"events": self.events, "events_in_doubt": self.in_doubt, "losses": self.losses}
-            others: dict[str, Any] = {name: values.reshape(-1, 2).sum(axis=1) for name, values in columns.items()}
-            others |= {"last_phase": self.group.last_phase, "last_state": self.group.last_state}
-            bad = np.zeros(place_of, np.bool_)
+        self.replay.finish()
+        lost, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
+        final_before = np.full(
+            instrument_count, NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
+        )
+        if final_before_ns is not None:  # what is in doubt may yet turn out to be whole
+            doubt = lost[lost[:, L_UNTIL] == NO_END]
+            np.minimum.at(final_before, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
+        tables = self.intervals.finish(lost, final_before)
+        if "day_statistics" in self.table_names:
+            columns = {"events": self.events, "events_in_doubt": self.unverified_events, "losses": self.loss_counts}
+            extra_columns: dict[str, Any] = {
+                name: values.reshape(-1, 2).sum(axis=1) for name, values in columns.items()
+            }
+            extra_columns |= {"last_phase": self.instruments.last_phase, "last_state": self.instruments.last_state}
+            bad = np.zeros(instrument_count, np.bool_)
             bad[lost[:, L_BOOK]] = True
-            trades = self.intervals.day, self.intervals.busted
-            found["day_statistics"] = day_statistics(*trades, self.published, others, bad, self.ids, self.group.symbols)
-        if "book_state" in self.wanted:
-            found["book_state"] = state_table(self.happened)
-            found["book_state" + OPEN] = self._states().table()
-        return found
+            trades = self.intervals.day_bars, self.intervals.busted_counts
+            tables["day_statistics"] = day_statistics(
+                *trades, self.published, extra_columns, bad, self.ids, self.instruments.symbols
+            )
+        if "book_state" in self.table_names:
+            tables["book_state"] = state_table(self.book_events)
+            tables["book_state" + OPEN_SUFFIX] = self._book_states().to_table()
+        return tables
 
-    def stale(self) -> list[dict[str, Any]]:
+    def untrusted_books(self) -> list[dict[str, Any]]:
         """What cannot be trusted at the end."""
         found = []
-        for book in np.flatnonzero(self.run.bad_now()).tolist():
-            instrument_id, symbol = int(self.ids[book >> 1]), self.group.symbols[book >> 1].as_py()
-            is_stale = bool(self.run.states[book, h.S_STALE])
-            of_book = self.run.books.book(instrument_id, lending=bool(book & 1))
+        for book in np.flatnonzero(self.replay.current_bad()).tolist():
+            instrument_id, symbol = int(self.ids[book >> 1]), self.instruments.symbols[book >> 1].as_py()
+            is_stale = bool(self.replay.states[book, h.S_STALE])
+            of_book = self.replay.books.book(instrument_id, lending=bool(book & 1))
             reason = str(of_book.stale) if of_book is not None and of_book.stale else "messages are known to be lost"
             if not is_stale:
                 reason = "messages were lost and nothing came since that shows whether they touched it"
             found.append({"instrument_id": instrument_id, "symbol": symbol, "is_stale": is_stale, "reason": reason})
         return found
 
-    def _lost(self) -> Numbers:
+    def _loss_windows_by_instrument(self) -> Numbers:
         """(instrument, since, until) of everything that is missing, and of what may be."""
-        states = self.run.states
-        doubt = np.flatnonzero(states[:, h.S_DOUBT])
-        since = self.timeline.since(self.run.epoch, states[doubt, h.S_FROM], states[doubt, h.S_TS])
-        open_ones = np.stack([doubt, since, np.full(len(doubt), FOREVER)], axis=1)
-        lost = np.concatenate([np.empty((0, 3), np.int64), *self.lost, open_ones])
+        states = self.replay.states
+        doubt = np.flatnonzero(states[:, h.S_UNVERIFIED])
+        since = self.timeline.missing_since(self.replay.epoch, states[doubt, h.S_FIRST_GAP], states[doubt, h.S_TS])
+        open_ones = np.stack([doubt, since, np.full(len(doubt), NO_END)], axis=1)
+        lost = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows, open_ones])
         lost[:, L_BOOK] >>= 1
         return lost[np.argsort(lost[:, L_BOOK], kind="stable")]
 
-    def _states(self) -> States:
+    def _book_states(self) -> BookStates:
         """The state of every book, and of every instrument that had a day."""
-        states, of_day = self.run.states, self.intervals.stored()
-        had_day = np.logical_or.reduce([part.counts > 0 for part in of_day.values()])
+        states, day_sections = self.replay.states, self.intervals.to_sections()
+        has_day_data = np.logical_or.reduce([part.counts > 0 for part in day_sections.values()])
         # A snapshot alone may have shown that nothing is missing.
         is_known = (states[:, h.S_SEEN] != 0) | (states[:, h.S_GAPS] != 0) | (self.events != 0)
-        is_known[::2] |= had_day
+        is_known[::2] |= has_day_data
         books = np.flatnonzero(is_known)
-        place, states, has_row = books >> 1, states[books], self.has_row[books]
-        is_first = np.append(True, place[1:] != place[:-1])[: len(books)]  # the day is the instrument's, not the book's
-        header, entries = books_in(self.run.books, self.ids, books)
+        instrument_index, states, has_row = books >> 1, states[books], self.has_row[books]
+        is_first = np.append(True, instrument_index[1:] != instrument_index[:-1])[
+            : len(books)
+        ]  # the day is the instrument's, not the book's
+        header, entries = book_contents(self.replay.books, self.ids, books)
         nothing, row_of = np.zeros(len(books), np.int64), np.full(len(self.has_row), -1)
         row_of[books] = np.arange(len(books))
-        lost, (owing, owed) = np.concatenate([np.empty((0, 3), np.int64), *self.lost]), self.gaps.stored()
-        sections = {"entries": entries, "lost": section_of(row_of[lost[:, 0]], _windows(lost), len(books))}
-        sections["owed"] = section_of(row_of[owing], owed, len(books))
+        lost, (gap_owner, unanswered) = (
+            np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows]),
+            self.gap_log.to_state(),
+        )
+        sections = {"entries": entries, "lost": group_records(row_of[lost[:, 0]], _loss_records(lost), len(books))}
+        sections["owed"] = group_records(row_of[gap_owner], unanswered, len(books))
         first = np.flatnonzero(is_first)
-        for name, part in of_day.items():
-            own, counts = part.at(place[first]), nothing.copy()
+        for name, part in day_sections.items():
+            own, counts = part.take(instrument_index[first]), nothing.copy()
             counts[first] = own.counts
-            sections[name] = Section(counts, own.records)
-        said = self.published.stored()[place[first]]
-        sections["published"] = Section(is_first * np.int64(said.shape[1]), said.ravel().view(PUBLISHED))
-        versions, shown = np.array([*self.epochs.versions, NULL]), self.run.shown_epoch[books]
-        gaps = self.timeline.gaps.get(self.run.epoch, (np.empty(0, np.int64),) * 2)
-        doubt, covered = states[:, h.S_DOUBT] != 0, states[:, h.S_GAPS]
-        head = {name: states[:, column] for name, column in _KEPT.items()}
-        head |= {
+            sections[name] = RecordSection(counts, own.records)
+        statistics = self.published.to_rows()[instrument_index[first]]
+        sections["published"] = RecordSection(
+            is_first * np.int64(statistics.shape[1]), statistics.ravel().view(PUBLISHED_DTYPE)
+        )
+        versions, shown = np.array([*self.epochs.versions, NULL]), self.replay.last_shown_epoch[books]
+        gaps = self.timeline.gaps.get(self.replay.epoch, (np.empty(0, np.int64),) * 2)
+        doubt, covered = states[:, h.S_UNVERIFIED] != 0, states[:, h.S_GAPS]
+        state_header = {name: states[:, column] for name, column in _STATE_COLUMNS.items()}
+        state_header |= {
             "lending": books & 1,
-            "shown_bad": self.run.shown_bad[books].astype(np.int64),
+            "shown_bad": self.replay.last_bad[books].astype(np.int64),
             "shown_epoch": versions[shown],
-            "epoch": nothing + self._version(),
-            "doubt_from": _numbers_at(gaps[0], np.where(doubt, states[:, h.S_FROM], -1)),
-            "covered": _numbers_at(gaps[1], covered - 1),
+            "epoch": nothing + self._current_seq_version(),
+            "doubt_from": _sequences_at(gaps[0], np.where(doubt, states[:, h.S_FIRST_GAP], -1)),
+            "covered": _sequences_at(gaps[1], covered - 1),
             "events": self.events[books],
-            "events_in_doubt": self.in_doubt[books],
-            "losses": self.losses[books],
+            "events_in_doubt": self.unverified_events[books],
+            "losses": self.loss_counts[books],
             "ts_send": nothing + NULL,
             "ts_recv": nothing + NULL,
-            "settled": self.intervals.settled[place],
-            "busted": np.where(is_first, self.intervals.busted[place], 0),
+            "settled": self.intervals.final_before[instrument_index],
+            "busted": np.where(is_first, self.intervals.busted_counts[instrument_index], 0),
         }
-        return States(
-            self.ids[place],
-            np.where(has_row, versions[self.last_epoch[books]], self._version()),
+        return BookStates(
+            self.ids[instrument_index],
+            np.where(has_row, versions[self.last_epoch[books]], self._current_seq_version()),
             np.where(has_row, self.last_key[books], np.uint64(0)),
             states[:, h.S_RPT_SEQ],
             np.where((states[:, h.S_STALE] != 0) | doubt, MAYBE_BAD_BOOK, 0).astype(np.int32),
-            head,
+            state_header,
             header,
             sections,
         )
 
-    def _version(self) -> int:
-        return self.epochs.versions[max(self.run.epoch, 0)] if self.epochs.versions else 0
+    def _current_seq_version(self) -> int:
+        return self.epochs.versions[max(self.replay.epoch, 0)] if self.epochs.versions else 0
 
 
-def trade_log(trades: Grouped) -> NDArray[np.void]:
+def trade_records(trades: RowsByBook) -> NDArray[np.void]:
     """What bars need of trades and busts."""
     rows = trades.rows
-    log = np.zeros(len(trades), b.TRADE)
-    log["ts"], log["place"] = times_of(rows, trades.units), trades.book >> 1
+    log = np.zeros(len(trades), b.TRADE_DTYPE)
+    log["ts"], log["place"] = event_times(rows, trades.units), trades.book >> 1
     for name in ("price", "size", "trade_id", "conditions", "action", "stream"):
         log[name] = rows.column(name)
     return log
 
 
-def _flagged(rows: Grouped, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
+def _with_maybe_bad(rows: RowsByBook, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
     if not len(rows):
         return np.empty(0, np.int32)
     return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
 
 
-def _numbers_at(values: Numbers, places: Numbers) -> Numbers:
+def _sequences_at(values: Numbers, indices: Numbers) -> Numbers:
     """0 where there is no place."""
-    return np.append(values, 0)[np.where((places >= 0) & (places < len(values)), places, len(values))]
+    return np.append(values, 0)[np.where((indices >= 0) & (indices < len(values)), indices, len(values))]
 
 
-def _windows(lost: Numbers) -> NDArray[np.void]:
-    found = np.zeros(len(lost), LOST)
+def _loss_records(lost: Numbers) -> NDArray[np.void]:
+    found = np.zeros(len(lost), LOSS_DTYPE)
     found["since"], found["until"] = lost[:, 1], lost[:, 2]
     return found

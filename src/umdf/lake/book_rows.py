@@ -14,70 +14,70 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.book.engine import COLUMNS
+from umdf.book.engine import MBO_COLUMNS
 from umdf.buffers import Pool
 from umdf.errors import UmdfError
-from umdf.lake.instruments import ids_and_counts, places_of
-from umdf.lake.staging import Move, Staged, as_events, bucket_of, scattered, staged_batches
-from umdf.market.calendar import are_all_of, local_dates
+from umdf.lake.instruments import count_by_id, indices_of_ids
+from umdf.lake.staging import RowMove, StagedFile, as_events, bucket_of, scatter_columns, staged_batches
+from umdf.market.calendar import are_all_on_date, local_dates
 from umdf.market.events import NULL
 from umdf.market.rows import Events, Rows, Units
 
 LENDING = ord("L")
-_MEMORY = Pool(1)
-Limit = tuple[int, int] | None  # a place in the stream: rank of the epoch, key
+_BUFFERS = Pool(1)
+StreamPosition = tuple[int, int] | None  # a place in the stream: rank of the epoch, key
 HINT = "an instrument's rows were split or mixed up between tasks; this is a bug: please report it"
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class StagedBatch:
     """The rows of some buckets in one staged file."""
 
     path: str
     batch: pa.RecordBatch
     instrument_id: NDArray[np.int64]
-    counted: NDArray[np.bool_] | None  # which rows are of the trading date; None: all
+    is_on_date: NDArray[np.bool_] | None  # which rows are of the trading date; None: all
 
-    def rows_of(self, first: int, last: int) -> NDArray[np.int64]:
+    def select_range(self, first: int, last: int) -> NDArray[np.int64]:
         chosen = (self.instrument_id >= first) & (self.instrument_id <= last)
-        return np.flatnonzero(chosen if self.counted is None else chosen & self.counted)
+        return np.flatnonzero(chosen if self.is_on_date is None else chosen & self.is_on_date)
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class StagedRows:
     """Rows that are still in pieces, where they were staged: whoever wants them in one, or in another order, moves them
     once. Of each batch which rows; None: all."""
 
-    parts: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]]
+    batches: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]]
 
     def __len__(self) -> int:
-        return sum(batch.num_rows if rows is None else len(rows) for batch, rows in self.parts)
+        return sum(batch.num_rows if rows is None else len(rows) for batch, rows in self.batches)
 
     @property
     def schema(self) -> pa.Schema:
-        return self.parts[0][0].schema
+        return self.batches[0][0].schema
 
-    def numbers(self, name: str) -> NDArray[Any]:
-        columns = ((batch.column(name).to_numpy(), rows) for batch, rows in self.parts)
-        found = [column if rows is None else np.take(column, rows) for column, rows in columns]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+    def column(self, name: str) -> NDArray[Any]:
+        columns = ((batch.column(name).to_numpy(), rows) for batch, rows in self.batches)
+        arrays = [column if rows is None else np.take(column, rows) for column, rows in columns]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-    def batch(self) -> pa.RecordBatch:
+    def to_batch(self) -> pa.RecordBatch:
         """Put together, in the order of the pieces."""
-        batches = [batch if rows is None else _taken(batch, rows) for batch, rows in self.parts]
+        batches = [batch if rows is None else _take_rows(batch, rows) for batch, rows in self.batches]
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 @dataclass(eq=False)
-class Grouped:
+class RowsByBook:
     """Rows of one family by book: `book` is twice the place of the instrument among `ids`, and one for lending."""
 
     events: Events
     book: NDArray[np.int32]
     epoch: NDArray[np.int32]  # its place among the epochs of the channel
     key: NDArray[np.uint64]  # sequence, message, entry: the order within an epoch
-    made: NDArray[np.bool_] | None = None  # rows that were not staged: a channel reset, for each of its books
-    deleted: NDArray[np.bool_] | None = None  # those of them where the instrument is deleted
+    is_synthetic: NDArray[np.bool_] | None = None  # rows that were not staged: a channel reset, for each of its books
+    is_deletion: NDArray[np.bool_] | None = None  # those of them where the instrument is deleted
 
     def __len__(self) -> int:
         return len(self.key)
@@ -90,14 +90,14 @@ class Grouped:
     def units(self) -> Units:
         return self.events.units
 
-    def between(self, done: Limit, until: Limit) -> Grouped:
+    def between(self, after: StreamPosition, until: StreamPosition) -> RowsByBook:
         """Rows behind one place of the stream and not behind another."""
-        chosen = np.flatnonzero(is_between(self.epoch, self.key, done, until))
+        chosen = np.flatnonzero(is_between(self.epoch, self.key, after, until))
         if len(chosen) == len(self):
             return self
-        events = self.events.at({self.rows.family.name: chosen})
-        masks = (mask if mask is None else mask[chosen] for mask in (self.made, self.deleted))
-        return Grouped(events, self.book[chosen], self.epoch[chosen], self.key[chosen], *masks)
+        events = self.events.take({self.rows.family.name: chosen})
+        masks = (mask if mask is None else mask[chosen] for mask in (self.is_synthetic, self.is_deletion))
+        return RowsByBook(events, self.book[chosen], self.epoch[chosen], self.key[chosen], *masks)
 
 
 @dataclass
@@ -111,10 +111,10 @@ class Epochs:
             return np.empty(0, np.int32)
         if (seq_version == seq_version[0]).all():
             return np.full(len(seq_version), self.rank(int(seq_version[0])), np.int32)
-        values, first, places = np.unique(seq_version, return_index=True, return_inverse=True)
+        values, first, inverse = np.unique(seq_version, return_index=True, return_inverse=True)
         for at in np.argsort(first):
             self.rank(int(values[at]))
-        return np.array([self.rank(int(value)) for value in values], np.int32)[places]
+        return np.array([self.rank(int(value)) for value in values], np.int32)[inverse]
 
     def rank(self, seq_version: int) -> int:
         if seq_version not in self.versions:
@@ -122,123 +122,125 @@ class Epochs:
         return self.versions.index(seq_version)
 
 
-class Intake:
+class StagedFamily:
     """The rows of one family in some buckets and on one date, still where they were staged."""
 
-    def __init__(self, staged: Sequence[Staged], family: str, buckets: Sequence[int], trading_date: int) -> None:
+    def __init__(self, staged: Sequence[StagedFile], family: str, buckets: Sequence[int], trading_date: int) -> None:
         self.family = family
-        self.pieces: list[Piece] = []
+        self.batches: list[StagedBatch] = []
         for path, rows, batch in staged_batches(staged, family, buckets):
             ids = batch.column("instrument_id").to_numpy()
-            _refuse_strangers(path, rows, ids)
-            counted = _of_date(batch.column("ts_send").to_numpy(), trading_date)
-            if counted is None or counted.any():
-                self.pieces.append(Piece(path, batch, ids, counted))
+            _check_buckets(path, rows, ids)
+            is_on_date = _date_mask(batch.column("ts_send").to_numpy(), trading_date)
+            if is_on_date is None or is_on_date.any():
+                self.batches.append(StagedBatch(path, batch, ids, is_on_date))
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Instruments, sorted, and how many rows each has."""
         ids, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for piece in self.pieces:
-            some, many = ids_and_counts(
-                piece.instrument_id if piece.counted is None else piece.instrument_id[piece.counted]
+        for batch in self.batches:
+            batch_ids, batch_counts = count_by_id(
+                batch.instrument_id if batch.is_on_date is None else batch.instrument_id[batch.is_on_date]
             )
-            ids.append(some)
-            rows.append(many)
-        all_ids, places = np.unique(np.concatenate(ids), return_inverse=True)
-        return all_ids, np.bincount(places, np.concatenate(rows), len(all_ids)).astype(np.int64)
+            ids.append(batch_ids)
+            rows.append(batch_counts)
+        all_ids, inverse = np.unique(np.concatenate(ids), return_inverse=True)
+        return all_ids, np.bincount(inverse, np.concatenate(rows), len(all_ids)).astype(np.int64)
 
-    def chunks(self, first: int, last: int, most_rows: int) -> Iterator[Chosen]:
+    def row_batches(self, first: int, last: int, max_rows: int) -> Iterator[StagedRows]:
         """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time."""
-        waiting: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]] = []
+        pending: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]] = []
         count = 0
-        for piece in self.pieces:
-            rows = piece.rows_of(first, last)
+        for batch in self.batches:
+            rows = batch.select_range(first, last)
             if not len(rows):
                 continue
-            if count and count + len(rows) > most_rows:
-                done, waiting, count = Chosen(waiting), [], 0
+            if count and count + len(rows) > max_rows:
+                done, pending, count = StagedRows(pending), [], 0
                 yield done
-            whole = len(rows) == piece.batch.num_rows
-            waiting.append((piece.batch, None if whole else rows.astype(np.uint32)))
+            is_whole = len(rows) == batch.batch.num_rows
+            pending.append((batch.batch, None if is_whole else rows.astype(np.uint32)))
             count += len(rows)
-        if waiting:
-            yield Chosen(waiting)
+        if pending:
+            yield StagedRows(pending)
 
 
-def _of_date(ts_send: NDArray[np.int64], trading_date: int) -> NDArray[np.bool_] | None:
+def _date_mask(ts_send: NDArray[np.int64], trading_date: int) -> NDArray[np.bool_] | None:
     """Which rows are of a date; None: all."""
-    return None if are_all_of(ts_send, trading_date) else local_dates(ts_send) == trading_date
+    return None if are_all_on_date(ts_send, trading_date) else local_dates(ts_send) == trading_date
 
 
-def _refuse_strangers(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -> None:
-    own, said = bucket_of(ids), np.repeat(np.array(list(rows), np.uint8), list(rows.values()))
-    strange = np.flatnonzero(own != said)
-    if len(strange):
-        at = strange[0]
-        reason = f"instrument {ids[at]} is split: it is of bucket {own[at]} and has rows in {said[at]} of {path}"
+def _check_buckets(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -> None:
+    expected, actual = bucket_of(ids), np.repeat(np.array(list(rows), np.uint8), list(rows.values()))
+    wrong = np.flatnonzero(expected != actual)
+    if len(wrong):
+        at = wrong[0]
+        reason = f"instrument {ids[at]} is split: it is of bucket {expected[at]} and has rows in {actual[at]} of {path}"
         raise UmdfError(reason, HINT)
 
 
-def _taken(batch: pa.RecordBatch, rows: NDArray[np.uint32]) -> pa.RecordBatch:
+def _take_rows(batch: pa.RecordBatch, rows: NDArray[np.uint32]) -> pa.RecordBatch:
     """numpy takes numbers faster than Arrow does."""
-    arrays = [_taken_array(column, rows) for column in batch.columns]
+    arrays = [_take_array(column, rows) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _taken_array(column: pa.Array, rows: NDArray[np.uint32]) -> pa.Array:
+def _take_array(column: pa.Array, rows: NDArray[np.uint32]) -> pa.Array:
     if pa.types.is_primitive(column.type) and not column.null_count:
         return pa.array(np.take(column.to_numpy(), rows))
     return column.take(pa.array(rows))
 
 
-def grouped(
-    rows: Chosen | None,
+def group_by_book(
+    rows: StagedRows | None,
     family: str,
     ids: NDArray[np.int64],
     epochs: Epochs,
-    made: pa.RecordBatch | None = None,
-) -> Grouped:
+    synthetic: pa.RecordBatch | None = None,
+) -> RowsByBook:
     """Rows in the order of the files → rows by book; `made` are put among them by their key."""
     count = 0 if rows is None else len(rows)
-    has_made = made is not None and made.num_rows > 0
-    every = Chosen([*(rows.parts if rows is not None else ()), *([(made, None)] if has_made else [])])
-    if not len(every):
+    has_synthetic = synthetic is not None and synthetic.num_rows > 0
+    all_rows = StagedRows(
+        [*(rows.batches if rows is not None else ()), *([(synthetic, None)] if has_synthetic else [])]
+    )
+    if not len(all_rows):
         numbers, none = np.empty(0, np.int64), np.empty(0, np.int16)
         empty = Events(Units(none, numbers, numbers, numbers, numbers), {})
-        return Grouped(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
-    instrument_id, sequence = every.numbers("instrument_id"), every.numbers("sequence")
-    book = 2 * places_of(ids, instrument_id)
-    if "stream" in every.schema.names:
-        book += every.numbers("stream") == LENDING
-    epoch = epochs.ranks(every.numbers("seq_version"))
-    key = wire_key(sequence, every.numbers("msg_index"), every.numbers("entry_index"))
-    order = np.lexsort((key, epoch, book)) if has_made and count else _stable_order(book, 2 * len(ids))
-    if has_made and count:
-        _refuse_disorder(book[:count], epoch[:count], key[:count], instrument_id[:count], family)
-    if len(every.parts) > 1 or not _is_identity(order):
-        whole = _placed(every, order)
+        return RowsByBook(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
+    instrument_id, sequence = all_rows.column("instrument_id"), all_rows.column("sequence")
+    book = 2 * indices_of_ids(ids, instrument_id)
+    if "stream" in all_rows.schema.names:
+        book += all_rows.column("stream") == LENDING
+    epoch = epochs.ranks(all_rows.column("seq_version"))
+    key = wire_key(sequence, all_rows.column("msg_index"), all_rows.column("entry_index"))
+    order = np.lexsort((key, epoch, book)) if has_synthetic and count else _stable_order(book, 2 * len(ids))
+    if has_synthetic and count:
+        _check_row_order(book[:count], epoch[:count], key[:count], instrument_id[:count], family)
+    if len(all_rows.batches) > 1 or not _is_identity(order):
+        batch = _reorder(all_rows, order)
         book, epoch, key = book[order], epoch[order], key[order]
     else:
-        whole = every.batch()
-    _refuse_disorder(book, epoch, key, ids[book >> 1], family)
-    return Grouped(as_events(whole, family), book, epoch, key, order >= count if has_made else None)
+        batch = all_rows.to_batch()
+    _check_row_order(book, epoch, key, ids[book >> 1], family)
+    return RowsByBook(as_events(batch, family), book, epoch, key, order >= count if has_synthetic else None)
 
 
-def _placed(chosen: Chosen, order: NDArray[np.int64]) -> pa.RecordBatch:
+def _reorder(staged_rows: StagedRows, order: NDArray[np.int64]) -> pa.RecordBatch:
     """As one batch, in this order: numbers are moved once, straight to their places."""
-    names, place = chosen.schema.names, np.empty(len(order), np.uint32)
-    place[order] = np.arange(len(order), dtype=np.uint32)
-    simple = [each.name for each in chosen.schema if pa.types.is_primitive(each.type)]
-    columns = {name: [batch.column(name).to_numpy() for batch, _ in chosen.parts] for name in simple}
+    names, destination = staged_rows.schema.names, np.empty(len(order), np.uint32)
+    destination[order] = np.arange(len(order), dtype=np.uint32)
+    simple = [each.name for each in staged_rows.schema if pa.types.is_primitive(each.type)]
+    columns = {name: [batch.column(name).to_numpy() for batch, _ in staged_rows.batches] for name in simple}
     moves, first = [], 0
-    for batch, rows in chosen.parts:
+    for batch, rows in staged_rows.batches:
         count = batch.num_rows if rows is None else len(rows)
-        moves.append(Move(place[first : first + count], rows, frozenset(names if rows is not None else ())))
+        moves.append(RowMove(destination[first : first + count], rows, frozenset(names if rows is not None else ())))
         first += count
-    arrays = {name: pa.array(values) for name, values in scattered(columns, moves, _MEMORY).items()}
+    arrays = {name: pa.array(values) for name, values in scatter_columns(columns, moves, _BUFFERS).items()}
     if others := [name for name in names if name not in arrays]:
-        whole = chosen.batch()
-        arrays |= {name: whole.column(name).take(pa.array(order)) for name in others}
+        whole_batch = staged_rows.to_batch()
+        arrays |= {name: whole_batch.column(name).take(pa.array(order)) for name in others}
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], names)
 
 
@@ -248,14 +250,16 @@ def wire_key(sequence: Any, msg_index: Any, entry_index: Any) -> NDArray[np.uint
     return key | np.asarray(entry_index).astype(np.uint64)
 
 
-def is_between(epoch: NDArray[np.int32], key: NDArray[np.uint64], done: Limit, until: Limit) -> NDArray[np.bool_]:
+def is_between(
+    epoch: NDArray[np.int32], key: NDArray[np.uint64], after: StreamPosition, until: StreamPosition
+) -> NDArray[np.bool_]:
     """Behind `done` and not behind `until`; None: no such limit."""
-    chosen = np.ones(len(key), np.bool_)
-    if done is not None:
-        chosen &= (epoch > done[0]) | ((epoch == done[0]) & (key > np.uint64(done[1])))
+    inside = np.ones(len(key), np.bool_)
+    if after is not None:
+        inside &= (epoch > after[0]) | ((epoch == after[0]) & (key > np.uint64(after[1])))
     if until is not None:
-        chosen &= (epoch < until[0]) | ((epoch == until[0]) & (key <= np.uint64(until[1])))
-    return chosen
+        inside &= (epoch < until[0]) | ((epoch == until[0]) & (key <= np.uint64(until[1])))
+    return inside
 
 
 def _stable_order(book: NDArray[np.int32], books: int) -> NDArray[np.int64]:
@@ -267,7 +271,7 @@ def _is_identity(order: NDArray[np.int64]) -> bool:
     return bool((order == np.arange(len(order))).all())
 
 
-def _refuse_disorder(
+def _check_row_order(
     book: NDArray[np.int32],
     epoch: NDArray[np.int32],
     key: NDArray[np.uint64],
@@ -283,23 +287,23 @@ def _refuse_disorder(
     wrong = np.flatnonzero(same & ~grows)
     if len(wrong):
         at = int(wrong[0])
-        places = f"{_place(key[at + 1])} after {_place(key[at])}"
-        raise UmdfError(f"rows of instrument {int(instrument_id[at])} are out of order in {family}: {places}", HINT)
+        where = f"{_format_key(key[at + 1])} after {_format_key(key[at])}"
+        raise UmdfError(f"rows of instrument {int(instrument_id[at])} are out of order in {family}: {where}", HINT)
 
 
-def _place(key: np.uint64) -> str:
+def _format_key(key: np.uint64) -> str:
     number = int(key)
     return f"sequence {number >> 32} message {number >> 16 & 0xFFFF} entry {number & 0xFFFF}"
 
 
-def times_of(rows: Rows, units: Units) -> NDArray[np.int64]:
+def event_times(rows: Rows, units: Units) -> NDArray[np.int64]:
     """When each row happened; when it was sent, where that is not said."""
     ts_event = rows.column("ts_event")
     absent = ts_event == NULL
     return np.where(absent, units.ts_send[rows.unit], ts_event) if absent.any() else ts_event
 
 
-def for_books(rows: Rows) -> Rows:
+def select_book_columns(rows: Rows) -> Rows:
     """Only what books look at: some of it is taken out again and again."""
-    columns = {name: values for name, values in rows.columns.items() if name in COLUMNS}
+    columns = {name: values for name, values in rows.columns.items() if name in MBO_COLUMNS}
     return Rows(rows.family, rows.unit, rows.msg_index, rows.entry_index, columns)

@@ -20,46 +20,49 @@ from numpy.typing import NDArray
 
 from umdf.book import tables_kernel as k
 from umdf.book.engine import Books
-from umdf.book.state import OF_BOOK
-from umdf.book.state_kernel import number_of
-from umdf.book.views import ENTRY
-from umdf.lake.bars import SUMS, TRADE
-from umdf.lake.gap_cures import OWED
-from umdf.lake.levels import BBO
+from umdf.book.state import BOOK_COLUMNS
+from umdf.book.state_kernel import book_number
+from umdf.book.views import ENTRY_DTYPE
+from umdf.lake.bars import BAR_DTYPE, TRADE_DTYPE
+from umdf.lake.gap_cures import UNANSWERED_DTYPE
+from umdf.lake.levels import BBO_DTYPE
 from umdf.lake.schemas import table
 from umdf.market.events import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
-HAPPENED = SNAPSHOT | LAST  # flags of what is no state at the end
+EVENT_FLAGS = SNAPSHOT | LAST  # flags of what is no state at the end
 # epoch: the numbering that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
 # doubt_from, covered: it is in doubt since the gap with this first number, and knows of the gaps up to this number.
-HEAD_NAMES = tuple(
+HEADER_FIELDS = tuple(
     "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "
     "ts_send ts_recv settled busted".split()
 )
-HEAD = struct.Struct(f"<{len(HEAD_NAMES)}q")
-BOOK_NAMES: Sequence[str] = [name for name in OF_BOOK if name not in ("instrument_id", "lending")]
-BOOK = struct.Struct(f"<{len(BOOK_NAMES)}q")
+HEADER = struct.Struct(f"<{len(HEADER_FIELDS)}q")
+BOOK_FIELDS: Sequence[str] = [name for name in BOOK_COLUMNS if name not in ("instrument_id", "lending")]
+BOOK = struct.Struct(f"<{len(BOOK_FIELDS)}q")
 COUNT = struct.Struct("<q")
-_NOT_KEPT = {"row": 0, "dirty": 0}  # they depend on what else was in the task
-_KIND = {"kind": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "said": k.NOT_SAID}
-NO_BOOK: tuple[dict[str, int], NDArray[np.void]] = dict.fromkeys(BOOK_NAMES, 0) | _KIND, np.empty(0, ENTRY)
-LOST = np.dtype([("since", "i8"), ("until", "i8")])
-PUBLISHED = np.dtype([("value", "i8")])
-SECTIONS: dict[str, np.dtype[Any]] = {
-    "entries": ENTRY,
-    "trades": TRADE,
-    "hours": SUMS,
-    "bbo_1s": BBO,
-    "bbo_1m": BBO,
-    "lost": LOST,
-    "owed": OWED,
-    "published": PUBLISHED,
+_TRANSIENT_FIELDS = {"row": 0, "dirty": 0}  # they depend on what else was in the task
+_NEW_BOOK_FIELDS = {"kind": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "said": k.UNDECLARED}
+EMPTY_BOOK: tuple[dict[str, int], NDArray[np.void]] = (
+    dict.fromkeys(BOOK_FIELDS, 0) | _NEW_BOOK_FIELDS,
+    np.empty(0, ENTRY_DTYPE),
+)
+LOSS_DTYPE = np.dtype([("since", "i8"), ("until", "i8")])
+PUBLISHED_DTYPE = np.dtype([("value", "i8")])
+SECTION_DTYPES: dict[str, np.dtype[Any]] = {
+    "entries": ENTRY_DTYPE,
+    "trades": TRADE_DTYPE,
+    "hours": BAR_DTYPE,
+    "bbo_1s": BBO_DTYPE,
+    "bbo_1m": BBO_DTYPE,
+    "lost": LOSS_DTYPE,
+    "owed": UNANSWERED_DTYPE,
+    "published": PUBLISHED_DTYPE,
 }
 
 
 @dataclass(eq=False)
-class Stored:
+class BookState:
     """One book, and the day of its instrument up to a row."""
 
     instrument_id: int
@@ -67,64 +70,64 @@ class Stored:
     key: int  # of the last row: sequence, message, entry, as `book_rows.wire_key` has it
     rpt_seq: int
     flags: int
-    head: dict[str, int]
-    book: dict[str, int]
+    header: dict[str, int]
+    book_header: dict[str, int]
     sections: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def section(self, name: str) -> NDArray[Any]:
-        return self.sections.get(name, np.empty(0, SECTIONS[name]))
+        return self.sections.get(name, np.empty(0, SECTION_DTYPES[name]))
 
-    def content(self) -> bytes:
-        parts = [HEAD.pack(*(self.head[name] for name in HEAD_NAMES))]
-        parts.append(BOOK.pack(*(self.book[name] for name in BOOK_NAMES)))
-        for name in SECTIONS:
+    def encode(self) -> bytes:
+        parts = [HEADER.pack(*(self.header[name] for name in HEADER_FIELDS))]
+        parts.append(BOOK.pack(*(self.book_header[name] for name in BOOK_FIELDS)))
+        for name in SECTION_DTYPES:
             records = self.section(name)
             parts += [COUNT.pack(len(records)), records.tobytes()]
         return b"".join(parts)
 
 
-def stored_of(instrument_id: int, seq_version: int, key: int, rpt_seq: int, flags: int, content: bytes) -> Stored:
-    head: dict[str, int] = dict(zip(map(str, HEAD_NAMES), HEAD.unpack_from(content), strict=True))
-    book: dict[str, int] = dict(zip(BOOK_NAMES, BOOK.unpack_from(content, HEAD.size), strict=True))
-    at, sections = HEAD.size + BOOK.size, {}
-    for name, kind in SECTIONS.items():
-        (count,) = COUNT.unpack_from(content, at)
-        sections[name] = np.frombuffer(content, kind, count, at + COUNT.size)
-        at += COUNT.size + count * kind.itemsize
-    return Stored(instrument_id, seq_version, key, rpt_seq, flags, head, book, sections)
+def decode_state(instrument_id: int, seq_version: int, key: int, rpt_seq: int, flags: int, content: bytes) -> BookState:
+    head: dict[str, int] = dict(zip(map(str, HEADER_FIELDS), HEADER.unpack_from(content), strict=True))
+    book: dict[str, int] = dict(zip(BOOK_FIELDS, BOOK.unpack_from(content, HEADER.size), strict=True))
+    offset, sections = HEADER.size + BOOK.size, {}
+    for name, kind in SECTION_DTYPES.items():
+        (count,) = COUNT.unpack_from(content, offset)
+        sections[name] = np.frombuffer(content, kind, count, offset + COUNT.size)
+        offset += COUNT.size + count * kind.itemsize
+    return BookState(instrument_id, seq_version, key, rpt_seq, flags, head, book, sections)
 
 
-def state_table(stored: Iterable[Stored]) -> pa.Table:
+def state_table(states: Iterable[BookState]) -> pa.Table:
     """Rows of `book_state`, sorted."""
-    every = sorted(stored, key=lambda one: (one.instrument_id, one.seq_version, one.key))
+    ordered = sorted(states, key=lambda one: (one.instrument_id, one.seq_version, one.key))
     columns: dict[str, list[Any]] = {
-        "instrument_id": [one.instrument_id for one in every],
-        "seq_version": [one.seq_version for one in every],
-        "sequence": [one.key >> 32 for one in every],
-        "msg_index": [one.key >> 16 & 0xFFFF for one in every],
-        "entry_index": [one.key & 0xFFFF for one in every],
-        "rpt_seq": [None if one.rpt_seq == NULL else one.rpt_seq for one in every],
-        "flags": [one.flags for one in every],
-        "format": [FORMAT] * len(every),
-        "content": [one.content() for one in every],
+        "instrument_id": [one.instrument_id for one in ordered],
+        "seq_version": [one.seq_version for one in ordered],
+        "sequence": [one.key >> 32 for one in ordered],
+        "msg_index": [one.key >> 16 & 0xFFFF for one in ordered],
+        "entry_index": [one.key & 0xFFFF for one in ordered],
+        "rpt_seq": [None if one.rpt_seq == NULL else one.rpt_seq for one in ordered],
+        "flags": [one.flags for one in ordered],
+        "format": [FORMAT] * len(ordered),
+        "content": [one.encode() for one in ordered],
     }
     schema = table("book_state").file_schema
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def states_in(rows: pa.Table) -> list[Stored]:
+def decode_state_rows(rows: pa.Table) -> list[BookState]:
     found = []
     for row in rows.to_pylist():
         key = row["sequence"] << 32 | row["msg_index"] << 16 | row["entry_index"]
         rpt_seq = NULL if row["rpt_seq"] is None else row["rpt_seq"]
-        about = row["instrument_id"], row["seq_version"], key, rpt_seq, row["flags"]
-        found.append(stored_of(*about, row["content"]))
+        key_fields = row["instrument_id"], row["seq_version"], key, rpt_seq, row["flags"]
+        found.append(decode_state(*key_fields, row["content"]))
     return found
 
 
-def book_in(books: Books, instrument_id: int, lending: int) -> tuple[dict[str, int], NDArray[np.void]]:
+def read_book(books: Books, instrument_id: int, lending: int) -> tuple[dict[str, int], NDArray[np.void]]:
     """One book: its header, and its entries."""
     book = books.book(instrument_id, lending=bool(lending))
     assert book is not None
-    header = books.arenas.headers[number_of(books.arenas.address, instrument_id, lending)]
-    return {name: int(header[name]) for name in BOOK_NAMES} | _NOT_KEPT, book.entries
+    header = books.arenas.headers[book_number(books.arenas.address, instrument_id, lending)]
+    return {name: int(header[name]) for name in BOOK_FIELDS} | _TRANSIENT_FIELDS, book.entries

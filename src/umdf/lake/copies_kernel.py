@@ -6,16 +6,16 @@ from umdf.kernels import kernel, load_i64, load_u8, store_i64
 
 
 @kernel
-def first_copies(keys, times, lines, count, base, first):
+def first_arrivals(keys, times, lines, count, base, first):
     """first[key - base]: which copy came first; of those that came together that of the first line, else the first.
 
     `first` holds -1 where no copy was seen yet."""
     for row in range(count):
-        place = 8 * (load_i64(keys, 8 * row) - base)
-        known = load_i64(first, place)
+        slot = 8 * (load_i64(keys, 8 * row) - base)
+        known = load_i64(first, slot)
         if known >= 0:
-            came, before = load_i64(times, 8 * row), load_i64(times, 8 * known)
-            if came > before or (came == before and load_u8(lines, row) >= load_u8(lines, known)):
+            ts_recv, ts_known = load_i64(times, 8 * row), load_i64(times, 8 * known)
+            if ts_recv > ts_known or (ts_recv == ts_known and load_u8(lines, row) >= load_u8(lines, known)):
                 continue
-        store_i64(first, place, row)
+        store_i64(first, slot, row)
     return 0

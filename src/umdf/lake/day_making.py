@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from umdf.lake import channel_task
-from umdf.lake.day_parts import DayParts
-from umdf.lake.decode_task import AT_AN_EVENT, MAY_WAIT
+from umdf.lake.day_parts import DayResults
+from umdf.lake.decode_task import CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY
 from umdf.lake.file_reader import read_file
-from umdf.lake.files import Stamp
+from umdf.lake.files import FileStamp
 from umdf.lake.frontier import ChannelState
-from umdf.lake.plan import NOWHERE, ChannelDay, Edge
-from umdf.lake.segments import Day
-from umdf.lake.snapshot_rows import ranks_of
-from umdf.lake.timeline import gaps_of
+from umdf.lake.plan import DAY_START, ChannelDay, DayPosition
+from umdf.lake.segments import ChannelDayKey
+from umdf.lake.snapshot_rows import epoch_ranks
+from umdf.lake.timeline import find_gaps
 from umdf.market.events import NULL
 
 BOOK_TABLES = (
@@ -30,107 +30,122 @@ BOOK_TABLES = (
     "ohlcv_1d", "book_check", "day_statistics", "book_state",
 )  # fmt: skip
 TABLES = (*BOOK_TABLES, *channel_task.TABLES, "packets", "quarantine", "gaps", "quality")
-Step = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
+RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
 
 
 @dataclass(frozen=True)
-class Shop:
+class TaskContext:
     """What all tasks are told, and how they are run."""
 
     root: Path
-    stamp: Stamp
+    stamp: FileStamp
     work: Path
-    step: Step
-    rows_a_task: int
+    run_step: RunStep
+    rows_per_task: int
     parallel: int
-    spare: Path | None = None  # of files that may be written over
+    file_pool: Path | None = None  # of files that may be written over
 
     @property
-    def common(self) -> dict[str, Any]:
+    def common_arguments(self) -> dict[str, Any]:
         stamp = [self.stamp.commit, self.stamp.token]
-        spare = None if self.spare is None else str(self.spare)
-        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged"), "spare": spare}
+        file_pool = None if self.file_pool is None else str(self.file_pool)
+        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged"), "spare": file_pool}
 
 
-def make_days(
-    shop: Shop, days: Sequence[ChannelDay], states: Mapping[Day, ChannelState], wanted: Mapping[Day, list[str]]
-) -> tuple[list[DayParts], list[Day]]:
+def build_days(
+    context: TaskContext,
+    days: Sequence[ChannelDay],
+    states: Mapping[ChannelDayKey, ChannelState],
+    tables_by_day: Mapping[ChannelDayKey, list[str]],
+) -> tuple[list[DayResults], list[ChannelDayKey]]:
     """What was made, and the days that have to be made again. `states` are those that days go on from."""
 
-    def of(day: ChannelDay) -> dict[str, Any]:
-        about = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
+    def arguments(day: ChannelDay) -> dict[str, Any]:
+        day_arguments = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
         # The files of a day that goes on are joined when it is over: until then they need not be small.
-        return shop.common | about | {"tables": wanted[day.key], "packed": day.until is None}
+        return (
+            context.common_arguments | day_arguments | {"tables": tables_by_day[day.key], "packed": day.until is None}
+        )
 
     for day in days:
-        if day.until is not None and day.decode:
-            day.decode[-1]["cut"] = MAY_WAIT if len(day.decode) == 1 else AT_AN_EVENT
-    tasks = [of(day) | task for day in days for task in (*day.decode, *day.loops)]
-    decoded = shop.step(tasks, "umdf.lake.decode_task:run", "decode")
-    parts = []
+        if day.until is not None and day.decode_tasks:
+            day.decode_tasks[-1]["cut"] = CUT_MAY_BE_EMPTY if len(day.decode_tasks) == 1 else CUT_NEVER_EMPTY
+    tasks = [arguments(day) | task for day in days for task in (*day.decode_tasks, *day.looping_tasks)]
+    decoded = context.run_step(tasks, "umdf.lake.decode_task:run", "decode")
+    results = []
     for day in days:
-        mine = [each for each in decoded if (each["channel_id"], each["trading_date"]) == day.key]
-        parts.append(DayParts(day, mine, states.get(day.key)))
-    late = [each for each in parts if has_late_snapshots(each)]
-    parts = [each for each in parts if each not in late]
-    for each in parts:
-        _settle(each)
-    channel = shop.step(
-        [of(each.day) | each.channel_task(shop.work) for each in parts], "umdf.lake.channel_task:run", "channel"
+        day_results = [each for each in decoded if (each["channel_id"], each["trading_date"]) == day.key]
+        results.append(DayResults(day, day_results, states.get(day.key)))
+    late = [each for each in results if has_late_snapshots(each)]
+    results = [each for each in results if each not in late]
+    for each in results:
+        _set_day_end(each)
+    channel = context.run_step(
+        [arguments(each.day) | each.channel_task(context.work) for each in results],
+        "umdf.lake.channel_task:run",
+        "channel",
     )
-    renamed = []
-    for each, said in zip(list(parts), channel, strict=True):
-        each.take_channel(said)
-        if said["renamed"] and each.before and _have_rows(shop, each.before, said["renamed"]):
-            renamed.append(each)
-            parts.remove(each)
+    with_changed_instruments = []
+    for each, channel_result in zip(list(results), channel, strict=True):
+        each.take_channel(channel_result)
+        if (
+            channel_result["renamed"]
+            and each.before
+            and _have_state_rows(context, each.before, channel_result["renamed"])
+        ):
+            with_changed_instruments.append(each)
+            results.remove(each)
     book_tasks = []
-    for each in parts:
-        each.gaps += gaps_of(each.day, each.spans, each.before.ts_sent if each.before else NULL)
+    for each in results:
+        each.gaps += find_gaps(each.day, each.spans, each.before.ts_sent if each.before else NULL)
         needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # the books know what became of them
-        if each.is_moving and any(name in needed for name in wanted[each.day.key]):
-            packs = each.packs(shop.rows_a_task, shop.parallel)
-            book_tasks += [of(each.day) | task for task in each.book_tasks(packs, _paths(shop, each.before))]
+        if each.is_moving and any(name in needed for name in tables_by_day[each.day.key]):
+            packs = each.packs(context.rows_per_task, context.parallel)
+            book_tasks += [
+                arguments(each.day) | task for task in each.book_tasks(packs, _state_paths(context, each.before))
+            ]
     book_tasks.sort(key=lambda task: -task["rows"])  # the longest first, so that none is left for the end
-    by_day = {each.day.key: each for each in parts}
-    for answer, task in zip(shop.step(book_tasks, "umdf.lake.books_task:run", "books"), book_tasks, strict=True):
-        by_day[task["channel_id"], task["trading_date"]].take_books(answer, task["rows"])
-    late += [each for each in parts if each.is_late and each.before]
-    return [each for each in parts if each not in late], [each.day.key for each in (*late, *renamed)]
+    by_day = {each.day.key: each for each in results}
+    for books_result, task in zip(
+        context.run_step(book_tasks, "umdf.lake.books_task:run", "books"), book_tasks, strict=True
+    ):
+        by_day[task["channel_id"], task["trading_date"]].take_books(books_result, task["rows"])
+    late += [each for each in results if each.is_late and each.before]
+    return [each for each in results if each not in late], [each.day.key for each in (*late, *with_changed_instruments)]
 
 
-def has_late_snapshots(parts: DayParts) -> bool:
+def has_late_snapshots(results: DayResults) -> bool:
     """Whether a snapshot came that holds nothing behind what is done already: it would have been used there."""
-    since = parts.day.since
-    held = [place for manifest in parts.loops for place in manifest.get("held", ())]
+    since = results.day.since
+    held = [held_snapshot for manifest in results.looping_results for held_snapshot in manifest.get("held", ())]
     if since is None or since.rank < 0 or not held:
         return False
-    version, last, came = np.array(held, np.int64).T
-    versions = [epoch for epoch, _, _ in parts.day.epochs]
-    rank = ranks_of(version, came, versions, np.array(parts.day.begun, np.int64))
+    version, last, ts_recv = np.array(held, np.int64).T
+    versions = [epoch for epoch, _, _ in results.day.epochs]
+    rank = epoch_ranks(version, ts_recv, versions, np.array(results.day.epoch_starts, np.int64))
     return bool(((rank >= 0) & ((rank < since.rank) | ((rank == since.rank) & (last <= since.number)))).any())
 
 
-def _settle(parts: DayParts) -> None:
+def _set_day_end(results: DayResults) -> None:
     """The last task has found out where an event ends: that is how far this part goes."""
-    day = parts.day
-    if day.until is None or not parts.spans:
+    day = results.day
+    if day.until is None or not results.span_results:
         return
-    span = parts.spans[-1]
+    span = results.span_results[-1]
     epoch, number = span["epoch"], span["span"][1]
     rank = day.until.rank
     if span["ts_last"] is not None:
-        day.until = Edge(rank, number, epoch, span["ts_last"], day.until.ts_rest)
+        day.until = DayPosition(rank, number, epoch, span["ts_last"], day.until.ts_rest)
     else:
-        day.until = (day.since or Edge(*NOWHERE))._replace(ts_rest=day.until.ts_rest)
+        day.until = (day.since or DayPosition(*DAY_START))._replace(ts_rest=day.until.ts_rest)
     day.epochs[rank] = (epoch, day.epochs[rank][1], number)
 
 
-def _paths(shop: Shop, before: ChannelState | None) -> list[str]:
-    return [str(shop.root / "book_state" / path) for path in before.open.get("book_state", [])] if before else []
+def _state_paths(context: TaskContext, state: ChannelState | None) -> list[str]:
+    return [str(context.root / "book_state" / path) for path in state.open.get("book_state", [])] if state else []
 
 
-def _have_rows(shop: Shop, before: ChannelState, ids: Sequence[int]) -> bool:
+def _have_state_rows(context: TaskContext, state: ChannelState, ids: Sequence[int]) -> bool:
     """Whether the tables have something of these instruments, with what they were called before."""
-    known = [read_file(path, ["instrument_id"]) for path in _paths(shop, before)]
+    known = [read_file(path, ["instrument_id"]) for path in _state_paths(context, state)]
     return any(bool(np.isin(rows.column("instrument_id").to_numpy(), ids).any()) for rows in known)

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.bars import OTHER_VENUES, Numbers, financial_volume, starts_of, vwap
-from umdf.lake.book_rows import Grouped
-from umdf.lake.columns import made_table
+from umdf.lake.bars import OTHER_VENUES, Numbers, financial_volume, run_starts, vwap
+from umdf.lake.book_rows import RowsByBook
+from umdf.lake.columns import table_from_columns
 from umdf.market import events as e
 from umdf.market.events import MAYBE_BAD_BOOK, NULL
 
 # Column of day_statistics: the statistics that say it, the best last, and in which of their columns.
-PUBLISHED: dict[str, tuple[tuple[int, str], ...]] = {
+STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {
     "exchange_open": ((e.OPENING_PRICE, "price"),),
     "exchange_high": ((e.SESSION_HIGH, "price"),),
     "exchange_low": ((e.SESSION_LOW, "price"),),
@@ -26,54 +26,62 @@ PUBLISHED: dict[str, tuple[tuple[int, str], ...]] = {
     "exchange_volume": ((e.VWAP, "size"), (e.TRADE_VOLUME, "size")),
     "exchange_trade_count": ((e.VWAP, "trade_count"), (e.TRADE_VOLUME, "trade_count")),
 }
-NAMES = tuple(PUBLISHED)
+PUBLISHED_COLUMNS = tuple(STATISTIC_SOURCES)
 
 
-class Published:
+class PublishedStatistics:
     """The newest of what the incremental stream says, else what the snapshots said; NULL is unknown or deleted."""
 
     def __init__(self, instruments: int) -> None:
-        self.newest = np.full((instruments, len(NAMES)), NULL)
-        self.from_snapshots = np.full((instruments, len(NAMES)), NULL)
-        self.is_said = np.zeros((instruments, len(NAMES)), np.int64)  # by the incremental stream, even if deleted since
+        self.incremental_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
+        self.snapshot_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
+        self.has_incremental = np.zeros(
+            (instruments, len(PUBLISHED_COLUMNS)), np.int64
+        )  # by the incremental stream, even if deleted since
 
-    def take(self, rows: Grouped, *, snapshot: bool = False) -> None:
+    def update(self, rows: RowsByBook, *, snapshot: bool = False) -> None:
         """Statistics by instrument, in the order of the wire."""
-        own, place = rows.rows, rows.book >> 1
+        own, instrument_index = rows.rows, rows.book >> 1
         counts = ~np.isin(own.column("stream"), OTHER_VENUES)
-        for number, sources in enumerate(PUBLISHED.values()):
+        for number, sources in enumerate(STATISTIC_SOURCES.values()):
             for stat_type, column in sources:
                 some = np.flatnonzero(counts & (own.column("stat_type") == stat_type))
                 if not len(some):
                     continue
-                last = some[np.append(starts_of(place[some])[1:], len(some)) - 1]
-                gone = own.column("action")[last] == ord("C")
-                value = np.where(gone, NULL, own.column(column)[last])
-                there = gone | (value != NULL)
+                last = some[np.append(run_starts(instrument_index[some])[1:], len(some)) - 1]
+                is_deleted = own.column("action")[last] == ord("C")
+                value = np.where(is_deleted, NULL, own.column(column)[last])
+                has_value = is_deleted | (value != NULL)
                 if snapshot:
-                    self.from_snapshots[place[last[there]], number] = value[there]
+                    self.snapshot_values[instrument_index[last[has_value]], number] = value[has_value]
                 else:
-                    self.newest[place[last[there]], number] = value[there]
-                    self.is_said[place[last[there]], number] = 1
+                    self.incremental_values[instrument_index[last[has_value]], number] = value[has_value]
+                    self.has_incremental[instrument_index[last[has_value]], number] = 1
 
     def value(self, name: str) -> Numbers:
-        number = NAMES.index(name)
-        return np.where(self.is_said[:, number] != 0, self.newest[:, number], self.from_snapshots[:, number])
+        number = PUBLISHED_COLUMNS.index(name)
+        return np.where(
+            self.has_incremental[:, number] != 0, self.incremental_values[:, number], self.snapshot_values[:, number]
+        )
 
-    def stored(self) -> Numbers:
+    def to_rows(self) -> Numbers:
         """A row for each instrument."""
-        return np.concatenate([self.newest, self.from_snapshots, self.is_said], axis=1)
+        return np.concatenate([self.incremental_values, self.snapshot_values, self.has_incremental], axis=1)
 
-    def restore(self, places: Numbers, rows: Numbers) -> None:
+    def restore(self, instrument_index: Numbers, rows: Numbers) -> None:
         if len(rows):
-            self.newest[places], self.from_snapshots[places], self.is_said[places] = np.split(rows, 3, axis=1)
+            (
+                self.incremental_values[instrument_index],
+                self.snapshot_values[instrument_index],
+                self.has_incremental[instrument_index],
+            ) = np.split(rows, 3, axis=1)
 
 
 def day_statistics(
-    day: NDArray[np.void],
+    day_bars: NDArray[np.void],
     busted: Numbers,
-    published: Published,
-    others: dict[str, Any],
+    published: PublishedStatistics,
+    extra_columns: dict[str, Any],
     bad: NDArray[np.bool_],
     ids: Numbers,
     symbols: pa.Array,
@@ -85,13 +93,15 @@ def day_statistics(
         name: np.full(total, NULL) for name in "open high low close vwap financial_volume ts_first ts_last".split()
     }
     columns |= {"volume": np.zeros(total, np.int64), "trade_count": np.zeros(total, np.int64)}
-    made = {"vwap": vwap(day), "financial_volume": financial_volume(day)}
+    computed = {"vwap": vwap(day_bars), "financial_volume": financial_volume(day_bars)}
     for name, values in columns.items():
-        values[day["place"]] = made[name] if name in made else day[name]
-    columns |= {name: published.value(name) for name in NAMES} | others
+        values[day_bars["place"]] = computed[name] if name in computed else day_bars[name]
+    columns |= {name: published.value(name) for name in PUBLISHED_COLUMNS} | extra_columns
     columns |= {"busted": busted, "instrument_id": ids}
     columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
-    said = np.logical_or.reduce([columns[name] != NULL for name in NAMES])
-    there = np.flatnonzero((others["events"] > 0) | said | (columns["trade_count"] > 0) | (busted > 0))
-    chosen = {name: values[there] for name, values in columns.items()}
-    return made_table("day_statistics", chosen, symbols, there)
+    has_published = np.logical_or.reduce([columns[name] != NULL for name in PUBLISHED_COLUMNS])
+    has_row = np.flatnonzero(
+        (extra_columns["events"] > 0) | has_published | (columns["trade_count"] > 0) | (busted > 0)
+    )
+    chosen = {name: values[has_row] for name, values in columns.items()}
+    return table_from_columns("day_statistics", chosen, symbols, has_row)

@@ -14,66 +14,70 @@ from umdf.lake.files import FileAdd
 from umdf.lake.frontier import ChannelState
 from umdf.lake.plan import ChannelDay
 from umdf.lake.segments import date_of
-from umdf.lake.snapshot_rows import Part
+from umdf.lake.snapshot_rows import DaySpan
 from umdf.lake.staging import BUCKETS
-from umdf.lake.timeline import Gap, timeline
+from umdf.lake.timeline import Gap, books_timeline
 from umdf.market.events import NULL
 
-LEAST_ROWS_A_TASK = 50_000  # of `mbo`, in a task of the books
-ENOUGH_ROWS_A_TASK = 1_000_000  # with fewer, it is only for the sake of another core
-SETTLING_NS = 5 * 10**9  # an event may be told so long after it happened
+MIN_ROWS_PER_TASK = 50_000  # of `mbo`, in a task of the books
+TARGET_ROWS_PER_TASK = 1_000_000  # with fewer, it is only for the sake of another core
+MAX_EVENT_DELAY_NS = 5 * 10**9  # an event may be told so long after it happened
 
 
-class DayParts:
+class DayResults:
     """`before` is what an earlier run left of the day, of which this one makes the next part."""
 
-    def __init__(self, day: ChannelDay, manifests: list[dict[str, Any]], before: ChannelState | None = None) -> None:
+    def __init__(self, day: ChannelDay, results: list[dict[str, Any]], before: ChannelState | None = None) -> None:
         self.day, self.before = day, before
         rank = {epoch: number for number, (epoch, _, _) in enumerate(day.epochs)}
-        spans = [manifest for manifest in manifests if manifest["role"] == "incremental"]
-        self.spans = sorted(spans, key=lambda span: (rank[span["epoch"]], span["span"]))
-        self.loops = [manifest for manifest in manifests if manifest["role"] != "incremental"]
-        self.notices = {notice for manifest in manifests for notice in manifest["notices"]}
+        incremental = [manifest for manifest in results if manifest["role"] == "incremental"]
+        self.span_results = sorted(incremental, key=lambda span: (rank[span["epoch"]], span["span"]))
+        self.looping_results = [manifest for manifest in results if manifest["role"] != "incremental"]
+        self.notices = {notice for manifest in results for notice in manifest["notices"]}
         self.files: dict[str, list[FileAdd]] = defaultdict(list)
-        self.gaps = [Gap.from_json(said) for said in before.gaps] if before else []
-        self.open: dict[str, list[str]] = defaultdict(list)  # by table: files that the next part replaces
+        self.gaps = [Gap.from_json(gap) for gap in before.gaps] if before else []
+        self.open_files: dict[str, list[str]] = defaultdict(list)  # by table: files that the next part replaces
         self.is_late = False
         self.stale: list[Any] = []
         self.definitions: list[dict[str, Any]] = []
-        self.listed: dict[int, int] = {}
+        self.definition_hashes: dict[int, int] = {}
         self.states: dict[str, Any] = {}
-        self.ends: dict[str, Any] = {}
-        self.answers: list[list[dict[str, Any]]] = []  # what each task of the books says of the gaps
+        self.final_states: dict[str, Any] = {}
+        self.gap_answers: list[list[dict[str, Any]]] = []  # what each task of the books says of the gaps
         self.task_rows: list[int] = []
-        for manifest in manifests:
+        for manifest in results:
             self.add_files(manifest["files"])
 
     def add_files(self, files: Mapping[str, list[dict[str, Any]]]) -> None:
-        for name, made in files.items():
-            self.files[name] += [FileAdd.from_json(add) for add in made]
+        for name, added in files.items():
+            self.files[name] += [FileAdd.from_json(add) for add in added]
 
     def _staged(self, role: str) -> list[dict[str, Any]]:
-        found = self.spans if role == "incremental" else [each for each in self.loops if each["role"] == role]
+        found = (
+            self.span_results
+            if role == "incremental"
+            else [each for each in self.looping_results if each["role"] == role]
+        )
         return [staged for manifest in found for staged in manifest["staged"]]
 
     @property
-    def is_moving(self) -> bool:
+    def has_new_rows(self) -> bool:
         """Whether there is anything for the books."""
         is_over = self.day.until is None
-        return self.before is None or is_over or any(span["span"][1] >= span["span"][0] for span in self.spans)
+        return self.before is None or is_over or any(span["span"][1] >= span["span"][0] for span in self.span_results)
 
-    def take_channel(self, said: dict[str, Any]) -> None:
-        self.add_files(said["files"])
-        self.definitions, self.listed = said["definitions"], said["listed"]
-        self.states, self.ends = said["states"], said["ends"]
+    def add_channel_result(self, result: dict[str, Any]) -> None:
+        self.add_files(result["files"])
+        self.definitions, self.definition_hashes = result["definitions"], result["listed"]
+        self.states, self.final_states = result["states"], result["ends"]
 
-    def take_books(self, answer: dict[str, Any], rows: int) -> None:
-        self.add_files(answer["files"])
-        self.stale += answer["stale"]
-        self.is_late |= answer["is_late"]
-        for name, paths in answer["open"].items():
-            self.open[name] += paths
-        self.answers.append(answer["gaps"])
+    def add_books_result(self, result: dict[str, Any], rows: int) -> None:
+        self.add_files(result["files"])
+        self.stale += result["stale"]
+        self.is_late |= result["is_late"]
+        for name, paths in result["open"].items():
+            self.open_files[name] += paths
+        self.gap_answers.append(result["gaps"])
         self.task_rows.append(rows)
 
     def channel_task(self, work: Path) -> dict[str, Any]:
@@ -82,30 +86,30 @@ class DayParts:
             "staged": self._staged("incremental"),
             "snapshots": self._staged("snapshot"),
             "instruments": self._staged("instruments"),
-            "part": self._part().to_json(),
-            "before": self.before.staged(work / "before") if self.before else [],
+            "part": self._day_part().to_json(),
+            "before": self.before.write_staged(work / "before") if self.before else [],
             "listed": self.before.listed if self.before else {},
             "states": self.before.states if self.before else {},
         }
 
-    def _part(self) -> Part:
+    def _day_part(self) -> DaySpan:
         edges = self.day.since, self.day.until
         since, until = (edge and (edge.rank, edge.number, edge.ts_recv) for edge in edges)
-        return Part(since, until, [epoch for epoch, _, _ in self.day.epochs], self.day.begun)
+        return DaySpan(since, until, [epoch for epoch, _, _ in self.day.epochs], self.day.epoch_starts)
 
-    def _settle_ns(self) -> int | None:
+    def _final_before_ns(self) -> int | None:
         """Before when everything has come; None: nothing more will come at all."""
         if self.day.until is None:
             return None
-        return self.ts_sent - SETTLING_NS if self.ts_sent != NULL else 0
+        return self.ts_sent - MAX_EVENT_DELAY_NS if self.ts_sent != NULL else 0
 
     @property
     def ts_sent(self) -> int:
         """When the last number of this part was sent."""
-        sent = [span["ts_sent"] for span in self.spans if span["ts_sent"] is not None]
+        sent = [span["ts_sent"] for span in self.span_results if span["ts_sent"] is not None]
         return sent[-1] if sent else self.before.ts_sent if self.before else NULL
 
-    def packs(self, most_rows: int, parallel: int) -> list[tuple[list[int], int]]:
+    def packs(self, max_rows: int, parallel: int) -> list[tuple[list[int], int]]:
         """Neighbouring buckets together, in packs that are about equal: as many as can run at once, or a few times so
         many. A hot instrument's bucket is not divided."""
         rows = np.zeros(BUCKETS + 1, np.int64)
@@ -114,23 +118,23 @@ class DayParts:
                 for bucket, count in staged["rows"].items():
                     rows[int(bucket)] += count
         total = int(rows.sum())
-        count = parallel * max(-(-total // (parallel * ENOUGH_ROWS_A_TASK)), 1)
-        count = max(min(count, total // LEAST_ROWS_A_TASK), -(-total // most_rows), 1)
+        count = parallel * max(-(-total // (parallel * TARGET_ROWS_PER_TASK)), 1)
+        count = max(min(count, total // MIN_ROWS_PER_TASK), -(-total // max_rows), 1)
         edges = np.append(0, np.cumsum(rows))
         cuts = {int(np.abs(edges - total * part / count).argmin()) for part in range(1, count)}
-        whole = [0, *sorted(cuts - {0, len(rows)}), len(rows)]
-        return [(list(range(low, high)), int(edges[high] - edges[low])) for low, high in pairwise(whole)]
+        bucket_edges = [0, *sorted(cuts - {0, len(rows)}), len(rows)]
+        return [(list(range(low, high)), int(edges[high] - edges[low])) for low, high in pairwise(bucket_edges)]
 
     def book_tasks(self, packs: list[tuple[list[int], int]], state_in: list[str]) -> list[dict[str, Any]]:
         common = {
             "staged": self._staged("incremental"),
             "snapshots": self._staged("snapshot"),
-            "timeline": timeline(self.day, self.gaps),
+            "timeline": books_timeline(self.day, self.gaps),
             "definitions": self.definitions,
-            "ends": self.ends,
+            "ends": self.final_states,
             "state_in": state_in,
-            "settle_ns": self._settle_ns(),
-            "part": self._part().to_json(),
+            "settle_ns": self._final_before_ns(),
+            "part": self._day_part().to_json(),
         }
         name = f"books of channel {self.day.channel}, {date_of(self.day.date)}"
         return [

@@ -24,20 +24,20 @@ from umdf.errors import UmdfError
 from umdf.lake import durable, log
 from umdf.lake.dialects import delta_schema
 from umdf.lake.files import FileAdd, partition_text
-from umdf.lake.layout import Home
+from umdf.lake.layout import LakePaths
 from umdf.lake.log import Change, Intent
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
-TAG = "umdf"  # in the commitInfo of every commit of ours: lake id and number
-TRIES = 5
+COMMIT_INFO_KEY = "umdf"  # in the commitInfo of every commit of ours: lake id and number
+MAX_ATTEMPTS = 5
 ENGINE = "umdf"
 CHECKPOINT_EVERY = 100  # versions, as delta-rs has it
-_COMPLETE: set[tuple[str, Path]] = set()  # tables that have all columns of this version of umdf, by lake
+_UP_TO_DATE_TABLES: set[tuple[str, Path]] = set()  # tables that have all columns of this version of umdf, by lake
 
 
 @dataclass(frozen=True)
-class Step:
+class TableVersion:
     """One version of a table."""
 
     version: int
@@ -57,152 +57,160 @@ def last_version(directory: Path) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def steps_after(directory: Path, version: int | None) -> list[Step]:
+def versions_after(directory: Path, version: int | None) -> list[TableVersion]:
     """The versions of a table that follow one; all of them if it is None."""
-    found: list[Step] = []
+    found: list[TableVersion] = []
     number = 0 if version is None else version + 1
-    while (step := _step(directory, number)) is not None:
-        found.append(step)
+    while (table_version := _read_version(directory, number)) is not None:
+        found.append(table_version)
         number += 1
     return found
 
 
-def _step(directory: Path, version: int) -> Step | None:
-    path = _entry(directory, version)
+def _read_version(directory: Path, version: int) -> TableVersion | None:
+    path = _log_file(directory, version)
     try:
-        said = list(map(json.loads, path.read_text().splitlines()))
-        info = next((line["commitInfo"] for line in said if "commitInfo" in line), {})
+        actions = list(map(json.loads, path.read_text().splitlines()))
+        info = next((line["commitInfo"] for line in actions if "commitInfo" in line), {})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise _unreadable(directory, f"{path} is damaged") from error
-    lake_id, _, number = str(info.get(TAG, "")).partition(":")
-    return Step(version, info.get("operation", "unknown"), info.get("engineInfo", "unknown"), lake_id, int(number or 0))
+        raise _unreadable_error(directory, f"{path} is damaged") from error
+    lake_id, _, number = str(info.get(COMMIT_INFO_KEY, "")).partition(":")
+    return TableVersion(
+        version, info.get("operation", "unknown"), info.get("engineInfo", "unknown"), lake_id, int(number or 0)
+    )
 
 
-def _entry(directory: Path, version: int) -> Path:
+def _log_file(directory: Path, version: int) -> Path:
     return directory / "_delta_log" / f"{version:020d}.json"
 
 
-def foreign(home: Home, table: str, version: int | None, pending: int | None) -> Step | None:
+def foreign_version(paths: LakePaths, table: str, version: int | None, pending: int | None) -> TableVersion | None:
     """The first step after `version` that is neither ours nor of the commit that is being finished."""
-    for step in steps_after(home.table(table), version):
-        if (step.lake_id, step.number) != (home.lake_id, pending) and not is_of_aborted(home, step):
-            return step
+    for table_version in versions_after(paths.table(table), version):
+        if (table_version.lake_id, table_version.number) != (paths.lake_id, pending) and not is_from_aborted(
+            paths, table_version
+        ):
+            return table_version
     return None
 
 
-def is_of_aborted(home: Home, step: Step) -> bool:
+def is_from_aborted(paths: LakePaths, table_version: TableVersion) -> bool:
     """Done by a commit that was then aborted, or that its writer did not know to be aborted."""
-    return step.lake_id == home.lake_id and log.is_aborted(home, step.number)
+    return table_version.lake_id == paths.lake_id and log.is_aborted(paths, table_version.number)
 
 
-def foreign_fault(table: str, version: int | None, step: Step) -> TableError:
-    ours = "has no such table" if version is None else f"left it at version {version}"
+def foreign_error(table: str, version: int | None, table_version: TableVersion) -> TableError:
+    last_commit = "has no such table" if version is None else f"left it at version {version}"
     return TableError(
-        f"table {table} was changed by someone else: version {step.version} is a {step.operation} of {step.engine}, "
-        f"and the lake's last commit {ours}",
+        f"table {table} was changed by someone else: version {table_version.version} is a {table_version.operation} of {table_version.engine}, "
+        f"and the lake's last commit {last_commit}",
         f"`umdf lake restore LAKE {table}` takes it back, `umdf lake accept LAKE {table}` keeps it",
     )
 
 
-def refuse_lost(home: Home, table: str, version: int | None) -> None:
+def refuse_damaged_log(paths: LakePaths, table: str, version: int | None) -> None:
     """The log must reach the version that the lake's last commit has: a commit behind a hole could not be read."""
-    directory = home.table(table)
-    if version is None or _entry(directory, version).exists():
+    directory = paths.table(table)
+    if version is None or _log_file(directory, version).exists():
         return
     if not list(directory.glob(f"_delta_log/{version:020d}.checkpoint*")):
-        raise _unreadable(directory, _log_damage(directory, version))
+        raise _unreadable_error(directory, _log_damage(directory, version))
 
 
-def _unreadable(directory: Path, what: str, hint: str = "") -> TableError:
+def _unreadable_error(directory: Path, reason: str, hint: str = "") -> TableError:
     is_lost = directory.name == "ledger" and not directory.is_dir()  # nothing else says which captures the lake has
     repair = "ingest the captures into a new lake" if is_lost else "`umdf lake reprocess LAKE` makes it again"
-    return TableError(f"table {directory.name} cannot be read: {what}", hint or repair)
+    return TableError(f"table {directory.name} cannot be read: {reason}", hint or repair)
 
 
 def _log_damage(directory: Path, version: int) -> str:
     """What is missing or damaged of what a reader of this version needs; nothing if we cannot see it."""
-    for place in (directory, directory / "_delta_log"):
-        if not place.is_dir():
-            return f"{place} is missing"
+    for directory_path in (directory, directory / "_delta_log"):
+        if not directory_path.is_dir():
+            return f"{directory_path} is missing"
     names = [path.name[:20] for path in directory.glob("_delta_log/*.checkpoint*")]
     first = max((int(name) + 1 for name in names if name.isdigit() and int(name) <= version), default=0)
     for number in range(first, version + 1):
         try:
-            if _step(directory, number) is None:
-                return f"{_entry(directory, number)} is missing"
+            if _read_version(directory, number) is None:
+                return f"{_log_file(directory, number)} is missing"
         except TableError:
-            return f"{_entry(directory, number)} is damaged"
+            return f"{_log_file(directory, number)} is damaged"
     return ""
 
 
-def load() -> None:
+def import_deltalake() -> None:
     """delta-rs takes its time, so it comes late; and it must not come twice at once, in two threads."""
     import deltalake.exceptions
     import deltalake.transaction  # noqa: F401
 
 
-def commit(home: Home, intent: Intent, change: Change, version: int | None) -> int:
+def commit(paths: LakePaths, intent: Intent, change: Change, version: int | None) -> int:
     """Bring one table from `version` to where the intent wants it; the version it then has."""
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-    table, directory = table_named(change.table), home.table(change.table)
-    for _ in range(TRIES):
-        refuse_lost(home, table.name, version)
-        steps = steps_after(directory, version)
-        done = [step for step in steps if _is_of(home, intent, step)]
+    table, directory = table_named(change.table), paths.table(change.table)
+    for _ in range(MAX_ATTEMPTS):
+        refuse_damaged_log(paths, table.name, version)
+        new_versions = versions_after(directory, version)
+        done = [foreign_change for foreign_change in new_versions if _is_from_intent(paths, intent, foreign_change)]
         if done and done[-1].operation != "ADD COLUMN":
             return done[-1].version
-        step = foreign(home, table.name, version, intent.number)
+        step = foreign_version(paths, table.name, version, intent.number)
         if step is not None:
-            raise foreign_fault(table.name, version, step)
+            raise foreign_error(table.name, version, step)
         try:
-            if version is None and not steps:
-                _create(home, directory, table, intent, change)
+            if version is None and not new_versions:
+                _create(paths, directory, table, intent, change)
             else:
-                last = steps[-1].version if steps else version
+                last = new_versions[-1].version if new_versions else version
                 assert last is not None
-                whole = change if len(steps) == len(done) else _and_take_back(home, change, version, last)
-                _append(home, directory, table, intent, whole, last)
-        except (CommitFailedError, TableNotFoundError, _TakenError):
+                full_change = change if len(new_versions) == len(done) else _with_rollback(paths, change, version, last)
+                _append_commit(paths, directory, table, intent, full_change, last)
+        except (CommitFailedError, TableNotFoundError, _VersionTakenError):
             continue  # someone was quicker: perhaps with this very commit
         except DeltaError as error:
-            raise _unreadable(directory, _first_line(error)) from error
+            raise _unreadable_error(directory, _first_line(error)) from error
         except OSError as error:
             raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error
-    raise UmdfError(f"table {table.name} could not be committed in {TRIES} tries", "is someone else writing to it?")
+    raise UmdfError(
+        f"table {table.name} could not be committed in {MAX_ATTEMPTS} tries", "is someone else writing to it?"
+    )
 
 
-def _and_take_back(home: Home, change: Change, version: int | None, last: int) -> Change:
+def _with_rollback(paths: LakePaths, change: Change, version: int | None, last: int) -> Change:
     """A change of the table as it was at `version`, for a table that an aborted commit has brought to `last`."""
-    wanted = adds(home, change.table, version) if version is not None else []
-    there = adds(home, change.table, last)
-    names, gone = {add.path for add in there}, {remove.path for remove in change.removes}
-    back = [add for add in wanted if add.path not in names | gone]
-    kept = {add.path for add in wanted} - gone
-    return replace(change, adds=(*change.adds, *back), removes=tuple(add for add in there if add.path not in kept))
+    files_before = adds(paths, change.table, version) if version is not None else []
+    files_now = adds(paths, change.table, last)
+    names, removed_paths = {add.path for add in files_now}, {remove.path for remove in change.removes}
+    restored = [add for add in files_before if add.path not in names | removed_paths]
+    kept_paths = {add.path for add in files_before} - removed_paths
+    return replace(
+        change, adds=(*change.adds, *restored), removes=tuple(add for add in files_now if add.path not in kept_paths)
+    )
 
 
-def _is_of(home: Home, intent: Intent, step: Step) -> bool:
-    return (step.lake_id, step.number) == (home.lake_id, intent.number)
+def _is_from_intent(paths: LakePaths, intent: Intent, table_version: TableVersion) -> bool:
+    return (table_version.lake_id, table_version.number) == (paths.lake_id, intent.number)
 
 
-def _app(home: Home) -> str:
-    return f"umdf-{home.lake_id}"
+def _app_id(paths: LakePaths) -> str:
+    return f"umdf-{paths.lake_id}"
 
 
-def _properties(home: Home, number: int, *, final: bool = True) -> Any:
+def _commit_properties(paths: LakePaths, number: int, *, final: bool = True) -> Any:
     from deltalake import CommitProperties
     from deltalake.transaction import Transaction
 
     # Without retries the commit is the very next version, or fails: a retry could land behind a stranger's.
-    transactions = [Transaction(_app(home), number)] if final else None
-    tag = {TAG: f"{home.lake_id}:{number}"}
+    transactions = [Transaction(_app_id(paths), number)] if final else None
+    tag = {COMMIT_INFO_KEY: f"{paths.lake_id}:{number}"}
     return CommitProperties(custom_metadata=tag, max_commit_retries=0, app_transactions=transactions)
 
 
-def _create(home: Home, directory: Path, table: Table, intent: Intent, change: Change) -> None:
+def _create(paths: LakePaths, directory: Path, table: Table, intent: Intent, change: Change) -> None:
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
@@ -211,7 +219,9 @@ def _create(home: Home, directory: Path, table: Table, intent: Intent, change: C
     adds = [
         AddAction(add.path, add.bytes, add.partition, moment_ms, change.data_change, add.stats) for add in change.adds
     ]
-    skipping = {"delta.dataSkippingStatsColumns": ",".join(table.statistics)} if table.statistics else {}
+    skipping = (
+        {"delta.dataSkippingStatsColumns": ",".join(table.statistics_columns)} if table.statistics_columns else {}
+    )
     try:
         create_table_with_add_actions(
             str(directory),
@@ -222,49 +232,51 @@ def _create(home: Home, directory: Path, table: Table, intent: Intent, change: C
             name=table.name,
             description=table.doc,
             configuration=skipping,
-            commit_properties=_properties(home, intent.number),
+            commit_properties=_commit_properties(paths, intent.number),
         )
     except DeltaError as error:
         if "already exists" in str(error):  # created between our look at the table and now
-            raise _TakenError from error
+            raise _VersionTakenError from error
         raise
 
 
-def _append(home: Home, directory: Path, table: Table, intent: Intent, change: Change, version: int) -> None:
-    if (home.lake_id, directory) not in _COMPLETE:
-        version += _add_columns(home, directory, table, intent, version)
-        _COMPLETE.add((home.lake_id, directory))
+def _append_commit(
+    paths: LakePaths, directory: Path, table: Table, intent: Intent, change: Change, version: int
+) -> None:
+    if (paths.lake_id, directory) not in _UP_TO_DATE_TABLES:
+        version += _add_columns(paths, directory, table, intent, version)
+        _UP_TO_DATE_TABLES.add((paths.lake_id, directory))
     following = version + 1
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(home, table, intent, change))
-    if not durable.create_text_once(directory / "_delta_log" / f"{following:020d}.json", text):
-        raise _TakenError
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _actions(paths, table, intent, change))
+    if not durable.create_text_exclusively(directory / "_delta_log" / f"{following:020d}.json", text):
+        raise _VersionTakenError
     if following % CHECKPOINT_EVERY == 0:
         _checkpoint(directory)
 
 
-class _TakenError(Exception):
+class _VersionTakenError(Exception):
     """Someone else has made this version."""
 
 
-def _add_columns(home: Home, directory: Path, table: Table, intent: Intent, version: int) -> int:
+def _add_columns(paths: LakePaths, directory: Path, table: Table, intent: Intent, version: int) -> int:
     """Columns that this version of umdf has added: older rows have NULL in them. How many versions that took."""
     from deltalake import DeltaTable
 
     delta = DeltaTable(directory)
     if delta.version() != version:  # it has moved since we looked
-        raise _TakenError
-    there = {field.name for field in delta.schema().fields}
-    late = [field for field in delta_schema(table.schema).fields if field.name not in there]
-    if late:
-        delta.alter.add_columns(late, commit_properties=_properties(home, intent.number, final=False))
-    return int(bool(late))
+        raise _VersionTakenError
+    known_names = {field.name for field in delta.schema().fields}
+    new_fields = [field for field in delta_schema(table.schema).fields if field.name not in known_names]
+    if new_fields:
+        delta.alter.add_columns(new_fields, commit_properties=_commit_properties(paths, intent.number, final=False))
+    return int(bool(new_fields))
 
 
-def _lines(home: Home, table: Table, intent: Intent, change: Change) -> Iterator[dict[str, Any]]:
+def _actions(paths: LakePaths, table: Table, intent: Intent, change: Change) -> Iterator[dict[str, Any]]:
     moment_ms, data_change = intent.ts_ns // 1_000_000, change.data_change
     about = {"partitionBy": json.dumps(list(table.partition)), "mode": "Append"}
     info = {"timestamp": moment_ms, "operation": "WRITE", "operationParameters": about, "engineInfo": ENGINE}
-    yield {"commitInfo": info | {TAG: f"{home.lake_id}:{intent.number}"}}
+    yield {"commitInfo": info | {COMMIT_INFO_KEY: f"{paths.lake_id}:{intent.number}"}}
     for add in change.adds:
         about = {"path": add.path, "partitionValues": add.partition, "size": add.bytes, "modificationTime": moment_ms}
         yield {"add": about | {"dataChange": data_change, "stats": add.stats}}
@@ -272,7 +284,7 @@ def _lines(home: Home, table: Table, intent: Intent, change: Change) -> Iterator
         about = {"path": remove.path, "partitionValues": remove.partition, "size": remove.bytes}
         about |= {"deletionTimestamp": moment_ms, "extendedFileMetadata": True}
         yield {"remove": about | {"dataChange": data_change}}
-    yield {"txn": {"appId": _app(home), "version": intent.number, "lastUpdated": moment_ms}}
+    yield {"txn": {"appId": _app_id(paths), "version": intent.number, "lastUpdated": moment_ms}}
 
 
 def _checkpoint(directory: Path) -> None:
@@ -288,70 +300,72 @@ def _checkpoint(directory: Path) -> None:
         return
 
 
-def look_again(home: Home, table: str) -> None:
+def invalidate_columns(paths: LakePaths, table: str) -> None:
     """Someone else has changed the table: its columns, too, perhaps."""
-    _COMPLETE.discard((home.lake_id, home.table(table)))
+    _UP_TO_DATE_TABLES.discard((paths.lake_id, paths.table(table)))
 
 
-def restore(home: Home, table: str, version: int, number: int) -> int:
+def restore(paths: LakePaths, table: str, version: int, number: int) -> int:
     """Take a table back to a version, as a commit of ours."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(home.table(table)).restore(version, commit_properties=_properties(home, number))
+        DeltaTable(paths.table(table)).restore(version, commit_properties=_commit_properties(paths, number))
     except (DeltaError, OSError) as error:
-        raise _unreadable(home.table(table), _log_damage(home.table(table), version) or _first_line(error)) from error
-    found = last_version(home.table(table))
+        raise _unreadable_error(
+            paths.table(table), _log_damage(paths.table(table), version) or _first_line(error)
+        ) from error
+    found = last_version(paths.table(table))
     assert found is not None
     return found
 
 
-def make_log_again(home: Home, intent: Intent, table: str, files: Iterable[FileAdd], behind: int) -> int:
+def rebuild_log(paths: LakePaths, intent: Intent, table: str, files: Iterable[FileAdd], last_known_version: int) -> int:
     """A new log for a table whose own is damaged, with these files, at a version that it never had: the version.
 
     The old log, or what is left of it, is kept in `_lake/lost`. Whoever was stopped in between finds the log damaged.
     """
     from deltalake import DeltaTable
 
-    directory, work = home.table(table), home.work / f"log-{table}"
-    version = max(behind, last_version(directory) or 0) + 1
+    directory, work = paths.table(table), paths.work / f"log-{table}"
+    version = max(last_known_version, last_version(directory) or 0) + 1
     shutil.rmtree(work, ignore_errors=True)
     durable.make_directory(work)
-    _create(home, work, table_named(table), intent, Change(table, tuple(files)))
+    _create(paths, work, table_named(table), intent, Change(table, tuple(files)))
     DeltaTable(work).create_checkpoint()
-    made, zero, number = work / "_delta_log", f"{0:020d}", f"{version:020d}"
-    for path in list(made.glob(f"{zero}*")):
-        path.rename(made / path.name.replace(zero, number))
-    last = json.loads((made / "_last_checkpoint").read_text())
-    (made / "_last_checkpoint").write_text(json.dumps(last | {"version": version}))
-    durable.sync_files(made)
-    lost = home.root / "_lake" / "lost" / f"{table}-{number}"
-    durable.make_directory(lost.parent)
+    new_log, zero, number = work / "_delta_log", f"{0:020d}", f"{version:020d}"
+    for path in list(new_log.glob(f"{zero}*")):
+        path.rename(new_log / path.name.replace(zero, number))
+    last = json.loads((new_log / "_last_checkpoint").read_text())
+    (new_log / "_last_checkpoint").write_text(json.dumps(last | {"version": version}))
+    durable.sync_files(new_log)
+    old_log = paths.root / "_lake" / "lost" / f"{table}-{number}"
+    durable.make_directory(old_log.parent)
     durable.make_directory(directory)
     if (directory / "_delta_log").exists():
-        (directory / "_delta_log").rename(lost)
-    made.rename(directory / "_delta_log")
+        (directory / "_delta_log").rename(old_log)
+    new_log.rename(directory / "_delta_log")
     durable.sync_directory(directory)
     shutil.rmtree(work)
-    look_again(home, table)
+    invalidate_columns(paths, table)
     return version
 
 
-def adds(home: Home, table: str, version: int) -> list[FileAdd]:
+def adds(paths: LakePaths, table: str, version: int) -> list[FileAdd]:
     """The files of a table at a version."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        said = DeltaTable(home.table(table), version=version).get_add_actions(flatten=True)
+        actions = DeltaTable(paths.table(table), version=version).get_add_actions(flatten=True)
     except (DeltaError, OSError) as error:
-        what = _log_damage(home.table(table), version) or _first_line(error)
-        if log.last_marker(home).versions.get(table) != version:
-            older = f"version {version}, of an earlier commit: {what}"
-            raise _unreadable(home.table(table), older, "read a later commit") from error
-        raise _unreadable(home.table(table), what) from error
-    found = pa.RecordBatchReader.from_stream(said).read_all()  # pa.table() would load pandas: a quarter of a second
+        reason = _log_damage(paths.table(table), version) or _first_line(error)
+        if log.last_marker(paths).versions.get(table) != version:
+            older = f"version {version}, of an earlier commit: {reason}"
+            raise _unreadable_error(paths.table(table), older, "read a later commit") from error
+        raise _unreadable_error(paths.table(table), reason) from error
+    found = pa.RecordBatchReader.from_stream(actions).read_all()  # pa.table() would load pandas: a quarter of a second
     return [_file_add(table, row) for row in found.to_pylist()]
 
 

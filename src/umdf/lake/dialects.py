@@ -18,7 +18,7 @@ from umdf.errors import ConfigError, UsageError
 from umdf.lake.schemas import Table
 
 # Arrow's type: the name in Delta's and Spark's JSON, the name in SQL.
-NAMES: dict[str, tuple[str, str]] = {
+TYPE_NAMES: dict[str, tuple[str, str]] = {
     "int64": ("long", "BIGINT"),
     "int32": ("integer", "INT"),
     "int16": ("short", "SMALLINT"),
@@ -41,9 +41,9 @@ def _count(schema: pa.Schema | pa.StructType) -> int:
 
 
 def _json_field(field: pa.Field) -> dict[str, Any]:
-    said: Mapping[bytes, bytes] = field.metadata or {}
-    words = {key.decode(): value.decode() for key, value in said.items()}
-    metadata = {"comment" if key == "doc" else key: words[key] for key in sorted(words) if key != "scale"}
+    metadata_bytes: Mapping[bytes, bytes] = field.metadata or {}
+    texts = {key.decode(): value.decode() for key, value in metadata_bytes.items()}
+    metadata = {"comment" if key == "doc" else key: texts[key] for key in sorted(texts) if key != "scale"}
     return {"name": field.name, "type": _json_type(field.type), "nullable": field.nullable, "metadata": metadata}
 
 
@@ -55,13 +55,13 @@ def _json_type(kind: Any) -> Any:
         return json_schema(kind)
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    return _name(kind)[0]
+    return _type_names(kind)[0]
 
 
-def _name(kind: pa.DataType) -> tuple[str, str]:
-    if str(kind) not in NAMES:
+def _type_names(kind: pa.DataType) -> tuple[str, str]:
+    if str(kind) not in TYPE_NAMES:
         raise ConfigError(f"a table of the lake cannot have a column of type {kind}")
-    return NAMES[str(kind)]
+    return TYPE_NAMES[str(kind)]
 
 
 def sql_type(kind: Any, struct_field: str = "`{0}`: {1}") -> str:
@@ -72,7 +72,7 @@ def sql_type(kind: Any, struct_field: str = "`{0}`: {1}") -> str:
         return f"STRUCT<{', '.join(inside)}>"
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
-    return _name(kind)[1]
+    return _type_names(kind)[1]
 
 
 def spark_ddl(schema: pa.Schema) -> str:
@@ -100,10 +100,10 @@ class Dialect:
     dialects give none.
     """
 
-    schema: str
-    table: str
+    schema_statement: str
+    table_statement: str
     notes: str = ""
-    levels: tuple[int, ...] = (1, 2)  # how many names, with dots between them, say where a table goes
+    name_levels: tuple[int, ...] = (1, 2)  # how many names, with dots between them, say where a table goes
     struct_field: str = "`{0}`: {1}"
 
 
@@ -135,32 +135,32 @@ DIALECTS = {
         "Trino: its Delta Lake catalogue is called {trino} here; it needs delta.register-table-procedure.enabled=true.",
     ),
 }
-PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+VALID_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def create_schema(dialect: str, catalogue: str) -> str:
     """The statement that makes the place where the tables go."""
-    return _dialect(dialect).schema.format(**_places(dialect, catalogue))
+    return _dialect(dialect).schema_statement.format(**_name_fields(dialect, catalogue))
 
 
-def create_table(table: Table, place: Path | str, dialect: str = "spark", catalogue: str = "umdf") -> str:
+def create_table(table: Table, location: Path | str, dialect: str = "spark", catalogue: str = "umdf") -> str:
     """The statement that makes a table of the lake known to a catalogue; its files stay at `place`, a path or a URL."""
-    form = _dialect(dialect)
-    places = _places(dialect, catalogue) if catalogue else {"catalogue": "", "schema": "", "trino": ""}
-    return form.table.format(
-        **places,
+    template = _dialect(dialect)
+    name_fields = _name_fields(dialect, catalogue) if catalogue else {"catalogue": "", "schema": "", "trino": ""}
+    return template.table_statement.format(
+        **name_fields,
         name=f"{catalogue}.{table.name}" if catalogue else table.name,
         table=table.name,
-        columns=",\n".join(f"  {_column(field, form.struct_field)}" for field in table.schema),
-        location=_quoted(place if isinstance(place, str) else place.absolute().as_uri()),
+        columns=",\n".join(f"  {_column(field, template.struct_field)}" for field in table.schema),
+        location=_quote(location if isinstance(location, str) else location.absolute().as_uri()),
     )
 
 
 def notes(dialect: str, catalogue: str) -> str:
     """What somebody who runs the statements should know, as comments."""
-    said = _dialect(dialect).notes.format(**_places(dialect, catalogue))
+    note = _dialect(dialect).notes.format(**_name_fields(dialect, catalogue))
     units = "Prices are BIGINT in units of 1e-9, times BIGINT nanoseconds UTC. Only umdf writes to these tables."
-    return f"-- {said}\n-- {units}\n"
+    return f"-- {note}\n-- {units}\n"
 
 
 def _dialect(name: str) -> Dialect:
@@ -169,20 +169,20 @@ def _dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _places(dialect: str, catalogue: str) -> dict[str, str]:
-    parts, wanted = catalogue.split("."), _dialect(dialect).levels
-    if not PLAIN_NAME.fullmatch(catalogue) or len(parts) not in wanted:
-        forms = " or ".join(("catalogue.schema" if count == 2 else "schema") for count in wanted)
+def _name_fields(dialect: str, catalogue: str) -> dict[str, str]:
+    parts, allowed = catalogue.split("."), _dialect(dialect).name_levels
+    if not VALID_NAME.fullmatch(catalogue) or len(parts) not in allowed:
+        forms = " or ".join(("catalogue.schema" if count == 2 else "schema") for count in allowed)
         raise UsageError(f"{catalogue!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
     return {"catalogue": catalogue, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
 
 
 def _column(field: pa.Field, struct_field: str) -> str:
-    said: Mapping[bytes, bytes] = field.metadata or {}
-    doc = said.get(b"doc", b"").decode()
-    comment = f" COMMENT {_quoted(doc)}" if doc else ""
+    metadata: Mapping[bytes, bytes] = field.metadata or {}
+    doc = metadata.get(b"doc", b"").decode()
+    comment = f" COMMENT {_quote(doc)}" if doc else ""
     return f"`{field.name}` {sql_type(field.type, struct_field)}{comment}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

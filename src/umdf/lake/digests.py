@@ -11,28 +11,28 @@ from pathlib import Path
 
 from umdf.lake import log
 from umdf.lake.files import FileAdd, stamp_of
-from umdf.lake.layout import Home
+from umdf.lake.layout import LakePaths
 
 
-class Digests:
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._of_commit: dict[int, dict[tuple[str, str], str]] = {}
+class FileDigests:
+    def __init__(self, paths: LakePaths) -> None:
+        self._paths = paths
+        self._by_commit: dict[int, dict[tuple[str, str], str]] = {}
 
-    def of(self, add: FileAdd) -> str:
+    def digest_of(self, add: FileAdd) -> str:
         """As `FileAdd.digest`; empty if nobody has written it down."""
         stamp = stamp_of(add.path.rpartition("/")[2])
         if stamp is None:
             return ""
-        if stamp.commit not in self._of_commit:
-            intent = log.intent(self._home, stamp.commit)
+        if stamp.commit not in self._by_commit:
+            intent = log.intent(self._paths, stamp.commit)
             added = [add for change in intent.changes for add in change.adds] if intent else []
-            self._of_commit[stamp.commit] = {(add.table, add.path): add.digest for add in added}
-        return self._of_commit[stamp.commit].get((add.table, add.path), "")
+            self._by_commit[stamp.commit] = {(add.table, add.path): add.digest for add in added}
+        return self._by_commit[stamp.commit].get((add.table, add.path), "")
 
 
-def digest_now(path: Path, like: str) -> str:
+def current_digest(path: Path, written_digest: str) -> str:
     """Of a file as it is, by the algorithm of another digest."""
-    algorithm = like.partition(":")[0]
+    algorithm = written_digest.partition(":")[0]
     with path.open("rb") as file:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"

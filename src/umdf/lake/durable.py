@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from umdf.errors import UmdfError
 
-Made = TypeVar("Made")
+Parsed = TypeVar("Made")
 
 
-def write_fault(path: Path, error: OSError) -> UmdfError:
+def write_error(path: Path, error: OSError) -> UmdfError:
     """What to tell a user when a file of the lake cannot be written."""
     reasons = {
         errno.ENOSPC: ("no space left on the disk", "free some space and run the same command again"),
@@ -56,24 +56,24 @@ def make_directory(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def create_once(path: Path, content: dict[str, Any]) -> bool:
+def create_exclusively(path: Path, content: dict[str, Any]) -> bool:
     """True if this call created the file; False if it exists already. Its name appears with all of its content."""
-    return create_text_once(path, _json(content))
+    return create_text_exclusively(path, _json(content))
 
 
-def create_text_once(path: Path, text: str) -> bool:
-    return _put(path, text, os.link)
+def create_text_exclusively(path: Path, text: str) -> bool:
+    return _write(path, text, os.link)
 
 
 def replace(path: Path, content: dict[str, Any]) -> None:
-    _put(path, _json(content), os.replace)
+    _write(path, _json(content), os.replace)
 
 
 def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"))
 
 
-def _put(path: Path, text: str, name: Any) -> bool:
+def _write(path: Path, text: str, publish: Any) -> bool:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         make_directory(path.parent)
@@ -81,12 +81,12 @@ def _put(path: Path, text: str, name: Any) -> bool:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        name(temporary, path)
+        publish(temporary, path)
         sync_directory(path.parent)
     except FileExistsError:
         return False
     except OSError as error:
-        raise write_fault(path, error) from error
+        raise write_error(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
     return True
@@ -96,18 +96,18 @@ class DamagedError(UmdfError):
     """A file that we have written does not say what it should."""
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> dict[str, Any] | None:
     """None if there is no such file."""
-    return read_as(path, dict)
+    return read_json_as(path, dict)
 
 
-def read_as(path: Path, make: Callable[[dict[str, Any]], Made]) -> Made | None:
+def read_json_as(path: Path, parse: Callable[[dict[str, Any]], Parsed]) -> Parsed | None:
     """What is made of the file's content; None if there is no such file."""
     try:
-        said = json.loads(path.read_text())
-        if not isinstance(said, dict):
-            raise TypeError(said)
-        return make(said)
+        content = json.loads(path.read_text())
+        if not isinstance(content, dict):
+            raise TypeError(content)
+        return parse(content)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:

@@ -16,22 +16,24 @@ from umdf.lake.file_writer import write_file
 from umdf.lake.ledger import file_id
 from umdf.lake.log import Change
 from umdf.lake.refusals import damage_rows
-from umdf.lake.timeline import write_rows
+from umdf.lake.timeline import write_small_table
 from umdf.lake.writer import Writer
 
 TABLE = "quarantine"
-NO_DAY = {"trading_date": None, "channel_id": None}
+NO_PARTITION = {"trading_date": None, "channel_id": None}
 
 
-def damage_change(writer: Writer, new: Iterable[dict[str, Any]], dropped: Collection[str], is_wanted: bool) -> Change:
+def input_damage_change(
+    writer: Writer, surveys: Iterable[dict[str, Any]], dropped: Collection[str], has_table: bool
+) -> Change:
     """Rows for the warnings of new surveys, if they are wanted, and none of inputs (digests) that leave the lake."""
-    added = [write_rows(writer.home.root, writer.stamp, TABLE, damage_rows(new), None)] if is_wanted else []
+    added = [write_small_table(writer.paths.root, writer.stamp, TABLE, damage_rows(surveys), None)] if has_table else []
     removed = []
-    gone = pa.array(sorted(map(file_id, dropped)), pa.int64())
-    for add in writer.snapshot.adds(TABLE, **NO_DAY) if dropped else ():
-        before = read_file(writer.home.table(TABLE) / add.path)
-        left = before.filter(~pc.field("file_id").isin(gone))
-        if left.num_rows < before.num_rows:
+    dropped_ids = pa.array(sorted(map(file_id, dropped)), pa.int64())
+    for add in writer.snapshot.adds(TABLE, **NO_PARTITION) if dropped else ():
+        before = read_file(writer.paths.table(TABLE) / add.path)
+        remaining = before.filter(~pc.field("file_id").isin(dropped_ids))
+        if remaining.num_rows < before.num_rows:
             removed.append(add)
-            added.append(write_file(writer.home.root, TABLE, writer.stamp, left, NO_DAY))
+            added.append(write_file(writer.paths.root, TABLE, writer.stamp, remaining, NO_PARTITION))
     return Change(TABLE, tuple(add for add in added if add), tuple(removed))

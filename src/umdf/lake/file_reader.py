@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 # Of Spark's reader, which looks at no checksum without it. It is given with the files: a session is not changed.
-SPARK_CHECKSUMS = "parquet.page.verify-checksum.enabled"
+SPARK_CHECKSUM_OPTION = "parquet.page.verify-checksum.enabled"
 
 
-def damage_fault(path: str | os.PathLike[str], said: str) -> UmdfError:
-    lines = said.splitlines() or ["it is damaged"]
+def read_error(path: str | os.PathLike[str], reason: str) -> UmdfError:
+    lines = reason.splitlines() or ["it is damaged"]
     return UmdfError(
         f"{path} cannot be read: {lines[0]}",
         "`umdf lake verify LAKE --deep` names every damaged file, `umdf lake reprocess LAKE` makes its day again",
@@ -32,18 +32,18 @@ def damage_fault(path: str | os.PathLike[str], said: str) -> UmdfError:
 
 
 @contextmanager
-def open_file(path: str | os.PathLike[str], **how: Any) -> Iterator[pq.ParquetFile]:
+def open_file(path: str | os.PathLike[str], **options: Any) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True, **how) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, **options) as file:
             yield file
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise damage_fault(path, str(error)) from error
+        raise read_error(path, str(error)) from error
 
 
-def read_file(path: str | os.PathLike[str], columns: Sequence[str] | None = None, **how: Any) -> pa.Table:
-    with open_file(path, **how) as file:
+def read_file(path: str | os.PathLike[str], columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+    with open_file(path, **options) as file:
         return file.read(None if columns is None else list(columns))
 
 
@@ -54,20 +54,20 @@ class TableFiles:
         self._dataset, self._paths = dataset, paths
 
     def to_table(self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
-        with self._telling():
+        with self._naming_damaged_file():
             return self._dataset.to_table(columns=columns, filter=filter)
 
-    def to_batches(self, columns: Sequence[str] | None = None, **how: Any) -> Iterator[pa.RecordBatch]:
-        batches = self._dataset.to_batches(columns=columns, **how)
+    def to_batches(self, columns: Sequence[str] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
+        batches = self._dataset.to_batches(columns=columns, **options)
         while True:
-            with self._telling():
+            with self._naming_damaged_file():
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _naming_damaged_file(self) -> Iterator[None]:
         """Arrow does not say which of the files it could not read: they are read again, one by one, to name it."""
         try:
             yield

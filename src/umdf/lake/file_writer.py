@@ -18,22 +18,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from umdf.errors import UmdfError
-from umdf.lake.durable import make_directory, sync_directory, write_fault
-from umdf.lake.files import NO_VALUE, FileAdd, Stamp, partition_of
-from umdf.lake.parquet import ROW_GROUP_ROWS, Bounds, FlatFile, is_flat, required_fault
+from umdf.lake.durable import make_directory, sync_directory, write_error
+from umdf.lake.files import NULL_PARTITION, FileAdd, FileStamp, partition_values
+from umdf.lake.parquet import ROW_GROUP_ROWS, Bounds, FlatFileWriter, is_flat, null_error
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
 # Numbers that grow along the rows of an instrument: deltas take 20 % less space than a dictionary, and are read 2 to 4
 # times as fast. Everything else repeats.
-GROWING = re.compile(r"ts_\w+|(\w+_)?sequence|(\w+_)?rpt_seq|order_id|trade_id|file_offset|index_seq|trade_volume")
+INCREASING = re.compile(r"ts_\w+|(\w+_)?sequence|(\w+_)?rpt_seq|order_id|trade_id|file_offset|index_seq|trade_volume")
 # Small numbers that change from row to row: deltas of them take a fifth more space, and are read in half the time.
-SMALL = re.compile(r"msg_index|messages|update_action")
+SMALL_INTEGERS = re.compile(r"msg_index|messages|update_action")
 # What zstd makes no smaller, or by a sixth at a third of the time that it takes to write the column.
-DENSE = re.compile(r"ts_(send|recv|event|insert)|order_id|trade_id|firm|buyer|seller")
+INCOMPRESSIBLE = re.compile(r"ts_(send|recv|event|insert)|order_id|trade_id|firm|buyer|seller")
 
 
-DIGEST = "sha256"  # 1.4 GB/s where the processor helps, blake2b 0.7: a tenth of the time that writing a file takes
+DIGEST_ALGORITHM = (
+    "sha256"  # 1.4 GB/s where the processor helps, blake2b 0.7: a tenth of the time that writing a file takes
+)
 
 
 class FileWriter:
@@ -48,40 +50,42 @@ class FileWriter:
         self,
         root: str | os.PathLike[str],
         table: str,
-        stamp: Stamp,
+        stamp: FileStamp,
         partition: Mapping[str, Any] | None = None,
         *,
         task: int = 0,
         attempt: int = 0,
-        packed: bool = True,
+        compressed: bool = True,
     ) -> None:
         self.table = table_named(table)
-        self.partition = partition_of(self.table, partition or {})
-        places = [f"{name}={NO_VALUE if value is None else value}" for name, value in self.partition.items()]
-        self.path = "/".join([*places, stamp.name(task, attempt)])
+        self.partition = partition_values(self.table, partition or {})
+        partition_directories = [
+            f"{name}={NULL_PARTITION if value is None else value}" for name, value in self.partition.items()
+        ]
+        self.path = "/".join([*partition_directories, stamp.name(task, attempt)])
         self.root = Path(root)
         self.full_path = self.root / table / self.path
         self.added: FileAdd | None = None
         self.rows = 0
-        self.is_packed = packed
-        self._file: FlatFile | ArrowFile | None = None
+        self.is_compressed = compressed
+        self._file: FlatFileWriter | ArrowFileWriter | None = None
         self._sink: DigestSink | None = None
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Columns of the partition may be there or not; a text may be a dictionary."""
         if not rows.num_rows:
             return
-        whole = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        whole = _fitted(whole, self.table)
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        table = _conform(table, self.table)
         try:
             if self._file is None:
                 self._file = self._open()
-            self._file.write(whole)
+            self._file.write(table)
         except OSError as error:
-            self.abandon()
-            raise write_fault(self.full_path, error) from error
+            self.discard()
+            raise write_error(self.full_path, error) from error
         except UmdfError:
-            self.abandon()
+            self.discard()
             raise
         self.rows += rows.num_rows
 
@@ -96,38 +100,49 @@ class FileWriter:
             sync_directory(self.full_path.parent)
             size = self.full_path.stat().st_size
         except OSError as error:
-            self.abandon()
-            raise write_fault(self.full_path, error) from error
+            self.discard()
+            raise write_error(self.full_path, error) from error
         bounds = self._file.bounds
-        stats = _statistics(self.rows, {name: bounds[name] for name in self.table.statistics if name in bounds})
+        stats = _statistics(self.rows, {name: bounds[name] for name in self.table.statistics_columns if name in bounds})
         self._file = None
         digest = self._sink.digest()
         self.added = FileAdd(self.table.name, self.path, self.rows, size, self.partition, stats, digest)
         return self.added
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Half a file is no file."""
         if self._sink is not None:
             try:
                 self._sink.close()
             except OSError:  # it has failed before: the file goes anyway
                 pass
-        if isinstance(self._file, ArrowFile):
-            self._file.abandon()
+        if isinstance(self._file, ArrowFileWriter):
+            self._file.discard()
         self._file = None
         self.full_path.unlink(missing_ok=True)
 
-    def _open(self) -> FlatFile | ArrowFile:
+    def _open(self) -> FlatFileWriter | ArrowFileWriter:
         if not self.root.is_dir():
             raise FileNotFoundError(2, "No such file or directory", str(self.root))
         make_directory(self.full_path.parent)
         self._sink, schema = DigestSink(_sink(self.full_path)), self.table.file_schema
-        name, bounded = self.table.name, self.table.filtered
-        growing = frozenset(each.name for each in schema if pa.types.is_integer(each.type) and _grows(each))
+        name, statistics_columns = self.table.name, self.table.filter_columns
+        delta_columns = frozenset(
+            each.name for each in schema if pa.types.is_integer(each.type) and _is_delta_encoded(each)
+        )
         if not is_flat(schema):
-            return ArrowFile(self._sink, schema, bounded, name)
-        packed = [each.name for each in schema if self.is_packed and not DENSE.fullmatch(each.name)]
-        return FlatFile(self._sink, schema, bounded, growing=growing, packed=frozenset(packed), table=name)
+            return ArrowFileWriter(self._sink, schema, statistics_columns, name)
+        compressed_columns = [
+            each.name for each in schema if self.is_compressed and not INCOMPRESSIBLE.fullmatch(each.name)
+        ]
+        return FlatFileWriter(
+            self._sink,
+            schema,
+            statistics_columns,
+            delta_columns=delta_columns,
+            compressed_columns=frozenset(compressed_columns),
+            table=name,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -138,27 +153,27 @@ class FileWriter:
         if kind is None:
             self.close()
         else:
-            self.abandon()
+            self.discard()
 
 
 def write_file(
     root: str | os.PathLike[str],
     table: str,
-    stamp: Stamp,
+    stamp: FileStamp,
     rows: pa.RecordBatch | pa.Table,
     partition: Mapping[str, Any] | None = None,
     *,
     task: int = 0,
     attempt: int = 0,
-    packed: bool = True,
+    compressed: bool = True,
 ) -> FileAdd | None:
-    with FileWriter(root, table, stamp, partition, task=task, attempt=attempt, packed=packed) as file:
+    with FileWriter(root, table, stamp, partition, task=task, attempt=attempt, compressed=compressed) as file:
         file.write(rows)
     return file.added
 
 
-def _grows(each: pa.Field) -> bool:
-    return bool((GROWING if each.type == pa.int64() else SMALL).fullmatch(each.name))
+def _is_delta_encoded(each: pa.Field) -> bool:
+    return bool((INCREASING if each.type == pa.int64() else SMALL_INTEGERS).fullmatch(each.name))
 
 
 def _sink(path: Path) -> Any:
@@ -169,7 +184,7 @@ class DigestSink:
     """A file that is written from its first byte to its last, and the digest of them: nothing is read again for it."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._digest = file, hashlib.new(DIGEST)
+        self._file, self._digest = file, hashlib.new(DIGEST_ALGORITHM)
 
     def write(self, content: Any) -> int:
         self._digest.update(content)
@@ -186,21 +201,21 @@ class DigestSink:
         return self._file.closed
 
     def digest(self) -> str:
-        return f"{DIGEST}:{self._digest.hexdigest()}"
+        return f"{DIGEST_ALGORITHM}:{self._digest.hexdigest()}"
 
 
-class ArrowFile:
+class ArrowFileWriter:
     """What has lists, bytes or floats, as `FlatFile` has the rest: few rows."""
 
-    def __init__(self, sink: Any, schema: pa.Schema, bounded: Sequence[str], table: str = "a file") -> None:
-        self._bounded, self._schema, self._table = bounded, schema, table
+    def __init__(self, sink: Any, schema: pa.Schema, statistics_columns: Sequence[str], table: str = "a file") -> None:
+        self._statistics_columns, self._schema, self._table = statistics_columns, schema, table
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             sink,
             schema,
             metadata_collector=self._footers,
             compression="zstd",
-            write_statistics=list(bounded),  # type: ignore[arg-type]
+            write_statistics=list(statistics_columns),  # type: ignore[arg-type]
             write_page_checksum=True,
             store_schema=False,  # the schema is written down in schemas.py
         )
@@ -209,38 +224,41 @@ class ArrowFile:
         for each in self._schema:
             absent = rows.column(each.name).null_count
             if absent and not each.nullable:
-                raise required_fault(self._table, each.name, absent, rows.num_rows)
+                raise null_error(self._table, each.name, absent, rows.num_rows)
         self._writer.write_table(rows.cast(self._schema), ROW_GROUP_ROWS)
 
     def close(self) -> None:
         self._writer.close()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         self._writer.is_open = False  # or it would write its footer when it is deleted, and complain
 
     @property
     def bounds(self) -> dict[str, Bounds]:
         """From what Parquet kept while it wrote."""
         footer, found = self._footers[0], dict[str, Bounds]()
-        places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
-        for name in self._bounded:
-            kept = [footer.row_group(group).column(places[name]).statistics for group in range(footer.num_row_groups)]
-            if any(each is None for each in kept):
+        column_indices = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+        for name in self._statistics_columns:
+            statistics = [
+                footer.row_group(group).column(column_indices[name]).statistics
+                for group in range(footer.num_row_groups)
+            ]
+            if any(each is None for each in statistics):
                 continue
-            lows, highs = ([getattr(each, end) for each in kept if each.has_min_max] for end in ("min", "max"))
-            absent = sum(each.null_count for each in kept)
+            lows, highs = ([getattr(each, end) for each in statistics if each.has_min_max] for end in ("min", "max"))
+            absent = sum(each.null_count for each in statistics)
             found[name] = absent, min(lows, default=None), max(highs, default=None)
         return found
 
 
-def _fitted(rows: pa.Table, table: Table) -> pa.Table:
+def _conform(rows: pa.Table, table: Table) -> pa.Table:
     """Exactly the columns of a file, in their order and with their types; a text may be a dictionary."""
     schema = table.file_schema
     missing = [name for name in schema.names if name not in rows.schema.names]
     unknown = [name for name in rows.schema.names if name not in table.schema.names]
     if missing or unknown:
-        said = f"lacks {', '.join(missing)}" if missing else f"has no column {', '.join(unknown)}"
-        raise UmdfError(f"rows for {table.name} do not fit: it {said}", "this is a bug: please report it")
+        problem = f"lacks {', '.join(missing)}" if missing else f"has no column {', '.join(unknown)}"
+        raise UmdfError(f"rows for {table.name} do not fit: it {problem}", "this is a bug: please report it")
     columns = []
     for each in schema:
         column = rows.column(each.name)

@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from umdf.errors import UmdfError
 from umdf.lake.schemas import Table
 
-DICTIONARY = pa.dictionary(pa.int32(), pa.utf8())
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-NAME = re.compile(r"part-(?P<commit>\d{8,})-(?P<token>\d{8,})-(?P<task>\d+)-(?P<attempt>\d+)-[0-9a-f]{12}\.parquet")
+TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.utf8())
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+FILE_NAME = re.compile(
+    r"part-(?P<commit>\d{8,})-(?P<token>\d{8,})-(?P<task>\d+)-(?P<attempt>\d+)-[0-9a-f]{12}\.parquet"
+)
 
 
 @dataclass(frozen=True)
-class Stamp:
+class FileStamp:
     """Who writes files: the commit that will list them, and the token of the lease it will be made under."""
 
     commit: int
@@ -38,10 +40,10 @@ class Stamp:
         return f"part-{self.commit:08d}-{self.token:08d}-{task:05d}-{attempt}-{uuid.uuid4().hex[:12]}.parquet"
 
 
-def stamp_of(name: str) -> Stamp | None:
+def stamp_of(name: str) -> FileStamp | None:
     """The stamp in a file's name; None if it is not one of ours."""
-    match = NAME.fullmatch(name)
-    return Stamp(int(match["commit"]), int(match["token"])) if match else None
+    match = FILE_NAME.fullmatch(name)
+    return FileStamp(int(match["commit"]), int(match["token"])) if match else None
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class FileAdd:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> FileAdd:
-        return cls(**said)
+    def from_json(cls, content: Mapping[str, Any]) -> FileAdd:
+        return cls(**content)
 
     def bounds(self, column: str) -> tuple[Any, Any] | None:
         """Smallest and largest value of a column, if they are known."""
@@ -75,39 +77,39 @@ def partition_text(value: Any) -> str | None:
     return None if value is None else value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
-def partition_of(table: Table, values: Mapping[str, Any]) -> dict[str, str | None]:
+def partition_values(table: Table, values: Mapping[str, Any]) -> dict[str, str | None]:
     if set(values) != set(table.partition):
         raise UmdfError(f"{table.name} is partitioned by {', '.join(table.partition) or 'nothing'}, not {list(values)}")
     return {name: partition_text(values[name]) for name in table.partition}
 
 
-def in_order(rows: pa.Table, table: Table) -> pa.Table:
+def sort_rows(rows: pa.Table, table: Table) -> pa.Table:
     """Sorted as the table wants it. NULL goes first: inside it is the smallest number."""
-    return rows.take(_order(rows, table))
+    return rows.take(_sort_indices(rows, table))
 
 
 def is_sorted(rows: pa.Table, table: Table) -> bool:
     keys = rows.select([name for name in table.sort if name in rows.schema.names])
-    return keys.equals(keys.take(_order(rows, table)))
+    return keys.equals(keys.take(_sort_indices(rows, table)))
 
 
-def _order(rows: pa.Table, table: Table) -> pa.Array:
+def _sort_indices(rows: pa.Table, table: Table) -> pa.Array:
     names = [name for name in table.sort if name in rows.schema.names]
     keys = [rows.column(name) for name in names]
     if names and all(pa.types.is_integer(key.type) and not key.null_count for key in keys):
-        return pa.array(_order_of([key.to_numpy() for key in keys]))
+        return pa.array(_integer_sort_indices([key.to_numpy() for key in keys]))
     plain = [key.cast(key.type.value_type) if pa.types.is_dictionary(key.type) else key for key in keys]
     options = pc.SortOptions([(name, "ascending", "at_start") for name in names])
     return pc.call_function("sort_indices", [pa.table(plain, names)], options)
 
 
-def _order_of(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
+def _integer_sort_indices(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
     """Files that follow each other, each of them sorted, are in order once the first key is."""
     order = np.argsort(keys[0], kind="stable")
     is_tie = np.ones(max(len(order) - 1, 0), np.bool_)
     for key in keys:
-        here = key[order]
-        if (is_tie & (here[1:] < here[:-1])).any():
+        sorted_key = key[order]
+        if (is_tie & (sorted_key[1:] < sorted_key[:-1])).any():
             return np.lexsort(keys[::-1])
-        is_tie &= here[1:] == here[:-1]
+        is_tie &= sorted_key[1:] == sorted_key[:-1]
     return order

@@ -9,36 +9,42 @@ import os
 
 from umdf.errors import ConfigError
 from umdf.lake import ledger
-from umdf.lake.advance import TABLES, Runner, Settings, Stage, advance, no_progress
-from umdf.lake.ledger import ALGORITHM, Entry
-from umdf.lake.outcome import Outcome
+from umdf.lake.advance import TABLES, IngestSettings, StageProgress, TaskRunner, ingest_captures, no_progress
+from umdf.lake.ledger import DIGEST_ALGORITHM, LedgerEntry
+from umdf.lake.outcome import IngestResult
 from umdf.lake.writer import Writer
 
-MAY_BE_NEW = frozenset({"gaps", "quarantine"})  # a lake may have had nothing for them so far
-LEAST_DIGITS = 8  # of a digest that is cut short
+OPTIONAL_TABLES = frozenset({"gaps", "quarantine"})  # a lake may have had nothing for them so far
+MIN_DIGEST_DIGITS = 8  # of a digest that is cut short
 
 
-def find_input(writer: Writer, given: str) -> Entry:
+def find_input(writer: Writer, path_or_digest: str) -> LedgerEntry:
     """The input that is meant: by its path, the file need not exist any more; or by its digest, or the begin of it."""
     entries = ledger.entries(writer.snapshot)
-    found = {entry.digest: entry for entry in entries if _is_meant(entry, given)}
+    found = {entry.digest: entry for entry in entries if _matches(entry, path_or_digest)}
     if not found:
         names = sorted({entry.path or entry.digest for entry in entries})
         hint = f"its inputs are {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "it has none"
-        raise ConfigError(f"the lake has no input {given}", f"{hint}: see the table ledger")
+        raise ConfigError(f"the lake has no input {path_or_digest}", f"{hint}: see the table ledger")
     if len(found) > 1:
         listed = ", ".join(f"{digest} ({entry.path})" for digest, entry in sorted(found.items()))
-        raise ConfigError(f"{given} is {len(found)} inputs of the lake: {listed}", "give the digest of one")
+        raise ConfigError(f"{path_or_digest} is {len(found)} inputs of the lake: {listed}", "give the digest of one")
     [entry] = found.values()
     return entry
 
 
-def _is_meant(entry: Entry, given: str) -> bool:
-    digits = given.removeprefix(f"{ALGORITHM}:")
-    is_digest = len(digits) >= LEAST_DIGITS and entry.digest.removeprefix(f"{ALGORITHM}:").startswith(digits)
-    return is_digest or entry.path == os.path.abspath(given)
+def _matches(entry: LedgerEntry, path_or_digest: str) -> bool:
+    digits = path_or_digest.removeprefix(f"{DIGEST_ALGORITHM}:")
+    is_digest = len(digits) >= MIN_DIGEST_DIGITS and entry.digest.removeprefix(f"{DIGEST_ALGORITHM}:").startswith(
+        digits
+    )
+    return is_digest or entry.path == os.path.abspath(path_or_digest)
 
 
-def forget_input(writer: Writer, entry: Entry, run: Runner, stage: Stage = no_progress) -> Outcome:
-    known = frozenset(name for name in TABLES if writer.snapshot.version(name) is not None)
-    return advance([], writer, run, Settings(tables=known | MAY_BE_NEW), stage, forget=[entry.digest])
+def forget_input(
+    writer: Writer, entry: LedgerEntry, runner: TaskRunner, stage: StageProgress = no_progress
+) -> IngestResult:
+    table_names = frozenset(name for name in TABLES if writer.snapshot.version(name) is not None)
+    return ingest_captures(
+        [], writer, runner, IngestSettings(tables=table_names | OPTIONAL_TABLES), stage, forget=[entry.digest]
+    )

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.lake.copies import FALSE_NUMBER, Copies, first_copies
-from umdf.lake.refusals import Refused, refused_of
+from umdf.lake.copies import WRONG_SEQUENCE, DuplicateTracker, first_arrivals_by_key
+from umdf.lake.refusals import QuarantineEntry, quarantine_entries
 from umdf.lake.survey import split_of
 from umdf.market.events import NULL
 from umdf.sync.lines import WAIT_MS
-from umdf.sync.pieces import Pieces, no_pieces
+from umdf.sync.pieces import RawUnits, empty_units
 from umdf.transport.capture import PacketBatch, open_capture
 
 Numbers = NDArray[np.int64]
@@ -30,13 +30,13 @@ CHUNK_BYTES = 8 << 20
 OVERLAP = 256  # numbers before and behind a span that are looked at with it
 
 # What became of a datagram.
-USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, MERGED = range(8)
+USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, PENDING = range(8)
 VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
-Damaged = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
+PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
 
 
 @dataclass(frozen=True)
-class Source:
+class SplitSource:
     """A split, of which one flow is wanted: a line of the channel."""
 
     line: int  # place among the channel's lines
@@ -51,19 +51,19 @@ class Source:
     refused: tuple[tuple[int, int, int], ...] = ()  # offset, number and date of what fits nothing around it
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Source:
-        pairs = {name: tuple(tuple(each) for each in said[name]) for name in ("epochs", "refused")}
-        return cls(**{**said, "flow": tuple(said["flow"]), **pairs})
+    def from_json(cls, content: dict[str, Any]) -> SplitSource:
+        pairs = {name: tuple(tuple(each) for each in content[name]) for name in ("epochs", "refused")}
+        return cls(**{**content, "flow": tuple(content["flow"]), **pairs})
 
-    def refusals(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
+    def quarantined_at(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
         """Which datagrams at these offsets are refused, and the date of each of them; the others have none."""
-        refused, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
+        is_quarantined, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
         if self.refused:
             table = np.array(sorted(self.refused), np.int64)
             at = np.minimum(np.searchsorted(table[:, 0], offset), len(table) - 1)
-            refused = table[at, 0] == offset
-            date[refused] = table[at[refused], 2]
-        return refused, date
+            is_quarantined = table[at, 0] == offset
+            date[is_quarantined] = table[at[is_quarantined], 2]
+        return is_quarantined, date
 
 
 @dataclass(frozen=True)
@@ -78,36 +78,36 @@ class Span:
         return self.first - self.overlap
 
     @property
-    def room(self) -> int:
+    def size(self) -> int:
         return self.last - self.first + 1 + 2 * self.overlap
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FlowPackets:
     """What a reader makes of some datagrams of one flow. Columns have a row for each datagram, or for each frame."""
 
-    pieces: Pieces  # what can be decoded; `line` is not yet known
-    piece_row: Numbers  # the datagram that completed it
+    units: RawUnits  # what can be decoded; `line` is not yet known
+    unit_packet_row: Numbers  # the datagram that completed it
     number: Numbers  # of the datagram: that of its first frame; 0 where it has none
     epoch: Numbers
     ts_send: Numbers
     kind: NDArray[np.uint8]  # MERGED where lines decide, else the verdict
-    frames: NDArray[np.int32]  # how many messages, as far as can be told without decoding
-    frame_row: Numbers
-    frame_number: Numbers
-    frame_key: Numbers  # tells chunks of one number apart
+    message_counts: NDArray[np.int32]  # how many messages, as far as can be told without decoding
+    message_packet_row: Numbers
+    message_sequence: Numbers
+    message_key: Numbers  # tells chunks of one number apart
     reasons: dict[int, str] = field(default_factory=dict)  # of datagrams that are corrupt or unknown
-    elsewhere: NDArray[np.bool_] | None = None  # datagrams of another date
+    is_other_date: NDArray[np.bool_] | None = None  # datagrams of another date
 
 
-class Reader(Protocol):
+class PacketReader(Protocol):
     """Of one wire."""
 
-    def read(self, batch: PacketBatch, source: Source) -> Found: ...
+    def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets: ...
 
 
 @dataclass
-class Datagrams:
+class PacketRecords:
     """Every datagram that is this span's to account for."""
 
     line: NDArray[np.uint8]
@@ -117,7 +117,7 @@ class Datagrams:
     size: NDArray[np.int32]
     source: NDArray[np.int32]
     offset: Numbers
-    frames: NDArray[np.int32]
+    message_counts: NDArray[np.int32]
     verdict: NDArray[np.uint8]
 
     def __len__(self) -> int:
@@ -125,43 +125,43 @@ class Datagrams:
 
 
 _NO_ROWS = np.empty(0, np.int64)
-_NONE = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".split())]
+_NO_RECORDS = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".split())]
 
 
 @dataclass
-class Gathered:
+class GatheredSpan:
     span: Span
-    sources: Sequence[Source]
-    pieces: Pieces  # by number, those of the overlap too; `ts_recv` of the first copy, `line` of the copy at hand
-    piece_source: NDArray[np.int32]
-    piece_offset: Numbers
+    sources: Sequence[SplitSource]
+    units: RawUnits  # by number, those of the overlap too; `ts_recv` of the first copy, `line` of the copy at hand
+    unit_source: NDArray[np.int32]
+    unit_offset: Numbers
     arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
-    again: dict[int, Numbers]  # by line: numbers of the span (without overlap) that came again on that line
-    datagrams: Datagrams
-    refused: list[Refused]
+    repeated: dict[int, Numbers]  # by line: numbers of the span (without overlap) that came again on that line
+    packets: PacketRecords
+    quarantined: list[QuarantineEntry]
 
     @property
     def own(self) -> slice:
-        return slice(self.span.overlap, self.span.room - self.span.overlap)
+        return slice(self.span.overlap, self.span.size - self.span.overlap)
 
-    def until(self, last: int) -> Gathered:
+    def cut_at(self, last: int) -> GatheredSpan:
         """The same, of a span that ends sooner."""
         span = Span(self.span.epoch, self.span.first, last, self.span.overlap)
         rest_from = np.array([source.rest_from for source in self.sources], np.int64)
-        found, pieces = self.datagrams, self.pieces.sequence < span.base + span.room
-        is_rest = (found.number < self.span.first) | (found.number > self.span.last)
-        mine = np.where(is_rest, rest_from[found.source] <= last, found.number <= last)
-        refused = [row for row in self.refused if (row.number or int(rest_from[row.source])) <= last]
-        return Gathered(
+        packets, is_unit_kept = self.packets, self.units.sequence < span.base + span.size
+        is_unnumbered = (packets.number < self.span.first) | (packets.number > self.span.last)
+        is_packet_kept = np.where(is_unnumbered, rest_from[packets.source] <= last, packets.number <= last)
+        quarantined = [row for row in self.quarantined if (row.number or int(rest_from[row.source])) <= last]
+        return GatheredSpan(
             span,
             self.sources,
-            self.pieces.at(pieces),
-            self.piece_source[pieces],
-            self.piece_offset[pieces],
-            {line: times[: span.room] for line, times in self.arrival.items()},
-            {line: numbers[numbers <= last] for line, numbers in self.again.items()},
-            Datagrams(*(column[mine] for column in vars(found).values())),
-            refused,
+            self.units.take(is_unit_kept),
+            self.unit_source[is_unit_kept],
+            self.unit_offset[is_unit_kept],
+            {line: times[: span.size] for line, times in self.arrival.items()},
+            {line: numbers[numbers <= last] for line, numbers in self.repeated.items()},
+            PacketRecords(*(column[is_packet_kept] for column in vars(packets).values())),
+            quarantined,
         )
 
     def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
@@ -170,221 +170,249 @@ class Gathered:
 
     @cached_property
     def _first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
-        first, line = np.full(self.span.room, NEVER), np.full(self.span.room, -1, np.int8)
+        first, line = np.full(self.span.size, NEVER), np.full(self.span.size, -1, np.int8)
         for number, times in sorted(self.arrival.items()):
             sooner = times < first
             first[sooner], line[sooner] = times[sooner], number
         return first, line
 
 
-def gather(
-    sources: Sequence[Source], span: Span, reader: Reader, known: Sequence[Span], without: Damaged = frozenset()
-) -> Gathered:
+def gather_span(
+    sources: Sequence[SplitSource],
+    span: Span,
+    reader: PacketReader,
+    known_spans: Sequence[Span],
+    excluded: PacketLocations = frozenset(),
+) -> GatheredSpan:
     """`known` are all spans of the channel: a number in none of them is damage."""
 
-    def read(without: Damaged, false: Damaged = frozenset(), doubtful: frozenset[int] = frozenset()) -> _Work:
-        work = _Work(span, sources, known, without, false, doubtful)
+    def read(
+        excluded: PacketLocations, misnumbered: PacketLocations = frozenset(), conflicting: frozenset[int] = frozenset()
+    ) -> _Gatherer:
+        gatherer = _Gatherer(span, sources, known_spans, excluded, misnumbered, conflicting)
         for number, source in enumerate(sources):
-            for batch in datagrams_of(source):
-                work.take(number, batch, reader.read(batch, source))
-        return work
+            for batch in read_packets(source):
+                gatherer.add(number, batch, reader.read(batch, source))
+        return gatherer
 
-    work = read(without)
-    if work.copies.doubtful:
-        false = read(without, doubtful=frozenset(work.copies.doubtful)).copies.false()
-        work = read(without | false, false)
-    return work.end()
+    gatherer = read(excluded)
+    if gatherer.duplicates.conflicting:
+        misnumbered = read(excluded, conflicting=frozenset(gatherer.duplicates.conflicting)).duplicates.misnumbered()
+        gatherer = read(excluded | misnumbered, misnumbered)
+    return gatherer.finish()
 
 
-def datagrams_of(source: Source) -> Iterator[PacketBatch]:
+def read_packets(source: SplitSource) -> Iterator[PacketBatch]:
     """The datagrams of the source's flow, batch by batch."""
     split = split_of(source.split, source.path)
-    with open_capture(split, batch_packets=BATCH_PACKETS, chunk_bytes=CHUNK_BYTES, corrupt=True) as capture:
+    with open_capture(split, batch_packets=BATCH_PACKETS, buffer_bytes=CHUNK_BYTES, corrupt=True) as capture:
         for batch in capture:
-            wanted = [number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow]
-            mine = batch.flow == wanted[0] if len(wanted) == 1 else np.isin(batch.flow, wanted)
-            if mine.all():
+            flow_numbers = [
+                number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow
+            ]
+            is_selected = batch.flow == flow_numbers[0] if len(flow_numbers) == 1 else np.isin(batch.flow, flow_numbers)
+            if is_selected.all():
                 yield batch
-            elif mine.any():
-                yield batch.at(np.flatnonzero(mine))
+            elif is_selected.any():
+                yield batch.take(np.flatnonzero(is_selected))
 
 
-class _Work:
+class _Gatherer:
     def __init__(
         self,
         span: Span,
-        sources: Sequence[Source],
-        known: Sequence[Span],
-        without: Damaged,
-        false: Damaged,
-        doubtful: frozenset[int],
+        sources: Sequence[SplitSource],
+        known_spans: Sequence[Span],
+        excluded: PacketLocations,
+        misnumbered: PacketLocations,
+        conflicting: frozenset[int],
     ) -> None:
-        self.span, self.sources, self.known, self.without, self.false = span, sources, known, without, false
-        self.copies = Copies(span.base, span.room, doubtful)
-        self._have = np.zeros(span.room, np.bool_)
+        self.span, self.sources, self.known_spans, self.excluded, self.misnumbered = (
+            span,
+            sources,
+            known_spans,
+            excluded,
+            misnumbered,
+        )
+        self.duplicates = DuplicateTracker(span.base, span.size, conflicting)
+        self._is_present = np.zeros(span.size, np.bool_)
         self._arrival: dict[int, Numbers] = {}
-        self._again: dict[int, list[Numbers]] = {}
-        self._parts: list[tuple[Pieces, NDArray[np.int32], Numbers]] = []
+        self._repeated: dict[int, list[Numbers]] = {}
+        self._parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]] = []
         self._columns: list[tuple[Any, ...]] = []
         # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
-        self._frames: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
-        self._by_number = True  # a frame is a number, no chunk of one
+        self._messages: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
+        self._is_keyed_by_sequence = True  # a frame is a number, no chunk of one
         self._count = 0
-        self._refused: list[Refused] = []
+        self._quarantined: list[QuarantineEntry] = []
 
-    def take(self, number: int, batch: PacketBatch, found: Found) -> None:
+    def add(self, number: int, batch: PacketBatch, packets: FlowPackets) -> None:
         source, span = self.sources[number], self.span
-        kind, piece_row, pieces = found.kind.copy(), found.piece_row, found.pieces
-        fine = (pieces.epoch == span.epoch) & (pieces.sequence >= span.base)
-        fine &= pieces.sequence < span.base + span.room
-        if found.elsewhere is not None:
-            fine &= ~found.elsewhere[piece_row]
-        damaged = self._damaged(source, batch.offset, found)
+        kind, packet_row, units = packets.kind.copy(), packets.unit_packet_row, packets.units
+        is_usable = (units.epoch == span.epoch) & (units.sequence >= span.base)
+        is_usable &= units.sequence < span.base + span.size
+        if packets.is_other_date is not None:
+            is_usable &= ~packets.is_other_date[packet_row]
+        damaged = self._damaged_units(source, batch.offset, packets)
         if len(damaged):
-            fine[damaged] = False
-            kind[piece_row[damaged]] = CORRUPT
-            for row in piece_row[damaged].tolist() if self.false else ():
-                if (source.digest, int(batch.offset[row]), int(found.number[row])) in self.false:
-                    found.reasons[row] = FALSE_NUMBER
-        chosen = np.flatnonzero(fine)
-        at = piece_row[chosen]
-        self.copies.take(source.digest, batch.offset[at], pieces.sequence[chosen], found.ts_send[at])
-        self._keep(number, source, batch.offset, pieces, chosen, piece_row)
-        self._account(number, batch, found, kind)
+            is_usable[damaged] = False
+            kind[packet_row[damaged]] = CORRUPT
+            for row in packet_row[damaged].tolist() if self.misnumbered else ():
+                if (source.digest, int(batch.offset[row]), int(packets.number[row])) in self.misnumbered:
+                    packets.reasons[row] = WRONG_SEQUENCE
+        chosen = np.flatnonzero(is_usable)
+        at = packet_row[chosen]
+        self.duplicates.add(source.digest, batch.offset[at], units.sequence[chosen], packets.ts_send[at])
+        self._keep_units(number, source, batch.offset, units, chosen, packet_row)
+        self._account_packets(number, batch, packets, kind)
 
-    def _damaged(self, source: Source, offset: Numbers, found: Found) -> Numbers:
+    def _damaged_units(self, source: SplitSource, offset: Numbers, packets: FlowPackets) -> Numbers:
         """Pieces that cannot be used."""
-        mine = {(at, number) for digest, at, number in self.without if digest == source.digest}
-        suspects = np.flatnonzero(np.isin(offset[found.piece_row], [at for at, _ in mine])) if mine else _NO_ROWS
-        said = zip(offset[found.piece_row[suspects]].tolist(), found.pieces.sequence[suspects].tolist(), strict=True)
-        return suspects[[each in mine for each in said]] if len(suspects) else suspects
+        excluded_here = {(at, number) for digest, at, number in self.excluded if digest == source.digest}
+        suspects = (
+            np.flatnonzero(np.isin(offset[packets.unit_packet_row], [at for at, _ in excluded_here]))
+            if excluded_here
+            else _NO_ROWS
+        )
+        candidates = zip(
+            offset[packets.unit_packet_row[suspects]].tolist(), packets.units.sequence[suspects].tolist(), strict=True
+        )
+        return suspects[[each in excluded_here for each in candidates]] if len(suspects) else suspects
 
-    def _keep(
-        self, number: int, source: Source, offset: Numbers, pieces: Pieces, chosen: Numbers, piece_row: Numbers
+    def _keep_units(
+        self, number: int, source: SplitSource, offset: Numbers, units: RawUnits, chosen: Numbers, packet_row: Numbers
     ) -> None:
         if not len(chosen):
             return
-        at = pieces.sequence[chosen] - self.span.base
-        arrival = self._arrival.setdefault(source.line, np.full(self.span.room, NEVER))
-        again = np.zeros(len(at), np.bool_)
+        at = units.sequence[chosen] - self.span.base
+        arrival = self._arrival.setdefault(source.line, np.full(self.span.size, NEVER))
+        is_repeated = np.zeros(len(at), np.bool_)
         if (at[1:] <= at[:-1]).any():
             order = np.argsort(at, kind="stable")
             chosen, at = chosen[order], at[order]
-            again[1:] = at[1:] == at[:-1]
-        own = (at >= self.span.overlap) & (at < self.span.room - self.span.overlap)
-        before = arrival[at]
-        repeated = at[own & (again | (before != NEVER))] + self.span.base
-        self._again.setdefault(source.line, []).append(repeated)
-        if again.any():
-            np.minimum.at(arrival, at, pieces.ts_recv[chosen])
+            is_repeated[1:] = at[1:] == at[:-1]
+        own = (at >= self.span.overlap) & (at < self.span.size - self.span.overlap)
+        known_arrival = arrival[at]
+        repeated = at[own & (is_repeated | (known_arrival != NEVER))] + self.span.base
+        self._repeated.setdefault(source.line, []).append(repeated)
+        if is_repeated.any():
+            np.minimum.at(arrival, at, units.ts_recv[chosen])
         else:
-            arrival[at] = np.minimum(before, pieces.ts_recv[chosen])
-        new = ~again & ~self._have[at]
-        self._have[at[new]] = True
+            arrival[at] = np.minimum(known_arrival, units.ts_recv[chosen])
+        new = ~is_repeated & ~self._is_present[at]
+        self._is_present[at[new]] = True
         rows = chosen[new]
         if len(rows):
-            kept = pieces.at(rows).packed()
-            kept.line[:] = source.line
-            where = np.full(len(rows), number, np.int32), offset[piece_row[rows]]
-            self._parts.append((kept, *where))
+            kept_units = units.take(rows).compacted()
+            kept_units.line[:] = source.line
+            origin = np.full(len(rows), number, np.int32), offset[packet_row[rows]]
+            self._parts.append((kept_units, *origin))
 
-    def _account(self, number: int, batch: PacketBatch, found: Found, kind: NDArray[np.uint8]) -> None:
+    def _account_packets(self, number: int, batch: PacketBatch, packets: FlowPackets, kind: NDArray[np.uint8]) -> None:
         source, span = self.sources[number], self.span
-        numbered = found.number > 0
-        mine = numbered & (found.epoch == span.epoch) & (found.number >= span.first) & (found.number <= span.last)
+        numbered = packets.number > 0
+        is_own = (
+            numbered & (packets.epoch == span.epoch) & (packets.number >= span.first) & (packets.number <= span.last)
+        )
         if source.own_rest:
-            strange = numbered & ~_within(found, self.known)
-            kind[strange] = UNKNOWN
-            found.reasons.update(dict.fromkeys(np.flatnonzero(strange).tolist(), "its number is far from all others"))
-            mine |= ~numbered | strange
-        if found.elsewhere is not None:
-            mine &= ~found.elsewhere
-        refused = (kind == CORRUPT) | (kind == UNKNOWN)
-        self._refused += refused_of(number, batch, found, mine & refused)
-        count = int(np.count_nonzero(mine))
-        place = np.cumsum(mine) + (self._count - 1)
-        if count < len(mine):
-            place[~mine] = -1
+            is_far = numbered & ~_is_within(packets, self.known_spans)
+            kind[is_far] = UNKNOWN
+            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), "its number is far from all others"))
+            is_own |= ~numbered | is_far
+        if packets.is_other_date is not None:
+            is_own &= ~packets.is_other_date
+        is_quarantined = (kind == CORRUPT) | (kind == UNKNOWN)
+        self._quarantined += quarantine_entries(number, batch, packets, is_own & is_quarantined)
+        count = int(np.count_nonzero(is_own))
+        record_row = np.cumsum(is_own) + (self._count - 1)
+        if count < len(is_own):
+            record_row[~is_own] = -1
         self._count += count
         size = (batch.end - batch.start).astype(np.int32)
-        columns = found.number, found.ts_send, batch.ts_ns, size, batch.offset, found.frames, kind
-        numbers, sent, came, size, offset, frames, kinds = (
-            column.copy() if count == len(mine) else column[mine] for column in columns
+        columns = packets.number, packets.ts_send, batch.ts_ns, size, batch.offset, packets.message_counts, kind
+        numbers, sent, ts_recv, size, offset, frames, kinds = (
+            column.copy() if count == len(is_own) else column[is_own] for column in columns
         )
         lines, sources = np.full(count, source.line, np.uint8), np.full(count, number, np.int32)
-        self._columns.append((lines, numbers, sent, came, size, sources, offset, frames, kinds))
+        self._columns.append((lines, numbers, sent, ts_recv, size, sources, offset, frames, kinds))
         # A frame of a datagram that is another span's, or damaged, still may be the first copy of its number.
-        frame = place[found.frame_row]
-        ours = (found.frame_number >= span.base) & (found.frame_number < span.base + span.room)
-        ours &= found.epoch[found.frame_row] == span.epoch
-        if found.elsewhere is not None:
-            ours &= ~found.elsewhere[found.frame_row]
-        ours &= ~refused[found.frame_row]
-        key, ts = found.frame_key, batch.ts_ns[found.frame_row]
-        self._by_number &= key is found.frame_number
-        if not ours.all():
-            frame, key, ts = frame[ours], key[ours], ts[ours]
-        self._frames.append((frame, key, ts, np.full(len(ts), source.line, np.uint8)))
+        message_row = record_row[packets.message_packet_row]
+        is_in_span = (packets.message_sequence >= span.base) & (packets.message_sequence < span.base + span.size)
+        is_in_span &= packets.epoch[packets.message_packet_row] == span.epoch
+        if packets.is_other_date is not None:
+            is_in_span &= ~packets.is_other_date[packets.message_packet_row]
+        is_in_span &= ~is_quarantined[packets.message_packet_row]
+        key, ts = packets.message_key, batch.ts_ns[packets.message_packet_row]
+        self._is_keyed_by_sequence &= key is packets.message_sequence
+        if not is_in_span.all():
+            message_row, key, ts = message_row[is_in_span], key[is_in_span], ts[is_in_span]
+        self._messages.append((message_row, key, ts, np.full(len(ts), source.line, np.uint8)))
 
-    def end(self) -> Gathered:
-        pieces, source, offset = _joined(self._parts)
-        if (pieces.sequence[1:] < pieces.sequence[:-1]).any():
-            order = np.argsort(pieces.sequence, kind="stable")
-            pieces, source, offset = pieces.at(order), source[order], offset[order]
-        datagrams = Datagrams(*(np.concatenate(column) for column in zip(*self._columns or _NONE, strict=True)))
-        gathered = Gathered(
+    def finish(self) -> GatheredSpan:
+        units, source, offset = _concat_units(self._parts)
+        if (units.sequence[1:] < units.sequence[:-1]).any():
+            order = np.argsort(units.sequence, kind="stable")
+            units, source, offset = units.take(order), source[order], offset[order]
+        packets = PacketRecords(*(np.concatenate(column) for column in zip(*self._columns or _NO_RECORDS, strict=True)))
+        gathered = GatheredSpan(
             self.span,
             self.sources,
-            pieces,
+            units,
             source,
             offset,
             self._arrival,
-            {line: np.concatenate(numbers) for line, numbers in self._again.items()},
-            datagrams,
-            self._refused,
+            {line: np.concatenate(numbers) for line, numbers in self._repeated.items()},
+            packets,
+            self._quarantined,
         )
         first, _ = gathered.first_arrival()
-        gathered.pieces.ts_recv[:] = first[gathered.pieces.sequence - self.span.base]
-        self._judge(datagrams, first)
+        gathered.units.ts_recv[:] = first[gathered.units.sequence - self.span.base]
+        self._set_verdicts(packets, first)
         return gathered
 
-    def _judge(self, datagrams: Datagrams, first: Numbers) -> None:
+    def _set_verdicts(self, packets: PacketRecords, first: Numbers) -> None:
         """The first copy of a number is used, every other one is a duplicate."""
-        if not self._frames:
+        if not self._messages:
             return
-        row, key, came, line = (np.concatenate(column) for column in zip(*self._frames, strict=True))
-        used = row[self.copies.first(key, came, line) if self._by_number else first_copies(key, came, line)]
-        open_verdict = datagrams.verdict == MERGED
-        datagrams.verdict[open_verdict] = DUPLICATE
+        row, key, ts_recv, line = (np.concatenate(column) for column in zip(*self._messages, strict=True))
+        used = row[
+            self.duplicates.first_arrivals(key, ts_recv, line)
+            if self._is_keyed_by_sequence
+            else first_arrivals_by_key(key, ts_recv, line)
+        ]
+        is_pending = packets.verdict == PENDING
+        packets.verdict[is_pending] = DUPLICATE
         used = used[used >= 0]
-        used = used[open_verdict[used]]
-        datagrams.verdict[used] = USED
+        used = used[is_pending[used]]
+        packets.verdict[used] = USED
         # It came after the wait for a hole was over (13.7): a live client would have given it up.
         following = np.minimum.accumulate(np.append(first[1:], NEVER)[::-1])[::-1]
         limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
-        late = datagrams.ts_recv[used] > limit[datagrams.number[used] - self.span.base]
-        datagrams.verdict[used[late]] = LATE
+        late = packets.ts_recv[used] > limit[packets.number[used] - self.span.base]
+        packets.verdict[used[late]] = LATE
 
 
-def _within(found: Found, spans: Sequence[Span]) -> NDArray[np.bool_]:
-    inside = np.zeros(len(found.number), np.bool_)
+def _is_within(packets: FlowPackets, spans: Sequence[Span]) -> NDArray[np.bool_]:
+    inside = np.zeros(len(packets.number), np.bool_)
     for span in spans:
-        inside |= (found.epoch == span.epoch) & (found.number >= span.first) & (found.number <= span.last)
+        inside |= (packets.epoch == span.epoch) & (packets.number >= span.first) & (packets.number <= span.last)
     return inside
 
 
-def _joined(parts: list[tuple[Pieces, NDArray[np.int32], Numbers]]) -> tuple[Pieces, NDArray[np.int32], Numbers]:
+def _concat_units(
+    parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]],
+) -> tuple[RawUnits, NDArray[np.int32], Numbers]:
     """Packed parts as one."""
     if not parts:
-        return no_pieces(), np.empty(0, np.int32), np.empty(0, np.int64)
+        return empty_units(), np.empty(0, np.int32), np.empty(0, np.int64)
     shift = np.cumsum([0, *(len(part.buffer) for part, _, _ in parts[:-1])])
     columns = {
         name: np.concatenate([getattr(part, name) for part, _, _ in parts])
         for name in ("buffer", "sequence", "epoch", "ts_recv", "msg_index", "line")
     }
     for name in ("start", "end"):
-        places = [getattr(part[0], name) + at for part, at in zip(parts, shift, strict=True)]
-        columns[name] = np.concatenate(places)
+        shifted = [getattr(part[0], name) + at for part, at in zip(parts, shift, strict=True)]
+        columns[name] = np.concatenate(shifted)
     source, offset = np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
     parts.clear()
-    return Pieces(**columns), source, offset
+    return RawUnits(**columns), source, offset

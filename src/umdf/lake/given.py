@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from umdf.errors import CaptureError, ConfigError
-from umdf.lake.places import place_of
+from umdf.lake.places import local_path
 from umdf.transport.capture import open_capture
 from umdf.transport.input_file import need_file
 from umdf.transport.recording import A_LINE, files_below, read_manifest
 
-PATTERN = frozenset("*?[")
+GLOB_CHARACTERS = frozenset("*?[")
 STREAM_KEYS = {"group": str, "port": int, "channel": int, "stream": str, "line": str, "protocol": str}
-WORDS = {"stream": ("incremental", "snapshot", "instruments"), "protocol": ("sbe", "fast")}
+ALLOWED_VALUES = {"stream": ("incremental", "snapshot", "instruments"), "protocol": ("sbe", "fast")}
 
 
 class InputPaths(NamedTuple):
@@ -30,11 +30,11 @@ class InputPaths(NamedTuple):
     skipped: list[Path]
 
 
-def inputs_of(given: Sequence[Path]) -> InputPaths:
+def find_captures(paths: Sequence[Path]) -> InputPaths:
     """Captures as they are; of a directory the captures below it; of a manifest the files that it lists; of a pattern
     all that it matches."""
     found = InputPaths([], [])
-    for path in map(place_of, given):
+    for path in map(local_path, paths):
         need_file(path, "an ingest")
         if path.is_dir():
             captures, others = files_below(path)
@@ -48,26 +48,26 @@ def inputs_of(given: Sequence[Path]) -> InputPaths:
                 raise CaptureError(f"{path}: it lists no capture", A_LINE)
             found.captures.extend(listed)
         elif path.exists():
-            _refuse_no_capture(path)
+            _check_capture(path)
             found.captures.append(path)
-        elif PATTERN & set(str(path)):
+        elif GLOB_CHARACTERS & set(str(path)):
             matched = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
             if not matched:
                 raise CaptureError(f"{path}: no file matches this pattern", "check the path")
-            for more, known in zip(inputs_of(matched), found, strict=True):
+            for more, known in zip(find_captures(matched), found, strict=True):
                 known.extend(more)
         else:
             raise CaptureError(f"{path}: no such file or directory", "check the path")
     return found
 
 
-def _refuse_no_capture(path: Path) -> None:
+def _check_capture(path: Path) -> None:
     if not path.is_file():
         raise CaptureError(f"{path}: not a regular file", "captures are read more than once: save it to a file first")
     open_capture(path).close()
 
 
-def named_streams(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+def read_channel_config(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, Any]]:
     """The [[stream]] tables of a configuration by group and port."""
     if file is None:
         return {}
@@ -75,12 +75,12 @@ def named_streams(file: Path | None) -> Mapping[tuple[str, int], Mapping[str, An
         streams = tomllib.loads(file.read_text()).get("stream", [])
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: {error}", "a list of [[stream]] tables is needed") from error
-    named = {}
+    config = {}
     for number, stream in enumerate(streams, 1):
         for key, value in stream.items():
-            if not isinstance(value, STREAM_KEYS.get(key, ())) or value not in WORDS.get(key, (value,)):
+            if not isinstance(value, STREAM_KEYS.get(key, ())) or value not in ALLOWED_VALUES.get(key, (value,)):
                 raise ConfigError(f"{file}: stream {number}: {key} = {value!r}", f"keys are {', '.join(STREAM_KEYS)}")
         if "group" not in stream or "port" not in stream:
             raise ConfigError(f"{file}: stream {number} has no group and port", 'group = "224.0.20.72", port = 20001')
-        named[stream["group"], stream["port"]] = stream
-    return named
+        config[stream["group"], stream["port"]] = stream
+    return config

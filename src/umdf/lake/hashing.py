@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
-Hashed = tuple[Any, Words, NDArray[np.bool_] | None]
-BLOCK = 1 << 14  # rows at a time: what is worked on stays in the processor's cache
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
+HashedColumn = tuple[Any, Words, NDArray[np.bool_] | None]
+BLOCK_ROWS = 1 << 14  # rows at a time: what is worked on stays in the processor's cache
+MIX_FACTOR_1, MIX_FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
 
 
 def logical_hash(rows: pa.Table | Iterable[pa.RecordBatch], skip: Iterable[str] = ()) -> str:
@@ -38,10 +38,16 @@ class LogicalHash:
 
     def add(self, batch: pa.RecordBatch) -> None:
         columns = [(name, batch.column(name)) for name in batch.schema.names if name not in self._skip]
-        hashed = [(self._seeds_of(name), *_words(column)) for name, column in columns if column.null_count < len(batch)]
-        for start in range(0, len(batch), BLOCK):
-            block = [(seeds, words[start : start + BLOCK], _cut(there, start)) for seeds, words, there in hashed]
-            self._add_block(block, min(BLOCK, len(batch) - start))
+        hashed = [
+            (self._seeds_of(name), *_words_and_presence(column))
+            for name, column in columns
+            if column.null_count < len(batch)
+        ]
+        for start in range(0, len(batch), BLOCK_ROWS):
+            block = [
+                (seeds, words[start : start + BLOCK_ROWS], _block_of(there, start)) for seeds, words, there in hashed
+            ]
+            self._add_block(block, min(BLOCK_ROWS, len(batch) - start))
         self.rows += len(batch)
 
     def hexdigest(self) -> str:
@@ -53,19 +59,19 @@ class LogicalHash:
             self._seeds[name] = seed, factor | np.uint64(1)
         return self._seeds[name]
 
-    def _add_block(self, columns: list[Hashed], count: int) -> None:
-        low, high = self._rows(columns, count)
+    def _add_block(self, columns: list[HashedColumn], count: int) -> None:
+        low, high = self._row_sums(columns, count)
         self._low = (self._low + int(low.sum(dtype=np.uint64))) & (1 << 64) - 1
         self._high = (self._high + int(high.sum(dtype=np.uint64))) & (1 << 64) - 1
 
-    def _rows(self, columns: list[Hashed], count: int) -> tuple[Words, Words]:
+    def _row_sums(self, columns: list[HashedColumn], count: int) -> tuple[Words, Words]:
         low, high = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
         mixed, shifted = np.empty(count, np.uint64), np.empty(count, np.uint64)
-        for (seed, factor), words, there in columns:
+        for (seed, factor), words, is_present in columns:
             np.add(words, seed, out=mixed)
             _mix(mixed, shifted)
-            if there is not None:
-                mixed *= there
+            if is_present is not None:
+                mixed *= is_present
             low += mixed
             mixed *= factor
             high += mixed
@@ -73,16 +79,20 @@ class LogicalHash:
             _mix(half, shifted)
         return low, high
 
-    def of_rows(self, batch: pa.RecordBatch) -> Words:
+    def row_hashes(self, batch: pa.RecordBatch) -> Words:
         """A word for each row, the same for equal rows; nothing is added."""
         columns = [(name, batch.column(name)) for name in batch.schema.names if name not in self._skip]
-        hashed = [(self._seeds_of(name), *_words(column)) for name, column in columns if column.null_count < len(batch)]
-        return self._rows(hashed, len(batch))[0]
+        hashed = [
+            (self._seeds_of(name), *_words_and_presence(column))
+            for name, column in columns
+            if column.null_count < len(batch)
+        ]
+        return self._row_sums(hashed, len(batch))[0]
 
 
 def _mix(words: Words, shifted: Words) -> None:
     """splitmix64's last steps, in place."""
-    for shift, factor in ((30, FIRST), (27, SECOND)):
+    for shift, factor in ((30, MIX_FACTOR_1), (27, MIX_FACTOR_2)):
         np.right_shift(words, np.uint64(shift), out=shifted)
         words ^= shifted
         words *= factor
@@ -90,14 +100,14 @@ def _mix(words: Words, shifted: Words) -> None:
     words ^= shifted
 
 
-def _cut(there: NDArray[np.bool_] | None, start: int) -> NDArray[np.bool_] | None:
-    return None if there is None else there[start : start + BLOCK]
+def _block_of(is_present: NDArray[np.bool_] | None, start: int) -> NDArray[np.bool_] | None:
+    return None if is_present is None else is_present[start : start + BLOCK_ROWS]
 
 
-def _words(column: pa.Array) -> tuple[Words, NDArray[np.bool_] | None]:
+def _words_and_presence(column: pa.Array) -> tuple[Words, NDArray[np.bool_] | None]:
     """Each value as a word of 64 bits, and which of them are there (None: all)."""
-    there = None if column.null_count == 0 else np.asarray(column.is_valid())
-    return _values(column), there
+    is_present = None if column.null_count == 0 else np.asarray(column.is_valid())
+    return _values(column), is_present
 
 
 def _values(column: pa.Array) -> Words:
@@ -152,6 +162,6 @@ def _nested(column: pa.Array) -> Words:
             return sorted((key, canonical(inner)) for key, inner in value.items() if inner is not None)
         return [canonical(inner) for inner in value] if isinstance(value, list) else value
 
-    said = [None if value is None else repr(canonical(value)) for value in column.to_pylist()]
-    coded = pa.array(said, pa.utf8()).dictionary_encode()
-    return _texts(coded.dictionary)[np.asarray(coded.indices.fill_null(0))]
+    texts = [None if value is None else repr(canonical(value)) for value in column.to_pylist()]
+    encoded = pa.array(texts, pa.utf8()).dictionary_encode()
+    return _texts(encoded.dictionary)[np.asarray(encoded.indices.fill_null(0))]

@@ -14,17 +14,19 @@ from typing import Any
 
 from umdf.errors import CaptureError, UsageError
 from umdf.lake import durable, ledger
-from umdf.lake.segments import Day, date_of
-from umdf.lake.survey import FORMAT, unpack
+from umdf.lake.segments import ChannelDayKey, date_of
+from umdf.lake.survey import SURVEY_FORMAT, decompress
 from umdf.lake.writer import Writer
 
-Step = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
-Surveys = Callable[[str], dict[str, Any] | None]  # what is known of a file already
-SURVEY = "umdf.lake.survey:run_all"
+RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
+SurveyLookup = Callable[[str], dict[str, Any] | None]  # what is known of a file already
+SURVEY_TASK = "umdf.lake.survey:run_all"
 PACK_BYTES = 64 << 20  # files of a task together; a task costs some 20 ms
-_READ: dict[Path, dict[str, Any]] = {}  # by where they are kept: a stream asks for the same surveys again and again
-MOST_READ = 10_000
-SHOWN = 19  # characters of a digest: enough to tell it from others
+_SURVEY_CACHE: dict[
+    Path, dict[str, Any]
+] = {}  # by where they are kept: a stream asks for the same surveys again and again
+MAX_CACHED_SURVEYS = 10_000
+DIGEST_PREFIX = 19  # characters of a digest: enough to tell it from others
 
 
 class Inputs:
@@ -33,40 +35,42 @@ class Inputs:
     def __init__(
         self,
         writer: Writer,
-        step: Step,
+        run_step: RunStep,
         work: Path,
         split_bytes: int,
         parallel: int,
-        ahead: Surveys,
+        prefetched: SurveyLookup,
         forget: Collection[str] = (),
     ) -> None:
-        self._step, self._split_bytes, self._unpacked = step, split_bytes, work / "unpacked"
-        self._parallel, self._ahead = parallel, ahead
-        self._kept = writer.home.root / "_lake" / "surveys"
-        self.known: dict[str, list[ledger.Entry]] = {}
+        self._run_step, self._split_bytes, self._decompressed = run_step, split_bytes, work / "unpacked"
+        self._parallel, self._prefetched = parallel, prefetched
+        self._surveys = writer.paths.root / "_lake" / "surveys"
+        self.known: dict[str, list[ledger.LedgerEntry]] = {}
         for entry in ledger.entries(writer.snapshot):
             self.known.setdefault(entry.digest, []).append(entry)
-        self.dropped: dict[str, list[ledger.Entry]] = {}  # that leave the ledger: forgotten, or grown to another digest
+        self.dropped: dict[
+            str, list[ledger.LedgerEntry]
+        ] = {}  # that leave the ledger: forgotten, or grown to another digest
         self.grown: list[str] = []  # paths
         for digest in forget:
             self._drop(digest)
-        self.known_again = 0
+        self.known_count = 0
         self._paths: dict[str, str] = {}  # where a file was given now, by digest
         self._ready: set[str] = set()
 
     @property
-    def days(self) -> set[Day]:
+    def days(self) -> set[ChannelDayKey]:
         """Those that the lake has something of."""
         return days_of_entries(entry for entries in self.known.values() for entry in entries)
 
     @property
-    def dropped_days(self) -> set[Day]:
+    def dropped_days(self) -> set[ChannelDayKey]:
         return days_of_entries(entry for entries in self.dropped.values() for entry in entries)
 
     def survey(self, paths: Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
         """Surveys of the files that are new, each content once."""
         sizes: dict[int, list[str]] = defaultdict(list)
-        names: dict[str, list[ledger.Entry]] = defaultdict(list)
+        names: dict[str, list[ledger.LedgerEntry]] = defaultdict(list)
         for digest, (entry, *_) in self.known.items():
             sizes[entry.size_bytes].append(digest)
             names[os.path.basename(entry.path or "")].append(entry)
@@ -74,13 +78,13 @@ class Inputs:
         for path in sorted({os.path.abspath(path) for path in paths}):
             if not os.path.isfile(path):
                 raise CaptureError(f"{path}: no such file", "check the path")
-            shorter = _shorter(path, names.get(os.path.basename(path), []))
-            if not shorter and (survey := self._ahead(path)) is not None:
+            possible_prefixes = _possible_prefixes(path, names.get(os.path.basename(path), []))
+            if not possible_prefixes and (survey := self._prefetched(path)) is not None:
                 surveys.append(survey)
             else:
                 known = sizes.get(os.path.getsize(path), [])
-                files.append(survey_task(path, self._unpacked, self._split_bytes, known, shorter))
-        surveys += self._surveyed(files, "survey")
+                files.append(survey_task(path, self._decompressed, self._split_bytes, known, possible_prefixes))
+        surveys += self._run_surveys(files, "survey")
         found: dict[str, dict[str, Any]] = {}
         for survey in sorted(surveys, key=lambda survey: survey["path"]):
             digest, parts = survey["digest"], survey.pop("grown_from", [])
@@ -89,33 +93,33 @@ class Inputs:
                 self.grown.append(survey["path"])
             self._paths.setdefault(digest, survey["path"])
             if survey.get("known") or digest in found or digest in self.known:
-                self.known_again += 1
+                self.known_count += 1
                 continue
             found[digest] = survey
             self._ready.add(digest)
-            self._keep(survey)
+            self._store(survey)
         return list(found.values())
 
     def _drop(self, digest: str) -> None:
         self.dropped[digest] = self.known.pop(digest)
-        _READ.pop(self._place(digest), None)
+        _SURVEY_CACHE.pop(self._survey_path(digest), None)
 
     def clear_dropped(self) -> None:
         """Once they have left the lake."""
         for digest in self.dropped:
-            self._place(digest).unlink(missing_ok=True)
+            self._survey_path(digest).unlink(missing_ok=True)
 
-    def _surveyed(self, files: list[dict[str, Any]], description: str) -> list[dict[str, Any]]:
-        answers = self._step(packs(files, self._parallel), SURVEY, description)
-        return [survey for answer in answers for survey in answer["surveys"]]
+    def _run_surveys(self, files: list[dict[str, Any]], description: str) -> list[dict[str, Any]]:
+        results = self._run_step(pack_survey_tasks(files, self._parallel), SURVEY_TASK, description)
+        return [survey for result in results for survey in result["surveys"]]
 
-    def _keep(self, survey: dict[str, Any]) -> None:
-        durable.create_once(self._place(survey["digest"]), survey)
+    def _store(self, survey: dict[str, Any]) -> None:
+        durable.create_exclusively(self._survey_path(survey["digest"]), survey)
 
-    def _place(self, digest: str) -> Path:
-        return self._kept / f"{digest.partition(':')[2]}.json"
+    def _survey_path(self, digest: str) -> Path:
+        return self._surveys / f"{digest.partition(':')[2]}.json"
 
-    def _of(self, dates: set[int]) -> list[tuple[str, ledger.Entry]]:
+    def _inputs_of(self, dates: set[int]) -> list[tuple[str, ledger.LedgerEntry]]:
         """Known files that have something of these dates, with one of their entries."""
         days = {date_of(date) for date in dates}
         found = sorted(self.known.items())
@@ -123,97 +127,102 @@ class Inputs:
             (digest, entries[0]) for digest, entries in found if any(entry.trading_date in days for entry in entries)
         ]
 
-    def _known_survey(self, digest: str) -> dict[str, Any] | None:
-        kept = self._place(digest)
-        survey = _READ.get(kept) or durable.read(kept)
-        if survey is None or survey["format"] != FORMAT:
+    def _stored_survey(self, digest: str) -> dict[str, Any] | None:
+        path = self._survey_path(digest)
+        survey = _SURVEY_CACHE.get(path) or durable.read_json(path)
+        if survey is None or survey["format"] != SURVEY_FORMAT:
             return None
-        if len(_READ) < MOST_READ:
-            _READ[kept] = survey
+        if len(_SURVEY_CACHE) < MAX_CACHED_SURVEYS:
+            _SURVEY_CACHE[path] = survey
         return survey
 
     def grown_paths(self, dates: set[int]) -> list[str]:
         """Files with something of these dates that were ingested while they were being written, and are longer now."""
         found = []
-        for digest, entry in self._of(dates):
-            path = (self._known_survey(digest) or {}).get("path") or entry.path or ""
+        for digest, entry in self._inputs_of(dates):
+            path = (self._stored_survey(digest) or {}).get("path") or entry.path or ""
             is_longer = digest not in self._paths and os.path.isfile(path) and os.path.getsize(path) > entry.size_bytes
             if is_longer and ledger.digest_of(path, entry.size_bytes)[0] == digest:
                 found.append(path)
         return found
 
-    def old(self, dates: set[int]) -> list[dict[str, Any]]:
+    def known_surveys(self, dates: set[int]) -> list[dict[str, Any]]:
         """Surveys of known files that have something of these dates."""
-        return [self._known_survey(digest) or self._again(digest, entry) for digest, entry in self._of(dates)]
+        return [
+            self._stored_survey(digest) or self._resurvey(digest, entry) for digest, entry in self._inputs_of(dates)
+        ]
 
-    def _again(self, digest: str, entry: ledger.Entry) -> dict[str, Any]:
+    def _resurvey(self, digest: str, entry: ledger.LedgerEntry) -> dict[str, Any]:
         path = self._paths.get(digest) or entry.path or ""
         _refuse_changed(path, digest, entry.size_bytes)
-        task = survey_task(path, self._unpacked, self._split_bytes)
-        [survey] = self._surveyed([task], "survey of older files")
-        durable.replace(self._place(digest), survey)
+        task = survey_task(path, self._decompressed, self._split_bytes)
+        [survey] = self._run_surveys([task], "survey of older files")
+        durable.replace(self._survey_path(digest), survey)
         self._ready.add(digest)
         return survey
 
-    def path_of(self, survey: dict[str, Any]) -> str:
+    def readable_path(self, survey: dict[str, Any]) -> str:
         """Where it can be read once it is ready."""
         digest = survey["digest"]
         if survey.get("packed"):
-            return str(self._unpacked / f"{digest.partition(':')[2]}.pcap")
+            return str(self._decompressed / f"{digest.partition(':')[2]}.pcap")
         return self._paths.get(digest) or survey["path"]
 
-    def make_ready(self, surveys: Iterable[dict[str, Any]]) -> None:
+    def prepare(self, surveys: Iterable[dict[str, Any]]) -> None:
         """Files that are needed must be there, as they were, and unpacked."""
         for survey in surveys:
             digest = survey["digest"]
             if digest in self._ready:
                 continue
             path = self._paths.get(digest) or survey["path"]
-            there = os.path.isfile(path) and os.stat(path).st_size == survey["size_bytes"]
-            if not there or os.stat(path).st_mtime_ns != survey["mtime_ns"]:
+            is_same_size = os.path.isfile(path) and os.stat(path).st_size == survey["size_bytes"]
+            if not is_same_size or os.stat(path).st_mtime_ns != survey["mtime_ns"]:
                 _refuse_changed(path, digest, survey["size_bytes"])
             if path != survey["path"] and not os.path.isfile(survey["path"]):  # moved: whoever needs it next finds it
                 survey["path"] = path
-                durable.replace(self._place(digest), survey)
+                durable.replace(self._survey_path(digest), survey)
             if survey["packed"]:
-                unpack(path, digest, self._unpacked)
+                decompress(path, digest, self._decompressed)
             self._ready.add(digest)
 
-    def is_moved(self, survey: dict[str, Any], entries: Iterable[ledger.Entry]) -> bool:
+    def is_reassigned(self, survey: dict[str, Any], entries: Iterable[ledger.LedgerEntry]) -> bool:
         """Whether the entries of a known file would be others by now."""
-        known, now = self.known[survey["digest"]], set(entries)
+        known, current = self.known[survey["digest"]], set(entries)
         if any(entry.flow is None for entry in known):  # of a lake that was made before flows were kept
-            now = {replace(entry, flow=None) for entry in now}
-        return now != set(known)
+            current = {replace(entry, flow=None) for entry in current}
+        return current != set(known)
 
-    def ledger_rows(
+    def ledger_entries(
         self,
-        new: Iterable[dict[str, Any]],
-        moved: Iterable[dict[str, Any]],
-        entries_of: Callable[[dict[str, Any]], list[ledger.Entry]],
-    ) -> tuple[list[ledger.Entry], bool]:
+        new_surveys: Iterable[dict[str, Any]],
+        reassigned: Iterable[dict[str, Any]],
+        entries_of: Callable[[dict[str, Any]], list[ledger.LedgerEntry]],
+    ) -> tuple[list[ledger.LedgerEntry], bool]:
         """What a commit adds to the ledger; and whether that stands in the place of all that was in it: the ledger is
         small, and one of its files cannot lose a row."""
-        entries, again = [entry for survey in new for entry in entries_of(survey)], list(moved)
-        if not again and not self.dropped:
+        entries, reassigned_surveys = (
+            [entry for survey in new_surveys for entry in entries_of(survey)],
+            list(reassigned),
+        )
+        if not reassigned_surveys and not self.dropped:
             return entries, False
-        other = self.known.keys() - {survey["digest"] for survey in again}
-        entries += [entry for digest in sorted(other) for entry in self.known[digest]]
-        return entries + [entry for survey in again for entry in entries_of(survey)], True
+        unchanged = self.known.keys() - {survey["digest"] for survey in reassigned_surveys}
+        entries += [entry for digest in sorted(unchanged) for entry in self.known[digest]]
+        return entries + [entry for survey in reassigned_surveys for entry in entries_of(survey)], True
 
 
-def _shorter(path: str, known: Sequence[ledger.Entry]) -> list[tuple[int, str]]:
+def _possible_prefixes(path: str, known: Sequence[ledger.LedgerEntry]) -> list[tuple[int, str]]:
     """Inputs that a file may have grown from: of its name, and not elsewhere. Its content decides."""
     size = os.path.getsize(path)
-    mine = (entry for entry in known if entry.path == path or not os.path.exists(entry.path or ""))
-    return [(entry.size_bytes, entry.digest) for entry in mine if entry.size_bytes < size]
+    candidates = (entry for entry in known if entry.path == path or not os.path.exists(entry.path or ""))
+    return [(entry.size_bytes, entry.digest) for entry in candidates if entry.size_bytes < size]
 
 
 def _refuse_changed(path: str, digest: str, size: int) -> None:
     """A file that a day needs must be what it was."""
     needed = "the lake needs it, because a day that it belongs to is made again from all its files"
     if not os.path.isfile(path):
-        hint = f"give the file along with the new ones, wherever it is now; or `umdf lake forget LAKE {digest[:SHOWN]}`"
+        hint = f"give the file along with the new ones, wherever it is now; or `umdf lake forget LAKE {digest[:DIGEST_PREFIX]}`"
         raise CaptureError(f"{path} is gone; {needed}", hint)
     now, length = ledger.digest_of(path)
     if now == digest:
@@ -222,36 +231,36 @@ def _refuse_changed(path: str, digest: str, size: int) -> None:
         raise CaptureError(f"{path} has grown since it was ingested; {needed}", "`umdf ingest` it: that adds the rest")
     raise CaptureError(
         f"{path} has changed: it is not the file that was ingested; {needed}",
-        f"put the old one back, or `umdf lake forget LAKE {digest[:SHOWN]}` and ingest the new one",
+        f"put the old one back, or `umdf lake forget LAKE {digest[:DIGEST_PREFIX]}` and ingest the new one",
     )
 
 
 def survey_task(
     path: str,
-    unpacked: Path,
+    decompressed: Path,
     split_bytes: int,
     known: Sequence[str] = (),
     shorter: Sequence[tuple[int, str]] = (),
 ) -> dict[str, Any]:
-    about = {"path": path, "known": list(known), "shorter": list(shorter)}
-    return about | {"unpacked": str(unpacked), "split_bytes": split_bytes}
+    files = {"path": path, "known": list(known), "shorter": list(shorter)}
+    return files | {"unpacked": str(decompressed), "split_bytes": split_bytes}
 
 
-def packs(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:
+def pack_survey_tasks(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:
     """Tasks of SURVEY: some files each, twice as many tasks as can run at once or more. A small file finds its place
     beside a large one."""
     sizes = [os.path.getsize(file["path"]) for file in files]
-    most, found, size = min(PACK_BYTES, sum(sizes) * 9 // (16 * parallel)), list[dict[str, Any]](), 0
-    for file, more in zip(files, sizes, strict=True):
-        if not found or size + more > most:
+    max_bytes, found, size = min(PACK_BYTES, sum(sizes) * 9 // (16 * parallel)), list[dict[str, Any]](), 0
+    for file, file_bytes in zip(files, sizes, strict=True):
+        if not found or size + file_bytes > max_bytes:
             found.append({"description": os.path.basename(file["path"]), "files": []})
             size = 0
         found[-1]["files"].append(file)
-        size += more
+        size += file_bytes
     return found
 
 
-def days_of_entries(entries: Iterable[ledger.Entry]) -> set[Day]:
+def days_of_entries(entries: Iterable[ledger.LedgerEntry]) -> set[ChannelDayKey]:
     return {
         (entry.channel_id, (entry.trading_date - date_of(0)).days)
         for entry in entries
@@ -259,7 +268,7 @@ def days_of_entries(entries: Iterable[ledger.Entry]) -> set[Day]:
     }
 
 
-def known_days(writer: Writer, date: str | None = None, channel: int | None = None) -> list[Day]:
+def known_days(writer: Writer, date: str | None = None, channel: int | None = None) -> list[ChannelDayKey]:
     """The channel-days that the lake has; of one date or channel only, if one is given."""
     known = days_of_entries(ledger.entries(writer.snapshot))
     found = [day for day in sorted(known) if channel in (None, day[0]) and date in (None, date_of(day[1]).isoformat())]

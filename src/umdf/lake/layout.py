@@ -23,7 +23,7 @@ from pathlib import Path
 from umdf import __version__
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake import durable
-from umdf.lake.places import place_of
+from umdf.lake.places import local_path
 
 LAYOUT = 1
 PATH_FAULTS = {
@@ -36,7 +36,7 @@ ANOTHER_NAME = "readers of Delta tables would look elsewhere; give it another na
 
 
 @dataclass(frozen=True)
-class Home:
+class LakePaths:
     """An existing lake of our layout."""
 
     root: Path
@@ -71,31 +71,31 @@ class Home:
         return self.root / "_lake" / "vacuumed.json"
 
 
-def open_home(root: str | os.PathLike[str]) -> Home:
-    path = place_of(root).absolute()
+def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
+    path = local_path(root).absolute()
     refuse_path(path)
-    said = durable.read(path / "lake.json") if path.is_dir() else None
-    if said is None:
-        raise _no_lake(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
-    layout = said.get("layout")
+    description = durable.read_json(path / "lake.json") if path.is_dir() else None
+    if description is None:
+        raise _not_a_lake_error(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
+    layout = description.get("layout")
     if layout != LAYOUT:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
         raise UmdfError(
-            f"{root} was made by {age} umdf ({said.get('producer', 'unknown')}, layout {layout}); "
+            f"{root} was made by {age} umdf ({description.get('producer', 'unknown')}, layout {layout}); "
             f"this is umdf {__version__}, layout {LAYOUT}",
             "use that version, or ingest the captures into a new lake",
         )
     try:
-        return Home(path, said["lake_id"], said["producer"])
+        return LakePaths(path, description["lake_id"], description["producer"])
     except KeyError as error:
         raise UmdfError(f"{path / 'lake.json'} is damaged: no {error}", "restore it from a backup") from error
 
 
-def _no_lake(path: Path, reason: str, hint: str) -> UmdfError:
+def _not_a_lake_error(path: Path, reason: str, hint: str) -> UmdfError:
     if not (path / "_lake").is_dir():
         return UmdfError(reason, hint)
-    lost = f"{path / 'lake.json'} is missing, and the rest of a lake is there"
-    return UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
+    reason_missing = f"{path / 'lake.json'} is missing, and the rest of a lake is there"
+    return UmdfError(reason_missing, "restore it from a backup, or ingest the captures into a new lake")
 
 
 def refuse_path(path: Path) -> None:
@@ -106,15 +106,17 @@ def refuse_path(path: Path) -> None:
             raise ConfigError(f"{text} cannot be the directory of a lake: it has {why} ({found[0]!a})", ANOTHER_NAME)
 
 
-def create_home(root: str | os.PathLike[str]) -> Home:
+def create_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
     """Open a lake; make it if the directory is empty or does not exist."""
-    path = place_of(root).absolute()
+    path = local_path(root).absolute()
     refuse_path(path)
     if path.exists() and not path.is_dir():
         raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
     if not (path / "lake.json").exists():
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
-            raise _no_lake(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
-        said = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
-        durable.create_once(path / "lake.json", said)  # another process may be quicker: then its lake is ours
-    return open_home(path)
+            raise _not_a_lake_error(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
+        description = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
+        durable.create_exclusively(
+            path / "lake.json", description
+        )  # another process may be quicker: then its lake is ours
+    return open_lake_paths(path)

@@ -40,7 +40,7 @@ class Owner:
 
 
 def this_process(what: str) -> Owner:
-    return Owner(_host(), os.getpid(), _started(os.getpid()), what)
+    return Owner(_host(), os.getpid(), _start_time(os.getpid()), what)
 
 
 def _host() -> str:
@@ -52,7 +52,7 @@ def _host() -> str:
         return platform.node()
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -69,11 +69,11 @@ def is_dead(owner: Owner) -> bool:
         return True
     except PermissionError:
         return False
-    return _started(owner.pid) != owner.started
+    return _start_time(owner.pid) != owner.started
 
 
 @dataclass(frozen=True)
-class Held:
+class LeaseRecord:
     """What a lease file says."""
 
     token: int
@@ -82,22 +82,22 @@ class Held:
     released: bool = False
 
 
-def newest(leases: Path) -> Held | None:
+def latest_lease(leases: Path) -> LeaseRecord | None:
     """The lease with the highest number: the only one that counts."""
     while True:
         numbers = [int(path.stem) for path in leases.glob("[0-9]*.json")] if leases.is_dir() else []
         if not numbers:
             return None
         try:
-            held = durable.read_as(_path(leases, max(numbers)), _held)
+            record = durable.read_json_as(_path(leases, max(numbers)), _record_from_json)
         except durable.DamagedError as error:
             raise UmdfError(error.reason, "if no other process writes to this lake, delete that file") from error
-        if held is not None:  # else a newer one has just tidied it away
-            return held
+        if record is not None:  # else a newer one has just tidied it away
+            return record
 
 
-def _held(said: dict[str, Any]) -> Held:
-    return Held(said["token"], Owner(**said["owner"]), said["heartbeat_ns"], said["released"])
+def _record_from_json(content: dict[str, Any]) -> LeaseRecord:
+    return LeaseRecord(content["token"], Owner(**content["owner"]), content["heartbeat_ns"], content["released"])
 
 
 def _path(leases: Path, token: int) -> Path:
@@ -107,43 +107,43 @@ def _path(leases: Path, token: int) -> Path:
 class Lease:
     """Ours, from `acquire` to `release`. Beats by itself between `start_beating` and `release`."""
 
-    def __init__(self, leases: Path, held: Held, taken_over: Held | None, clock: Clock) -> None:
+    def __init__(self, leases: Path, record: LeaseRecord, taken_over: LeaseRecord | None, clock: Clock) -> None:
         self.leases = leases
-        self.held = held
+        self.record = record
         self.taken_over = taken_over  # whose lease had not ended
         self._clock = clock
-        self._guard = threading.Lock()
-        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def token(self) -> int:
-        return self.held.token
+        return self.record.token
 
     def check(self) -> None:
         """Ours still; else one clear error."""
-        now = newest(self.leases)
+        now = latest_lease(self.leases)
         if now is None or now.token != self.token or now.released:
             by = f"{now.owner}" if now else "someone who removed it"
             raise UmdfError(f"the lake was taken over by {by} meanwhile; nothing was committed", "run it again")
 
-    def beat(self) -> bool:
+    def send_heartbeat(self) -> bool:
         """Say that we are alive; False if nobody cares any more."""
-        with self._guard:
-            if self._ended.is_set():
+        with self._lock:
+            if self._stop.is_set():
                 return False
-            now = newest(self.leases)
+            now = latest_lease(self.leases)
             if now is None or now.token != self.token:
                 return False
-            self.held = replace(self.held, heartbeat_ns=self._clock())
-            durable.replace(_path(self.leases, self.token), asdict(self.held))
+            self.record = replace(self.record, heartbeat_ns=self._clock())
+            durable.replace(_path(self.leases, self.token), asdict(self.record))
             return True
 
-    def start_beating(self, every_s: float = HEARTBEAT_S) -> None:
+    def start_heartbeat(self, interval_s: float = HEARTBEAT_S) -> None:
         def run() -> None:
-            while not self._ended.wait(every_s):
+            while not self._stop.wait(interval_s):
                 try:
-                    if not self.beat():
+                    if not self.send_heartbeat():
                         return
                 except UmdfError:  # a full disk: the next beat may succeed, and a commit will say so
                     continue
@@ -152,13 +152,13 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        self._ended.set()
+        self._stop.set()
         if self._thread:
             self._thread.join()
-        with self._guard:
-            now = newest(self.leases)
+        with self._lock:
+            now = latest_lease(self.leases)
             if now is not None and now.token == self.token and not now.released:
-                durable.replace(_path(self.leases, self.token), asdict(replace(self.held, released=True)))
+                durable.replace(_path(self.leases, self.token), asdict(replace(self.record, released=True)))
 
 
 def acquire(
@@ -175,14 +175,14 @@ def acquire(
     owner = owner or this_process(what)
     until_ns = clock() + int(wait_s * 1e9)
     while True:
-        current = newest(leases)
+        current = latest_lease(leases)
         if current is None or current.released or _is_stale(current, clock(), stale_s):
-            held = Held(current.token + 1 if current else 1, owner, clock())
-            if durable.create_once(_path(leases, held.token), asdict(held)):
+            record = LeaseRecord(current.token + 1 if current else 1, owner, clock())
+            if durable.create_exclusively(_path(leases, record.token), asdict(record)):
                 for old in leases.glob("[0-9]*.json"):
-                    if int(old.stem) < held.token:
+                    if int(old.stem) < record.token:
                         old.unlink(missing_ok=True)
-                return Lease(leases, held, current if current and not current.released else None, clock)
+                return Lease(leases, record, current if current and not current.released else None, clock)
             continue  # another one was quicker: look who
         if clock() >= until_ns:
             silent_s = (clock() - current.heartbeat_ns) / 1e9
@@ -193,5 +193,5 @@ def acquire(
         sleep(POLL_S)
 
 
-def _is_stale(held: Held, now_ns: int, stale_s: float) -> bool:
-    return is_dead(held.owner) or now_ns - held.heartbeat_ns > stale_s * 1e9
+def _is_stale(record: LeaseRecord, now_ns: int, stale_s: float) -> bool:
+    return is_dead(record.owner) or now_ns - record.heartbeat_ns > stale_s * 1e9

@@ -19,18 +19,18 @@ import pyarrow.compute as pc
 from umdf.errors import CaptureError, UmdfError
 from umdf.lake.file_reader import read_file
 from umdf.lake.file_writer import write_file
-from umdf.lake.files import FileAdd, Stamp, in_order
-from umdf.lake.places import place_of, stored_text
+from umdf.lake.files import FileAdd, FileStamp, sort_rows
+from umdf.lake.places import local_path, stored_text
 from umdf.lake.schemas import table
-from umdf.lake.snapshot import Snapshot
+from umdf.lake.snapshot import LakeSnapshot
 
-ALGORITHM = "sha256"  # twice as fast as blake2b where the processor helps
+DIGEST_ALGORITHM = "sha256"  # twice as fast as blake2b where the processor helps
 CHUNK_BYTES = 1 << 20
-MOST_READ = 10_000  # files of the ledger that are kept in mind
+MAX_CACHED_FILES = 10_000  # files of the ledger that are kept in mind
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """What one input holds of one channel, line and stream. An input with nothing to use has one entry without them."""
 
     digest: str
@@ -52,10 +52,10 @@ class Entry:
 
 def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:
     """Digest and size of a file as it lies there (compressed, if it is), or of its first bytes."""
-    return Digest(path, size).end()
+    return FileDigest(path, size).finish()
 
 
-class Digest:
+class FileDigest:
     """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then. A file may
     grow meanwhile: what counts is its first `size` bytes, those that it has now, or as many as were read.
 
@@ -64,39 +64,39 @@ class Digest:
 
     def __init__(self, path: str | os.PathLike[str], size: int | None = None, prefixes: Iterable[int] = ()) -> None:
         self.path, self.size, self._digest = path, 0, hashlib.sha256()
-        self.of_prefix: dict[int, str] = {}
+        self.prefix_digests: dict[int, str] = {}
         self._prefixes = sorted(prefixes)
         try:
-            self._until = os.path.getsize(path) if size is None else size
+            self._target_bytes = os.path.getsize(path) if size is None else size
         except OSError as error:
-            raise self._fault(error) from error
+            raise self._read_error(error) from error
 
-    def take(self, content: bytes | memoryview) -> None:
+    def update(self, content: bytes | memoryview) -> None:
         while self._prefixes and self.size + len(content) >= self._prefixes[0]:
             part = self._prefixes.pop(0) - self.size
             self._add(content[:part])
-            self.of_prefix[self.size] = self._text()
+            self.prefix_digests[self.size] = self._digest_text()
             content = content[part:]
         self._add(content)
 
-    def end(self) -> tuple[str, int]:
+    def finish(self) -> tuple[str, int]:
         try:
             with Path(self.path).open("rb") as file:
                 file.seek(self.size)
-                while chunk := file.read(min(CHUNK_BYTES, max(self._until - self.size, 0))):
-                    self.take(chunk)
+                while chunk := file.read(min(CHUNK_BYTES, max(self._target_bytes - self.size, 0))):
+                    self.update(chunk)
         except OSError as error:
-            raise self._fault(error) from error
-        return self._text(), self.size
+            raise self._read_error(error) from error
+        return self._digest_text(), self.size
 
     def _add(self, content: bytes | memoryview) -> None:
         self._digest.update(content)
         self.size += len(content)
 
-    def _text(self) -> str:
-        return f"{ALGORITHM}:{self._digest.hexdigest()}"
+    def _digest_text(self) -> str:
+        return f"{DIGEST_ALGORITHM}:{self._digest.hexdigest()}"
 
-    def _fault(self, error: OSError) -> CaptureError:
+    def _read_error(self, error: OSError) -> CaptureError:
         return CaptureError(f"cannot read {self.path}: {error.strerror}")
 
 
@@ -105,31 +105,31 @@ def file_id(digest: str) -> int:
     return int.from_bytes(bytes.fromhex(digest.partition(":")[2][:16]), "big", signed=True)
 
 
-def known(snapshot: Snapshot, digests: Iterable[str]) -> set[str]:
+def known_digests(snapshot: LakeSnapshot, digests: Iterable[str]) -> set[str]:
     """Which of these inputs the lake has."""
-    wanted = pa.array(sorted(set(digests)), pa.utf8())
-    found = snapshot.arrow_dataset("ledger").to_table(columns=["digest"], filter=pc.field("digest").isin(wanted))
+    requested = pa.array(sorted(set(digests)), pa.utf8())
+    found = snapshot.arrow_dataset("ledger").to_table(columns=["digest"], filter=pc.field("digest").isin(requested))
     return set(found.column("digest").to_pylist())
 
 
-def entries(snapshot: Snapshot) -> list[Entry]:
+def entries(snapshot: LakeSnapshot) -> list[LedgerEntry]:
     return [entry for path in snapshot.files("ledger") for entry in _entries_of(path)]
 
 
-@lru_cache(MOST_READ)
-def _entries_of(path: Path) -> tuple[Entry, ...]:
+@lru_cache(MAX_CACHED_FILES)
+def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
     """A file never changes, and a stream asks for the same ones again and again."""
     try:
         rows = read_file(path).drop_columns(["commit"]).to_pylist()
     except (OSError, UmdfError) as error:
         lost = f"{path}, which lists captures of the lake, cannot be read: {str(error).splitlines()[0]}"
         raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake") from error
-    return tuple(Entry(**row | {"path": row["path"] and str(place_of(row["path"]))}) for row in rows)
+    return tuple(LedgerEntry(**row | {"path": row["path"] and str(local_path(row["path"]))}) for row in rows)
 
 
-def write(root: Path, stamp: Stamp, added: Iterable[Entry]) -> FileAdd | None:
+def write_entries(root: Path, stamp: FileStamp, added: Iterable[LedgerEntry]) -> FileAdd | None:
     """The file of a commit's entries."""
-    known = table("ledger")
+    known_table = table("ledger")
     said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
-    rows = pa.Table.from_pylist(said, known.schema)
-    return write_file(root, "ledger", stamp, in_order(rows, known))
+    rows = pa.Table.from_pylist(said, known_table.schema)
+    return write_file(root, "ledger", stamp, sort_rows(rows, known_table))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.market.events import NULL, NULL_I32
-from umdf.market.instruments import EXCHANGE, Group
+from umdf.market.instruments import DEFAULT_EXCHANGE, Group
 from umdf.market.rows import Rows, strings_of
 
 Numbers = NDArray[np.int64]
@@ -18,7 +18,7 @@ DELETED = ord("D")
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class InstrumentList:
     """What the newest definition of each instrument says of it; what was deleted keeps its symbol."""
 
     ids: Numbers  # sorted; a row of nobody stands behind them
@@ -34,20 +34,22 @@ class Listed:
         return self.symbols.take(pa.array(self.rows_of(ids)))
 
 
-def listed(parts: Iterable[Rows], channel: int) -> Listed:
+def build_instrument_list(parts: Iterable[Rows], channel: int) -> InstrumentList:
     """Of definitions in their order."""
-    sound = [rows.at(np.flatnonzero(rows.column("action") != DELETED)) for rows in parts if len(rows)]
-    ids = np.concatenate([np.empty(0, np.int64), *(rows.column("instrument_id") for rows in sound)])
+    active = [rows.take(np.flatnonzero(rows.column("action") != DELETED)) for rows in parts if len(rows)]
+    ids = np.concatenate([np.empty(0, np.int64), *(rows.column("instrument_id") for rows in active)])
     known, newest = np.unique(ids[::-1], return_index=True)
     newest = len(ids) - 1 - newest
     symbols, codes, exchanges = (
-        [one for rows in sound for one in _texts(rows, name)]
+        [text for rows in active for text in _texts(rows, name)]
         for name in ("symbol", "security_group", "security_exchange")
     )
-    depths = np.concatenate([np.empty(0, np.int64), *(_depths(rows, channel) for rows in sound)])
-    shown = pa.array([*(symbols[row] for row in newest.tolist()), None], pa.utf8())
-    groups = [None if (code := codes[row]) is None else (code, exchanges[row] or EXCHANGE) for row in newest.tolist()]
-    return Listed(known, shown, np.append(depths[newest], NULL), [*groups, None])
+    depths = np.concatenate([np.empty(0, np.int64), *(_depths(rows, channel) for rows in active)])
+    symbol_array = pa.array([*(symbols[row] for row in newest.tolist()), None], pa.utf8())
+    groups = [
+        None if (code := codes[row]) is None else (code, exchanges[row] or DEFAULT_EXCHANGE) for row in newest.tolist()
+    ]
+    return InstrumentList(known, symbol_array, np.append(depths[newest], NULL), [*groups, None])
 
 
 def _texts(rows: Rows, name: str) -> list[str | None]:
@@ -58,8 +60,10 @@ def _texts(rows: Rows, name: str) -> list[str | None]:
 def _depths(rows: Rows, channel: int) -> Numbers:
     depths, feeds = np.full(len(rows), NULL), rows.lists.get("feeds")
     if feeds is not None:
-        own = np.repeat(np.arange(len(rows)), np.diff(feeds.offsets))
-        here = np.flatnonzero(feeds.columns["channel"][: len(own)] == channel)[::-1]  # of several the first one stays
-        said = feeds.columns["depth"][here]
-        depths[own[here]] = np.where(said == NULL_I32, 0, said)
+        definition_rows = np.repeat(np.arange(len(rows)), np.diff(feeds.offsets))
+        channel_rows = np.flatnonzero(feeds.columns["channel"][: len(definition_rows)] == channel)[
+            ::-1
+        ]  # of several the first one stays
+        stated_depths = feeds.columns["depth"][channel_rows]
+        depths[definition_rows[channel_rows]] = np.where(stated_depths == NULL_I32, 0, stated_depths)
     return depths

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from umdf.kernels import compile_entries
+from umdf.kernels import compile_kernels
 from umdf.lake import books_task, channel_task, decode_task, survey  # noqa: F401
-from umdf.lake.tasks import Place
+from umdf.lake.tasks import TaskAttempt
 
 
-def load(task: Any, place: Place) -> dict[str, Any]:
-    compile_entries()
+def load(task: Any, attempt: TaskAttempt) -> dict[str, Any]:
+    compile_kernels()
     return {}

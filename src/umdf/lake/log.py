@@ -17,7 +17,7 @@ from typing import Any
 from umdf.errors import UmdfError
 from umdf.lake import durable
 from umdf.lake.files import FileAdd
-from umdf.lake.layout import Home
+from umdf.lake.layout import LakePaths
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Change:
         }
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Change:
-        adds, removes = (tuple(map(FileAdd.from_json, said[name])) for name in ("adds", "removes"))
-        return cls(said["table"], adds, removes, said["data_change"])
+    def from_json(cls, content: dict[str, Any]) -> Change:
+        adds, removes = (tuple(map(FileAdd.from_json, content[name])) for name in ("adds", "removes"))
+        return cls(content["table"], adds, removes, content["data_change"])
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Intent:
         return {**vars(self), "changes": [change.to_json() for change in self.changes]}
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Intent:
-        return cls(**{**said, "changes": tuple(map(Change.from_json, said["changes"]))})
+    def from_json(cls, content: dict[str, Any]) -> Intent:
+        return cls(**{**content, "changes": tuple(map(Change.from_json, content["changes"]))})
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Marker:
     aborted: bool = False  # the intent of this number was dropped: every table is where the commit before left it
 
 
-def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
+def merge_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
     """One change for each table, without those that change nothing."""
     found: dict[str, Change] = {}
     for change in changes:
@@ -87,7 +87,7 @@ def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(change for change in found.values() if change.adds or change.removes)
 
 
-_NAME = re.compile(r"\d{8,}\.json")
+_FILE_NAME = re.compile(r"\d{8,}\.json")
 
 
 def _path(directory: Path, number: int) -> Path:
@@ -99,75 +99,75 @@ def last_number(directory: Path) -> int:
         names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)  # others are being written
+    return max((int(name[:-5]) for name in names if _FILE_NAME.fullmatch(name)), default=0)  # others are being written
 
 
-def last_marker(home: Home) -> Marker:
-    number = last_number(home.commits)
+def last_marker(paths: LakePaths) -> Marker:
+    number = last_number(paths.commits)
     if not number:
         return Marker()
     try:
-        return marker(home, number)
+        return marker(paths, number)
     except durable.DamagedError as error:
         raise UmdfError(
-            error.reason, f"delete it: `umdf lake vacuum LAKE` then makes it again from {_path(home.intents, number)}"
+            error.reason, f"delete it: `umdf lake vacuum LAKE` then makes it again from {_path(paths.intents, number)}"
         ) from error
 
 
-def marker(home: Home, number: int) -> Marker:
-    found = durable.read_as(_path(home.commits, number), lambda said: Marker(**said))
+def marker(paths: LakePaths, number: int) -> Marker:
+    found = durable.read_json_as(_path(paths.commits, number), lambda content: Marker(**content))
     if found is None:
-        raise UmdfError(f"the lake has no commit {number}", f"the last one is {last_number(home.commits)}")
+        raise UmdfError(f"the lake has no commit {number}", f"the last one is {last_number(paths.commits)}")
     return found
 
 
-def is_done(home: Home, number: int) -> bool:
-    return _path(home.commits, number).exists()
+def is_done(paths: LakePaths, number: int) -> bool:
+    return _path(paths.commits, number).exists()
 
 
-def is_aborted(home: Home, number: int) -> bool:
-    return is_done(home, number) and marker(home, number).aborted
+def is_aborted(paths: LakePaths, number: int) -> bool:
+    return is_done(paths, number) and marker(paths, number).aborted
 
 
-def intent(home: Home, number: int) -> Intent | None:
+def intent(paths: LakePaths, number: int) -> Intent | None:
     """What a commit did or does; None if there is no such commit, or it was aborted."""
-    return None if is_aborted(home, number) else durable.read_as(_path(home.intents, number), Intent.from_json)
+    return None if is_aborted(paths, number) else durable.read_json_as(_path(paths.intents, number), Intent.from_json)
 
 
-def done_intents(home: Home, first: int, last: int) -> Iterator[Intent]:
+def finished_intents(paths: LakePaths, first: int, last: int) -> Iterator[Intent]:
     """What finished commits did, one after the other."""
     for number in range(first, last + 1):
-        made = intent(home, number)
-        if made is not None:
-            yield made
-        elif not is_aborted(home, number):
-            raise UmdfError(f"{_path(home.intents, number)} is missing", "restore it from a backup")
+        finished = intent(paths, number)
+        if finished is not None:
+            yield finished
+        elif not is_aborted(paths, number):
+            raise UmdfError(f"{_path(paths.intents, number)} is missing", "restore it from a backup")
 
 
-def pending_number(home: Home) -> int | None:
+def pending_number(paths: LakePaths) -> int | None:
     """Of the commit that was begun and is not done; there is at most one."""
-    begun, done = last_number(home.intents), last_number(home.commits)
-    if begun > done + 1:
-        lost = f"{_path(home.commits, done + 1)} is missing, and commit {begun} was begun after it"
+    last_begun, last_done = last_number(paths.intents), last_number(paths.commits)
+    if last_begun > last_done + 1:
+        lost = f"{_path(paths.commits, last_done + 1)} is missing, and commit {last_begun} was begun after it"
         raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
-    return begun if begun > done else None
+    return last_begun if last_begun > last_done else None
 
 
-def pending(home: Home) -> Intent | None:
-    number = pending_number(home)
+def pending(paths: LakePaths) -> Intent | None:
+    number = pending_number(paths)
     if number is None:
         return None
     try:
-        return intent(home, number)
+        return intent(paths, number)
     except durable.DamagedError as error:
         raise UmdfError(
             f"commit {number} was begun, and {error.reason}", "`umdf lake abort LAKE` drops that commit"
         ) from error
 
 
-def create_intent(home: Home, made: Intent) -> bool:
-    return durable.create_once(_path(home.intents, made.number), made.to_json())
+def create_intent(paths: LakePaths, new_intent: Intent) -> bool:
+    return durable.create_exclusively(_path(paths.intents, new_intent.number), new_intent.to_json())
 
 
-def create_marker(home: Home, made: Marker) -> bool:
-    return durable.create_once(_path(home.commits, made.number), vars(made))
+def create_marker(paths: LakePaths, new_marker: Marker) -> bool:
+    return durable.create_exclusively(_path(paths.commits, new_marker.number), vars(new_marker))

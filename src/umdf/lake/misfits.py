@@ -14,22 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-REACH = 8  # packets to either side that a packet is compared with
-MARGIN = 3 * REACH  # what is said of a packet depends on what is said of those, which depends on those around them
-NEAR = 1_000  # numbers that packets overtake each other by at most
-FRESH = 16  # a number so low may begin a numbering, or a loop
-FEW_BITS = 3  # that are wrong in a number
-AT_END = 3  # packets at either end of a file for which there may be another rule
+NEIGHBOURS = 8  # packets to either side that a packet is compared with
+MARGIN = 3 * NEIGHBOURS  # what is said of a packet depends on what is said of those, which depends on those around them
+MAX_OVERTAKING = 1_000  # numbers that packets overtake each other by at most
+MAX_FIRST_SEQUENCE = 16  # a number so low may begin a numbering, or a loop
+MAX_WRONG_BITS = 3  # that are wrong in a number
+EDGE_PACKETS = 3  # packets at either end of a file for which there may be another rule
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
-LAG_NS = 60 * SECOND_NS  # between sending and receiving: by how much it differs among neighbours, at most
-NO_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
+MAX_LAG_DIFFERENCE_NS = (
+    60 * SECOND_NS
+)  # between sending and receiving: by how much it differs among neighbours, at most
+MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Column = NDArray[Any]  # of integers, as wide as they came
-Agree = Callable[[Any, Any], Mask]  # whether packets at these places can be neighbours
+AgreementRule = Callable[[Any, Any], Mask]  # whether packets at these places can be neighbours
 # Whether packets may be sound though they do not agree with these others; and which of them agree with none.
-Follow = Callable[[Numbers, Numbers, Mask], Mask]
+SuccessionRule = Callable[[Numbers, Numbers, Mask], Mask]
 
 
 class Headers(NamedTuple):
@@ -45,69 +47,69 @@ class Headers(NamedTuple):
     weight: Column  # 1 for the first of a datagram
     is_cut: Column  # there is no header to be believed; of FAST, the message is of an unknown template
 
-    def at(self, rows: Any) -> Headers:
+    def take(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
 
 
-def joined(parts: list[Headers]) -> Headers:
+def concat_headers(parts: list[Headers]) -> Headers:
     return Headers(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-class Judge:
+class HeaderChecker:
     """Takes the packets of one flow as they come, and tells of each whether it is sound once enough have followed."""
 
-    def __init__(self, misfits: Callable[[Headers], Mask]) -> None:
-        self._misfits = misfits
-        self._held: Headers | None = None
-        self._told = 0  # of those that are held, what was told before: they are what the others are compared with
+    def __init__(self, find_damaged: Callable[[Headers], Mask]) -> None:
+        self._find_damaged = find_damaged
+        self._window: Headers | None = None
+        self._reported = 0  # of those that are held, what was told before: they are what the others are compared with
 
-    def take(self, new: Headers | None) -> tuple[Headers, Mask]:
+    def add(self, new: Headers | None) -> tuple[Headers, Mask]:
         """What can be told now: headers, and which of them do not fit. None: no more will come."""
-        parts = [part for part in (self._held, new) if part is not None and len(part.number)]
+        parts = [part for part in (self._window, new) if part is not None and len(part.number)]
         if not parts:
-            return NOTHING, np.zeros(0, np.bool_)
-        headers = joined(parts) if len(parts) > 1 else parts[0]
+            return NO_HEADERS, np.zeros(0, np.bool_)
+        headers = concat_headers(parts) if len(parts) > 1 else parts[0]
         count = len(headers.number)
-        last = count if new is None else max(count - MARGIN, self._told)
-        bad = self._misfits(headers)[self._told : last]
-        told = headers.at(slice(self._told, last))
+        last = count if new is None else max(count - MARGIN, self._reported)
+        is_damaged = self._find_damaged(headers)[self._reported : last]
+        reported = headers.take(slice(self._reported, last))
         keep = max(last - MARGIN, 0)
-        self._held, self._told = headers.at(slice(keep, None)), last - keep
-        return told, bad
+        self._window, self._reported = headers.take(slice(keep, None)), last - keep
+        return reported, is_damaged
 
 
-NOTHING = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_))
+NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_))
 
 
-def strangers(headers: Headers) -> Mask:
+def mask_foreign_headers(headers: Headers) -> Mask:
     """By channel, numbering and time of sending."""
     channel, epoch, number, is_cut = headers.channel, headers.epoch, headers.number, headers.is_cut
     has_clock = headers.ts_recv > 0
     lag = headers.sent.astype(np.float64) - headers.ts_recv  # of damaged times it would be too large for an integer
-    most = np.where(has_clock, float(LAG_NS), float(NO_CLOCK_NS))
+    max_difference = np.where(has_clock, float(MAX_LAG_DIFFERENCE_NS), float(MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS))
 
-    def in_time(one: Any, other: Any) -> Mask:
-        return np.abs(lag[one] - lag[other]) <= most[one]
+    def is_in_time(one: Any, other: Any) -> Mask:
+        return np.abs(lag[one] - lag[other]) <= max_difference[one]
 
     def agree(one: Any, other: Any) -> Mask:
-        found = (channel[one] == channel[other]) & (epoch[one] == epoch[other]) & in_time(one, other)
+        found = (channel[one] == channel[other]) & (epoch[one] == epoch[other]) & is_in_time(one, other)
         return found & ~is_cut[one] & ~is_cut[other]
 
     def may_follow(rows: Numbers, others: Numbers, _: Mask) -> Mask:
         """A numbering may begin with the last packets of a file, or end with its first ones."""
         fresh = number[np.maximum(rows, others)]
-        begins = (fresh > 0) & (fresh <= FRESH) & (epoch[rows] != epoch[others])
-        return begins & (channel[rows] == channel[others]) & in_time(rows, others) & ~is_cut[rows] & ~is_cut[others]
+        begins = (fresh > 0) & (fresh <= MAX_FIRST_SEQUENCE) & (epoch[rows] != epoch[others])
+        return begins & (channel[rows] == channel[others]) & is_in_time(rows, others) & ~is_cut[rows] & ~is_cut[others]
 
-    return _misfits(len(number), agree, may_follow) | is_cut
+    return _mask_implausible(len(number), agree, may_follow) | is_cut
 
 
-def far_numbers(headers: Headers) -> Mask:
+def mask_far_sequences(headers: Headers) -> Mask:
     """By number alone; all of them have one."""
     number, epoch = headers.number, headers.epoch
 
     def agree(one: Any, other: Any) -> Mask:
-        return (np.abs(number[one] - number[other]) <= NEAR) & (epoch[one] == epoch[other])
+        return (np.abs(number[one] - number[other]) <= MAX_OVERTAKING) & (epoch[one] == epoch[other])
 
     def may_follow(rows: Numbers, others: Numbers, alone: Mask) -> Mask:
         """The last packets of a file may come after a loss, or begin a numbering or a loop, and the first ones end it.
@@ -115,58 +117,60 @@ def far_numbers(headers: Headers) -> Mask:
         numbering nothing follows: a file may begin with the last messages of a loop."""
         right = number[others] + rows - others
         by_bits = np.minimum(np.bitwise_count(number[rows] ^ right), np.bitwise_count(number[rows]))
-        is_likely = (by_bits > FEW_BITS) & (~alone | (number[others] <= FRESH))
-        return (number[rows] <= FRESH) | (epoch[rows] != epoch[others]) | is_likely
+        is_likely = (by_bits > MAX_WRONG_BITS) & (~alone | (number[others] <= MAX_FIRST_SEQUENCE))
+        return (number[rows] <= MAX_FIRST_SEQUENCE) | (epoch[rows] != epoch[others]) | is_likely
 
-    bad = _misfits(len(number), agree, may_follow)
+    bad = _mask_implausible(len(number), agree, may_follow)
     if headers.is_cut.any():  # nothing in the message confirms its number: it must not be where another one is missing
         low, here, high = number[:-2], number[1:-1], number[2:]
         bad[1:-1] |= headers.is_cut[1:-1] & (high - low == 2) & ((here < low) | (here > high))
     return bad
 
 
-def misnumbered(headers: Headers) -> Mask:
+def mask_wrong_sequences(headers: Headers) -> Mask:
     """By number, and by the order of numbers and times."""
-    bad = far_numbers(headers)
+    bad = mask_far_sequences(headers)
     sound = np.flatnonzero(~bad) if bad.any() else np.arange(len(bad))
-    return bad if len(sound) < 3 else bad | _disordered(headers, sound)
+    return bad if len(sound) < 3 else bad | _mask_disordered(headers, sound)
 
 
-def _misfits(count: int, agree: Agree, may_follow: Follow) -> Mask:
+def _mask_implausible(count: int, agree: AgreementRule, may_follow: SuccessionRule) -> Mask:
     bad = np.zeros(count, np.bool_)
-    broken = np.flatnonzero(~agree(slice(None, -1), slice(1, None)))
-    if not len(broken):
+    disagreements = np.flatnonzero(~agree(slice(None, -1), slice(1, None)))
+    if not len(disagreements):
         return bad
-    rows = np.unique((broken[:, None] + [-1, 0, 1, 2]).ravel())
+    rows = np.unique((disagreements[:, None] + [-1, 0, 1, 2]).ravel())
     rows = rows[(rows >= 0) & (rows < count)]
-    reach = np.array([*range(-REACH, 0), *range(1, REACH + 1)])
+    reach = np.array([*range(-NEIGHBOURS, 0), *range(1, NEIGHBOURS + 1)])
 
-    def around(some: Numbers) -> tuple[Numbers, Mask]:
-        places = some[:, None] + reach
-        return np.clip(places, 0, count - 1), (places >= 0) & (places < count)
+    def neighbours_of(some: Numbers) -> tuple[Numbers, Mask]:
+        neighbour_rows = some[:, None] + reach
+        return np.clip(neighbour_rows, 0, count - 1), (neighbour_rows >= 0) & (neighbour_rows < count)
 
-    places, there = around(rows)
-    every = np.unique(np.concatenate([rows, places[there]]))
-    others, are_there = around(every)
-    friends = np.zeros(count, np.int64)
-    friends[every] = (agree(every[:, None], others) & are_there).sum(axis=1)
-    mine = friends[rows]
+    neighbour_rows, exists = neighbours_of(rows)
+    checked_rows = np.unique(np.concatenate([rows, neighbour_rows[exists]]))
+    checked_neighbours, are_there = neighbours_of(checked_rows)
+    agreement_counts = np.zeros(count, np.int64)
+    agreement_counts[checked_rows] = (agree(checked_rows[:, None], checked_neighbours) & are_there).sum(axis=1)
+    own_counts = agreement_counts[rows]
     # Of two camps around it that agree, each larger than its own, it is in neither: it stands between sound packets.
-    rivals = there & ~agree(rows[:, None], places) & (friends[places] > mine[:, None])
-    before, after = places[:, :REACH, None], places[:, None, REACH:]
-    between = agree(before, after) & rivals[:, :REACH, None] & rivals[:, None, REACH:]
+    rivals = exists & ~agree(rows[:, None], neighbour_rows) & (agreement_counts[neighbour_rows] > own_counts[:, None])
+    before, after = neighbour_rows[:, :NEIGHBOURS, None], neighbour_rows[:, None, NEIGHBOURS:]
+    between = agree(before, after) & rivals[:, :NEIGHBOURS, None] & rivals[:, None, NEIGHBOURS:]
     bad[rows] = between.any(axis=(1, 2))
     # Or it is alone, or one of a few at the end of a file, and does not follow the nearest packet of a larger camp.
-    small = (mine == 0) | ((mine < AT_END) & ((rows < AT_END) | (rows >= count - AT_END)))
+    is_small_camp = (own_counts == 0) | (
+        (own_counts < EDGE_PACKETS) & ((rows < EDGE_PACKETS) | (rows >= count - EDGE_PACKETS))
+    )
     follows = ~rivals.any(axis=1)
-    for inward in (slice(REACH, None), slice(REACH - 1, None, -1)):
-        nearest = np.take_along_axis(places[:, inward], rivals[:, inward].argmax(axis=1)[:, None], axis=1)[:, 0]
-        follows |= rivals[:, inward].any(axis=1) & may_follow(rows, nearest, mine == 0)
-    bad[rows] |= small & ~follows
+    for inward in (slice(NEIGHBOURS, None), slice(NEIGHBOURS - 1, None, -1)):
+        nearest = np.take_along_axis(neighbour_rows[:, inward], rivals[:, inward].argmax(axis=1)[:, None], axis=1)[:, 0]
+        follows |= rivals[:, inward].any(axis=1) & may_follow(rows, nearest, own_counts == 0)
+    bad[rows] |= is_small_camp & ~follows
     return bad
 
 
-def _disordered(headers: Headers, sound: Numbers) -> Mask:
+def _mask_disordered(headers: Headers, sound: Numbers) -> Mask:
     """A packet that was sent between its neighbours but has no number between theirs, or the other way round.
 
     One that came late has both an older number and an older time, so it is not meant. Neighbours without room for a
@@ -183,7 +187,7 @@ def _disordered(headers: Headers, sound: Numbers) -> Mask:
     too_soon = delay[1:-1] < np.minimum(delay[:-2], delay[2:]) - MILLISECOND_NS
     low, high, early, late = number[:-2], number[2:], sent[:-2], sent[2:]
     number, sent = number[1:-1], sent[1:-1]
-    judged = (high - low >= 2) & (high - low <= NEAR) & (epoch[:-2] == epoch[2:]) & (epoch[1:-1] == epoch[2:])
+    judged = (high - low >= 2) & (high - low <= MAX_OVERTAKING) & (epoch[:-2] == epoch[2:]) & (epoch[1:-1] == epoch[2:])
     between = (low < number) & (number < high)
     wrong = (early < sent) & (sent < late) & ~between
     out = (high - low == 2) & ((number < low) | (number > high))

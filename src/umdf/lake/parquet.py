@@ -28,54 +28,54 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf import __version__
-from umdf.buffers import address_of
+from umdf.buffers import buffer_address
 from umdf.errors import UmdfError
 from umdf.lake import parquet_kernel as k
-from umdf.lake.thrift import YES, Value, byte, fields, items, long, number, text, varint
+from umdf.lake.thrift import TRUE, Value, binary, i8, i32, i64, list_of, struct, varint
 
 ROW_GROUP_ROWS = 1 << 17
-LARGE = 1 << 15  # bytes that are written at once
-LONG_TEXT_BYTES = 128  # a longer text is no bound of a row group: the footer would grow by it
+DIRECT_WRITE_BYTES = 1 << 15  # bytes that are written at once
+MAX_BOUND_BYTES = 128  # a longer text is no bound of a row group: the footer would grow by it
 MAGIC = b"PAR1"
 CREATED_BY = f"umdf version {__version__}"
-INT32, INT64, BYTE_ARRAY, FIXED = 1, 2, 6, 7  # physical types
-PLAIN, RLE, DELTAS, DICTIONARY = 0, 3, 5, 8  # encodings
-UNPACKED, ZSTD = 0, 6  # codecs
+INT32, INT64, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 1, 2, 6, 7  # physical types
+PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8  # encodings
+UNCOMPRESSED, ZSTD = 0, 6  # codecs
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 REQUIRED, OPTIONAL = 0, 1
 Bounds = tuple[int, Any, Any]  # how many are NULL, the smallest, the largest (None if there is none)
 
 
-class _Type(NamedTuple):
+class _ParquetType(NamedTuple):
     physical: int
     converted: int | None = None
     logical: Value | None = None
 
 
-def _whole(bits: int) -> Value:
-    return fields((10, fields((1, byte(bits)), (2, YES))))
+def _integer_type(bits: int) -> Value:
+    return struct((10, struct((1, i8(bits)), (2, TRUE))))
 
 
-_TYPES = {
-    pa.int64(): _Type(INT64),
-    pa.int32(): _Type(INT32),
-    pa.int16(): _Type(INT32, 16, _whole(16)),
-    pa.int8(): _Type(INT32, 15, _whole(8)),
-    pa.date32(): _Type(INT32, 6, fields((6, fields()))),
-    pa.utf8(): _Type(BYTE_ARRAY, 0, fields((1, fields()))),
+_PARQUET_TYPES = {
+    pa.int64(): _ParquetType(INT64),
+    pa.int32(): _ParquetType(INT32),
+    pa.int16(): _ParquetType(INT32, 16, _integer_type(16)),
+    pa.int8(): _ParquetType(INT32, 15, _integer_type(8)),
+    pa.date32(): _ParquetType(INT32, 6, struct((6, struct()))),
+    pa.utf8(): _ParquetType(BYTE_ARRAY, 0, struct((1, struct()))),
 }
 
 
 def is_flat(schema: pa.Schema) -> bool:
-    return all(_plain(each.type) in _TYPES or pa.types.is_decimal128(each.type) for each in schema)
+    return all(_file_type(each.type) in _PARQUET_TYPES or pa.types.is_decimal128(each.type) for each in schema)
 
 
-def required_fault(table: str, column: str, absent: int, rows: int) -> UmdfError:
-    about = f"{absent} of {rows} rows have NULL in {column}, which every row must have"
-    return UmdfError(f"rows for {table} do not fit: {about}", "this is a bug: please report it")
+def null_error(table: str, column: str, absent: int, rows: int) -> UmdfError:
+    reason = f"{absent} of {rows} rows have NULL in {column}, which every row must have"
+    return UmdfError(f"rows for {table} do not fit: {reason}", "this is a bug: please report it")
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _file_type(kind: pa.DataType) -> pa.DataType:
     """The type of a column in the file: a dictionary is how we hand it over, not what it is."""
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
@@ -85,7 +85,7 @@ def _decimal_bytes(kind: Any) -> int:
     return (int(10**kind.precision).bit_length() + 8) // 8
 
 
-class FlatFile:
+class FlatFileWriter:
     """Writes one file, row group by row group. `bounded` names the columns that readers filter on, `growing` those of
     which neighbours are near each other, and `packed` those that are given to zstd; `table` is for errors."""
 
@@ -93,171 +93,173 @@ class FlatFile:
         self,
         sink: Any,
         schema: pa.Schema,
-        bounded: Sequence[str] = (),
+        statistics_columns: Sequence[str] = (),
         *,
-        growing: frozenset[str] = frozenset(),
-        packed: frozenset[str] = frozenset(),
+        delta_columns: frozenset[str] = frozenset(),
+        compressed_columns: frozenset[str] = frozenset(),
         table: str = "a file",
     ) -> None:
         self.table = table
         self.bounds: dict[str, Bounds] = {}
         self.rows = 0
-        self._columns = _columns(schema, growing, packed)
-        self._bounded = frozenset(bounded)
+        self._columns = _make_columns(schema, delta_columns, compressed_columns)
+        self._statistics_columns = frozenset(statistics_columns)
         self._groups: list[Value] = []
-        self._file, self._at = sink, 0
-        self._waiting: list[bytes] = []
-        self._put(MAGIC)
+        self._file, self._offset = sink, 0
+        self._buffered: list[bytes] = []
+        self._append(MAGIC)
 
     def write(self, rows: pa.Table) -> None:
-        arrays = [_joined(rows.column(column.name)) for column in self._columns]
+        arrays = [_single_array(rows.column(column.name)) for column in self._columns]
         for column, array in zip(self._columns, arrays, strict=True):
             if array.null_count and not column.is_nullable:
-                raise required_fault(self.table, column.name, array.null_count, len(array))
+                raise null_error(self.table, column.name, array.null_count, len(array))
         for first in range(0, rows.num_rows, ROW_GROUP_ROWS):
             count = min(ROW_GROUP_ROWS, rows.num_rows - first)
-            begun, found = self._at, []
+            group_offset, chunks = self._offset, []
             for column, array in zip(self._columns, arrays, strict=True):
                 part = array if count == len(array) else array.slice(first, count)
-                found.append(self._chunk(column, part))
-            sizes = (2, long(sum(loose for _, loose in found))), (3, long(count))
-            places = (5, long(begun)), (6, long(self._at - begun))
-            self._groups.append(fields((1, items([chunk for chunk, _ in found])), *sizes, *places))
+                chunks.append(self._write_chunk(column, part))
+            sizes = (2, i64(sum(uncompressed_bytes for _, uncompressed_bytes in chunks))), (3, i64(count))
+            locations = (5, i64(group_offset)), (6, i64(self._offset - group_offset))
+            self._groups.append(struct((1, list_of([chunk for chunk, _ in chunks])), *sizes, *locations))
             self.rows += count
             self._flush()
 
-    def _put(self, content: Any) -> None:
+    def _append(self, content: Any) -> None:
         """What is small waits for more; it may be of memory that is used again."""
         size = memoryview(content).nbytes
-        self._at += size
-        if size < LARGE:
-            self._waiting.append(bytes(content))
+        self._offset += size
+        if size < DIRECT_WRITE_BYTES:
+            self._buffered.append(bytes(content))
         else:
             self._flush()
             self._file.write(content)
 
     def _flush(self) -> None:
-        self._file.write(b"".join(self._waiting))
-        self._waiting.clear()
+        self._file.write(b"".join(self._buffered))
+        self._buffered.clear()
 
     def close(self) -> None:
         """The footer, and the end."""
-        root = fields((4, text("schema")), (5, number(len(self._columns))))
-        footer = fields(
-            (1, number(2)),
-            (2, items([root, *(column.element for column in self._columns)])),
-            (3, long(self.rows)),
-            (4, items(self._groups)),
-            (6, text(CREATED_BY)),
-            (7, items([fields((1, fields()))] * len(self._columns))),
+        root = struct((4, binary("schema")), (5, i32(len(self._columns))))
+        footer = struct(
+            (1, i32(2)),
+            (2, list_of([root, *(column.element for column in self._columns)])),
+            (3, i64(self.rows)),
+            (4, list_of(self._groups)),
+            (6, binary(CREATED_BY)),
+            (7, list_of([struct((1, struct()))] * len(self._columns))),
         )[1]
-        self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        self._append(footer + len(footer).to_bytes(4, "little") + MAGIC)
         self._flush()
 
-    def _chunk(self, column: _Column, array: pa.Array) -> tuple[Value, int]:
+    def _write_chunk(self, column: _Column, array: pa.Array) -> tuple[Value, int]:
         """The pages of a column; what the footer says of them, and their size before zstd."""
-        made = _encoded(column, array)
-        begun, loose = self._at, 0
-        if made.dictionary is not None:
-            head = fields((1, number(made.distinct)), (2, number(PLAIN)))
-            loose += self._page(column, DICTIONARY_PAGE, made.dictionary, (7, head))
-        data_at = self._at
-        head = fields((1, number(len(array))), (2, number(made.encoding)), (3, number(RLE)), (4, number(RLE)))
-        loose += self._page(column, DATA_PAGE, made.data, (5, head))
-        about = fields(
-            (5, long(len(array))),
-            (6, long(loose)),
-            (7, long(self._at - begun)),
-            (9, long(data_at)),
-            (11, long(begun) if made.dictionary is not None else None),
-            (12, self._statistics(column, made, len(array)) if column.name in self._bounded else None),
-            begun=(4, column.about[made.encoding]),
+        encoded = _encode(column, array)
+        chunk_offset, uncompressed_bytes = self._offset, 0
+        if encoded.dictionary is not None:
+            page_header = struct((1, i32(encoded.distinct)), (2, i32(PLAIN)))
+            uncompressed_bytes += self._write_page(column, DICTIONARY_PAGE, encoded.dictionary, (7, page_header))
+        data_offset = self._offset
+        page_header = struct((1, i32(len(array))), (2, i32(encoded.encoding)), (3, i32(RLE)), (4, i32(RLE)))
+        uncompressed_bytes += self._write_page(column, DATA_PAGE, encoded.data, (5, page_header))
+        metadata = struct(
+            (5, i64(len(array))),
+            (6, i64(uncompressed_bytes)),
+            (7, i64(self._offset - chunk_offset)),
+            (9, i64(data_offset)),
+            (11, i64(chunk_offset) if encoded.dictionary is not None else None),
+            (12, self._statistics(column, encoded, len(array)) if column.name in self._statistics_columns else None),
+            prefix=(4, column.metadata_prefix[encoded.encoding]),
         )
-        return fields((2, long(begun)), (3, about)), loose
+        return struct((2, i64(chunk_offset)), (3, metadata)), uncompressed_bytes
 
-    def _page(self, column: _Column, kind: int, content: Any, head: tuple[int, Value]) -> int:
+    def _write_page(self, column: _Column, kind: int, content: Any, type_header: tuple[int, Value]) -> int:
         """Write it; its size before zstd."""
-        packed = _zstd().compress(content, asbytes=True) if column.is_packed else content
-        loose, size = memoryview(content).nbytes, memoryview(packed).nbytes
-        checksum = (4, number(_signed(zlib.crc32(packed))))
-        said = fields((1, number(kind)), (2, number(loose)), (3, number(size)), checksum, head)[1]
-        self._put(said)
-        self._put(packed)
-        return loose + len(said)
+        compressed = _zstd().compress(content, asbytes=True) if column.is_compressed else content
+        uncompressed_bytes, size = memoryview(content).nbytes, memoryview(compressed).nbytes
+        checksum = (4, i32(_signed(zlib.crc32(compressed))))
+        header = struct((1, i32(kind)), (2, i32(uncompressed_bytes)), (3, i32(size)), checksum, type_header)[1]
+        self._append(header)
+        self._append(compressed)
+        return uncompressed_bytes + len(header)
 
-    def _statistics(self, column: _Column, made: _Made, rows: int) -> Value:
-        absent, low, high = rows - made.present, made.low, made.high
+    def _statistics(self, column: _Column, encoded: _EncodedColumn, rows: int) -> Value:
+        absent, low, high = rows - encoded.value_count, encoded.low, encoded.high
         before = self.bounds.get(column.name, (0, None, None))
         lows, highs = ([each for each in pair if each is not None] for pair in ((before[1], low), (before[2], high)))
         self.bounds[column.name] = (before[0] + absent, min(lows, default=None), max(highs, default=None))
         if low is None or high is None:
-            return fields((3, long(absent)))
-        least, most = column.bytes_of(low), column.bytes_of(high)
-        if len(least) > LONG_TEXT_BYTES or len(most) > LONG_TEXT_BYTES:
-            return fields((3, long(absent)))
-        return fields((3, long(absent)), (5, text(most)), (6, text(least)), (7, YES), (8, YES))
+            return struct((3, i64(absent)))
+        low_bytes, high_bytes = column.plain_bytes(low), column.plain_bytes(high)
+        if len(low_bytes) > MAX_BOUND_BYTES or len(high_bytes) > MAX_BOUND_BYTES:
+            return struct((3, i64(absent)))
+        return struct((3, i64(absent)), (5, binary(high_bytes)), (6, binary(low_bytes)), (7, TRUE), (8, TRUE))
 
 
 @dataclass(frozen=True, eq=False)
 class _Column:
     name: str
-    type: _Type
+    type: _ParquetType
     is_nullable: bool
-    is_growing: bool
-    is_packed: bool
+    is_delta: bool
+    is_compressed: bool
     element: Value  # in the schema of the footer
-    about: dict[int, bytes]  # how the footer begins to tell of its pages, by their encoding
+    metadata_prefix: dict[int, bytes]  # how the footer begins to tell of its pages, by their encoding
 
-    def bytes_of(self, value: Any) -> bytes:
+    def plain_bytes(self, value: Any) -> bytes:
         """As PLAIN writes it, but for the length of a text."""
         if isinstance(value, str):
             return value.encode()
         return value.to_bytes(8 if self.type.physical == INT64 else 4, "little", signed=True)
 
 
-def _column(each: pa.Field, is_growing: bool, is_packed: bool) -> _Column:
-    kind: Any = _plain(each.type)
-    of_decimal: tuple[tuple[int, Value], ...] = ()
+def _make_column(each: pa.Field, is_delta: bool, is_compressed: bool) -> _Column:
+    kind: Any = _file_type(each.type)
+    decimal_fields: tuple[tuple[int, Value], ...] = ()
     if pa.types.is_decimal128(kind):
-        digits = (1, number(kind.scale)), (2, number(kind.precision))
-        found = _Type(FIXED, 5, fields((5, fields(*digits))))
-        of_decimal = (7, number(kind.scale)), (8, number(kind.precision))
+        digits = (1, i32(kind.scale)), (2, i32(kind.precision))
+        parquet_type = _ParquetType(FIXED_LEN_BYTE_ARRAY, 5, struct((5, struct(*digits))))
+        decimal_fields = (7, i32(kind.scale)), (8, i32(kind.precision))
     else:
-        found = _TYPES[kind]
-    element = fields(
-        (1, number(found.physical)),
-        (2, number(_decimal_bytes(kind)) if of_decimal else None),
-        (3, number(OPTIONAL if each.nullable else REQUIRED)),
-        (4, text(each.name)),
-        (6, None if found.converted is None else number(found.converted)),
-        *of_decimal,
-        (10, found.logical),
+        parquet_type = _PARQUET_TYPES[kind]
+    element = struct(
+        (1, i32(parquet_type.physical)),
+        (2, i32(_decimal_bytes(kind)) if decimal_fields else None),
+        (3, i32(OPTIONAL if each.nullable else REQUIRED)),
+        (4, binary(each.name)),
+        (6, None if parquet_type.converted is None else i32(parquet_type.converted)),
+        *decimal_fields,
+        (10, parquet_type.logical),
     )
-    about = {}
-    for encoding in (PLAIN, DELTAS, DICTIONARY):
-        used = [PLAIN, RLE, encoding] if encoding == DICTIONARY else [RLE, encoding]
-        said = fields(
-            (1, number(found.physical)),
-            (2, items([number(encoding) for encoding in used])),
-            (3, items([text(each.name)])),
-            (4, number(ZSTD if is_packed else UNPACKED)),
+    metadata_prefix = {}
+    for encoding in (PLAIN, DELTA_BINARY_PACKED, RLE_DICTIONARY):
+        used = [PLAIN, RLE, encoding] if encoding == RLE_DICTIONARY else [RLE, encoding]
+        prefix = struct(
+            (1, i32(parquet_type.physical)),
+            (2, list_of([i32(encoding) for encoding in used])),
+            (3, list_of([binary(each.name)])),
+            (4, i32(ZSTD if is_compressed else UNCOMPRESSED)),
         )
-        about[encoding] = said[1][:-1]
-    return _Column(each.name, found, each.nullable, is_growing, is_packed, element, about)
+        metadata_prefix[encoding] = prefix[1][:-1]
+    return _Column(each.name, parquet_type, each.nullable, is_delta, is_compressed, element, metadata_prefix)
 
 
 @cache
-def _columns(schema: pa.Schema, growing: frozenset[str], packed: frozenset[str]) -> list[_Column]:
-    return [_column(each, each.name in growing, each.name in packed) for each in schema]
+def _make_columns(
+    schema: pa.Schema, delta_columns: frozenset[str], compressed_columns: frozenset[str]
+) -> list[_Column]:
+    return [_make_column(each, each.name in delta_columns, each.name in compressed_columns) for each in schema]
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class _EncodedColumn:
     """A column as bytes. They are of memory that the next column uses again."""
 
     data: Any
     encoding: int
-    present: int
+    value_count: int
     dictionary: Any = None
     distinct: int = 0
     low: Any = None
@@ -268,12 +270,14 @@ class _Scratch(threading.local):
     """Memory for one column at a time."""
 
     def __init__(self) -> None:
-        self.work = np.empty(2 * (ROW_GROUP_ROWS + 8) + k.BLOCK, np.int64)
-        self.table = np.zeros(2 * k.SLOTS + k.SPAN, np.int64)
-        self.dictionary = np.empty(k.MOST, np.int64)
+        self.work = np.empty(2 * (ROW_GROUP_ROWS + 8) + k.DELTA_BLOCK, np.int64)
+        self.table = np.zeros(2 * k.SLOTS + k.SMALL_RANGE, np.int64)
+        self.dictionary = np.empty(k.MAX_DICTIONARY_VALUES, np.int64)
         self.out = np.empty(9 * ROW_GROUP_ROWS + 4096, np.uint8)
         self.results = np.zeros(k.RESULTS, np.int64)
-        self.places = [address_of(each) for each in (self.work, self.table, self.dictionary, self.out, self.results)]
+        self.addresses = [
+            buffer_address(each) for each in (self.work, self.table, self.dictionary, self.out, self.results)
+        ]
         self.stamp = 0
 
 
@@ -287,7 +291,7 @@ def _zstd() -> pa.Codec:
     return pa.Codec("zstd")
 
 
-def _joined(column: pa.ChunkedArray) -> pa.Array:
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
     """As one array; a text as a dictionary, whose codes alone tell what is NULL."""
     if pa.types.is_dictionary(column.type) and not _has_usable_codes(column):
         column = column.cast(pa.utf8())
@@ -309,50 +313,52 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def _encoded(column: _Column, array: Any) -> _Made:
-    if column.type.physical == FIXED:
-        return _decimals(column, array)
+def _encode(column: _Column, array: Any) -> _EncodedColumn:
+    if column.type.physical == FIXED_LEN_BYTE_ARRAY:
+        return _encode_decimals(column, array)
     if array.null_count == len(array):
-        return _Made(_levels(array), PLAIN, 0)
+        return _EncodedColumn(_definition_levels(array), PLAIN, 0)
     texts = array.dictionary if isinstance(array, pa.DictionaryArray) else None
     numbers = array if texts is None else array.indices
     bitmap, values = numbers.buffers()
-    width, here = numbers.type.bit_width // 8, _scratch()
-    here.stamp += 1
-    work, table, dictionary, out, results = here.places
-    size = k.put_column(
+    width, scratch = numbers.type.bit_width // 8, _scratch()
+    scratch.stamp += 1
+    work, table, dictionary, out, results = scratch.addresses
+    size = k.encode_column(
         values.address + width * numbers.offset,
         width,
         bitmap.address if bitmap is not None and numbers.null_count else 0,
         numbers.offset,
         len(numbers),
         column.is_nullable,
-        k.DELTAS if column.is_growing and texts is None else k.CODES,
+        k.DELTAS if column.is_delta and texts is None else k.CODES,
         work,
         table,
-        here.stamp,
+        scratch.stamp,
         dictionary,
         out,
         results,
     )
-    present, low, high, distinct = here.results.tolist()
-    data = here.out[:size]
-    if not present:
-        return _Made(data, PLAIN, 0)
-    found = here.dictionary[:distinct]
+    value_count, low, high, distinct = scratch.results.tolist()
+    data = scratch.out[:size]
+    if not value_count:
+        return _EncodedColumn(data, PLAIN, 0)
+    dictionary_values = scratch.dictionary[:distinct]
     if texts is not None and not distinct:  # too many of them
         strings = texts.take(numbers.drop_null())
         low, high = min(strings.to_pylist()), max(strings.to_pylist())
-        levels = _levels(array) if column.is_nullable else b""
-        return _Made(levels + _plain_texts(strings), PLAIN, present, low=low, high=high)
+        levels = _definition_levels(array) if column.is_nullable else b""
+        return _EncodedColumn(levels + _plain_texts(strings), PLAIN, value_count, low=low, high=high)
     if texts is not None:
-        used = texts.take(pa.array(found))
+        used = texts.take(pa.array(dictionary_values))
         strings = used.to_pylist()
-        return _Made(data, DICTIONARY, present, _plain_texts(used), distinct, min(strings), max(strings))
+        return _EncodedColumn(
+            data, RLE_DICTIONARY, value_count, _plain_texts(used), distinct, min(strings), max(strings)
+        )
     if not distinct:
-        return _Made(data, DELTAS, present, low=low, high=high)
-    shown = found if column.type.physical == INT64 else found.astype(np.int32)
-    return _Made(data, DICTIONARY, present, shown, distinct, low, high)
+        return _EncodedColumn(data, DELTA_BINARY_PACKED, value_count, low=low, high=high)
+    dictionary_page = dictionary_values if column.type.physical == INT64 else dictionary_values.astype(np.int32)
+    return _EncodedColumn(data, RLE_DICTIONARY, value_count, dictionary_page, distinct, low, high)
 
 
 def _plain_texts(texts: pa.Array) -> bytes:
@@ -363,19 +369,21 @@ def _plain_texts(texts: pa.Array) -> bytes:
     return b"".join(parts)
 
 
-def _decimals(column: _Column, array: Any) -> _Made:
+def _encode_decimals(column: _Column, array: Any) -> _EncodedColumn:
     """As they are, the most significant byte first."""
     rows, levels = len(array), b""
-    kept = array.drop_null() if array.null_count else array
+    present = array.drop_null() if array.null_count else array
     if column.is_nullable:
-        levels = _levels(array)
-    _, values = kept.buffers()
-    wide: NDArray[np.uint8] = np.frombuffer(values, np.uint8).reshape(-1, 16)[kept.offset : kept.offset + len(kept)]
+        levels = _definition_levels(array)
+    _, values = present.buffers()
+    wide: NDArray[np.uint8] = np.frombuffer(values, np.uint8).reshape(-1, 16)[
+        present.offset : present.offset + len(present)
+    ]
     content = np.ascontiguousarray(wide[:, : _decimal_bytes(array.type)][:, ::-1]).tobytes()
-    return _Made(levels + content, PLAIN, rows - array.null_count)
+    return _EncodedColumn(levels + content, PLAIN, rows - array.null_count)
 
 
-def _levels(array: pa.Array) -> bytes:
+def _definition_levels(array: pa.Array) -> bytes:
     """1 where a value is there: a run of equal ones, or of eights."""
     if array.null_count in (0, len(array)):
         run = varint(len(array) << 1) + bytes([array.null_count == 0])

@@ -26,21 +26,23 @@ from umdf.kernels import (
 )
 
 # What `put_column` says of a column.
-PRESENT, LOW, HIGH, DISTINCT = range(4)
+VALUE_COUNT, LOW, HIGH, DISTINCT = range(4)
 RESULTS = 4
 DELTAS, CODES = 0, 1  # how it is asked to write
 # The table of `_codes`: a slot has a value, then the round in which it was put there and its code.
 SLOTS = 1 << 16
 SLOT = 16
-SPAN = 1 << 12  # the table of `_small_codes`, behind it: numbers that are less than this apart
-MOST = 1 << 15  # more values than these are no dictionary
-TRIED = 1 << 12  # after so many values a dictionary that has grown to three quarters of them is given up
-BLOCK, MINI = 128, 32  # values of a block of deltas, of one of its four parts
-RUN = 16  # as many equal codes are written once
+SMALL_RANGE = 1 << 12  # the table of `_small_codes`, behind it: numbers that are less than this apart
+MAX_DICTIONARY_VALUES = 1 << 15  # more values than these are no dictionary
+DICTIONARY_TRIAL_VALUES = (
+    1 << 12
+)  # after so many values a dictionary that has grown to three quarters of them is given up
+DELTA_BLOCK, MINIBLOCK = 128, 32  # values of a block of deltas, of one of its four parts
+MIN_RUN = 16  # as many equal codes are written once
 
 
 @inlined
-def _put_varint(out, at, value):
+def _write_varint(out, at, value):
     value = np.uint64(value)
     while value >= np.uint64(128):
         store_u8(out, at, np.uint8((value & np.uint64(127)) | np.uint64(128)))
@@ -56,7 +58,7 @@ def _zigzag(value):
 
 
 @inlined
-def _bits(value):
+def _bit_width(value):
     """How many bits an unsigned number has."""
     count = np.int64(0)
     for step in (32, 16, 8, 4, 2, 1):
@@ -67,10 +69,10 @@ def _bits(value):
 
 
 @inlined
-def _put_levels(bitmap, offset, rows, out):
+def _write_levels(bitmap, offset, rows, out):
     """1 where a value is there: one run of bits, or of equal ones."""
     groups = (rows + 7) // 8
-    at = _put_varint(out, 4, groups * 2 + 1)
+    at = _write_varint(out, 4, groups * 2 + 1)
     shift, first = np.uint64(offset & 7), offset >> 3
     last = (offset + rows - 1) >> 3
     for group in range(groups):
@@ -84,8 +86,8 @@ def _put_levels(bitmap, offset, rows, out):
 
 
 @inlined
-def _put_same_levels(level, rows, out):
-    at = _put_varint(out, 4, rows * 2)
+def _write_equal_levels(level, rows, out):
+    at = _write_varint(out, 4, rows * 2)
     store_u8(out, at, np.uint8(level))
     store_u32(out, 0, np.uint32(at - 3))
     return at + 1
@@ -116,7 +118,7 @@ def _widen(values, width, rows, numbers):
 
 
 @inlined
-def _pick(values, width, bitmap, offset, rows, numbers):
+def _copy_present(values, width, bitmap, offset, rows, numbers):
     """The numbers that are there."""
     count = 0
     for row in range(rows):
@@ -127,7 +129,7 @@ def _pick(values, width, bitmap, offset, rows, numbers):
 
 
 @inlined
-def _put_packed(values, count, width, out, at):
+def _write_bit_packed(values, count, width, out, at):
     """Numbers below 2^width, bit after bit; `count` × width is a multiple of 8."""
     gathered, used, w = np.uint64(0), np.uint64(0), np.uint64(width)
     for i in range(count):
@@ -148,15 +150,15 @@ def _put_packed(values, count, width, out, at):
 
 
 @inlined
-def _put_deltas(numbers, count, is_short, out, at, deltas):
-    at = _put_varint(out, at, BLOCK)
-    at = _put_varint(out, at, BLOCK // MINI)
-    at = _put_varint(out, at, count)
+def _write_deltas(numbers, count, is_short, out, at, deltas):
+    at = _write_varint(out, at, DELTA_BLOCK)
+    at = _write_varint(out, at, DELTA_BLOCK // MINIBLOCK)
+    at = _write_varint(out, at, count)
     before = load_i64(numbers, 0) if count else np.int64(0)
-    at = _put_varint(out, at, _zigzag(before))
+    at = _write_varint(out, at, _zigzag(before))
     row = 1
     while row < count:
-        block = min(np.int64(BLOCK), count - row)
+        block = min(np.int64(DELTA_BLOCK), count - row)
         least = np.int64(0x7FFFFFFFFFFFFFFF)
         if is_short:
             for i in range(block):
@@ -168,30 +170,30 @@ def _put_deltas(numbers, count, is_short, out, at, deltas):
                 delta = load_i64(numbers, 8 * (row + i)) - load_i64(numbers, 8 * (row + i - 1))
                 store_i64(deltas, 8 * i, delta)
                 least = min(least, delta)
-        at = _put_varint(out, at, _zigzag(least))
+        at = _write_varint(out, at, _zigzag(least))
         widths = at
         store_u32(out, widths, np.uint32(0))
-        at += BLOCK // MINI
-        for i in range(block, BLOCK):
+        at += DELTA_BLOCK // MINIBLOCK
+        for i in range(block, DELTA_BLOCK):
             store_i64(deltas, 8 * i, least)
         first = 0
         while first < block:
             every = np.uint64(0)
-            for i in range(first, first + MINI):
+            for i in range(first, first + MINIBLOCK):
                 above = np.uint64(load_i64(deltas, 8 * i) - least)
                 store_u64(deltas, 8 * i, above)
                 every |= above
-            width = _bits(every)
-            store_u8(out, widths + first // MINI, np.uint8(width))
+            width = _bit_width(every)
+            store_u8(out, widths + first // MINIBLOCK, np.uint8(width))
             if width:
-                at = _put_packed(deltas + 8 * first, MINI, width, out, at)
-            first += MINI
+                at = _write_bit_packed(deltas + 8 * first, MINIBLOCK, width, out, at)
+            first += MINIBLOCK
         row += block
     return at
 
 
 @inlined
-def _small_codes(numbers, count, low, table, stamp, dictionary, codes):
+def _assign_small_codes(numbers, count, low, table, stamp, dictionary, codes):
     """The code of each number, by first appearance, where no two are SPAN or more apart; how many there are."""
     distinct = np.int64(0)
     for row in range(count):
@@ -207,7 +209,7 @@ def _small_codes(numbers, count, low, table, stamp, dictionary, codes):
 
 
 @inlined
-def _codes(numbers, count, table, stamp, dictionary, codes):
+def _assign_codes(numbers, count, table, stamp, dictionary, codes):
     """The code of each number, by first appearance; how many there are, or 0 if they are too many."""
     distinct = np.int64(0)
     for row in range(count):
@@ -218,7 +220,7 @@ def _codes(numbers, count, table, stamp, dictionary, codes):
             slot = (slot + 1) & np.int64(SLOTS - 1)
             held = load_i64(table, SLOT * slot + 8)
         if held >> np.int64(32) != stamp:
-            if distinct == MOST or (row >= TRIED and distinct * 4 > row * 3):
+            if distinct == MAX_DICTIONARY_VALUES or (row >= DICTIONARY_TRIAL_VALUES and distinct * 4 > row * 3):
                 return np.int64(0)
             held = stamp << np.int64(32) | distinct
             store_i64(table, SLOT * slot, value)
@@ -230,23 +232,23 @@ def _codes(numbers, count, table, stamp, dictionary, codes):
 
 
 @inlined
-def _put_literals(codes, first, end, width, out, at):
+def _write_literals(codes, first, end, width, out, at):
     """Codes from `first` to `end`; all but the last run of a page are eights."""
     count = end - first
     groups = (count + 7) // 8
-    at = _put_varint(out, at, groups * 2 + 1)
+    at = _write_varint(out, at, groups * 2 + 1)
     for i in range(end, first + 8 * groups):
         store_i64(codes, 8 * i, 0)
-    return _put_packed(codes + 8 * first, 8 * groups, width, out, at)
+    return _write_bit_packed(codes + 8 * first, 8 * groups, width, out, at)
 
 
 @inlined
-def _put_codes(codes, count, distinct, out, at):
-    width = max(_bits(np.uint64(distinct - 1)), np.int64(1))  # of 0 bits would do, but not every reader takes it
+def _write_codes(codes, count, distinct, out, at):
+    width = max(_bit_width(np.uint64(distinct - 1)), np.int64(1))  # of 0 bits would do, but not every reader takes it
     store_u8(out, at, np.uint8(width))
     at += 1
     if distinct == 1:
-        at = _put_varint(out, at, count * 2)
+        at = _write_varint(out, at, count * 2)
         store_u8(out, at, np.uint8(0))
         return at + 1
     code_bytes, first, row = (width + 7) // 8, np.int64(0), np.int64(0)
@@ -254,23 +256,25 @@ def _put_codes(codes, count, distinct, out, at):
         code, end = load_i64(codes, 8 * row), row + 1
         while end < count and load_i64(codes, 8 * end) == code:
             end += 1
-        if end - row < RUN:
+        if end - row < MIN_RUN:
             row = min(row + 8, count)
             continue
         if row > first:
-            at = _put_literals(codes, first, row, width, out, at)
-        at = _put_varint(out, at, (end - row) * 2)
+            at = _write_literals(codes, first, row, width, out, at)
+        at = _write_varint(out, at, (end - row) * 2)
         for i in range(code_bytes):
             store_u8(out, at + i, np.uint8((code >> (8 * i)) & 255))
         at += code_bytes
         first = row = end
     if count > first:
-        at = _put_literals(codes, first, count, width, out, at)
+        at = _write_literals(codes, first, count, width, out, at)
     return at
 
 
 @kernel
-def put_column(values, width, bitmap, offset, rows, is_nullable, how, work, table, stamp, dictionary, out, results):
+def encode_column(
+    values, width, bitmap, offset, rows, is_nullable, encoding, work, table, stamp, dictionary, out, results
+):
     """One page of a column; how many bytes.
 
     `bitmap` is 0 where nothing is absent. `work` has room for twice `rows` + BLOCK numbers. How a column is written is
@@ -279,33 +283,33 @@ def put_column(values, width, bitmap, offset, rows, is_nullable, how, work, tabl
     """
     numbers, present, at = work, rows, np.int64(0)
     if bitmap != 0:
-        present = _pick(values, width, bitmap, offset, rows, numbers)
+        present = _copy_present(values, width, bitmap, offset, rows, numbers)
     elif width == 8:
         numbers = values
     else:
         _widen(values, width, rows, numbers)
     if is_nullable != 0:
         if present == rows or present == 0:
-            at = _put_same_levels(1 if present else 0, rows, out)
+            at = _write_equal_levels(1 if present else 0, rows, out)
         else:
-            at = _put_levels(bitmap, offset, rows, out)
+            at = _write_levels(bitmap, offset, rows, out)
     low, high = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-0x8000000000000000)
     for row in range(present):
         value = load_i64(numbers, 8 * row)
         low, high = min(low, value), max(high, value)
     distinct, codes = np.int64(0), work + 8 * (rows + 8)
-    if how == CODES and low == high:
+    if encoding == CODES and low == high:
         distinct = np.int64(1)
         store_i64(dictionary, 0, low)
-    elif how == CODES and present and np.uint64(high - low) < np.uint64(SPAN):
-        distinct = _small_codes(numbers, present, low, table + SLOT * SLOTS, stamp, dictionary, codes)
-    elif how == CODES and present:
-        distinct = _codes(numbers, present, table, stamp, dictionary, codes)
+    elif encoding == CODES and present and np.uint64(high - low) < np.uint64(SMALL_RANGE):
+        distinct = _assign_small_codes(numbers, present, low, table + SLOT * SLOTS, stamp, dictionary, codes)
+    elif encoding == CODES and present:
+        distinct = _assign_codes(numbers, present, table, stamp, dictionary, codes)
     if distinct:
-        at = _put_codes(codes, present, distinct, out, at)
+        at = _write_codes(codes, present, distinct, out, at)
     elif present:
-        at = _put_deltas(numbers, present, width < 8, out, at, codes)
-    store_i64(results, 8 * PRESENT, present)
+        at = _write_deltas(numbers, present, width < 8, out, at, codes)
+    store_i64(results, 8 * VALUE_COUNT, present)
     store_i64(results, 8 * LOW, low)
     store_i64(results, 8 * HIGH, high)
     store_i64(results, 8 * DISTINCT, distinct)

@@ -14,12 +14,12 @@ from urllib.parse import unquote
 from umdf.errors import ConfigError
 
 SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?=/)")
-HERE = ("", "localhost")
+LOCAL_HOSTS = ("", "localhost")
 
 
-def place_of(given: str | os.PathLike[str]) -> Path:
+def local_path(location: str | os.PathLike[str]) -> Path:
     """The path that is meant. A Path made of a URL (`Path("file:///lake")`) has lost a slash, and is understood."""
-    text = os.fspath(given)
+    text = os.fspath(location)
     match = SCHEME.match(text)
     if match is None:
         return Path(text)
@@ -31,7 +31,7 @@ def place_of(given: str | os.PathLike[str]) -> Path:
         )
     if path.startswith("//"):
         host, _, path = path[2:].partition("/")
-        if host not in HERE:
+        if host not in LOCAL_HOSTS:
             raise ConfigError(f"{text} is on another machine ({host})", "mount it, and give its path: file:///PATH")
         path = f"/{path}"
     return Path(unquote(path, errors="surrogateescape"))

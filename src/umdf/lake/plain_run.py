@@ -13,21 +13,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from umdf.errors import UmdfError
-from umdf.lake.memory import keep_memory
-from umdf.lake.tasks import Place, Progress, called
+from umdf.lake.memory import retain_memory
+from umdf.lake.tasks import Progress, TaskAttempt, call_function
 
 
-def run_plain(tasks: Sequence[Any], function: str) -> list[dict[str, Any]]:
+def run_locally(tasks: Sequence[Any], function: str) -> list[dict[str, Any]]:
     """Call `function` ("module:name") once for each task, in this process; answers in their order."""
-    return [_called(function, task, number) for number, task in enumerate(tasks)]
+    return [_call(function, task, number) for number, task in enumerate(tasks)]
 
 
-class PlainRunner:
+class LocalRunner:
     """As `umdf.lake.tasks.run_tasks`, in so many processes of our own; one is this process itself."""
 
     def __init__(self, processes: int = 1) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(processes, context, keep_memory) if processes > 1 else None
+        self._pool = ProcessPoolExecutor(processes, context, retain_memory) if processes > 1 else None
         self.parallel = processes
 
     def __call__(
@@ -35,11 +35,11 @@ class PlainRunner:
     ) -> list[dict[str, Any]]:
         done: list[dict[str, Any]] = []
         if self._pool is None:
-            answers: Any = (_called(function, task, number) for number, task in enumerate(tasks))
+            results: Any = (_call(function, task, number) for number, task in enumerate(tasks))
         else:
-            answers = self._pool.map(_called, [function] * len(tasks), tasks, range(len(tasks)))
-        for answer in answers:
-            done.append(answer)
+            results = self._pool.map(_call, [function] * len(tasks), tasks, range(len(tasks)))
+        for result in results:
+            done.append(result)
             if progress:
                 progress(len(done), len(tasks))
         return done
@@ -57,10 +57,10 @@ class PlainRunner:
         self.close()
 
 
-def _called(function: str, task: Any, number: int) -> dict[str, Any]:
+def _call(function: str, task: Any, number: int) -> dict[str, Any]:
     description = task.get("description") if isinstance(task, dict) else None
     try:
-        return called(function, task, Place(number, 0))
+        return call_function(function, task, TaskAttempt(number, 0))
     except UmdfError as error:
         raise UmdfError(f"{description or f'task {number}'}: {error.reason}", error.hint) from error
     except Exception as error:

@@ -11,41 +11,47 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from umdf.lake.misfits import FRESH, NEAR
+from umdf.lake.misfits import MAX_FIRST_SEQUENCE, MAX_OVERTAKING
 from umdf.market.events import NULL
 
 if TYPE_CHECKING:
-    from umdf.lake.segments import Group, Segment
+    from umdf.lake.segments import MulticastGroup, Segment
 
-Doubtful = list[tuple["Segment", int, int]]  # and the packet's offset and number
+UnconfirmedPackets = list[tuple["Segment", int, int]]  # and the packet's offset and number
 
 
-def settled(segments: Sequence[Segment], places: Mapping[Group, Any]) -> tuple[list[Segment], Doubtful]:
+def exclude_unconfirmed(
+    segments: Sequence[Segment], stream_lines: Mapping[MulticastGroup, Any]
+) -> tuple[list[Segment], UnconfirmedPackets]:
     """The segments of a channel without numbers that nothing confirms, and those."""
     by_date: dict[int, list[Segment]] = defaultdict(list)
     for part in segments:
-        if part.first != NULL and places[part.group].role == "incremental":
+        if part.first != NULL and stream_lines[part.group].role == "incremental":
             by_date[part.date].append(part)
-    found, doubtful = [], []
+    found, unconfirmed = [], []
     for part in segments:
         others = by_date[part.date]
         wrong = []
-        if part.few and places[part.group].role == "incremental" and any(not other.few for other in others):
+        if part.few and stream_lines[part.group].role == "incremental" and any(not other.few for other in others):
             wrong = [(offset, number) for offset, number in part.few if not _is_confirmed(part, number, others)]
-        doubtful += [(part, *each) for each in wrong]
-        left = [number for _, number in part.few if number not in {number for _, number in wrong}]
+        unconfirmed += [(part, *each) for each in wrong]
+        confirmed = [number for _, number in part.few if number not in {number for _, number in wrong}]
         if wrong:
-            range_ = {"first": min(left, default=NULL), "last": max(left, default=NULL)}
-            marks = [mark for mark in part.marks if mark[0] in left]
+            range_ = {"first": min(confirmed, default=NULL), "last": max(confirmed, default=NULL)}
+            marks = [mark for mark in part.marks if mark[0] in confirmed]
             part = part._replace(marks=marks, **range_)  # type: ignore[arg-type]
         found.append(part)
-    return found, doubtful
+    return found, unconfirmed
 
 
 def _is_confirmed(part: Segment, number: int, others: Sequence[Segment]) -> bool:
     near = (
-        other.first - NEAR <= number <= other.last + NEAR
+        other.first - MAX_OVERTAKING <= number <= other.last + MAX_OVERTAKING
         for other in others
         if other is not part and other.epoch == part.epoch
     )
-    return number <= FRESH or any(near) or any(0 < abs(number - other) <= NEAR for _, other in part.few)
+    return (
+        number <= MAX_FIRST_SEQUENCE
+        or any(near)
+        or any(0 < abs(number - other) <= MAX_OVERTAKING for _, other in part.few)
+    )

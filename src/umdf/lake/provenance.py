@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from umdf.errors import CaptureError, UmdfError, UsageError
 from umdf.lake import ledger
 from umdf.lake.schemas import ROW_KEY, table
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 from umdf.transport.capture import open_capture
 
 KEY = ("channel_id", *ROW_KEY)  # channel, seq_version, sequence, msg_index, entry_index
-LEAST = 3  # parts of a key
+MIN_KEY_PARTS = 3  # parts of a key
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
         key = tuple(int(part) for part in parts)
     except ValueError:
         key = ()
-    if not LEAST <= len(key) <= len(KEY):
+    if not MIN_KEY_PARTS <= len(key) <= len(KEY):
         raise UsageError(
             f"{text} is no row",
             "write table:channel:seq_version:sequence[:msg_index[:entry_index]], as mbo:72:273:1005:2",
@@ -48,7 +48,7 @@ def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
     return name, key
 
 
-def find(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -> Origin:
+def find_origin(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -> Origin:
     """Where a row came from; if several rows have the key, the first of them."""
     snapshot = open_snapshot(lake)
     row = _row(snapshot, name, key)
@@ -58,15 +58,15 @@ def find(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -> Origi
     return Origin(path, digest, packet["file_offset"], number, packet["line"] or "", packet["ts_recv"], row)
 
 
-def _row(snapshot: Snapshot, name: str, key: tuple[int, ...]) -> dict[str, Any]:
+def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, Any]:
     names = [column for column in KEY if column in table(name).schema.names]
-    if len(names) < LEAST or "ts_recv" not in table(name).schema.names:
+    if len(names) < MIN_KEY_PARTS or "ts_recv" not in table(name).schema.names:
         raise UsageError(f"rows of {name} come from many packets", "choose a table of events, such as mbo or trades")
-    wanted = pc.scalar(True)
+    condition = pc.scalar(True)
     for column, value in zip(KEY[1:], key[1:], strict=False):
         if column in names:
-            wanted = wanted & (pc.field(column) == value)
-    found = snapshot.arrow_dataset(name, channel_id=key[0]).to_table(filter=wanted)
+            condition = condition & (pc.field(column) == value)
+    found = snapshot.arrow_dataset(name, channel_id=key[0]).to_table(filter=condition)
     if not found.num_rows:
         raise UmdfError(
             f"{name} has no row {':'.join(map(str, key))}", "channel, seq_version, sequence, message, entry"
@@ -74,11 +74,13 @@ def _row(snapshot: Snapshot, name: str, key: tuple[int, ...]) -> dict[str, Any]:
     return found.slice(0, 1).to_pylist()[0]
 
 
-def _packet(snapshot: Snapshot, row: dict[str, Any]) -> dict[str, Any]:
+def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
     """The datagram that came then and begins with that number (Binary), or with one not far below it (FAST)."""
-    where = {"channel_id": row["channel_id"], "trading_date": row["trading_date"]}
-    wanted = (pc.field("ts_recv") == row["ts_recv"]) & (pc.field("sequence") <= row["sequence"])
-    found = snapshot.arrow_dataset("packets", **where).to_table(filter=wanted & (pc.field("verdict") != "corrupt"))
+    partition = {"channel_id": row["channel_id"], "trading_date": row["trading_date"]}
+    condition = (pc.field("ts_recv") == row["ts_recv"]) & (pc.field("sequence") <= row["sequence"])
+    found = snapshot.arrow_dataset("packets", **partition).to_table(
+        filter=condition & (pc.field("verdict") != "corrupt")
+    )
     if not found.num_rows:
         raise UmdfError(
             f"`packets` does not say where sequence {row['sequence']} of channel {row['channel_id']} came from",
@@ -88,7 +90,7 @@ def _packet(snapshot: Snapshot, row: dict[str, Any]) -> dict[str, Any]:
     return found.sort_by(keys).slice(0, 1).to_pylist()[0]
 
 
-def _file(snapshot: Snapshot, file_id: int) -> tuple[str, str]:
+def _file(snapshot: LakeSnapshot, file_id: int) -> tuple[str, str]:
     for digest, path in {(entry.digest, entry.path or ""): None for entry in ledger.entries(snapshot)}:
         if ledger.file_id(digest) == file_id:
             if not os.path.isfile(path):

@@ -13,10 +13,10 @@ from umdf.transport.capture import PacketBatch
 from umdf.transport.damage import Damage
 
 if TYPE_CHECKING:
-    from umdf.lake.gather import Found
+    from umdf.lake.gather import FlowPackets
 
 
-class Refused(NamedTuple):
+class QuarantineEntry(NamedTuple):
     """A datagram, or a message of it, that could not be used."""
 
     source: int
@@ -27,14 +27,16 @@ class Refused(NamedTuple):
     content: bytes
 
 
-def refused_of(source: int, batch: PacketBatch, found: Found, some: NDArray[np.bool_]) -> list[Refused]:
+def quarantine_entries(
+    source: int, batch: PacketBatch, packets: FlowPackets, is_selected: NDArray[np.bool_]
+) -> list[QuarantineEntry]:
     """Those of some datagrams for which there is a reason."""
-    refused = []
-    for row in np.flatnonzero(some).tolist():
-        if reason := found.reasons.get(row, ""):
-            about = int(batch.offset[row]), int(batch.ts_ns[row]), int(found.number[row])
-            refused.append(Refused(source, *about, reason, batch.payload(row)))
-    return refused
+    entries = []
+    for row in np.flatnonzero(is_selected).tolist():
+        if reason := packets.reasons.get(row, ""):
+            location = int(batch.offset[row]), int(batch.ts_ns[row]), int(packets.number[row])
+            entries.append(QuarantineEntry(source, *location, reason, batch.payload(row)))
+    return entries
 
 
 def damage_of(survey: dict[str, Any]) -> list[Damage]:

@@ -16,37 +16,39 @@ from umdf.lake.hashing import LogicalHash
 from umdf.market.arrow import record_batch
 from umdf.market.events import COMMON
 from umdf.market.rows import Events
-from umdf.sync.pieces import Pieces
+from umdf.sync.pieces import RawUnits
 
 # About the packet and the list, not about the instrument.
-NOT_COMPARED = {column.name for column in COMMON} - {"instrument_id"} | {"total_instruments", "is_last"}
+IGNORED_COLUMNS = {column.name for column in COMMON} - {"instrument_id"} | {"total_instruments", "is_last"}
 
 
-class Repeats:
+class DefinitionFilter:
     """Of one stream, in its order."""
 
-    def __init__(self, last: Mapping[int, int] | None = None) -> None:
-        self._hash = LogicalHash(NOT_COMPARED)
-        self.last: dict[int, int] = dict(last or {})  # a word for the last definition of each instrument
-        self._packets: dict[tuple[int, int], int] = {}
+    def __init__(self, last_hashes: Mapping[int, int] | None = None) -> None:
+        self._hash = LogicalHash(IGNORED_COLUMNS)
+        self.last_hashes: dict[int, int] = dict(last_hashes or {})  # a word for the last definition of each instrument
+        self._packet_digests: dict[tuple[int, int], int] = {}
 
-    def new_packets(self, pieces: Pieces, header_bytes: int) -> NDArray[np.bool_]:
+    def changed_packets(self, units: RawUnits, header_bytes: int) -> NDArray[np.bool_]:
         """Which packets differ from the last one with their number: in a loop, the same place has the same content."""
-        new, view = np.ones(len(pieces), np.bool_), pieces.buffer.data
-        places = zip(pieces.start.tolist(), pieces.end.tolist(), strict=True)
-        numbers = zip(pieces.epoch.tolist(), pieces.sequence.tolist(), strict=True)
-        for row, ((start, end), number) in enumerate(zip(places, numbers, strict=True)):
+        is_changed, view = np.ones(len(units), np.bool_), units.buffer.data
+        byte_ranges = zip(units.start.tolist(), units.end.tolist(), strict=True)
+        numbers = zip(units.epoch.tolist(), units.sequence.tolist(), strict=True)
+        for row, ((start, end), number) in enumerate(zip(byte_ranges, numbers, strict=True)):
             digest = (end - start) << 32 | zlib.crc32(view[start + header_bytes : end])
-            new[row] = self._packets.get(number) != digest
-            self._packets[number] = digest
-        return new
+            is_changed[row] = self._packet_digests.get(number) != digest
+            self._packet_digests[number] = digest
+        return is_changed
 
-    def new_definitions(self, events: Events) -> Events:
+    def changed_definitions(self, events: Events) -> Events:
         rows = events.rows("definition")
         keep = np.zeros(len(rows), np.bool_)
         if len(rows):
-            words = self._hash.of_rows(record_batch(events, "definition")).tolist()
-            for row, (instrument_id, word) in enumerate(zip(rows.column("instrument_id").tolist(), words, strict=True)):
-                keep[row] = self.last.get(instrument_id) != word
-                self.last[instrument_id] = word
-        return events.at({"definition": keep})
+            hashes = self._hash.row_hashes(record_batch(events, "definition")).tolist()
+            for row, (instrument_id, row_hash) in enumerate(
+                zip(rows.column("instrument_id").tolist(), hashes, strict=True)
+            ):
+                keep[row] = self.last_hashes.get(instrument_id) != row_hash
+                self.last_hashes[instrument_id] = row_hash
+        return events.take({"definition": keep})

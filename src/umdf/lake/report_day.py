@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake.file_reader import TableFiles
 from umdf.lake.schemas import PARTITION, tables
-from umdf.lake.snapshot import Snapshot
+from umdf.lake.snapshot import LakeSnapshot
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-MOST_DATES_NAMED = 12
+MAX_DATES_LISTED = 12
 
 
-def dates_of(snapshot: Snapshot) -> list[date]:
+def trading_dates(snapshot: LakeSnapshot) -> list[date]:
     """Every trading date that a table of the lake has, the oldest first."""
     texts = {
         add.partition["trading_date"]
@@ -34,13 +34,13 @@ def dates_of(snapshot: Snapshot) -> list[date]:
 
 
 class LakeDay:
-    def __init__(self, snapshot: Snapshot, trading_date: date | None = None) -> None:
+    def __init__(self, snapshot: LakeSnapshot, trading_date: date | None = None) -> None:
         """Without a date, the last one that the lake has."""
-        dates = dates_of(snapshot)
+        dates = trading_dates(snapshot)
         if not dates:
-            raise UmdfError(f"the lake {snapshot.home.root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
+            raise UmdfError(f"the lake {snapshot.paths.root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
         if trading_date is not None and trading_date not in dates:
-            raise ConfigError(f"the lake has nothing of {trading_date}", f"it has {_named(dates)}")
+            raise ConfigError(f"the lake has nothing of {trading_date}", f"it has {_format_dates(dates)}")
         self.snapshot = snapshot
         self.date = trading_date or dates[-1]
 
@@ -55,14 +55,14 @@ class LakeDay:
         return self.dataset(name).to_table(columns=columns.split(), filter=where)
 
     def channels(self) -> tuple[int, ...]:
-        found = {
+        channel_ids = {
             int(channel)
             for name, known in tables().items()
             if known.partition == PARTITION
             for add in self.snapshot.adds(name, trading_date=self.date)
             if (channel := add.partition["channel_id"]) is not None
         }
-        return tuple(sorted(found))
+        return tuple(sorted(channel_ids))
 
 
 def has_flag(flag: int) -> ds.Expression:
@@ -70,7 +70,7 @@ def has_flag(flag: int) -> ds.Expression:
     return pc.bit_wise_and(pc.field("flags"), flag) != 0  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _named(dates: list[date]) -> str:
-    if len(dates) <= MOST_DATES_NAMED:
+def _format_dates(dates: list[date]) -> str:
+    if len(dates) <= MAX_DATES_LISTED:
         return ", ".join(map(str, dates))
     return f"{len(dates)} dates from {dates[0]} to {dates[-1]}, the last ones {', '.join(map(str, dates[-3:]))}"

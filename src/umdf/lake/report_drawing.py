@@ -15,43 +15,43 @@ from umdf.market.calendar import ZONE
 
 Html = NewType("Html", str)
 
-NOTHING = Html('<span class="none">–</span>')
-WIDTH, HEIGHT, FOOT, HEAD = 1000, 150, 22, 18
-MOST_MARKS = 500
-TICKS = (1, 2, 5, 10, 15, 30, 60, 120)
-MOST_TICKS = 12
-MOST_ROOMY = 12  # columns of a table that has room to spare
+ABSENT = Html('<span class="none">–</span>')
+WIDTH, HEIGHT, MARGIN_BOTTOM, MARGIN_TOP = 1000, 150, 22, 18
+MAX_MARKS = 500
+TICK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120)
+MAX_TICKS = 12
+MAX_NORMAL_COLUMNS = 12  # columns of a table that has room to spare
 UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
 SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
-def text(value: object) -> Html:
-    return NOTHING if value is None or value == "" else Html(html.escape(str(value)))
+def escape(value: object) -> Html:
+    return ABSENT if value is None or value == "" else Html(html.escape(str(value)))
 
 
 def count(value: int | None) -> Html:
-    return NOTHING if value is None else Html(f"{value:,}")
+    return ABSENT if value is None else Html(f"{value:,}")
 
 
-def amount(value: str | None, digits: int = 0) -> Html:
+def decimal(value: str | None, digits: int = 0) -> Html:
     """A decimal as it is, with commas between thousands; with zeros, if it has fewer digits behind the point."""
     if value is None:
-        return NOTHING
+        return ABSENT
     sign, unsigned = ("−", value[1:]) if value.startswith("-") else ("", value)
     whole, _, rest = unsigned.partition(".")
     rest = rest.ljust(digits, "0")
-    return text(f"{sign}{int(whole):,}{'.' if rest else ''}{rest}")
+    return escape(f"{sign}{int(whole):,}{'.' if rest else ''}{rest}")
 
 
-def amounts(*values: str | None) -> Iterable[Html]:
+def decimals(*values: str | None) -> Iterable[Html]:
     """Decimals of one kind, all with as many digits behind the point as the finest of them."""
     digits = max((len(value.partition(".")[2]) for value in values if value is not None), default=0)
-    return (amount(value, digits) for value in values)
+    return (decimal(value, digits) for value in values)
 
 
 def size(value: int | None) -> Html:
     if value is None:
-        return NOTHING
+        return ABSENT
     for unit, bytes_ in SIZES:
         if value >= bytes_:
             return Html(f"{value / bytes_:,.1f} {unit}")
@@ -60,42 +60,42 @@ def size(value: int | None) -> Html:
 
 def duration(value: int | None) -> Html:
     if value is None:
-        return NOTHING
+        return ABSENT
     for unit, ns in UNITS:
         if abs(value) >= ns:
             return Html(f"{value / ns:,.1f} {unit}" if ns > 1 else f"{value} ns")
     return Html("0")
 
 
-def share(part: int | None, whole: int | None) -> Html:
+def percentage(part: int | None, whole: int | None) -> Html:
     """Never 0 % of something and never 100 % of what is not all."""
     if part is None or not whole:
-        return NOTHING
-    said = f"{100 * part / whole:.2f}"
-    if said == "0.00" and part:
+        return ABSENT
+    percent = f"{100 * part / whole:.2f}"
+    if percent == "0.00" and part:
         return Html("&lt;0.01 %")
-    return Html("&gt;99.99 %" if said == "100.00" and part != whole else f"{said} %")
+    return Html("&gt;99.99 %" if percent == "100.00" and part != whole else f"{percent} %")
 
 
-def clock(ts_ns: int | None, digits: int = 3) -> Html:
+def time_of_day(ts_ns: int | None, digits: int = 3) -> Html:
     """The time of day in São Paulo."""
     if ts_ns is None:
-        return NOTHING
+        return ABSENT
     seconds, rest = divmod(ts_ns, 10**9)
-    said = datetime.fromtimestamp(seconds, ZoneInfo(ZONE)).strftime("%H:%M:%S")
-    return Html(f"{said}.{rest:09d}"[: 9 + digits] if digits else said)
+    time_text = datetime.fromtimestamp(seconds, ZoneInfo(ZONE)).strftime("%H:%M:%S")
+    return Html(f"{time_text}.{rest:09d}"[: 9 + digits] if digits else time_text)
 
 
-def moment(ts_ns: int) -> Html:
+def date_and_time(ts_ns: int) -> Html:
     return Html(datetime.fromtimestamp(ts_ns // 10**9, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M:%S"))
 
 
 def code(value: object) -> Html:
-    return Html(f"<code>{text(value)}</code>")
+    return Html(f"<code>{escape(value)}</code>")
 
 
 def pill(word: str, kind: str) -> Html:
-    return Html(f'<span class="pill {kind}">{text(word)}</span>')
+    return Html(f'<span class="pill {kind}">{escape(word)}</span>')
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Html]], caption: str = "") -> Html:
@@ -103,26 +103,28 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Html]], caption: str =
     names = [name.removesuffix("#").strip() for name in columns]
     kinds = [' class="n"' if name.endswith("#") else "" for name in columns]
     head = "".join(
-        f'<th scope="col"{kind}>{text(name) if name else ""}</th>' for name, kind in zip(names, kinds, strict=True)
+        f'<th scope="col"{kind}>{escape(name) if name else ""}</th>' for name, kind in zip(names, kinds, strict=True)
     )
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
         for row in rows
     )
-    said = f"<caption>{text(caption)}</caption>" if caption else ""
-    kind = ' class="dense"' if len(columns) > MOST_ROOMY else ""
+    caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
+    kind = ' class="dense"' if len(columns) > MAX_NORMAL_COLUMNS else ""
     return Html(
-        f'<div class="wide"><table{kind}>{said}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+        f'<div class="wide"><table{kind}>{caption_html}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
     )
 
 
-def paragraph(said: str, kind: str = "note") -> Html:
+def paragraph(sentence: str, kind: str = "note") -> Html:
     """`words` between backticks are names of tables."""
-    parts = [code(part) if place % 2 else text(part) if part else "" for place, part in enumerate(said.split("`"))]
+    parts = [
+        code(part) if place % 2 else escape(part) if part else "" for place, part in enumerate(sentence.split("`"))
+    ]
     return Html(f'<p class="{kind}">{"".join(parts)}</p>')
 
 
-def bars(
+def bar_chart(
     title: str,
     values: Sequence[int],
     first_ns: int,
@@ -131,38 +133,38 @@ def bars(
     label: Callable[[int], str],
 ) -> Html:
     """A bar for each interval with its value as a tooltip; `marks` are moments that stand below the line."""
-    most, base = max(values, default=0), HEIGHT - FOOT
+    highest, base = max(values, default=0), HEIGHT - MARGIN_BOTTOM
     step = WIDTH / max(len(values), 1)
-    high = base - HEAD
-    drawn = []
+    high = base - MARGIN_TOP
+    rects = []
     for place, value in enumerate(values):
         if value:
-            tall = max(high * value / most, 1)
-            tip = f"{clock(first_ns + place * interval_ns, 0)}: {label(value)}"
-            where = f'x="{place * step:.2f}" y="{base - tall:.1f}" width="{max(step * 0.86, 0.6):.2f}"'
-            drawn.append(f'<rect {where} height="{tall:.1f}"><title>{tip}</title></rect>')
-    peak = values.index(most) if values else 0
-    said = f"most: {label(most)} at {clock(first_ns + peak * interval_ns, 0)}" if most else "none"
+            bar_height = max(high * value / highest, 1)
+            tip = f"{time_of_day(first_ns + place * interval_ns, 0)}: {label(value)}"
+            where = f'x="{place * step:.2f}" y="{base - bar_height:.1f}" width="{max(step * 0.86, 0.6):.2f}"'
+            rects.append(f'<rect {where} height="{bar_height:.1f}"><title>{tip}</title></rect>')
+    peak = values.index(highest) if values else 0
+    peak_text = f"most: {label(highest)} at {time_of_day(first_ns + peak * interval_ns, 0)}" if highest else "none"
     gaps = "".join(
         f'<path class="mark" d="M{x:.1f} {base + 1}l3 6h-6z"/>'
-        for x in ((ts - first_ns) / interval_ns * step for ts in marks[:MOST_MARKS])
+        for x in ((ts - first_ns) / interval_ns * step for ts in marks[:MAX_MARKS])
         if 0 <= x <= WIDTH
     )
     return Html(
-        f'<figure><figcaption>{text(title)} <span class="note">{text(said)}</span></figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(f"{title}; {said}")}">'
-        f'<line class="axis" x1="0" x2="{WIDTH}" y1="{base}" y2="{base}"/><g class="bars">{"".join(drawn)}</g>{gaps}'
+        f'<figure><figcaption>{escape(title)} <span class="note">{escape(peak_text)}</span></figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{title}; {peak_text}")}">'
+        f'<line class="axis" x1="0" x2="{WIDTH}" y1="{base}" y2="{base}"/><g class="bars">{"".join(rects)}</g>{gaps}'
         f"{''.join(_ticks(len(values), first_ns, interval_ns, step))}</svg></figure>"
     )
 
 
 def _ticks(total: int, first_ns: int, interval_ns: int, step: float) -> Iterable[str]:
     """At round times of day, and not too many."""
-    every = next((every for every in TICKS if total / every <= MOST_TICKS), TICKS[-1]) * interval_ns
+    tick_step_ns = next((every for every in TICK_STEPS if total / every <= MAX_TICKS), TICK_STEPS[-1]) * interval_ns
     is_long = interval_ns >= 60 * 10**9
-    begin = -(-first_ns // every) * every
-    for ts in range(begin, first_ns + total * interval_ns, every):
+    begin = -(-first_ns // tick_step_ns) * tick_step_ns
+    for ts in range(begin, first_ns + total * interval_ns, tick_step_ns):
         x = (ts - first_ns) / interval_ns * step
         if x < WIDTH - 40:
-            said = str(clock(ts, 0))[: 5 if is_long else 8]
-            yield f'<text x="{x:.1f}" y="{HEIGHT - 4}">{said}</text>'
+            label = str(time_of_day(ts, 0))[: 5 if is_long else 8]
+            yield f'<text x="{x:.1f}" y="{HEIGHT - 4}">{label}</text>'

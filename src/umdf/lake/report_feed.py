@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow.compute as pc
 
 from umdf.lake import ledger
-from umdf.lake.book_state import HEAD, HEAD_NAMES
+from umdf.lake.book_state import HEADER, HEADER_FIELDS
 from umdf.lake.report_day import LakeDay, has_flag
 from umdf.lake.timeline import START
 from umdf.market.events import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 INCREMENTAL = "incremental"
 EQUAL, DIFFERENT = "equal", "different"
-REPLACED = (DIFFERENT, "stale", "in_doubt")  # the snapshot took the place of the book
-MOST_LISTED = 50
+RECOVERY_VERDICTS = (DIFFERENT, "stale", "in_doubt")  # the snapshot took the place of the book
+MAX_LISTED = 50
 
-Names = Mapping[int, str]  # symbols by instrument
+Symbols = Mapping[int, str]  # symbols by instrument
 
 
 @dataclass(frozen=True)
-class Line:
+class LineQuality:
     """One line of one stream. Only the incremental stream has numbers that can be lost, and lines that race."""
 
     channel_id: int
@@ -74,7 +74,7 @@ class ChannelGaps:
 
 
 @dataclass(frozen=True)
-class Gaps:
+class GapSummary:
     channels: tuple[ChannelGaps, ...]  # those that miss something
     listed: tuple[Gap, ...]  # open ones first, then the largest; in the order of time
     times: tuple[int, ...]  # ts_opened of all that were lost
@@ -90,7 +90,7 @@ class ChannelChecks:
 
 
 @dataclass(frozen=True)
-class Checks:
+class CheckSummary:
     """Snapshots against books."""
 
     channels: tuple[ChannelChecks, ...]
@@ -106,7 +106,7 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class Refused:
+class QuarantineGroup:
     """What is in quarantine for the same reason."""
 
     channel_id: int | None
@@ -118,7 +118,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class BadBook:
+class UntrustedBook:
     """A book that cannot be trusted at the end of the day."""
 
     channel_id: int
@@ -129,25 +129,25 @@ class BadBook:
     events_in_doubt: int
 
 
-def lines_of(day: LakeDay, gaps: Gaps) -> tuple[Line, ...]:
+def line_quality(day: LakeDay, gaps: GapSummary) -> tuple[LineQuality, ...]:
     rows = day.dataset("quality").to_table().to_pylist()
     arrivals = _arrivals(rows)
     missing = {channel.channel_id: channel.missing + channel.unaccounted for channel in gaps.channels}
     found = []
-    for row in sorted(rows, key=_place):
-        channel, races = row["channel_id"], row["stream"] == INCREMENTAL
-        own: dict[str, Any] = {
-            "lost": row["lost"] if races else None,
-            "first_arrivals": row["first_arrivals"] if races else None,
-            "all_arrivals": arrivals[channel] if races else None,
-            "numbers": arrivals[channel] + missing.get(channel, 0) if races else None,
+    for row in sorted(rows, key=_line_sort_key):
+        channel, is_incremental = row["channel_id"], row["stream"] == INCREMENTAL
+        line_fields: dict[str, Any] = {
+            "lost": row["lost"] if is_incremental else None,
+            "first_arrivals": row["first_arrivals"] if is_incremental else None,
+            "all_arrivals": arrivals[channel] if is_incremental else None,
+            "numbers": arrivals[channel] + missing.get(channel, 0) if is_incremental else None,
         }
-        same = {name: row[name] for name in Line.__dataclass_fields__ if name not in own}
-        found.append(Line(**same, **own))
+        row_fields = {name: row[name] for name in LineQuality.__dataclass_fields__ if name not in line_fields}
+        found.append(LineQuality(**row_fields, **line_fields))
     return tuple(found)
 
 
-def _place(row: dict[str, Any]) -> tuple[int, bool, str, str]:
+def _line_sort_key(row: dict[str, Any]) -> tuple[int, bool, str, str]:
     """Of a line in the table: the incremental stream of a channel before its others."""
     return row["channel_id"], row["stream"] != INCREMENTAL, row["stream"], row["line"] or ""
 
@@ -161,7 +161,7 @@ def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
     return found
 
 
-def gaps_of(day: LakeDay, names: Names) -> Gaps:
+def summarize_gaps(day: LakeDay, symbols: Symbols) -> GapSummary:
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     rows = day.dataset("gaps").to_table().to_pylist()
     for row in rows:
@@ -173,53 +173,55 @@ def gaps_of(day: LakeDay, names: Names) -> Gaps:
     for channel, missing in ({} if rows else _unaccounted(day)).items():
         counts[channel]["unaccounted"] = missing
     lost = [row for row in rows if row["cause"] != START]
-    chosen = sorted(lost, key=lambda row: (row["cure"] is not None, -row["missing"]))[:MOST_LISTED]
-    return Gaps(
+    chosen = sorted(lost, key=lambda row: (row["cure"] is not None, -row["missing"]))[:MAX_LISTED]
+    return GapSummary(
         tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items())),
-        tuple(_gap(row, names) for row in sorted(chosen, key=_when)),
+        tuple(_gap(row, symbols) for row in sorted(chosen, key=_gap_sort_key)),
         tuple(sorted(row["ts_opened"] for row in lost if row["ts_opened"] is not None)),
     )
 
 
-def _when(row: dict[str, Any]) -> tuple[int, int, int]:
+def _gap_sort_key(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["channel_id"], row["ts_opened"] or 0, row["first_sequence"] or 0
 
 
-def _gap(row: dict[str, Any], names: Names) -> Gap:
+def _gap(row: dict[str, Any], symbols: Symbols) -> Gap:
     listed = row["instruments"] or ([row["instrument_id"]] if row["instrument_id"] else [])
-    same = {name: row[name] for name in Gap.__dataclass_fields__ if name != "instruments"}
-    return Gap(**same, instruments=tuple(names.get(number, str(number)) for number in listed))
+    row_fields = {name: row[name] for name in Gap.__dataclass_fields__ if name != "instruments"}
+    return Gap(**row_fields, instruments=tuple(symbols.get(number, str(number)) for number in listed))
 
 
 def _unaccounted(day: LakeDay) -> dict[int, int]:
     """`gaps` has no rows: is that because nothing was lost, or because nobody asked for it? The lines can tell."""
     rows = day.dataset("quality").to_table().to_pylist()
     found = {}
-    for channel, came in sorted(_arrivals(rows).items()):
+    for channel, arrived in sorted(_arrivals(rows).items()):
         own = [row for row in rows if row["channel_id"] == channel and row["first_sequence"] is not None]
         if own:
             numbers = max(row["last_sequence"] for row in own) - min(row["first_sequence"] for row in own) + 1
-            if numbers > came:
-                found[channel] = numbers - came
+            if numbers > arrived:
+                found[channel] = numbers - arrived
     return found
 
 
-def checks_of(day: LakeDay, names: Names) -> Checks:
+def summarize_checks(day: LakeDay, symbols: Symbols) -> CheckSummary:
     rows = day.rows("book_check", "channel_id instrument_id verdict")
     verdicts: dict[int, dict[str, int]] = defaultdict(dict)
     for row in rows.group_by(["channel_id", "verdict"]).aggregate([([], "count_all")]).to_pylist():
         verdicts[row["channel_id"]][row["verdict"]] = row["count_all"]
-    replaced = rows.filter(pc.field("verdict").isin(REPLACED))
+    replaced = rows.filter(pc.field("verdict").isin(RECOVERY_VERDICTS))
     healed = len(replaced.group_by(["channel_id", "instrument_id"]).aggregate([]))
     columns = "channel_id instrument_id ts_recv difference orders_expected orders_found"
     different = day.rows("book_check", columns, pc.field("verdict") == DIFFERENT)
-    first = different.sort_by([("ts_recv", "ascending"), ("instrument_id", "ascending")]).slice(0, MOST_LISTED)
-    listed = [row | {"symbol": names.get(row["instrument_id"], str(row["instrument_id"]))} for row in first.to_pylist()]
+    first = different.sort_by([("ts_recv", "ascending"), ("instrument_id", "ascending")]).slice(0, MAX_LISTED)
+    listed = [
+        row | {"symbol": symbols.get(row["instrument_id"], str(row["instrument_id"]))} for row in first.to_pylist()
+    ]
     channels = tuple(ChannelChecks(channel, dict(sorted(found.items()))) for channel, found in sorted(verdicts.items()))
-    return Checks(channels, tuple(listed), healed)
+    return CheckSummary(channels, tuple(listed), healed)
 
 
-def quarantine_of(day: LakeDay) -> tuple[Refused, ...]:
+def summarize_quarantine(day: LakeDay) -> tuple[QuarantineGroup, ...]:
     """Also damage of the day's files, whose rows have no date of their own."""
     columns = "channel_id line reason template size_bytes file_id"
     own = day.rows("quarantine", columns).to_pylist()
@@ -232,30 +234,30 @@ def quarantine_of(day: LakeDay) -> tuple[Refused, ...]:
         key = row["channel_id"], row["line"], row["reason"], row["template"]
         rows[key] += 1
         sizes[key] += row["size_bytes"] or 0
-    return tuple(Refused(*key, rows=count, size_bytes=sizes[key]) for key, count in rows.most_common())
+    return tuple(QuarantineGroup(*key, rows=count, size_bytes=sizes[key]) for key, count in rows.most_common())
 
 
-def bad_books_of(day: LakeDay, names: Names) -> tuple[int, tuple[BadBook, ...]] | None:
+def untrusted_books(day: LakeDay, symbols: Symbols) -> tuple[int, tuple[UntrustedBook, ...]] | None:
     """How many instruments have a book, and the books not to be trusted at the end; None if the lake has no states."""
     if not day.has("book_state"):
         return None
-    of_end = ~has_flag(SNAPSHOT)
+    is_final_state = ~has_flag(SNAPSHOT)
     is_bad = has_flag(MAYBE_BAD_BOOK)
     columns = "channel_id instrument_id"
-    books = day.rows("book_state", columns, of_end).group_by(columns.split()).aggregate([])
-    suspects = day.rows("book_state", "instrument_id", of_end & is_bad).column("instrument_id")
+    books = day.rows("book_state", columns, is_final_state).group_by(columns.split()).aggregate([])
+    suspects = day.rows("book_state", "instrument_id", is_final_state & is_bad).column("instrument_id")
     columns += " seq_version sequence msg_index entry_index flags content"
     last: dict[tuple[int, int, int], tuple[int, dict[str, Any]]] = {}
-    rows = day.rows("book_state", columns, of_end & pc.field("instrument_id").isin(suspects.combine_chunks()))
+    rows = day.rows("book_state", columns, is_final_state & pc.field("instrument_id").isin(suspects.combine_chunks()))
     keys = ("seq_version", "sequence", "msg_index", "entry_index")
     for row in rows.sort_by([(name, "ascending") for name in keys]).to_pylist():
-        head: dict[str, Any] = dict(zip(HEAD_NAMES, HEAD.unpack_from(row["content"]), strict=True))
+        head: dict[str, Any] = dict(zip(HEADER_FIELDS, HEADER.unpack_from(row["content"]), strict=True))
         last[row["channel_id"], row["instrument_id"], head["lending"]] = row["flags"], head
     found = [
-        BadBook(
+        UntrustedBook(
             channel,
             instrument,
-            names.get(instrument, str(instrument)),
+            symbols.get(instrument, str(instrument)),
             "stale" if head["stale"] else "in doubt",
             None if head["ts"] in (0, NULL) else head["ts"],
             head["events_in_doubt"],

@@ -21,8 +21,14 @@ PARTITION = ("trading_date", "channel_id")
 ROW_KEY = ("seq_version", "sequence", "msg_index", "entry_index")  # with channel_id, within a trading week
 EVENT_SORT = ("instrument_id", *ROW_KEY)
 # Minima and maxima of these go into the table's log, so that readers can skip files.
-STATISTICS = ("instrument_id", "symbol", "sequence", "ts_event", "ts_recv", "ts_interval")
-IDS = ("order_id", "trade_id", "file_id", "first_sequence", "last_sequence")  # which people look for, besides
+STATISTICS_COLUMNS = ("instrument_id", "symbol", "sequence", "ts_event", "ts_recv", "ts_interval")
+LOOKUP_COLUMNS = (
+    "order_id",
+    "trade_id",
+    "file_id",
+    "first_sequence",
+    "last_sequence",
+)  # which people look for, besides
 TYPES = {
     **{name: kind for name, (kind, _) in arrow.TYPES.items()},
     "bytes": pa.binary(),
@@ -51,14 +57,14 @@ class Table:
         return pa.schema([self.schema.field(name) for name in self.partition])
 
     @property
-    def statistics(self) -> tuple[str, ...]:
+    def statistics_columns(self) -> tuple[str, ...]:
         inside = set(self.file_schema.names)
-        return tuple(name for name in STATISTICS if name in inside)
+        return tuple(name for name in STATISTICS_COLUMNS if name in inside)
 
     @property
-    def filtered(self) -> tuple[str, ...]:
+    def filter_columns(self) -> tuple[str, ...]:
         """Columns that readers filter on: minima and maxima of these are in the files, for each of their row groups."""
-        names = {*STATISTICS, *self.sort, *IDS}
+        names = {*STATISTICS_COLUMNS, *self.sort, *LOOKUP_COLUMNS}
         return tuple(name for name in self.file_schema.names if name in names or name.startswith("ts_"))
 
 
@@ -66,17 +72,17 @@ DATE = Column("trading_date", "date", "the business day of the capture, in São 
 CHANNEL = Column("channel_id", "i16", "the channel")
 SYMBOL = Column("symbol", "text", "55 of the instrument")
 INSTRUMENT = Column("instrument_id", "i64", "48 SecurityID")
-VERSION = Column("seq_version", "i64", "the numbering epoch of `sequence`")
+SEQ_VERSION = Column("seq_version", "i64", "the numbering epoch of `sequence`")
 SEQUENCE = Column("sequence", "i64", "packet (Binary) or message (FAST) number")
-SENT = Column("ts_send", "ns", "when the exchange sent it")
-RECEIVED = Column("ts_recv", "ns", "when the capture or the socket got it")
+TS_SEND = Column("ts_send", "ns", "when the exchange sent it")
+TS_RECV = Column("ts_recv", "ns", "when the capture or the socket got it")
 FLAGS = Column("flags", "i32", "bits of events.FLAGS", False)
 LINE = Column("line", "char", "A or B")
 STREAM = Column("stream", "text", "incremental, snapshot or instrument")
-FILE = Column("file_id", "i64", "the first 8 bytes of the input's digest; `ledger` has all of it")
-OFFSET = Column("file_offset", "i64", "where its record starts in the (unpacked) file")
-INTERVAL = Column("ts_interval", "ns", "start of the interval", False)
-FIRST, LAST = (
+FILE_ID = Column("file_id", "i64", "the first 8 bytes of the input's digest; `ledger` has all of it")
+FILE_OFFSET = Column("file_offset", "i64", "where its record starts in the (unpacked) file")
+TS_INTERVAL = Column("ts_interval", "ns", "start of the interval", False)
+FIRST_SEQUENCE, LAST_SEQUENCE = (
     Column("first_sequence", "i64", "first number of the span"),
     Column("last_sequence", "i64", "last number of the span"),
 )
@@ -97,18 +103,18 @@ def levels(depth: int) -> tuple[Column, ...]:
     )
 
 
-_UPDATE = (
+_CHANGE_COLUMNS = (
     Column("action", "char", "of the change that led here: A M C R T", False),
     Column("side", "char", "of the change: B A N", False),
     Column("depth", "i32", "level that changed, from 0; absent if none did"),
     Column("price", "price", "of the change"),
     Column("size", "i64", "of the change"),
 )
-_TRADE = tuple(
+_TRADE_COLUMNS = tuple(
     TRADES.column(name) for name in "action side price size trade_id buyer seller conditions trade_date".split()
 )
-_BAR = (
-    INTERVAL,
+_BAR_COLUMNS = (
+    TS_INTERVAL,
     INSTRUMENT,
     SYMBOL,
     FLAGS,
@@ -122,13 +128,13 @@ _BAR = (
     Column("ts_first", "ns", "ts_event of the first trade"),
     Column("ts_last", "ns", "ts_event of the last trade"),
 )
-_BBO = (
+_BBO_COLUMNS = (
     Column("ts_interval", "ns", "end of the interval", False),
     INSTRUMENT,
     SYMBOL,
     FLAGS,
     Column("ts_event", "ns", "of the last change before it"),
-    VERSION,
+    SEQ_VERSION,
     SEQUENCE,
     Column("price", "price", "last trade so far; absent if something was lost since"),
     Column("size", "i64", "last trade so far; absent if something was lost since"),
@@ -140,34 +146,34 @@ def _table(
     name: str, doc: str, mode: str, sort: str, *columns: Column, partition: tuple[str, ...] = PARTITION
 ) -> Table:
     fields = [
-        pa.field(column.name, TYPES[column.type], column.nullable, {"doc": column.doc, **_meaning(column)})
+        pa.field(column.name, TYPES[column.type], column.nullable, {"doc": column.doc, **_type_metadata(column)})
         for column in columns
     ]
     return Table(name, doc, pa.schema(fields, {"family": name, "doc": doc}), mode, tuple(sort.split()), partition)
 
 
-def _meaning(column: Column) -> dict[str, str]:
+def _type_metadata(column: Column) -> dict[str, str]:
     return arrow.TYPES[column.type][1] if column.type in arrow.TYPES else {}
 
 
-def _of_family(name: str) -> Table:
+def _family_table(name: str) -> Table:
     family = FAMILIES[name]
     return Table(name, family.doc, arrow.schema(family, joined=True), APPEND, EVENT_SORT)
 
 
-_KEY = " ".join(EVENT_SORT)
-_OWN = (
+_EVENT_SORT_TEXT = " ".join(EVENT_SORT)
+_LAKE_TABLES = (
     _table(
         "packets", "What became of every datagram.", APPEND, "stream line seq_version sequence file_offset",
-        DATE, CHANNEL, LINE, STREAM, VERSION, SEQUENCE, SENT, RECEIVED,
+        DATE, CHANNEL, LINE, STREAM, SEQ_VERSION, SEQUENCE, TS_SEND, TS_RECV,
         Column("verdict", "text", "used, duplicate, late, corrupt, unknown …", False),
         Column("messages", "i32", "how many messages it holds"),
         Column("size_bytes", "i32", "of the datagram", False),
-        FILE, OFFSET,
+        FILE_ID, FILE_OFFSET,
     ),
     _table(
         "gaps", "What was lost, why, and how it was cured.", REPLACE, "seq_version first_sequence instrument_id",
-        DATE, CHANNEL, STREAM, VERSION, FIRST, LAST, INSTRUMENT, SYMBOL,
+        DATE, CHANNEL, STREAM, SEQ_VERSION, FIRST_SEQUENCE, LAST_SEQUENCE, INSTRUMENT, SYMBOL,
         Column("first_rpt_seq", "i64", "of a gap of one instrument"),
         Column("last_rpt_seq", "i64", "of a gap of one instrument"),
         Column("missing", "i64", "how many numbers are missing", False),
@@ -193,14 +199,14 @@ _OWN = (
         Column("skew_p99_ns", "i64", "arrival behind the other line, 99th percentile"),
         Column("skew_max_ns", "i64", "arrival behind the other line, largest"),
         Column("peak_packets_1s", "i64", "busiest second"),
-        FIRST, LAST,
+        FIRST_SEQUENCE, LAST_SEQUENCE,
         Column("ts_first", "ns", "ts_recv of the first datagram"),
         Column("ts_last", "ns", "ts_recv of the last datagram"),
     ),
     _table(
         "book_check", "Rebuilt books against every snapshot in the capture.", APPEND,
         "instrument_id seq_version sequence",
-        DATE, CHANNEL, INSTRUMENT, SYMBOL, VERSION, SEQUENCE, RECEIVED,
+        DATE, CHANNEL, INSTRUMENT, SYMBOL, SEQ_VERSION, SEQUENCE, TS_RECV,
         Column("last_sequence", "i64", "369: the snapshot holds everything up to this number"),
         Column("last_rpt_seq", "i64", "83 of the snapshot"),
         Column("verdict", "text", "equal, different, stale, no_book …", False),
@@ -210,7 +216,7 @@ _OWN = (
     ),
     _table(
         "quarantine", "What could not be used, with its bytes.", APPEND, "file_id file_offset",
-        DATE, CHANNEL, LINE, RECEIVED, VERSION, SEQUENCE, FILE, OFFSET,
+        DATE, CHANNEL, LINE, TS_RECV, SEQ_VERSION, SEQUENCE, FILE_ID, FILE_OFFSET,
         Column("reason", "text", "why", False),
         Column("template", "text", "of the message, if it was recognised"),
         Column("size_bytes", "i64", "of the whole, also if `content` is cut; of a damaged file, the unread bytes"),
@@ -221,7 +227,7 @@ _OWN = (
         Column("digest", "text", "of the content: algorithm:hex", False),
         Column("size_bytes", "i64", "of the input", False),
         Column("path", "text", "where it was first seen"),
-        DATE, CHANNEL, LINE, STREAM, VERSION, FIRST, LAST,
+        DATE, CHANNEL, LINE, STREAM, SEQ_VERSION, FIRST_SEQUENCE, LAST_SEQUENCE,
         Column("packets", "i64", "datagrams of this channel and line in it"),
         Column("ts_first", "ns", "ts_recv of the first one"),
         Column("ts_last", "ns", "ts_recv of the last one"),
@@ -231,20 +237,20 @@ _OWN = (
         partition=(),
     ),
     *(
-        _table(f"mbp_{depth}", f"The best {depth} levels after every change of them.", APPEND, _KEY,
-               DATE, *COMMON, SYMBOL, *_UPDATE, *levels(depth))
+        _table(f"mbp_{depth}", f"The best {depth} levels after every change of them.", APPEND, _EVENT_SORT_TEXT,
+               DATE, *COMMON, SYMBOL, *_CHANGE_COLUMNS, *levels(depth))
         for depth in (1, 10)
     ),
-    _table("tbbo", "Every trade with the best prices just before it.", APPEND, _KEY,
-           DATE, *COMMON, SYMBOL, *_TRADE, *levels(1)),
+    _table("tbbo", "Every trade with the best prices just before it.", APPEND, _EVENT_SORT_TEXT,
+           DATE, *COMMON, SYMBOL, *_TRADE_COLUMNS, *levels(1)),
     *(
         _table(f"bbo_{size}", f"The best prices at the end of every {word}.", APPEND, "instrument_id ts_interval",
-               DATE, CHANNEL, *_BBO)
+               DATE, CHANNEL, *_BBO_COLUMNS)
         for size, word in (("1s", "second"), ("1m", "minute"))
     ),
     *(
         _table(f"ohlcv_{size}", f"Bars of a {word}; busted and corrected trades are not in them.", mode,
-               "instrument_id ts_interval", DATE, CHANNEL, *_BAR)
+               "instrument_id ts_interval", DATE, CHANNEL, *_BAR_COLUMNS)
         for size, word, mode in (
             ("1s", "second", APPEND), ("1m", "minute", APPEND), ("1h", "hour", REPLACE), ("1d", "day", REPLACE)
         )
@@ -270,8 +276,8 @@ _OWN = (
         Column("ts_first", "ns", "ts_event of the first trade"), Column("ts_last", "ns", "ts_event of the last trade"),
     ),
     _table(
-        "book_state", "Books at a moment, from which a later run goes on.", APPEND, _KEY,
-        DATE, CHANNEL, INSTRUMENT, VERSION, SEQUENCE,
+        "book_state", "Books at a moment, from which a later run goes on.", APPEND, _EVENT_SORT_TEXT,
+        DATE, CHANNEL, INSTRUMENT, SEQ_VERSION, SEQUENCE,
         Column("msg_index", "i32", "of the last row in it", False),
         Column("entry_index", "i32", "of the last row in it", False),
         Column("rpt_seq", "i64", "of the last row in it"), FLAGS, FORMAT, CONTENT,
@@ -279,7 +285,7 @@ _OWN = (
     _table(
         "channel_state", "What a channel holds behind its frontier: packets that wait, half-built messages, open bars.",
         REPLACE, "seq_version sequence",
-        DATE, CHANNEL, VERSION, Column("sequence", "i64", "the frontier: everything up to it is in the tables"),
+        DATE, CHANNEL, SEQ_VERSION, Column("sequence", "i64", "the frontier: everything up to it is in the tables"),
         Column("ts_recv", "ns", "of the frontier"), FORMAT, CONTENT,
     ),
 )  # fmt: skip
@@ -288,7 +294,7 @@ _OWN = (
 @cache
 def tables() -> dict[str, Table]:
     """Every table of the lake by name."""
-    return {table.name: table for table in (*map(_of_family, FAMILIES), *_OWN)}
+    return {table.name: table for table in (*map(_family_table, FAMILIES), *_LAKE_TABLES)}
 
 
 def table(name: str) -> Table:

@@ -12,26 +12,30 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from umdf.errors import ConfigError
-from umdf.lake.ledger import Entry
-from umdf.lake.survey import SEGMENT
-from umdf.lake.survey_walk import ANY_CHANNEL, templates
+from umdf.lake.ledger import LedgerEntry
+from umdf.lake.survey import SEGMENT_FIELDS
+from umdf.lake.survey_walk import NO_CHANNEL, templates
 from umdf.market.events import NULL, NULL_I32
-from umdf.sync.streams import Role, Survey
+from umdf.sync.streams import StreamKind, StreamSurvey
 
 PROTOCOLS = {1: "sbe", 2: "fast"}
-ROLES = {Role.INCREMENTAL: "incremental", Role.SNAPSHOT: "snapshot", Role.INSTRUMENTS: "instruments"}
+STREAMS = {
+    StreamKind.INCREMENTAL: "incremental",
+    StreamKind.SNAPSHOT: "snapshot",
+    StreamKind.INSTRUMENTS: "instruments",
+}
 LINES = "ABCDEFGH"
 EPOCH_DAY = date(1970, 1, 1)
 
-Group = tuple[str, int]  # address and port
-Day = tuple[int, int]  # channel and trading date
+MulticastGroup = tuple[str, int]  # address and port
+ChannelDayKey = tuple[int, int]  # channel and trading date
 
 
-class Place(NamedTuple):
+class StreamLine(NamedTuple):
     """What a group is."""
 
     protocol: str
-    role: str
+    stream: str
     channel: int
     line: int  # among those of its channel and role
 
@@ -41,7 +45,7 @@ class Segment(NamedTuple):
 
     survey: dict[str, Any]
     split: int
-    group: Group
+    group: MulticastGroup
     epoch: int | None
     date: int
     first: int
@@ -57,41 +61,48 @@ class Segment(NamedTuple):
         return self.ts_first, self.survey["digest"], self.split
 
 
-def streams_of(surveys: Iterable[dict[str, Any]], named: Mapping[Group, Mapping[str, Any]]) -> dict[Group, Place]:
+def assign_streams(
+    surveys: Iterable[dict[str, Any]], config: Mapping[MulticastGroup, Mapping[str, Any]]
+) -> dict[MulticastGroup, StreamLine]:
     """Every group that carries a stream: by what is in it, or as it is named in the configuration."""
-    whole = Survey(templates())
+    stream_survey = StreamSurvey(templates())
     for survey in sorted(surveys, key=lambda survey: survey["digest"]):
-        whole.absorb(survey.get("streams", []))
-    found: dict[Group, tuple[str, str, int]] = {}
-    for stream in whole.streams():
+        stream_survey.merge(survey.get("streams", []))
+    found: dict[MulticastGroup, tuple[str, str, int]] = {}
+    for stream in stream_survey.streams():
         group: Any = stream.name
-        said = named.get(group, {})
-        protocol, role = said.get("protocol", PROTOCOLS[int(stream.speaks)]), said.get("stream", ROLES[stream.role])
-        found[group] = protocol, role, int(said.get("channel", stream.channel))
-    _refuse_two_wires(found)
-    together: dict[tuple[str, str, int], list[Group]] = defaultdict(list)
+        configured = config.get(group, {})
+        protocol, role = (
+            configured.get("protocol", PROTOCOLS[int(stream.protocol)]),
+            configured.get("stream", STREAMS[stream.kind]),
+        )
+        found[group] = protocol, role, int(configured.get("channel", stream.channel))
+    _refuse_two_protocols(found)
+    groups_by_stream: dict[tuple[str, str, int], list[MulticastGroup]] = defaultdict(list)
     for group, about in found.items():
-        together[about].append(group)
-    places = {}
-    for about, groups in together.items():
-        for line, group in enumerate(sorted(groups, key=lambda group: (_line(named, group), _order(group)))):
-            places[group] = Place(*about, line)
-    return places
+        groups_by_stream[about].append(group)
+    stream_lines = {}
+    for about, groups in groups_by_stream.items():
+        for line, group in enumerate(
+            sorted(groups, key=lambda group: (_configured_line(config, group), _address_order(group)))
+        ):
+            stream_lines[group] = StreamLine(*about, line)
+    return stream_lines
 
 
-def _line(named: Mapping[Group, Mapping[str, Any]], group: Group) -> str:
-    return named.get(group, {}).get("line", "")
+def _configured_line(config: Mapping[MulticastGroup, Mapping[str, Any]], group: MulticastGroup) -> str:
+    return config.get(group, {}).get("line", "")
 
 
-def _order(group: Group) -> tuple[int, int]:
+def _address_order(group: MulticastGroup) -> tuple[int, int]:
     return int(ip_address(group[0])), group[1]
 
 
-def _refuse_two_wires(found: Mapping[Group, tuple[str, str, int]]) -> None:
-    wires: dict[int, set[str]] = defaultdict(set)
+def _refuse_two_protocols(found: Mapping[MulticastGroup, tuple[str, str, int]]) -> None:
+    protocols: dict[int, set[str]] = defaultdict(set)
     for protocol, _, channel in found.values():
-        wires[channel].add(protocol)
-    both = sorted(channel for channel, speaks in wires.items() if len(speaks) > 1)
+        protocols[channel].add(protocol)
+    both = sorted(channel for channel, channel_protocols in protocols.items() if len(channel_protocols) > 1)
     if both:
         raise ConfigError(
             f"channel {both[0]} is there in Binary and in FIX/FAST, and both number their messages in their own way",
@@ -99,69 +110,75 @@ def _refuse_two_wires(found: Mapping[Group, tuple[str, str, int]]) -> None:
         )
 
 
-def segments_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Segment]:
+def segments_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
     """What a file has of known streams."""
-    return [segment for segment, is_own in _segments(survey, places) if is_own]
+    return [segment for segment, is_own in _segments(survey, stream_lines) if is_own]
 
 
-def strangers_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> list[Segment]:
+def foreign_segments(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
     """Packets in a known group that say another channel, or none: they have to be accounted for, and that is all."""
     nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": []}
-    return [segment._replace(**nothing) for segment, is_own in _segments(survey, places) if not is_own]
+    return [segment._replace(**nothing) for segment, is_own in _segments(survey, stream_lines) if not is_own]
 
 
-def _segments(survey: dict[str, Any], places: Mapping[Group, Place]) -> Iterator[tuple[Segment, bool]]:
+def _segments(
+    survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]
+) -> Iterator[tuple[Segment, bool]]:
     """And whether they are of the group's channel."""
     for number, split in enumerate(survey.get("splits", [])):
         for values in split["segments"]:
-            said = dict(zip(SEGMENT, values, strict=True))
-            group: Group = tuple(survey["flows"][said.pop("flow")])  # type: ignore[assignment]
-            place, channel = places.get(group), said.pop("channel")
-            if place is not None and said["date"] != NULL_I32:
-                is_own = channel != ANY_CHANNEL and (place.protocol != "sbe" or place.channel == channel)
-                yield Segment(survey, number, group, **said), is_own
+            fields = dict(zip(SEGMENT_FIELDS, values, strict=True))
+            group: MulticastGroup = tuple(survey["flows"][fields.pop("flow")])  # type: ignore[assignment]
+            stream_line, channel = stream_lines.get(group), fields.pop("channel")
+            if stream_line is not None and fields["date"] != NULL_I32:
+                is_own = channel != NO_CHANNEL and (stream_line.protocol != "sbe" or stream_line.channel == channel)
+                yield Segment(survey, number, group, **fields), is_own
 
 
-def days_of(survey: dict[str, Any], places: Mapping[Group, Place]) -> set[Day]:
-    return {(places[segment.group].channel, segment.date) for segment in segments_of(survey, places)}
+def days_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> set[ChannelDayKey]:
+    return {(stream_lines[segment.group].channel, segment.date) for segment in segments_of(survey, stream_lines)}
 
 
-def days_with(survey: dict[str, Any], places: Mapping[Group, Place]) -> set[Day]:
+def days_touched_by(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> set[ChannelDayKey]:
     """Days for which a file has something, if they are there: strangers do not make a day."""
-    strange = {(places[segment.group].channel, segment.date) for segment in strangers_of(survey, places)}
-    return days_of(survey, places) | strange
+    foreign_days = {
+        (stream_lines[segment.group].channel, segment.date) for segment in foreign_segments(survey, stream_lines)
+    }
+    return days_of(survey, stream_lines) | foreign_days
 
 
 def date_of(days: int) -> date:
     return EPOCH_DAY + timedelta(days)
 
 
-def entries_of(survey: dict[str, Any], places: Mapping[Group, Place], config: str | None = None) -> list[Entry]:
+def ledger_entries_of(
+    survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine], config: str | None = None
+) -> list[LedgerEntry]:
     """The file's rows of the ledger; `config` is the digest of the channel configuration."""
-    about = survey["digest"], survey["size_bytes"], survey["path"]
-    parts: dict[tuple[Group, int, int | None], list[Segment]] = defaultdict(list)
-    for segment in segments_of(survey, places):
-        epoch = segment.epoch if places[segment.group].protocol == "sbe" else None
+    file_fields = survey["digest"], survey["size_bytes"], survey["path"]
+    parts: dict[tuple[MulticastGroup, int, int | None], list[Segment]] = defaultdict(list)
+    for segment in segments_of(survey, stream_lines):
+        epoch = segment.epoch if stream_lines[segment.group].protocol == "sbe" else None
         parts[segment.group, segment.date, epoch].append(segment)
     return [
-        Entry(
-            *about,
+        LedgerEntry(
+            *file_fields,
             date_of(day),
-            places[group].channel,
-            LINES[places[group].line],
-            places[group].role,
+            stream_lines[group].channel,
+            LINES[stream_lines[group].line],
+            stream_lines[group].stream,
             epoch,
             min((part.first for part in found if part.first != NULL), default=None),
             max((part.last for part in found if part.last != NULL), default=None),
             sum(part.packets for part in found),
             min(part.ts_first for part in found),
             max(part.ts_last for part in found),
-            flow_of(group),
+            flow_text(group),
             config,
         )
         for (group, day, epoch), found in sorted(parts.items(), key=lambda part: str(part[0]))
-    ] or [Entry(*about)]
+    ] or [LedgerEntry(*file_fields)]
 
 
-def flow_of(group: Group) -> str:
+def flow_text(group: MulticastGroup) -> str:
     return f"{group[0]}:{group[1]}"

@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from umdf.errors import ConfigError, MissingPackageError, UmdfError, UsageError
 from umdf.lake import cluster, java, java_archive, jvm
-from umdf.lake.cluster import Way
+from umdf.lake.cluster import SparkMode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASK_TRIES = 4  # plain local[N] gives up at the first lost Python worker
-END_WAIT_S = 20
-UNCHOSEN_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
-TELLING = ("Application has been killed", "rror", "xception")  # what a line says that tells why Spark did not start
+MAX_TASK_FAILURES = 4  # plain local[N] gives up at the first lost Python worker
+STOP_TIMEOUT_S = 20
+DEFAULT_WORKER_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
+ERROR_MARKERS = (
+    "Application has been killed",
+    "rror",
+    "xception",
+)  # what a line says that tells why Spark did not start
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 
 # For every embedded session. Each line is there because its absence cost something.
@@ -45,13 +49,13 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 # Half the time to start, and half the speed of what then runs in the JVM: for sessions that only drive our own tasks.
-QUICK = {java_archive.OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK_START_SETTINGS = {java_archive.JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 # Writes an offset in 10 ms instead of 40: the usual one starts a program for each file, to ask for its permissions.
-CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+CHECKPOINT_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+LOOPBACK_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
-def embedded(
+def start_session(
     cores: int | None = None,
     memory: str = "2g",
     master: str | None = None,
@@ -69,99 +73,102 @@ def embedded(
     with `_` for `.`, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
-    archive = cluster.archive_of(packed, cluster.way_of(master))
+    archive = cluster.environment_archive(packed, cluster.spark_mode(master))
     if pyspark.SparkContext._active_spark_context is not None:
         raise UmdfError("a Spark session is already running in this process", "use it: pass it as spark")
     scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
     log = (_directory(logs) or scratch) / f"spark-{os.getpid()}.log"
-    settings = _settings(cores, memory, master, scratch, archive, {**(QUICK if quick else {}), **conf})
+    settings = _settings(cores, memory, master, scratch, archive, {**(QUICK_START_SETTINGS if quick else {}), **conf})
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         home = java.java_home()
-        settings = java_archive.used(settings, home)
-        with log.open("ab") as said, _environment(_surroundings(pyspark, settings["spark.master"], archive, home)):
-            session = _start(pyspark, settings, said)
+        settings = java_archive.with_archive(settings, home)
+        with (
+            log.open("ab") as log_file,
+            _temporary_environment(_environment_variables(pyspark, settings["spark.master"], archive, home)),
+        ):
+            session = _start(pyspark, settings, log_file)
             cluster.await_executor(session, settings["spark.master"])
     except BaseException as error:
-        fault = _start_fault(error, log)  # the JVM may have to be asked for its words
-        _end_gateway(pyspark)
+        fault = _start_error(error, log)  # the JVM may have to be asked for its words
+        _stop_gateway(pyspark)
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, Exception):
             raise fault from error
         raise
     _restore_interrupt(interrupt)
-    _EMBEDDED[id(session)] = (scratch, log)
+    _OWN_SESSIONS[id(session)] = (scratch, log)
     return session
 
 
-_EMBEDDED: dict[int, tuple[Path, Path]] = {}  # sessions that this module started: their scratch and log
+_OWN_SESSIONS: dict[int, tuple[Path, Path]] = {}  # sessions that this module started: their scratch and log
 
 
-def log_of(spark: SparkSession) -> Path | None:
+def session_log(spark: SparkSession) -> Path | None:
     """Where the words of an embedded session go."""
-    return _EMBEDDED[id(spark)][1] if id(spark) in _EMBEDDED else None
+    return _OWN_SESSIONS[id(spark)][1] if id(spark) in _OWN_SESSIONS else None
 
 
-def shut_down(spark: SparkSession, wait_s: float = END_WAIT_S) -> None:
+def stop_session(spark: SparkSession, wait_s: float = STOP_TIMEOUT_S) -> None:
     """End an embedded session, its JVM and its Python workers. Another session is left alone; twice is once."""
-    if id(spark) not in _EMBEDDED:
+    if id(spark) not in _OWN_SESSIONS:
         return
-    scratch, _ = _EMBEDDED.pop(id(spark))
+    scratch, _ = _OWN_SESSIONS.pop(id(spark))
     try:
         spark.sparkContext.cancelAllJobs()
         spark.stop()
     except Exception:  # the JVM is gone already: that is what was wanted
         pass
     finally:
-        _end_gateway(_pyspark(), wait_s)
+        _stop_gateway(_pyspark(), wait_s)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
-def running(spark: SparkSession | None = None, **how: Any) -> Iterator[SparkSession]:
+def session_scope(spark: SparkSession | None = None, **options: Any) -> Iterator[SparkSession]:
     """The given session, untouched; or an embedded one that ends with the block, also on Ctrl-C and on SIGTERM."""
     if spark is not None:
         yield spark
         return
-    way = cluster.way_of(how.get("master"))
-    with _terminable(), jvm.without_py4j_log():
-        own, end = _STARTERS[way](how)
+    mode = cluster.spark_mode(options.get("master"))
+    with _exit_on_sigterm(), jvm.without_py4j_log():
+        session, stop = _STARTERS[mode](options)
         try:
-            yield own
+            yield session
         except Exception as error:
-            raise _jvm_fault(own, error) or error from error
+            raise _jvm_fault(session, error) or error from error
         finally:
-            end(own)
+            stop(session)
 
 
 # For each way, from what `embedded` is told: a session, and what ends it.
-_STARTERS: dict[Way, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[SparkSession], None]]]] = {
-    Way.LOCAL: lambda how: (embedded(**how), shut_down),
-    Way.CLUSTER: lambda how: (embedded(**how), shut_down),
-    Way.CONNECT: lambda how: (_connected(how), cluster.stop),
-    Way.SUBMITTED: lambda how: (_submitted(how), cluster.stop),
+_STARTERS: dict[SparkMode, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[SparkSession], None]]]] = {
+    SparkMode.LOCAL: lambda how: (start_session(**how), stop_session),
+    SparkMode.CLUSTER: lambda how: (start_session(**how), stop_session),
+    SparkMode.CONNECT: lambda how: (_connect(how), cluster.stop),
+    SparkMode.SUBMITTED: lambda how: (_use_submitted(how), cluster.stop),
 }
 
 
-def _refuse_settings(how: dict[str, Any], whose: str) -> None:
-    if given := sorted(name for name in how if name.startswith("spark.")):
-        raise UsageError(f"{', '.join(given)}: settings are {whose}", f"give them to {whose.partition(' ')[2]}")
+def _refuse_settings(options: dict[str, Any], owner: str) -> None:
+    if setting_names := sorted(name for name in options if name.startswith("spark.")):
+        raise UsageError(f"{', '.join(setting_names)}: settings are {owner}", f"give them to {owner.partition(' ')[2]}")
 
 
-def _connected(how: dict[str, Any]) -> SparkSession:
+def _connect(options: dict[str, Any]) -> SparkSession:
     _pyspark()
-    _refuse_settings(how, "of the server")
-    return cluster.connected(how["master"], cluster.archive_of(how.get("packed"), Way.CONNECT))
+    _refuse_settings(options, "of the server")
+    return cluster.connect(options["master"], cluster.environment_archive(options.get("packed"), SparkMode.CONNECT))
 
 
-def _submitted(how: dict[str, Any]) -> SparkSession:
-    _refuse_settings(how, "of spark-submit")
-    cluster.archive_of(how.get("packed"), Way.SUBMITTED)
-    return cluster.submitted()
+def _use_submitted(options: dict[str, Any]) -> SparkSession:
+    _refuse_settings(options, "of spark-submit")
+    cluster.environment_archive(options.get("packed"), SparkMode.SUBMITTED)
+    return cluster.submitted_session()
 
 
 @contextmanager
-def job(spark: SparkSession, description: str, group: str | None = None) -> Iterator[None]:
+def described_job(spark: SparkSession, description: str, group: str | None = None) -> Iterator[None]:
     """What is run inside is described so to whoever looks at Spark. A group can be asked about and cancelled."""
     context = context_of(spark)
     if context is None:
@@ -210,20 +217,20 @@ def context_of(spark: SparkSession) -> Any:
 
 
 @contextmanager
-def this_python(spark: SparkSession) -> Iterator[None]:
+def with_this_python(spark: SparkSession) -> Iterator[None]:
     """What is handed to Spark inside is run by the interpreter that runs this, where nobody has chosen another one.
 
     A session that was made without PYSPARK_PYTHON takes the python3 of the PATH, which need not have umdf. A function
     (and a data source) keeps the interpreter that its session has when it is handed over."""
     context = context_of(spark)
-    if context is None or context.pythonExec != UNCHOSEN_PYTHON or not context.master.startswith("local"):
+    if context is None or context.pythonExec != DEFAULT_WORKER_PYTHON or not context.master.startswith("local"):
         yield
         return
     context.pythonExec = sys.executable
     try:
         yield
     finally:
-        context.pythonExec = UNCHOSEN_PYTHON
+        context.pythonExec = DEFAULT_WORKER_PYTHON
 
 
 def _pyspark() -> Any:
@@ -252,17 +259,17 @@ def _settings(
         raise UsageError(f"{cores} cores: at least one is needed")
     settings = {
         **SETTINGS,
-        "spark.master": master or f"local[{cores},{TASK_TRIES}]",
+        "spark.master": master or f"local[{cores},{MAX_TASK_FAILURES}]",
         "spark.driver.memory": memory,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if archive:
-        settings["spark.archives"] = f"{archive}#{cluster.ENVIRONMENT}"
-    if cluster.on_loopback(settings["spark.master"]):
-        settings |= LOOPBACK
+        settings["spark.archives"] = f"{archive}#{cluster.ENVIRONMENT_ALIAS}"
+    if cluster.is_on_loopback(settings["spark.master"]):
+        settings |= LOOPBACK_SETTINGS
     if settings["spark.master"].startswith("local"):
-        settings["spark.sql.streaming.checkpointFileManagerClass"] = CHECKPOINTS
+        settings["spark.sql.streaming.checkpointFileManagerClass"] = CHECKPOINT_FILE_MANAGER
         settings["spark.sql.shuffle.partitions"] = str(2 * cores)
         if len(os.fsencode(scratch)) <= SOCKET_PATH_BYTES:  # workers elsewhere have no such directory
             settings["spark.python.unix.domain.socket.dir"] = str(scratch)
@@ -273,44 +280,44 @@ def _setting_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _surroundings(pyspark: Any, master: str, archive: Path | None, home: Path) -> dict[str, str | None]:
+def _environment_variables(pyspark: Any, master: str, archive: Path | None, home: Path) -> dict[str, str | None]:
     """Environment variables while Spark starts; None takes one away."""
     return {
         "JAVA_HOME": str(home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another Spark of this machine is none of our business
-        "PYSPARK_PYTHON": cluster.python_for(master, archive),  # without it, workers are the system's python3
+        "PYSPARK_PYTHON": cluster.worker_python(master, archive),  # without it, workers are the system's python3
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1" if cluster.on_loopback(master) else os.environ.get("SPARK_LOCAL_IP"),
+        "SPARK_LOCAL_IP": "127.0.0.1" if cluster.is_on_loopback(master) else os.environ.get("SPARK_LOCAL_IP"),
         "PYSPARK_SUBMIT_ARGS": None,
         "SPARK_REMOTE": None,
     }
 
 
 @contextmanager
-def _environment(wanted: Mapping[str, str | None]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in wanted}
+def _temporary_environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
 
-    def put(values: Mapping[str, str | None]) -> None:
+    def set_variables(values: Mapping[str, str | None]) -> None:
         for name, value in values.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
-    put(wanted)
+    set_variables(variables)
     try:
         yield
     finally:
-        put(before)
+        set_variables(before)
 
 
-def _start(pyspark: Any, settings: Mapping[str, str], said: Any) -> SparkSession:
+def _start(pyspark: Any, settings: Mapping[str, str], log_file: Any) -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     conf = pyspark.SparkConf(loadDefaults=False).setAll(list(settings.items()))
     # Before the SparkContext would do it, because only so its words (and the workers') go to a file.
-    gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
+    gateway = launch_gateway(conf, {"stdout": log_file, "stderr": log_file})
     try:
         context = pyspark.SparkContext(conf=conf, gateway=gateway)
         context._accumulatorServer.handle_error = lambda request, address: None  # prints tracebacks of a lost JVM
@@ -320,28 +327,28 @@ def _start(pyspark: Any, settings: Mapping[str, str], said: Any) -> SparkSession
         raise
 
 
-def _start_fault(error: BaseException, log: Path) -> UmdfError:
+def _start_error(error: BaseException, log: Path) -> UmdfError:
     if isinstance(error, UmdfError):
         return error
-    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    telling = next(filter(None, ([line for line in said if word in line] for word in TELLING)), said)
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    error_lines = next(filter(None, ([line for line in lines if word in line] for word in ERROR_MARKERS)), lines)
     try:
         reason = str(error).splitlines()[0]
     except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
         reason = type(error).__name__
-    return UmdfError(f"Spark did not start: {reason} {' '.join(telling[:1])}".strip(), "see umdf doctor")
+    return UmdfError(f"Spark did not start: {reason} {' '.join(error_lines[:1])}".strip(), "see umdf doctor")
 
 
 def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
     """The error to report instead if the JVM of an embedded session has ended, whatever py4j raised."""
-    if id(spark) not in _EMBEDDED:
+    if id(spark) not in _OWN_SESSIONS:
         return None
     how = jvm.how_it_ended(getattr(_pyspark().SparkContext._gateway, "proc", None), error)
-    hint = f"run it again: it continues after its last commit; Spark's own log is {log_of(spark)}"
+    hint = f"run it again: it continues after its last commit; Spark's own log is {session_log(spark)}"
     return UmdfError(f"Spark's JVM has ended ({how})", hint) if how else None
 
 
-def _end_gateway(pyspark: Any, wait_s: float = END_WAIT_S) -> None:
+def _stop_gateway(pyspark: Any, wait_s: float = STOP_TIMEOUT_S) -> None:
     """pyspark keeps the JVM until Python ends; here it ends with the session, so that another one can be started."""
     context = pyspark.SparkContext
     gateway = context._gateway
@@ -372,7 +379,7 @@ def _restore_interrupt(handler: Any) -> None:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _exit_on_sigterm() -> Iterator[None]:
     """SIGTERM unwinds the stack as Ctrl-C does."""
 
     def end(number: int, frame: Any) -> None:

@@ -16,10 +16,10 @@ import pyarrow as pa
 from umdf.errors import ConfigError
 from umdf.lake import delta, log
 from umdf.lake.dialects import spark_type
-from umdf.lake.file_reader import SPARK_CHECKSUMS, TableFiles
+from umdf.lake.file_reader import SPARK_CHECKSUM_OPTION, TableFiles
 from umdf.lake.files import FileAdd, partition_text
 from umdf.lake.hashing import LogicalHash
-from umdf.lake.layout import Home, open_home
+from umdf.lake.layout import LakePaths, open_lake_paths
 from umdf.lake.log import Change, Marker
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Snapshot:
+class LakeSnapshot:
     """One commit of a lake. Partition filters are given by name: a value, or a list of values."""
 
-    def __init__(self, home: Home, marker: Marker) -> None:
-        self.home = home
+    def __init__(self, paths: LakePaths, marker: Marker) -> None:
+        self.paths = paths
         self.marker = marker
-        self._known: dict[str, tuple[FileAdd, ...]] = {}  # files of the tables that were asked for
+        self._files_by_table: dict[str, tuple[FileAdd, ...]] = {}  # files of the tables that were asked for
 
-    def after(self, marker: Marker, changes: Iterable[Change]) -> Snapshot:
+    def after(self, marker: Marker, changes: Iterable[Change]) -> LakeSnapshot:
         """The lake after a commit that does this to it, without asking the tables again."""
-        found, changed = Snapshot(self.home, marker), {change.table: change for change in changes}
-        for name, adds in self._known.items():
+        found, changed = LakeSnapshot(self.paths, marker), {change.table: change for change in changes}
+        for name, adds in self._files_by_table.items():
             if name not in changed and self.marker.versions.get(name) == marker.versions.get(name):
-                found._known[name] = adds
+                found._files_by_table[name] = adds
             elif name in changed:
                 gone = {remove.path for remove in changed[name].removes}
                 left = [add for add in adds if add.path not in gone]
-                found._known[name] = tuple(sorted([*left, *changed[name].adds], key=lambda add: add.path))
+                found._files_by_table[name] = tuple(sorted([*left, *changed[name].adds], key=lambda add: add.path))
         return found
 
     @property
@@ -59,14 +59,14 @@ class Snapshot:
     def adds(self, table: str, **partition: Any) -> list[FileAdd]:
         """The files of a table with their rows, bytes and statistics."""
         known = table_named(table)
-        wanted = {name: _texts(known, name, value) for name, value in partition.items()}
-        if table not in self._known:
-            self._known[table] = self._adds_of(table)
-        found = self._known[table]
-        return [add for add in found if all(add.partition[name] in texts for name, texts in wanted.items())]
+        partition_texts = {name: _partition_texts(known, name, value) for name, value in partition.items()}
+        if table not in self._files_by_table:
+            self._files_by_table[table] = self._read_adds(table)
+        found = self._files_by_table[table]
+        return [add for add in found if all(add.partition[name] in texts for name, texts in partition_texts.items())]
 
     def files(self, table: str, **partition: Any) -> list[Path]:
-        return [self.home.table(table) / add.path for add in self.adds(table, **partition)]
+        return [self.paths.table(table) / add.path for add in self.adds(table, **partition)]
 
     def rows(self, table: str, **partition: Any) -> int:
         return sum(add.rows for add in self.adds(table, **partition))
@@ -84,7 +84,7 @@ class Snapshot:
             known.schema,
             ds.ParquetFileFormat(default_fragment_scan_options=checked),
             partitioning=partitioning,
-            partition_base_dir=str(self.home.table(table)),
+            partition_base_dir=str(self.paths.table(table)),
         )
         return TableFiles(found, files)
 
@@ -97,11 +97,15 @@ class Snapshot:
         """`adds`: only these files, which a caller has chosen by their statistics."""
         known = table_named(table)
         chosen = self.adds(table, **partition) if adds is None else adds
-        files = [self.home.table(table) / add.path for add in chosen]
+        files = [self.paths.table(table) / add.path for add in chosen]
         kind = spark_type(known.schema)
         if not files:
             return spark.createDataFrame([], kind)
-        reader = spark.read.schema(kind).option("basePath", str(self.home.table(table))).option(SPARK_CHECKSUMS, "true")
+        reader = (
+            spark.read.schema(kind)
+            .option("basePath", str(self.paths.table(table)))
+            .option(SPARK_CHECKSUM_OPTION, "true")
+        )
         # Not patterns: a directory may have brackets in its name. Spark puts the columns of the partition last.
         return reader.option("__globPaths__", "false").parquet(*map(str, files)).select(known.schema.names)
 
@@ -112,19 +116,21 @@ class Snapshot:
             total.add(batch)
         return total.hexdigest()
 
-    def _adds_of(self, table: str) -> tuple[FileAdd, ...]:
+    def _read_adds(self, table: str) -> tuple[FileAdd, ...]:
         version = self.version(table)
-        return () if version is None else tuple(sorted(delta.adds(self.home, table, version), key=lambda add: add.path))
+        return (
+            () if version is None else tuple(sorted(delta.adds(self.paths, table, version), key=lambda add: add.path))
+        )
 
 
-def _texts(table: Table, name: str, value: Any) -> set[str | None]:
+def _partition_texts(table: Table, name: str, value: Any) -> set[str | None]:
     if name not in table.partition:
         raise ConfigError(f"{table.name} is not partitioned by {name}", f"by {', '.join(table.partition) or 'nothing'}")
     values = value if isinstance(value, (list, tuple, set)) else [value]
     return {partition_text(each) for each in values}
 
 
-def open_snapshot(root: str | os.PathLike[str], number: int | None = None) -> Snapshot:
+def open_snapshot(root: str | os.PathLike[str], number: int | None = None) -> LakeSnapshot:
     """The lake at its last finished commit, or at an earlier one that is not vacuumed yet."""
-    home = open_home(root)
-    return Snapshot(home, log.last_marker(home) if number is None else log.marker(home, number))
+    paths = open_lake_paths(root)
+    return LakeSnapshot(paths, log.last_marker(paths) if number is None else log.marker(paths, number))

@@ -22,12 +22,12 @@ except ImportError as error:
     raise MissingPackageError("pyspark", "umdf.register_source") from error
 
 from umdf.lake.dialects import spark_type
-from umdf.lake.given import inputs_of
-from umdf.lake.session import this_python
-from umdf.lake.source_filters import Conditions
-from umdf.lake.source_options import Options
-from umdf.lake.source_plan import Captures, partitions, surveys_of
-from umdf.lake.source_tasks import Wanted, batches
+from umdf.lake.given import find_captures
+from umdf.lake.session import with_this_python
+from umdf.lake.source_filters import PushedFilters
+from umdf.lake.source_options import SourceOptions
+from umdf.lake.source_plan import CaptureSet, plan_partitions, survey_files
+from umdf.lake.source_tasks import Scan, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ FORMAT = "umdf"
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("umdf")` known to a session; nothing else of it is touched."""
-    with this_python(spark):
+    with with_this_python(spark):
         spark.dataSource.register(UmdfSource)
 
 
@@ -49,47 +49,47 @@ class UmdfSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return spark_type(Options.of(self.options).schema)
+        return spark_type(SourceOptions.parse(self.options).schema)
 
     def reader(self, schema: StructType) -> CaptureReader:
-        return CaptureReader(chosen(Options.of(self.options), schema))
+        return CaptureReader(select_columns(SourceOptions.parse(self.options), schema))
 
     def streamReader(self, schema: StructType) -> Any:
         from umdf.lake.source_stream import RecordingReader
 
-        return RecordingReader(chosen(Options.of(self.options), schema))
+        return RecordingReader(select_columns(SourceOptions.parse(self.options), schema))
 
 
-def chosen(options: Options, schema: StructType) -> Options:
+def select_columns(options: SourceOptions, schema: StructType) -> SourceOptions:
     """A schema that the caller gave names the columns that are read; types are the family's."""
-    asked = options.with_columns(schema.fieldNames())
-    known = spark_type(asked.schema)
+    selected = options.with_columns(schema.fieldNames())
+    known = spark_type(selected.schema)
     for given, own in zip(schema, known, strict=True):
         if given.dataType != own.dataType:
             reason = f"column {own.name} is {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
             raise UsageError(reason, "leave the types to the source: name columns with the option columns")
-    return asked
+    return selected
 
 
 class CaptureReader(DataSourceReader):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.wanted = Wanted(options.family, options.schema)
+        self.scan = Scan(options.family, options.schema)
 
     @property
     def pushFilters(self) -> Any:
-        return _Pushing(self)
+        return _FilterPushdown(self)
 
     def partitions(self) -> Sequence[InputPartition]:
-        surveys = surveys_of(inputs_of([Path(path) for path in self.options.paths]).captures)
-        captures = Captures(surveys, self.options.named, self.options.span_numbers)
-        return [InputPartition(work) for work in partitions(captures, self.wanted)]
+        surveys = survey_files(find_captures([Path(path) for path in self.options.paths]).captures)
+        captures = CaptureSet(surveys, self.options.configured_streams, self.options.span_units)
+        return [InputPartition(work) for work in plan_partitions(captures, self.scan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return batches(partition.value, self.wanted) if partition.value is not None else iter(())
+        return read_partition(partition.value, self.scan) if partition.value is not None else iter(())
 
 
-class _Pushing:
+class _FilterPushdown:
     """`pushFilters` as a value. While spark.sql.python.filterPushdown.enabled is off (its default), PySpark refuses a
     reader that has a method of its own by that name, and asks for its `__func__` to find out. We work in both cases,
     and the setting is the caller's."""
@@ -100,5 +100,5 @@ class _Pushing:
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         reader = self.reader
-        reader.wanted = Wanted(reader.wanted.family, reader.wanted.schema, Conditions(filters, reader.wanted.schema))
+        reader.scan = Scan(reader.scan.family, reader.scan.schema, PushedFilters(filters, reader.scan.schema))
         return filters  # Spark evaluates them, too

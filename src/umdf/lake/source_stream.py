@@ -19,12 +19,22 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from umdf.errors import CaptureError, UsageError
-from umdf.lake.places import place_of
-from umdf.lake.segments import Day, Group, segments_of
-from umdf.lake.source_options import PACKETS, Options
-from umdf.lake.source_plan import Captures, surveys_of, wanted_days, works_of
-from umdf.lake.source_symbols import Memory
-from umdf.lake.source_tasks import LISTED, LOOP_PACKETS, SNAPSHOTS, Task, Told, Wanted, Work, batches, identity
+from umdf.lake.places import local_path
+from umdf.lake.segments import ChannelDayKey, MulticastGroup, segments_of
+from umdf.lake.source_options import PACKETS, SourceOptions
+from umdf.lake.source_plan import CaptureSet, partition_tasks, select_days, survey_files
+from umdf.lake.source_symbols import SymbolCache
+from umdf.lake.source_tasks import (
+    INSTRUMENT_LOOP,
+    LOOP_PACKETS,
+    SNAPSHOT_LOOP,
+    PartitionTask,
+    ReadSources,
+    Scan,
+    Task,
+    read_partition,
+    source_identity,
+)
 from umdf.market.events import NULL
 from umdf.transport.recording import closed_files, has_manifest
 
@@ -32,38 +42,38 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Offset = dict[str, Any]  # {"files": how many, "names": a digest of their names}
-ROLES = {LISTED: "instruments", SNAPSHOTS: "snapshot"}
+LOOP_STREAMS = {INSTRUMENT_LOOP: "instruments", SNAPSHOT_LOOP: "snapshot"}
 
 
 class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         if len(options.paths) != 1:
             raise UsageError("a stream reads one recording", "load() one directory")
-        self.options, self.directory = options, place_of(options.paths[0])
-        self.wanted = Wanted(options.family, options.schema)
-        self._as_it_was: list[Path] | None = None
+        self.options, self.directory = options, local_path(options.paths[0])
+        self.scan = Scan(options.family, options.schema)
+        self._initial_files: list[Path] | None = None
         self._target: int | None = None  # of Trigger.AvailableNow
-        self._definitions: Memory = {}
-        self._captures: dict[int, Captures] = {}  # of so many files
+        self._symbol_cache: SymbolCache = {}
+        self._captures: dict[int, CaptureSet] = {}  # of so many files
 
-    def _closed(self) -> list[Path]:
+    def _closed_files(self) -> list[Path]:
         """Without a manifest nothing tells which files are closed: then those count that were there at the start."""
-        if self._as_it_was is not None:
-            return self._as_it_was
+        if self._initial_files is not None:
+            return self._initial_files
         files = closed_files(self.directory)
         if not has_manifest(self.directory):
             if not files:
                 raise CaptureError(
                     f"{self.directory}: neither a manifest nor a capture", "name a recording's directory"
                 )
-            self._as_it_was = files
+            self._initial_files = files
         return files
 
     def initialOffset(self) -> Offset:
         return _offset([], 0)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        files = self._closed()
+        files = self._closed_files()
         last = len(files) if self._target is None else min(self._target, len(files))
         if isinstance(limit, ReadMaxFiles):
             last = min(last, start["files"] + limit.max_files)
@@ -73,32 +83,34 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self.options.max_files) if self.options.max_files else ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offset:
-        files = self._closed()
+        files = self._closed_files()
         return _offset(files, len(files))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = len(self._closed())
+        self._target = len(self._closed_files())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if start["files"] >= end["files"]:
             return []
-        files = self._closed()
+        files = self._closed_files()
         for offset in (start, end):
             if len(files) < offset["files"] or _offset(files, offset["files"]) != offset:
                 reason = f"{self.directory} is not the recording that was read so far: its first files are others"
                 raise CaptureError(reason, "begin with a new checkpoint")
-        before, now = self._of(files, start["files"]), self._of(files, end["files"])
+        before, now = self._capture_set(files, start["files"]), self._capture_set(files, end["files"])
         self._captures = {end["files"]: now}
-        return [InputPartition(work) for work in Batch(before, now, self.wanted).works()]
+        return [InputPartition(work) for work in MicroBatch(before, now, self.scan).partition_tasks()]
 
-    def _of(self, files: Sequence[Path], count: int) -> Captures:
+    def _capture_set(self, files: Sequence[Path], count: int) -> CaptureSet:
         if count not in self._captures:
-            surveys, options = surveys_of(files[:count]), self.options
-            self._captures[count] = Captures(surveys, options.named, options.span_numbers, self._definitions)
+            surveys, options = survey_files(files[:count]), self.options
+            self._captures[count] = CaptureSet(
+                surveys, options.configured_streams, options.span_units, self._symbol_cache
+            )
         return self._captures[count]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return batches(partition.value, self.wanted)
+        return read_partition(partition.value, self.scan)
 
 
 def _offset(files: Sequence[Path], count: int) -> Offset:
@@ -107,75 +119,78 @@ def _offset(files: Sequence[Path], count: int) -> Offset:
     return {"files": count, "names": hashlib.blake2b(names.encode(), digest_size=8).hexdigest()}
 
 
-class Batch:
+class MicroBatch:
     """What some more files bring."""
 
-    def __init__(self, before: Captures, now: Captures, wanted: Wanted) -> None:
-        self.before, self.now, self.wanted = before, now, wanted
-        self._old = {survey["digest"] for survey in before.surveys}
-        self._numbers = _numbers(now)
+    def __init__(self, previous: CaptureSet, current: CaptureSet, scan: Scan) -> None:
+        self.previous, self.current, self.scan = previous, current, scan
+        self._previous_digests = {survey["digest"] for survey in previous.surveys}
+        self._sequence_ranges = _sequence_ranges(current)
 
-    def works(self) -> Iterator[Work]:
-        touched = self._touched()
-        for day in wanted_days(self.now, self.wanted):
-            if day in touched:
-                for work in works_of(self.now, day, self.wanted):
-                    new = self._new_of(work, day)
+    def partition_tasks(self) -> Iterator[PartitionTask]:
+        changed_days = self._changed_days()
+        for day in select_days(self.current, self.scan):
+            if day in changed_days:
+                for work in partition_tasks(self.current, day, self.scan):
+                    new = self._only_new(work, day)
                     if new is not None:
                         yield new
 
-    def _is_old(self, digest: str, group: Group) -> bool:
+    def _was_read(self, digest: str, group: MulticastGroup) -> bool:
         """Whether it was read before, as what it is now."""
-        return digest in self._old and self.before.places.get(group, ())[:3] == self.now.places[group][:3]
+        return (
+            digest in self._previous_digests
+            and self.previous.streams.get(group, ())[:3] == self.current.streams[group][:3]
+        )
 
-    def _touched(self) -> set[Day]:
+    def _changed_days(self) -> set[ChannelDayKey]:
         """Of a FAST stream whose channel no file has named yet (it is negative), rows wait."""
-        places = self.now.places
+        places = self.current.streams
         return {
             (places[segment.group].channel, segment.date)
-            for survey in self.now.surveys
+            for survey in self.current.surveys
             for segment in segments_of(survey, places)
-            if places[segment.group].channel >= 0 and not self._is_old(survey["digest"], segment.group)
+            if places[segment.group].channel >= 0 and not self._was_read(survey["digest"], segment.group)
         }
 
-    def _new_of(self, work: Work, day: Day) -> Work | None:
+    def _only_new(self, work: PartitionTask, day: ChannelDayKey) -> PartitionTask | None:
         sources = [source for task in work.tasks for source in task["sources"]]
-        told: Told = frozenset(
-            identity(source) for source in sources if self._is_old(source["digest"], tuple(source["flow"]))
+        already_read: ReadSources = frozenset(
+            source_identity(source) for source in sources if self._was_read(source["digest"], tuple(source["flow"]))
         )
-        new = [source for source in sources if identity(source) not in told]
+        new = [source for source in sources if source_identity(source) not in already_read]
         if not new:
             return None
-        if work.kind in ROLES:
-            return replace(work, told_tasks=self._told_tasks(day, ROLES[work.kind]))
-        if work.kind == LOOP_PACKETS or self.wanted.family == PACKETS:
-            return replace(work, told=told)
-        narrowed = self._narrowed(work.tasks[0], new)
-        return None if narrowed is None else replace(work, tasks=[narrowed], told=told)
+        if work.kind in LOOP_STREAMS:
+            return replace(work, told_tasks=self._previous_tasks(day, LOOP_STREAMS[work.kind]))
+        if work.kind == LOOP_PACKETS or self.scan.family == PACKETS:
+            return replace(work, told=already_read)
+        narrowed_task = self._narrow_span(work.tasks[0], new)
+        return None if narrowed_task is None else replace(work, tasks=[narrowed_task], told=already_read)
 
-    def _told_tasks(self, day: Day, role: str) -> list[Task]:
-        if day not in self.before.days:
+    def _previous_tasks(self, day: ChannelDayKey, role: str) -> list[Task]:
+        if day not in self.previous.days:
             return []
-        return [task for task in self.before.day(day).loops if task["role"] == role]
+        return [task for task in self.previous.plan_day(day).looping_tasks if task["role"] == role]
 
-    def _narrowed(self, task: Task, new: Sequence[Task]) -> Task | None:
+    def _narrow_span(self, task: Task, new: Sequence[Task]) -> Task | None:
         """To the numbers that the new files may have."""
-        found = [self._numbers.get(_place(source)) for source in new]
+        found = [self._sequence_ranges.get(_split_key(source)) for source in new]
         known = [numbers for numbers in found if numbers is not None]
         first = max([task["span"][0], min((low for low, _ in known), default=task["span"][1] + 1)])
         last = min([task["span"][1], max((high for _, high in known), default=0)])
         return task | {"span": [first, last]} if first <= last else None
 
 
-def _place(source: Task) -> tuple[str, int, Group]:
+def _split_key(source: Task) -> tuple[str, int, MulticastGroup]:
     return source["digest"], source["split"]["offset"], tuple(source["flow"])
 
 
-def _numbers(captures: Captures) -> dict[tuple[str, int, Group], tuple[int, int]]:
+def _sequence_ranges(captures: CaptureSet) -> dict[tuple[str, int, MulticastGroup], tuple[int, int]]:
     """The first and the last number that a split has of a group, in whatever numbering."""
-    found: dict[tuple[str, int, Group], tuple[int, int]] = {}
+    found: dict[tuple[str, int, MulticastGroup], tuple[int, int]] = {}
     for survey in captures.surveys:
-        for segment in segments_of(survey, captures.places):
+        for segment in segments_of(survey, captures.streams):
             if segment.first != NULL:
                 key = survey["digest"], survey["splits"][segment.split]["offset"], segment.group
                 low, high = found.get(key, (segment.first, segment.last))

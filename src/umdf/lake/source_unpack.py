@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from umdf.lake.survey import unpack
+from umdf.lake.survey import decompress
 
-SOURCES = ("sources", "before", "after")  # of a task
+SOURCE_KEYS = ("sources", "before", "after")  # of a task
 Source = dict[str, Any]
 
 
 @contextmanager
-def unpacking(packed: frozenset[str]) -> Iterator[Callable[[Source], Source]]:
+def temporary_decompression(compressed_digests: frozenset[str]) -> Iterator[Callable[[Source], Source]]:
     """A function from a source to the same source with its file plain; `packed` are digests of compressed files."""
-    if not packed:
+    if not compressed_digests:
         yield lambda source: source
         return
     with tempfile.TemporaryDirectory(prefix="umdf-source-") as directory:
@@ -28,12 +28,15 @@ def unpacking(packed: frozenset[str]) -> Iterator[Callable[[Source], Source]]:
 
         def plain(source: Source) -> Source:
             digest = source["digest"]
-            if digest in packed and digest not in paths:
-                paths[digest] = unpack(source["path"], digest, Path(directory))[0]
+            if digest in compressed_digests and digest not in paths:
+                paths[digest] = decompress(source["path"], digest, Path(directory))[0]
             return source | {"path": paths.get(digest, source["path"])}
 
         yield plain
 
 
-def plain_tasks(tasks: Sequence[dict[str, Any]], plain: Callable[[Source], Source]) -> list[dict[str, Any]]:
-    return [task | {name: [plain(each) for each in task[name]] for name in SOURCES if name in task} for task in tasks]
+def decompress_tasks(tasks: Sequence[dict[str, Any]], decompress: Callable[[Source], Source]) -> list[dict[str, Any]]:
+    return [
+        task | {name: [decompress(each) for each in task[name]] for name in SOURCE_KEYS if name in task}
+        for task in tasks
+    ]

@@ -16,14 +16,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-KEPT_BYTES = 1 << 30  # the longest of them
+MAX_POOL_BYTES = 1 << 30  # the longest of them
 
 
-class Spare:
+class StagingFilePool:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def take(self, kind: str, target: Path) -> bool:
+    def acquire(self, kind: str, target: Path) -> bool:
         """The longest file of a kind gets a new name; what is in it is of no use. False: there is none."""
         for path in sorted(self.directory.glob(f"{kind}-*"), reverse=True):
             try:
@@ -33,24 +33,24 @@ class Spare:
                 continue
         return False
 
-    def give(self, files: Iterable[tuple[str, Path]]) -> None:
+    def release(self, files: Iterable[tuple[str, Path]]) -> None:
         """Files of a kind, for which nobody has a use."""
         with suppress(OSError):  # what cannot be kept goes with the directory that it is in
             self.directory.mkdir(parents=True, exist_ok=True)
             for kind, path in files:
                 path.rename(self.directory / f"{kind}-{path.stat().st_size:015d}-{uuid.uuid4().hex}")
-            self._limit()
+            self._trim()
 
-    def _limit(self) -> None:
-        kept = 0
-        for path in sorted(self.directory.iterdir(), key=_size, reverse=True):
-            kept += _size(path)
-            if kept > KEPT_BYTES:
+    def _trim(self) -> None:
+        total_bytes = 0
+        for path in sorted(self.directory.iterdir(), key=_size_in_name, reverse=True):
+            total_bytes += _size_in_name(path)
+            if total_bytes > MAX_POOL_BYTES:
                 path.unlink()
 
     def clear(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _size(path: Path) -> int:
+def _size_in_name(path: Path) -> int:
     return int(path.name.split("-")[1])

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from umdf.lake.plain_run import run_plain
+from umdf.lake.plain_run import run_locally
 from umdf.lake.session import context_of
 from umdf.lake.tasks import Progress, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-MOST_CORES = 4096
-SMALL = "channel"
+MAX_CORES = 4096
+DRIVER_STEP = "channel"
 
 
 class SparkRunner:
@@ -24,13 +24,13 @@ class SparkRunner:
         self.spark = spark
         self.parallel = parallelism(spark)
         context = context_of(spark)
-        self.is_here = context is not None and context.master.startswith("local")
+        self.is_local = context is not None and context.master.startswith("local")
 
     def __call__(
         self, tasks: Sequence[Any], function: str, *, description: str = "tasks", progress: Progress | None = None
     ) -> list[dict[str, Any]]:
-        if description == SMALL and len(tasks) == 1 and self.is_here:
-            done = run_plain(tasks, function)
+        if description == DRIVER_STEP and len(tasks) == 1 and self.is_local:
+            done = run_locally(tasks, function)
             if progress:
                 progress(1, 1)
             return done
@@ -47,4 +47,4 @@ def parallelism(spark: SparkSession) -> int:
     from pyspark.sql.functions import spark_partition_id
 
     # A server does not say; but it cuts a range in so many pieces.
-    return spark.range(MOST_CORES).select(spark_partition_id()).distinct().count()
+    return spark.range(MAX_CORES).select(spark_partition_id()).distinct().count()

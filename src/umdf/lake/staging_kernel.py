@@ -38,7 +38,7 @@ def _bucket(instrument_id):
 
 
 @kernel
-def put_buckets(ids, rows, buckets):
+def assign_buckets(ids, rows, buckets):
     """The bucket of each instrument, as a byte."""
     for row in range(rows):
         store_u8(buckets, row, np.uint8(_bucket(load_i64(ids, 8 * row))))
@@ -46,54 +46,54 @@ def put_buckets(ids, rows, buckets):
 
 
 @kernel
-def place_rows(which, rows, following, places):
+def assign_targets(instruments, rows, next_targets, targets):
     """Where each row goes, by which instrument it is of; `following` is the next place of each of them."""
     for row in range(rows):
-        at = 8 * np.int64(load_u32(which, 4 * row))
-        place = load_i64(following, at)
-        store_u32(places, 4 * row, np.uint32(place))
-        store_i64(following, at, place + 1)
+        at = 8 * np.int64(load_u32(instruments, 4 * row))
+        target = load_i64(next_targets, at)
+        store_u32(targets, 4 * row, np.uint32(target))
+        store_i64(next_targets, at, target + 1)
     return 0
 
 
 @kernel
-def scatter(columns, count, places, rows, moved):
+def scatter(columns, count, targets, rows, move_count):
     """The values of some columns to their places: all of a column's, or those of some rows."""
     for number in range(count):
-        about = columns + 8 * COLUMN * number
-        source, width, target = load_i64(about, 8 * SOURCE), load_i64(about, 8 * WIDTH), load_i64(about, 8 * TARGET)
-        if load_i64(about, 8 * BY_ROWS) != 0:
-            _scatter_rows(source, width, target, places, rows, moved)
+        column = columns + 8 * COLUMN * number
+        source, width, target = load_i64(column, 8 * SOURCE), load_i64(column, 8 * WIDTH), load_i64(column, 8 * TARGET)
+        if load_i64(column, 8 * BY_ROWS) != 0:
+            _scatter_rows(source, width, target, targets, rows, move_count)
         elif width == 8:
-            for i in range(moved):
-                store_u64(target, 8 * np.int64(load_u32(places, 4 * i)), load_u64(source, 8 * i))
+            for i in range(move_count):
+                store_u64(target, 8 * np.int64(load_u32(targets, 4 * i)), load_u64(source, 8 * i))
         elif width == 4:
-            for i in range(moved):
-                store_u32(target, 4 * np.int64(load_u32(places, 4 * i)), load_u32(source, 4 * i))
+            for i in range(move_count):
+                store_u32(target, 4 * np.int64(load_u32(targets, 4 * i)), load_u32(source, 4 * i))
         elif width == 2:
-            for i in range(moved):
-                store_u16(target, 2 * np.int64(load_u32(places, 4 * i)), load_u16(source, 2 * i))
+            for i in range(move_count):
+                store_u16(target, 2 * np.int64(load_u32(targets, 4 * i)), load_u16(source, 2 * i))
         else:
-            for i in range(moved):
-                store_u8(target, np.int64(load_u32(places, 4 * i)), load_u8(source, i))
+            for i in range(move_count):
+                store_u8(target, np.int64(load_u32(targets, 4 * i)), load_u8(source, i))
     return 0
 
 
 @inlined
-def _scatter_rows(source, width, target, places, rows, moved):
+def _scatter_rows(source, width, target, targets, rows, move_count):
     if width == 8:
-        for i in range(moved):
+        for i in range(move_count):
             value = load_u64(source, 8 * np.int64(load_u32(rows, 4 * i)))
-            store_u64(target, 8 * np.int64(load_u32(places, 4 * i)), value)
+            store_u64(target, 8 * np.int64(load_u32(targets, 4 * i)), value)
     elif width == 4:
-        for i in range(moved):
+        for i in range(move_count):
             value = load_u32(source, 4 * np.int64(load_u32(rows, 4 * i)))
-            store_u32(target, 4 * np.int64(load_u32(places, 4 * i)), value)
+            store_u32(target, 4 * np.int64(load_u32(targets, 4 * i)), value)
     elif width == 2:
-        for i in range(moved):
+        for i in range(move_count):
             value = load_u16(source, 2 * np.int64(load_u32(rows, 4 * i)))
-            store_u16(target, 2 * np.int64(load_u32(places, 4 * i)), value)
+            store_u16(target, 2 * np.int64(load_u32(targets, 4 * i)), value)
     else:
-        for i in range(moved):
+        for i in range(move_count):
             value = load_u8(source, np.int64(load_u32(rows, 4 * i)))
-            store_u8(target, np.int64(load_u32(places, 4 * i)), value)
+            store_u8(target, np.int64(load_u32(targets, 4 * i)), value)

@@ -15,59 +15,59 @@ from functools import lru_cache
 from pathlib import Path
 
 from umdf.lake import delta, durable, log
-from umdf.lake.files import Stamp, stamp_of
-from umdf.lake.layout import Home
+from umdf.lake.files import FileStamp, stamp_of
+from umdf.lake.layout import LakePaths
 from umdf.lake.lease import Clock
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import Snapshot
+from umdf.lake.snapshot import LakeSnapshot
 from umdf.lake.writer import Writer
 
 RETENTION_S = 7 * 24 * 3600.0
-PAGE = 1000  # commits between two marks of how far a vacuum has come
+COMMITS_PER_MARK = 1000  # commits between two marks of how far a vacuum has come
 
 
 @dataclass(frozen=True)
-class Swept:
+class FileTotals:
     files: int = 0
     bytes: int = 0
 
 
 @dataclass(frozen=True)
-class Stray:
+class UnlistedFile:
     """A file below a table's directory that the lake's last commit does not have."""
 
     table: str
     path: Path
     bytes: int
-    stamp: Stamp | None  # None: not our name
+    stamp: FileStamp | None  # None: not our name
     committed: bool  # a commit added it, and a later one removed it
 
 
-def strays(home: Home, snapshot: Snapshot) -> Iterator[Stray]:
+def find_unlisted(paths: LakePaths, snapshot: LakeSnapshot) -> Iterator[UnlistedFile]:
     @lru_cache(maxsize=64)
-    def listed(number: int) -> frozenset[tuple[str, str]] | None:
+    def paths_added_by(number: int) -> frozenset[tuple[str, str]] | None:
         try:
-            intent = log.intent(home, number)
+            intent = log.intent(paths, number)
         except durable.DamagedError:
             return None
         changes = intent.changes if intent else ()
         return frozenset((change.table, add.path) for change in changes for add in change.adds)
 
-    def is_committed(stamp: Stamp, table: str, path: str) -> bool:
-        known = listed(stamp.commit)
+    def is_committed(stamp: FileStamp, table: str, path: str) -> bool:
+        known = paths_added_by(stamp.commit)
         return known is None or (table, path) in known  # None: perhaps, and what may be committed is not swept
 
     for name in tables():
-        directory = home.table(name)
+        directory = paths.table(name)
         if not directory.is_dir():
             continue
         try:
-            there = {add.path for add in snapshot.adds(name)}
+            live_paths = {add.path for add in snapshot.adds(name)}
         except delta.TableError:  # nobody knows which of its files are live
             continue
         for path in sorted(directory.rglob("*")):
             below = path.relative_to(directory).as_posix()
-            if below.startswith("_delta_log") or below in there:
+            if below.startswith("_delta_log") or below in live_paths:
                 continue
             try:
                 found = path.stat()
@@ -76,14 +76,14 @@ def strays(home: Home, snapshot: Snapshot) -> Iterator[Stray]:
             if stat.S_ISREG(found.st_mode):
                 stamp = stamp_of(path.name)
                 committed = stamp is not None and is_committed(stamp, name, below)
-                yield Stray(name, path, found.st_size, stamp, committed)
+                yield UnlistedFile(name, path, found.st_size, stamp, committed)
 
 
-def sweep(writer: Writer) -> Swept:
+def delete_orphans(writer: Writer) -> FileTotals:
     """Delete orphans. The writer has finished what was begun, so what no intent lists will never be listed."""
     writer.lease.check()
     last = writer.snapshot.number
-    found = [stray for stray in strays(writer.home, writer.snapshot) if not stray.committed]
+    found = [stray for stray in find_unlisted(writer.paths, writer.snapshot) if not stray.committed]
     orphans = [
         stray
         for stray in found
@@ -91,50 +91,50 @@ def sweep(writer: Writer) -> Swept:
     ]
     for stray in orphans:
         stray.path.unlink(missing_ok=True)
-    return Swept(len(orphans), sum(stray.bytes for stray in orphans))
+    return FileTotals(len(orphans), sum(stray.bytes for stray in orphans))
 
 
-def vacuum(writer: Writer, retention_s: float = RETENTION_S, clock: Clock = time.time_ns) -> Swept:
+def vacuum(writer: Writer, retention_s: float = RETENTION_S, clock: Clock = time.time_ns) -> FileTotals:
     """Delete the files that commits older than `retention_s` have removed: earlier commits cannot be read any more.
 
     A file may have come back since (another engine has restored the table, and that was accepted): then it is live, or
     a later commit has removed it again, and that one counts.
     """
     writer.lease.check()
-    home, last, swept = writer.home, writer.snapshot.number, list[int]()
-    done = _vacuumed(home)
+    paths, last, deleted_bytes = writer.paths, writer.snapshot.number, list[int]()
+    done = _last_vacuumed(paths)
     before_ns = clock() - int(retention_s * 1e9)
-    kept = _in_use(writer, done, before_ns)
-    for intent in log.done_intents(home, done + 1, last):
+    in_use = _files_in_use(writer, done, before_ns)
+    for intent in log.finished_intents(paths, done + 1, last):
         if intent.ts_ns > before_ns:
             break
         for remove in (remove for change in intent.changes for remove in change.removes):
-            path = home.table(remove.table) / remove.path
-            is_ours = path.resolve().is_relative_to(home.root.resolve())  # others may add files from anywhere
-            if (remove.table, remove.path) not in kept and is_ours and path.exists():
+            path = paths.table(remove.table) / remove.path
+            is_ours = path.resolve().is_relative_to(paths.root.resolve())  # others may add files from anywhere
+            if (remove.table, remove.path) not in in_use and is_ours and path.exists():
                 path.unlink()
-                swept.append(remove.bytes)
+                deleted_bytes.append(remove.bytes)
         done = intent.number
-        if done % PAGE == 0:
-            durable.replace(home.vacuumed, {"commit": done})
-    durable.replace(home.vacuumed, {"commit": done})
-    return Swept(len(swept), sum(swept))
+        if done % COMMITS_PER_MARK == 0:
+            durable.replace(paths.vacuumed, {"commit": done})
+    durable.replace(paths.vacuumed, {"commit": done})
+    return FileTotals(len(deleted_bytes), sum(deleted_bytes))
 
 
-def _vacuumed(home: Home) -> int:
+def _last_vacuumed(paths: LakePaths) -> int:
     """The last commit whose removed files are gone; looking at them once more does no harm."""
     try:
-        return durable.read_as(home.vacuumed, lambda said: int(said["commit"])) or 0
+        return durable.read_json_as(paths.vacuumed, lambda content: int(content["commit"])) or 0
     except durable.DamagedError:
         return 0
 
 
-def _in_use(writer: Writer, done: int, before_ns: int) -> set[tuple[str, str]]:
+def _files_in_use(writer: Writer, done: int, before_ns: int) -> set[tuple[str, str]]:
     """Files that a commit younger than `before_ns` had or has, of those that an earlier one has removed."""
-    home, snapshot = writer.home, writer.snapshot
+    paths, snapshot = writer.paths, writer.snapshot
     found = {(name, add.path) for name in tables() for add in snapshot.adds(name)}
-    for intent in log.done_intents(home, done + 1, snapshot.number):
+    for intent in log.finished_intents(paths, done + 1, snapshot.number):
         if intent.ts_ns > before_ns:
             found |= {(change.table, remove.path) for change in intent.changes for remove in change.removes}
-    begun = log.pending(home)
-    return found | {(change.table, add.path) for change in (begun.changes if begun else ()) for add in change.adds}
+    pending = log.pending(paths)
+    return found | {(change.table, add.path) for change in (pending.changes if pending else ()) for add in change.adds}

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from umdf.errors import UmdfError
-from umdf.lake.cluster import SHARED, refuse_unshared
-from umdf.lake.memory import Peak, keep_loaded, keep_memory
-from umdf.lake.session import cancel, context_of, job, log_of
+from umdf.lake.cluster import SHARED_STORAGE_HINT, refuse_unshared_lake
+from umdf.lake.memory import PeakMemory, freeze_loaded_objects, retain_memory
+from umdf.lake.session import cancel, context_of, described_job, session_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S = 0.2
-RESULT = pa.schema([("task", pa.int64()), ("result", pa.utf8())])
+RESULT_SCHEMA = pa.schema([("task", pa.int64()), ("result", pa.utf8())])
 Progress = Callable[[int, int], None]  # done, total
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskAttempt:
     """Where a function runs: which task, and which attempt at it. Files get attempt-unique names from these."""
 
     task: int
@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """What a task said instead of a manifest."""
 
     task: int
@@ -61,24 +61,24 @@ def run_tasks(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """`outcomes`, where one failure is the failure of all."""
-    done = outcomes(spark, tasks, function, description=description, progress=progress)
-    failures = [outcome for outcome in done if isinstance(outcome, Failure)]
+    done = task_outcomes(spark, tasks, function, description=description, progress=progress)
+    failures = [outcome for outcome in done if isinstance(outcome, TaskFailure)]
     if failures:
         first = failures[0].error()
         more = f" (and {len(failures) - 1} more of {len(tasks)} tasks)" if len(failures) > 1 else ""
         first.__notes__ = [failure.trace for failure in failures if failure.trace]
         raise UmdfError(first.reason + more, first.hint) from first
-    return [outcome for outcome in done if not isinstance(outcome, Failure)]
+    return [outcome for outcome in done if not isinstance(outcome, TaskFailure)]
 
 
-def outcomes(
+def task_outcomes(
     spark: SparkSession,
     tasks: Sequence[Any],
     function: str,
     *,
     description: str = "tasks",
     progress: Progress | None = None,
-) -> list[dict[str, Any] | Failure]:
+) -> list[dict[str, Any] | TaskFailure]:
     """Call `function` ("module:name") as `function(task, place) -> dict` once for each task; answers in their order.
 
     A task is anything that can be pickled; if it is a dict, its "description" names it in errors. `progress` is called
@@ -88,9 +88,9 @@ def outcomes(
         return []
     context, count = context_of(spark), len(tasks)
     if context is not None:  # each task gets its own arguments; and a query is planned for 50 ms
-        work: Any = context.parallelize(list(enumerate(tasks)), count).mapPartitions(_Runner(function).answers)
+        work: Any = context.parallelize(list(enumerate(tasks)), count).mapPartitions(_TaskFunction(function).results)
     else:  # a server runs nothing but queries
-        runner = _Runner(function, tuple(tasks))
+        runner = _TaskFunction(function, tuple(tasks))
         work = spark.range(0, count, 1, count).mapInArrow(runner, "task long, result string")
     rows = _collect(spark, work, f"{description} ({count} tasks)", count, progress)
     found = {task: json.loads(result) for task, result in rows}
@@ -102,15 +102,15 @@ def outcomes(
 
 
 def _name_of(task: Any, index: int) -> str:
-    given = task.get("description") if isinstance(task, dict) else None
-    return str(given or f"task {index}")
+    description = task.get("description") if isinstance(task, dict) else None
+    return str(description or f"task {index}")
 
 
-def _outcome(task: int, name: str, said: dict[str, Any]) -> dict[str, Any] | Failure:
-    return Failure(task, name, **said["failed"]) if "failed" in said else said["made"]
+def _outcome(task: int, name: str, result: dict[str, Any]) -> dict[str, Any] | TaskFailure:
+    return TaskFailure(task, name, **result["failed"]) if "failed" in result else result["made"]
 
 
-class _Runner:
+class _TaskFunction:
     """What is sent to the workers: by reference, so only names and arguments travel. In a query it has the arguments
     of all tasks with it."""
 
@@ -122,40 +122,45 @@ class _Runner:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             own = ((number, self.tasks[number]) for number in batch.column(0).to_pylist())
-            for number, said in self.answers(own):
-                yield pa.RecordBatch.from_pydict({"task": [number], "result": [said]}, RESULT)
+            for number, result in self.results(own):
+                yield pa.RecordBatch.from_pydict({"task": [number], "result": [result]}, RESULT_SCHEMA)
 
-    def answers(self, tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, str]]:
+    def results(self, tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, str]]:
         from pyspark import TaskContext
 
-        keep_memory()
+        retain_memory()
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
         for number, task in tasks:
-            yield number, json.dumps(self._call(task, Place(number, attempt)))
-        keep_loaded(self.function)
+            yield number, json.dumps(self._call(task, TaskAttempt(number, attempt)))
+        freeze_loaded_objects(self.function)
 
-    def _call(self, task: Any, place: Place) -> dict[str, Any]:
+    def _call(self, task: Any, attempt: TaskAttempt) -> dict[str, Any]:
         try:
-            refuse_unshared(task)
-            return {"made": called(self.function, task, place)}
+            refuse_unshared_lake(task)
+            return {"made": call_function(self.function, task, attempt)}
         except UmdfError as error:
-            gone = isinstance(error.__cause__, FileNotFoundError)
-            return {"failed": {"reason": error.reason, "hint": error.hint or (SHARED if gone else "")}}
+            is_file_missing = isinstance(error.__cause__, FileNotFoundError)
+            return {
+                "failed": {
+                    "reason": error.reason,
+                    "hint": error.hint or (SHARED_STORAGE_HINT if is_file_missing else ""),
+                }
+            }
         except Exception as error:
             reason = " ".join("".join(traceback.format_exception_only(error)).split())
             return {"failed": {"reason": reason, "trace": traceback.format_exc()}}
 
 
-def called(function: str, task: Any, place: Place) -> dict[str, Any]:
+def call_function(function: str, task: Any, attempt: TaskAttempt) -> dict[str, Any]:
     """The answer of `function` ("module:name"), and how much memory it took."""
     module, _, name = function.partition(":")
-    with Peak() as peak:
-        answer = getattr(importlib.import_module(module), name)(task, place)
-    return answer | {"peak_memory_bytes": peak.bytes}
+    with PeakMemory() as peak:
+        result = getattr(importlib.import_module(module), name)(task, attempt)
+    return result | {"peak_memory_bytes": peak.bytes}
 
 
-class _Collecting(threading.Thread):
+class _CollectThread(threading.Thread):
     """The one action, beside the main thread: Ctrl-C must not cut into what Python and the JVM say to each other."""
 
     def __init__(self, spark: SparkSession, work: Any, description: str, group: str) -> None:
@@ -166,13 +171,13 @@ class _Collecting(threading.Thread):
 
     def run(self) -> None:
         try:
-            with job(self.session, self.description, self.group):
+            with described_job(self.session, self.description, self.group):
                 self.rows = self.work.collect()
         except BaseException as error:
             self.error = error
 
 
-class _Listening:
+class _ConnectProgress:
     """Is told by a Spark Connect server how many tasks are done."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -189,7 +194,7 @@ class _Listening:
         self.session.removeProgressHandler(self)  # type: ignore[arg-type]
 
 
-class _Counting(threading.Thread):
+class _StatusPoller(threading.Thread):
     """Asks Spark how many tasks are done."""
 
     def __init__(self, context: Any, group: str) -> None:
@@ -216,35 +221,35 @@ class _Counting(threading.Thread):
 def _collect(spark: SparkSession, work: Any, description: str, total: int, progress: Progress | None) -> list[Any]:
     context = context_of(spark)
     group = f"umdf-{uuid.uuid4()}"
-    collecting = _Collecting(spark, work, description, group)
-    counting = (_Listening(spark) if context is None else _Counting(context, group)) if progress else None
-    shown = -1
-    if counting:
-        counting.start()
-    collecting.start()
+    thread = _CollectThread(spark, work, description, group)
+    counter = (_ConnectProgress(spark) if context is None else _StatusPoller(context, group)) if progress else None
+    reported = -1
+    if counter:
+        counter.start()
+    thread.start()
     try:
-        while collecting.is_alive():
-            collecting.join(POLL_S)
-            if progress and counting and counting.done != shown:
-                shown = min(counting.done, total)
-                progress(shown, total)
+        while thread.is_alive():
+            thread.join(POLL_S)
+            if progress and counter and counter.done != reported:
+                reported = min(counter.done, total)
+                progress(reported, total)
     except BaseException:
         cancel(spark, group)
         raise
     finally:
-        if counting:
-            counting.stop()
-    if collecting.error:
-        raise _spark_fault(collecting.error, description, spark) from collecting.error
-    if progress and shown != total:
+        if counter:
+            counter.stop()
+    if thread.error:
+        raise _spark_error(thread.error, description, spark) from thread.error
+    if progress and reported != total:
         progress(total, total)
-    return collecting.rows
+    return thread.rows
 
 
-def _spark_fault(error: BaseException, description: str, spark: SparkSession) -> UmdfError:
+def _spark_error(error: BaseException, description: str, spark: SparkSession) -> UmdfError:
     """One line of the many that Spark says when a worker is lost too often."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Python worker" in line or "Exception:" in line or "Error:" in line]
-    log = log_of(spark)
+    error_lines = [line for line in lines if "Python worker" in line or "Exception:" in line or "Error:" in line]
+    log = session_log(spark)
     hint = f"more in {log}" if log else "more in Spark's log"
-    return UmdfError(f"{description}: Spark gave up: {(telling or lines or [type(error).__name__])[0][:300]}", hint)
+    return UmdfError(f"{description}: Spark gave up: {(error_lines or lines or [type(error).__name__])[0][:300]}", hint)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 Value = tuple[int, bytes]
 I8, I32, I64, BINARY, LIST, STRUCT = 3, 5, 6, 8, 9, 12
-YES: Value = (1, b"")
+TRUE: Value = (1, b"")
 _SMALL = [bytes([value]) for value in range(128)]
 
 
@@ -26,37 +26,37 @@ def varint(value: int) -> bytes:
     return bytes(found)
 
 
-def number(value: int, kind: int = I32) -> Value:
-    return kind, varint(value << 1 if value >= 0 else (-value << 1) - 1)
+def i32(value: int, thrift_type: int = I32) -> Value:
+    return thrift_type, varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def byte(value: int) -> Value:
+def i8(value: int) -> Value:
     """The one number that is written as it is."""
     return I8, bytes([value])
 
 
-def long(value: int) -> Value:
-    return number(value, I64)
+def i64(value: int) -> Value:
+    return i32(value, I64)
 
 
-def text(value: str | bytes) -> Value:
+def binary(value: str | bytes) -> Value:
     content = value.encode() if isinstance(value, str) else value
     return BINARY, varint(len(content)) + content
 
 
-def items(values: Sequence[Value]) -> Value:
+def list_of(values: Sequence[Value]) -> Value:
     """A list; its values are of one kind."""
     kind, count = values[0][0] if values else STRUCT, len(values)
     head = _SMALL[count << 4 | kind] if count < 8 else bytes([0xF0 | kind]) + varint(count)
     return LIST, head + b"".join([content for _, content in values])
 
 
-def fields(*given: tuple[int, Value | None], begun: tuple[int, bytes] = (0, b"")) -> Value:
+def struct(*members: tuple[int, Value | None], prefix: tuple[int, bytes] = (0, b"")) -> Value:
     """A struct; fields come in the order of their numbers. `begun`: those up to a number, as bytes."""
-    last, first = begun
+    last, first = prefix
     parts = [first]
-    for place, value in given:
+    for field_id, value in members:
         if value is not None:
-            parts += [bytes([place - last << 4 | value[0]]), value[1]]
-            last = place
+            parts += [bytes([field_id - last << 4 | value[0]]), value[1]]
+            last = field_id
     return STRUCT, b"".join([*parts, b"\0"])

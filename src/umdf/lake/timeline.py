@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.lake.accounts import added_up, quality_row
+from umdf.lake.accounts import quality_row, sum_quality
 from umdf.lake.file_writer import write_file
-from umdf.lake.files import FileAdd, Stamp, in_order
+from umdf.lake.files import FileAdd, FileStamp, sort_rows
 from umdf.lake.plan import ChannelDay
 from umdf.lake.schemas import table
 from umdf.lake.segments import date_of
@@ -47,32 +47,32 @@ class Gap:
         }
 
     @classmethod
-    def from_json(cls, said: dict[str, int]) -> Gap:
-        rest = (said[name] for name in ("first", "last", "ts_recv", "ts_send", "ts_before"))
-        return cls(said["seq_version"], *rest)
+    def from_json(cls, content: dict[str, int]) -> Gap:
+        rest = (content[name] for name in ("first", "last", "ts_recv", "ts_send", "ts_before"))
+        return cls(content["seq_version"], *rest)
 
 
-def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
+def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
     """In the order of the numbers. `manifests` are those of the day's spans; `ts_sent` is when the last number before
     them was sent."""
     by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for manifest in manifests:
-        by_epoch[manifest["epoch"]].append(manifest)
+    for result in span_results:
+        by_epoch[result["epoch"]].append(result)
     found = []
     for rank, (epoch, first, _) in enumerate(day.epochs):
         if day.since is not None and rank < day.since.rank:
             continue
         runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed, ts_send of what was before
         expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
-        for manifest in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
-            low, high = manifest["span"]
-            missing = manifest["missing"]
+        for result in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
+            low, high = result["span"]
+            missing = result["missing"]
             skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has anything of such a span
-            _join(runs, skipped, ts_sent)
+            _append_runs(runs, skipped, ts_sent)
             if runs and runs[-1][2] is None and missing["begins"] and runs[-1][1] + 1 == missing["begins"][0]:
                 runs[-1][2] = missing["begins"][1]
-            _join(runs, missing["runs"], ts_sent)
-            expected, ts_sent = high + 1, manifest["ts_sent"] if manifest["ts_sent"] is not None else ts_sent
+            _append_runs(runs, missing["runs"], ts_sent)
+            expected, ts_sent = high + 1, result["ts_sent"] if result["ts_sent"] is not None else ts_sent
         for low, high, moment, before in runs:
             ts_recv, ts_send = moment or (NULL, NULL)
             found.append(Gap(epoch, low, high, ts_recv, ts_send, before))
@@ -80,7 +80,7 @@ def gaps_of(day: ChannelDay, manifests: Iterable[dict[str, Any]], ts_sent: int =
     return found
 
 
-def _join(runs: list[list[Any]], more: list[Any], ts_sent: int) -> None:
+def _append_runs(runs: list[list[Any]], more: list[Any], ts_sent: int) -> None:
     for run in more:
         if runs and runs[-1][1] + 1 == run[0]:
             runs[-1][1:3] = run[1:3]
@@ -88,33 +88,33 @@ def _join(runs: list[list[Any]], more: list[Any], ts_sent: int) -> None:
             runs.append([*run[:3], ts_sent if run[3] is None else run[3]])
 
 
-def timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
+def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
     """What the books need to know."""
     return {
         "gaps": [gap.to_json() for gap in gaps],
         "epochs": [
-            {"seq_version": epoch, "first": first, "last": last, "ts_recv": begun}
-            for (epoch, first, last), begun in zip(day.epochs, day.begun, strict=True)
+            {"seq_version": epoch, "first": first, "last": last, "ts_recv": ts_start}
+            for (epoch, first, last), ts_start in zip(day.epochs, day.epoch_starts, strict=True)
         ],
     }
 
 
-def gap_rows(day: ChannelDay, gaps: list[Gap], merged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`merged` is what the books say of the gaps (umdf.lake.gap_cures.merge)."""
-    said = {(each["seq_version"], each["first"]): each for each in merged}
-    rows = [_row(gap, said.get((gap.epoch, gap.first))) for gap in gaps]
+    answers_by_gap = {(each["seq_version"], each["first"]): each for each in answers}
+    rows = [_gap_row(gap, answers_by_gap.get((gap.epoch, gap.first))) for gap in gaps]
     if day.epochs and day.epochs[0][1] > 1:
         epoch, first, _ = day.epochs[0]
-        start = _row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
+        start = _gap_row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
         rows.append(start | {"cause": START, "cure": None, "touched": None, "instruments": None})
     return rows
 
 
-def _row(gap: Gap, said: dict[str, Any] | None) -> dict[str, Any]:
+def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
     """Of a gap of which the books say nothing, no book was there that it could have put in doubt."""
     opened = None if gap.ts_send == NULL else gap.ts_send
-    said = said or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
-    touched, is_cured = said["touched_count"], not said["open"]
+    answer = answer or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
+    touched, is_cured = answer["touched_count"], not answer["open"]
     return {
         "stream": "incremental",
         "seq_version": gap.epoch,
@@ -124,42 +124,42 @@ def _row(gap: Gap, said: dict[str, Any] | None) -> dict[str, Any]:
         "cause": LOSS,
         "cure": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
         "ts_opened": opened,
-        "ts_cured": said["ts_cured"] if is_cured else None,
+        "ts_cured": answer["ts_cured"] if is_cured else None,
         "touched": touched,
-        "instruments": said["touched"] if touched == len(said["touched"]) else None,
+        "instruments": answer["touched"] if touched == len(answer["touched"]) else None,
     }
 
 
-def quality_of_day(
-    before: Iterable[dict[str, Any]], spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
+def merge_quality(
+    earlier: Iterable[dict[str, Any]], spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """By stream and line, what all tasks said; `before` is what this function came to for the earlier part of a day."""
     parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for said in before:
-        parts[said["stream"], said["line"]].append(said)
+    for quality in earlier:
+        parts[quality["stream"], quality["line"]].append(quality)
     for manifest in spans:
-        for line, said in manifest["quality"].items():
-            parts["incremental", line].append(said)
+        for line, quality in manifest["quality"].items():
+            parts["incremental", line].append(quality)
     for manifest in loops:
         parts[manifest["role"], manifest["line"]].append(manifest["quality"])
-    return [{"stream": stream, "line": line} | added_up(said) for (stream, line), said in parts.items()]
+    return [{"stream": stream, "line": line} | sum_quality(said) for (stream, line), said in parts.items()]
 
 
 def quality_rows(day: ChannelDay, quality: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     numbers = sum(last - first + 1 for _, first, last in day.epochs)
     return [
-        {"stream": said["stream"], "line": said["line"]}
-        | quality_row(said, numbers if said["stream"] == "incremental" else 0)
-        for said in quality
+        {"stream": line_quality["stream"], "line": line_quality["line"]}
+        | quality_row(line_quality, numbers if line_quality["stream"] == "incremental" else 0)
+        for line_quality in quality
     ]
 
 
-def write_rows(
-    root: Path, stamp: Stamp, name: str, rows: list[dict[str, Any]], day: ChannelDay | None
+def write_small_table(
+    root: Path, stamp: FileStamp, name: str, rows: list[dict[str, Any]], day: ChannelDay | None
 ) -> FileAdd | None:
     """A small table of a channel-day; without a day, of none."""
     if not rows:
         return None
     known = table(name)
     partition = {"trading_date": date_of(day.date) if day else None, "channel_id": day.channel if day else None}
-    return write_file(root, name, stamp, in_order(pa.Table.from_pylist(rows, known.file_schema), known), partition)
+    return write_file(root, name, stamp, sort_rows(pa.Table.from_pylist(rows, known.file_schema), known), partition)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.market.calendar import local_dates
-from umdf.market.events import COMMON, FAMILIES, OF_UNIT, Column, Family
-from umdf.market.rows import Events, List, Numbers, Rows, Text, Units, strings_of
+from umdf.market.events import COMMON, FAMILIES, UNIT_COLUMNS, Column, Family
+from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text, Units, strings_of
 
 # Type of a column: its Arrow type, and what a number of it means (unit, scale) for whoever reads the schema.
 TYPES: dict[str, tuple[pa.DataType, dict[str, str]]] = {
@@ -56,49 +56,49 @@ def _schema(name: str, joined: bool) -> pa.Schema:
     family = FAMILIES[name]
     fields = [_field(column) for column in (*COMMON, *family.columns)]
     fields += [_list_field(name, columns) for name, columns in family.lists.items()]
-    fields += [_field(column) for column in _joined(family)] if joined else []
+    fields += [_field(column) for column in _joined_columns(family)] if joined else []
     return pa.schema(fields, metadata={"family": family.name, "doc": family.doc})
 
 
-def _joined(family: Family) -> list[Column]:
+def _joined_columns(family: Family) -> list[Column]:
     own = {column.name for column in family.columns}
     return [column for column in JOINED if column.name not in own]
 
 
-class Symbols(Protocol):
+class SymbolLookup(Protocol):
     def symbols_of(self, ids: Numbers, /) -> pa.Array: ...
 
 
-def record_batch(events: Events, name: str, instruments: Symbols | None = None) -> pa.RecordBatch:
+def record_batch(events: Events, name: str, instruments: SymbolLookup | None = None) -> pa.RecordBatch:
     """The rows of a family. With `instruments`, also their symbols and trading dates."""
     rows, family = events.rows(name), FAMILIES[name]
     count = len(rows)
     own_units = count == len(events.units) and bool((rows.unit == np.arange(count)).all())  # a unit for each row
-    arrays = [_common(column, rows, events.units, own_units) for column in COMMON]
-    arrays += [_own(column, rows) for column in family.columns]
-    arrays += [_list(family.lists[item], rows.lists.get(item), count) for item in family.lists]
+    arrays = [_common_array(column, rows, events.units, own_units) for column in COMMON]
+    arrays += [_own_array(column, rows) for column in family.columns]
+    arrays += [_list_array(family.lists[item], rows.lists.get(item), count) for item in family.lists]
     if instruments is not None:
         joins = {
             "symbol": lambda: instruments.symbols_of(rows.column("instrument_id")),
             "trading_date": lambda: numbers_array(JOINED[1], local_dates(events.units.ts_send)[rows.unit]),
         }
-        arrays += [joins[column.name]() for column in _joined(family)]
+        arrays += [joins[column.name]() for column in _joined_columns(family)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema(family, joined=instruments is not None))
 
 
-def _common(column: Column, rows: Rows, units: Units, own_units: bool) -> pa.Array:
-    if column.name in OF_UNIT:
+def _common_array(column: Column, rows: Rows, units: Units, own_units: bool) -> pa.Array:
+    if column.name in UNIT_COLUMNS:
         of_unit: Numbers = getattr(units, column.name)
         return numbers_array(column, of_unit if own_units else of_unit[rows.unit])
     if column.name in ("msg_index", "entry_index"):
         return numbers_array(column, getattr(rows, column.name))
-    return _own(column, rows)
+    return _own_array(column, rows)
 
 
-def _own(column: Column, rows: Rows) -> pa.Array:
+def _own_array(column: Column, rows: Rows) -> pa.Array:
     if column.is_text:
         text = rows.texts.get(column.name)
-        return pa.nulls(len(rows), pa.utf8()) if text is None else _text(text)
+        return pa.nulls(len(rows), pa.utf8()) if text is None else _text_array(text)
     values = rows.columns.get(column.name)
     if values is None and column.nullable:
         return pa.nulls(len(rows), TYPES[column.type][0])
@@ -110,9 +110,9 @@ def numbers_array(column: Column, values: Numbers) -> pa.Array:
     values = np.ascontiguousarray(values, column.dtype)
     validity, nulls = _validity(values != column.null) if column.nullable else (None, 0)
     if column.type == "char":
-        return _chars(values, validity, nulls)
+        return _char_array(values, validity, nulls)
     kind = TYPES[column.type][0]
-    content = _widened(values) if column.type == "volume" else values
+    content = _to_decimal128(values) if column.type == "volume" else values
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(content)], null_count=nulls)
 
 
@@ -121,7 +121,7 @@ def _validity(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     return (pa.py_buffer(np.packbits(present, bitorder="little")), nulls) if nulls else (None, 0)
 
 
-def _widened(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _to_decimal128(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64 → the two halves of a 128-bit integer."""
     wide = np.empty((len(values), 2), np.int64)
     wide[:, 0] = values
@@ -129,7 +129,7 @@ def _widened(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return wide
 
 
-def _chars(values: NDArray[np.uint8], validity: pa.Buffer | None, nulls: int) -> pa.Array:
+def _char_array(values: NDArray[np.uint8], validity: pa.Buffer | None, nulls: int) -> pa.Array:
     """One byte is one character: the column itself is the text, and only the offsets are made."""
     if len(values) and values.max() > 127:  # no character by itself: bad data
         return pa.array([None if value == 0 else chr(value) if value < 128 else "\ufffd" for value in values.tolist()])
@@ -138,7 +138,7 @@ def _chars(values: NDArray[np.uint8], validity: pa.Buffer | None, nulls: int) ->
     return pa.Array.from_buffers(pa.utf8(), len(values), buffers, null_count=nulls)
 
 
-def _text(text: Text) -> pa.Array:
+def _text_array(text: Text) -> pa.Array:
     offsets, content = text
     first, last = int(offsets[0]), int(offsets[-1])
     used = content[first:last]
@@ -149,24 +149,24 @@ def _text(text: Text) -> pa.Array:
     return pa.Array.from_buffers(pa.utf8(), len(offsets) - 1, buffers, null_count=nulls)
 
 
-def _list(columns: tuple[Column, ...], found: List | None, rows: int) -> pa.Array:
+def _list_array(columns: tuple[Column, ...], group: RepeatingGroup | None, rows: int) -> pa.Array:
     """A list of structs for each row. No entries is an empty list, never NULL."""
     kind: Any = _list_field("", columns).type
-    if found is None:
+    if group is None:
         empty = pa.array([], kind.value_type)
         return pa.ListArray.from_buffers(
             kind, rows, [None, pa.py_buffer(np.zeros(rows + 1, np.int32))], children=[empty]
         )
-    count = int(found.offsets[-1])
-    entries = [_entry(column, found, count) for column in columns]
+    count = int(group.offsets[-1])
+    entries = [_entry_array(column, group, count) for column in columns]
     struct = pa.Array.from_buffers(kind.value_type, count, [None], null_count=0, children=entries)
-    offsets = pa.py_buffer(np.ascontiguousarray(found.offsets, np.int32))
+    offsets = pa.py_buffer(np.ascontiguousarray(group.offsets, np.int32))
     return pa.ListArray.from_buffers(kind, rows, [None, offsets], null_count=0, children=[struct])
 
 
-def _entry(column: Column, found: List, count: int) -> pa.Array:
+def _entry_array(column: Column, group: RepeatingGroup, count: int) -> pa.Array:
     if column.is_text:
-        text = found.texts.get(column.name)
-        return pa.nulls(count, pa.utf8()) if text is None else _text((text[0][: count + 1], text[1]))
-    values = found.columns.get(column.name)
+        text = group.texts.get(column.name)
+        return pa.nulls(count, pa.utf8()) if text is None else _text_array((text[0][: count + 1], text[1]))
+    values = group.columns.get(column.name)
     return pa.nulls(count, TYPES[column.type][0]) if values is None else numbers_array(column, values[:count])

@@ -65,9 +65,9 @@ def local_dates(ts_ns: NDArray[np.int64]) -> NDArray[np.int32]:
     return days
 
 
-def are_all_of(moments: NDArray[np.int64], date: int) -> bool:
+def are_all_on_date(ts_ns: NDArray[np.int64], date: int) -> bool:
     """Whether all moments are of a date. Dates grow with time, so the first and the last one tell."""
-    return not len(moments) or bool((local_dates(np.array([moments.min(), moments.max()])) == date).all())
+    return not len(ts_ns) or bool((local_dates(np.array([ts_ns.min(), ts_ns.max()])) == date).all())
 
 
 def local_date(ts_ns: int) -> int:

@@ -166,13 +166,13 @@ COMMON = (
     Column("rpt_seq", "i64", "83: contiguous per instrument over all families"),
     Column("flags", "i32", "bits of FLAGS", nullable=False),
 )
-OF_UNIT = ("ts_send", "ts_recv", "channel_id", "seq_version", "sequence")
+UNIT_COLUMNS = ("ts_send", "ts_recv", "channel_id", "seq_version", "sequence")
 
 _ENTRY = Column("entry_type", "char", "269 as FAST names it")
 _ACTION = Column(
     "update_action", "i8", "279 as sent: 0 new, 1 change, 2 delete, 3 delete thru, 4 delete from, 5 overlay"
 )
-_STREAM = Column("stream", "char", "1500: E electronic, X ex-pit, O exercise, T termo, N index, L lending, A all")
+_VENUE = Column("stream", "char", "1500: E electronic, X ex-pit, O exercise, T termo, N index, L lending, A all")
 _SESSION = Column("trading_session", "i8", "336: 1 regular, 6 non-regular")
 _TRADE_DATE = Column("trade_date", "date", "75 tradeDate: the business day it belongs to, often older than today")
 
@@ -194,7 +194,7 @@ MBO = _family(
     Column("position", "i32", "290, position generation only: 1 is the top"),
     Column("order_count", "i32", "346, price-depth books only"),
     Column("ts_insert", "ns", "when the order entered the book"),
-    _STREAM,
+    _VENUE,
     _ACTION,
     _ENTRY,
     Column("trade_id", "i64", "1003, of a T"),
@@ -219,7 +219,7 @@ TRADES = _family(
     Column("trd_sub_type", "i16", "829 as Binary sends it"),
     _TRADE_DATE,
     _SESSION,
-    _STREAM,
+    _VENUE,
     Column("ts_insert", "ns", "37016/37017: of the original trade"),
     Column("trade_volume", "i64", "1020: quantity traded in the session so far"),
     Column("net_change", "price", "451"),
@@ -260,7 +260,7 @@ STATISTICS_FAMILY = _family(
     Column("last_trade_date", "date", "9325"),
     _TRADE_DATE,
     _SESSION,
-    _STREAM,
+    _VENUE,
     _ENTRY,
     Column("currency", "text", "15"),
     Column("tick_direction", "char", "274"),

@@ -17,8 +17,8 @@ def write_digits(values, valid, rows, width, offsets, content):
         if load_u8(valid, row) != 0:
             value = load_i64(values, 8 * row)
             # The smallest number has no positive twin: its digits are counted as of an unsigned one.
-            left = np.uint64(value) if value >= 0 else np.uint64(0) - np.uint64(value)
-            count, rest = np.int64(1), left
+            remaining = np.uint64(value) if value >= 0 else np.uint64(0) - np.uint64(value)
+            count, rest = np.int64(1), remaining
             while rest >= np.uint64(10):
                 rest //= np.uint64(10)
                 count += 1
@@ -27,8 +27,8 @@ def write_digits(values, valid, rows, width, offsets, content):
                 store_u8(content, used, np.uint8(45))
                 used += 1
             for at in range(used + count - 1, used - 1, -1):
-                store_u8(content, at, np.uint8(48 + left % np.uint64(10)))
-                left //= np.uint64(10)
+                store_u8(content, at, np.uint8(48 + remaining % np.uint64(10)))
+                remaining //= np.uint64(10)
             used += count
         store_i32(offsets, 4 * (row + 1), np.int32(used))
     return used

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Pool, address_of
+from umdf.buffers import Pool, buffer_address
 from umdf.market import events as e
 from umdf.market import fast_select_kernel as s
 from umdf.market import fast_table as t
-from umdf.market.fast_columns import Places, Plan, text_rows
+from umdf.market.fast_columns import ConversionPlan, TemplateTags, text_rows
 from umdf.market.rows import Rows
 from umdf.wire.fast.batch import Batch
 
@@ -26,33 +26,33 @@ Numbers = NDArray[Any]
 
 FAMILIES = ("mbo", "trades", "statistics", "status", "imbalance", "price_band", "control")  # as the kernel numbers them
 # These are there in every batch, whatever the template has.
-ALWAYS = {
+REQUIRED_COLUMNS = {
     "mbo": (
         *("price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert", "stream"),
         *("update_action", "entry_type", "ts_event"),
     ),
 }
 # What says the kind of an entry, with what stands for an absent one. The first takes the flags of all.
-_TELLING = {
-    "quoted": (t.Rule("flags", t.QUOTE_CONDITION, how=t.WORDS), e.Column("", "i32", ""), 0),
-    "conditions": (t.Rule("conditions", t.TRADE_CONDITION, how=t.WORDS), e.Column("", "i32", ""), 0),
-    "entry_type": (t.Rule("entry_type", t.ENTRY_TYPE), e.Column("", "char", ""), 0),
-    "settl_flag": (t.Rule("", t.OPEN_CLOSE_SETTL_FLAG), e.Column("", "i8", ""), e.NULL_I8),
-    "update_action": (t.Rule("update_action", t.UPDATE_ACTION), e.Column("", "i8", ""), e.NULL_I8),
-    "rpt_seq": (t.Rule("rpt_seq", t.RPT_SEQ), e.Column("", "i64", ""), e.NULL),
+_KIND_COLUMNS = {
+    "quoted": (t.TagRule("flags", t.QUOTE_CONDITION, conversion=t.WORDS), e.Column("", "i32", ""), 0),
+    "conditions": (t.TagRule("conditions", t.TRADE_CONDITION, conversion=t.WORDS), e.Column("", "i32", ""), 0),
+    "entry_type": (t.TagRule("entry_type", t.ENTRY_TYPE), e.Column("", "char", ""), 0),
+    "settl_flag": (t.TagRule("", t.OPEN_CLOSE_SETTL_FLAG), e.Column("", "i8", ""), e.NULL_I8),
+    "update_action": (t.TagRule("update_action", t.UPDATE_ACTION), e.Column("", "i8", ""), e.NULL_I8),
+    "rpt_seq": (t.TagRule("rpt_seq", t.RPT_SEQ), e.Column("", "i64", ""), e.NULL),
     "instrument_id": (
-        t.Rule("instrument_id", t.SECURITY_ID, groups=(t.ENTRIES, t.BODY)),
+        t.TagRule("instrument_id", t.SECURITY_ID, groups=(t.ENTRIES, t.BODY)),
         e.Column("", "i64", ""),
         e.NULL,
     ),
 }
-_WHEN = {
-    t.LAST_NOT_TRADE: s.NO_TRADE,
+_CONDITION_CODES = {
+    t.LAST_NOT_TRADE: s.IS_LAST_PRICE,
     t.FLAG_THEORETICAL: s.IS_THEORETICAL,
     t.NO_INSTRUMENT: s.NO_INSTRUMENT,
 }
 # What is written about each chosen row, in the order of the kernel.
-_SELECTION = {
+_SELECTION_DTYPES = {
     "entry": np.dtype(np.int32),
     "body": np.dtype(np.int32),
     "sub": np.dtype(np.int32),
@@ -62,42 +62,42 @@ _SELECTION = {
 }
 
 
-def _letter_kinds() -> Numbers:
+def _entry_type_kinds() -> Numbers:
     """For each letter of 269 its kind, the other kind it may have, and when it has that."""
     table = np.zeros((256, 3), np.int64)
-    for number, kind in enumerate(t.KINDS):
+    for number, kind in enumerate(t.ENTRY_KINDS):
         if kind.entry_type:
             line = table[ord(kind.entry_type)]
-            if kind.when:
-                line[1:] = number, _WHEN[kind.when]
+            if kind.condition:
+                line[1:] = number, _CONDITION_CODES[kind.condition]
             else:
                 line[0] = number
     return table
 
 
-def _family_of() -> Numbers:
-    own = {"": s.NOWHERE, "mbo": s.MBO_ONLY, **{name: number for number, name in enumerate(FAMILIES) if number}}
-    return np.array([own[kind.family] for kind in t.KINDS], np.int64)
+def _families_of_kinds() -> Numbers:
+    own = {"": s.NO_FAMILY, "mbo": s.MBO_ONLY, **{name: number for number, name in enumerate(FAMILIES) if number}}
+    return np.array([own[kind.family] for kind in t.ENTRY_KINDS], np.int64)
 
 
-_LETTER_KINDS, _FAMILY_OF = _letter_kinds(), _family_of()
-_STAT_TYPES = np.array([kind.stat_type for kind in t.KINDS], np.int16)
+_ENTRY_TYPE_KINDS, _FAMILIES_OF_KINDS = _entry_type_kinds(), _families_of_kinds()
+_STAT_TYPES = np.array([kind.stat_type for kind in t.ENTRY_KINDS], np.int16)
 # 279 as a byte → action of what is not a book entry.
-_SET_OR_DELETED = np.full(256, ord("A"), np.uint8)
-_SET_OR_DELETED[[e.DELETE, e.DELETE_THRU, e.DELETE_FROM]] = ord("C")
+_ACTION_OF_UPDATE = np.full(256, ord("A"), np.uint8)
+_ACTION_OF_UPDATE[[e.DELETE, e.DELETE_THRU, e.DELETE_FROM]] = ord("C")
 
 
 @dataclass
-class Chosen:
+class EntrySelection:
     """Which entries the rows of a family come from; -1 is none."""
 
     entry: Numbers
     body: Numbers
     sub: Numbers
     kind: Numbers
-    place: Numbers
+    entry_index: Numbers
     flags: Numbers
-    all_entries: bool  # row i is entry i
+    is_identity: bool  # row i is entry i
 
     def __len__(self) -> int:
         return len(self.entry)
@@ -106,28 +106,28 @@ class Chosen:
 class EntryRows:
     """Makes the rows of one template's entries."""
 
-    def __init__(self, places: Places, is_snapshot: bool) -> None:
-        self.places, self.is_snapshot = places, is_snapshot
+    def __init__(self, tags: TemplateTags, is_snapshot: bool) -> None:
+        self.tags, self.is_snapshot = tags, is_snapshot
         self.unknown: Counter[str] = Counter()
         self._pools = {name: Pool() for name in FAMILIES}
-        self._telling, self._header = Plan(places), Plan(places)
-        for name, (rule, column, absent) in _TELLING.items():
-            self._telling.add(name, column, rule, absent, always=True)
+        self._kind_plan, self._header_plan = ConversionPlan(tags), ConversionPlan(tags)
+        for name, (rule, column, absent) in _KIND_COLUMNS.items():
+            self._kind_plan.add(name, column, rule, absent, required=True)
         for name, tag in (("instrument_id", t.SECURITY_ID), ("rpt_seq", t.RPT_SEQ)):
-            self._header.add(name, e.MBO.column(name), t.Rule(name, tag, groups=(t.BODY,)), always=True)
-        self._plans = {name: Plan(places) for name in FAMILIES}
-        self._shared: dict[str, list[str]] = {name: [] for name in FAMILIES}  # columns that tell the kind, too
+            self._header_plan.add(name, e.MBO.column(name), t.TagRule(name, tag, groups=(t.BODY,)), required=True)
+        self._plans = {name: ConversionPlan(tags) for name in FAMILIES}
+        self._shared_columns: dict[str, list[str]] = {name: [] for name in FAMILIES}  # columns that tell the kind, too
         for name, plan in self._plans.items():
             self._add_columns(name, plan)
         self._arguments = np.zeros(s.ARGUMENTS, np.int64)
         self._counts = np.zeros(s.FAMILIES, np.int64)
         self._targets = np.zeros((s.FAMILIES, s.TARGET), np.int64)
-        self._seen = np.zeros((2, 2), np.int64)
+        self._seen_instruments = np.zeros((2, 2), np.int64)
         self._stamp = 1
         fixed = {
             s.IS_SNAPSHOT: int(is_snapshot),
-            s.LETTER_KINDS: _LETTER_KINDS.ctypes.data,
-            s.FAMILY_OF: _FAMILY_OF.ctypes.data,
+            s.ENTRY_TYPE_KINDS: _ENTRY_TYPE_KINDS.ctypes.data,
+            s.FAMILY_OF: _FAMILIES_OF_KINDS.ctypes.data,
             s.COUNTS: self._counts.ctypes.data,
             s.TARGETS: self._targets.ctypes.data,
             s.EXCHANGE_LAST: e.CONDITIONS["U"],
@@ -138,135 +138,165 @@ class EntryRows:
             s.SNAPSHOT_FLAG: e.SNAPSHOT,
             s.COMPOSITE: t.COMPOSITE,
             s.TRADE: t.TRADE,
-            s.HEADER: t.HEADER,
+            s.HEADER: t.SNAPSHOT_HEADER,
         }
-        for place, value in fixed.items():
-            self._arguments[place] = value
+        for argument, value in fixed.items():
+            self._arguments[argument] = value
 
-    def _add_columns(self, name: str, plan: Plan) -> None:
+    def _add_columns(self, name: str, plan: ConversionPlan) -> None:
         for rule in t.ENTRY_RULES[name]:
             column = e.FAMILIES[name].column(rule.column)
             # Those of statistics may be absent, which the bits that tell the kind never are.
-            if rule.column in _TELLING and not (rule.column == "conditions" and column.nullable):
-                if rule.column not in self._shared[name]:
-                    self._shared[name].append(rule.column)
+            if rule.column in _KIND_COLUMNS and not (rule.column == "conditions" and column.nullable):
+                if rule.column not in self._shared_columns[name]:
+                    self._shared_columns[name].append(rule.column)
                 continue
             absent = ord(rule.absent) if rule.absent else None
-            always = bool(rule.absent) or rule.column in ALWAYS.get(name, ()) or rule.column == "ts_event"
+            always = bool(rule.absent) or rule.column in REQUIRED_COLUMNS.get(name, ()) or rule.column == "ts_event"
             plan.add(rule.column, column, rule, absent, always)
 
     def rows(self, batch: Batch, sent: Numbers) -> dict[str, Rows]:
         """The rows by family; `sent` is SendingTime of each message of this template. Their `unit` is the message's
         number in the batch, their `msg_index` is for the caller to fill."""
-        root, item = self.places.lists[t.ENTRIES]
-        entries, offsets = self.places.rows(batch, t.ENTRIES), batch.offsets(root, item)
+        root, item = self.tags.lists[t.ENTRIES]
+        entries, offsets = self.tags.entry_count(batch, t.ENTRIES), batch.offsets(root, item)
         owners = np.repeat(np.arange(len(sent), dtype=np.int32), np.diff(offsets))
-        telling = self._telling.run(batch, entries, {t.ENTRIES: None, t.BODY: owners}, flags="quoted")
-        chosen = self._choose(batch, entries, offsets, telling)
+        kind_columns = self._kind_plan.run(batch, entries, {t.ENTRIES: None, t.BODY: owners}, flags="quoted")
+        selections = self._select(batch, entries, offsets, kind_columns)
         number = batch.message(root)
-        made = {name: self._family(batch, name, rows, telling, sent, number) for name, rows in chosen.items()}
-        if self.is_snapshot and "mbo" in made:
-            self._put_headers(batch, made["mbo"].columns, chosen["mbo"])
-        return made
+        families = {
+            name: self._family_rows(batch, name, rows, kind_columns, sent, number) for name, rows in selections.items()
+        }
+        if self.is_snapshot and "mbo" in families:
+            self._fill_snapshot_headers(batch, families["mbo"].columns, selections["mbo"])
+        return families
 
-    def _choose(self, batch: Batch, entries: int, offsets: Numbers, telling: dict[str, Numbers]) -> dict[str, Chosen]:
+    def _select(
+        self, batch: Batch, entries: int, offsets: Numbers, kind_columns: dict[str, Numbers]
+    ) -> dict[str, EntrySelection]:
         arguments, longest = self._arguments, int(np.diff(offsets).max(initial=1))
         kinds, marks = np.empty(entries, np.uint8), np.empty(entries, np.uint8)
         size = 1 << (2 * longest).bit_length()
-        if self._seen.shape[0] < 2 * size:
-            self._seen = np.zeros((2 * size, 2), np.int64)
-        subs = self.places.lists.get(t.UNDERLYINGS)
-        below = batch.offsets(*subs) if subs and batch.rows[self.places.groups[t.UNDERLYINGS].index] else None
-        for place, array in (
+        if self._seen_instruments.shape[0] < 2 * size:
+            self._seen_instruments = np.zeros((2 * size, 2), np.int64)
+        subs = self.tags.lists.get(t.UNDERLYINGS)
+        underlying_offsets = (
+            batch.offsets(*subs) if subs and batch.rows[self.tags.groups[t.UNDERLYINGS].index] else None
+        )
+        for argument, array in (
             (s.OFFSETS, offsets),
-            (s.LETTERS, telling["entry_type"]),
-            (s.CONDITIONS, telling["conditions"]),
-            (s.SETTL_FLAGS, telling["settl_flag"]),
-            (s.INSTRUMENTS, telling["instrument_id"]),
-            (s.RPT_SEQS, telling["rpt_seq"]),
-            (s.ACTIONS, telling["update_action"]),
-            (s.QUOTED, telling["quoted"]),
+            (s.ENTRY_TYPES, kind_columns["entry_type"]),
+            (s.CONDITIONS, kind_columns["conditions"]),
+            (s.SETTL_FLAGS, kind_columns["settl_flag"]),
+            (s.INSTRUMENTS, kind_columns["instrument_id"]),
+            (s.RPT_SEQS, kind_columns["rpt_seq"]),
+            (s.ACTIONS, kind_columns["update_action"]),
+            (s.QUOTE_FLAGS, kind_columns["quoted"]),
             (s.KINDS, kinds),
             (s.MARKS, marks),
-            (s.SEEN, self._seen),
+            (s.SEEN, self._seen_instruments),
         ):
-            arguments[place] = address_of(array)
+            arguments[argument] = buffer_address(array)
         arguments[s.MESSAGES], arguments[s.ENTRIES] = len(offsets) - 1, entries
-        arguments[s.SEEN_MASK] = self._seen.shape[0] // 2 - 1
-        arguments[s.SUB_OFFSETS] = 0 if below is None else address_of(below)
+        arguments[s.SEEN_MASK] = self._seen_instruments.shape[0] // 2 - 1
+        arguments[s.SUB_OFFSETS] = 0 if underlying_offsets is None else buffer_address(underlying_offsets)
         self._counts[:] = 0
-        self._stamp = s.classify(arguments.ctypes.data, self._stamp)
-        self._note_unknown(batch, kinds)
-        chosen: dict[str, Chosen] = {}
+        self._stamp = s.classify_entries(arguments.ctypes.data, self._stamp)
+        self._count_unknown(batch, kinds)
+        selections: dict[str, EntrySelection] = {}
         for number, (family, rows) in enumerate(zip(FAMILIES, self._counts.tolist(), strict=True)):
             if rows:
-                arrays = self._selection(family, rows)
-                self._targets[number] = [address_of(array) for array in arrays.values()]
+                arrays = self._allocate_selection(family, rows)
+                self._targets[number] = [buffer_address(array) for array in arrays.values()]
                 one_to_one = number == s.MBO and rows == entries and not self.is_snapshot
-                chosen[family] = Chosen(**arrays, all_entries=one_to_one)
+                selections[family] = EntrySelection(**arrays, is_identity=one_to_one)
         self._counts[:] = 0
-        s.select(arguments.ctypes.data)
-        return chosen
+        s.select_entries(arguments.ctypes.data)
+        return selections
 
-    def _selection(self, family: str, rows: int) -> dict[str, Numbers]:
-        memory, at, arrays = self._pools[family].take(sum(64 + rows * d.itemsize for d in _SELECTION.values())), 0, {}
-        for name, dtype in _SELECTION.items():
+    def _allocate_selection(self, family: str, rows: int) -> dict[str, Numbers]:
+        memory, at, arrays = (
+            self._pools[family].acquire(sum(64 + rows * d.itemsize for d in _SELECTION_DTYPES.values())),
+            0,
+            {},
+        )
+        for name, dtype in _SELECTION_DTYPES.items():
             arrays[name] = memory.array[at : at + rows * dtype.itemsize].view(dtype)
             at += -(-rows * dtype.itemsize // 64) * 64
         return arrays
 
-    def _note_unknown(self, batch: Batch, kinds: Numbers) -> None:
-        place = self.places.find(t.ENTRY_TYPE, t.ENTRIES)
-        strange = np.flatnonzero(kinds == t.UNKNOWN)
-        if place is not None and len(strange):
-            text = text_rows(batch, place, strange)
+    def _count_unknown(self, batch: Batch, kinds: Numbers) -> None:
+        source = self.tags.find(t.ENTRY_TYPE, t.ENTRIES)
+        unknown_rows = np.flatnonzero(kinds == t.UNKNOWN)
+        if source is not None and len(unknown_rows):
+            text = text_rows(batch, source, unknown_rows)
             if text is not None:
                 ends, content = text[0].tolist(), text[1].tobytes()
                 self.unknown.update(content[a:b].decode("utf-8", "replace") for a, b in pairwise(ends))
 
-    def _family(
-        self, batch: Batch, name: str, chosen: Chosen, telling: dict[str, Numbers], sent: Numbers, number: Numbers
+    def _family_rows(
+        self,
+        batch: Batch,
+        name: str,
+        selection: EntrySelection,
+        kind_columns: dict[str, Numbers],
+        sent: Numbers,
+        number: Numbers,
     ) -> Rows:
-        entry = None if chosen.all_entries else chosen.entry
-        index = {t.ENTRIES: entry, t.UNDERLYINGS: chosen.sub, t.BODY: chosen.body}
-        plan, rows = self._plans[name], len(chosen)
-        made = plan.run(batch, rows, index, kinds=chosen.kind, flags=chosen.flags, sent=sent)
-        made["flags"] = chosen.flags
-        for column in self._shared[name]:
-            made[column] = telling[column] if entry is None else _taken(telling[column], entry, _TELLING[column][2])
-        self._derive(name, chosen, telling, made)
+        entry = None if selection.is_identity else selection.entry
+        index = {t.ENTRIES: entry, t.UNDERLYINGS: selection.sub, t.BODY: selection.body}
+        plan, rows = self._plans[name], len(selection)
+        columns = plan.run(batch, rows, index, kinds=selection.kind, flags=selection.flags, sent=sent)
+        columns["flags"] = selection.flags
+        for column in self._shared_columns[name]:
+            columns[column] = (
+                kind_columns[column]
+                if entry is None
+                else _take_entries(kind_columns[column], entry, _KIND_COLUMNS[column][2])
+            )
+        self._add_derived(name, selection, kind_columns, columns)
         texts = plan.run_texts(batch, index)
-        return Rows(e.FAMILIES[name], number[chosen.body], np.zeros(rows, np.uint16), chosen.place, made, texts)
+        return Rows(
+            e.FAMILIES[name], number[selection.body], np.zeros(rows, np.uint16), selection.entry_index, columns, texts
+        )
 
-    def _derive(self, name: str, chosen: Chosen, telling: dict[str, Numbers], made: dict[str, Numbers]) -> None:
+    def _add_derived(
+        self, name: str, selection: EntrySelection, kind_columns: dict[str, Numbers], columns: dict[str, Numbers]
+    ) -> None:
         """What follows from the kind of an entry and from 279."""
-        rows = len(chosen)
+        rows = len(selection)
         if name == "mbo":
-            made["action"], made["side"] = np.empty(rows, np.uint8), np.empty(rows, np.uint8)
-            sources = chosen.kind, made["update_action"], made["price"], made["size"]
-            s.book_actions(*map(address_of, sources), rows, address_of(made["action"]), address_of(made["side"]), t.BID)
+            columns["action"], columns["side"] = np.empty(rows, np.uint8), np.empty(rows, np.uint8)
+            sources = selection.kind, columns["update_action"], columns["price"], columns["size"]
+            s.book_actions(
+                *map(buffer_address, sources),
+                rows,
+                buffer_address(columns["action"]),
+                buffer_address(columns["side"]),
+                t.BID,
+            )
         elif name in ("trades", "statistics", "imbalance"):
-            made["action"] = _SET_OR_DELETED[telling["update_action"][chosen.entry].view(np.uint8)]
+            columns["action"] = _ACTION_OF_UPDATE[kind_columns["update_action"][selection.entry].view(np.uint8)]
         if name == "statistics":
-            made["stat_type"] = _STAT_TYPES[chosen.kind]
+            columns["stat_type"] = _STAT_TYPES[selection.kind]
         elif name == "trades":
-            made["side"] = np.full(rows, ord("N"), np.uint8)
+            columns["side"] = np.full(rows, ord("N"), np.uint8)
         elif name == "imbalance":
-            bits = made["conditions"]
+            bits = columns["conditions"]
             buyers, sellers = bits & e.CONDITIONS["P"] != 0, bits & e.CONDITIONS["Q"] != 0
-            made["side"] = np.where(buyers, ord("B"), np.where(sellers, ord("A"), ord("N"))).astype(np.uint8)
+            columns["side"] = np.where(buyers, ord("B"), np.where(sellers, ord("A"), ord("N"))).astype(np.uint8)
         elif name == "control":
-            made["kind"] = np.full(rows, ord("R"), np.uint8)
+            columns["kind"] = np.full(rows, ord("R"), np.uint8)
 
-    def _put_headers(self, batch: Batch, columns: dict[str, Numbers], chosen: Chosen) -> None:
+    def _fill_snapshot_headers(self, batch: Batch, columns: dict[str, Numbers], selection: EntrySelection) -> None:
         """The clearing row at the start of a snapshot: its instrument and RptSeq stand in the body."""
-        headers = np.flatnonzero(chosen.kind == t.HEADER)
-        body = np.ascontiguousarray(chosen.body[headers])
-        for name, values in self._header.run(batch, len(headers), {t.BODY: body}).items():
+        headers = np.flatnonzero(selection.kind == t.SNAPSHOT_HEADER)
+        body = np.ascontiguousarray(selection.body[headers])
+        for name, values in self._header_plan.run(batch, len(headers), {t.BODY: body}).items():
             columns[name][headers] = values
 
 
-def _taken(values: Numbers, entry: Numbers, absent: int) -> Numbers:
+def _take_entries(values: Numbers, entry: Numbers, absent: int) -> Numbers:
     """Values of the chosen entries; -1 is none."""
     if not len(values):
         return np.full(len(entry), absent, values.dtype)

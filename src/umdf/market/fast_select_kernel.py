@@ -22,21 +22,21 @@ from umdf.kernels import (
 )
 
 # The table of arguments. Of each message its entries; of each entry what says its kind.
-MESSAGES, ENTRIES, OFFSETS, SUB_OFFSETS, IS_SNAPSHOT, LETTERS, CONDITIONS, SETTL_FLAGS = range(8)
-INSTRUMENTS, RPT_SEQS, ACTIONS, QUOTED, KINDS, OWNERS, MARKS, LETTER_KINDS = range(8, 16)
+MESSAGES, ENTRIES, OFFSETS, SUB_OFFSETS, IS_SNAPSHOT, ENTRY_TYPES, CONDITIONS, SETTL_FLAGS = range(8)
+INSTRUMENTS, RPT_SEQS, ACTIONS, QUOTE_FLAGS, KINDS, OWNERS, MARKS, ENTRY_TYPE_KINDS = range(8, 16)
 FAMILY_OF, SEEN, SEEN_MASK, COUNTS, TARGETS, EXCHANGE_LAST, IMPLIED_CONDITION, IMPLIED = range(16, 24)
 THEORETICAL, LAST_FLAG, SNAPSHOT_FLAG, COMPOSITE, TRADE, HEADER = range(24, 30)
 ARGUMENTS = 30
 
 # When the second kind of a letter is meant: LETTER_KINDS has (kind, other kind, when) for each of 256.
-ALWAYS, NO_TRADE, IS_THEORETICAL, NO_INSTRUMENT = 0, 1, 2, 3
+ALWAYS, IS_LAST_PRICE, IS_THEORETICAL, NO_INSTRUMENT = 0, 1, 2, 3
 
 # Families: mbo, and what FAMILY_OF says of a kind; NOWHERE has no row of its own.
 MBO, TRADES, STATISTICS, STATUS, IMBALANCE, PRICE_BAND, CONTROL = range(7)
-FAMILIES, NOWHERE, MBO_ONLY = 7, -1, -2
+FAMILIES, NO_FAMILY, MBO_ONLY = 7, -1, -2
 
 # Where a family's rows are written: TARGETS has these addresses for each.
-T_ENTRY, T_BODY, T_SUB, T_KIND, T_PLACE, T_FLAGS = range(6)
+T_ENTRY, T_BODY, T_SUB, T_KIND, T_ENTRY_INDEX, T_FLAGS = range(6)
 TARGET = 6
 
 # Marks of an entry.
@@ -44,146 +44,146 @@ IN_MBO, LAST_IN_MBO, LAST_OF_ALL = 1, 2, 4
 
 NULL = -(1 << 63)
 DELETES = 1 << 2 | 1 << 3 | 1 << 4  # of 279: delete, delete thru, delete from
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inlined
-def at(t, place):
-    return load_i64(t, 8 * place)
+def get(t, word):
+    return load_i64(t, 8 * word)
 
 
 @inlined
-def deletes(action):
+def is_delete(action):
     return action >= 0 and action < 6 and DELETES >> action & 1 != 0
 
 
 @inlined
-def _first_sight(t, table, instrument, stamp):
+def _is_first(t, table, instrument, stamp):
     """Whether this instrument is new among those with this stamp; it is remembered. There is always room: each of the
     two tables has twice as many places as any message has entries."""
-    mask = at(t, SEEN_MASK)
-    seen = at(t, SEEN) + 16 * (mask + 1) * table
-    place = np.int64(np.uint64(instrument) * _SPREAD >> np.uint64(20)) & mask
-    while load_i64(seen, 16 * place + 8) == stamp:
-        if load_i64(seen, 16 * place) == instrument:
+    mask = get(t, SEEN_MASK)
+    seen = get(t, SEEN) + 16 * (mask + 1) * table
+    bucket = np.int64(np.uint64(instrument) * _HASH_FACTOR >> np.uint64(20)) & mask
+    while load_i64(seen, 16 * bucket + 8) == stamp:
+        if load_i64(seen, 16 * bucket) == instrument:
             return False
-        place = (place + 1) & mask
-    store_i64(seen, 16 * place, instrument)
-    store_i64(seen, 16 * place + 8, stamp)
+        bucket = (bucket + 1) & mask
+    store_i64(seen, 16 * bucket, instrument)
+    store_i64(seen, 16 * bucket + 8, stamp)
     return True
 
 
 @inlined
-def _kind(t, entry):
-    line = at(t, LETTER_KINDS) + 24 * np.int64(load_u8(at(t, LETTERS), entry))
+def _entry_kind(t, entry):
+    line = get(t, ENTRY_TYPE_KINDS) + 24 * np.int64(load_u8(get(t, ENTRY_TYPES), entry))
     kind, when = load_i64(line, 0), load_i64(line, 16)
-    if when == NO_TRADE:
-        last = at(t, IS_SNAPSHOT) != 0 or load_i32(at(t, CONDITIONS), 4 * entry) & at(t, EXCHANGE_LAST) != 0
+    if when == IS_LAST_PRICE:
+        last = get(t, IS_SNAPSHOT) != 0 or load_i32(get(t, CONDITIONS), 4 * entry) & get(t, EXCHANGE_LAST) != 0
         return load_i64(line, 8) if last else kind
     if when == IS_THEORETICAL:
-        return load_i64(line, 8) if load_i8(at(t, SETTL_FLAGS), entry) == at(t, THEORETICAL) else kind
+        return load_i64(line, 8) if load_i8(get(t, SETTL_FLAGS), entry) == get(t, THEORETICAL) else kind
     if when == NO_INSTRUMENT:
-        return load_i64(line, 8) if load_i64(at(t, INSTRUMENTS), 8 * entry) == NULL else kind
+        return load_i64(line, 8) if load_i64(get(t, INSTRUMENTS), 8 * entry) == NULL else kind
     return kind
 
 
 @inlined
 def _count(t, family, number):
-    store_i64(at(t, COUNTS), 8 * family, load_i64(at(t, COUNTS), 8 * family) + number)
+    store_i64(get(t, COUNTS), 8 * family, load_i64(get(t, COUNTS), 8 * family) + number)
 
 
 @kernel
-def classify(t, stamp):
+def classify_entries(t, stamp):
     """Kinds, marks and counts of all entries. `stamp` is above all that were used with SEEN; returns the next."""
-    snapshot, subs = at(t, IS_SNAPSHOT), at(t, SUB_OFFSETS)
-    for message in range(at(t, MESSAGES)):
+    snapshot, subs = get(t, IS_SNAPSHOT), get(t, SUB_OFFSETS)
+    for message in range(get(t, MESSAGES)):
         first, last = (
-            np.int64(load_i32(at(t, OFFSETS), 4 * message)),
-            np.int64(load_i32(at(t, OFFSETS), 4 * message + 4)),
+            np.int64(load_i32(get(t, OFFSETS), 4 * message)),
+            np.int64(load_i32(get(t, OFFSETS), 4 * message + 4)),
         )
         if snapshot != 0:
             _count(t, MBO, 1)
         before_mbo = before_all = np.int64(NULL)
         any_mbo = any_all = False
         for entry in range(last - 1, first - 1, -1):
-            kind, mark = _kind(t, entry), np.int64(0)
-            family, instrument = load_i64(at(t, FAMILY_OF), 8 * kind), load_i64(at(t, INSTRUMENTS), 8 * entry)
-            numbered = snapshot == 0 and load_i64(at(t, RPT_SEQS), 8 * entry) != NULL
+            kind, mark = _entry_kind(t, entry), np.int64(0)
+            family, instrument = load_i64(get(t, FAMILY_OF), 8 * kind), load_i64(get(t, INSTRUMENTS), 8 * entry)
+            numbered = snapshot == 0 and load_i64(get(t, RPT_SEQS), 8 * entry) != NULL
             if numbered or family == MBO_ONLY or family == CONTROL or family == TRADES:
-                bust = family == TRADES and deletes(np.int64(load_i8(at(t, ACTIONS), entry)))
+                bust = family == TRADES and is_delete(np.int64(load_i8(get(t, ACTIONS), entry)))
                 if numbered or not bust:
                     mark |= IN_MBO
                     _count(t, MBO, 1)
-                    if not (any_mbo and before_mbo == instrument) and _first_sight(t, 0, instrument, stamp):
+                    if not (any_mbo and before_mbo == instrument) and _is_first(t, 0, instrument, stamp):
                         mark |= LAST_IN_MBO
                     before_mbo, any_mbo = instrument, True
             if family >= 0:
                 number = np.int64(1)
-                if kind == at(t, COMPOSITE):
+                if kind == get(t, COMPOSITE):
                     number = np.int64(0)
                     if subs != 0:
                         number = np.int64(load_i32(subs, 4 * entry + 4)) - np.int64(load_i32(subs, 4 * entry))
                 if number != 0:
-                    if not (any_all and before_all == instrument) and _first_sight(t, 1, instrument, stamp):
+                    if not (any_all and before_all == instrument) and _is_first(t, 1, instrument, stamp):
                         mark |= LAST_OF_ALL
                     before_all, any_all = instrument, True
                     _count(t, family, number)
-            store_u8(at(t, KINDS), entry, np.uint8(kind))
-            store_u8(at(t, MARKS), entry, np.uint8(mark))
+            store_u8(get(t, KINDS), entry, np.uint8(kind))
+            store_u8(get(t, MARKS), entry, np.uint8(mark))
         stamp += 1
     return stamp
 
 
 @inlined
-def _write(t, family, entry, body, sub, kind, place, flags):
-    target = at(t, TARGETS) + 8 * TARGET * family
-    row = load_i64(at(t, COUNTS), 8 * family)
-    store_i64(at(t, COUNTS), 8 * family, row + 1)
+def _write_row(t, family, entry, body, sub, kind, entry_index, flags):
+    target = get(t, TARGETS) + 8 * TARGET * family
+    row = load_i64(get(t, COUNTS), 8 * family)
+    store_i64(get(t, COUNTS), 8 * family, row + 1)
     store_i32(load_i64(target, 8 * T_ENTRY), 4 * row, np.int32(entry))
     store_i32(load_i64(target, 8 * T_BODY), 4 * row, np.int32(body))
     store_i32(load_i64(target, 8 * T_SUB), 4 * row, np.int32(sub))
     store_u8(load_i64(target, 8 * T_KIND), row, np.uint8(kind))
-    store_u16(load_i64(target, 8 * T_PLACE), 2 * row, np.uint16(min(place, 65535)))
+    store_u16(load_i64(target, 8 * T_ENTRY_INDEX), 2 * row, np.uint16(min(entry_index, 65535)))
     store_i32(load_i64(target, 8 * T_FLAGS), 4 * row, np.int32(flags))
 
 
 @kernel
-def select(t):
+def select_entries(t):
     """Write the rows of every family; COUNTS starts at 0 again, the room is what `classify` counted."""
-    snapshot, subs = at(t, IS_SNAPSHOT), at(t, SUB_OFFSETS)
-    for message in range(at(t, MESSAGES)):
+    snapshot, subs = get(t, IS_SNAPSHOT), get(t, SUB_OFFSETS)
+    for message in range(get(t, MESSAGES)):
         first, last = (
-            np.int64(load_i32(at(t, OFFSETS), 4 * message)),
-            np.int64(load_i32(at(t, OFFSETS), 4 * message + 4)),
+            np.int64(load_i32(get(t, OFFSETS), 4 * message)),
+            np.int64(load_i32(get(t, OFFSETS), 4 * message + 4)),
         )
-        base = at(t, SNAPSHOT_FLAG) if snapshot != 0 else np.int64(0)
+        base = get(t, SNAPSHOT_FLAG) if snapshot != 0 else np.int64(0)
         if snapshot != 0:
             # With no book entry behind it, the clearing row is the last one of the book.
-            alone = True
+            is_only_row = True
             for entry in range(first, last):
-                alone = alone and load_u8(at(t, MARKS), entry) & IN_MBO == 0
-            flags = base | (at(t, LAST_FLAG) if alone else 0)
-            _write(t, MBO, np.int64(-1), message, np.int64(-1), at(t, HEADER), np.int64(0), flags)
+                is_only_row = is_only_row and load_u8(get(t, MARKS), entry) & IN_MBO == 0
+            flags = base | (get(t, LAST_FLAG) if is_only_row else 0)
+            _write_row(t, MBO, np.int64(-1), message, np.int64(-1), get(t, HEADER), np.int64(0), flags)
         for entry in range(first, last):
-            kind, mark = np.int64(load_u8(at(t, KINDS), entry)), load_u8(at(t, MARKS), entry)
-            family = load_i64(at(t, FAMILY_OF), 8 * kind)
-            place = entry - first + (1 if snapshot != 0 else 0)
-            flags = base | np.int64(load_i32(at(t, QUOTED), 4 * entry))
-            if load_i32(at(t, CONDITIONS), 4 * entry) & at(t, IMPLIED_CONDITION) != 0:
-                flags |= at(t, IMPLIED)
+            kind, mark = np.int64(load_u8(get(t, KINDS), entry)), load_u8(get(t, MARKS), entry)
+            family = load_i64(get(t, FAMILY_OF), 8 * kind)
+            entry_index = entry - first + (1 if snapshot != 0 else 0)
+            flags = base | np.int64(load_i32(get(t, QUOTE_FLAGS), 4 * entry))
+            if load_i32(get(t, CONDITIONS), 4 * entry) & get(t, IMPLIED_CONDITION) != 0:
+                flags |= get(t, IMPLIED)
             if mark & IN_MBO != 0:
-                last_flag = at(t, LAST_FLAG) if mark & LAST_IN_MBO != 0 else np.int64(0)
-                _write(t, MBO, entry, message, np.int64(-1), kind, place, flags | last_flag)
+                last_flag = get(t, LAST_FLAG) if mark & LAST_IN_MBO != 0 else np.int64(0)
+                _write_row(t, MBO, entry, message, np.int64(-1), kind, entry_index, flags | last_flag)
             if family < 0:
                 continue
-            last_flag = at(t, LAST_FLAG) if mark & LAST_OF_ALL != 0 else np.int64(0)
-            if kind != at(t, COMPOSITE):
-                _write(t, family, entry, message, np.int64(-1), kind, place, flags | last_flag)
+            last_flag = get(t, LAST_FLAG) if mark & LAST_OF_ALL != 0 else np.int64(0)
+            if kind != get(t, COMPOSITE):
+                _write_row(t, family, entry, message, np.int64(-1), kind, entry_index, flags | last_flag)
             elif subs != 0:
                 sub_first, sub_last = np.int64(load_i32(subs, 4 * entry)), np.int64(load_i32(subs, 4 * entry + 4))
                 for sub in range(sub_first, sub_last):
                     own = flags | (last_flag if sub == sub_last - 1 else 0)
-                    _write(t, family, entry, message, sub, kind, place, own)
+                    _write_row(t, family, entry, message, sub, kind, entry_index, own)
 
 
 _A, _B, _C, _M, _N, _R, _T = 65, 66, 67, 77, 78, 82, 84
@@ -216,7 +216,7 @@ def book_actions(kinds, updates, prices, sizes, rows, actions, sides, first_book
             side = _B if kind == 0 else _A
         elif kind == 2 or kind == 3 or kind == -1:
             action = _R
-        elif kind == 4 and not deletes(update):
+        elif kind == 4 and not is_delete(update):
             action = _T
         store_u8(actions, row, np.uint8(action))
         store_u8(sides, row, np.uint8(side))

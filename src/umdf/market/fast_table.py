@@ -14,14 +14,14 @@ from umdf.market import events as e
 
 # Groups: the tag of their count. 0 is the body of the message.
 BODY, ENTRIES, INSTRUMENTS, UNDERLYINGS, LEGS, ATTRIBUTES, LOTS = 0, 268, 146, 711, 555, 870, 1234
-TICK_RULES, ALTERNATE_IDS, CHANNELS, FEED_TYPES, LINES = 1205, 454, 1351, 1141, 33
+TICK_RULES, ALTERNATE_IDS, CHANNELS, FEED_TYPES, TEXT_LINES = 1205, 454, 1351, 1141, 33
 
 # 35. NonFixData (n) is not published any more and becomes nothing.
 INCREMENTAL, SNAPSHOT, SECURITY_LIST, SECURITY_STATUS, NEWS = "X", "W", "y", "f", "B"
 HEARTBEAT, SEQUENCE_RESET = "0", "4"
 MSG_TYPE, MSG_SEQ_NUM, SENDING_TIME, NEW_SEQ_NO = 35, 34, 52, 36
 ENTRY_TYPE, UPDATE_ACTION, SECURITY_ID, RPT_SEQ = 269, 279, 48, 83
-QUOTE_CONDITION, TRADE_CONDITION, OPEN_CLOSE_SETTL_FLAG, STREAM = 276, 277, 286, 1500
+QUOTE_CONDITION, TRADE_CONDITION, OPEN_CLOSE_SETTL_FLAG, VENUE = 276, 277, 286, 1500
 ENTRY_DATE, ENTRY_TIME, THEORETICAL = 272, 273, 5
 
 # When an entry is of this kind and not of the first one with its letter.
@@ -31,50 +31,50 @@ NO_INSTRUMENT = "there is no 48"  # 4.2.9: the whole channel
 
 
 @dataclass(frozen=True)
-class Kind:
+class EntryKind:
     """A kind of MDEntry: what 269 says, and what it becomes beside its row in mbo."""
 
     entry_type: str
     name: str
     family: str = ""
     stat_type: int = 0
-    when: str = ""
+    condition: str = ""
 
 
-KINDS = (
-    Kind("", "unknown"),
-    Kind("", "start of a snapshot"),
-    Kind("0", "bid", "mbo"),
-    Kind("1", "offer", "mbo"),
-    Kind("J", "empty book", "mbo"),
-    Kind("J", "channel reset", "control", when=NO_INSTRUMENT),
-    Kind("2", "trade", "trades"),
-    Kind("2", "last price", "statistics", e.LAST_PRICE, LAST_NOT_TRADE),
-    Kind("3", "index value", "statistics", e.INDEX_VALUE),
-    Kind("4", "opening price", "statistics", e.OPENING_PRICE),
-    Kind("4", "theoretical opening", "statistics", e.THEORETICAL_OPENING, FLAG_THEORETICAL),
-    Kind("5", "closing price", "statistics", e.CLOSING_PRICE),
-    Kind("6", "settlement price", "statistics", e.SETTLEMENT_PRICE),
-    Kind("7", "high", "statistics", e.SESSION_HIGH),
-    Kind("8", "low", "statistics", e.SESSION_LOW),
-    Kind("9", "vwap", "statistics", e.VWAP),
-    Kind("B", "trade volume", "statistics", e.TRADE_VOLUME),
-    Kind("C", "open interest", "statistics", e.OPEN_INTEREST),
-    Kind("D", "composite underlying", "statistics", e.COMPOSITE_UNDERLYING),
-    Kind("v", "volatility price", "statistics", e.VOLATILITY),
-    Kind("A", "imbalance", "imbalance"),
-    Kind("c", "state", "status"),
-    Kind("g", "price band", "price_band"),
-    Kind("h", "quantity band", "price_band"),
+ENTRY_KINDS = (
+    EntryKind("", "unknown"),
+    EntryKind("", "start of a snapshot"),
+    EntryKind("0", "bid", "mbo"),
+    EntryKind("1", "offer", "mbo"),
+    EntryKind("J", "empty book", "mbo"),
+    EntryKind("J", "channel reset", "control", condition=NO_INSTRUMENT),
+    EntryKind("2", "trade", "trades"),
+    EntryKind("2", "last price", "statistics", e.LAST_PRICE, LAST_NOT_TRADE),
+    EntryKind("3", "index value", "statistics", e.INDEX_VALUE),
+    EntryKind("4", "opening price", "statistics", e.OPENING_PRICE),
+    EntryKind("4", "theoretical opening", "statistics", e.THEORETICAL_OPENING, FLAG_THEORETICAL),
+    EntryKind("5", "closing price", "statistics", e.CLOSING_PRICE),
+    EntryKind("6", "settlement price", "statistics", e.SETTLEMENT_PRICE),
+    EntryKind("7", "high", "statistics", e.SESSION_HIGH),
+    EntryKind("8", "low", "statistics", e.SESSION_LOW),
+    EntryKind("9", "vwap", "statistics", e.VWAP),
+    EntryKind("B", "trade volume", "statistics", e.TRADE_VOLUME),
+    EntryKind("C", "open interest", "statistics", e.OPEN_INTEREST),
+    EntryKind("D", "composite underlying", "statistics", e.COMPOSITE_UNDERLYING),
+    EntryKind("v", "volatility price", "statistics", e.VOLATILITY),
+    EntryKind("A", "imbalance", "imbalance"),
+    EntryKind("c", "state", "status"),
+    EntryKind("g", "price band", "price_band"),
+    EntryKind("h", "quantity band", "price_band"),
 )
-NUMBER = {kind.name: number for number, kind in enumerate(KINDS)}
-UNKNOWN, HEADER, BID, OFFER, EMPTY_BOOK, CHANNEL_RESET, TRADE, LAST = range(8)
-VOLUME, COMPOSITE, IMBALANCE = (NUMBER[name] for name in ("trade volume", "composite underlying", "imbalance"))
-EVERY = (1 << len(KINDS)) - 1
-BOOK = 1 << BID | 1 << OFFER
+KIND_NUMBERS = {kind.name: number for number, kind in enumerate(ENTRY_KINDS)}
+UNKNOWN, SNAPSHOT_HEADER, BID, OFFER, EMPTY_BOOK, CHANNEL_RESET, TRADE, LAST_PRICE = range(8)
+VOLUME, COMPOSITE, IMBALANCE = (KIND_NUMBERS[name] for name in ("trade volume", "composite underlying", "imbalance"))
+ALL_KINDS = (1 << len(ENTRY_KINDS)) - 1
+BOOK_KINDS = 1 << BID | 1 << OFFER
 
 
-def _on(*kinds: int) -> int:
+def _kind_mask(*kinds: int) -> int:
     return sum(1 << kind for kind in kinds)
 
 
@@ -86,7 +86,7 @@ SETTL_TYPE, DAYS_PREFIX = 63, "D"  # 0 is regular and has no letter
 
 
 @dataclass(frozen=True)
-class Rule:
+class TagRule:
     """A column of a family and the tag that it comes from; a date has its time beside it.
 
     Where several rules name a column, each holds for the kinds of entries in `on`.
@@ -95,9 +95,9 @@ class Rule:
     column: str
     tag: int
     time_tag: int = 0
-    on: int = EVERY
+    kind_mask: int = ALL_KINDS
     groups: tuple[int, ...] = (ENTRIES,)  # the first that has the tag
-    how: str = ""
+    conversion: str = ""
     absent: str = ""  # what the reference says an absent one means
 
 
@@ -108,135 +108,137 @@ QUOTE_CONDITIONS = {  # 276, bits of FLAGS
     "LM": e.BTB_LIMITED,
     "AN": e.BTB_ALL_OR_NONE,
 }
-CODED: Mapping[int, Mapping[str, int]] = {
+CODE_TABLES: Mapping[int, Mapping[str, int]] = {
     893: {"N": 0, "Y": 1},
     37011: {"No": 0, "N1": 1, "N2": 2, "N3": 3, "NM": 4, "MA": 5, "MB": 6, "M2": 7},
 }
 
-_STREAM = Rule("stream", STREAM, absent="E")
-_TRADE_DATE = Rule("trade_date", 75, groups=(BODY,))
-_INSTRUMENT = Rule("instrument_id", SECURITY_ID, groups=(ENTRIES, BODY))
+_VENUE = TagRule("stream", VENUE, absent="E")
+_TRADE_DATE = TagRule("trade_date", 75, groups=(BODY,))
+_INSTRUMENT = TagRule("instrument_id", SECURITY_ID, groups=(ENTRIES, BODY))
 # 13.4: date and time of the event at the engine. A channel reset has no date (4.2.9): it is that of SendingTime.
-_EVENT = Rule("ts_event", ENTRY_DATE, ENTRY_TIME)
+_EVENT = TagRule("ts_event", ENTRY_DATE, ENTRY_TIME)
 _COMMON = (
     _INSTRUMENT,
-    Rule("rpt_seq", RPT_SEQ, on=EVERY & ~_on(HEADER)),
-    Rule("rpt_seq", RPT_SEQ, on=_on(HEADER), groups=(BODY,)),
+    TagRule("rpt_seq", RPT_SEQ, kind_mask=ALL_KINDS & ~_kind_mask(SNAPSHOT_HEADER)),
+    TagRule("rpt_seq", RPT_SEQ, kind_mask=_kind_mask(SNAPSHOT_HEADER), groups=(BODY,)),
     _EVENT,
 )
-_CONDITIONS = Rule("conditions", TRADE_CONDITION, how=WORDS)
-_NOT_VOLUME, _ON_VOLUME = EVERY & ~_on(VOLUME, COMPOSITE), _on(VOLUME)
-_BOOK_OR_TRADE = BOOK | _on(TRADE)
+_CONDITIONS = TagRule("conditions", TRADE_CONDITION, conversion=WORDS)
+_NOT_VOLUME, _ON_VOLUME = ALL_KINDS & ~_kind_mask(VOLUME, COMPOSITE), _kind_mask(VOLUME)
+_BOOK_OR_TRADE = BOOK_KINDS | _kind_mask(TRADE)
 
 # The entries of X and W, by family. `action`, `side` and `stat_type` follow from the kind and from 279.
-ENTRY_RULES: Mapping[str, tuple[Rule, ...]] = {
+ENTRY_RULES: Mapping[str, tuple[TagRule, ...]] = {
     "mbo": (
         *_COMMON,
-        Rule("price", 270, on=_BOOK_OR_TRADE),
-        Rule("size", 271, on=_BOOK_OR_TRADE),
-        Rule("order_id", 37, on=BOOK),
-        Rule("firm", 288, on=_on(BID)),
-        Rule("firm", 289, on=_on(OFFER)),
-        Rule("prev_size", 37780, on=BOOK),
-        Rule("position", 290, on=BOOK),
-        Rule("order_count", 346, on=BOOK),
-        Rule("ts_insert", 37016, 37017, on=BOOK),
-        _STREAM,
-        Rule("update_action", UPDATE_ACTION),
-        Rule("entry_type", ENTRY_TYPE),
-        Rule("trade_id", 1003, on=_on(TRADE)),
-        Rule("expire_date", 432, on=BOOK),
-        Rule("early_termination", 37019, on=BOOK),
-        Rule("btb_cert_indicator", 37023, on=BOOK),
+        TagRule("price", 270, kind_mask=_BOOK_OR_TRADE),
+        TagRule("size", 271, kind_mask=_BOOK_OR_TRADE),
+        TagRule("order_id", 37, kind_mask=BOOK_KINDS),
+        TagRule("firm", 288, kind_mask=_kind_mask(BID)),
+        TagRule("firm", 289, kind_mask=_kind_mask(OFFER)),
+        TagRule("prev_size", 37780, kind_mask=BOOK_KINDS),
+        TagRule("position", 290, kind_mask=BOOK_KINDS),
+        TagRule("order_count", 346, kind_mask=BOOK_KINDS),
+        TagRule("ts_insert", 37016, 37017, kind_mask=BOOK_KINDS),
+        _VENUE,
+        TagRule("update_action", UPDATE_ACTION),
+        TagRule("entry_type", ENTRY_TYPE),
+        TagRule("trade_id", 1003, kind_mask=_kind_mask(TRADE)),
+        TagRule("expire_date", 432, kind_mask=BOOK_KINDS),
+        TagRule("early_termination", 37019, kind_mask=BOOK_KINDS),
+        TagRule("btb_cert_indicator", 37023, kind_mask=BOOK_KINDS),
     ),
     "trades": (
         *_COMMON,
-        Rule("update_action", UPDATE_ACTION),
-        Rule("price", 270),
-        Rule("size", 271),
-        Rule("trade_id", 1003),
-        Rule("buyer", 288),
-        Rule("seller", 289),
+        TagRule("update_action", UPDATE_ACTION),
+        TagRule("price", 270),
+        TagRule("size", 271),
+        TagRule("trade_id", 1003),
+        TagRule("buyer", 288),
+        TagRule("seller", 289),
         _CONDITIONS,
         _TRADE_DATE,
-        Rule("trading_session", 336),
-        _STREAM,
-        Rule("ts_insert", 37016, 37017),
-        Rule("trade_volume", 1020),
-        Rule("net_change", 451),
-        Rule("tick_direction", 274),
-        Rule("seller_days", 287),
-        Rule("interest_rate", 37014),
-        Rule("early_termination", 37019),
-        Rule("btb_contract_info", 37024),
-        Rule("btb_grace_date", 37025),
+        TagRule("trading_session", 336),
+        _VENUE,
+        TagRule("ts_insert", 37016, 37017),
+        TagRule("trade_volume", 1020),
+        TagRule("net_change", 451),
+        TagRule("tick_direction", 274),
+        TagRule("seller_days", 287),
+        TagRule("interest_rate", 37014),
+        TagRule("early_termination", 37019),
+        TagRule("btb_contract_info", 37024),
+        TagRule("btb_grace_date", 37025),
     ),
     "statistics": (
         *_COMMON,
-        Rule("price", 270, on=_NOT_VOLUME),
-        Rule("price", 810, on=_on(COMPOSITE), groups=(UNDERLYINGS,)),
-        Rule("financial_volume", 270, on=_ON_VOLUME),  # 10.2
-        Rule("size", 271, on=EVERY & ~_ON_VOLUME),
-        Rule("size", 1020, on=_ON_VOLUME),
-        Rule("trade_count", 271, on=_ON_VOLUME),
-        Rule("net_change", 451),
+        TagRule("price", 270, kind_mask=_NOT_VOLUME),
+        TagRule("price", 810, kind_mask=_kind_mask(COMPOSITE), groups=(UNDERLYINGS,)),
+        TagRule("financial_volume", 270, kind_mask=_ON_VOLUME),  # 10.2
+        TagRule("size", 271, kind_mask=ALL_KINDS & ~_ON_VOLUME),
+        TagRule("size", 1020, kind_mask=_ON_VOLUME),
+        TagRule("trade_count", 271, kind_mask=_ON_VOLUME),
+        TagRule("net_change", 451),
         _CONDITIONS,
-        Rule("open_close_settl_flag", OPEN_CLOSE_SETTL_FLAG),
-        Rule("settl_price_type", 731),
-        Rule("price_type", 423),
-        Rule("price_adjustment_method", 37013),
-        Rule("last_trade_date", 9325),
+        TagRule("open_close_settl_flag", OPEN_CLOSE_SETTL_FLAG),
+        TagRule("settl_price_type", 731),
+        TagRule("price_type", 423),
+        TagRule("price_adjustment_method", 37013),
+        TagRule("last_trade_date", 9325),
         _TRADE_DATE,
-        Rule("trading_session", 336),
-        _STREAM,
-        Rule("entry_type", ENTRY_TYPE),
-        Rule("currency", 15),
-        Rule("tick_direction", 274),
-        Rule("trade_id", 1003),
-        Rule("buyer", 288),
-        Rule("seller", 289),
-        Rule("seller_days", 287),
-        Rule("interest_rate", 37014),
-        Rule("index_seq", 37100),
-        Rule("underlying_id", 309, on=_on(COMPOSITE), groups=(UNDERLYINGS,)),
-        Rule("underlying_px_type", 37018, on=_on(COMPOSITE), groups=(UNDERLYINGS,)),
-        Rule("first_price", 1025),
-        Rule("last_price", 31),
-        Rule("price_delta", 811),
+        TagRule("trading_session", 336),
+        _VENUE,
+        TagRule("entry_type", ENTRY_TYPE),
+        TagRule("currency", 15),
+        TagRule("tick_direction", 274),
+        TagRule("trade_id", 1003),
+        TagRule("buyer", 288),
+        TagRule("seller", 289),
+        TagRule("seller_days", 287),
+        TagRule("interest_rate", 37014),
+        TagRule("index_seq", 37100),
+        TagRule("underlying_id", 309, kind_mask=_kind_mask(COMPOSITE), groups=(UNDERLYINGS,)),
+        TagRule("underlying_px_type", 37018, kind_mask=_kind_mask(COMPOSITE), groups=(UNDERLYINGS,)),
+        TagRule("first_price", 1025),
+        TagRule("last_price", 31),
+        TagRule("price_delta", 811),
     ),
     "status": (  # 11.4
         *_COMMON,
-        Rule("phase", 625),
-        Rule("state", 326),
-        Rule("event", 1174),
-        Rule("trading_session", 336),
-        Rule("ts_open", 342),
+        TagRule("phase", 625),
+        TagRule("state", 326),
+        TagRule("event", 1174),
+        TagRule("trading_session", 336),
+        TagRule("ts_open", 342),
         _TRADE_DATE,
     ),
-    "imbalance": (*_COMMON, Rule("size", 271), _CONDITIONS),
+    "imbalance": (*_COMMON, TagRule("size", 271), _CONDITIONS),
     "price_band": (
         *_COMMON,
-        Rule("entry_type", ENTRY_TYPE),
-        Rule("price_band_type", 6939),
-        Rule("price_limit_type", 1306),
-        Rule("midpoint_type", 37008),
-        Rule("low_limit_price", 1148),
-        Rule("high_limit_price", 1149),
-        Rule("trading_reference_price", 1150),
-        Rule("avg_daily_traded_qty", 37003),
-        Rule("max_trade_vol", 1140),
+        TagRule("entry_type", ENTRY_TYPE),
+        TagRule("price_band_type", 6939),
+        TagRule("price_limit_type", 1306),
+        TagRule("midpoint_type", 37008),
+        TagRule("low_limit_price", 1148),
+        TagRule("high_limit_price", 1149),
+        TagRule("trading_reference_price", 1150),
+        TagRule("avg_daily_traded_qty", 37003),
+        TagRule("max_trade_vol", 1140),
     ),
     "control": (_EVENT,),
 }
 
 
-def _of(group: int, *rules: tuple[str, int] | tuple[str, int, str]) -> tuple[Rule, ...]:
-    return tuple(Rule(rule[0], rule[1], groups=(group,), how=rule[2] if len(rule) > 2 else "") for rule in rules)
+def _group_rules(group: int, *rules: tuple[str, int] | tuple[str, int, str]) -> tuple[TagRule, ...]:
+    return tuple(
+        TagRule(rule[0], rule[1], groups=(group,), conversion=rule[2] if len(rule) > 2 else "") for rule in rules
+    )
 
 
 # Messages that are a row themselves.
-BODY_RULES: Mapping[str, tuple[Rule, ...]] = {
-    "snapshot": _of(
+BODY_RULES: Mapping[str, tuple[TagRule, ...]] = {
+    "snapshot": _group_rules(
         BODY,
         ("instrument_id", SECURITY_ID),
         ("last_sequence", 369),
@@ -245,7 +247,7 @@ BODY_RULES: Mapping[str, tuple[Rule, ...]] = {
         ("depth", 264),
         ("trade_date", 75),
     ),
-    "status": _of(
+    "status": _group_rules(
         BODY,
         ("instrument_id", SECURITY_ID),
         ("ts_event", 60),
@@ -258,7 +260,7 @@ BODY_RULES: Mapping[str, tuple[Rule, ...]] = {
         ("ts_open", 342),
         ("trade_date", 75),
     ),
-    "news": _of(
+    "news": _group_rules(
         BODY,
         ("news_source", 6940),
         ("language", 1474),
@@ -266,15 +268,15 @@ BODY_RULES: Mapping[str, tuple[Rule, ...]] = {
         ("ts_origin", 42),
         ("url", 149),
     ),
-    "control": _of(BODY, ("next_sequence", NEW_SEQ_NO)),
+    "control": _group_rules(BODY, ("next_sequence", NEW_SEQ_NO)),
 }
 # The encoded one first, the plain one, the length of the encoded one. Several lines of text become one text.
 HEADLINES, TEXTS = (359, 148, 358), (355, 58, 354)
 
 # The instruments of a SecurityList: a row each.
 DEFINITION_RULES = (
-    *_of(BODY, ("total_instruments", 393), ("is_last", 893, CODES)),
-    *_of(
+    *_group_rules(BODY, ("total_instruments", 393), ("is_last", 893, CODES)),
+    *_group_rules(
         INSTRUMENTS,
         ("instrument_id", SECURITY_ID),
         ("action", 980),
@@ -327,10 +329,10 @@ DEFINITION_RULES = (
     ),
 )
 # Its repeating groups. The channels (1351) hold the feed types (1141); both together are the list `feeds`.
-DEFINITION_LISTS: Mapping[str, tuple[int, tuple[Rule, ...]]] = {
+DEFINITION_LISTS: Mapping[str, tuple[int, tuple[TagRule, ...]]] = {
     "legs": (
         LEGS,
-        _of(
+        _group_rules(
             LEGS,
             ("leg_id", 602),
             ("leg_symbol", 600),
@@ -341,7 +343,7 @@ DEFINITION_LISTS: Mapping[str, tuple[int, tuple[Rule, ...]]] = {
     ),
     "underlyings": (
         UNDERLYINGS,
-        _of(
+        _group_rules(
             UNDERLYINGS,
             ("underlying_id", 309),
             ("underlying_symbol", 311),
@@ -349,13 +351,16 @@ DEFINITION_LISTS: Mapping[str, tuple[int, tuple[Rule, ...]]] = {
             ("index_theoretical_qty", 37021),
         ),
     ),
-    "attributes": (ATTRIBUTES, _of(ATTRIBUTES, ("attribute_type", 871), ("attribute_value", 872))),
-    "lots": (LOTS, _of(LOTS, ("lot_type", 1093), ("min_lot_size", 1231))),
+    "attributes": (ATTRIBUTES, _group_rules(ATTRIBUTES, ("attribute_type", 871), ("attribute_value", 872))),
+    "lots": (LOTS, _group_rules(LOTS, ("lot_type", 1093), ("min_lot_size", 1231))),
     "tick_rules": (
         TICK_RULES,
-        _of(TICK_RULES, ("start_price", 1206), ("end_price", 1207), ("increment", 1208), ("rule_type", 1209)),
+        _group_rules(TICK_RULES, ("start_price", 1206), ("end_price", 1207), ("increment", 1208), ("rule_type", 1209)),
     ),
-    "alternate_ids": (ALTERNATE_IDS, _of(ALTERNATE_IDS, ("alternate_id", 455), ("id_source", 456))),
+    "alternate_ids": (ALTERNATE_IDS, _group_rules(ALTERNATE_IDS, ("alternate_id", 455), ("id_source", 456))),
 }
-FEED_RULES = (*_of(CHANNELS, ("channel", 1180, DIGITS)), *_of(FEED_TYPES, ("feed_type", 1022), ("depth", 264)))
+FEED_RULES = (
+    *_group_rules(CHANNELS, ("channel", 1180, DIGITS)),
+    *_group_rules(FEED_TYPES, ("feed_type", 1022), ("depth", 264)),
+)
 ISIN_SOURCE = "4"  # 456

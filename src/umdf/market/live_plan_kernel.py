@@ -23,8 +23,8 @@ from umdf.market.sbe_events_kernel import ABSENT_CODE, CODES, OTHER_CODE
 
 TEMPLATES = 256  # larger ids make no rows
 
-E_MAKES, E_KNOWN, E_VERSION, E_COLUMNS = 0, 1, 2, 3
-ALWAYS, WITH_RPT_SEQ = 1, 2  # E_MAKES: a row of every message, or only where rpt_seq is there
+E_ROW_CONDITION, E_FULL_LENGTH, E_MIN_VERSION, E_COLUMNS = 0, 1, 2, 3
+ALWAYS_ROW, ROW_IF_RPT_SEQ = 1, 2  # E_MAKES: a row of every message, or only where rpt_seq is there
 
 L_INSTRUMENT_ID, L_ACTION, L_SIDE, L_PRICE, L_SIZE, L_ORDER_ID, L_POSITION, L_PREV_SIZE = 0, 1, 2, 3, 4, 5, 6, 7
 L_FIRM, L_TS_INSERT, L_TS_EVENT, L_RPT_SEQ, L_TRADE_ID, L_FLAGS, L_MORE_FLAGS = 8, 9, 10, 11, 12, 13, 14

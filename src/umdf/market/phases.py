@@ -38,8 +38,8 @@ RELATIONS = (EQUAL, DIFFERENT)
 STORE, REMOVE, KEEP, INFER = "store 326", "remove 326", "keep", "remove 326, 625 is 326"
 
 # An instrument's own message (48 and 326): 1174, membership, relation → membership, what to do.
-Rule = tuple[str, str]
-INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Rule] = {
+Transition = tuple[str, str]
+INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Transition] = {
     # With the event nothing is to be guessed (11); the phase may be inferred from a rejoin (11 NOTE).
     **{(SEPARATES, m, r): (SEPARATED, STORE) for m in MEMBERSHIPS for r in RELATIONS},
     **{(REJOINS, m, r): (FOLLOWING, INFER) for m in MEMBERSHIPS for r in RELATIONS},
@@ -67,7 +67,7 @@ GROUP_MESSAGE: dict[tuple[str, str], str] = {
 # A snapshot's status (11.4: 625 and 326 may come together), and the first one after a channel reset, when the states of
 # all instruments are sent again (13.9). It replaces what was known of the instrument, so membership does not matter;
 # without the event, a state that differs from the phase is a separated one.
-SNAPSHOT_STATUS: dict[tuple[int | None, str], Rule] = {
+SNAPSHOT_STATUS: dict[tuple[int | None, str], Transition] = {
     **{(SEPARATES, r): (SEPARATED, STORE) for r in RELATIONS},
     **{(REJOINS, r): (FOLLOWING, INFER) for r in RELATIONS},
     (None, EQUAL): (FOLLOWING, REMOVE),
@@ -105,23 +105,23 @@ class InstrumentState:
 
 
 @dataclass(slots=True)
-class _Place:
+class _StoredState:
     """What is stored of a group, or of an instrument by itself."""
 
     state: int = UNKNOWN
     session: int | None = None
     ts_open: int | None = None
     since: int | None = None
-    heard: int | None = None  # when anything was last said of it
+    last_status_ts: int | None = None  # when anything was last said of it
     membership: str = FOLLOWING
     resets: int = 0  # channel resets before it was last said
 
 
-_NOTHING = _Place()
-Forgets = list[tuple[int, int]]  # instrument and kind of operation: what the statistics must forget
+_NO_STATE = _StoredState()
+StatisticResets = list[tuple[int, int]]  # instrument and kind of operation: what the statistics must forget
 
 
-class Members(Protocol):
+class GroupMembership(Protocol):
     """Who is in which group; `Instruments` knows."""
 
     def group_of(self, instrument_id: int) -> Group | None: ...
@@ -133,10 +133,10 @@ class Phases:
     """Phases and states of all groups and instruments of a channel. A channel reset leaves them as they are until they
     are sent again (13.9)."""
 
-    def __init__(self, instruments: Members) -> None:
+    def __init__(self, instruments: GroupMembership) -> None:
         self._instruments = instruments
-        self._groups: dict[Group, _Place] = {}
-        self._own: dict[int, _Place] = {}
+        self._group_states: dict[Group, _StoredState] = {}
+        self._instrument_states: dict[int, _StoredState] = {}
         self._resets = 0
 
     def channel_reset(self) -> None:
@@ -144,54 +144,54 @@ class Phases:
 
     # Instruments come and go.
 
-    def created(self, instrument_ids: Iterable[int]) -> None:
+    def mark_created(self, instrument_ids: Iterable[int]) -> None:
         """During the session: phase and state are invalid and unknown until the first status (7.1)."""
         for instrument_id in instrument_ids:
-            self._own[instrument_id] = _Place(membership=NEW, resets=self._resets)
+            self._instrument_states[instrument_id] = _StoredState(membership=NEW, resets=self._resets)
 
-    def deleted(self, instrument_ids: Iterable[int]) -> None:
+    def remove(self, instrument_ids: Iterable[int]) -> None:
         for instrument_id in instrument_ids:
-            self._own.pop(instrument_id, None)
+            self._instrument_states.pop(instrument_id, None)
 
     def start_snapshot(self, instrument_id: int) -> None:
         """A snapshot replaces the state; one that says nothing of it means an instrument that follows its group."""
-        own = self._own.get(instrument_id)
+        own = self._instrument_states.get(instrument_id)
         if own is not None and own.membership == SEPARATED:
-            del self._own[instrument_id]
+            del self._instrument_states[instrument_id]
 
     # Statuses.
 
-    def apply(self, status: Status) -> Forgets:
+    def apply(self, status: Status) -> StatisticResets:
         """Take in a status; returns what the statistics must forget because of it."""
         if status.group is not None:
-            return self._group_message(status.group, status)
-        return [] if status.instrument_id is None else self._instrument_message(status.instrument_id, status)
+            return self._apply_group_message(status.group, status)
+        return [] if status.instrument_id is None else self._apply_instrument_message(status.instrument_id, status)
 
-    def _group_message(self, group: Group, status: Status) -> Forgets:
+    def _apply_group_message(self, group: Group, status: Status) -> StatisticResets:
         phase = status.state if status.phase is None else status.phase  # legacy 11 writes 326 for it
         members = list(self._instruments.members(group))
-        forgets: Forgets = []
+        resets: StatisticResets = []
         if phase is not None:
             for instrument_id in members:
-                own = self._own.get(instrument_id)
+                own = self._instrument_states.get(instrument_id)
                 if own is not None:
                     own.membership = GROUP_MESSAGE[own.membership, EQUAL if own.state == phase else DIFFERENT]
-            forgets = self._set_phase(group, phase, status)
+            resets = self._set_phase(group, phase, status)
         if status.event == SESSION_CHANGE:
             # Binary reference 9.2.6: "to reset some statistics for this group". Being separated is about states, the
             # trading session ends for every member.
-            forgets += [(instrument_id, NEW_SESSION) for instrument_id in members]
-        return forgets
+            resets += [(instrument_id, NEW_SESSION) for instrument_id in members]
+        return resets
 
-    def _set_phase(self, group: Group, phase: int, status: Status) -> Forgets:
-        stored = self._groups.setdefault(group, _Place())
-        is_old = stored.heard is not None and (status.ts is None or status.ts < stored.heard)
+    def _set_phase(self, group: Group, phase: int, status: Status) -> StatisticResets:
+        stored = self._group_states.setdefault(group, _StoredState())
+        is_old = stored.last_status_ts is not None and (status.ts is None or status.ts < stored.last_status_ts)
         if status.is_snapshot and stored.state != UNKNOWN and is_old:
             return []  # a snapshot shows its own moment: it cannot undo what the group said since
         left_auction = stored.state == PRE_OPEN and phase != PRE_OPEN
         if phase != stored.state:
             stored.state, stored.since = phase, status.ts
-        stored.session, stored.ts_open, stored.heard = status.session or REGULAR, status.ts_open, status.ts
+        stored.session, stored.ts_open, stored.last_status_ts = status.session or REGULAR, status.ts_open, status.ts
         if not left_auction:
             return []
         # 10.7 NOTE: for each instrument in the group whose own state is not pre-open.
@@ -201,20 +201,20 @@ class Phases:
         ]
 
     def _own_state(self, instrument_id: int) -> int | None:
-        own = self._own.get(instrument_id)
+        own = self._instrument_states.get(instrument_id)
         return own.state if own is not None and own.membership == SEPARATED else None
 
-    def _instrument_message(self, instrument_id: int, status: Status) -> Forgets:
-        forgets: Forgets = [(instrument_id, NEW_SESSION)] if status.event == SESSION_CHANGE else []
+    def _apply_instrument_message(self, instrument_id: int, status: Status) -> StatisticResets:
+        resets: StatisticResets = [(instrument_id, NEW_SESSION)] if status.event == SESSION_CHANGE else []
         group = self._instruments.group_of(instrument_id)
         if group is not None and status.phase is not None:
-            forgets += self._set_phase(group, status.phase, status)
-        before, own = self.of(instrument_id), self._own.setdefault(instrument_id, _Place())
+            resets += self._set_phase(group, status.phase, status)
+        before, own = self.state_of(instrument_id), self._instrument_states.setdefault(instrument_id, _StoredState())
         if status.state is None:
             if status.phase is not None and own.membership == NEW:
                 own.membership = FOLLOWING
-            return forgets
-        phase = UNKNOWN if group is None else self._groups.get(group, _NOTHING).state
+            return resets
+        phase = UNKNOWN if group is None else self._group_states.get(group, _NO_STATE).state
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
         if status.is_snapshot or own.resets < self._resets:
@@ -223,57 +223,66 @@ class Phases:
             membership, action = INSTRUMENT_MESSAGE[event, own.membership, relation]
         own.membership, own.resets = membership, self._resets
         if action == INFER and group is not None and status.phase is None and relation == DIFFERENT:
-            forgets += self._set_phase(group, status.state, status)
+            resets += self._set_phase(group, status.state, status)
         if action == STORE:
             own.state, own.session, own.ts_open = status.state, status.session or REGULAR, status.ts_open
         elif action in (REMOVE, INFER):
             own.state, own.session, own.ts_open = UNKNOWN, None, None
         if action != KEEP:
-            own.heard = status.ts
-            own.since = before.since if self.of(instrument_id).state == before.state else status.ts
-        return forgets
+            own.last_status_ts = status.ts
+            own.since = before.since if self.state_of(instrument_id).state == before.state else status.ts
+        return resets
 
     # What is asked of them.
 
-    def of(self, instrument_id: int) -> InstrumentState:
-        own, group = self._own.get(instrument_id, _NOTHING), self._instruments.group_of(instrument_id)
-        of_group = _NOTHING if group is None else self._groups.get(group, _NOTHING)
+    def state_of(self, instrument_id: int) -> InstrumentState:
+        own, group = self._instrument_states.get(instrument_id, _NO_STATE), self._instruments.group_of(instrument_id)
+        group_state = _NO_STATE if group is None else self._group_states.get(group, _NO_STATE)
         if own.membership == NEW:
             return InstrumentState(UNKNOWN, UNKNOWN, False, None, None, None)
         if own.membership == SEPARATED:
-            return InstrumentState(own.state, of_group.state, True, own.session, own.ts_open, own.since)
-        known = [since for since in (of_group.since, own.since) if since is not None]
+            return InstrumentState(own.state, group_state.state, True, own.session, own.ts_open, own.since)
+        known = [since for since in (group_state.since, own.since) if since is not None]
         since = max(known) if known else None
-        return InstrumentState(of_group.state, of_group.state, False, of_group.session, of_group.ts_open, since)
+        return InstrumentState(
+            group_state.state, group_state.state, False, group_state.session, group_state.ts_open, since
+        )
 
     def phase_of(self, group: Group) -> int:
-        return self._groups.get(group, _NOTHING).state
+        return self._group_states.get(group, _NO_STATE).state
 
     def groups(self) -> list[Group]:
         """Groups of which a status has said anything."""
-        return list(self._groups)
+        return list(self._group_states)
 
-    def named(self) -> set[int]:
+    def instrument_ids(self) -> set[int]:
         """Instruments that a status has named, defined or not."""
-        return set(self._own)
+        return set(self._instrument_states)
 
     def export(self) -> dict[str, list[tuple[object, ...]]]:
         return {
-            "groups": [(*group, *_fields(place)) for group, place in sorted(self._groups.items())],
-            "own": [(instrument_id, *_fields(place)) for instrument_id, place in sorted(self._own.items())],
+            "groups": [(*group, *_state_to_tuple(place)) for group, place in sorted(self._group_states.items())],
+            "own": [
+                (instrument_id, *_state_to_tuple(place))
+                for instrument_id, place in sorted(self._instrument_states.items())
+            ],
             "resets": [(self._resets,)],
         }
 
     def restore(self, state: dict[str, list[tuple[object, ...]]]) -> None:
-        self._groups = {(str(code), str(exchange)): _place(rest) for code, exchange, *rest in state["groups"]}
-        self._own = {int(str(instrument_id)): _place(rest) for instrument_id, *rest in state["own"]}
+        self._group_states = {
+            (str(code), str(exchange)): _state_from_tuple(rest) for code, exchange, *rest in state["groups"]
+        }
+        self._instrument_states = {
+            int(str(instrument_id)): _state_from_tuple(rest) for instrument_id, *rest in state["own"]
+        }
         [(resets,)] = state["resets"]
         self._resets = int(str(resets))
 
 
-def _fields(place: _Place) -> tuple[object, ...]:
-    return place.state, place.session, place.ts_open, place.since, place.heard, place.membership, place.resets
+def _state_to_tuple(place: _StoredState) -> tuple[object, ...]:
+    return place.state, place.session, place.ts_open, place.since, place.last_status_ts, place.membership, place.resets
 
 
-def _place(fields: list[object]) -> _Place:
-    return _Place(*fields)  # type: ignore[arg-type]
+def _state_from_tuple(fields: list[object]) -> _StoredState:
+    return _StoredState(*fields)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from umdf.market.events import FAMILIES, Family
 
 Numbers = NDArray[Any]
-Chosen = NDArray[Any]  # rows: their numbers, or a mask
+RowSelection = NDArray[Any]  # rows: their numbers, or a mask
 Text = tuple[NDArray[np.int32], NDArray[np.uint8]]  # Arrow's offsets (rows + 1 of them), and the bytes
 
 
@@ -30,7 +30,7 @@ class Units:
     def __len__(self) -> int:
         return len(self.sequence)
 
-    def at(self, rows: slice | Chosen) -> Units:
+    def take(self, rows: slice | RowSelection) -> Units:
         columns = (self.channel_id, self.seq_version, self.sequence, self.ts_send, self.ts_recv)
         return Units(*(column[rows] for column in columns))
 
@@ -50,13 +50,13 @@ class Rows:
         str, Numbers
     ]  # by name, of the type that the family says; ts_event, instrument_id, rpt_seq, flags too
     texts: dict[str, Text] = field(default_factory=dict)
-    lists: dict[str, List] = field(default_factory=dict)
+    lists: dict[str, RepeatingGroup] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.unit)
 
     @property
-    def order(self) -> NDArray[np.int64]:
+    def wire_order(self) -> NDArray[np.int64]:
         """A number for each row that grows in the order of the wire, over all families of a batch."""
         return self.unit.astype(np.int64) << 32 | self.msg_index.astype(np.int64) << 16 | self.entry_index
 
@@ -68,7 +68,7 @@ class Rows:
             values = np.full(len(self), column.null if column.nullable else 0, column.dtype)
         return values
 
-    def at(self, rows: Chosen) -> Rows:
+    def take(self, rows: RowSelection) -> Rows:
         """These rows (numbers or a mask), in this order."""
         numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         return Rows(
@@ -77,24 +77,24 @@ class Rows:
             self.msg_index[numbers],
             self.entry_index[numbers],
             {name: values[numbers] for name, values in self.columns.items()},
-            {name: text_at(text, numbers) for name, text in self.texts.items()},
-            {name: entries.at(numbers) for name, entries in self.lists.items()},
+            {name: take_text(text, numbers) for name, text in self.texts.items()},
+            {name: entries.take(numbers) for name, entries in self.lists.items()},
         )
 
 
 @dataclass(eq=False)
-class List:
+class RepeatingGroup:
     """Repeating groups of some rows: row i has the entries offsets[i] … offsets[i + 1] - 1."""
 
     offsets: NDArray[np.int32]
     columns: dict[str, Numbers]
     texts: dict[str, Text] = field(default_factory=dict)
 
-    def at(self, rows: Chosen) -> List:
+    def take(self, rows: RowSelection) -> RepeatingGroup:
         """The entries of these rows."""
-        offsets, entries = ranges_at(self.offsets, rows)
+        offsets, entries = take_ranges(self.offsets, rows)
         columns = {name: values[entries] for name, values in self.columns.items()}
-        return List(offsets, columns, {name: text_at(text, entries) for name, text in self.texts.items()})
+        return RepeatingGroup(offsets, columns, {name: take_text(text, entries) for name, text in self.texts.items()})
 
 
 @dataclass(eq=False)
@@ -106,32 +106,32 @@ class Events:
 
     def rows(self, name: str) -> Rows:
         """The rows of a family, perhaps none."""
-        return self.families.get(name) or no_rows(FAMILIES[name])
+        return self.families.get(name) or empty_rows(FAMILIES[name])
 
-    def at(self, chosen: Mapping[str, Chosen]) -> Events:
+    def take(self, selections: Mapping[str, RowSelection]) -> Events:
         """The families of `chosen`, each with these rows (numbers or a mask)."""
-        kept = {name: self.families[name].at(rows) for name, rows in chosen.items() if name in self.families}
+        kept = {name: self.families[name].take(rows) for name, rows in selections.items() if name in self.families}
         return Events(self.units, {name: rows for name, rows in kept.items() if len(rows)})
 
 
-def ranges_at(offsets: NDArray[np.int32], rows: Chosen) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def take_ranges(offsets: NDArray[np.int32], rows: RowSelection) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Of ranges by their offsets: the offsets of some of them put together, and where their content stood."""
     first, size = offsets[rows].astype(np.int64), np.diff(offsets)[rows]
-    chosen = np.zeros(len(size) + 1, np.int32)
-    np.cumsum(size, out=chosen[1:])
-    return chosen, np.arange(int(chosen[-1])) + np.repeat(first - chosen[:-1], size)
+    new_offsets = np.zeros(len(size) + 1, np.int32)
+    np.cumsum(size, out=new_offsets[1:])
+    return new_offsets, np.arange(int(new_offsets[-1])) + np.repeat(first - new_offsets[:-1], size)
 
 
-def text_at(text: Text, rows: Chosen) -> Text:
-    offsets, places = ranges_at(text[0], rows)
-    return offsets, text[1][places]
+def take_text(text: Text, rows: RowSelection) -> Text:
+    offsets, byte_rows = take_ranges(text[0], rows)
+    return offsets, text[1][byte_rows]
 
 
-def no_rows(family: Family) -> Rows:
+def empty_rows(family: Family) -> Rows:
     return Rows(family, np.empty(0, np.uint32), np.empty(0, np.uint16), np.empty(0, np.uint16), {})
 
 
-def text_of(strings: list[str | None]) -> Text:
+def text_column(strings: list[str | None]) -> Text:
     """A text column of some strings; None is an empty one."""
     parts = [(string or "").encode() for string in strings]
     offsets = np.zeros(len(parts) + 1, np.int32)

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from umdf.market import sbe_events_kernel as k
 from umdf.market.events import FAMILIES, NULL, Column
 from umdf.market.sbe_rules import (
-    Always,
-    AnyOf,
     Bits,
-    Coded,
+    CodeMap,
+    Combine,
+    Constant,
+    Copy,
+    EnumName,
+    FieldSource,
     MonthYear,
-    Named,
-    Rule,
-    Same,
-    Source,
-    bounds_of,
-    code_of,
-    factor_of,
-    field_of,
-    node_of,
+    TemplateRule,
+    code_number,
+    find_field,
+    find_node,
+    scale_factor,
+    scaled_bounds,
 )
 from umdf.wire.sbe.layout import Column as WireColumn
 from umdf.wire.sbe.layout import Layout, Node, as_int64, null_bits
@@ -37,11 +37,11 @@ KINDS = {
     **{"char": k.U8, "uint8": k.U8, "uint16": k.U16, "uint32": k.U32, "uint64": k.I64},
     **{"int8": k.I8, "int16": k.I16, "int32": k.I32, "int64": k.I64},
 }
-Table = NDArray[np.int64]
+CodeTable = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Instruction:
     """An instruction without addresses."""
 
     op: int
@@ -55,7 +55,7 @@ class Step:
     low: int = 0
     high: int = -1
     factor: int = 1
-    table: Table | None = None
+    table: CodeTable | None = None
     shift: int = 0
     mask: int = 0
 
@@ -65,168 +65,172 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ResolvedField:
     """A field as a rule sees it."""
 
     field: Field
     node: Node
     wire: WireColumn | None  # None: constant in the schema
     has_bitmap: bool
-    is_parents: bool  # it stands in the message, the rows are its group's entries
+    is_in_message: bool  # it stands in the message, the rows are its group's entries
 
 
-class Steps:
+class InstructionBuilder:
     """Makes the steps of one rule. `tracked` says of each column whether its presence needs a look (see `decode`)."""
 
-    def __init__(self, layout: Layout, rule: Rule, tracked: dict[int, NDArray[np.int64]]) -> None:
+    def __init__(self, layout: Layout, rule: TemplateRule, tracked: dict[int, NDArray[np.int64]]) -> None:
         self._rule, self._tracked = rule, tracked
         self.root = layout.roots[rule.template]
-        node = node_of(layout, rule.template, rule.group)
+        node = find_node(layout, rule.template, rule.group)
         assert node is not None
         self.node = node
         # Entries that are rows know their message; those of a list do not.
         self._nodes = (node, self.root) if rule.family in FAMILIES else (node,)
 
-    def field(self, name: str) -> tuple[Node, Field] | None:
+    def schema_field(self, name: str) -> tuple[Node, Field] | None:
         """A field of the entry, or of its message."""
         for node in self._nodes:
-            field = field_of(self._rule.template, node, name) if name else None
+            field = find_field(self._rule.template, node, name) if name else None
             if field is not None:
                 return node, field
         return None
 
-    def find(self, name: str) -> Found | None:
+    def resolve(self, name: str) -> ResolvedField | None:
         """A field that this batch can have; a retired one that no row carries is not there."""
-        found = self.field(name)
+        found = self.schema_field(name)
         if found is None:
             return None
         node, field = found
         wires = [(i, wire) for i, wire in enumerate(node.columns) if wire.field is field]
         if not wires:
-            return Found(field, node, None, False, False)
+            return ResolvedField(field, node, None, False, False)
         number, wire = wires[0]
         tracked = self._tracked.get(node.index)
-        unusual = tracked is not None and bool(tracked[number])
-        if wire.is_retired and not unusual:
+        is_tracked = tracked is not None and bool(tracked[number])
+        if wire.is_retired and not is_tracked:
             return None
-        return Found(field, node, wire, unusual and wire.part.null is None, node is not self.node)
+        return ResolvedField(field, node, wire, is_tracked and wire.part.null is None, node is not self.node)
 
-    def of(self, source: Source | None, column: Column, extra: int = 0) -> list[Step]:
+    def instructions(self, source: FieldSource | None, column: Column, extra_bits: int = 0) -> list[Instruction]:
         """What fills a column; `extra` are bits that every row has."""
         size = column.dtype.itemsize
-        nothing = column.null if column.nullable else 0
-        if source is None or isinstance(source, (Named, MonthYear)):
-            return [Step(k.CONSTANT, size, nothing | extra)]
-        if isinstance(source, Always):
-            return [Step(k.CONSTANT, size, code_of(source.value) | extra)]
-        if isinstance(source, AnyOf):
-            steps = [step for part in source.parts for step in self.of(part, column)]
-            for step in steps:
-                extra |= step.constant or 0
-            steps = [step for step in steps if step.constant is None]
-            if extra or not steps:
-                return [Step(k.CONSTANT, size, extra), *map(_adding, steps)]
-            return [steps[0], *map(_adding, steps[1:])]
-        found = self.find(source.field)
-        if found is not None and found.is_parents and isinstance(source, (Bits, Coded)):
+        absent = column.null if column.nullable else 0
+        if source is None or isinstance(source, (EnumName, MonthYear)):
+            return [Instruction(k.CONSTANT, size, absent | extra_bits)]
+        if isinstance(source, Constant):
+            return [Instruction(k.CONSTANT, size, code_number(source.value) | extra_bits)]
+        if isinstance(source, Combine):
+            results = [result for part in source.parts for result in self.instructions(part, column)]
+            for step in results:
+                extra_bits |= step.constant or 0
+            results = [step for step in results if step.constant is None]
+            if extra_bits or not results:
+                return [Instruction(k.CONSTANT, size, extra_bits), *map(_or_bits, results)]
+            return [results[0], *map(_or_bits, results[1:])]
+        found = self.resolve(source.field)
+        if found is not None and found.is_in_message and isinstance(source, (Bits, CodeMap)):
             found = None
         if isinstance(source, Bits):
-            return self._bits(source, found, size, extra)
-        if isinstance(source, Coded):
-            return [_coded(source, found, size)]
-        return [_number(found, column, nothing, isinstance(source, Same) and source.or_null)]
+            return self._bit_instructions(source, found, size, extra_bits)
+        if isinstance(source, CodeMap):
+            return [_code_instruction(source, found, size)]
+        return [_number_instruction(found, column, absent, isinstance(source, Copy) and source.or_null)]
 
-    def _bits(self, source: Bits, found: Found | None, size: int, extra: int) -> list[Step]:
-        always = source.always | extra
+    def _bit_instructions(
+        self, source: Bits, found: ResolvedField | None, size: int, extra_bits: int
+    ) -> list[Instruction]:
+        always = source.always | extra_bits
         if found is None or found.wire is None:
-            return [Step(k.CONSTANT, size, always)]
-        wire, steps = found.wire, []
+            return [Instruction(k.CONSTANT, size, always)]
+        wire, instructions = found.wire, []
         for byte in range(wire.part.size):
             table = np.full(k.CODES, always if byte == 0 else 0, np.int64)
             for bit in range(8):
                 is_set = np.arange(256) >> bit & 1
                 table[:256] |= is_set * source.bits.get(8 * byte + bit, source.unknown)
-            step = _by_table(found, size, table)
+            instruction = _lookup_instruction(found, size, table)
             if wire.part.size > 1:
-                step = replace(step, op=k.LOOK_UP, shift=8 * byte, mask=255)
-            steps.append(step)
-        return [steps[0], *map(_adding, steps[1:])]
+                instruction = replace(instruction, op=k.LOOK_UP, shift=8 * byte, mask=255)
+            instructions.append(instruction)
+        return [instructions[0], *map(_or_bits, instructions[1:])]
 
 
-def _adding(step: Step) -> Step:
+def _or_bits(instruction: Instruction) -> Instruction:
     """The same, adding its bits to what is there."""
-    return replace(step, op=k.OR_4) if step.op == k.TABLE_4 else replace(step, op=k.LOOK_UP, absent=1)
+    return (
+        replace(instruction, op=k.OR_4) if instruction.op == k.TABLE_4 else replace(instruction, op=k.LOOK_UP, absent=1)
+    )
 
 
-def _coded(source: Coded, found: Found | None, size: int) -> Step:
-    other = code_of(source.other)
-    absent = other if source.absent is None else code_of(source.absent)
-    codes = {code_of(code): code_of(ours) for code, ours in source.codes.items()}
+def _code_instruction(source: CodeMap, found: ResolvedField | None, size: int) -> Instruction:
+    other = code_number(source.other)
+    absent = other if source.absent is None else code_number(source.absent)
+    codes = {code_number(code): code_number(ours) for code, ours in source.codes.items()}
     if found is None:
-        return Step(k.CONSTANT, size, absent)
+        return Instruction(k.CONSTANT, size, absent)
     if found.wire is None:
         assert found.field.constant is not None
-        return Step(k.CONSTANT, size, codes.get(code_of(found.field.constant) >> source.shift, other))
+        return Instruction(k.CONSTANT, size, codes.get(code_number(found.field.constant) >> source.shift, other))
     table = np.full(k.CODES, other, np.int64)
     for code, ours in codes.items():
         table[code] = ours
     table[k.ABSENT_CODE] = absent
     if not source.shift:
-        return _by_table(found, size, table)
-    return replace(_by_table(found, size, table), op=k.LOOK_UP, shift=source.shift)
+        return _lookup_instruction(found, size, table)
+    return replace(_lookup_instruction(found, size, table), op=k.LOOK_UP, shift=source.shift)
 
 
-def _by_table(found: Found, size: int, table: Table) -> Step:
+def _lookup_instruction(found: ResolvedField, size: int, table: CodeTable) -> Instruction:
     wire = found.wire
     assert wire is not None
     nullable, null = int(wire.part.null is not None), null_bits(wire)
     kind = KINDS[wire.part.primitive]
-    quick = kind == k.U8 and not found.has_bitmap and not found.is_parents and size in (1, 4)
-    if quick and nullable:
+    is_simple = kind == k.U8 and not found.has_bitmap and not found.is_in_message and size in (1, 4)
+    if is_simple and nullable:
         table = table.copy()
         table[null & 255] = table[k.ABSENT_CODE]
-    op = (k.TABLE_1 if size == 1 else k.TABLE_4) if quick else k.LOOK_UP
-    return Step(op, size, 0, wire, found.node, found.has_bitmap, nullable, null, table=table)
+    op = (k.TABLE_1 if size == 1 else k.TABLE_4) if is_simple else k.LOOK_UP
+    return Instruction(op, size, 0, wire, found.node, found.has_bitmap, nullable, null, table=table)
 
 
-def _number(found: Found | None, column: Column, nothing: int, or_null: bool) -> Step:
+def _number_instruction(found: ResolvedField | None, column: Column, absent: int, or_null: bool) -> Instruction:
     size = column.dtype.itemsize
     if found is None:
-        return Step(k.CONSTANT, size, nothing)
+        return Instruction(k.CONSTANT, size, absent)
     wire = found.wire
     if wire is None:
         constant = found.field.constant
         fits = isinstance(constant, int) or (isinstance(constant, str) and len(constant) == 1)
-        return Step(k.CONSTANT, size, code_of(constant) if fits and constant is not None else nothing)
+        return Instruction(k.CONSTANT, size, code_number(constant) if fits and constant is not None else absent)
     if wire.is_text or wire.part.name:  # one part of several (a decimal that sends its exponent) is not the value
-        return Step(k.CONSTANT, size, nothing)
+        return Instruction(k.CONSTANT, size, absent)
     kind = KINDS[wire.part.primitive]
     nullable, null = int(wire.part.null is not None), null_bits(wire)
     if or_null and wire.part.null_before is not None:
         nullable, null = 1, as_int64(wire.part.null_before)
-    base = Step(k.MOVE, size, nothing, wire, found.node, found.has_bitmap, nullable, null)
+    base = Instruction(k.MOVE, size, absent, wire, found.node, found.has_bitmap, nullable, null)
     factor = _factor(found.field, column)
-    if found.is_parents:
-        return replace(base, op=k.SPREAD) if factor == 1 else Step(k.CONSTANT, size, nothing)
+    if found.is_in_message:
+        return replace(base, op=k.REPEAT) if factor == 1 else Instruction(k.CONSTANT, size, absent)
     if size == 1 and kind == k.U8 and factor == 1:
-        return _small(found, column, nothing)
+        return _byte_instruction(found, column, absent)
     if size == 8 and factor == 1 and not found.has_bitmap:
         if kind == k.I64:
             return replace(base, op=k.COPY_8 if nullable and null == NULL else k.NULL_8)
         if kind == k.U32:
             return replace(base, op=k.WIDEN_4, null=null if nullable else -1)
     low, high = _bounds(wire, column, factor)
-    quick = size == 8 and kind == k.I64 and not found.has_bitmap and nothing == NULL
-    return replace(base, op=k.SCALE_8 if quick else k.MOVE, low=low, high=high, factor=factor)
+    is_simple = size == 8 and kind == k.I64 and not found.has_bitmap and absent == NULL
+    return replace(base, op=k.SCALE_8 if is_simple else k.MOVE, low=low, high=high, factor=factor)
 
 
 def _factor(field: Field, column: Column) -> int:
-    return factor_of(field) if column.type in ("price", "ns") else 1
+    return scale_factor(field) if column.type in ("price", "ns") else 1
 
 
 def _bounds(wire: WireColumn, column: Column, factor: int) -> tuple[int, int]:
     """What the column can hold of what the wire can send."""
-    low, high = bounds_of(factor)
+    low, high = scaled_bounds(factor)
     if wire.part.primitive == "uint64" and factor != 1:
         low = max(low, 0)
     if column.type != "char":
@@ -237,9 +241,9 @@ def _bounds(wire: WireColumn, column: Column, factor: int) -> tuple[int, int]:
     return low, high
 
 
-def _small(found: Found, column: Column, nothing: int) -> Step:
-    most = 255 if column.type == "char" else 127
+def _byte_instruction(found: ResolvedField, column: Column, absent: int) -> Instruction:
+    max_code = 255 if column.type == "char" else 127
     table = np.arange(k.CODES, dtype=np.int64)
-    table[most + 1 :] = (nothing & 255) | k.NO_FIT
-    table[k.ABSENT_CODE] = nothing & 255
-    return _by_table(found, 1, table)
+    table[max_code + 1 :] = (absent & 255) | k.OUT_OF_RANGE_CODE
+    table[k.ABSENT_CODE] = absent & 255
+    return _lookup_instruction(found, 1, table)

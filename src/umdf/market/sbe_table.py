@@ -32,21 +32,21 @@ from umdf.market.sbe_rules import (
     ABSENT,
     PRESENT,
     SUCCESSORS,
-    AnyOf,
     Bits,
-    Coded,
-    Rule,
-    Same,
-    Scaled,
-    Source,
-    Test,
-    always,
+    CodeMap,
+    Combine,
+    Copy,
+    FieldSource,
+    RowTest,
+    Scale,
+    TemplateRule,
+    constant,
 )
 
-Columns = Mapping[str, Source]
+Columns = Mapping[str, FieldSource]
 
 SIDE = {"0": "B", "1": "A"}
-AGGRESSOR = {1: "B", 2: "A"}
+AGGRESSOR_SIDE = {1: "B", 2: "A"}
 ORDER_ACTION = {0: "A", 1: "M", 2: "C"}
 MASS_ACTION = {3: "R", 4: "C"}  # Delete Thru empties the side; Delete From takes positions 1 … N (NOTES: version < 15)
 STATISTIC_ACTION = {0: "A", 2: "C", 1: "A", 5: "A", 3: "C", 4: "C"}
@@ -56,123 +56,127 @@ EVENT_BITS = {7: LAST, 4: IMPLIED, 5: RECOVERY}  # MatchEventIndicator (11.1)
 CONDITION_BITS = {bit: 1 << bit for bit in range(15)}  # TradeCondition and ImbalanceCondition (11.2, 11.3)
 
 
-def _unknown_action(codes: Mapping[int, str]) -> Coded:
+def _unknown_action_flag(codes: Mapping[int, str]) -> CodeMap:
     """A book message with an action that nobody knows: the book cannot be trusted any more."""
-    return Coded("mDUpdateAction", {code: 0 for code in codes}, MAYBE_BAD_BOOK)
+    return CodeMap("mDUpdateAction", {code: 0 for code in codes}, MAYBE_BAD_BOOK)
 
 
 _SUB_TYPES = {code: CONDITIONS[word] for code, word in TRD_SUB_TYPES.items()}
-_EVENT = Bits("matchEventIndicator", EVENT_BITS)
-_CONDITIONS = AnyOf(
+_EVENT_FLAGS = Bits("matchEventIndicator", EVENT_BITS)
+_CONDITIONS = Combine(
     "",
     (
         Bits("tradeCondition", CONDITION_BITS, unknown=CONDITIONS["UNKNOWN"]),
-        Coded("trdSubType", _SUB_TYPES, CONDITIONS["UNKNOWN"], absent=0),
+        CodeMap("trdSubType", _SUB_TYPES, CONDITIONS["UNKNOWN"], absent=0),
         Bits("matchEventIndicator", {4: CONDITIONS["IM"]}),
     ),
 )
 
 
-def _common(time: str = "transactTime", rpt_seq: str = "rptSeq", flags: Source = _EVENT) -> Columns:
-    when: Columns = {"ts_event": Scaled(time)} if time else {}
-    return {"instrument_id": Same("securityID"), **when, "rpt_seq": Same(rpt_seq), "flags": flags}
+def _common(time: str = "transactTime", rpt_seq: str = "rptSeq", flags: FieldSource = _EVENT_FLAGS) -> Columns:
+    when: Columns = {"ts_event": Scale(time)} if time else {}
+    return {"instrument_id": Copy("securityID"), **when, "rpt_seq": Copy(rpt_seq), "flags": flags}
 
 
 _ENTRY_TIME = _common("mDEntryTimestamp")
-_ACTION_AND_ENTRY: Columns = {"update_action": Same("mDUpdateAction"), "entry_type": Same("mDEntryType")}
+_ACTION_AND_ENTRY: Columns = {"update_action": Copy("mDUpdateAction"), "entry_type": Copy("mDEntryType")}
 _ORDER: Columns = {
-    "side": Coded("mDEntryType", SIDE),
-    "price": Scaled("mDEntryPx"),
-    "size": Same("mDEntrySize"),
-    "order_id": Same("secondaryOrderID"),
-    "firm": Same("enteringFirm"),
-    "prev_size": Same("mDEntryPrevSize"),
-    "position": Same("mDEntryPositionNo"),
-    "ts_insert": Scaled("mDInsertTimestamp"),
+    "side": CodeMap("mDEntryType", SIDE),
+    "price": Scale("mDEntryPx"),
+    "size": Copy("mDEntrySize"),
+    "order_id": Copy("secondaryOrderID"),
+    "firm": Copy("enteringFirm"),
+    "prev_size": Copy("mDEntryPrevSize"),
+    "position": Copy("mDEntryPositionNo"),
+    "ts_insert": Scale("mDInsertTimestamp"),
 }
-_NEITHER: Columns = {"side": always("N")}
+_NO_SIDE: Columns = {"side": constant("N")}
 _TRADE: Columns = {
-    "price": Scaled("mDEntryPx"),
-    "size": Same("mDEntrySize"),
-    "trade_id": Same("tradeID"),
+    "price": Scale("mDEntryPx"),
+    "size": Copy("mDEntrySize"),
+    "trade_id": Copy("tradeID"),
 }
-_FORWARD: Columns = {"seller_days": Same("sellerDays"), "interest_rate": Scaled("mDEntryInterestRate")}
-_TRADE_MORE: Columns = {
-    "side": always("N"),  # the aggressor, by `sbe_events`, where an execution summary named it
-    "update_action": Same("mDUpdateAction"),
-    "buyer": Same("mDEntryBuyer"),
-    "seller": Same("mDEntrySeller"),
-    "trade_condition": Same("tradeCondition"),
-    "trd_sub_type": Same("trdSubType"),
+_FORWARD: Columns = {"seller_days": Copy("sellerDays"), "interest_rate": Scale("mDEntryInterestRate")}
+_TRADE_DETAILS: Columns = {
+    "side": constant("N"),  # the aggressor, by `sbe_events`, where an execution summary named it
+    "update_action": Copy("mDUpdateAction"),
+    "buyer": Copy("mDEntryBuyer"),
+    "seller": Copy("mDEntrySeller"),
+    "trade_condition": Copy("tradeCondition"),
+    "trd_sub_type": Copy("trdSubType"),
     "conditions": _CONDITIONS,
-    "trade_date": Same("tradeDate"),
-    "trading_session": Same("tradingSessionID"),
+    "trade_date": Copy("tradeDate"),
+    "trading_session": Copy("tradingSessionID"),
 }
 
 
-def _moves_rpt_seq(template: int, time: str = "mDEntryTimestamp", entry_type: Source | None = None) -> Rule:
+def _rpt_seq_only(template: int, time: str = "mDEntryTimestamp", entry_type: FieldSource | None = None) -> TemplateRule:
     """rptSeq is contiguous over all templates (83), so that the book's own stream must show every number."""
-    flags = _EVENT if template != 55 else always(0)  # 55 has no matchEventIndicator
-    columns = {"action": always("N"), **_NEITHER, **_common(time, flags=flags), **_ACTION_AND_ENTRY}
-    return Rule(template, "mbo", {**columns, "entry_type": entry_type or Same("mDEntryType")}, only_with="rptSeq")
+    flags = _EVENT_FLAGS if template != 55 else constant(0)  # 55 has no matchEventIndicator
+    columns = {"action": constant("N"), **_NO_SIDE, **_common(time, flags=flags), **_ACTION_AND_ENTRY}
+    return TemplateRule(
+        template, "mbo", {**columns, "entry_type": entry_type or Copy("mDEntryType")}, required_field="rptSeq"
+    )
 
 
-def _trade_in_book(template: int) -> Rule:
-    return Rule(template, "mbo", {"action": always("T"), **_NEITHER, **_TRADE, **_common(), **_ACTION_AND_ENTRY})
+def _trade_in_book(template: int) -> TemplateRule:
+    return TemplateRule(
+        template, "mbo", {"action": constant("T"), **_NO_SIDE, **_TRADE, **_common(), **_ACTION_AND_ENTRY}
+    )
 
 
-def _statistic(template: int, stat_type: int, columns: Columns, *, deletable: bool = False) -> Rule:
-    action: Source = Coded("mDUpdateAction", STATISTIC_ACTION, "A") if deletable else always("A")
+def _statistic(template: int, stat_type: int, columns: Columns, *, deletable: bool = False) -> TemplateRule:
+    action: FieldSource = CodeMap("mDUpdateAction", STATISTIC_ACTION, "A") if deletable else constant("A")
     own: Columns = {
-        "stat_type": always(stat_type),
+        "stat_type": constant(stat_type),
         "action": action,
-        "entry_type": Same("mDEntryType"),
-        "trade_date": Same("tradeDate"),
+        "entry_type": Copy("mDEntryType"),
+        "trade_date": Copy("tradeDate"),
         **_ENTRY_TIME,
     }
     # What is never deleted has no action on the wire, so that a deletion of it cannot be written.
     when = {"stat_type": stat_type} if deletable else {"stat_type": stat_type, "action": "A"}
-    return Rule(template, "statistics", {**own, **columns}, when=(when,))
+    return TemplateRule(template, "statistics", {**own, **columns}, when=(when,))
 
 
-_PRICE: Columns = {"price": Scaled("mDEntryPx")}
-_SIZE: Columns = {"size": Same("mDEntrySize")}
-_FLAG: Columns = {"open_close_settl_flag": Same("openCloseSettlFlag")}
-_NET_CHANGE: Columns = {"net_change": Scaled("netChgPrevDay")}
+_PRICE: Columns = {"price": Scale("mDEntryPx")}
+_SIZE: Columns = {"size": Copy("mDEntrySize")}
+_FLAG: Columns = {"open_close_settl_flag": Copy("openCloseSettlFlag")}
+_NET_CHANGE: Columns = {"net_change": Scale("netChgPrevDay")}
 
 _MBO = (
-    Rule(
+    TemplateRule(
         71,
         "mbo",
         {
-            "action": always("A"),
+            "action": constant("A"),
             **_ORDER,
-            "entry_type": Same("mDEntryType"),
-            "instrument_id": Same("securityID"),
+            "entry_type": Copy("mDEntryType"),
+            "instrument_id": Copy("securityID"),
             "flags": Bits("matchEventIndicator", EVENT_BITS, always=SNAPSHOT),
         },
         group="noMDEntries",
         when=({"action": "A", "flags": SNAPSHOT},),
     ),
-    Rule(
+    TemplateRule(
         11,
         "mbo",
-        {"action": always("R"), **_NEITHER, **_ENTRY_TIME, **_ACTION_AND_ENTRY},
+        {"action": constant("R"), **_NO_SIDE, **_ENTRY_TIME, **_ACTION_AND_ENTRY},
         when=({"action": "R", "instrument_id": ABSENT},),
     ),
-    Rule(
+    TemplateRule(
         30,
         "mbo",
-        {"action": always("R"), **_NEITHER, **_common("", "lastRptSeq", always(SNAPSHOT))},
+        {"action": constant("R"), **_NO_SIDE, **_common("", "lastRptSeq", constant(SNAPSHOT))},
     ),
-    Rule(
+    TemplateRule(
         52,
         "mbo",
         {
-            "action": Coded("mDUpdateAction", MASS_ACTION),
-            "side": Coded("mDEntryType", SIDE),
-            "position": Same("mDEntryPositionNo"),
-            **_common(flags=AnyOf("", (_EVENT, _unknown_action(MASS_ACTION)))),
+            "action": CodeMap("mDUpdateAction", MASS_ACTION),
+            "side": CodeMap("mDEntryType", SIDE),
+            "position": Copy("mDEntryPositionNo"),
+            **_common(flags=Combine("", (_EVENT_FLAGS, _unknown_action_flag(MASS_ACTION)))),
             **_ACTION_AND_ENTRY,
         },
         when=(
@@ -181,57 +185,67 @@ _MBO = (
             {"action": "C", "order_id": ABSENT},
         ),
     ),
-    Rule(
+    TemplateRule(
         9,
         "mbo",
-        {"action": always("R"), **_NEITHER, **_ENTRY_TIME, **_ACTION_AND_ENTRY},
+        {"action": constant("R"), **_NO_SIDE, **_ENTRY_TIME, **_ACTION_AND_ENTRY},
         when=({"action": "R"},),
     ),
-    Rule(
+    TemplateRule(
         51,
         "mbo",
         # An order that was matched away had no size before version 15, and a delete needs none.
-        {"action": always("C"), **_ORDER, "size": Same("mDEntrySize", or_null=True), **_common(), **_ACTION_AND_ENTRY},
+        {
+            "action": constant("C"),
+            **_ORDER,
+            "size": Copy("mDEntrySize", or_null=True),
+            **_common(),
+            **_ACTION_AND_ENTRY,
+        },
         when=({"action": "C"},),
     ),
-    Rule(
+    TemplateRule(
         50,
         "mbo",
         {
-            "action": Coded("mDUpdateAction", ORDER_ACTION),
+            "action": CodeMap("mDUpdateAction", ORDER_ACTION),
             **_ORDER,
-            **_common(flags=AnyOf("", (_EVENT, _unknown_action(ORDER_ACTION)))),
+            **_common(flags=Combine("", (_EVENT_FLAGS, _unknown_action_flag(ORDER_ACTION)))),
             **_ACTION_AND_ENTRY,
         },
         when=({"action": "AM"},),
     ),
     _trade_in_book(53),
     _trade_in_book(54),
-    _moves_rpt_seq(3, "transactTime", always("c")),
-    *(_moves_rpt_seq(template) for template in (15, 16, 17, 19, 21, 22, 24, 25, 27, 28, 29, 56)),
-    *(_moves_rpt_seq(template, "transactTime") for template in (55, 57)),
+    _rpt_seq_only(3, "transactTime", constant("c")),
+    *(_rpt_seq_only(template) for template in (15, 16, 17, 19, 21, 22, 24, 25, 27, 28, 29, 56)),
+    *(_rpt_seq_only(template, "transactTime") for template in (55, 57)),
 )
 
 _TRADES = (
-    Rule(57, "trades", {"action": always("C"), **_TRADE, **_TRADE_MORE, **_common()}, when=({"action": "C"},)),
-    Rule(
+    TemplateRule(
+        57, "trades", {"action": constant("C"), **_TRADE, **_TRADE_DETAILS, **_common()}, when=({"action": "C"},)
+    ),
+    TemplateRule(
         54,
         "trades",
-        {"action": always("A"), **_TRADE, **_TRADE_MORE, **_FORWARD, **_common()},
+        {"action": constant("A"), **_TRADE, **_TRADE_DETAILS, **_FORWARD, **_common()},
         when=({"seller_days": PRESENT}, {"interest_rate": PRESENT}),
     ),
-    Rule(53, "trades", {"action": always("A"), **_TRADE, **_TRADE_MORE, **_common()}, when=({"action": "A"},)),
-    Rule(
+    TemplateRule(
+        53, "trades", {"action": constant("A"), **_TRADE, **_TRADE_DETAILS, **_common()}, when=({"action": "A"},)
+    ),
+    TemplateRule(
         55,
         "execution_summary",
         {
-            "side": Coded("aggressorSide", AGGRESSOR),
-            "price": Scaled("lastPx"),
-            "size": Same("fillQty"),
-            "hidden_size": Same("tradedHiddenQty"),
-            "cancelled_size": Same("cxlQty"),
-            "ts_aggressor": Scaled("aggressorTime"),
-            **_common(flags=always(0)),
+            "side": CodeMap("aggressorSide", AGGRESSOR_SIDE),
+            "price": Scale("lastPx"),
+            "size": Copy("fillQty"),
+            "hidden_size": Copy("tradedHiddenQty"),
+            "cancelled_size": Copy("cxlQty"),
+            "ts_aggressor": Scale("aggressorTime"),
+            **_common(flags=constant(0)),
         },
         when=({},),
     ),
@@ -240,7 +254,7 @@ _TRADES = (
 _STATISTICS = (
     _statistic(15, OPENING_PRICE, {**_PRICE, **_NET_CHANGE, **_FLAG}, deletable=True),
     _statistic(16, THEORETICAL_OPENING, {**_PRICE, **_SIZE, **_FLAG}, deletable=True),
-    _statistic(17, CLOSING_PRICE, {**_PRICE, **_FLAG, "last_trade_date": Same("lastTradeDate")}),
+    _statistic(17, CLOSING_PRICE, {**_PRICE, **_FLAG, "last_trade_date": Copy("lastTradeDate")}),
     _statistic(24, SESSION_HIGH, _PRICE, deletable=True),
     _statistic(25, SESSION_LOW, _PRICE, deletable=True),
     _statistic(
@@ -249,143 +263,151 @@ _STATISTICS = (
         {
             **_TRADE,
             **_FORWARD,
-            "buyer": Same("mDEntryBuyer"),
-            "seller": Same("mDEntrySeller"),
+            "buyer": Copy("mDEntryBuyer"),
+            "seller": Copy("mDEntrySeller"),
             "conditions": _CONDITIONS,
-            "trading_session": Same("tradingSessionID"),
+            "trading_session": Copy("tradingSessionID"),
         },
     ),
     _statistic(
         28,
         SETTLEMENT_PRICE,
-        {**_PRICE, **_FLAG, "settl_price_type": Same("settlPriceType"), "price_type": Same("priceType")},
+        {**_PRICE, **_FLAG, "settl_price_type": Copy("settlPriceType"), "price_type": Copy("priceType")},
     ),
     _statistic(29, OPEN_INTEREST, _SIZE),
     _statistic(
         56,
         VWAP,
         {
-            "price": Scaled("vwapPx"),
-            "size": Same("tradeVolume"),
-            "trade_count": Same("numberOfTrades"),
+            "price": Scale("vwapPx"),
+            "size": Copy("tradeVolume"),
+            "trade_count": Copy("numberOfTrades"),
             **_NET_CHANGE,
-            "trading_session": Same("tradingSessionID"),
+            "trading_session": Copy("tradingSessionID"),
         },
     ),
 )
 
 _STATUS: Columns = {
-    "event": Same("securityTradingEvent"),
-    "trading_session": Same("tradingSessionID"),
-    "ts_open": Scaled("tradSesOpenTime"),
-    "trade_date": Same("tradeDate"),
+    "event": Copy("securityTradingEvent"),
+    "trading_session": Copy("tradingSessionID"),
+    "ts_open": Scale("tradSesOpenTime"),
+    "trade_date": Copy("tradeDate"),
 }
-_SYSTEM: Columns = {"flags": always(0)}
-_OTHERS = (
-    Rule(
+_SYSTEM: Columns = {"flags": constant(0)}
+_OTHER_FAMILIES = (
+    TemplateRule(
         10,
         "status",
         {
-            "security_group": Same("securityGroup"),
-            "phase": Same("tradingSessionSubID"),
+            "security_group": Copy("securityGroup"),
+            "phase": Copy("tradingSessionSubID"),
             **_STATUS,
-            "ts_event": Scaled("transactTime"),
-            "flags": _EVENT,
+            "ts_event": Scale("transactTime"),
+            "flags": _EVENT_FLAGS,
         },
         when=({"security_group": PRESENT},),
     ),
-    Rule(3, "status", {"state": Same("securityTradingStatus"), **_STATUS, **_common()}, when=({},)),
-    Rule(
+    TemplateRule(3, "status", {"state": Copy("securityTradingStatus"), **_STATUS, **_common()}, when=({},)),
+    TemplateRule(
         19,
         "imbalance",
         {
-            "action": Coded("mDUpdateAction", STATISTIC_ACTION, "A"),
-            "side": Coded("imbalanceCondition", IMBALANCE_SIDE, shift=8),
+            "action": CodeMap("mDUpdateAction", STATISTIC_ACTION, "A"),
+            "side": CodeMap("imbalanceCondition", IMBALANCE_SIDE, shift=8),
             "conditions": Bits("imbalanceCondition", CONDITION_BITS, unknown=CONDITIONS["UNKNOWN"]),
             **_SIZE,
             **_ENTRY_TIME,
         },
         when=({},),
     ),
-    Rule(
+    TemplateRule(
         21,
         "price_band",
         {
-            "entry_type": Same("mDEntryType"),
-            "avg_daily_traded_qty": Same("avgDailyTradedQty"),
-            "max_trade_vol": Same("maxTradeVol"),
+            "entry_type": Copy("mDEntryType"),
+            "avg_daily_traded_qty": Copy("avgDailyTradedQty"),
+            "max_trade_vol": Copy("maxTradeVol"),
             **_ENTRY_TIME,
         },
         when=({"entry_type": "h"},),
     ),
-    Rule(
+    TemplateRule(
         22,
         "price_band",
         {
-            "entry_type": Same("mDEntryType"),
-            "price_band_type": Same("priceBandType"),
-            "price_limit_type": Same("priceLimitType"),
-            "midpoint_type": Same("priceBandMidpointPriceType"),
-            "low_limit_price": Scaled("lowLimitPrice"),
-            "high_limit_price": Scaled("highLimitPrice"),
-            "trading_reference_price": Scaled("tradingReferencePrice"),
+            "entry_type": Copy("mDEntryType"),
+            "price_band_type": Copy("priceBandType"),
+            "price_limit_type": Copy("priceLimitType"),
+            "midpoint_type": Copy("priceBandMidpointPriceType"),
+            "low_limit_price": Scale("lowLimitPrice"),
+            "high_limit_price": Scale("highLimitPrice"),
+            "trading_reference_price": Scale("tradingReferencePrice"),
             **_ENTRY_TIME,
         },
         when=({"entry_type": "g"},),
     ),
-    Rule(
+    TemplateRule(
         5,
         "news",
         {
-            "instrument_id": Same("securityID"),
-            "flags": _EVENT,
-            "news_source": Same("newsSource"),
-            "language": Same("languageCode"),
-            "part_count": Same("partCount"),
-            "part_number": Same("partNumber"),
-            "news_id": Same("newsID"),
-            "ts_origin": Scaled("origTime"),
-            "total_text_length": Same("totalTextLength"),
-            "headline": Same("headline"),
-            "text": Same("text"),
-            "url": Same("uRLLink"),
+            "instrument_id": Copy("securityID"),
+            "flags": _EVENT_FLAGS,
+            "news_source": Copy("newsSource"),
+            "language": Copy("languageCode"),
+            "part_count": Copy("partCount"),
+            "part_number": Copy("partNumber"),
+            "news_id": Copy("newsID"),
+            "ts_origin": Scale("origTime"),
+            "total_text_length": Copy("totalTextLength"),
+            "headline": Copy("headline"),
+            "text": Copy("text"),
+            "url": Copy("uRLLink"),
         },
         when=({},),
     ),
-    Rule(
+    TemplateRule(
         30,
         "snapshot",
         {
-            **_common("", "lastRptSeq", always(SNAPSHOT)),
-            "last_sequence": Same("lastMsgSeqNumProcessed"),
-            "last_seq_version": Same("lastSequenceVersion"),
-            "last_rpt_seq": Same("lastRptSeq"),
-            "total_snapshots": Same("totNumReports"),
-            "total_bids": Same("totNumBids"),
-            "total_offers": Same("totNumOffers"),
-            "total_stats": Same("totNumStats"),
+            **_common("", "lastRptSeq", constant(SNAPSHOT)),
+            "last_sequence": Copy("lastMsgSeqNumProcessed"),
+            "last_seq_version": Copy("lastSequenceVersion"),
+            "last_rpt_seq": Copy("lastRptSeq"),
+            "total_snapshots": Copy("totNumReports"),
+            "total_bids": Copy("totNumBids"),
+            "total_offers": Copy("totNumOffers"),
+            "total_stats": Copy("totNumStats"),
         },
         when=({},),
     ),
-    Rule(1, "control", {"kind": always("S"), "next_sequence": Same("newSeqNo"), **_SYSTEM}, when=({"kind": "S"},)),
-    Rule(2, "control", {"kind": always("H"), "next_sequence": Same("nextSeqNo"), **_SYSTEM}, when=({"kind": "H"},)),
-    Rule(
+    TemplateRule(
+        1, "control", {"kind": constant("S"), "next_sequence": Copy("newSeqNo"), **_SYSTEM}, when=({"kind": "S"},)
+    ),
+    TemplateRule(
+        2, "control", {"kind": constant("H"), "next_sequence": Copy("nextSeqNo"), **_SYSTEM}, when=({"kind": "H"},)
+    ),
+    TemplateRule(
         11,
         "control",
-        {"kind": always("R"), "ts_event": Scaled("mDEntryTimestamp"), "flags": _EVENT},
+        {"kind": constant("R"), "ts_event": Scale("mDEntryTimestamp"), "flags": _EVENT_FLAGS},
         when=({"kind": "R"},),
     ),
 )
 
 
-def _with_former(rules: tuple[Rule, ...]) -> Iterator[Rule]:
+def _with_former(rules: tuple[TemplateRule, ...]) -> Iterator[TemplateRule]:
     """Each rule, then the same for the template of older versions that a user's schema may have."""
     for rule in rules:
         yield rule
         yield from (replace(rule, template=former) for former, now in SUCCESSORS.items() if now == rule.template)
 
 
-RULES: tuple[Rule, ...] = tuple(_with_former((*_MBO, *_TRADES, *_STATISTICS, *_OTHERS, DEFINITION_RULE)))
+RULES: tuple[TemplateRule, ...] = tuple(
+    _with_former((*_MBO, *_TRADES, *_STATISTICS, *_OTHER_FAMILIES, DEFINITION_RULE))
+)
 
 # Rows that another family's rows write: trades and statistics their own, the snapshot header its book's R.
-WRITTEN_ELSEWHERE: Mapping[str, tuple[Test, ...]] = {"mbo": ({"action": "TN"}, {"action": "R", "flags": SNAPSHOT})}
+WRITTEN_BY_OTHER_FAMILIES: Mapping[str, tuple[RowTest, ...]] = {
+    "mbo": ({"action": "TN"}, {"action": "R", "flags": SNAPSHOT})
+}

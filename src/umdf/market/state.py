@@ -15,22 +15,22 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.market.events import NULL, SNAPSHOT
-from umdf.market.instruments import EXCHANGE, Changed, Instruments
+from umdf.market.instruments import DEFAULT_EXCHANGE, DefinitionChanges, Instruments
 from umdf.market.phases import Phases, Status
 from umdf.market.rows import Events, Numbers, strings_of
-from umdf.market.statistics import Forget, Statistics
-from umdf.market.statistics_kernel import DROP, START_AGAIN
-from umdf.market.statistics_view import readable, tables
+from umdf.market.statistics import StatisticReset, Statistics
+from umdf.market.statistics_kernel import INSTRUMENT_DELETED, RESET_ALL
+from umdf.market.statistics_view import describe_statistics, statistics_tables
 
 Stream = Literal["incremental", "snapshot", "instruments"]
 
 # The families that are walked, in this order where they stand at the same place: a snapshot starts before its entries.
-_WALKED = ("snapshot", "control", "definition", "status")
+_ORDERED_FAMILIES = ("snapshot", "control", "definition", "status")
 _CHANNEL_RESET = ord("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FamilyRun:
     """Rows first … last - 1 of a family, between which no other walked family has any, and their places in the wire."""
 
     family: str
@@ -41,7 +41,7 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Changes(Changed):
+class BatchChanges(DefinitionChanges):
     """What a batch changed. The books of what was deleted are invalid (7.3)."""
 
     snapshots: list[int] = field(default_factory=list)  # instruments whose statistics and state started again
@@ -73,59 +73,70 @@ class MarketState:
         self.phases = Phases(self.instruments)
         self.statistics = Statistics()
 
-    def apply(self, events: Events, stream: Stream = "incremental") -> Changes:
+    def apply(self, events: Events, stream: Stream = "incremental") -> BatchChanges:
         """Apply a batch of one stream. Definitions of the incremental stream are changes during the session."""
-        changes, forgets = Changes(), list[Forget]()
-        for stretch in _walk(events, stream):
-            forgets += _APPLIERS[stretch.family](self, stretch, events, stream, changes)
-        self.statistics.apply(events, forgets)
+        changes, resets = BatchChanges(), list[StatisticReset]()
+        for run in _family_runs(events, stream):
+            resets += _APPLIERS[run.family](self, run, events, stream, changes)
+        self.statistics.apply(events, resets)
         return changes
 
-    def _define(self, stretch: Stretch, events: Events, stream: Stream, changes: Changes) -> list[Forget]:
+    def _apply_definitions(
+        self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
+    ) -> list[StatisticReset]:
         """A stretch of definitions, cut so that none both creates and deletes: one may do both to an instrument."""
-        rows, forgets, intraday = events.rows("definition"), list[Forget](), stream == "incremental"
-        gone = rows.column("action")[stretch.first : stretch.last] == ord("D")
-        for start, end in pairwise([0, *(np.flatnonzero(np.diff(gone)) + 1).tolist(), len(gone)]):
-            first, last = stretch.first + start, stretch.first + end
-            changed = self.instruments.apply(rows, events.units, first, last, intraday=intraday)
-            changes.added += changed.added
-            changes.modified += changed.modified
+        rows, resets, intraday = events.rows("definition"), list[StatisticReset](), stream == "incremental"
+        is_deleted = rows.column("action")[run.first : run.last] == ord("D")
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(is_deleted)) + 1).tolist(), len(is_deleted)]):
+            first, last = run.first + start, run.first + end
+            definition_changes = self.instruments.apply(rows, events.units, first, last, intraday=intraday)
+            changes.added += definition_changes.added
+            changes.modified += definition_changes.modified
             if intraday:
-                self.phases.created(changed.added)
-            if gone[start]:  # also what has no definition here may have a book and statistics
+                self.phases.mark_created(definition_changes.added)
+            if is_deleted[start]:  # also what has no definition here may have a book and statistics
                 ids = rows.column("instrument_id")[first:last].tolist()
                 changes.deleted += ids
-                self.phases.deleted(ids)
-                forgets += [Forget(place, who, DROP) for place, who in zip(stretch.orders[start:end], ids, strict=True)]
-        return forgets
+                self.phases.remove(ids)
+                resets += [
+                    StatisticReset(place, who, INSTRUMENT_DELETED)
+                    for place, who in zip(run.orders[start:end], ids, strict=True)
+                ]
+        return resets
 
-    def _state(self, stretch: Stretch, events: Events, stream: Stream, changes: Changes) -> list[Forget]:
+    def _apply_statuses(
+        self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
+    ) -> list[StatisticReset]:
         return [
-            Forget(place, who, kind)
-            for place, status in zip(stretch.orders, stretch.statuses, strict=True)
+            StatisticReset(place, who, kind)
+            for place, status in zip(run.orders, run.statuses, strict=True)
             for who, kind in self.phases.apply(status)
         ]
 
-    def _start_snapshots(self, stretch: Stretch, events: Events, stream: Stream, changes: Changes) -> list[Forget]:
-        ids = events.rows("snapshot").column("instrument_id")[stretch.first : stretch.last].tolist()
+    def _apply_snapshot_starts(
+        self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
+    ) -> list[StatisticReset]:
+        ids = events.rows("snapshot").column("instrument_id")[run.first : run.last].tolist()
         for instrument_id in ids:
             self.phases.start_snapshot(instrument_id)
         changes.snapshots += ids
-        return [Forget(place, who, START_AGAIN) for place, who in zip(stretch.orders, ids, strict=True)]
+        return [StatisticReset(place, who, RESET_ALL) for place, who in zip(run.orders, ids, strict=True)]
 
-    def _control(self, stretch: Stretch, events: Events, stream: Stream, changes: Changes) -> list[Forget]:
+    def _apply_control(
+        self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
+    ) -> list[StatisticReset]:
         """A channel reset empties all statistics (4.2.9); states stay until they are sent again (13.9)."""
-        kinds = events.rows("control").column("kind")[stretch.first : stretch.last].tolist()
-        resets = [place for place, kind in zip(stretch.orders, kinds, strict=True) if kind == _CHANNEL_RESET]
+        kinds = events.rows("control").column("kind")[run.first : run.last].tolist()
+        resets = [place for place, kind in zip(run.orders, kinds, strict=True) if kind == _CHANNEL_RESET]
         changes.channel_resets += len(resets)
         for _ in resets:
             self.phases.channel_reset()
-        return [Forget(place, None, START_AGAIN) for place in resets]
+        return [StatisticReset(place, None, RESET_ALL) for place in resets]
 
     # What is asked of it.
 
     def instrument(self, instrument_id: int) -> InstrumentView:
-        state = self.phases.of(instrument_id)
+        state = self.phases.state_of(instrument_id)
         return InstrumentView(
             instrument_id,
             self.instruments.symbol_of(instrument_id),
@@ -136,18 +147,18 @@ class MarketState:
             state.ts_open,
             state.since,
             self.instruments.depth_of(instrument_id, self.channel),
-            readable(self.statistics, instrument_id),
+            describe_statistics(self.statistics, instrument_id),
         )
 
     def to_tables(self) -> dict[str, pa.Table]:
         """Final statistics and states, sorted by instrument: `states` and the tables of `statistics_view.tables`."""
         states = []
-        for instrument_id in sorted({*self.instruments.ids(), *self.phases.named()}):
-            state = self.phases.of(instrument_id)
+        for instrument_id in sorted({*self.instruments.ids(), *self.phases.instrument_ids()}):
+            state = self.phases.state_of(instrument_id)
             values = {name: getattr(state, name) for name in state.__dataclass_fields__}
             symbol = self.instruments.symbol_of(instrument_id)
             states.append({"instrument_id": instrument_id, "symbol": symbol} | values)
-        return {"states": pa.Table.from_pylist(states, STATES_SCHEMA)} | tables(self.statistics)
+        return {"states": pa.Table.from_pylist(states, STATES_SCHEMA)} | statistics_tables(self.statistics)
 
     def export(self) -> dict[str, Any]:
         """Everything, as plain values and arrays that can be pickled."""
@@ -159,7 +170,7 @@ class MarketState:
         }
 
     @classmethod
-    def restored(cls, state: dict[str, Any]) -> MarketState:
+    def from_state(cls, state: dict[str, Any]) -> MarketState:
         market = cls(state["channel"])
         market.instruments = state["instruments"]
         market.phases = Phases(market.instruments)
@@ -169,10 +180,10 @@ class MarketState:
 
 
 _APPLIERS = {
-    "snapshot": MarketState._start_snapshots,
-    "control": MarketState._control,
-    "definition": MarketState._define,
-    "status": MarketState._state,
+    "snapshot": MarketState._apply_snapshot_starts,
+    "control": MarketState._apply_control,
+    "definition": MarketState._apply_definitions,
+    "status": MarketState._apply_statuses,
 }
 STATES_SCHEMA = pa.schema(
     [
@@ -188,29 +199,29 @@ STATES_SCHEMA = pa.schema(
 )
 
 
-def _walk(events: Events, stream: Stream) -> list[Stretch]:
+def _family_runs(events: Events, stream: Stream) -> list[FamilyRun]:
     """The walked families, in the order of the wire."""
-    present = [(rank, name) for rank, name in enumerate(_WALKED) if len(events.rows(name))]
+    present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
     if not present:
         return []
-    orders = {name: events.rows(name).order for _, name in present}
-    statuses = {"status": statuses_of(events, stream)} if "status" in orders else {}
+    orders = {name: events.rows(name).wire_order for _, name in present}
+    statuses = {"status": read_statuses(events, stream)} if "status" in orders else {}
     ranks = np.concatenate([np.full(len(orders[name]), rank) for rank, name in present])
     ranks = ranks[np.lexsort((ranks, np.concatenate(list(orders.values()))))]
-    done, stretches = dict.fromkeys(orders, 0), []
+    next_rows, runs = dict.fromkeys(orders, 0), []
     for start, end in pairwise([0, *(np.flatnonzero(np.diff(ranks)) + 1).tolist(), len(ranks)]):
-        name = _WALKED[int(ranks[start])]
-        first, done[name] = done[name], done[name] + end - start
-        rows = slice(first, done[name])
-        stretches.append(Stretch(name, first, done[name], orders[name][rows].tolist(), statuses.get(name, [])[rows]))
-    return stretches
+        name = _ORDERED_FAMILIES[int(ranks[start])]
+        first, next_rows[name] = next_rows[name], next_rows[name] + end - start
+        rows = slice(first, next_rows[name])
+        runs.append(FamilyRun(name, first, next_rows[name], orders[name][rows].tolist(), statuses.get(name, [])[rows]))
+    return runs
 
 
-def statuses_of(events: Events, stream: Stream) -> list[Status]:
+def read_statuses(events: Events, stream: Stream) -> list[Status]:
     """The rows of the family `status`."""
     rows = events.rows("status")
     columns = {
-        name: _optional(rows.column(name), rows.family.column(name).null)
+        name: _none_if_null(rows.column(name), rows.family.column(name).null)
         for name in ("instrument_id", "phase", "state", "event", "trading_session", "ts_open")
     }
     texts = {}
@@ -218,15 +229,15 @@ def statuses_of(events: Events, stream: Stream) -> list[Status]:
         text = rows.texts.get(name)
         texts[name] = [""] * len(rows) if text is None else strings_of(text)
     groups = [
-        (code, exchange or EXCHANGE) if code else None
+        (code, exchange or DEFAULT_EXCHANGE) if code else None
         for code, exchange in zip(texts["security_group"], texts["security_exchange"], strict=True)
     ]
-    happened, sent = rows.column("ts_event"), events.units.ts_send[rows.unit]
-    times = _optional(np.where(happened == NULL, sent, happened), NULL)
+    event_times, send_times = rows.column("ts_event"), events.units.ts_send[rows.unit]
+    times = _none_if_null(np.where(event_times == NULL, send_times, event_times), NULL)
     in_snapshot = ((rows.column("flags") & SNAPSHOT != 0) | (stream == "snapshot")).tolist()
     ids = columns.pop("instrument_id")
     return [Status(*values) for values in zip(ids, groups, *columns.values(), times, in_snapshot, strict=True)]
 
 
-def _optional(values: Numbers, null: int) -> list[int | None]:
+def _none_if_null(values: Numbers, null: int) -> list[int | None]:
     return [None if value == null else value for value in values.tolist()]

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from umdf.market import events as e
-from umdf.market.current import Current, Operations
+from umdf.market.current import LatestRows, Operations
 from umdf.market.events import FAMILIES, NULL, Family
 from umdf.market.rows import Events, Numbers, Rows
 from umdf.market.statistics_kernel import (
     AUCTION_ENDS,
-    DROP,
+    CLEAR_LAST_PRICE,
+    INSTRUMENT_DELETED,
     NEW_SESSION,
-    NO_LAST,
     O_BUYER,
     O_CONDITIONS,
     O_ID,
@@ -29,17 +29,17 @@ from umdf.market.statistics_kernel import (
     O_PRICE,
     O_SELLER,
     O_SIZE,
-    O_STREAM,
     O_TRADE_ID,
     O_TS,
+    O_VENUE,
     OPERATION,
-    SET_LAST,
-    START_AGAIN,
+    RESET_ALL,
+    SET_LAST_PRICE,
 )
 from umdf.market.tape import Tape
 
-EVERYTHING = -1
-NOTHING = 0
+ALL_TYPES = -1
+NO_TYPES = 0
 
 
 def type_mask(*stat_types: int) -> int:
@@ -61,38 +61,38 @@ RESET_TYPES = (
 # What each kind of operation forgets, by family. AUCTION_ENDS: 10.7 NOTE. START_AGAIN: a snapshot of the instrument
 # begins, or the channel was reset (4.2.9: "emptying their books and statistics"). An Empty Book of one instrument is
 # not here: 4.2.9 empties its book only. DROP: the instrument is gone (7.3).
-FORGETS: dict[str, dict[int, int]] = {
+RESET_RULES: dict[str, dict[int, int]] = {
     "statistics": {
         NEW_SESSION: type_mask(*RESET_TYPES),
         AUCTION_ENDS: type_mask(e.THEORETICAL_OPENING),
-        START_AGAIN: EVERYTHING,
-        DROP: EVERYTHING,
+        RESET_ALL: ALL_TYPES,
+        INSTRUMENT_DELETED: ALL_TYPES,
     },
-    "imbalance": {NEW_SESSION: NOTHING, AUCTION_ENDS: EVERYTHING, START_AGAIN: EVERYTHING, DROP: EVERYTHING},
-    "price_band": {NEW_SESSION: NOTHING, AUCTION_ENDS: NOTHING, START_AGAIN: EVERYTHING, DROP: EVERYTHING},
+    "imbalance": {NEW_SESSION: NO_TYPES, AUCTION_ENDS: ALL_TYPES, RESET_ALL: ALL_TYPES, INSTRUMENT_DELETED: ALL_TYPES},
+    "price_band": {NEW_SESSION: NO_TYPES, AUCTION_ENDS: NO_TYPES, RESET_ALL: ALL_TYPES, INSTRUMENT_DELETED: ALL_TYPES},
 }
 # By which of these a type is known, besides its venue.
-KEYED_BY: dict[int, tuple[str, ...]] = {
+KEY_COLUMNS: dict[int, tuple[str, ...]] = {
     e.SETTLEMENT_PRICE: ("open_close_settl_flag", "settl_price_type"),
     e.CLOSING_PRICE: ("open_close_settl_flag",),
     e.COMPOSITE_UNDERLYING: ("underlying_id",),
 }
-_STAMPS = tuple(column for column in e.COMMON if column.name in ("ts_event", "flags"))
-_NOT_KEPT = {"action"}
-_MOST_TYPES = 1 << 16
+_COMMON_COLUMNS = tuple(column for column in e.COMMON if column.name in ("ts_event", "flags"))
+_DROPPED_COLUMNS = {"action"}
+_MAX_TYPES = 1 << 16
 
 
-def _by(name: str) -> Numbers:
+def _is_keyed_by(name: str) -> Numbers:
     """For every type (as 16 bits) whether it is keyed by a column."""
-    found = np.zeros(_MOST_TYPES, np.int64)
-    found[[stat_type for stat_type, names in KEYED_BY.items() if name in names]] = -1
+    found = np.zeros(_MAX_TYPES, np.int64)
+    found[[stat_type for stat_type, names in KEY_COLUMNS.items() if name in names]] = -1
     return found
 
 
 _BY_FLAG, _BY_SETTL, _BY_UNDERLYING = (
-    _by("open_close_settl_flag"),
-    _by("settl_price_type"),
-    _by("underlying_id"),
+    _is_keyed_by("open_close_settl_flag"),
+    _is_keyed_by("settl_price_type"),
+    _is_keyed_by("underlying_id"),
 )
 
 
@@ -117,7 +117,7 @@ def _imbalance_keys(rows: Rows) -> tuple[Numbers, None]:
     return np.zeros(len(rows), np.int64), None
 
 
-_KEYS: dict[str, Callable[[Rows], tuple[Numbers, Numbers | None]]] = {
+_KEY_FUNCTIONS: dict[str, Callable[[Rows], tuple[Numbers, Numbers | None]]] = {
     "statistics": _statistics_keys,
     "imbalance": _imbalance_keys,
     "price_band": _band_keys,
@@ -125,7 +125,7 @@ _KEYS: dict[str, Callable[[Rows], tuple[Numbers, Numbers | None]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class StatisticReset:
     """Something to forget: of one instrument, or of all (None), from this place in the wire on."""
 
     order: int
@@ -137,63 +137,63 @@ class Statistics:
     """Everything that is published about instruments besides their books; and the tape."""
 
     def __init__(self) -> None:
-        self.current = {name: _current(FAMILIES[name]) for name in _KEYS}
+        self.latest = {name: _latest_rows(FAMILIES[name]) for name in _KEY_FUNCTIONS}
         self.tape = Tape()
 
-    def apply(self, events: Events, forgets: list[Forget]) -> None:
+    def apply(self, events: Events, resets: list[StatisticReset]) -> None:
         """Apply a batch: its statistics, bands, imbalances and trades, with what is to be forgotten between them."""
         last = last_price_operations(events.rows("statistics"))
-        ops = _merged(forgets, last)
-        for name, current in self.current.items():
+        ops = _merge_operations(resets, last)
+        for name, current in self.latest.items():
             rows = events.rows(name)
-            if len(rows) or forgets:
-                keys, keys_2 = _KEYS[name](rows)
+            if len(rows) or resets:
+                keys, keys_2 = _KEY_FUNCTIONS[name](rows)
                 current.apply(rows, keys, keys_2, ops)
         trades = events.rows("trades")
         if len(trades) or len(ops):
             self.tape.apply(trades, ops)
 
     def export(self) -> dict[str, Numbers]:
-        state = {name: current.export() for name, current in self.current.items()}
+        state = {name: current.export() for name, current in self.latest.items()}
         return state | {f"tape.{name}": part for name, part in self.tape.export().items()}
 
     def restore(self, state: dict[str, Numbers]) -> None:
-        for name, current in self.current.items():
+        for name, current in self.latest.items():
             current.restore(state[name])
         self.tape.restore(
             {name.removeprefix("tape."): part for name, part in state.items() if name.startswith("tape.")}
         )
 
 
-def _current(family: Family) -> Current:
-    columns = (*_STAMPS, *(column for column in family.columns if column.name not in _NOT_KEPT))
-    return Current(family, columns, FORGETS[family.name])
+def _latest_rows(family: Family) -> LatestRows:
+    columns = (*_COMMON_COLUMNS, *(column for column in family.columns if column.name not in _DROPPED_COLUMNS))
+    return LatestRows(family, columns, RESET_RULES[family.name])
 
 
 def last_price_operations(rows: Rows) -> Operations:
     """The published last prices of a batch (277=U, LastTradePrice_27, 269=2 in a snapshot), for the tape."""
-    chosen = np.flatnonzero(rows.column("stat_type") == e.LAST_PRICE)
-    ops = np.full((len(chosen), OPERATION), NULL, np.int64)
-    if not len(chosen):
+    selected = np.flatnonzero(rows.column("stat_type") == e.LAST_PRICE)
+    ops = np.full((len(selected), OPERATION), NULL, np.int64)
+    if not len(selected):
         return ops
-    deleted = rows.column("action")[chosen] == ord("C")
-    ops[:, O_KIND] = np.where(deleted, NO_LAST, SET_LAST)
-    ops[:, O_ORDER] = rows.order[chosen]
-    names = {O_ID: "instrument_id", O_STREAM: "stream", O_PRICE: "price", O_SIZE: "size", O_TS: "ts_event",
+    deleted = rows.column("action")[selected] == ord("C")
+    ops[:, O_KIND] = np.where(deleted, CLEAR_LAST_PRICE, SET_LAST_PRICE)
+    ops[:, O_ORDER] = rows.wire_order[selected]
+    names = {O_ID: "instrument_id", O_VENUE: "stream", O_PRICE: "price", O_SIZE: "size", O_TS: "ts_event",
              O_TRADE_ID: "trade_id", O_BUYER: "buyer", O_SELLER: "seller", O_CONDITIONS: "conditions"}  # fmt: skip
-    for place, name in names.items():
-        ops[:, place] = rows.column(name)[chosen]
+    for word, name in names.items():
+        ops[:, word] = rows.column(name)[selected]
     return ops
 
 
-def _merged(forgets: list[Forget], last: Operations) -> Operations:
+def _merge_operations(resets: list[StatisticReset], last: Operations) -> Operations:
     """All operations in the order of the wire; of two at the same place, forgetting comes first."""
-    forgets = [forget for forget in forgets if forget.instrument_id != NULL]  # bad data: of no instrument, not of all
-    if not forgets:
+    resets = [forget for forget in resets if forget.instrument_id != NULL]  # bad data: of no instrument, not of all
+    if not resets:
         return last
-    ops = np.full((len(forgets), OPERATION), NULL, np.int64)
-    ops[:, O_ORDER] = [forget.order for forget in forgets]
-    ops[:, O_ID] = [NULL if forget.instrument_id is None else forget.instrument_id for forget in forgets]
-    ops[:, O_KIND] = [forget.kind for forget in forgets]
+    ops = np.full((len(resets), OPERATION), NULL, np.int64)
+    ops[:, O_ORDER] = [forget.order for forget in resets]
+    ops[:, O_ID] = [NULL if forget.instrument_id is None else forget.instrument_id for forget in resets]
+    ops[:, O_KIND] = [forget.kind for forget in resets]
     ops = np.concatenate([ops, last])
     return ops[np.argsort(ops[:, O_ORDER], kind="stable")]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import address_of
-from umdf.market.current import Operations, Slots
+from umdf.buffers import buffer_address
+from umdf.market.current import Operations, SlotTable
 from umdf.market.events import NULL
 from umdf.market.rows import Numbers, Rows
 from umdf.market.statistics_kernel import (
@@ -34,12 +34,11 @@ from umdf.market.statistics_kernel import (
 from umdf.market.tape_kernel import (
     BUYERS,
     CONDITIONS,
-    LOGGED,
+    FROM_STATISTIC,
+    LOG_ENTRY,
     PRICES,
-    PUBLISHED,
     SELLERS,
     SIZES,
-    STREAMS,
     T_BUSTED,
     T_CONDITIONS,
     T_COUNT,
@@ -53,13 +52,14 @@ from umdf.market.tape_kernel import (
     TAPE_SLOT,
     TIMES,
     TRADE_IDS,
+    VENUES,
     run_tape,
 )
 
-FIRST_LOG = 1024
+INITIAL_LOG_ROWS = 1024
 _COLUMNS = {
     ACTIONS: "action",
-    STREAMS: "stream",
+    VENUES: "stream",
     PRICES: "price",
     SIZES: "size",
     TIMES: "ts_event",
@@ -72,7 +72,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastPrice:
     """The last price: of a trade, or as the exchange published it (277=U, LastTradePrice_27, a snapshot)."""
 
     price: int
@@ -87,7 +87,7 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TradeTotals:
     """The trades that were seen, without those that were busted."""
 
     trades: int
@@ -112,58 +112,61 @@ class Tape:
     """Last price and count of every (instrument, venue)."""
 
     def __init__(self) -> None:
-        self._slots = Slots(TAPE_SLOT, TAPE_ARGUMENTS)
-        self._log: NDArray[np.int64] = np.zeros((FIRST_LOG, LOGGED), np.int64)
+        self._slots = SlotTable(TAPE_SLOT, TAPE_ARGUMENTS)
+        self._log: NDArray[np.int64] = np.zeros((INITIAL_LOG_ROWS, LOG_ENTRY), np.int64)
 
     def apply(self, rows: Rows, ops: Operations) -> None:
         """Run some trades, with the operations that come between them."""
-        arguments, held = self._slots.arguments, []
-        for place, name in _COLUMNS.items():
+        arguments, kept_alive = self._slots.arguments, []
+        for argument, name in _COLUMNS.items():
             values = np.ascontiguousarray(rows.column(name), rows.family.column(name).dtype)
-            held.append(values)
-            arguments[place] = address_of(values) if len(values) else 0
-        order = rows.order
-        arguments[ORDER] = address_of(order) if len(order) else 0
-        arguments[OPS] = address_of(ops) if len(ops) else 0
+            kept_alive.append(values)
+            arguments[argument] = buffer_address(values) if len(values) else 0
+        order = rows.wire_order
+        arguments[ORDER] = buffer_address(order) if len(order) else 0
+        arguments[OPS] = buffer_address(ops) if len(ops) else 0
         arguments[ROWS], arguments[ROW], arguments[OP_COUNT], arguments[OP] = len(rows), 0, len(ops), 0
         done = 0
         while not done:
             self._slots.grow_if_full()
             if arguments[LOG_COUNT] == len(self._log):
                 self._log = np.concatenate([self._log, np.zeros_like(self._log)])
-            arguments[LOG], arguments[LOG_CAPACITY] = address_of(self._log), len(self._log)
+            arguments[LOG], arguments[LOG_CAPACITY] = buffer_address(self._log), len(self._log)
             done = run_tape(self._slots.address)
 
-    def of(self, instrument_id: int) -> dict[int, tuple[Last | None, Count]]:
+    def venues_of(self, instrument_id: int) -> dict[int, tuple[LastPrice | None, TradeTotals]]:
         """By venue (1500 as a code, 0 where none was sent)."""
-        return {int(slot[S_KEY]): _read(slot) for slot in self._slots.chain(instrument_id)}
+        return {int(slot[S_KEY]): _read_slot(slot) for slot in self._slots.slots_of(instrument_id)}
 
-    def all(self) -> list[tuple[int, int, Last | None, Count]]:
+    def all_venues(self) -> list[tuple[int, int, LastPrice | None, TradeTotals]]:
         """(instrument, venue, last, count), sorted."""
-        used = self._slots.used
+        used = self._slots.used_slots
         used = used[used[:, S_KEY] != HEAD]
         used = used[np.lexsort((used[:, S_KEY], used[:, S_ID]))]
-        return [(int(slot[S_ID]), int(slot[S_KEY]), *_read(slot)) for slot in used]
+        return [(int(slot[S_ID]), int(slot[S_KEY]), *_read_slot(slot)) for slot in used]
 
     def export(self) -> dict[str, Numbers]:
-        return {"slots": self._slots.used.copy(), "log": self._log[: int(self._slots.arguments[LOG_COUNT])].copy()}
+        return {
+            "slots": self._slots.used_slots.copy(),
+            "log": self._log[: int(self._slots.arguments[LOG_COUNT])].copy(),
+        }
 
     def restore(self, state: dict[str, Numbers]) -> None:
         self._slots.restore(state["slots"])
         count = len(state["log"])
-        self._log = np.zeros((max(FIRST_LOG, count), LOGGED), np.int64)
+        self._log = np.zeros((max(INITIAL_LOG_ROWS, count), LOG_ENTRY), np.int64)
         self._log[:count] = state["log"]
         self._slots.arguments[LOG_COUNT] = count
 
 
-def _read(slot: NDArray[np.int64]) -> tuple[Last | None, Count]:
+def _read_slot(slot: NDArray[np.int64]) -> tuple[LastPrice | None, TradeTotals]:
     numbers = slot.tolist()
     optional = [None if number == NULL else number for number in numbers]
     last, (price, size, ts_event, trade_id, buyer, seller) = None, optional[T_PRICE : T_PRICE + 6]
     if numbers[T_LAST] and price is not None:
-        is_trade, conditions = numbers[T_LAST] != PUBLISHED, max(numbers[T_CONDITIONS], 0)
-        last = Last(price, size, ts_event, trade_id, buyer, seller, conditions, is_trade, bool(numbers[T_BUSTED]))
+        is_trade, conditions = numbers[T_LAST] != FROM_STATISTIC, max(numbers[T_CONDITIONS], 0)
+        last = LastPrice(price, size, ts_event, trade_id, buyer, seller, conditions, is_trade, bool(numbers[T_BUSTED]))
     notional = (numbers[T_NOTIONAL_HIGH] << 64) + (numbers[T_NOTIONAL_LOW] & (1 << 64) - 1)
     first, high, low = optional[T_FIRST : T_FIRST + 3]
     busts = numbers[T_FIRST + 3 : T_FIRST + 5]
-    return last, Count(numbers[T_COUNT], numbers[T_QUANTITY], notional, first, high, low, *busts)
+    return last, TradeTotals(numbers[T_COUNT], numbers[T_QUANTITY], notional, first, high, low, *busts)

@@ -11,43 +11,43 @@ import numpy as np
 from umdf.kernels import inlined, kernel, load_i32, load_u8
 from umdf.market.statistics_kernel import (
     ACTIONS,
+    ALL_INSTRUMENTS,
+    CLEAR_LAST_PRICE,
     DELETED,
-    DROP,
-    EVERY,
     HEAD,
     IDS,
+    INSTRUMENT_DELETED,
     LOG,
     LOG_CAPACITY,
     LOG_COUNT,
     NEW_SESSION,
-    NO_LAST,
     NO_SLOT,
     O_ID,
     O_KIND,
     O_ORDER,
     O_PRICE,
-    O_STREAM,
+    O_VENUE,
     OP,
     OP_COUNT,
     OPERATION,
     OPS,
     ORDER,
+    RESET_ALL,
     ROW,
     ROWS,
     S_KEY,
     S_NEXT,
-    SET_LAST,
+    SET_LAST_PRICE,
     SLOT_COUNT,
-    START_AGAIN,
-    at,
     find,
     find_or_add,
+    get,
     put,
     slot_at,
 )
 
 # Places in the table of arguments that only the tape has, in those that only the fold has.
-STREAMS, PRICES, SIZES, TIMES, TRADE_IDS, BUYERS, SELLERS = 14, 15, 16, 17, 18, 19, 20
+VENUES, PRICES, SIZES, TIMES, TRADE_IDS, BUYERS, SELLERS = 14, 15, 16, 17, 18, 19, 20
 CONDITIONS = 24
 TAPE_ARGUMENTS = 25
 
@@ -57,15 +57,15 @@ T_PRICE, T_SIZE, T_TS, T_TRADE_ID, T_BUYER, T_SELLER, T_CONDITIONS, T_BUSTED = 7
 T_COUNT, T_QUANTITY, T_NOTIONAL_LOW, T_NOTIONAL_HIGH = 15, 16, 17, 18
 T_FIRST, T_HIGH, T_LOW, T_BUSTS, T_UNKNOWN_BUSTS, T_NEWEST = 19, 20, 21, 22, 23, 24
 TAPE_SLOT = 25
-NO, A_TRADE, PUBLISHED = 0, 1, 2
+NO_LAST_PRICE, FROM_TRADE, FROM_STATISTIC = 0, 1, 2
 
 # A trade in the log; T_NEWEST and L_OLDER are a place in it + 1, or 0.
 L_TRADE_ID, L_PRICE, L_SIZE, L_OLDER, L_BUSTED = 0, 1, 2, 3, 4
-LOGGED = 5
+LOG_ENTRY = 5
 
 NULL = -(1 << 63)
 # A leg trade, and one out of sequence: trades that never move the last price (13.4, Binary TradeCondition bit 3).
-MOVES_NOTHING = 1 << 18 | 1 << 3
+NEVER_LAST_PRICE = 1 << 18 | 1 << 3
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
@@ -80,7 +80,7 @@ def _add_product(s, price, size, sign):
     middle = (a_low * b_low >> np.uint64(32)) + (low_high & _LOW_HALF) + (high_low & _LOW_HALF)
     high = a_high * b_high + (low_high >> np.uint64(32)) + (high_low >> np.uint64(32)) + (middle >> np.uint64(32))
     low = a * b
-    old_low, old_high = np.uint64(at(s, T_NOTIONAL_LOW)), np.uint64(at(s, T_NOTIONAL_HIGH))
+    old_low, old_high = np.uint64(get(s, T_NOTIONAL_LOW)), np.uint64(get(s, T_NOTIONAL_HIGH))
     if negative:
         put(s, T_NOTIONAL_LOW, np.int64(old_low - low))
         put(s, T_NOTIONAL_HIGH, np.int64(old_high - high - (np.uint64(1) if old_low < low else np.uint64(0))))
@@ -91,176 +91,176 @@ def _add_product(s, price, size, sign):
 
 
 @inlined
-def _count(s, price, size, sign):
-    put(s, T_COUNT, at(s, T_COUNT) + sign)
+def _add_to_totals(s, price, size, sign):
+    put(s, T_COUNT, get(s, T_COUNT) + sign)
     if size != NULL:
-        put(s, T_QUANTITY, at(s, T_QUANTITY) + sign * size)
+        put(s, T_QUANTITY, get(s, T_QUANTITY) + sign * size)
         if price != NULL:
             _add_product(s, price, size, sign)
 
 
 @inlined
-def _no_prices(s):
+def _clear_prices(s):
     put(s, T_FIRST, NULL)
     put(s, T_HIGH, NULL)
     put(s, T_LOW, NULL)
 
 
 @inlined
-def _start_count(s):
-    for place in range(T_COUNT, TAPE_SLOT):
-        put(s, place, 0)
-    _no_prices(s)
+def _clear_totals(s):
+    for word in range(T_COUNT, TAPE_SLOT):
+        put(s, word, 0)
+    _clear_prices(s)
 
 
 @inlined
 def _is_newer(s, ts, trade_id):
     """Whether a trade is the last one: the last received need not be (10.1 NOTE 1), time and trade id say so."""
-    if at(s, T_LAST) == NO or ts == NULL or at(s, T_TS) == NULL or ts > at(s, T_TS):
+    if get(s, T_LAST) == NO_LAST_PRICE or ts == NULL or get(s, T_TS) == NULL or ts > get(s, T_TS):
         return True
-    return ts == at(s, T_TS) and (trade_id == NULL or at(s, T_TRADE_ID) == NULL or trade_id >= at(s, T_TRADE_ID))
+    return ts == get(s, T_TS) and (trade_id == NULL or get(s, T_TRADE_ID) == NULL or trade_id >= get(s, T_TRADE_ID))
 
 
 @inlined
-def _trade(t, s, row):
+def _add_trade(t, s, row):
     price, size, ts, trade_id = (
-        at(at(t, PRICES), row),
-        at(at(t, SIZES), row),
-        at(at(t, TIMES), row),
-        at(at(t, TRADE_IDS), row),
+        get(get(t, PRICES), row),
+        get(get(t, SIZES), row),
+        get(get(t, TIMES), row),
+        get(get(t, TRADE_IDS), row),
     )
-    conditions = np.int64(load_i32(at(t, CONDITIONS), 4 * row))
-    place = at(t, LOG_COUNT)
-    put(t, LOG_COUNT, place + 1)
-    entry = at(t, LOG) + 8 * LOGGED * place
+    conditions = np.int64(load_i32(get(t, CONDITIONS), 4 * row))
+    position = get(t, LOG_COUNT)
+    put(t, LOG_COUNT, position + 1)
+    entry = get(t, LOG) + 8 * LOG_ENTRY * position
     put(entry, L_TRADE_ID, trade_id)
     put(entry, L_PRICE, price)
     put(entry, L_SIZE, size)
-    put(entry, L_OLDER, at(s, T_NEWEST))
+    put(entry, L_OLDER, get(s, T_NEWEST))
     put(entry, L_BUSTED, 0)
-    put(s, T_NEWEST, place + 1)
-    _count(s, price, size, 1)
+    put(s, T_NEWEST, position + 1)
+    _add_to_totals(s, price, size, 1)
     if price == NULL:
         return
-    if at(s, T_FIRST) == NULL:
+    if get(s, T_FIRST) == NULL:
         put(s, T_FIRST, price)
-    if at(s, T_HIGH) == NULL or price > at(s, T_HIGH):
+    if get(s, T_HIGH) == NULL or price > get(s, T_HIGH):
         put(s, T_HIGH, price)
-    if at(s, T_LOW) == NULL or price < at(s, T_LOW):
+    if get(s, T_LOW) == NULL or price < get(s, T_LOW):
         put(s, T_LOW, price)
-    if conditions & MOVES_NOTHING == 0 and _is_newer(s, ts, trade_id):
-        put(s, T_LAST, A_TRADE)
+    if conditions & NEVER_LAST_PRICE == 0 and _is_newer(s, ts, trade_id):
+        put(s, T_LAST, FROM_TRADE)
         put(s, T_PRICE, price)
         put(s, T_SIZE, size)
         put(s, T_TS, ts)
         put(s, T_TRADE_ID, trade_id)
-        put(s, T_BUYER, at(at(t, BUYERS), row))
-        put(s, T_SELLER, at(at(t, SELLERS), row))
+        put(s, T_BUYER, get(get(t, BUYERS), row))
+        put(s, T_SELLER, get(get(t, SELLERS), row))
         put(s, T_CONDITIONS, conditions)
         put(s, T_BUSTED, 0)
 
 
 @inlined
-def _look_again(t, s):
+def _recompute_prices(t, s):
     """First, high and low of the trades that are left."""
-    _no_prices(s)
-    older = at(s, T_NEWEST)
+    _clear_prices(s)
+    older = get(s, T_NEWEST)
     while older != 0:
-        entry = at(t, LOG) + 8 * LOGGED * (older - 1)
-        price = at(entry, L_PRICE)
-        if at(entry, L_BUSTED) == 0 and price != NULL:
+        entry = get(t, LOG) + 8 * LOG_ENTRY * (older - 1)
+        price = get(entry, L_PRICE)
+        if get(entry, L_BUSTED) == 0 and price != NULL:
             put(s, T_FIRST, price)
-            if at(s, T_HIGH) == NULL or price > at(s, T_HIGH):
+            if get(s, T_HIGH) == NULL or price > get(s, T_HIGH):
                 put(s, T_HIGH, price)
-            if at(s, T_LOW) == NULL or price < at(s, T_LOW):
+            if get(s, T_LOW) == NULL or price < get(s, T_LOW):
                 put(s, T_LOW, price)
-        older = at(entry, L_OLDER)
+        older = get(entry, L_OLDER)
 
 
 @inlined
 def _bust(t, s, trade_id):
     """Take a trade out of the count and mark it. What the exchange publishes it sends again itself (13.4)."""
-    if trade_id != NULL and at(s, T_LAST) != NO and at(s, T_TRADE_ID) == trade_id:
+    if trade_id != NULL and get(s, T_LAST) != NO_LAST_PRICE and get(s, T_TRADE_ID) == trade_id:
         put(s, T_BUSTED, 1)
-    older = at(s, T_NEWEST)
+    older = get(s, T_NEWEST)
     while older != 0 and trade_id != NULL:
-        entry = at(t, LOG) + 8 * LOGGED * (older - 1)
-        if at(entry, L_TRADE_ID) == trade_id and at(entry, L_BUSTED) == 0:
-            price = at(entry, L_PRICE)
+        entry = get(t, LOG) + 8 * LOG_ENTRY * (older - 1)
+        if get(entry, L_TRADE_ID) == trade_id and get(entry, L_BUSTED) == 0:
+            price = get(entry, L_PRICE)
             put(entry, L_BUSTED, 1)
-            put(s, T_BUSTS, at(s, T_BUSTS) + 1)
-            _count(s, price, at(entry, L_SIZE), -1)
-            if price == at(s, T_FIRST) or price == at(s, T_HIGH) or price == at(s, T_LOW):
-                _look_again(t, s)
+            put(s, T_BUSTS, get(s, T_BUSTS) + 1)
+            _add_to_totals(s, price, get(entry, L_SIZE), -1)
+            if price == get(s, T_FIRST) or price == get(s, T_HIGH) or price == get(s, T_LOW):
+                _recompute_prices(t, s)
             return
-        older = at(entry, L_OLDER)
-    put(s, T_UNKNOWN_BUSTS, at(s, T_UNKNOWN_BUSTS) + 1)
+        older = get(entry, L_OLDER)
+    put(s, T_UNKNOWN_BUSTS, get(s, T_UNKNOWN_BUSTS) + 1)
 
 
 @inlined
-def _forget(s, kind):
-    if at(s, S_KEY) == HEAD:
+def _reset_slot(s, kind):
+    if get(s, S_KEY) == HEAD:
         return
-    if kind == NEW_SESSION or kind == START_AGAIN or kind == DROP:
-        for place in range(T_LAST, T_BUSTED + 1):
-            put(s, place, 0)
-    if kind == NEW_SESSION or kind == DROP:  # no snapshot and no channel reset sends our own count again
-        _start_count(s)
+    if kind == NEW_SESSION or kind == RESET_ALL or kind == INSTRUMENT_DELETED:
+        for word in range(T_LAST, T_BUSTED + 1):
+            put(s, word, 0)
+    if kind == NEW_SESSION or kind == INSTRUMENT_DELETED:  # no snapshot and no channel reset sends our own count again
+        _clear_totals(s)
 
 
 @inlined
-def _operate(t, op):
+def _apply_operation(t, op):
     """What comes between trades; False when there is no slot for a last price."""
-    kind, instrument_id = at(op, O_KIND), at(op, O_ID)
-    if kind == SET_LAST or kind == NO_LAST:
-        number = _slot(t, instrument_id, at(op, O_STREAM))
+    kind, instrument_id = get(op, O_KIND), get(op, O_ID)
+    if kind == SET_LAST_PRICE or kind == CLEAR_LAST_PRICE:
+        number = _find_or_add_venue(t, instrument_id, get(op, O_VENUE))
         if number == NO_SLOT:
             return False
         s = slot_at(t, number)
-        put(s, T_LAST, PUBLISHED if kind == SET_LAST else NO)
+        put(s, T_LAST, FROM_STATISTIC if kind == SET_LAST_PRICE else NO_LAST_PRICE)
         for i in range(O_PRICE, OPERATION):
-            put(s, T_PRICE + i - O_PRICE, at(op, i) if kind == SET_LAST else 0)
+            put(s, T_PRICE + i - O_PRICE, get(op, i) if kind == SET_LAST_PRICE else 0)
         put(s, T_BUSTED, 0)
-    elif instrument_id == EVERY:
-        for number in range(at(t, SLOT_COUNT)):
-            _forget(slot_at(t, number), kind)
+    elif instrument_id == ALL_INSTRUMENTS:
+        for number in range(get(t, SLOT_COUNT)):
+            _reset_slot(slot_at(t, number), kind)
     else:
         number = find(t, instrument_id, np.int64(HEAD), np.int64(0))
         while number != NO_SLOT:
-            _forget(slot_at(t, number), kind)
-            number = at(slot_at(t, number), S_NEXT)
+            _reset_slot(slot_at(t, number), kind)
+            number = get(slot_at(t, number), S_NEXT)
     return True
 
 
 @inlined
-def _slot(t, instrument_id, stream):
-    before = at(t, SLOT_COUNT)
-    number = find_or_add(t, instrument_id, np.int64(stream), np.int64(0))
-    if number != NO_SLOT and at(t, SLOT_COUNT) != before:
-        _start_count(slot_at(t, number))
+def _find_or_add_venue(t, instrument_id, venue):
+    before = get(t, SLOT_COUNT)
+    number = find_or_add(t, instrument_id, np.int64(venue), np.int64(0))
+    if number != NO_SLOT and get(t, SLOT_COUNT) != before:
+        _clear_totals(slot_at(t, number))
     return number
 
 
 @kernel
 def run_tape(t):
     """Run rows ROW … and operations OP …; returns 0 when slots or log are full (grow, call again), else 1."""
-    rows, ids, order, ops, op_count = at(t, ROWS), at(t, IDS), at(t, ORDER), at(t, OPS), at(t, OP_COUNT)
-    row, op = at(t, ROW), at(t, OP)
+    rows, ids, order, ops, op_count = get(t, ROWS), get(t, IDS), get(t, ORDER), get(t, OPS), get(t, OP_COUNT)
+    row, op = get(t, ROW), get(t, OP)
     full = False
     while not full and (row < rows or op < op_count):
-        if op < op_count and (row == rows or at(ops, OPERATION * op + O_ORDER) <= at(order, row)):
-            full = not _operate(t, ops + 8 * OPERATION * op)
+        if op < op_count and (row == rows or get(ops, OPERATION * op + O_ORDER) <= get(order, row)):
+            full = not _apply_operation(t, ops + 8 * OPERATION * op)
             op += 0 if full else 1
             continue
-        number = _slot(t, at(ids, row), np.int64(load_u8(at(t, STREAMS), row)))
-        if number == NO_SLOT or at(t, LOG_COUNT) == at(t, LOG_CAPACITY):
+        number = _find_or_add_venue(t, get(ids, row), np.int64(load_u8(get(t, VENUES), row)))
+        if number == NO_SLOT or get(t, LOG_COUNT) == get(t, LOG_CAPACITY):
             full = True
             continue
         s = slot_at(t, number)
-        if load_u8(at(t, ACTIONS), row) == DELETED:
-            _bust(t, s, at(at(t, TRADE_IDS), row))
+        if load_u8(get(t, ACTIONS), row) == DELETED:
+            _bust(t, s, get(get(t, TRADE_IDS), row))
         else:
-            _trade(t, s, row)
+            _add_trade(t, s, row)
         row += 1
     put(t, ROW, row)
     put(t, OP, op)

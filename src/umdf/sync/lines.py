@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.sync.pieces import Pieces, joined, no_pieces
+from umdf.sync.pieces import RawUnits, concat_units, empty_units
 
 WAIT_MS = 20  # 13.7
 FOREVER = np.iinfo(np.int64).max
@@ -37,15 +37,15 @@ class Gap:
 
 
 @dataclass(frozen=True, eq=False)
-class Merged:
-    pieces: Pieces  # in order, each number once
+class ArbitrationResult:
+    units: RawUnits  # in order, each number once
     gaps: list[Gap]  # in order
-    before: list[int]  # for each gap, the row of `pieces` that it stands before
+    gap_rows: list[int]  # for each gap, the row of `pieces` that it stands before
     duplicates: int
     late: int  # behind a gap that was already believed, or of an epoch that is over
 
 
-class Lines:
+class LineArbiter:
     """The lines of one channel. What is held between calls is in memory of its own."""
 
     def __init__(self, wait_ms: int = WAIT_MS) -> None:
@@ -54,73 +54,73 @@ class Lines:
         self._rank = -1  # of the last number that was given out
         self._last = 0
         self._gaps: list[tuple[int, int]] = []  # of the epoch at hand: first and last, in order
-        self._held: Pieces | None = None
+        self._waiting: RawUnits | None = None
 
     @property
-    def held(self) -> int:
+    def waiting_count(self) -> int:
         """How many pieces wait behind a hole."""
-        return 0 if self._held is None else len(self._held)
+        return 0 if self._waiting is None else len(self._waiting)
 
-    def take(self, pieces: Pieces, now_ns: int) -> Merged:
+    def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
         """What is in order now. Nothing that comes later may have a receive time before `now_ns`."""
-        if self._held is not None:
-            pieces, self._held = joined([self._held, pieces]), None
-        rank = self._rank_of(pieces)
-        order = np.lexsort((pieces.ts_recv, pieces.sequence, rank))
-        sequence, rank = pieces.sequence[order], rank[order]
-        again = np.zeros(len(order), np.bool_)
-        again[1:] = (sequence[1:] == sequence[:-1]) & (rank[1:] == rank[:-1])
-        old = (rank < self._rank) | ((rank == self._rank) & (sequence <= self._last))
-        late = self._late(sequence[old & ~again & (rank == self._rank)])
-        fresh = ~(again | old)
-        counts = len(order) - int(fresh.sum()) - late, late
-        return self._cut(pieces, order[fresh], sequence[fresh], rank[fresh], now_ns, counts)
+        if self._waiting is not None:
+            units, self._waiting = concat_units([self._waiting, units]), None
+        rank = self._rank_of(units)
+        order = np.lexsort((units.ts_recv, units.sequence, rank))
+        sequence, rank = units.sequence[order], rank[order]
+        is_duplicate = np.zeros(len(order), np.bool_)
+        is_duplicate[1:] = (sequence[1:] == sequence[:-1]) & (rank[1:] == rank[:-1])
+        is_old = (rank < self._rank) | ((rank == self._rank) & (sequence <= self._last))
+        late = self._count_late(sequence[is_old & ~is_duplicate & (rank == self._rank)])
+        is_new = ~(is_duplicate | is_old)
+        counts = len(order) - int(is_new.sum()) - late, late
+        return self._release(units, order[is_new], sequence[is_new], rank[is_new], now_ns, counts)
 
-    def finish(self) -> Merged:
+    def finish(self) -> ArbitrationResult:
         """No more will come: every hole is a gap."""
-        held, self._held = self._held, None
-        return self.take(no_pieces() if held is None else held, FOREVER)
+        waiting, self._waiting = self._waiting, None
+        return self.arbitrate(empty_units() if waiting is None else waiting, FOREVER)
 
-    def _rank_of(self, pieces: Pieces) -> NDArray[np.int64]:
-        found, first, which = np.unique(pieces.epoch, return_index=True, return_inverse=True)
-        for at in np.argsort(pieces.ts_recv[first], kind="stable").tolist():
+    def _rank_of(self, units: RawUnits) -> NDArray[np.int64]:
+        found, first, which = np.unique(units.epoch, return_index=True, return_inverse=True)
+        for at in np.argsort(units.ts_recv[first], kind="stable").tolist():
             self._ranks.setdefault(int(found[at]), len(self._ranks))
         return np.array([self._ranks[epoch] for epoch in found.tolist()], np.int64)[which]
 
-    def _late(self, sequence: NDArray[np.int64]) -> int:
+    def _count_late(self, sequence: NDArray[np.int64]) -> int:
         """How many of these numbers were already believed to be lost."""
         spans = np.array(self._gaps or [(0, -1)], np.int64)
         at = np.searchsorted(spans[:, 0], sequence, side="right") - 1
         return int(((at >= 0) & (sequence <= spans[at, 1])).sum())
 
-    def _cut(
+    def _release(
         self,
-        pieces: Pieces,
+        units: RawUnits,
         order: NDArray[np.int64],
         sequence: NDArray[np.int64],
         rank: NDArray[np.int64],
         now_ns: int,
         counts: tuple[int, int],
-    ) -> Merged:
+    ) -> ArbitrationResult:
         """Give out what is contiguous, and what stands behind a hole whose wait is over."""
         before_rank = np.concatenate([[self._rank], rank])[:-1]
         before = np.concatenate([[self._last], sequence])[:-1]
         # A numbering begins with 1; but where we join in the middle of our first one, that is no gap.
         begins = np.where(rank == 0, sequence, 1)
         expected = np.where(rank == before_rank, before + 1, begins)
-        ready, gaps, places, epochs = len(order), [], [], list(self._ranks)
+        ready, gaps, gap_rows, epochs = len(order), [], [], list(self._ranks)
         for row in np.flatnonzero(sequence != expected).tolist():
-            came = int(pieces.ts_recv[order[row]])
-            if came > now_ns - self._wait_ns:
+            ts_recv = int(units.ts_recv[order[row]])
+            if ts_recv > now_ns - self._wait_ns:
                 ready = row
                 break
-            gaps.append(Gap(epochs[int(rank[row])], int(expected[row]), int(sequence[row]) - 1, came))
-            places.append(row)
+            gaps.append(Gap(epochs[int(rank[row])], int(expected[row]), int(sequence[row]) - 1, ts_recv))
+            gap_rows.append(row)
         if ready:
             if rank[ready - 1] != self._rank:
                 self._gaps.clear()
             self._rank, self._last = int(rank[ready - 1]), int(sequence[ready - 1])
         self._gaps += [(gap.first, gap.last) for gap in gaps if self._ranks[gap.epoch] == self._rank]
         if ready < len(order):
-            self._held = pieces.at(order[ready:]).packed()
-        return Merged(pieces.at(order[:ready]), gaps, places, *counts)
+            self._waiting = units.take(order[ready:]).compacted()
+        return ArbitrationResult(units.take(order[:ready]), gaps, gap_rows, *counts)

@@ -12,7 +12,7 @@ from umdf.sync.pieces_kernel import gather_bytes
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class RawUnits:
     """A row each: the packets of Binary, the messages of FAST."""
 
     buffer: NDArray[np.uint8]
@@ -27,12 +27,12 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.start)
 
-    def at(self, rows: NDArray[Any] | slice) -> Pieces:
+    def take(self, rows: NDArray[Any] | slice) -> RawUnits:
         """These rows (numbers, a mask, or some that follow each other), in this order, of the same buffer."""
         columns = (getattr(self, column.name)[rows] for column in fields(self)[1:])
-        return Pieces(self.buffer, *columns)
+        return RawUnits(self.buffer, *columns)
 
-    def packed(self) -> Pieces:
+    def compacted(self) -> RawUnits:
         """The same rows with a buffer of their own that holds nothing else: what can be kept."""
         size = self.end - self.start
         end = np.cumsum(size)
@@ -41,22 +41,22 @@ class Pieces:
         source = np.ascontiguousarray(self.start), np.ascontiguousarray(size)
         addresses = (array.ctypes.data for array in (self.buffer, *source, buffer, start))
         gather_bytes(*addresses, len(self))
-        return Pieces(buffer, start, end, *(getattr(self, column.name) for column in fields(self)[3:]))
+        return RawUnits(buffer, start, end, *(getattr(self, column.name) for column in fields(self)[3:]))
 
 
-def joined(parts: list[Pieces]) -> Pieces:
+def concat_units(parts: list[RawUnits]) -> RawUnits:
     """Several as one, in this order."""
     if len(parts) == 1:
         return parts[0]
-    packed = [part.packed() for part in parts]
-    shift = np.cumsum([0, *(len(part.buffer) for part in packed)])
-    buffer = np.concatenate([part.buffer for part in packed])
-    start = np.concatenate([part.start + at for part, at in zip(packed, shift, strict=False)])
-    end = np.concatenate([part.end + at for part, at in zip(packed, shift, strict=False)])
-    rest = (np.concatenate([getattr(part, column.name) for part in packed]) for column in fields(Pieces)[3:])
-    return Pieces(buffer, start, end, *rest)
+    compacted = [part.compacted() for part in parts]
+    shift = np.cumsum([0, *(len(part.buffer) for part in compacted)])
+    buffer = np.concatenate([part.buffer for part in compacted])
+    start = np.concatenate([part.start + at for part, at in zip(compacted, shift, strict=False)])
+    end = np.concatenate([part.end + at for part, at in zip(compacted, shift, strict=False)])
+    rest = (np.concatenate([getattr(part, column.name) for part in compacted]) for column in fields(RawUnits)[3:])
+    return RawUnits(buffer, start, end, *rest)
 
 
-def no_pieces() -> Pieces:
+def empty_units() -> RawUnits:
     number, short = np.empty(0, np.int64), np.empty(0, np.uint16)
-    return Pieces(np.empty(0, np.uint8), number, number, number, number, number, short, short)
+    return RawUnits(np.empty(0, np.uint8), number, number, number, number, number, short, short)

@@ -19,94 +19,94 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.fast_events import FastEvents
+from umdf.market.fast_events import FastEventMapper
 from umdf.market.rows import Events, Units
-from umdf.market.sbe_events import SbeEvents
+from umdf.market.sbe_events import SbeEventMapper
 from umdf.sync.channel import Channel
-from umdf.sync.lines import FOREVER, Gap, Lines
-from umdf.sync.pieces import Pieces, joined, no_pieces
+from umdf.sync.lines import FOREVER, Gap, LineArbiter
+from umdf.sync.pieces import RawUnits, concat_units, empty_units
 from umdf.sync.snapshots import find_snapshots
-from umdf.sync.streams import Datagrams, Role, Stream, message_type, peek_templates
+from umdf.sync.streams import CapturedPackets, DetectedStream, StreamKind, message_type, peek_templates
 from umdf.wire.fast.decode import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
-from umdf.wire.packet import Framer
+from umdf.wire.packet import ChunkParser
 from umdf.wire.packet import Protocol as Speaks
 from umdf.wire.reassembly import Limits, Messages, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
-from umdf.wire.sbe.headers import read_headers
+from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import OtherVersions, Schema
 
-Key = tuple[Speaks, int]
-Until = Callable[[Units], NDArray[np.bool_]]  # which units still count
-Watch = Callable[[Key, Events], None]  # sees what is applied to a channel from its incremental stream
+ChannelKey = tuple[Speaks, int]
+UnitFilter = Callable[[Units], NDArray[np.bool_]]  # which units still count
+EventObserver = Callable[[ChannelKey, Events], None]  # sees what is applied to a channel from its incremental stream
 SEQUENCE_RESET = "4"
 
 
 @dataclass
-class _Feed:
+class _ChannelInput:
     """One channel and what waits for it."""
 
     channel: Channel
-    lines: Lines = field(default_factory=Lines)
-    incremental: list[Pieces] = field(default_factory=list)
-    snapshots: dict[int, list[Pieces]] = field(default_factory=dict)  # by stream: what is not yet decoded
-    instruments: list[Pieces] = field(default_factory=list)
-    mapper: SbeEvents | FastEvents | None = None
+    arbiter: LineArbiter = field(default_factory=LineArbiter)
+    incremental: list[RawUnits] = field(default_factory=list)
+    snapshots: dict[int, list[RawUnits]] = field(default_factory=dict)  # by stream: what is not yet decoded
+    instruments: list[RawUnits] = field(default_factory=list)
+    mapper: SbeEventMapper | FastEventMapper | None = None
 
 
 class Session:
     def __init__(
         self,
-        streams: list[Stream],
+        streams: list[DetectedStream],
         schema: Schema,
         templates: TemplateSet,
-        until: Until | None = None,
-        watch: Watch | None = None,
+        unit_filter: UnitFilter | None = None,
+        observer: EventObserver | None = None,
     ) -> None:
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
-        self._templates, self._until, self._watch = templates, until, watch
-        self._feeds: dict[Key, _Feed] = {}
+        self._templates, self._unit_filter, self._observer = templates, unit_filter, observer
+        self._inputs: dict[ChannelKey, _ChannelInput] = {}
         for stream in streams:
-            self._feeds.setdefault((stream.speaks, stream.channel), _Feed(Channel(stream.channel)))
+            self._inputs.setdefault((stream.protocol, stream.channel), _ChannelInput(Channel(stream.channel)))
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
-        self._framer = Framer()
+        self._framer = ChunkParser()
         # Loops of snapshots and instruments begin again and again (4.2.6).
         self._reassembler = Reassembler(Limits(wait_ms=60_000, restart_distance=4))
         self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
         self._epochs: dict[int, int] = {}  # of FAST streams: when their numbering began (ts_send of the reset)
 
     @property
-    def channels(self) -> dict[Key, Channel]:
-        return {key: feed.channel for key, feed in self._feeds.items()}
+    def channels(self) -> dict[ChannelKey, Channel]:
+        return {key: feed.channel for key, feed in self._inputs.items()}
 
     def notices(self) -> list[str]:
         """What to say once about the traffic."""
         return self._versions.notices()
 
-    def add(self, packets: Datagrams, names: list[Hashable], rows: NDArray[np.int64]) -> None:
+    def add(self, packets: CapturedPackets, names: list[Hashable], rows: NDArray[np.int64]) -> None:
         """Some packets of a file; `names` are those of its flows."""
         known = [self.streams.get(name) for name in names]
         number = np.array([found[0] if found else -1 for found in known], np.int64)[packets.flow[rows]]
         for stream_number, stream in self.streams.values():
             chosen = rows[number == stream_number]
             if len(chosen):
-                feed = self._feeds[stream.speaks, stream.channel]
-                read = self._sbe_pieces if stream.speaks == Speaks.SBE else self._fast_pieces
-                self._put(feed, stream.role, stream_number, read(packets, chosen, stream_number, stream.role))
+                feed = self._inputs[stream.protocol, stream.channel]
+                read = self._sbe_units if stream.protocol == Speaks.SBE else self._fast_units
+                self._queue(feed, stream.kind, stream_number, read(packets, chosen, stream_number, stream.kind))
 
-    def _put(self, feed: _Feed, role: Role, stream_number: int, pieces: Pieces) -> None:
-        if role == Role.INCREMENTAL:
-            feed.incremental.append(pieces)
-        elif role == Role.SNAPSHOT:
-            feed.snapshots.setdefault(stream_number, []).append(pieces)
+    def _queue(self, feed: _ChannelInput, role: StreamKind, stream_number: int, units: RawUnits) -> None:
+        if role == StreamKind.INCREMENTAL:
+            feed.incremental.append(units)
+        elif role == StreamKind.SNAPSHOT:
+            feed.snapshots.setdefault(stream_number, []).append(units)
         else:
-            feed.instruments.append(pieces)
+            feed.instruments.append(units)
 
-    def _sbe_pieces(self, packets: Datagrams, rows: NDArray[np.int64], line: int, role: Role) -> Pieces:
+    def _sbe_units(self, packets: CapturedPackets, rows: NDArray[np.int64], line: int, role: StreamKind) -> RawUnits:
         start, end = packets.start[rows], packets.end[rows]
-        headers = read_headers(packets.buffer, start, end)
-        return Pieces(
+        headers = read_packet_headers(packets.buffer, start, end)
+        return RawUnits(
             packets.buffer,
             start,
             end,
@@ -117,128 +117,128 @@ class Session:
             np.full(len(rows), line, np.uint16),
         )
 
-    def _fast_pieces(self, packets: Datagrams, rows: NDArray[np.int64], line: int, role: Role) -> Pieces:
-        frames = self._framer.frames(packets.buffer, packets.start[rows], packets.end[rows])
+    def _fast_units(self, packets: CapturedPackets, rows: NDArray[np.int64], line: int, role: StreamKind) -> RawUnits:
+        frames = self._framer.parse(packets.buffer, packets.start[rows], packets.end[rows])
         key, ts_ns = np.full(len(rows), line, np.uint16), packets.ts_ns[rows]
-        taken = self._reassembler.take(frames, key, ts_ns)
-        parts = [self._messages(found, ts_ns, line) for found in taken[:2] if len(found)]
+        reassembled = self._reassembler.add(frames, key, ts_ns)
+        parts = [self._messages(found, ts_ns, line) for found in reassembled[:2] if len(found)]
         if not parts:
-            return no_pieces()
-        order = np.argsort(np.concatenate([found.order for found in taken[:2]]), kind="stable")
-        whole = joined(parts).at(order)
-        if role == Role.INCREMENTAL:
-            return self._with_epochs(whole, line)
-        return whole
+            return empty_units()
+        order = np.argsort(np.concatenate([found.order for found in reassembled[:2]]), kind="stable")
+        units = concat_units(parts).take(order)
+        if role == StreamKind.INCREMENTAL:
+            return self._with_epochs(units, line)
+        return units
 
-    def _messages(self, messages: Messages, ts_ns: NDArray[np.int64], line: int) -> Pieces:
+    def _messages(self, messages: Messages, ts_ns: NDArray[np.int64], line: int) -> RawUnits:
         count = len(messages)
         numbers = messages.msg_seq_num.astype(np.int64), np.zeros(count, np.int64), ts_ns[messages.packet]
         lines = np.full(count, line, np.uint16)
-        return Pieces(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
+        return RawUnits(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
 
-    def _with_epochs(self, pieces: Pieces, line: int) -> Pieces:
+    def _with_epochs(self, units: RawUnits, line: int) -> RawUnits:
         """FAST does not say to which numbering a message belongs: the sending time of the last reset of its line
         (SequenceReset) does. The reset itself stands in none."""
-        resets = np.flatnonzero(np.isin(peek_templates(pieces), self._resets))
-        epoch = np.full(len(pieces), self._epochs.get(line, 0), np.int64)
+        resets = np.flatnonzero(np.isin(peek_templates(units), self._resets))
+        epoch = np.full(len(units), self._epochs.get(line, 0), np.int64)
         if not len(resets):
-            pieces.epoch[:] = epoch
-            return pieces
+            units.epoch[:] = epoch
+            return units
         for row in resets.tolist():
-            sent = self._fast_events(pieces.at(np.array([row]))).units.ts_send
+            sent = self._fast_events(units.take(np.array([row]))).units.ts_send
             self._epochs[line] = int(sent[0])
             epoch[row:] = self._epochs[line]
-        pieces.epoch[:] = epoch
-        return pieces.at(np.setdiff1d(np.arange(len(pieces)), resets))
+        units.epoch[:] = epoch
+        return units.take(np.setdiff1d(np.arange(len(units)), resets))
 
     def advance(self, now_ns: int) -> None:
         """Apply what is in order by now."""
-        for key, feed in self._feeds.items():
+        for key, feed in self._inputs.items():
             self._advance(key, feed, now_ns, last=False)
 
     def finish(self) -> None:
         """No more will come."""
-        for key, feed in self._feeds.items():
+        for key, feed in self._inputs.items():
             self._advance(key, feed, FOREVER, last=True)
             feed.channel.finish()
 
-    def _advance(self, key: Key, feed: _Feed, now_ns: int, last: bool) -> None:
+    def _advance(self, key: ChannelKey, feed: _ChannelInput, now_ns: int, last: bool) -> None:
         if feed.instruments:
-            feed.channel.instruments(self._events(key, feed, joined(feed.instruments)))
+            feed.channel.apply_instruments(self._events(key, feed, concat_units(feed.instruments)))
             feed.instruments.clear()
-        new = joined(feed.incremental) if feed.incremental else no_pieces()
+        new = concat_units(feed.incremental) if feed.incremental else empty_units()
         feed.incremental.clear()
         # Binary heartbeats have the number 0 and use none up.
-        new = new.at(new.sequence > 0) if key[0] == Speaks.SBE else new
-        merged = feed.lines.finish() if last and not len(new) else feed.lines.take(new, now_ns)
-        bounds = [0, *merged.before, len(merged.pieces)]
+        new = new.take(new.sequence > 0) if key[0] == Speaks.SBE else new
+        merged = feed.arbiter.finish() if last and not len(new) else feed.arbiter.arbitrate(new, now_ns)
+        bounds = [0, *merged.gap_rows, len(merged.units)]
         for gap, (first, end) in zip([None, *merged.gaps], pairwise(bounds), strict=True):
             if first < end:  # behind a gap there is always something
-                self._apply(key, feed, gap, self._events(key, feed, merged.pieces.at(np.arange(first, end))))
+                self._apply(key, feed, gap, self._events(key, feed, merged.units.take(np.arange(first, end))))
         for parts in feed.snapshots.values():
-            self._snapshots(key, feed, parts, last)
+            self._apply_snapshots(key, feed, parts, last)
 
-    def _apply(self, key: Key, feed: _Feed, gap: Gap | None, events: Events) -> None:
+    def _apply(self, key: ChannelKey, feed: _ChannelInput, gap: Gap | None, events: Events) -> None:
         """What follows a gap, or nothing that is missing."""
-        if gap is not None and self._counts(gap, events.units):
-            feed.channel.gap(gap)
-        counted = self._counted(events)
-        feed.channel.incremental(counted)
-        if self._watch is not None:
-            self._watch(key, counted)
+        if gap is not None and self._is_gap_included(gap, events.units):
+            feed.channel.apply_gap(gap)
+        counted = self._included_events(events)
+        feed.channel.apply_incremental(counted)
+        if self._observer is not None:
+            self._observer(key, counted)
 
-    def _counts(self, gap: Gap, units: Units) -> bool:
+    def _is_gap_included(self, gap: Gap, units: Units) -> bool:
         """Whether a gap is from before the moment that was asked for: by its first number, or by what follows it."""
-        if self._until is None:
+        if self._unit_filter is None:
             return True
-        behind = units.at(slice(0, 1))
+        behind = units.take(slice(0, 1))
         behind.sequence = np.array([gap.first])
-        return bool(self._until(behind)[0])
+        return bool(self._unit_filter(behind)[0])
 
-    def _snapshots(self, key: Key, feed: _Feed, parts: list[Pieces], last: bool) -> None:
+    def _apply_snapshots(self, key: ChannelKey, feed: _ChannelInput, parts: list[RawUnits], last: bool) -> None:
         if not parts:
             return
-        pieces = joined(parts)
-        found = find_snapshots(self._events(key, feed, pieces, snapshot=True))
-        if self._until is not None:
-            sent = found.events.units.at(found.header.unit)
-            sent.sequence = found.last_sequence
-            found.complete[:] &= self._until(sent)
-        if self._until is None or found.complete.any():
-            feed.channel.snapshots(found)
+        units = concat_units(parts)
+        snapshots = find_snapshots(self._events(key, feed, units, snapshot=True))
+        if self._unit_filter is not None:
+            sent = snapshots.events.units.take(snapshots.header.unit)
+            sent.sequence = snapshots.last_sequence
+            snapshots.is_complete[:] &= self._unit_filter(sent)
+        if self._unit_filter is None or snapshots.is_complete.any():
+            feed.channel.apply_snapshots(snapshots)
         parts.clear()
-        if found.open_from < len(pieces) and not last:
-            parts.append(pieces.at(np.arange(found.open_from, len(pieces))).packed())
+        if snapshots.incomplete_from < len(units) and not last:
+            parts.append(units.take(np.arange(snapshots.incomplete_from, len(units))).compacted())
 
-    def _counted(self, events: Events) -> Events:
+    def _included_events(self, events: Events) -> Events:
         """Without what comes after the moment that was asked for."""
-        if self._until is None:
+        if self._unit_filter is None:
             return events
-        keep = self._until(events.units)
+        keep = self._unit_filter(events.units)
         if keep.all():
             return events
-        counted = events.at({name: keep[rows.unit] for name, rows in events.families.items()})
+        counted = events.take({name: keep[rows.unit] for name, rows in events.families.items()})
         last = int(np.flatnonzero(keep).max(initial=-1))
-        return Events(events.units.at(slice(last + 1)), counted.families)
+        return Events(events.units.take(slice(last + 1)), counted.families)
 
-    def _events(self, key: Key, feed: _Feed, pieces: Pieces, snapshot: bool = False) -> Events:
+    def _events(self, key: ChannelKey, feed: _ChannelInput, units: RawUnits, snapshot: bool = False) -> Events:
         if key[0] == Speaks.FAST:
-            return self._fast_events(pieces, feed)
-        batch = self._sbe.decode(pieces.buffer, pieces.start, pieces.end)
+            return self._fast_events(units, feed)
+        batch = self._sbe.decode(units.buffer, units.start, units.end)
         self._versions.add(batch.other_versions)
         if feed.mapper is None:
-            feed.mapper = SbeEvents(self._sbe.layout)
-        assert isinstance(feed.mapper, SbeEvents)
-        return feed.mapper.events(batch, pieces.ts_recv, snapshot=snapshot)
+            feed.mapper = SbeEventMapper(self._sbe.layout)
+        assert isinstance(feed.mapper, SbeEventMapper)
+        return feed.mapper.events(batch, units.ts_recv, snapshot=snapshot)
 
-    def _fast_events(self, pieces: Pieces, feed: _Feed | None = None) -> Events:
+    def _fast_events(self, units: RawUnits, feed: _ChannelInput | None = None) -> Events:
         if self._fast is None:
             self._fast = FastDecoder(self._templates)
-        batch = self._fast.decode(pieces.buffer, pieces.start, pieces.end)
-        mapper = feed.mapper if feed and feed.mapper else FastEvents(self._fast.layout)
-        assert isinstance(mapper, FastEvents)
+        batch = self._fast.decode(units.buffer, units.start, units.end)
+        mapper = feed.mapper if feed and feed.mapper else FastEventMapper(self._fast.layout)
+        assert isinstance(mapper, FastEventMapper)
         if feed:
             feed.mapper = mapper
-        events = mapper.events(batch, pieces.msg_index, pieces.ts_recv, channel_id=feed and feed.channel.number)
-        events.units.seq_version[:] = pieces.epoch
+        events = mapper.events(batch, units.msg_index, units.ts_recv, channel_id=feed and feed.channel.number)
+        events.units.seq_version[:] = units.epoch
         return events

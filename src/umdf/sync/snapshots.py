@@ -24,7 +24,7 @@ class Snapshots:
 
     events: Events
     header: Rows  # family snapshot
-    complete: NDArray[np.bool_]
+    is_complete: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.header)
@@ -43,20 +43,20 @@ class Snapshots:
         return self.header.column("last_seq_version")
 
     @property
-    def open_from(self) -> int:
+    def incomplete_from(self) -> int:
         """The unit in which the last one begins, if it is not whole yet; else how many units there are."""
-        if not len(self) or self.complete[-1]:
+        if not len(self) or self.is_complete[-1]:
             return len(self.events.units)
         return int(self.header.unit[-1])
 
-    def of(self, chosen: NDArray[np.bool_]) -> Events:
+    def events_of(self, is_selected: NDArray[np.bool_]) -> Events:
         """All rows of these snapshots: the books' from their clearing row on, statistics, states."""
         masks = {}
         for name, rows in self.events.families.items():
             if name != "control":
                 at = _snapshot_of(self.header, rows)
-                masks[name] = (at >= 0) & chosen[at]
-        return self.events.at(masks)
+                masks[name] = (at >= 0) & is_selected[at]
+        return self.events.take(masks)
 
 
 def find_snapshots(events: Events) -> Snapshots:
@@ -71,17 +71,17 @@ def find_snapshots(events: Events) -> Snapshots:
         np.add.at(found, at[is_order & (side == which)], 1)
     for name in STATISTICS:
         np.add.at(stats, _snapshot_of(header, events.rows(name)), 1)
-    complete = np.ones(count, np.bool_)
+    is_complete = np.ones(count, np.bool_)
     for found, total in ((bids, "total_bids"), (offers, "total_offers"), (stats, "total_stats")):
-        said = header.column(total)
-        complete &= (said == NULL) | (said == found[:count])
-    return Snapshots(events, header, complete)
+        stated = header.column(total)
+        is_complete &= (stated == NULL) | (stated == found[:count])
+    return Snapshots(events, header, is_complete)
 
 
 def _snapshot_of(header: Rows, rows: Rows) -> NDArray[np.int64]:
     """For each row the snapshot that it belongs to, by its place in the stream and its instrument; -1 for none."""
     if not len(header) or not len(rows):
         return np.full(len(rows), -1, np.int64)
-    at = np.searchsorted(header.order, rows.order, side="right") - 1
+    at = np.searchsorted(header.wire_order, rows.wire_order, side="right") - 1
     mine = rows.column("instrument_id") == header.column("instrument_id")[at]
     return np.where(mine & (at >= 0), at, -1)

@@ -26,13 +26,13 @@ from ..buffers import Pool
 from ..errors import CaptureError
 from . import capture_kernel as k
 from . import frame_kernel as f
-from .capture_walk import Header, Walk, Watch, is_magic
+from .capture_walk import ByteObserver, CaptureReader, Header, is_magic
 from .compression import decompressor
 from .damage import Damage
 
-__all__ = ["Capture", "Counts", "Damage", "Flow", "PacketBatch", "Split", "index", "open_capture"]
+__all__ = ["Capture", "Counts", "Damage", "Flow", "PacketBatch", "Split", "open_capture", "split_capture"]
 
-CHUNK_BYTES = 4 << 20
+BUFFER_BYTES = 4 << 20
 BATCH_PACKETS = 10_000
 MOST_WRONG = 100  # checksums for each right one: where there are more, nobody has ever filled them in
 COLUMNS = (k.START, k.END, k.TS_NS, k.NUMBER, k.OFFSET)  # of int64, each with room for a whole batch; then the flow
@@ -45,7 +45,7 @@ class Flow(NamedTuple):
     dest_port: int
 
 
-OTHER_FLOWS = Flow("", 0, "", 0)  # index 0: whatever came after the first 65,535 flows
+OVERFLOW_FLOW = Flow("", 0, "", 0)  # index 0: whatever came after the first 65,535 flows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ class PacketBatch:
     def __len__(self) -> int:
         return len(self.start)
 
-    def at(self, rows: NDArray[np.int64]) -> PacketBatch:
+    def take(self, rows: NDArray[np.int64]) -> PacketBatch:
         """These rows."""
         start, end, ts_ns = self.start[rows], self.end[rows], self.ts_ns[rows]
         number, offset, flow = self.number[rows], self.offset[rows], self.flow[rows]
@@ -88,7 +88,7 @@ class Counts:
     malformed: int  # headers that are cut or contradict each other
     unknown_link: int  # link types that are not read, interfaces that the file does not describe
     wrong_checksum: int  # UDP, whole, and damaged on its way
-    cut: int  # payloads of which the snap length has left only a part
+    truncated: int  # payloads of which the snap length has left only a part
 
 
 @dataclass(frozen=True)
@@ -111,29 +111,34 @@ class Capture:
     """An open capture file; iterate once over its batches. Made by `open_capture`."""
 
     def __init__(
-        self, source: Source, batch_packets: int, chunk_bytes: int, watch: Watch | None = None, corrupt: bool = False
+        self,
+        source: Source,
+        batch_packets: int,
+        buffer_bytes: int,
+        observer: ByteObserver | None = None,
+        corrupt: bool = False,
     ) -> None:
         split = source if isinstance(source, Split) else None
-        self._walk = Walk(source.path if isinstance(source, Split) else source, chunk_bytes, watch)
-        self._first = split.number if split else 1
+        self._reader = CaptureReader(source.path if isinstance(source, Split) else source, buffer_bytes, observer)
+        self._first_number = split.number if split else 1
         self._has_checksums = split.has_checksums if split else None
         self._with_corrupt, self._corrupt, self._first_corrupt = corrupt, 0, 0
         try:
             if split and split.header and split.end is not None:
-                self._walk.resume(split.header, split.offset, split.end, split.number - 1, split.damage)
+                self._reader.start_split(split.header, split.offset, split.end, split.number - 1, split.damage)
             else:
-                self._walk.begin()
+                self._reader.read_header()
         except BaseException:
-            self._walk.close()
+            self._reader.close()
             raise
-        self.flows: list[Flow] = [OTHER_FLOWS]
-        self._room = max(batch_packets, 1)
-        self._columns = Pool(most_kept=3)
-        self._flow_rows = np.zeros((f.MOST_FLOWS + 1) * f.FLOW_BYTES, np.uint8)
+        self.flows: list[Flow] = [OVERFLOW_FLOW]
+        self._capacity = max(batch_packets, 1)
+        self._column_pool = Pool(max_buffers=3)
+        self._flow_rows = np.zeros((f.MAX_FLOWS + 1) * f.FLOW_BYTES, np.uint8)
         self._flow_index = np.zeros(f.FLOW_SLOTS, np.int32)
-        state = self._walk.state
+        state = self._reader.state
         state[k.FLOWS], state[k.FLOW_INDEX] = self._flow_rows.ctypes.data, self._flow_index.ctypes.data
-        state[k.PARSE], state[k.ROOM] = 1, self._room
+        state[k.PARSE], state[k.CAPACITY] = 1, self._capacity
 
     def __enter__(self) -> Capture:
         return self
@@ -142,40 +147,40 @@ class Capture:
         self.close()
 
     def close(self) -> None:
-        self._walk.close()
+        self._reader.close()
 
     @property
     def path(self) -> str:
-        return self._walk.path
+        return self._reader.path
 
     @property
     def format(self) -> str:
         """Such as `pcap ns little-endian, gzip`; of pcapng, the byte order of the first section."""
-        header = self._walk.header
+        header = self._reader.header
         text = "cut in its header"
         if header:
             order = "big-endian" if header.big_endian else "little-endian"
             text = f"{header.kind} {order}"
             if header.kind == "pcap":
                 text = f"pcap {'ns' if header.nanoseconds else 'µs'} {order}"
-        return ", ".join(filter(None, (text, self._walk.source.name)))
+        return ", ".join(filter(None, (text, self._reader.source.name)))
 
     @property
     def warnings(self) -> list[Damage]:
-        return self._walk.warnings
+        return self._reader.warnings
 
     @property
     def counts(self) -> Counts:
-        state = self._walk.state
+        state = self._reader.state
         outcomes = (f.NOT_IP, f.NOT_UDP, f.FRAGMENT, f.MALFORMED, f.UNKNOWN_LINK)
-        tally = (int(state[k.TALLY - outcome]) for outcome in outcomes)
-        records, udp = int(state[k.RECORDS]) - self._first + 1, int(state[k.UDP]) - self._corrupt
-        return Counts(records, udp, *tally, wrong_checksum=self._corrupt, cut=int(state[k.CUT]))
+        outcome_counts = (int(state[k.OUTCOME_COUNTS - outcome]) for outcome in outcomes)
+        records, udp = int(state[k.RECORDS]) - self._first_number + 1, int(state[k.UDP]) - self._corrupt
+        return Counts(records, udp, *outcome_counts, wrong_checksum=self._corrupt, truncated=int(state[k.TRUNCATED]))
 
     @property
     def read_bytes(self) -> int:
         """Of the (decompressed) file: its header, and all records so far."""
-        return int(self._walk.state[k.READ_BYTES])
+        return int(self._reader.state[k.READ_BYTES])
 
     @property
     def unread_bytes(self) -> int:
@@ -186,67 +191,69 @@ class Capture:
     def has_checksums(self) -> bool:
         """Whether a wrong checksum tells of damage: not where (nearly) all are wrong, because a network card was to
         fill them in, or because somebody has changed the addresses since."""
-        right, wrong = int(self._walk.state[k.RIGHT_SUMS]), int(self._walk.state[k.WRONG_SUMS])
+        right, wrong = int(self._reader.state[k.RIGHT_SUMS]), int(self._reader.state[k.WRONG_SUMS])
         return right * MOST_WRONG >= wrong if self._has_checksums is None else self._has_checksums
 
-    def rest(self) -> Split:
+    def remaining(self) -> Split:
         """What is behind the batches so far, to the end of the file."""
-        walk = self._walk
-        if walk.source.name or walk.header is None:
-            return Split(walk.path, 0, None, 1, None)
-        here, end = walk.offset, os.path.getsize(walk.path)
-        return Split(walk.path, here, end, int(walk.state[k.RECORDS]) + 1, walk.header_here())
+        reader = self._reader
+        if reader.source.name or reader.header is None:
+            return Split(reader.path, 0, None, 1, None)
+        offset, end = reader.offset, os.path.getsize(reader.path)
+        return Split(reader.path, offset, end, int(reader.state[k.RECORDS]) + 1, reader.current_header())
 
     def __iter__(self) -> Iterator[PacketBatch]:
-        walk = self._walk
-        while not walk.ended:
-            columns = self._columns.take(self._room * (8 * len(COLUMNS) + 3))
-            for place, slot in enumerate((*COLUMNS, k.FLOW)):
-                walk.state[slot] = columns.address + place * self._room * 8
-            walk.state[k.CHECKSUM] = walk.state[k.FLOW] + self._room * 2
-            why = walk.walk()
-            if walk.state[k.COUNT] and len(batch := self._batch(columns.array, int(walk.state[k.COUNT]))):
+        reader = self._reader
+        while not reader.is_finished:
+            columns = self._column_pool.acquire(self._capacity * (8 * len(COLUMNS) + 3))
+            for position, slot in enumerate((*COLUMNS, k.FLOW)):
+                reader.state[slot] = columns.address + position * self._capacity * 8
+            reader.state[k.CHECKSUM] = reader.state[k.FLOW] + self._capacity * 2
+            outcome = reader.read_records()
+            if reader.state[k.COUNT] and len(batch := self._batch(columns.array, int(reader.state[k.COUNT]))):
                 yield batch
                 del batch
             del columns  # ours no longer: it is used again once the caller lets go of the batch
-            if not walk.ended:
-                walk.go_on(why)
-            if walk.ended:
+            if not reader.is_finished:
+                reader.go_on(outcome)
+            if reader.is_finished:
                 self._tell_left_out()
 
     def _batch(self, columns: NDArray[np.uint8], count: int) -> PacketBatch:
-        for row in range(len(self.flows), int(self._walk.state[k.FLOWS_KNOWN]) + 1):
-            self.flows.append(_flow(self._flow_rows[row * f.FLOW_BYTES :][: f.FLOW_BYTES].tobytes()))
-        stride = self._room * 8
+        for row in range(len(self.flows), int(self._reader.state[k.FLOW_COUNT]) + 1):
+            self.flows.append(_parse_flow(self._flow_rows[row * f.FLOW_BYTES :][: f.FLOW_BYTES].tobytes()))
+        stride = self._capacity * 8
         start, end, ts_ns, number, offset = (
             columns[place * stride :][: count * 8].view(np.int64) for place in range(len(COLUMNS))
         )
         flow = columns[len(COLUMNS) * stride :][: count * 2].view(np.uint16)
-        buffer = self._walk.buffer[: self._walk.filled]
+        buffer = self._reader.buffer[: self._reader.filled_bytes]
         batch = PacketBatch(buffer, start, end, ts_ns, number, offset, flow, self.flows)
-        if not self._walk.state[k.WRONG_SUMS] or not self.has_checksums:
+        if not self._reader.state[k.WRONG_SUMS] or not self.has_checksums:
             return batch
-        corrupt = columns[(len(COLUMNS) * 8 + 2) * self._room :][:count] == f.WRONG
+        corrupt = columns[(len(COLUMNS) * 8 + 2) * self._capacity :][:count] == f.WRONG
         wrong = np.flatnonzero(corrupt)
         if not len(wrong):
             return batch
         self._first_corrupt = self._first_corrupt if self._corrupt else int(offset[wrong[0]])
         self._corrupt += len(wrong)
-        return replace(batch, corrupt=corrupt) if self._with_corrupt else batch.at(np.flatnonzero(~corrupt))
+        return replace(batch, corrupt=corrupt) if self._with_corrupt else batch.take(np.flatnonzero(~corrupt))
 
     def _tell_left_out(self) -> None:
-        state = self._walk.state
+        state = self._reader.state
         if self._corrupt and not self._with_corrupt:
             reason = f"a wrong UDP checksum, the first of {self._corrupt:,} datagrams that are left out for it"
             self.warnings.append(Damage(self.path, self._first_corrupt, reason))
-        if state[k.FIRST_UNKNOWN] < 0:
+        if state[k.FIRST_UNKNOWN_OFFSET] < 0:
             return
-        link, packets = int(state[k.UNKNOWN_TYPE]), self.counts.unknown_link
+        link, packets = int(state[k.UNKNOWN_LINK_TYPE]), self.counts.unknown_link
         reason = f"link type {link} is not read" if link >= 0 else "the packet's interface is not described"
-        self.warnings.append(Damage(self.path, int(state[k.FIRST_UNKNOWN]), f"{reason}; {packets} packets left out"))
+        self.warnings.append(
+            Damage(self.path, int(state[k.FIRST_UNKNOWN_OFFSET]), f"{reason}; {packets} packets left out")
+        )
 
 
-def _flow(row: bytes) -> Flow:
+def _parse_flow(row: bytes) -> Flow:
     size = 4 if row[36] == 4 else 16
     source_port, dest_port = int.from_bytes(row[32:34], "big"), int.from_bytes(row[34:36], "big")
     return Flow(str(ip_address(row[:size])), source_port, str(ip_address(row[16 : 16 + size])), dest_port)
@@ -256,8 +263,8 @@ def open_capture(
     source: Source,
     *,
     batch_packets: int = BATCH_PACKETS,
-    chunk_bytes: int = CHUNK_BYTES,
-    watch: Watch | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+    observer: ByteObserver | None = None,
     corrupt: bool = False,
 ) -> Capture:
     """Open a pcap or pcapng file (plain, gzip or zstd, whatever its name; `-` is stdin), or one split of it.
@@ -266,7 +273,7 @@ def open_capture(
     is shown what is read, as it is read. With `corrupt`, datagrams with a wrong checksum are in the batches, too, and
     marked there.
     """
-    return Capture(source, batch_packets, chunk_bytes, watch, corrupt)
+    return Capture(source, batch_packets, buffer_bytes, observer, corrupt)
 
 
 def is_capture(file: io.BufferedReader) -> bool:
@@ -284,31 +291,31 @@ def damage_in(damages: Sequence[Damage], offset: int, end: int | None) -> tuple[
     )
 
 
-def index(path: str | os.PathLike[str], every_bytes: int = 64 << 20) -> list[Split]:
+def split_capture(path: str | os.PathLike[str], split_bytes: int = 64 << 20) -> list[Split]:
     """Splits of about `every_bytes` that together are the whole file, damage included. A compressed file is one."""
-    walk = Walk(path, CHUNK_BYTES)
+    reader = CaptureReader(path, BUFFER_BYTES)
     try:
-        walk.begin()
-        if walk.source.name or walk.header is None:
-            return [Split(walk.path, 0, None, 1, None)]
-        if not os.path.isfile(walk.path):
-            raise CaptureError(f"{walk.path}: only a regular file can be split", "save it to a file first")
-        begun: list[tuple[int, int, Header]] = [(walk.offset, 1, walk.header_here())]
-        walk.state[k.ROOM] = 1  # nothing is parsed, so nothing fills it
-        while not walk.ended:
-            walk.stop_at = begun[-1][0] + max(every_bytes, 1)
-            why = walk.walk()
-            if why == k.STOPPED:
-                begun.append((walk.offset, int(walk.state[k.RECORDS]) + 1, walk.header_here()))
+        reader.read_header()
+        if reader.source.name or reader.header is None:
+            return [Split(reader.path, 0, None, 1, None)]
+        if not os.path.isfile(reader.path):
+            raise CaptureError(f"{reader.path}: only a regular file can be split", "save it to a file first")
+        starts: list[tuple[int, int, Header]] = [(reader.offset, 1, reader.current_header())]
+        reader.state[k.CAPACITY] = 1  # nothing is parsed, so nothing fills it
+        while not reader.is_finished:
+            reader.stop_at = starts[-1][0] + max(split_bytes, 1)
+            outcome = reader.read_records()
+            if outcome == k.STOPPED:
+                starts.append((reader.offset, int(reader.state[k.RECORDS]) + 1, reader.current_header()))
             else:
-                walk.go_on(why)
-        size = os.path.getsize(walk.path)
-        if len(begun) > 1 and begun[-1][0] >= size:
-            del begun[-1]
-        ends = [offset for offset, _, _ in begun[1:]] + [size]
+                reader.go_on(outcome)
+        size = os.path.getsize(reader.path)
+        if len(starts) > 1 and starts[-1][0] >= size:
+            del starts[-1]
+        ends = [offset for offset, _, _ in starts[1:]] + [size]
         return [
-            Split(walk.path, offset, end, number, header, damage_in(walk.warnings, offset, end))
-            for (offset, number, header), end in zip(begun, ends, strict=True)
+            Split(reader.path, offset, end, number, header, damage_in(reader.warnings, offset, end))
+            for (offset, number, header), end in zip(starts, ends, strict=True)
         ]
     finally:
-        walk.close()
+        reader.close()

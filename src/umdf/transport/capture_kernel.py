@@ -26,16 +26,19 @@ from .frame_kernel import (
 BUFFER, POSITION, FILLED, FILE_OFFSET = 0, 1, 2, 3  # address; next record and end of the bytes; offset of the buffer
 STOP = 4  # end at the first record at or behind this position
 PARSE = 5  # 0: step over the records, as the index does
-SWAPPED, TICK_NS, LINK, LONGEST = 6, 7, 8, 9  # pcap: the file's header; SWAPPED also for pcapng: the section's
-INTERFACES, INTERFACES_KNOWN = 10, 11  # pcapng: the section's interfaces
-FLOW_INDEX, FLOWS, FLOWS_KNOWN = 12, 13, 14
+SWAPPED, TICK_NS, LINK, MAX_RECORD_BYTES = 6, 7, 8, 9  # pcap: the file's header; SWAPPED also for pcapng: the section's
+INTERFACES, INTERFACE_COUNT = 10, 11  # pcapng: the section's interfaces
+FLOW_INDEX, FLOWS, FLOW_COUNT = 12, 13, 14
 # What it writes: addresses of the columns, their room, the packets in them
-START, END, TS_NS, NUMBER, OFFSET, FLOW, ROOM, COUNT = 15, 16, 17, 18, 19, 20, 21, 22
+START, END, TS_NS, NUMBER, OFFSET, FLOW, CAPACITY, COUNT = 15, 16, 17, 18, 19, 20, 21, 22
 # Why it ended, and what that needs or what is wrong there
 NEEDED = 23
 # Counts
-RECORDS, UDP, CUT, TALLY = 24, 25, 26, 27  # TALLY - outcome, for each outcome of frame_kernel
-FIRST_UNKNOWN, UNKNOWN_TYPE = 33, 34  # file offset (-1: none) and link type of the first record that cannot be read
+RECORDS, UDP, TRUNCATED, OUTCOME_COUNTS = 24, 25, 26, 27  # TALLY - outcome, for each outcome of frame_kernel
+FIRST_UNKNOWN_OFFSET, UNKNOWN_LINK_TYPE = (
+    33,
+    34,
+)  # file offset (-1: none) and link type of the first record that cannot be read
 # Of the file: its snap length, what a second's fraction stays below, whether nothing follows the bytes at hand, whether
 # somebody has found out already where the damage is, and the time of the last record that others agree with (-1: none)
 SNAP, FRACTIONS, DRAINED, TRUSTED, SECOND = 35, 36, 37, 38, 39
@@ -44,16 +47,16 @@ READ_BYTES = 43  # records and blocks that were taken
 SLOTS = 44
 
 # Why a walk ended
-MORE = 0  # at a record of NEEDED bytes that is not whole
+NEED_MORE = 0  # at a record of NEEDED bytes that is not whole
 FULL = 1  # no room for another packet
 STOPPED = 2  # at STOP
 # Damage; NEEDED is the number that is wrong
-LENGTH_INSANE, LENGTH_UNALIGNED, LENGTH_SHORT, LENGTH_DIFFERS, NO_BYTE_ORDER, VERSION_UNKNOWN = 3, 4, 5, 6, 7, 8
-ZEROS, TIME_FAR, FRACTION_INSANE, LENGTH_UNLIKELY = 9, 10, 11, 12
+LENGTH_TOO_LARGE, LENGTH_UNALIGNED, LENGTH_SHORT, LENGTH_DIFFERS, BYTE_ORDER_UNKNOWN, VERSION_UNKNOWN = 3, 4, 5, 6, 7, 8
+ZERO_FILLED, TIME_FAR, FRACTION_INSANE, LENGTH_UNLIKELY = 9, 10, 11, 12
 # Only of a search (resync_kernel)
 FOUND = 13
 
-LONGEST_BLOCK = 16 << 20
+MAX_BLOCK_BYTES = 16 << 20
 SLACK = 32  # bytes that a record may have more than its frame: some count a checksum once; no record is so short
 FAR_S = 7 * 86_400  # what lies further from its neighbours is doubtful
 
@@ -69,39 +72,39 @@ def put(state, slot, value):
 
 
 @inlined
-def add(state, slot):
+def increment(state, slot):
     store_i64(state, slot * 8, load_i64(state, slot * 8) + 1)
 
 
 @inlined
-def tell_unknown(state, record, link):
-    if get(state, FIRST_UNKNOWN) < 0:
-        put(state, FIRST_UNKNOWN, get(state, FILE_OFFSET) + record)
-        put(state, UNKNOWN_TYPE, link)
+def record_unknown_link(state, record, link):
+    if get(state, FIRST_UNKNOWN_OFFSET) < 0:
+        put(state, FIRST_UNKNOWN_OFFSET, get(state, FILE_OFFSET) + record)
+        put(state, UNKNOWN_LINK_TYPE, link)
 
 
 @inlined
-def take(state, buffer, record, at, end, link, ts_ns, count):
+def append_packet(state, buffer, record, at, end, link, ts_ns, count):
     """Parse the frame at `at` and append it if it is UDP; the number of packets in the batch afterwards."""
     ip, start, stop = find_payload(buffer, at, end, link)
     if ip < 0:
-        add(state, TALLY - ip)
+        increment(state, OUTCOME_COUNTS - ip)
         if ip == UNKNOWN_LINK:
-            tell_unknown(state, record, link)
+            record_unknown_link(state, record, link)
         return count
-    flow, known = find_flow(get(state, FLOW_INDEX), get(state, FLOWS), get(state, FLOWS_KNOWN), buffer, ip, start - 8)
-    put(state, FLOWS_KNOWN, known)
+    flow, known = find_flow(get(state, FLOW_INDEX), get(state, FLOWS), get(state, FLOW_COUNT), buffer, ip, start - 8)
+    put(state, FLOW_COUNT, known)
     checksum = UNCHECKED
     if stop > end:
-        add(state, CUT)
+        increment(state, TRUNCATED)
         stop = end
     else:
         checksum = check_udp(buffer, ip, start - 8, stop)
         if checksum == RIGHT:
-            add(state, RIGHT_SUMS)
+            increment(state, RIGHT_SUMS)
         elif checksum == WRONG:
-            add(state, WRONG_SUMS)
-    add(state, UDP)
+            increment(state, WRONG_SUMS)
+    increment(state, UDP)
     store_i64(get(state, START), count * 8, start)
     store_i64(get(state, END), count * 8, stop)
     store_i64(get(state, TS_NS), count * 8, ts_ns)
@@ -131,7 +134,7 @@ def doubt(state, buffer, position, end, second, known):
     follows = fits and end <= filled
     if filled - end >= 16:
         next_second, next_fraction = u32(buffer, end, swapped), u32(buffer, end + 4, swapped)
-        is_next = u32(buffer, end + 8, swapped) <= get(state, LONGEST)
+        is_next = u32(buffer, end + 8, swapped) <= get(state, MAX_RECORD_BYTES)
         if odd_fraction:  # some programs write them so throughout
             return 0 if is_next and fits and next_fraction >= fractions else FRACTION_INSANE
         is_next = is_next and next_fraction < fractions
@@ -156,11 +159,11 @@ def walk_pcap(state):
     filled = get(state, FILLED)
     stop = get(state, STOP)
     parse = get(state, PARSE)
-    room = get(state, ROOM)
+    capacity = get(state, CAPACITY)
     swapped = get(state, SWAPPED)
     tick_ns = get(state, TICK_NS)
     link = get(state, LINK)
-    longest = get(state, LONGEST)
+    longest = get(state, MAX_RECORD_BYTES)
     snap = get(state, SNAP)
     fractions = get(state, FRACTIONS)
     drained = get(state, DRAINED)
@@ -171,20 +174,20 @@ def walk_pcap(state):
     needed = np.int64(16)
     while True:
         if position >= stop:
-            ended = STOPPED
+            outcome = STOPPED
             break
         if filled - position < 16:
             needed = np.int64(16)
-            ended = MORE
+            outcome = NEED_MORE
             break
         length = u32(buffer, position + 8, swapped)
         if length > longest:
             needed = length
-            ended = LENGTH_INSANE
+            outcome = LENGTH_TOO_LARGE
             break
         if length == 0 and load_i64(buffer, position) == 0 and load_i64(buffer, position + 8) == 0:
             needed = np.int64(0)
-            ended = ZEROS
+            outcome = ZERO_FILLED
             break
         end = position + 16 + length
         second = u32(buffer, position, swapped)
@@ -194,23 +197,23 @@ def walk_pcap(state):
         if trusted == 0 and not (is_usual and known >= 0 and is_near(second, known)):
             if drained == 0 and end + 16 > filled:
                 needed = 32 + length
-                ended = MORE
+                outcome = NEED_MORE
                 break
             if not (is_usual and known < 0 and end > filled):  # that one is cut, and that is all that is wrong
-                ended = doubt(state, buffer, position, end, second, known)
-                if ended != 0:
-                    needed = fraction if ended == FRACTION_INSANE else second if ended == TIME_FAR else length
+                outcome = doubt(state, buffer, position, end, second, known)
+                if outcome != 0:
+                    needed = fraction if outcome == FRACTION_INSANE else second if outcome == TIME_FAR else length
                     break
         if end > filled:
             needed = 16 + length
-            ended = MORE
+            outcome = NEED_MORE
             break
-        if count == room:
-            ended = FULL
+        if count == capacity:
+            outcome = FULL
             break
-        add(state, RECORDS)
+        increment(state, RECORDS)
         if parse != 0:
-            count = take(
+            count = append_packet(
                 state, buffer, position, position + 16, end, link, second * 1_000_000_000 + fraction * tick_ns, count
             )
         if known >= 0 or (
@@ -225,4 +228,4 @@ def walk_pcap(state):
     put(state, POSITION, position)
     put(state, COUNT, count)
     put(state, NEEDED, needed)
-    return ended
+    return outcome

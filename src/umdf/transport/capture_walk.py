@@ -34,18 +34,18 @@ PCAP_MAGICS = {
 }
 PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 PCAP_HEADER_BYTES = 24
-USUAL_LONGEST = 256 << 10  # libpcap's own limit; a file may announce more
-ENDLESS = np.iinfo(np.int64).max
+LIBPCAP_MAX_RECORD_BYTES = 256 << 10  # libpcap's own limit; a file may announce more
+UNLIMITED = np.iinfo(np.int64).max
 MOST_DAMAGED = 10_000  # places of a file: one that has more is not worth the search
 
 REASONS = {
-    k.LENGTH_INSANE: "the record claims {} bytes",
+    k.LENGTH_TOO_LARGE: "the record claims {} bytes",
     k.LENGTH_UNALIGNED: "the block claims {} bytes, which is no multiple of 4",
     k.LENGTH_SHORT: "the block claims {} bytes, too few for its type",
     k.LENGTH_DIFFERS: "the block's two lengths differ, the second one is {}",
-    k.NO_BYTE_ORDER: "the section has no byte order ({:#010x})",
+    k.BYTE_ORDER_UNKNOWN: "the section has no byte order ({:#010x})",
     k.VERSION_UNKNOWN: "the section is of version {}, not 1",
-    k.ZEROS: "there are zeros instead of a record, as a crash leaves them",
+    k.ZERO_FILLED: "there are zeros instead of a record, as a crash leaves them",
     k.TIME_FAR: "the record's time, second {}, is far from those around it",
     k.FRACTION_INSANE: "the record's fraction of a second is {}",
     k.LENGTH_UNLIKELY: "the record claims {} bytes, behind which there is no other",
@@ -70,32 +70,32 @@ class Header:
     interfaces: bytes = field(default=b"", repr=False)  # pcapng: rows of the kernel's table, of this section so far
 
 
-Watch = Callable[[memoryview], object]  # is shown what is read of a file (unpacked), as it is read
+ByteObserver = Callable[[memoryview], object]  # is shown what is read of a file (unpacked), as it is read
 
 
-class Walk:
+class CaptureReader:
     """A file, the chunk in memory, and the kernel's table of what it knows."""
 
     def __init__(
-        self, source: str | PathLike[str] | io.BufferedReader, chunk_bytes: int, watch: Watch | None = None
+        self, source: str | PathLike[str] | io.BufferedReader, buffer_bytes: int, observer: ByteObserver | None = None
     ) -> None:
         self.path = source.name if isinstance(source, io.BufferedReader) else fspath(source)
-        self._watch = watch
+        self._observer = observer
         self.warnings: list[Damage] = []
-        self.ended = False
+        self.is_finished = False
         self.header: Header | None = None
-        self._chunk_bytes = max(chunk_bytes, 64)
-        self._pool = Pool(most_kept=3)
-        self._drained = False
-        self._left: int = ENDLESS  # bytes of the span still to be read
+        self._buffer_bytes = max(buffer_bytes, 64)
+        self._pool = Pool(max_buffers=3)
+        self._is_exhausted = False
+        self._remaining_bytes: int = UNLIMITED  # bytes of the span still to be read
         self.state = np.zeros(k.SLOTS, np.int64)
         self._state_address = self.state.ctypes.data
         self._interfaces = np.zeros(ng.MOST_INTERFACES * ng.INTERFACE_BYTES, np.uint8)
         self.state[k.INTERFACES] = self._interfaces.ctypes.data
-        self.state[k.STOP] = ENDLESS
-        self.state[k.FIRST_UNKNOWN] = -1
+        self.state[k.STOP] = UNLIMITED
+        self.state[k.FIRST_UNKNOWN_OFFSET] = -1
         self.state[k.SECOND] = -1
-        self.stop_at: int = ENDLESS  # offset in the file
+        self.stop_at: int = UNLIMITED  # offset in the file
         self._known: list[Damage] = []  # what a split was told of
         self._file = source if isinstance(source, io.BufferedReader) else open_input(source)
         try:
@@ -109,37 +109,37 @@ class Walk:
             ) from None
 
     def close(self) -> None:
-        self.ended = True
+        self.is_finished = True
         self._file.close()
 
-    def begin(self) -> None:
+    def read_header(self) -> None:
         """Read the first chunk and the file's header."""
-        self._fill(self._chunk(self._chunk_bytes), 0)
-        head = self.buffer[: min(PCAP_HEADER_BYTES, self.filled)].tobytes()
+        self._fill(self._allocate_buffer(self._buffer_bytes), 0)
+        head = self.buffer[: min(PCAP_HEADER_BYTES, self.filled_bytes)].tobytes()
         magic = head[:4]
         if not head and not self.source.damage:
             raise CaptureError(f"{self.path}: the file is empty", "was the capture started and closed?")
         if magic == PCAPNG_MAGIC:
-            self._use(Header("pcapng", big_endian=head[8:12] == b"\x1a\x2b\x3c\x4d"))
+            self._set_header(Header("pcapng", big_endian=head[8:12] == b"\x1a\x2b\x3c\x4d"))
             return
         if magic in PCAP_MAGICS and len(head) == PCAP_HEADER_BYTES:
             order, nanoseconds = PCAP_MAGICS[magic]
             snap, link = struct.unpack(order + "II", head[16:])
-            longest = min(max(snap, USUAL_LONGEST), k.LONGEST_BLOCK)
+            longest = min(max(snap, LIBPCAP_MAX_RECORD_BYTES), k.MAX_BLOCK_BYTES)
             # Only 16 bits are the type; the upper ones tell of checksums behind the frame, which IP lengths leave out.
-            self._use(Header("pcap", order == ">", nanoseconds, link & 0xFFFF, longest, snap))
+            self._set_header(Header("pcap", order == ">", nanoseconds, link & 0xFFFF, longest, snap))
             self.state[k.POSITION] = self.state[k.READ_BYTES] = PCAP_HEADER_BYTES
         elif is_magic(magic):
             reason = self.source.damage or f"the file ends inside its header, after {len(head)} bytes"
-            self._warn(0, reason, self.filled)
-            self.ended = True
+            self._warn(0, reason, self.filled_bytes)
+            self.is_finished = True
         else:
             raise CaptureError(
                 f"{self.path}: this is no capture file (it starts with {magic.hex(' ')})",
                 "pcap and pcapng are read, plain or compressed by gzip or zstd",
             )
 
-    def resume(
+    def start_split(
         self, header: Header, offset: int, end: int, records: int, damage: Sequence[Damage] | None = None
     ) -> None:
         """Read the first chunk of a span that starts with a record, and of which `damage` is known."""
@@ -147,40 +147,40 @@ class Walk:
             self._file.seek(offset)
         except OSError as error:
             raise CaptureError(f"{self.path}: {error.strerror or error}", "a split needs a regular file") from None
-        self._left = end - offset
+        self._remaining_bytes = end - offset
         self.state[k.FILE_OFFSET] = offset
         self.state[k.RECORDS] = records
-        self._use(header)
+        self._set_header(header)
         if damage is not None:
             self.state[k.TRUSTED] = 1
             self._known = sorted(damage, key=lambda one: -one.offset)
-            self.stop_at = self._known[-1].offset if self._known else ENDLESS
-        self._fill(self._chunk(self._chunk_bytes), 0)
+            self.stop_at = self._known[-1].offset if self._known else UNLIMITED
+        self._fill(self._allocate_buffer(self._buffer_bytes), 0)
 
-    def _use(self, header: Header) -> None:
+    def _set_header(self, header: Header) -> None:
         self.header = header
         self.state[k.SWAPPED] = header.big_endian
         self.state[k.TICK_NS] = 1 if header.nanoseconds else 1000
         self.state[k.LINK] = header.link
-        self.state[k.LONGEST] = header.longest
+        self.state[k.MAX_RECORD_BYTES] = header.longest
         self.state[k.SNAP] = header.snap
         self.state[k.FRACTIONS] = 1_000_000_000 if header.nanoseconds else 1_000_000
-        self.state[k.INTERFACES_KNOWN] = len(header.interfaces) // ng.INTERFACE_BYTES
+        self.state[k.INTERFACE_COUNT] = len(header.interfaces) // ng.INTERFACE_BYTES
         self._interfaces[: len(header.interfaces)] = np.frombuffer(header.interfaces, np.uint8)
         is_pcap = header.kind == "pcap"
-        self._walk, self._search = (k.walk_pcap, search_pcap) if is_pcap else (ng.walk_pcapng, search_pcapng)
+        self._read_records, self._search = (k.walk_pcap, search_pcap) if is_pcap else (ng.walk_pcapng, search_pcapng)
         self._step = 1 if is_pcap else 4  # records begin anywhere, blocks at every fourth byte
 
-    def header_here(self) -> Header:
+    def current_header(self) -> Header:
         """What must be known to go on from the record at which the walk has ended."""
         header = cast(Header, self.header)
         if header.kind == "pcap":
             return header
-        known = self._interfaces[: int(self.state[k.INTERFACES_KNOWN]) * ng.INTERFACE_BYTES].tobytes()
-        return Header("pcapng", bool(self.state[k.SWAPPED]), interfaces=known)
+        interfaces = self._interfaces[: int(self.state[k.INTERFACE_COUNT]) * ng.INTERFACE_BYTES].tobytes()
+        return Header("pcapng", bool(self.state[k.SWAPPED]), interfaces=interfaces)
 
     @property
-    def filled(self) -> int:
+    def filled_bytes(self) -> int:
         return int(self.state[k.FILLED])
 
     @property
@@ -188,35 +188,35 @@ class Walk:
         """Where in the file the walk stands."""
         return int(self.state[k.FILE_OFFSET] + self.state[k.POSITION])
 
-    def walk(self) -> int:
+    def read_records(self) -> int:
         """Walk on and say why the walk has ended."""
-        self.state[k.STOP] = min(self.stop_at - int(self.state[k.FILE_OFFSET]), ENDLESS)
-        return self._walk(self._state_address)
+        self.state[k.STOP] = min(self.stop_at - int(self.state[k.FILE_OFFSET]), UNLIMITED)
+        return self._read_records(self._state_address)
 
     def go_on(self, why: int) -> None:
         """Have what a walk needs that has ended there; nobody may still need the chunk's old bytes by then."""
-        if why == k.MORE:
+        if why == k.NEED_MORE:
             self._refill()
         elif why == k.STOPPED and self._known and self.offset == self._known[-1].offset:
             known = self._known.pop()
             self.warnings.append(known)
             self.state[k.POSITION] += known.unread_bytes
-            self.stop_at = self._known[-1].offset if self._known else ENDLESS
+            self.stop_at = self._known[-1].offset if self._known else UNLIMITED
         elif why in REASONS:
             self._recover(REASONS[why].format(int(self.state[k.NEEDED])))
 
     def _refill(self) -> None:
         """The next chunk, with the start of the record that the last one has cut; or the end of the walk."""
         needed = int(self.state[k.NEEDED])
-        if not self._drained:
+        if not self._is_exhausted:
             self._more(needed)
             return
-        carried, damage = self.filled - int(self.state[k.POSITION]), self.source.damage
+        carried, damage = self.filled_bytes - int(self.state[k.POSITION]), self.source.damage
         if carried > 0:
             at_end = damage or f"the file ends inside a record, after {carried} of at least {needed} bytes"
             self._recover(f"the record claims {needed} bytes, more than there are", at_end)
             return
-        self.ended = True
+        self.is_finished = True
         if damage:
             self._warn(self.offset, damage)
 
@@ -228,38 +228,38 @@ class Walk:
         search = self._search
         if len(self.warnings) >= MOST_DAMAGED:
             search, reason = self._skip, f"{reason}, after {MOST_DAMAGED:,} other damaged places: the rest is not read"
-        while (why := search(self._state_address)) == k.MORE and not self._drained:
+        while (why := search(self._state_address)) == k.NEED_MORE and not self._is_exhausted:
             self._more(2 * WINDOW)
-        if why == k.MORE:
-            reason, self.ended = reason_at_end or reason, True
-            state[k.POSITION] = self.filled
+        if why == k.NEED_MORE:
+            reason, self.is_finished = reason_at_end or reason, True
+            state[k.POSITION] = self.filled_bytes
         self._warn(damaged_at, reason, self.offset - damaged_at)
 
     def _skip(self, _: int) -> int:
         """A search that finds nothing."""
-        self.state[k.POSITION] = self.filled
-        return k.MORE
+        self.state[k.POSITION] = self.filled_bytes
+        return k.NEED_MORE
 
     def _forget_block(self) -> None:
         """Of pcapng: what a damaged block would have described, nobody knows."""
         state, position = self.state, int(self.state[k.POSITION])
-        if self._step == 1 or self.filled - position < 4:
+        if self._step == 1 or self.filled_bytes - position < 4:
             return
         kind = int.from_bytes(self.buffer[position : position + 4].tobytes(), "big" if state[k.SWAPPED] else "little")
-        known = int(state[k.INTERFACES_KNOWN])
+        known = int(state[k.INTERFACE_COUNT])
         if kind == ng.SECTION:
-            state[k.INTERFACES_KNOWN] = 0
+            state[k.INTERFACE_COUNT] = 0
         elif kind == ng.INTERFACE and known < ng.MOST_INTERFACES:
             row = self._interfaces[known * ng.INTERFACE_BYTES :][: ng.INTERFACE_BYTES].view(np.int64)
             row[:] = (ng.NO_LINK, 0, 1, 0, 0, 0)
-            state[k.INTERFACES_KNOWN] = known + 1
+            state[k.INTERFACE_COUNT] = known + 1
 
     def _more(self, needed: int) -> None:
         """Another chunk with what is left of this one. Twice what is needed: who claims much must not be read often."""
         state = self.state
-        position, filled = int(state[k.POSITION]), self.filled
+        position, filled = int(state[k.POSITION]), self.filled_bytes
         carried = max(filled - position, 0)
-        chunk = self._chunk(max(self._chunk_bytes, 2 * needed if needed > self._chunk_bytes // 2 else 0))
+        chunk = self._allocate_buffer(max(self._buffer_bytes, 2 * needed if needed > self._buffer_bytes // 2 else 0))
         for skipped in range(position - filled, 0, -len(chunk)):  # nobody wants these
             self._fill(chunk[:skipped], 0)
         chunk[:carried] = self.buffer[filled - carried : filled]
@@ -267,27 +267,27 @@ class Walk:
         state[k.POSITION] = 0
         self._fill(chunk, carried)
 
-    def _chunk(self, size: int) -> NDArray[np.uint8]:
-        return self._pool.take(size).array[:size]
+    def _allocate_buffer(self, size: int) -> NDArray[np.uint8]:
+        return self._pool.acquire(size).array[:size]
 
-    def _fill(self, chunk: NDArray[np.uint8], carried: int) -> None:
-        view = chunk.data
-        end = min(len(chunk), carried + self._left)
+    def _fill(self, buffer: NDArray[np.uint8], carried: int) -> None:
+        view = buffer.data
+        end = min(len(buffer), carried + self._remaining_bytes)
         at = carried
         while at < end:
             got = self.source.readinto(view[at:end])
             if got == 0:
-                self._drained = True
+                self._is_exhausted = True
                 break
-            if self._watch is not None:
-                self._watch(view[at : at + got])
+            if self._observer is not None:
+                self._observer(view[at : at + got])
             at += got
-        self._left -= at - carried
-        self._drained = self._drained or self._left == 0
-        self.buffer = chunk
-        self.state[k.BUFFER] = chunk.ctypes.data
+        self._remaining_bytes -= at - carried
+        self._is_exhausted = self._is_exhausted or self._remaining_bytes == 0
+        self.buffer = buffer
+        self.state[k.BUFFER] = buffer.ctypes.data
         self.state[k.FILLED] = at
-        self.state[k.DRAINED] = self._drained
+        self.state[k.DRAINED] = self._is_exhausted
 
     def _warn(self, offset: int, reason: str, unread_bytes: int = 0) -> None:
         self.warnings.append(Damage(self.path, offset, reason, unread_bytes))

@@ -13,8 +13,8 @@ import zstandard
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-INPUT_BYTES = 128 << 10
-OUTPUT_BYTES = 256 << 10  # most that one call of a decompressor is asked for, and so most that is to be salvaged
+READ_BYTES = 128 << 10
+MAX_OUTPUT_BYTES = 256 << 10  # most that one call of a decompressor is asked for, and so most that is to be salvaged
 
 
 class Plain:
@@ -38,7 +38,7 @@ class Gzip:
     name = "gzip"
 
     def __init__(self, file: BinaryIO) -> None:
-        self._source = _Counted(file)
+        self._source = _CountingReader(file)
         self._inflate = zlib.decompressobj(wbits=31)
         self._input = b""
         self.damage = ""
@@ -49,9 +49,9 @@ class Gzip:
                 return 0
             ended = False
             if not self._input:
-                self._input = self._source.read(INPUT_BYTES)
+                self._input = self._source.read(READ_BYTES)
                 ended = not self._input
-            output = self._decompress(min(len(view), OUTPUT_BYTES))
+            output = self._decompress(min(len(view), MAX_OUTPUT_BYTES))
             if output:
                 view[: len(output)] = output
                 return len(output)
@@ -59,16 +59,16 @@ class Gzip:
                 self.damage = self._source.damage or f"the gzip stream is cut at its byte {self._source.count}"
         return 0
 
-    def _decompress(self, most: int) -> bytes:
+    def _decompress(self, max_bytes: int) -> bytes:
         # A call that fails keeps the bytes it has made so far to itself; so go back and ask for less.
         while True:
             before = self._inflate.copy()
             try:
-                output = self._inflate.decompress(self._input, most)
+                output = self._inflate.decompress(self._input, max_bytes)
             except zlib.error as error:
                 self._inflate = before
-                most //= 2
-                if most == 0:
+                max_bytes //= 2
+                if max_bytes == 0:
                     near = self._source.count - len(self._input)
                     unread = f"{self._source.drain() + len(self._input):,} bytes of the compressed file unread"
                     self.damage = f"the gzip stream is damaged behind its byte {near} ({error}); {unread}"
@@ -79,15 +79,15 @@ class Gzip:
 
     def _next_member(self) -> bool:
         while not (rest := self._input.lstrip(b"\0")):  # padding, as gzip itself allows
-            self._input = self._source.read(INPUT_BYTES)
+            self._input = self._source.read(READ_BYTES)
             if not self._input:
                 self.damage = self._source.damage
                 return False
         self._input = rest + self._source.read(2) if len(rest) == 1 else rest
         if not self._input.startswith(GZIP_MAGIC):
-            where = self._source.count - len(self._input)
+            offset = self._source.count - len(self._input)
             unread = f"{self._source.drain() + len(self._input):,} bytes of the compressed file unread"
-            self.damage = f"the gzip stream ends at its byte {where}, behind it is something else; {unread}"
+            self.damage = f"the gzip stream ends at its byte {offset}, behind it is something else; {unread}"
             return False
         self._inflate = zlib.decompressobj(wbits=31)
         return True
@@ -100,13 +100,13 @@ class Zstd:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._start()
+        self._open_reader()
         self.damage = ""
 
-    def _start(self) -> None:
-        self._frames = _Frames(self._file)
+    def _open_reader(self) -> None:
+        self._tracker = _ZstdFrameTracker(self._file)
         self._reader = zstandard.ZstdDecompressor().stream_reader(
-            cast(BinaryIO, self._frames), read_size=INPUT_BYTES, read_across_frames=True
+            cast(BinaryIO, self._tracker), read_size=READ_BYTES, read_across_frames=True
         )
         self._delivered = 0
 
@@ -114,39 +114,39 @@ class Zstd:
         if self.damage:
             return 0
         try:
-            got = self._reader.readinto(view[:OUTPUT_BYTES])
+            count = self._reader.readinto(view[:MAX_OUTPUT_BYTES])
         except zstandard.ZstdError as error:
             reason = str(error).removeprefix("zstd decompress error: ")
-            before = self._frames.count
-            unread = f"at least {self._frames.drain():,} bytes of the compressed file unread"
+            before = self._tracker.count
+            unread = f"at least {self._tracker.drain():,} bytes of the compressed file unread"
             self.damage = f"the zstd stream is damaged before its byte {before} ({reason}); {unread}"
-            return self._salvage(view)
-        self._delivered += got
-        if got == 0:
-            self.damage = self._frames.damage
-            if not self.damage and not self._frames.whole:
-                self.damage = f"the zstd stream is cut at its byte {self._frames.count}"
-        return got
+            return self._recover_partial_block(view)
+        self._delivered += count
+        if count == 0:
+            self.damage = self._tracker.damage
+            if not self.damage and not self._tracker.is_complete:
+                self.damage = f"the zstd stream is cut at its byte {self._tracker.count}"
+        return count
 
-    def _salvage(self, view: memoryview) -> int:
+    def _recover_partial_block(self, view: memoryview) -> int:
         """A call that fails keeps the bytes it has made so far to itself; so come here again and take single bytes."""
         if not self._file.seekable():
             return 0
         goal = self._delivered
-        got = 0
+        count = 0
         try:
             self._file.seek(0)
-            self._start()
-            while self._delivered < goal and (again := self._reader.read(min(OUTPUT_BYTES, goal - self._delivered))):
-                self._delivered += len(again)
-            while got < min(len(view), OUTPUT_BYTES) and self._reader.readinto(view[got : got + 1]):
-                got += 1
+            self._open_reader()
+            while self._delivered < goal and (data := self._reader.read(min(MAX_OUTPUT_BYTES, goal - self._delivered))):
+                self._delivered += len(data)
+            while count < min(len(view), MAX_OUTPUT_BYTES) and self._reader.readinto(view[count : count + 1]):
+                count += 1
         except (zstandard.ZstdError, OSError):
             pass
-        return got
+        return count
 
 
-class _Counted:
+class _CountingReader:
     """A file read from its start, which counts, and for which a failing disk is the end."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -166,63 +166,63 @@ class _Counted:
     def drain(self) -> int:
         """Read on to the end of the file: how many bytes that are."""
         before = self.count
-        while _Counted.read(self, INPUT_BYTES):
+        while _CountingReader.read(self, READ_BYTES):
             pass
         return self.count - before
 
 
-class _Frames(_Counted):
+class _ZstdFrameTracker(_CountingReader):
     """Follows the frames and blocks that pass, because the library does not say when the last frame is cut."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
         self._header = b""
-        self._skip = 0  # bytes of content up to the next header
+        self._content_bytes_left = 0  # bytes of content up to the next header
         self._in_frame = False
         self._checksum = 0
 
     @property
-    def whole(self) -> bool:
-        return not self._in_frame and not self._header and self._skip == 0
+    def is_complete(self) -> bool:
+        return not self._in_frame and not self._header and self._content_bytes_left == 0
 
     def read(self, size: int = -1) -> bytes:
         data = super().read(size)
         at = 0
         while True:
-            step = min(self._skip, len(data) - at)
-            self._skip -= step
-            at += step
+            skipped = min(self._content_bytes_left, len(data) - at)
+            self._content_bytes_left -= skipped
+            at += skipped
             if at == len(data):
                 return data
             self._header += data[at : at + 1]
             at += 1
             if self._in_frame:
-                self._block_header()
+                self._parse_block_header()
             else:
-                self._frame_header()
+                self._parse_frame_header()
 
-    def _block_header(self) -> None:
+    def _parse_block_header(self) -> None:
         if len(self._header) < 3:
             return
         word = int.from_bytes(self._header, "little")
-        self._skip = 1 if word >> 1 & 3 == 1 else word >> 3  # a run is one byte, repeated
+        self._content_bytes_left = 1 if word >> 1 & 3 == 1 else word >> 3  # a run is one byte, repeated
         if word & 1:
-            self._skip += self._checksum
+            self._content_bytes_left += self._checksum
             self._in_frame = False
         self._header = b""
 
-    def _frame_header(self) -> None:
+    def _parse_frame_header(self) -> None:
         if len(self._header) < 8 and self._header[:4] != ZSTD_MAGIC:
             return
         if self._header[:4] != ZSTD_MAGIC:  # one to be skipped: its length in four bytes
-            self._skip = int.from_bytes(self._header[4:], "little")
+            self._content_bytes_left = int.from_bytes(self._header[4:], "little")
         else:
             if len(self._header) < 5:
                 return
             descriptor = self._header[4]
             single = descriptor >> 5 & 1
             content_size = (single, 2, 4, 8)[descriptor >> 6]
-            self._skip = (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
+            self._content_bytes_left = (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
             self._checksum = 4 * (descriptor >> 2 & 1)
             self._in_frame = True
         self._header = b""

@@ -33,12 +33,12 @@ LINK_NULL, LINK_ETHERNET, LINK_LOOP, LINK_SLL, LINK_SLL2 = 0, 1, 108, 113, 276
 LINK_RAW, LINK_IPV4, LINK_IPV6 = 101, 228, 229
 LINK_DLT_RAW, LINK_DLT_RAW_OPENBSD = 12, 14  # never assigned to files, yet written to some
 
-MOST_FLOWS = 65_535  # what a uint16 holds beside 0, the flow of everything beyond
+MAX_FLOWS = 65_535  # what a uint16 holds beside 0, the flow of everything beyond
 FLOW_SLOTS = 1 << 17
 FLOW_BYTES = 40
-MOST_PROBES = 64  # bounds the time that hostile addresses can cost
+MAX_PROBES = 64  # bounds the time that hostile addresses can cost
 
-ENDLESS = 1 << 62  # an IP length of zero: the sender's network card was to fill it in
+NO_IP_LENGTH = 1 << 62  # an IP length of zero: the sender's network card was to fill it in
 
 MOST_TAGS = 4  # 802.1Q and the like, of a frame that nobody vouches for
 LONGEST_TRAILER = 128  # bytes behind an IP packet: padding, checksum, the time stamp of a switch
@@ -77,13 +77,13 @@ def u32(base, at, swapped):
 def find_ip(buffer, at, end, link):
     """Where the IP header starts, or what became of the frame."""
     if link == LINK_ETHERNET:
-        behind = at + 14
+        header_end = at + 14
         type_at = at + 12
     elif link == LINK_SLL:
-        behind = at + 16
+        header_end = at + 16
         type_at = at + 14
     elif link == LINK_SLL2:
-        behind = at + 20
+        header_end = at + 20
         type_at = at
     elif (
         link == LINK_RAW
@@ -106,17 +106,17 @@ def find_ip(buffer, at, end, link):
         return NOT_IP
     else:
         return UNKNOWN_LINK
-    if behind > end:
+    if header_end > end:
         return MALFORMED
     kind = be16(buffer, type_at)
     # 802.1Q, 802.1ad and the older types of stacked tags, in any number
     while kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200 or kind == 0x9300:
-        if end - behind < 4:
+        if end - header_end < 4:
             return MALFORMED
-        kind = be16(buffer, behind + 2)
-        behind += 4
+        kind = be16(buffer, header_end + 2)
+        header_end += 4
     if kind == 0x0800 or kind == 0x86DD:
-        return behind
+        return header_end
     return NOT_IP
 
 
@@ -173,7 +173,7 @@ def find_udp_ipv4(buffer, ip, end):
     total = be16(buffer, ip + 2)
     packet_end = ip + total
     if total == 0:
-        packet_end = ENDLESS
+        packet_end = NO_IP_LENGTH
     elif total < header:
         return MALFORMED, ip
     if header < 20:
@@ -193,7 +193,7 @@ def find_udp_ipv6(buffer, ip, end):
     length = be16(buffer, ip + 4)
     packet_end = ip + 40 + length
     if length == 0:
-        packet_end = ENDLESS
+        packet_end = NO_IP_LENGTH
     kind = u8(buffer, ip + 6)
     at = ip + 40
     while kind != 17:
@@ -290,7 +290,7 @@ def check_udp(buffer, ip, udp, end):
 
 
 @inlined
-def find_flow(slots, flows, known, buffer, ip, udp):
+def find_flow(slots, flows, flow_count, buffer, ip, udp):
     """(index of the packet's flow, number of flows known now); index 0 once there is no room for another."""
     ports = load_i32(buffer, udp)
     if u8(buffer, ip) >> 4 == 4:
@@ -301,25 +301,25 @@ def find_flow(slots, flows, known, buffer, ip, udp):
         source_0, source_1 = load_i64(buffer, ip + 8), load_i64(buffer, ip + 16)
         dest_0, dest_1 = load_i64(buffer, ip + 24), load_i64(buffer, ip + 32)
         tail = np.int64(ports) & 0xFFFFFFFF | 6 << 32
-    mixed = source_0 * 0x1E3779B97F4A7C15 ^ source_1 * 0x27D4EB2F165667C5
-    mixed = (mixed ^ mixed >> 31 ^ dest_0) * 0x165667B19E3779F9 ^ dest_1 * 0x3F58476D1CE4E5B9
-    mixed = (mixed ^ mixed >> 29 ^ tail) * 0x14D049BB133111EB
-    slot = mixed >> 32
-    for _ in range(MOST_PROBES):
+    hashed = source_0 * 0x1E3779B97F4A7C15 ^ source_1 * 0x27D4EB2F165667C5
+    hashed = (hashed ^ hashed >> 31 ^ dest_0) * 0x165667B19E3779F9 ^ dest_1 * 0x3F58476D1CE4E5B9
+    hashed = (hashed ^ hashed >> 29 ^ tail) * 0x14D049BB133111EB
+    slot = hashed >> 32
+    for _ in range(MAX_PROBES):
         slot &= FLOW_SLOTS - 1
         flow = np.int64(load_i32(slots, slot * 4))
         if flow == 0:
-            if known == MOST_FLOWS:
-                return flow, known
-            known += 1
-            store_i32(slots, slot * 4, np.int32(known))
-            record = known * FLOW_BYTES
+            if flow_count == MAX_FLOWS:
+                return flow, flow_count
+            flow_count += 1
+            store_i32(slots, slot * 4, np.int32(flow_count))
+            record = flow_count * FLOW_BYTES
             store_i64(flows, record, source_0)
             store_i64(flows, record + 8, source_1)
             store_i64(flows, record + 16, dest_0)
             store_i64(flows, record + 24, dest_1)
             store_i64(flows, record + 32, tail)
-            return known, known
+            return flow_count, flow_count
         record = flow * FLOW_BYTES
         if (
             load_i64(flows, record) == source_0
@@ -328,6 +328,6 @@ def find_flow(slots, flows, known, buffer, ip, udp):
             and load_i64(flows, record + 24) == dest_1
             and load_i64(flows, record + 32) == tail
         ):
-            return flow, known
+            return flow, flow_count
         slot += 1
-    return np.int64(0), known
+    return np.int64(0), flow_count

@@ -21,10 +21,10 @@ from . import pcap_writer_kernel as k
 
 Endpoint = tuple[str, int]
 
-OUT_BYTES = 1 << 20
-LONGEST_PAYLOAD = 65_535 - 28  # what IPv4 can carry
-LATEST_NS = (1 << 32) * 1_000_000_000  # seconds are unsigned and 32 bits wide
-MOST_FLOWS = 65_536
+BUFFER_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 65_535 - 28  # what IPv4 can carry
+MAX_TS_NS = (1 << 32) * 1_000_000_000  # seconds are unsigned and 32 bits wide
+MAX_FLOWS = 65_536
 TTL, UDP = 64, 17
 
 
@@ -34,7 +34,7 @@ class PcapWriter:
     def __init__(self, target: str | PathLike[str] | BinaryIO, snaplen: int = 256 << 10) -> None:
         if not 1 <= snaplen < 1 << 32:
             raise EncodeError(f"a snap length of {snaplen} cannot be written", "give at least 1")
-        self._owned = isinstance(target, (str, PathLike))
+        self._owns_file = isinstance(target, (str, PathLike))
         if isinstance(target, (str, PathLike)):
             try:
                 self._file: BinaryIO = open(target, "wb")  # noqa: SIM115 (closed by close)
@@ -42,9 +42,9 @@ class PcapWriter:
                 raise CaptureError(f"{fspath(target)}: {error.strerror}", "name a file that can be written") from None
         else:
             self._file = target
-        self._out = np.empty(OUT_BYTES, np.uint8)
+        self._buffer = np.empty(BUFFER_BYTES, np.uint8)
         self._table = np.zeros(k.SLOTS, np.int64)
-        self._table[k.OUT], self._table[k.ROOM] = self._out.ctypes.data, OUT_BYTES
+        self._table[k.OUT], self._table[k.CAPACITY] = self._buffer.ctypes.data, BUFFER_BYTES
         self._table[k.SNAPLEN] = snaplen
         self._templates: dict[tuple[str, int, str, int], NDArray[np.uint8]] = {}
         self._closed = False
@@ -73,24 +73,28 @@ class PcapWriter:
         starts, ends, times = (np.ascontiguousarray(column, np.int64) for column in (start, end, ts_ns))
         if not len(starts):
             return
-        _check(data, starts, ends, times, np.asarray(flow), len(flows))
-        chosen = np.ascontiguousarray(flow, np.uint16)
-        used = [0] if len(flows) == 1 else np.unique(chosen).tolist()
-        templates = np.empty((used[-1] + 1, k.TEMPLATE_BYTES), np.uint8)
-        for row in used:
+        _check_batch(data, starts, ends, times, np.asarray(flow), len(flows))
+        flow_rows = np.ascontiguousarray(flow, np.uint16)
+        used_flows = [0] if len(flows) == 1 else np.unique(flow_rows).tolist()
+        templates = np.empty((used_flows[-1] + 1, k.TEMPLATE_BYTES), np.uint8)
+        for row in used_flows:
             templates[row] = self._template(*flows[row])
         table = self._table
         table[k.BUFFER], table[k.START], table[k.END] = data.ctypes.data, starts.ctypes.data, ends.ctypes.data
-        table[k.TS_NS], table[k.FLOW], table[k.TEMPLATES] = times.ctypes.data, chosen.ctypes.data, templates.ctypes.data
-        table[k.FIRST], table[k.COUNT] = 0, len(chosen)
-        while (row := k.lay_out(table.ctypes.data)) < len(chosen):
+        table[k.TS_NS], table[k.FLOW], table[k.TEMPLATES] = (
+            times.ctypes.data,
+            flow_rows.ctypes.data,
+            templates.ctypes.data,
+        )
+        table[k.FIRST], table[k.COUNT] = 0, len(flow_rows)
+        while (row := k.write_records(table.ctypes.data)) < len(flow_rows):
             table[k.FIRST] = row
             self.flush()
 
     def flush(self) -> None:
         """Hand everything written so far to the file."""
         try:
-            self._file.write(self._out.data[: int(self._table[k.USED])])
+            self._file.write(self._buffer.data[: int(self._table[k.USED])])
             self._file.flush()
         except OSError as error:
             raise CaptureError(f"the capture cannot be written: {error.strerror}", "is the disk full?") from None
@@ -104,14 +108,14 @@ class PcapWriter:
         try:
             self.flush()
         finally:
-            if self._owned:
+            if self._owns_file:
                 with contextlib.suppress(OSError):  # told by flush already
                     self._file.close()
 
     def _template(self, source: str, source_port: int, dest: str, dest_port: int) -> NDArray[np.uint8]:
         key = (source, source_port, dest, dest_port)
         if key not in self._templates:
-            if len(self._templates) == MOST_FLOWS:
+            if len(self._templates) == MAX_FLOWS:
                 self._templates.clear()
             self._templates[key] = np.frombuffer(_flow_template(*key), np.uint8)
         return self._templates[key]
@@ -152,7 +156,7 @@ def _sum_words(data: bytes) -> int:
     return sum(struct.unpack(f"<{len(data) // 2}H", data))
 
 
-def _check(
+def _check_batch(
     data: NDArray[np.uint8],
     start: NDArray[np.int64],
     end: NDArray[np.int64],
@@ -168,9 +172,9 @@ def _check(
     if start.min() < 0 or end.max() > len(data) or (end < start).any():
         raise EncodeError(f"a payload lies outside the buffer of {len(data)} bytes")
     longest = int((end - start).max())
-    if longest > LONGEST_PAYLOAD:
-        raise EncodeError(f"a payload of {longest} bytes does not fit into a UDP datagram of {LONGEST_PAYLOAD}")
-    if ts_ns.min() < 0 or ts_ns.max() >= LATEST_NS:
+    if longest > MAX_PAYLOAD_BYTES:
+        raise EncodeError(f"a payload of {longest} bytes does not fit into a UDP datagram of {MAX_PAYLOAD_BYTES}")
+    if ts_ns.min() < 0 or ts_ns.max() >= MAX_TS_NS:
         raise EncodeError("a time lies outside of what pcap can hold", "give nanoseconds since 1970")
-    if flow.min() < 0 or flow.max() >= min(flows, MOST_FLOWS):
+    if flow.min() < 0 or flow.max() >= min(flows, MAX_FLOWS):
         raise EncodeError(f"flows {flow.min()} to {flow.max()} are not all among the {flows} given")

@@ -25,7 +25,7 @@ from .frame_kernel import folded, sum_words
 
 # Slots of the table that the kernel is called with
 BUFFER, START, END, TS_NS, FLOW, FIRST, COUNT = 0, 1, 2, 3, 4, 5, 6  # addresses of the columns; rows FIRST to COUNT
-TEMPLATES, SNAPLEN, OUT, ROOM, USED = 7, 8, 9, 10, 11
+TEMPLATES, SNAPLEN, OUT, CAPACITY, USED = 7, 8, 9, 10, 11
 SLOTS = 12
 
 # A template: the frame's headers with lengths and checksums of zero, then three int64
@@ -35,13 +35,13 @@ IPV4_HEADER_BYTES = 42
 
 
 @inlined
-def word(value):
+def network_word(value):
     """What a 16-bit number in network order adds to a sum of little-endian words."""
     return np.int64(swap_u16(np.uint16(value)))
 
 
 @kernel
-def lay_out(table):
+def write_records(table):
     """The first row that found no room (COUNT when all did); USED says how much was written."""
     buffer = load_i64(table, BUFFER * 8)
     starts = load_i64(table, START * 8)
@@ -52,7 +52,7 @@ def lay_out(table):
     templates = load_i64(table, TEMPLATES * 8)
     snaplen = load_i64(table, SNAPLEN * 8)
     out = load_i64(table, OUT * 8)
-    room = load_i64(table, ROOM * 8)
+    capacity = load_i64(table, CAPACITY * 8)
     at = load_i64(table, USED * 8)
     row = load_i64(table, FIRST * 8)
     while row < count:
@@ -60,7 +60,7 @@ def lay_out(table):
         size = load_i64(ends, row * 8) - start
         template = templates + np.int64(load_u16(flows, row * 2)) * TEMPLATE_BYTES
         header = load_i64(template, HEADER_BYTES)
-        if room - at < 16 + 64 + size:  # 64: a template is copied whole
+        if capacity - at < 16 + 64 + size:  # 64: a template is copied whole
             break
         captured = min(header + size, snaplen)
         ts_ns = load_i64(times, row * 8)
@@ -69,15 +69,15 @@ def lay_out(table):
         store_u32(out, at + 8, np.uint32(captured))
         store_u32(out, at + 12, np.uint32(header + size))
         frame = at + 16
-        for place in range(8):
-            store_u64(out, frame + place * 8, load_u64(template, place * 8))
+        for position in range(8):
+            store_u64(out, frame + position * 8, load_u64(template, position * 8))
         if header == IPV4_HEADER_BYTES:
-            length = word(28 + size)
+            length = network_word(28 + size)
             store_u16(out, frame + 16, np.uint16(length))
             store_u16(out, frame + 24, np.uint16(~folded(load_i64(template, IP_SUM) + length) & 0xFFFF))
         else:
-            store_u16(out, frame + 18, np.uint16(word(8 + size)))
-        length = word(8 + size)
+            store_u16(out, frame + 18, np.uint16(network_word(8 + size)))
+        length = network_word(8 + size)
         store_u16(out, frame + header - 4, np.uint16(length))
         # The length counts twice: in the UDP header and in the pseudo header.
         total = load_i64(template, UDP_SUM) + 2 * length + sum_words(buffer, start, size)
@@ -86,10 +86,10 @@ def lay_out(table):
             checksum = 0xFFFF
         store_u16(out, frame + header - 2, np.uint16(checksum))
         payload = frame + header
-        for place in range(size >> 3):
-            store_u64(out, payload + place * 8, load_u64(buffer, start + place * 8))
-        for place in range(size & ~7, size):
-            store_u8(out, payload + place, load_u8(buffer, start + place))
+        for position in range(size >> 3):
+            store_u64(out, payload + position * 8, load_u64(buffer, start + position * 8))
+        for position in range(size & ~7, size):
+            store_u8(out, payload + position, load_u8(buffer, start + position))
         at = frame + captured
         row += 1
     store_u64(table, USED * 8, np.uint64(at))

@@ -7,34 +7,34 @@ import numpy as np
 from ..kernels import inlined, kernel, load_i64, load_u32, store_i64
 from .capture_kernel import (
     BUFFER,
+    BYTE_ORDER_UNKNOWN,
+    CAPACITY,
     COUNT,
     FILLED,
     FULL,
+    INTERFACE_COUNT,
     INTERFACES,
-    INTERFACES_KNOWN,
     LENGTH_DIFFERS,
-    LENGTH_INSANE,
     LENGTH_SHORT,
+    LENGTH_TOO_LARGE,
     LENGTH_UNALIGNED,
-    LONGEST_BLOCK,
-    MORE,
+    MAX_BLOCK_BYTES,
+    NEED_MORE,
     NEEDED,
-    NO_BYTE_ORDER,
+    OUTCOME_COUNTS,
     PARSE,
     POSITION,
     READ_BYTES,
     RECORDS,
-    ROOM,
     STOP,
     STOPPED,
     SWAPPED,
-    TALLY,
     VERSION_UNKNOWN,
-    add,
+    append_packet,
     get,
+    increment,
     put,
-    take,
-    tell_unknown,
+    record_unknown_link,
 )
 from .frame_kernel import MALFORMED, UNKNOWN_LINK, u8, u16, u32
 
@@ -49,10 +49,10 @@ SECTION, INTERFACE, OLD_PACKET, SIMPLE, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
 @inlined
 def describe_interface(state, buffer, block, end, swapped):
     """Append what an Interface Description Block says to the section's table."""
-    known = get(state, INTERFACES_KNOWN)
+    known = get(state, INTERFACE_COUNT)
     if known == MOST_INTERFACES:
         return
-    put(state, INTERFACES_KNOWN, known + 1)
+    put(state, INTERFACE_COUNT, known + 1)
     resolution = np.int64(6)  # microseconds unless the option if_tsresol says otherwise
     offset_s = np.int64(0)
     at = block + 16
@@ -140,9 +140,9 @@ def take_block(state, buffer, block, end, kind, swapped, count):
         interface = u32(buffer, block + 8, swapped)
     elif kind == OLD_PACKET:
         interface = u16(buffer, block + 8, swapped)
-    if interface >= get(state, INTERFACES_KNOWN):
-        add(state, TALLY - UNKNOWN_LINK)
-        tell_unknown(state, block, -1)
+    if interface >= get(state, INTERFACE_COUNT):
+        increment(state, OUTCOME_COUNTS - UNKNOWN_LINK)
+        record_unknown_link(state, block, -1)
         return count
     row = get(state, INTERFACES) + interface * INTERFACE_BYTES
     if kind == SIMPLE:
@@ -157,9 +157,9 @@ def take_block(state, buffer, block, end, kind, swapped, count):
         at = block + 28
         captured = u32(buffer, block + 20, swapped)
         if captured > end - at:
-            add(state, TALLY - MALFORMED)
+            increment(state, OUTCOME_COUNTS - MALFORMED)
             return count
-    return take(state, buffer, block, at, at + captured, load_i64(row, 0), ts_ns, count)
+    return append_packet(state, buffer, block, at, at + captured, load_i64(row, 0), ts_ns, count)
 
 
 @kernel
@@ -169,7 +169,7 @@ def walk_pcapng(state):
     filled = get(state, FILLED)
     stop = get(state, STOP)
     parse = get(state, PARSE)
-    room = get(state, ROOM)
+    room = get(state, CAPACITY)
     swapped = get(state, SWAPPED)
     begun = position
     count = np.int64(0)
@@ -180,7 +180,7 @@ def walk_pcapng(state):
             break
         if filled - position < 12:
             needed = np.int64(12)
-            ended = MORE
+            ended = NEED_MORE
             break
         kind = np.int64(load_u32(buffer, position))  # a section's type reads the same in both byte orders
         order = swapped
@@ -188,22 +188,22 @@ def walk_pcapng(state):
             mark = np.int64(load_u32(buffer, position + 8))
             if mark != 0x1A2B3C4D and mark != 0x4D3C2B1A:
                 needed = mark
-                ended = NO_BYTE_ORDER
+                ended = BYTE_ORDER_UNKNOWN
                 break
             order = np.int64(mark == 0x4D3C2B1A)
         else:
             kind = u32(buffer, position, order)
         length = u32(buffer, position + 4, order)
-        if length > LONGEST_BLOCK or length & 3 != 0 or length < shortest(kind):
+        if length > MAX_BLOCK_BYTES or length & 3 != 0 or length < shortest(kind):
             needed = length
-            ended = LENGTH_INSANE
-            if length <= LONGEST_BLOCK:
+            ended = LENGTH_TOO_LARGE
+            if length <= MAX_BLOCK_BYTES:
                 ended = LENGTH_UNALIGNED if length & 3 != 0 else LENGTH_SHORT
             break
         end = position + length
         if end > filled:
             needed = length
-            ended = MORE
+            ended = NEED_MORE
             break
         end -= 4
         if u32(buffer, end, order) != length:
@@ -216,14 +216,14 @@ def walk_pcapng(state):
                 ended = VERSION_UNKNOWN
                 break
             swapped = order
-            put(state, INTERFACES_KNOWN, 0)
+            put(state, INTERFACE_COUNT, 0)
         elif kind == INTERFACE:
             describe_interface(state, buffer, position, end, swapped)
         elif kind == ENHANCED or kind == OLD_PACKET or kind == SIMPLE:
             if count == room:
                 ended = FULL
                 break
-            add(state, RECORDS)
+            increment(state, RECORDS)
             if parse != 0:
                 count = take_block(state, buffer, position, end, kind, swapped, count)
         position = end + 4

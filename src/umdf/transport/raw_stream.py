@@ -24,23 +24,25 @@ from numpy.typing import NDArray
 
 from ..buffers import Pool
 from ..errors import CaptureError
-from .capture import BATCH_PACKETS, CHUNK_BYTES, OTHER_FLOWS, Flow, PacketBatch
+from .capture import BATCH_PACKETS, BUFFER_BYTES, OVERFLOW_FLOW, Flow, PacketBatch
 from .compression import decompressor
 from .damage import Damage
 from .input_file import open_input
 
-Columns = NDArray[np.int64]
+Int64Column = NDArray[np.int64]
 
 
 class Framing(Protocol):
     """How a stream is cut into units (a header and its message)."""
 
     name: str
-    longest: int  # bytes of a unit
+    max_unit_bytes: int  # bytes of a unit
 
-    def recognise(self, head: NDArray[np.uint8]) -> bool: ...
+    def matches(self, head: NDArray[np.uint8]) -> bool: ...
 
-    def cut(self, buffer: NDArray[np.uint8], position: int, most: int) -> tuple[Columns, Columns, int, int, str]:
+    def parse_units(
+        self, buffer: NDArray[np.uint8], position: int, max_units: int
+    ) -> tuple[Int64Column, Int64Column, int, int, str]:
         """Starts, ends, where it stopped, how many bytes the unit there has at least, and what is wrong with it."""
         ...
 
@@ -49,19 +51,19 @@ class RawStream:
     """An open raw file; iterate once over its batches, in which each unit is a packet. Made by `raw_stream`."""
 
     def __init__(
-        self, source: str | os.PathLike[str] | BinaryIO, framing: Framing, batch_packets: int, chunk_bytes: int
+        self, source: str | os.PathLike[str] | BinaryIO, framing: Framing, batch_packets: int, buffer_bytes: int
     ) -> None:
         self.warnings: list[Damage] = []
-        self.flows: list[Flow] = [OTHER_FLOWS]  # a raw file tells of no addresses: all is one flow
+        self.flows: list[Flow] = [OVERFLOW_FLOW]  # a raw file tells of no addresses: all is one flow
         self._framing = framing
-        self._room = max(batch_packets, 1)
-        self._chunk_bytes = max(chunk_bytes, framing.longest)  # so that any unit fits
-        self._pool = Pool(most_kept=3)
-        self._drained = False
-        self._owned = isinstance(source, str | os.PathLike)
+        self._capacity = max(batch_packets, 1)
+        self._buffer_bytes = max(buffer_bytes, framing.max_unit_bytes)  # so that any unit fits
+        self._pool = Pool(max_buffers=3)
+        self._is_exhausted = False
+        self._owns_file = isinstance(source, str | os.PathLike)
         self._open(source)
         try:
-            self._begin()
+            self._read_first_buffer()
         except BaseException:
             self.close()
             raise
@@ -74,9 +76,9 @@ class RawStream:
         else:
             self.path = os.fspath(source)
             self._file = open_input(source)
-        self._given = None if self._owned else source
+        self._caller_file = None if self._owns_file else source
 
-    def _begin(self) -> None:
+    def _read_first_buffer(self) -> None:
         """Read the first chunk and see whether it is what the framing frames."""
         try:
             self._source = decompressor(self._file, self._file.peek(4)[:4])
@@ -85,12 +87,12 @@ class RawStream:
         self._offset = 0  # of the chunk in the (decompressed) file
         self._position = 0  # in the chunk
         self._filled = 0
-        self._buffer = self._pool.take(self._chunk_bytes).array[: self._chunk_bytes]
+        self._buffer = self._pool.acquire(self._buffer_bytes).array[: self._buffer_bytes]
         self._fill(0)
         head = self._buffer[: self._filled]
         if not len(head) and not self._source.damage:
             raise CaptureError(f"{self.path}: the file is empty", "was it written and closed?")
-        if not self._framing.recognise(head):
+        if not self._framing.matches(head):
             start = head[:16].tobytes().hex(" ")
             why = self._source.damage or f"it starts with {start}"
             raise CaptureError(
@@ -106,18 +108,18 @@ class RawStream:
 
     def close(self) -> None:
         """Close the file, unless it was given open."""
-        self._drained = True
+        self._is_exhausted = True
         self._position = self._filled = 0
-        if self._owned:
+        if self._owns_file:
             self._file.close()
-        elif self._file is not self._given and not self._file.closed:
+        elif self._file is not self._caller_file and not self._file.closed:
             self._file.detach()
 
     def __iter__(self) -> Iterator[PacketBatch]:
         number = 1
         while True:
             buffer = self._buffer[: self._filled]
-            start, end, position, needed, reason = self._framing.cut(buffer, self._position, self._room)
+            start, end, position, needed, reason = self._framing.parse_units(buffer, self._position, self._capacity)
             self._position = position
             if len(start):
                 yield self._batch(buffer, start, end, number)
@@ -126,14 +128,14 @@ class RawStream:
                 del buffer, start, end
                 self._tell(position, f"{reason}; nothing behind it is read", self._unread(position))
                 return
-            if len(start) == self._room:
+            if len(start) == self._capacity:
                 continue
             del buffer, start, end  # ours no longer: the chunk is used again once the caller lets go of the batch
             if not self._refill():
-                self._tell_end(needed)
+                self._warn_if_truncated(needed)
                 return
 
-    def _batch(self, buffer: NDArray[np.uint8], start: Columns, end: Columns, number: int) -> PacketBatch:
+    def _batch(self, buffer: NDArray[np.uint8], start: Int64Column, end: Int64Column, number: int) -> PacketBatch:
         count = len(start)
         times, numbers = np.zeros(count, np.int64), np.arange(number, number + count, dtype=np.int64)
         flow = np.zeros(count, np.uint16)
@@ -141,27 +143,27 @@ class RawStream:
 
     def _refill(self) -> bool:
         """The next chunk, with the start of the unit that the last one has cut; False at the end."""
-        if self._drained:
+        if self._is_exhausted:
             return False
         carried = self._filled - self._position
-        chunk = self._pool.take(self._chunk_bytes).array[: self._chunk_bytes]
-        chunk[:carried] = self._buffer[self._position : self._filled]
+        buffer = self._pool.acquire(self._buffer_bytes).array[: self._buffer_bytes]
+        buffer[:carried] = self._buffer[self._position : self._filled]
         self._offset += self._position
-        self._position, self._buffer = 0, chunk
+        self._position, self._buffer = 0, buffer
         self._fill(carried)
         return self._filled > carried
 
     def _fill(self, at: int) -> None:
         view = self._buffer.data
         while at < len(self._buffer):
-            got = self._source.readinto(view[at:])
-            if got == 0:
-                self._drained = True
+            count = self._source.readinto(view[at:])
+            if count == 0:
+                self._is_exhausted = True
                 break
-            at += got
+            at += count
         self._filled = at
 
-    def _tell_end(self, needed: int) -> None:
+    def _warn_if_truncated(self, needed: int) -> None:
         left = self._filled - self._position
         if self._source.damage:
             self._tell(self._position, self._source.damage, left)
@@ -174,21 +176,23 @@ class RawStream:
     def _unread(self, position: int) -> int:
         """How many bytes there are from a position on: the rest is read, and looked at by nobody."""
         count = self._filled - position
-        while not self._drained and (got := self._source.readinto(self._pool.take(self._chunk_bytes).array.data)):
+        while not self._is_exhausted and (
+            got := self._source.readinto(self._pool.acquire(self._buffer_bytes).array.data)
+        ):
             count += got
         return count
 
 
-def raw_stream(
+def open_raw_stream(
     source: str | os.PathLike[str] | BinaryIO,
     framing: Framing,
     *,
     batch_packets: int = BATCH_PACKETS,
-    chunk_bytes: int = CHUNK_BYTES,
+    buffer_bytes: int = BUFFER_BYTES,
 ) -> RawStream:
     """Open a raw file (plain, gzip or zstd, whatever its name) or one that is open already.
 
     A file that is no such stream, by its first headers, is a CaptureError. A batch holds at most `batch_packets` units
     and never more than what a chunk of `chunk_bytes` of the file holds.
     """
-    return RawStream(source, framing, batch_packets, chunk_bytes)
+    return RawStream(source, framing, batch_packets, buffer_bytes)

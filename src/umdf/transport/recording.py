@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from umdf.errors import CaptureError
 
 MANIFEST = "manifest.jsonl"
-ENDINGS = tuple(kind + packed for kind in (".pcap", ".pcapng") for packed in ("", ".gz", ".zst"))
+SUFFIXES = tuple(kind + packed for kind in (".pcap", ".pcapng") for packed in ("", ".gz", ".zst"))
 A_LINE = 'a line is {"file": "name.pcap", "bytes": 123}'
 
 
@@ -38,7 +38,7 @@ def files_below(directory: str | os.PathLike[str]) -> Directory:
     for top, below, names in os.walk(directory, onerror=_refuse, followlinks=True):
         below[:] = [name for name in sorted(below) if _is_first(Path(top, name), directories)]
         for path in (Path(top, name) for name in sorted(names) if name != MANIFEST):
-            is_capture = path.name.endswith(ENDINGS)
+            is_capture = path.name.endswith(SUFFIXES)
             if path.is_file() and _is_first(path, files):
                 (found.captures if is_capture else found.others).append(path)
     return Directory(sorted(found.captures), sorted(found.others))
@@ -88,7 +88,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         text = b""
     entries = dict[str, dict[str, Any]]()
     for number, line in _lines(text):
-        said = _said(path, number, line)
+        said = _parse_line(path, number, line)
         if said.get("closed", True):
             entries.setdefault(said["file"], said)
     return Manifest(path, entries)
@@ -101,11 +101,11 @@ def closed_files(directory: str | os.PathLike[str], *, check: bool = True) -> li
     if not directory.is_dir():
         raise CaptureError(f"{directory}: no such directory", "name the directory of a recording")
     if not has_manifest(directory):
-        return sorted(path for path in directory.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
+        return sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     manifest = read_manifest(directory / MANIFEST)
-    for path, said in zip(manifest.files, manifest.entries.values(), strict=True):
+    for path, record in zip(manifest.files, manifest.entries.values(), strict=True):
         if check:
-            _check(path, said)
+            _check_file(path, record)
     return manifest.files
 
 
@@ -124,24 +124,24 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _said(manifest: Path, number: int, line: bytes) -> dict[str, Any]:
+def _parse_line(manifest: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(line)
-        if not isinstance(said["file"], str):
+        record = json.loads(line)
+        if not isinstance(record["file"], str):
             raise TypeError("the file is no text")
     except (ValueError, KeyError, TypeError) as error:
         raise CaptureError(f"{manifest}: line {number} is no line of a manifest ({error})", A_LINE) from error
-    named = Path(said["file"])
+    named = Path(record["file"])
     if named.is_absolute() or ".." in named.parts:
-        reason = f"{manifest}: line {number} lists {said['file']}, which is not below the manifest's own directory"
+        reason = f"{manifest}: line {number} lists {record['file']}, which is not below the manifest's own directory"
         raise CaptureError(reason, "a manifest lists files beside it or below it; name others on the command line")
-    return said
+    return record
 
 
-def _check(path: Path, said: dict[str, Any]) -> None:
+def _check_file(path: Path, record: dict[str, Any]) -> None:
     if not path.is_file():
         raise CaptureError(f"{path}: the manifest lists it, and it is not there", "restore it, or begin anew")
-    size, expected = path.stat().st_size, said.get("bytes")
+    size, expected = path.stat().st_size, record.get("bytes")
     if expected is not None and size != expected:
         reason = f"{path}: it has {size} bytes, and {expected} when it was closed"
         raise CaptureError(reason, "a file must not change after the manifest lists it")

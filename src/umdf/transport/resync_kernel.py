@@ -16,7 +16,7 @@ from .capture_kernel import (
     FOUND,
     FRACTIONS,
     LINK,
-    MORE,
+    NEED_MORE,
     POSITION,
     SECOND,
     SLACK,
@@ -53,7 +53,7 @@ def search_pcap(state):
     known, link = get(state, SECOND), get(state, LINK)
     at = get(state, POSITION)
     last = filled - 16 if get(state, DRAINED) != 0 else filled - WINDOW
-    ended = MORE
+    ended = NEED_MORE
     while at <= last:
         if is_record(buffer, at, swapped, fractions, known):
             end = at + 16 + u32(buffer, at + 8, swapped)
@@ -104,7 +104,7 @@ def search_pcapng(state):
     buffer, filled, order = get(state, BUFFER), get(state, FILLED), get(state, SWAPPED)
     at = get(state, POSITION)
     last = filled - 12 if get(state, DRAINED) != 0 else filled - WINDOW
-    ended = MORE
+    ended = NEED_MORE
     while at <= last:
         length = block_length(buffer, at, filled, order)
         if length != 0 and at + length <= filled:

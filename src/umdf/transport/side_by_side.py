@@ -25,64 +25,64 @@ class _Source:
         self.capture: Capture = open_capture(path)
         self._batches = iter(self.capture)
         self.batch: PacketBatch | None = None
-        self.next()
+        self.advance()
 
-    def next(self) -> None:
-        self.batch, self.done = next(self._batches, None), 0
+    def advance(self) -> None:
+        self.batch, self.next_row = next(self._batches, None), 0
         if self.batch is not None:
             self.times = np.maximum.accumulate(self.batch.ts_ns)
 
     @property
     def first_ns(self) -> int:
-        return int(self.times[self.done])
+        return int(self.times[self.next_row])
 
     @property
     def last_ns(self) -> int:
         return int(self.times[-1])
 
 
-def windows(paths: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Window, int]]:
+def merged_windows(paths: Sequence[Path], warnings: list[str]) -> Iterator[tuple[Window, int]]:
     """Packets of all files up to a time, and that time, again and again until the files end."""
-    waiting = sorted(((first_ns(path), number) for number, path in enumerate(paths)), reverse=True)
+    unopened = sorted(((first_packet_ns(path), number) for number, path in enumerate(paths)), reverse=True)
     open_sources: list[_Source] = []
-    while waiting or open_sources:
+    while unopened or open_sources:
         # A file is opened when the others have come to its first packet.
         reached = min((source.first_ns for source in open_sources), default=None)
-        while waiting and (reached is None or waiting[-1][0] <= reached):
-            source = _Source(paths[waiting.pop()[1]])
+        while unopened and (reached is None or unopened[-1][0] <= reached):
+            source = _Source(paths[unopened.pop()[1]])
             if source.batch is not None:
                 open_sources.append(source)
                 reached = min(source.first_ns for source in open_sources)
             else:
-                _close(source, damaged)
+                _close(source, warnings)
         if not open_sources:
             continue
-        now_ns = min(source.last_ns for source in open_sources)
-        if waiting:
-            now_ns = min(now_ns, max(waiting[-1][0] - 1, reached or 0))
+        window_end_ns = min(source.last_ns for source in open_sources)
+        if unopened:
+            window_end_ns = min(window_end_ns, max(unopened[-1][0] - 1, reached or 0))
         window: Window = []
         for source in list(open_sources):
             assert source.batch is not None
-            until = int(np.searchsorted(source.times, now_ns, side="right"))
-            if until > source.done:
-                window.append((source.batch, np.arange(source.done, until)))
-                source.done = until
+            until = int(np.searchsorted(source.times, window_end_ns, side="right"))
+            if until > source.next_row:
+                window.append((source.batch, np.arange(source.next_row, until)))
+                source.next_row = until
             if until == len(source.times):
-                source.next()
+                source.advance()
                 if source.batch is None:
                     open_sources.remove(source)
-                    _close(source, damaged)
-        yield window, now_ns
+                    _close(source, warnings)
+        yield window, window_end_ns
 
 
-def _close(source: _Source, damaged: list[str]) -> None:
-    damaged += told(source.capture.warnings)
+def _close(source: _Source, warnings: list[str]) -> None:
+    warnings += told(source.capture.warnings)
     source.capture.close()
 
 
-def first_ns(path: Path) -> int:
+def first_packet_ns(path: Path) -> int:
     """The receive time of the first packet of a file; 0 if it has none."""
-    with open_capture(path, batch_packets=1, chunk_bytes=1 << 16) as capture:
+    with open_capture(path, batch_packets=1, buffer_bytes=1 << 16) as capture:
         for batch in capture:
             return int(batch.ts_ns[0])
     return 0

@@ -11,15 +11,15 @@ LOOPBACK = "127.0.0.1"
 PROBE_GROUP = "239.255.82.66"  # administratively scoped (RFC 2365), not one of the exchange's groups
 
 
-def granted_receive_buffer_bytes(wanted_bytes: int) -> int:
+def granted_receive_buffer_bytes(requested_bytes: int) -> int:
     """How much of a wanted receive buffer the kernel grants; it is silently cut at net.core.rmem_max."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, requested_bytes)
         # Linux doubles the number for its own bookkeeping, and reports the double (socket(7)).
         return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
-def multicast_fault(wait_s: float = 1.0) -> str:
+def multicast_error(wait_s: float = 1.0) -> str:
     """Why a datagram sent to a group on the loopback interface does not come back; empty if it does."""
     interface = socket.inet_aton(LOOPBACK)
     try:

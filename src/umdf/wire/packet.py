@@ -25,21 +25,21 @@ from umdf.buffers import Memory, Pool
 from umdf.wire import packet_kernel as k
 
 REASONS = {
-    k.HEADER_CUT: "the technical header needs {0} bytes, the datagram has {1}",
-    k.TRAILING: "{1} bytes behind the last message are no technical header",
+    k.HEADER_TRUNCATED: "the technical header needs {0} bytes, the datagram has {1}",
+    k.TRAILING_BYTES: "{1} bytes behind the last message are no technical header",
     k.TOO_LONG: "a datagram of {1} bytes is longer than {0}",
     k.LENGTH_PAST_END: "MsgLength {0} goes past the datagram, {1} left",
     k.NO_CHUNK: "NoChunks is 0",
     k.CHUNK_OUT_OF_RANGE: "CurrentChunk {0} is not in 1 to {1}",
-    k.EMPTY: "MsgLength is 0",
+    k.EMPTY_MESSAGE: "MsgLength is 0",
 }
-FILE_PACKETS = 1_000  # enough to tell what a file holds
+PROBE_PACKETS = 1_000  # enough to tell what a file holds
 
 # A file is taken for a stream by its first headers, where a real message has not too many chunks, or starts with its
 # first: by chance one header in some 300 would, three in some 30 million.
 PROBED_HEADERS = 3
-LIKELY_CHUNKS = 4096
-LIKELY_FIRST = 64
+MAX_PLAUSIBLE_CHUNKS = 4096
+MAX_PLAUSIBLE_FIRST_CHUNK = 64
 
 
 class Protocol(IntEnum):
@@ -48,7 +48,7 @@ class Protocol(IntEnum):
     FAST = k.FAST
 
 
-class Packets(typing.Protocol):
+class PacketColumns(typing.Protocol):
     """What a capture's batch is, as far as this room cares."""
 
     @property
@@ -59,16 +59,16 @@ class Packets(typing.Protocol):
     def end(self) -> NDArray[np.int64]: ...
 
 
-def recognise(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.uint8]:
+def detect_protocols(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The `Protocol` of each packet buffer[start[i]:end[i]].
 
     SBE has encodingType 0xEB50 in its first framing header and a messageLength that can be one; FAST is a chain of
     technical headers and messages that ends where the datagram ends. The rest is unknown; so is a lone packet header.
     """
-    arguments, _held = _arguments(buffer, start, end)
+    arguments, _alive = _arguments(buffer, start, end)
     protocol = np.empty(len(start), np.uint8)
     arguments[k.PROTOCOL] = protocol.ctypes.data
-    if k.recognise_packets(arguments.ctypes.data) == k.OUTSIDE:
+    if k.detect_protocols(arguments.ctypes.data) == k.OUTSIDE_BUFFER:
         raise ValueError("a packet lies outside the buffer")
     return protocol
 
@@ -89,9 +89,9 @@ class FlowProtocols:
         grown = new.reshape(count, len(Protocol))
         grown[: len(self._counts)] += self._counts
         self._counts = grown
-        return self.verdict()
+        return self.protocols()
 
-    def verdict(self) -> NDArray[np.uint8]:
+    def protocols(self) -> NDArray[np.uint8]:
         """By flow number. A tie is SBE, whose mark is the less likely one to come about by chance."""
         sbe, fast = self._counts[:, Protocol.SBE], self._counts[:, Protocol.FAST]
         verdict = np.where(sbe >= fast, np.uint8(Protocol.SBE), np.uint8(Protocol.FAST))
@@ -99,12 +99,12 @@ class FlowProtocols:
         return verdict
 
 
-def recognise_flows(protocol: NDArray[np.uint8], flow: NDArray[np.uint16]) -> NDArray[np.uint8]:
+def detect_flow_protocols(protocol: NDArray[np.uint8], flow: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """The `Protocol` of every flow number, from one batch."""
     return FlowProtocols().add(protocol, flow)
 
 
-class FileVerdict(NamedTuple):
+class FileProtocol(NamedTuple):
     """What the first packets of a file speak; `protocol` is the majority of those that were recognised."""
 
     protocol: Protocol
@@ -113,22 +113,22 @@ class FileVerdict(NamedTuple):
     unknown: int
 
 
-def recognise_file(batches: Iterable[Packets], packets: int = FILE_PACKETS) -> FileVerdict:
+def detect_file_protocol(batches: Iterable[PacketColumns], packets: int = PROBE_PACKETS) -> FileProtocol:
     """Decide for a whole file from its first packets. Takes no more batches than it needs."""
     counts, left = np.zeros(len(Protocol), np.int64), packets
     for batch in batches:
-        protocol = recognise(batch.buffer, batch.start[:left], batch.end[:left])
+        protocol = detect_protocols(batch.buffer, batch.start[:left], batch.end[:left])
         counts += np.bincount(protocol, minlength=len(Protocol))
         left -= len(protocol)
         if left <= 0:
             break
     unknown, sbe, fast = counts.tolist()
     protocol = Protocol.UNKNOWN if sbe + fast == 0 else Protocol.SBE if sbe >= fast else Protocol.FAST
-    return FileVerdict(protocol, sbe, fast, unknown)
+    return FileProtocol(protocol, sbe, fast, unknown)
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineRow:
     """A line of the journal: a part of a datagram that is not among the rows."""
 
     packet: int  # within the batch
@@ -140,12 +140,12 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Frames:
+class Chunks:
     """A row for each technical header: a message, or a chunk of one."""
 
     buffer: NDArray[np.uint8]
     packets: int  # datagrams in the batch
-    chunked: int  # rows that are chunks of several
+    multi_chunk_rows: int  # rows that are chunks of several
     start: NDArray[np.int64]  # of the FAST bytes, behind the header
     end: NDArray[np.int64]
     packet: NDArray[np.uint32]
@@ -153,16 +153,16 @@ class Frames:
     no_chunks: NDArray[np.uint16]
     current_chunk: NDArray[np.uint16]
     msg_index: NDArray[np.uint16]  # place in the datagram
-    lines: NDArray[np.int64]
+    quarantine_lines: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.start)
 
     @cached_property
-    def journal(self) -> list[Entry]:
+    def quarantine(self) -> list[QuarantineRow]:
         """What is not among the rows, in order."""
         return [
-            Entry(
+            QuarantineRow(
                 packet,
                 index,
                 offset,
@@ -170,7 +170,7 @@ class Frames:
                 REASONS[reason].format(first, second),
                 skipped,
             )
-            for packet, index, offset, sequence, reason, first, second, skipped in self.lines.tolist()
+            for packet, index, offset, sequence, reason, first, second, skipped in self.quarantine_lines.tolist()
         ]
 
 
@@ -189,38 +189,41 @@ _COLUMNS = (
 _ROW_BYTES = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS)
 
 
-class Framer:
+class ChunkParser:
     """Finds the messages of FAST datagrams, in memory that is used again. Not for several threads at once: one each."""
 
     def __init__(self) -> None:
         self._pool = Pool()
         self._capacity = 4096  # a multiple of 64, as are its doubles
-        self._journal = np.empty((256, k.JOURNAL_LINE), np.int64)
+        self._quarantine = np.empty((256, k.QUARANTINE_ROW), np.int64)
 
-    def frames(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Frames:
+    def parse(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Chunks:
         """The frames of the FAST datagrams buffer[start[i]:end[i]]; `packet` is the i."""
-        arguments, _held = _arguments(buffer, start, end)
+        arguments, _alive = _arguments(buffer, start, end)
         while self._capacity < len(start):
             self._capacity *= 2
-        memory = self._pool.take(self._capacity * _ROW_BYTES)
+        memory = self._pool.acquire(self._capacity * _ROW_BYTES)
         while True:
             for slot, column in zip(_COLUMNS, self._columns(memory), strict=True):
                 arguments[slot[0]] = column.ctypes.data
             arguments[k.CAPACITY] = self._capacity
-            arguments[k.JOURNAL], arguments[k.JOURNAL_CAPACITY] = self._journal.ctypes.data, len(self._journal)
-            arguments[k.FIRST] = k.frame_packets(arguments.ctypes.data)
-            if arguments[k.FIRST] == k.OUTSIDE:
+            arguments[k.QUARANTINE], arguments[k.QUARANTINE_CAPACITY] = (
+                self._quarantine.ctypes.data,
+                len(self._quarantine),
+            )
+            arguments[k.FIRST] = k.parse_packets(arguments.ctypes.data)
+            if arguments[k.FIRST] == k.OUTSIDE_BUFFER:
                 raise ValueError("a packet lies outside the buffer")
             if arguments[k.FULL] == k.NOTHING_FULL:
                 break
             if arguments[k.FULL] == k.ROWS_FULL:
-                memory = self._grown(memory, int(arguments[k.ROWS]))
+                memory = self._grow(memory, int(arguments[k.ROWS]))
             else:
-                self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
+                self._quarantine = np.concatenate([self._quarantine, np.empty_like(self._quarantine)])
         rows = int(arguments[k.ROWS])
         columns = (column[:rows] for column in self._columns(memory))
-        lines = self._journal[: arguments[k.JOURNAL_ROWS]].copy()
-        return Frames(buffer, len(start), int(arguments[k.CHUNKED]), *columns, lines)  # type: ignore[arg-type]
+        lines = self._quarantine[: arguments[k.QUARANTINE_ROWS]].copy()
+        return Chunks(buffer, len(start), int(arguments[k.MULTI_CHUNK_ROWS]), *columns, lines)  # type: ignore[arg-type]
 
     def _columns(self, memory: Memory) -> list[NDArray[typing.Any]]:
         columns, at = [], 0
@@ -230,53 +233,55 @@ class Framer:
             at += size
         return columns
 
-    def _grown(self, memory: Memory, rows: int) -> Memory:
+    def _grow(self, memory: Memory, rows: int) -> Memory:
         before = self._columns(memory)
         self._capacity *= 2
-        grown = self._pool.take(self._capacity * _ROW_BYTES)
+        grown = self._pool.acquire(self._capacity * _ROW_BYTES)
         for old, new in zip(before, self._columns(grown), strict=True):
             new[:rows] = old[:rows]
         return grown
 
 
-class Cut(NamedTuple):
+class ParsedUnits(NamedTuple):
     """Units found in a stretch of a stream, and where the next one starts."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     position: int
-    needed: int  # bytes that the unit at `position` has, as far as can be told
+    needed_bytes: int  # bytes that the unit at `position` has, as far as can be told
     reason: str  # what is wrong there; without it, more bytes (or more rows) are all that is missing
 
 
-class FastStream:
+class FastFraming:
     """FAST messages with their technical headers, one after the other, without datagrams: how a raw file is framed."""
 
     name = "FAST messages with technical headers"
-    longest = k.LONGEST  # bytes of a unit
+    max_unit_bytes = k.MAX_UNIT_BYTES  # bytes of a unit
 
-    def recognise(self, head: NDArray[np.uint8]) -> bool:
+    def matches(self, head: NDArray[np.uint8]) -> bool:
         """Whether a file that starts with these bytes is such a stream: its first headers chain, as far as they go."""
-        cut = self.cut(head, 0, PROBED_HEADERS)
-        places = [*cut.start.tolist(), cut.position][:PROBED_HEADERS]
-        whole = [at for at in places if at + k.TECHNICAL_HEADER <= len(head)]
+        units = self.parse_units(head, 0, PROBED_HEADERS)
+        offsets = [*units.start.tolist(), units.position][:PROBED_HEADERS]
+        whole = [at for at in offsets if at + k.TECHNICAL_HEADER <= len(head)]
         headers = [_TECHNICAL_HEADER.unpack_from(head.data, at) for at in whole]
         return bool(headers) and all(
-            0 < current_chunk <= no_chunks and length and (no_chunks <= LIKELY_CHUNKS or current_chunk <= LIKELY_FIRST)
+            0 < current_chunk <= no_chunks
+            and length
+            and (no_chunks <= MAX_PLAUSIBLE_CHUNKS or current_chunk <= MAX_PLAUSIBLE_FIRST_CHUNK)
             for _, no_chunks, current_chunk, length in headers
         )
 
-    def cut(self, buffer: NDArray[np.uint8], position: int, most: int) -> Cut:
+    def parse_units(self, buffer: NDArray[np.uint8], position: int, max_units: int) -> ParsedUnits:
         """At most `most` units from `position` on; a unit is one header and its message."""
-        start, end = np.empty((2, most), np.int64)
+        start, end = np.empty((2, max_units), np.int64)
         arguments = np.zeros(k.ARGUMENTS, np.int64)
         assert buffer.flags.c_contiguous and 0 <= position <= len(buffer)
         arguments[k.BUFFER], arguments[k.BUFFER_SIZE], arguments[k.POSITION] = buffer.ctypes.data, len(buffer), position
-        arguments[k.START], arguments[k.END], arguments[k.CAPACITY] = start.ctypes.data, end.ctypes.data, most
-        units = k.cut_stream(arguments.ctypes.data)
+        arguments[k.START], arguments[k.END], arguments[k.CAPACITY] = start.ctypes.data, end.ctypes.data, max_units
+        units = k.parse_stream(arguments.ctypes.data)
         position, needed, reason, number = (int(arguments[slot]) for slot in (k.POSITION, k.NEEDED, k.REASON, k.NUMBER))
-        text = REASONS[reason].format(needed, number) if reason != k.SOUND else ""
-        return Cut(start[:units], end[:units], position, needed, text)
+        text = REASONS[reason].format(needed, number) if reason != k.VALID else ""
+        return ParsedUnits(start[:units], end[:units], position, needed, text)
 
 
 def _arguments(

@@ -27,26 +27,26 @@ from numpy.typing import NDArray
 
 from umdf.errors import ConfigError
 from umdf.wire import packet_kernel as k
-from umdf.wire.packet import Frames
+from umdf.wire.packet import Chunks
 
 # What Python keeps beside the bytes themselves, rounded up; small chunks count for what they really take.
-MESSAGE_BYTES, CHUNK_BYTES, DIGEST_BYTES = 1024, 192, 8
+MESSAGE_OVERHEAD_BYTES, CHUNK_OVERHEAD_BYTES, DIGEST_BYTES = 1024, 192, 8
 
 # Why a message was dropped.
-WAITED = "it waited too long for its other chunks"
-TOO_MANY = "too many messages of its key were open"
-TOO_LARGE = "open messages took too much memory"
+TIMED_OUT = "it waited too long for its other chunks"
+TOO_MANY_OPEN = "too many messages of its key were open"
+OUT_OF_MEMORY = "open messages took too much memory"
 CONTRADICTED = "a chunk came again with other content"
-RIVAL = "the same MsgSeqNum was completed with another NoChunks"
-RESTARTED = "numbering began anew before its other chunks came"
-ENDED = "the stream ended"
+CONFLICTING_NO_CHUNKS = "the same MsgSeqNum was completed with another NoChunks"
+EPOCH_CHANGED = "numbering began anew before its other chunks came"
+STREAM_ENDED = "the stream ended"
 
 
 @dataclass(frozen=True)
 class Limits:
     open_messages: int = 64  # of one key; the one that got no chunk for longest is dropped
     memory_bytes: int = 8 << 20  # of all keys, what Python needs to keep them included
-    wait_frames: int = 4096  # of the same key, since the message's last chunk
+    wait_chunks: int = 4096  # of the same key, since the message's last chunk
     # Since the message's last chunk, where datagrams have times. A loss is believed after 20 ms (13.7).
     wait_ms: int = 100
     # A MsgSeqNum so far below the highest of its key begins a new numbering: further than datagrams overtake others.
@@ -59,12 +59,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Drop:
+class DroppedMessage:
     """A line of the journal: a message of which chunks came, but that is not given out."""
 
     key: int
     msg_seq_num: int
-    chunks_seen: int
+    chunks_received: int
     no_chunks: int
     reason: str
 
@@ -85,43 +85,43 @@ class Messages:
         return len(self.start)
 
 
-class Taken(NamedTuple):
-    direct: Messages
-    gathered: Messages
-    drops: list[Drop]
+class ReassembledMessages(NamedTuple):
+    single_chunk: Messages
+    multi_chunk: Messages
+    dropped: list[DroppedMessage]
 
 
-class Identity(NamedTuple):
+class MessageKey(NamedTuple):
     key: int
     msg_seq_num: int
     no_chunks: int
 
 
-class Moment(NamedTuple):
-    arrival: int  # count of frames of the key
-    numbering: int  # of the key
+class Arrival(NamedTuple):
+    chunk_count: int  # count of frames of the key
+    epoch: int  # of the key
     ts_ns: int
 
 
 @dataclass(slots=True)
-class Open:
+class OpenMessage:
     """A message that lacks chunks. Nothing is set aside for those that NoChunks announces."""
 
-    seen: Moment  # when its last chunk came
+    last_arrival: Arrival  # when its last chunk came
     chunks: dict[int, bytes] = field(default_factory=dict)
-    held_bytes: int = MESSAGE_BYTES
+    held_bytes: int = MESSAGE_OVERHEAD_BYTES
 
 
 @dataclass(slots=True)
-class Done:
+class CompletedMessage:
     """A message that was given out: its chunks can come again, on the other line, and must not open it again."""
 
     digests: array[int]
-    seen: Moment
+    last_arrival: Arrival
 
     @property
     def held_bytes(self) -> int:
-        return MESSAGE_BYTES + DIGEST_BYTES * len(self.digests)
+        return MESSAGE_OVERHEAD_BYTES + DIGEST_BYTES * len(self.digests)
 
 
 class Reassembler:
@@ -131,82 +131,89 @@ class Reassembler:
         self.limits = limits or Limits()
         self.completed = 0  # messages of several chunks
         self.duplicates = 0  # chunks that were there already
-        self.dropped: Counter[str] = Counter()  # messages, by reason
+        self.dropped_by_reason: Counter[str] = Counter()  # messages, by reason
         self.held_bytes = 0
-        self._open: OrderedDict[Identity, Open] = OrderedDict()  # the one longest without a new chunk first
-        self._of_key: dict[int, OrderedDict[Identity, None]] = {}  # the same, of each key
-        self._done: OrderedDict[Identity, Done] = OrderedDict()
-        self._arrivals = np.zeros((0, k.ARRIVAL), np.int64)  # of each key
+        self._open: OrderedDict[MessageKey, OpenMessage] = OrderedDict()  # the one longest without a new chunk first
+        self._open_by_key: dict[int, OrderedDict[MessageKey, None]] = {}  # the same, of each key
+        self._completed: OrderedDict[MessageKey, CompletedMessage] = OrderedDict()
+        self._key_states = np.zeros((0, k.KEY_STATE), np.int64)  # of each key
         self._now_ns = 0
-        self._drops: list[Drop] = []
+        self._dropped: list[DroppedMessage] = []
 
-    def take(self, frames: Frames, key: NDArray[np.uint16], ts_ns: NDArray[np.int64] | None = None) -> Taken:
+    def add(
+        self, chunks: Chunks, key: NDArray[np.uint16], ts_ns: NDArray[np.int64] | None = None
+    ) -> ReassembledMessages:
         """The messages that the frames complete. `key` and `ts_ns` have a row for each datagram."""
-        assert len(key) == frames.packets and (ts_ns is None or len(ts_ns) == frames.packets)
-        if frames.chunked == 0 and not self._open and not self._done:
-            return Taken(_direct(frames, None), _gathered(frames, [], []), [])
+        assert len(key) == chunks.packets and (ts_ns is None or len(ts_ns) == chunks.packets)
+        if chunks.multi_chunk_rows == 0 and not self._open and not self._completed:
+            return ReassembledMessages(_single_chunk_messages(chunks, None), _multi_chunk_messages(chunks, [], []), [])
         key = np.ascontiguousarray(key, np.uint16)
-        arrived = self._count_arrivals(frames, key)
-        rows = np.flatnonzero(frames.no_chunks > 1)
-        packet = frames.packet[rows]
+        chunk_arrivals = self._count_chunk_arrivals(chunks, key)
+        rows = np.flatnonzero(chunks.no_chunks > 1)
+        packet = chunks.packet[rows]
         times = np.zeros(len(rows), np.int64) if ts_ns is None else ts_ns[packet]
-        columns = (key[packet], frames.msg_seq_num[rows], frames.no_chunks[rows], frames.current_chunk[rows])
-        places = (frames.start[rows], frames.end[rows], rows, *arrived.T, times)
-        whole: list[bytes] = []
-        completing: list[int] = []
-        view = frames.buffer.data
-        for number, sequence, chunks, chunk, start, end, row, arrival, numbering, time in zip(
-            *(column.tolist() for column in (*columns, *places)), strict=True
+        columns = (key[packet], chunks.msg_seq_num[rows], chunks.no_chunks[rows], chunks.current_chunk[rows])
+        chunk_columns = (chunks.start[rows], chunks.end[rows], rows, *chunk_arrivals.T, times)
+        messages: list[bytes] = []
+        completing_rows: list[int] = []
+        view = chunks.buffer.data
+        for number, sequence, no_chunks, chunk, start, end, row, arrival, numbering, time in zip(
+            *(column.tolist() for column in (*columns, *chunk_columns)), strict=True
         ):
             self._now_ns = max(self._now_ns, time)
-            now = Moment(arrival, numbering, self._now_ns)
-            message = self._add(Identity(number, sequence, chunks), chunk, bytes(view[start:end]), now)
+            now = Arrival(arrival, numbering, self._now_ns)
+            message = self._add_chunk(MessageKey(number, sequence, no_chunks), chunk, bytes(view[start:end]), now)
             if message is not None:
-                whole.append(message)
-                completing.append(row)
+                messages.append(message)
+                completing_rows.append(row)
         if ts_ns is not None:
             self._now_ns = max(self._now_ns, int(ts_ns.max(initial=0)))
-        self._sweep()
-        direct = _direct(frames, np.flatnonzero(frames.no_chunks == 1) if len(rows) else None)
-        return Taken(direct, _gathered(frames, whole, completing), self._told())
+        self._expire()
+        direct = _single_chunk_messages(chunks, np.flatnonzero(chunks.no_chunks == 1) if len(rows) else None)
+        return ReassembledMessages(
+            direct, _multi_chunk_messages(chunks, messages, completing_rows), self._take_dropped()
+        )
 
-    def finish(self) -> list[Drop]:
+    def finish(self) -> list[DroppedMessage]:
         """No more will come: drop what is still open."""
         for identity in list(self._open):
-            self._drop(identity, ENDED)
-        for identity in list(self._done):
-            self._forget(identity)
-        return self._told()
+            self._drop(identity, STREAM_ENDED)
+        for identity in list(self._completed):
+            self._forget_completed(identity)
+        return self._take_dropped()
 
-    def _told(self) -> list[Drop]:
-        drops, self._drops = self._drops, []
+    def _take_dropped(self) -> list[DroppedMessage]:
+        drops, self._dropped = self._dropped, []
         return drops
 
     @property
     def open_messages(self) -> int:
         return len(self._open)
 
-    def _count_arrivals(self, frames: Frames, key: NDArray[np.uint16]) -> NDArray[np.int64]:
-        arrived = np.empty((frames.chunked, 2), np.int64)
-        missing = (int(key.max()) + 1 if len(key) else 0) - len(self._arrivals)
+    def _count_chunk_arrivals(self, chunks: Chunks, key: NDArray[np.uint16]) -> NDArray[np.int64]:
+        chunk_arrivals = np.empty((chunks.multi_chunk_rows, 2), np.int64)
+        missing = (int(key.max()) + 1 if len(key) else 0) - len(self._key_states)
         if missing > 0:
-            self._arrivals = np.concatenate([self._arrivals, np.zeros((missing, k.ARRIVAL), np.int64)])
+            self._key_states = np.concatenate([self._key_states, np.zeros((missing, k.KEY_STATE), np.int64)])
         arguments = np.zeros(k.ARGUMENTS, np.int64)
-        arguments[k.PACKET], arguments[k.NO_CHUNKS] = frames.packet.ctypes.data, frames.no_chunks.ctypes.data
-        arguments[k.MSG_SEQ_NUM], arguments[k.RESTART] = frames.msg_seq_num.ctypes.data, self.limits.restart_distance
-        arguments[k.KEYS], arguments[k.ROWS] = key.ctypes.data, len(frames)
-        arguments[k.ARRIVALS], arguments[k.ARRIVED] = self._arrivals.ctypes.data, arrived.ctypes.data
-        found = k.count_arrivals(arguments.ctypes.data)
-        assert found == frames.chunked
-        return arrived
+        arguments[k.PACKET], arguments[k.NO_CHUNKS] = chunks.packet.ctypes.data, chunks.no_chunks.ctypes.data
+        arguments[k.MSG_SEQ_NUM], arguments[k.RESTART_DISTANCE] = (
+            chunks.msg_seq_num.ctypes.data,
+            self.limits.restart_distance,
+        )
+        arguments[k.KEYS], arguments[k.ROWS] = key.ctypes.data, len(chunks)
+        arguments[k.KEY_STATES], arguments[k.CHUNK_ARRIVALS] = self._key_states.ctypes.data, chunk_arrivals.ctypes.data
+        found = k.count_chunk_arrivals(arguments.ctypes.data)
+        assert found == chunks.multi_chunk_rows
+        return chunk_arrivals
 
-    def _add(self, identity: Identity, chunk: int, content: bytes, now: Moment) -> bytes | None:
+    def _add_chunk(self, identity: MessageKey, chunk: int, content: bytes, now: Arrival) -> bytes | None:
         """Take one chunk; the whole message if it is complete by it."""
-        if self._was_given_out(identity, chunk, content, now):
+        if self._is_duplicate(identity, chunk, content, now):
             self.duplicates += 1
             return None
         message = self._open.get(identity)
-        if message is not None and (reason := self._why_over(message, now)):
+        if message is not None and (reason := self._expiry_reason(message, now)):
             self._drop(identity, reason)
             message = None
         if message is not None and (before := message.chunks.get(chunk)) is not None:
@@ -217,99 +224,99 @@ class Reassembler:
             self._drop(identity, CONTRADICTED)
             message = None
         if message is None:
-            message = self._begin(identity, now)
+            message = self._open_message(identity, now)
         message.chunks[chunk] = content
-        message.seen = now
-        message.held_bytes += CHUNK_BYTES + len(content)
-        self.held_bytes += CHUNK_BYTES + len(content)
+        message.last_arrival = now
+        message.held_bytes += CHUNK_OVERHEAD_BYTES + len(content)
+        self.held_bytes += CHUNK_OVERHEAD_BYTES + len(content)
         if len(message.chunks) == identity.no_chunks:
             return self._complete(identity, message)
         self._open.move_to_end(identity)
-        self._of_key[identity.key].move_to_end(identity)
-        self._make_room()
+        self._open_by_key[identity.key].move_to_end(identity)
+        self._evict()
         return None
 
-    def _was_given_out(self, identity: Identity, chunk: int, content: bytes, now: Moment) -> bool:
-        done = self._done.get(identity)
+    def _is_duplicate(self, identity: MessageKey, chunk: int, content: bytes, now: Arrival) -> bool:
+        done = self._completed.get(identity)
         if done is None:
             return False
-        if not self._why_over(done, now) and done.digests[chunk - 1] == _digest(content):
+        if not self._expiry_reason(done, now) and done.digests[chunk - 1] == _digest(content):
             return True
-        self._forget(identity)
+        self._forget_completed(identity)
         return False
 
-    def _why_over(self, message: Open | Done, now: Moment) -> str:
+    def _expiry_reason(self, message: OpenMessage | CompletedMessage, now: Arrival) -> str:
         """Why nothing that comes now can be a part of the message; empty if it can."""
-        seen = message.seen
-        if now.numbering != seen.numbering:
-            return RESTARTED
-        waited = now.arrival - seen.arrival > self.limits.wait_frames
-        return WAITED if waited or now.ts_ns - seen.ts_ns > self.limits.wait_ms * 1_000_000 else ""
+        seen = message.last_arrival
+        if now.epoch != seen.epoch:
+            return EPOCH_CHANGED
+        waited = now.chunk_count - seen.chunk_count > self.limits.wait_chunks
+        return TIMED_OUT if waited or now.ts_ns - seen.ts_ns > self.limits.wait_ms * 1_000_000 else ""
 
-    def _begin(self, identity: Identity, now: Moment) -> Open:
-        of_key = self._of_key.setdefault(identity.key, OrderedDict())
+    def _open_message(self, identity: MessageKey, now: Arrival) -> OpenMessage:
+        of_key = self._open_by_key.setdefault(identity.key, OrderedDict())
         if len(of_key) >= self.limits.open_messages:
-            self._drop(next(iter(of_key)), TOO_MANY)
-            of_key = self._of_key.setdefault(identity.key, of_key)
+            self._drop(next(iter(of_key)), TOO_MANY_OPEN)
+            of_key = self._open_by_key.setdefault(identity.key, of_key)
         of_key[identity] = None
-        message = self._open[identity] = Open(now)
+        message = self._open[identity] = OpenMessage(now)
         self.held_bytes += message.held_bytes
         return message
 
-    def _complete(self, identity: Identity, message: Open) -> bytes:
+    def _complete(self, identity: MessageKey, message: OpenMessage) -> bytes:
         self._remove(identity)
-        rivals = list(self._of_key.get(identity.key, ()))
-        for rival in rivals:
-            if rival.msg_seq_num == identity.msg_seq_num:
-                self._drop(rival, RIVAL)
+        others = list(self._open_by_key.get(identity.key, ()))
+        for other in others:
+            if other.msg_seq_num == identity.msg_seq_num:
+                self._drop(other, CONFLICTING_NO_CHUNKS)
         chunks = [message.chunks[chunk] for chunk in range(1, identity.no_chunks + 1)]
-        done = Done(array("Q", map(_digest, chunks)), message.seen)
-        self._done[identity] = done
+        done = CompletedMessage(array("Q", map(_digest, chunks)), message.last_arrival)
+        self._completed[identity] = done
         self.held_bytes += done.held_bytes
         self.completed += 1
-        self._make_room()
+        self._evict()
         return b"".join(chunks)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """Keep within the memory: what was given out goes first, then what got no chunk for longest."""
         while self.held_bytes > self.limits.memory_bytes:
-            if self._done:
-                self._forget(next(iter(self._done)))
+            if self._completed:
+                self._forget_completed(next(iter(self._completed)))
             else:
-                self._drop(next(iter(self._open)), TOO_LARGE)
+                self._drop(next(iter(self._open)), OUT_OF_MEMORY)
 
-    def _sweep(self) -> None:
+    def _expire(self) -> None:
         """Let go of what is over; each list has its oldest first."""
-        for number, of_key in list(self._of_key.items()):
-            now = self._moment(number)
-            while of_key and (reason := self._why_over(self._open[next(iter(of_key))], now)):
+        for number, of_key in list(self._open_by_key.items()):
+            now = self._current_arrival(number)
+            while of_key and (reason := self._expiry_reason(self._open[next(iter(of_key))], now)):
                 self._drop(next(iter(of_key)), reason)
-        while self._done:
-            identity, done = next(iter(self._done.items()))
-            if not self._why_over(done, self._moment(identity.key)):
+        while self._completed:
+            identity, done = next(iter(self._completed.items()))
+            if not self._expiry_reason(done, self._current_arrival(identity.key)):
                 break
-            self._forget(identity)
+            self._forget_completed(identity)
 
-    def _moment(self, key: int) -> Moment:
-        return Moment(int(self._arrivals[key, k.A_COUNT]), int(self._arrivals[key, k.A_NUMBERING]), self._now_ns)
+    def _current_arrival(self, key: int) -> Arrival:
+        return Arrival(int(self._key_states[key, k.K_CHUNKS]), int(self._key_states[key, k.K_EPOCH]), self._now_ns)
 
-    def _drop(self, identity: Identity, reason: str) -> None:
+    def _drop(self, identity: MessageKey, reason: str) -> None:
         message = self._remove(identity)
-        self.dropped[reason] += 1
+        self.dropped_by_reason[reason] += 1
         seen = len(message.chunks)
-        self._drops.append(Drop(identity.key, identity.msg_seq_num, seen, identity.no_chunks, reason))
+        self._dropped.append(DroppedMessage(identity.key, identity.msg_seq_num, seen, identity.no_chunks, reason))
 
-    def _remove(self, identity: Identity) -> Open:
+    def _remove(self, identity: MessageKey) -> OpenMessage:
         message = self._open.pop(identity)
-        of_key = self._of_key[identity.key]
+        of_key = self._open_by_key[identity.key]
         del of_key[identity]
         if not of_key:
-            del self._of_key[identity.key]
+            del self._open_by_key[identity.key]
         self.held_bytes -= message.held_bytes
         return message
 
-    def _forget(self, identity: Identity) -> None:
-        self.held_bytes -= self._done.pop(identity).held_bytes
+    def _forget_completed(self, identity: MessageKey) -> None:
+        self.held_bytes -= self._completed.pop(identity).held_bytes
 
 
 def _digest(content: bytes) -> int:
@@ -317,18 +324,18 @@ def _digest(content: bytes) -> int:
     return len(content) << 32 | zlib.crc32(content)
 
 
-def _direct(frames: Frames, rows: NDArray[np.int64] | None) -> Messages:
+def _single_chunk_messages(chunks: Chunks, rows: NDArray[np.int64] | None) -> Messages:
     """The messages of one chunk, which are these rows, or all of them."""
-    columns = (frames.start, frames.end, frames.packet, frames.msg_index, frames.msg_seq_num)
+    columns = (chunks.start, chunks.end, chunks.packet, chunks.msg_index, chunks.msg_seq_num)
     if rows is None:
-        return Messages(frames.buffer, *columns, np.arange(len(frames), dtype=np.int64))
-    return Messages(frames.buffer, *(column[rows] for column in columns), rows)  # type: ignore[arg-type]
+        return Messages(chunks.buffer, *columns, np.arange(len(chunks), dtype=np.int64))
+    return Messages(chunks.buffer, *(column[rows] for column in columns), rows)  # type: ignore[arg-type]
 
 
-def _gathered(frames: Frames, whole: list[bytes], completing: list[int]) -> Messages:
+def _multi_chunk_messages(chunks: Chunks, messages: list[bytes], completing_rows: list[int]) -> Messages:
     """The messages that were gathered, by the rows of the frames that completed them."""
-    rows = np.array(completing, np.int64)
-    end = np.cumsum([len(message) for message in whole], dtype=np.int64)
-    start = end - np.array([len(message) for message in whole], np.int64)
-    buffer = np.frombuffer(b"".join(whole), np.uint8)
-    return Messages(buffer, start, end, frames.packet[rows], frames.msg_index[rows], frames.msg_seq_num[rows], rows)
+    rows = np.array(completing_rows, np.int64)
+    end = np.cumsum([len(message) for message in messages], dtype=np.int64)
+    start = end - np.array([len(message) for message in messages], np.int64)
+    buffer = np.frombuffer(b"".join(messages), np.uint8)
+    return Messages(buffer, start, end, chunks.packet[rows], chunks.msg_index[rows], chunks.msg_seq_num[rows], rows)

@@ -17,9 +17,9 @@ import pytest
 from lake.captures import truth
 
 from umdf.errors import UmdfError
-from umdf.lake.export.databento import Form, as_databento
-from umdf.lake.export.job import Asked, Options, export
-from umdf.lake.export.shapes import SHAPES
+from umdf.lake.export.databento import DatabentoOptions, to_databento
+from umdf.lake.export.job import ExportRequest, Options, export
+from umdf.lake.export.shapes import SCHEMAS
 from umdf.lake.schemas import table
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
@@ -33,7 +33,7 @@ HOW_TO_RUN = "databento is not installed: pip install -c constraints.txt -e '.[e
 @pytest.fixture(scope="module", params=["float", "fixed"])
 def exported(request: pytest.FixtureRequest, whole: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     out = tmp_path_factory.mktemp("databento") / request.param
-    export(whole.lake, "databento", out, list(SHAPES), options=Options(price_type=request.param))
+    export(whole.lake, "databento", out, list(SCHEMAS), options=Options(price_type=request.param))
     return request.param, out
 
 
@@ -43,7 +43,7 @@ def files_of(out: Path, schema: str) -> list[Path]:
     return found
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=lambda shape: shape.schema)
+@pytest.mark.parametrize("shape", SCHEMAS.values(), ids=lambda shape: shape.schema)
 def test_databento_writes_the_same_parquet_from_the_same_records(
     shape: Any, exported: tuple[str, Path], tmp_path: Path
 ):
@@ -178,31 +178,33 @@ def one_row(name: str, **values: Any) -> pa.Table:
 )
 def test_a_number_that_does_not_fit_is_an_error_and_never_cut(values: dict[str, Any], reason: str):
     with pytest.raises(UmdfError) as error:
-        as_databento(one_row("mbo", **values), "mbo")
+        to_databento(one_row("mbo", **values), "mbo")
     assert error.value.reason == reason
 
 
 def test_wide_columns_hold_the_exchanges_own_numbers():
-    made, _ = as_databento(one_row("mbo", instrument_id=200_000_000_000, order_id=-1), "mbo", Form(wide=True))
+    made, _ = to_databento(
+        one_row("mbo", instrument_id=200_000_000_000, order_id=-1), "mbo", DatabentoOptions(is_wide=True)
+    )
     row = made.to_pylist()[0]
     assert row["instrument_id"] == 200_000_000_000 and made.schema.field("size").type == pa.uint64()
     assert row["order_id"] == (1 << 64) - 1  # unsigned on the wire
 
 
 def test_a_delay_that_does_not_fit_is_the_limit():
-    made, _ = as_databento(one_row("mbo", ts_recv=10**10, ts_send=0), "mbo")
+    made, _ = to_databento(one_row("mbo", ts_recv=10**10, ts_send=0), "mbo")
     assert made.column("ts_in_delta").to_pylist() == [(1 << 31) - 1]
 
 
 def test_what_has_no_place_is_left_out_and_counted():
-    assert as_databento(one_row("trades", action="C"), "trades")[1] == 1
-    assert as_databento(one_row("statistics", stat_type=100), "statistics")[1] == 1
-    assert as_databento(one_row("status", instrument_id=None, phase=17), "status")[1] == 1
+    assert to_databento(one_row("trades", action="C"), "trades")[1] == 1
+    assert to_databento(one_row("statistics", stat_type=100), "statistics")[1] == 1
+    assert to_databento(one_row("status", instrument_id=None, phase=17), "status")[1] == 1
 
 
 @pytest.mark.parametrize(("state", "action", "trading"), [(17, 7, "Y"), (21, 1, "N"), (2, 9, "N"), (20, 0, "~")])
 def test_states_become_status_actions(state: int, action: int, trading: str):
-    row = as_databento(one_row("status", state=state), "status")[0].to_pylist()[0]
+    row = to_databento(one_row("status", state=state), "status")[0].to_pylist()[0]
     assert (row["action"], row["is_trading"]) == (action, trading)
 
 
@@ -215,11 +217,11 @@ def test_states_become_status_actions(state: int, action: int, trading: str):
 )
 def test_options_that_cannot_be_honoured(whole: Any, tmp_path: Path, options: Options, reason: str):
     with pytest.raises(UmdfError) as error:
-        export(whole.lake, "databento", tmp_path / "out", ["trades"], Asked(start=FIRST, end=SECOND), options)
+        export(whole.lake, "databento", tmp_path / "out", ["trades"], ExportRequest(start=FIRST, end=SECOND), options)
     assert error.value.reason == reason and not list(tmp_path.iterdir())
 
 
 def test_the_documentation_names_every_column_that_is_not_simply_ours():
     text = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
-    renamed = [field.name for shape in SHAPES.values() for field in shape.fields if field.source != field.name]
+    renamed = [field.name for shape in SCHEMAS.values() for field in shape.fields if field.source != field.name]
     assert len(renamed) > 50 and [name for name in renamed if f"`{name}`" not in text] == []

@@ -12,8 +12,8 @@ import pytest
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
-from umdf.lake.export.job import FORMATS, Asked, Options, export
-from umdf.lake.export.shapes import SHAPES
+from umdf.lake.export.job import FORMATS, ExportRequest, Options, export
+from umdf.lake.export.shapes import SCHEMAS
 from umdf.lake.schemas import tables
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
@@ -48,13 +48,13 @@ def test_what_cannot_be_exported_is_one_clear_error_and_leaves_nothing(
     whole: Any, tmp_path: Path, format: str, schemas: list[str], asked: dict[str, Any], reason: str, hint: str
 ):
     with pytest.raises(UmdfError) as error:
-        export(whole.lake, format, tmp_path / "out", schemas, Asked(**asked))
+        export(whole.lake, format, tmp_path / "out", schemas, ExportRequest(**asked))
     assert reason in error.value.reason and hint in error.value.hint
     assert not list(tmp_path.iterdir())
 
 
 def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_path: Path):
-    out, asked = tmp_path / "out", Asked(["AAAF27"])
+    out, asked = tmp_path / "out", ExportRequest(["AAAF27"])
     out.mkdir()  # an empty directory is as good as none
     export(whole.lake, "databento", out, ["trades"], asked)
     before = sorted(path.name for path in out.iterdir())
@@ -64,7 +64,7 @@ def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_pat
     export(whole.lake, "databento", out, ["mbo"], asked, force=True)
     assert {path.name.split(".")[1] for path in out.glob("*.parquet")} == {"mbo"}
     with pytest.raises(UmdfError):
-        export(whole.lake, "databento", out, ["trades"], Asked(["AAAF27"], channel=9), force=True)
+        export(whole.lake, "databento", out, ["trades"], ExportRequest(["AAAF27"], channel=9), force=True)
     assert {path.name.split(".")[1] for path in out.glob("*.parquet")} == {"mbo"}  # a failure takes nothing away
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -80,14 +80,14 @@ def test_other_peoples_files_are_never_replaced(whole: Any, tmp_path: Path):
 def test_symbols_that_are_listed_on_one_of_the_days_only_are_exported_there(whole: Any, tmp_path: Path):
     """The days have the same symbols but for those that were listed in mid-session."""
     first, second = (set(whole.lake.symbols(day)) for day in (FIRST, SECOND))
-    export(whole.lake, "databento", tmp_path / "out", ["definition"], Asked(sorted(first | second)))
+    export(whole.lake, "databento", tmp_path / "out", ["definition"], ExportRequest(sorted(first | second)))
     for day, symbols in ((FIRST, first), (SECOND, second)):
         rows = pq.read_table(tmp_path / "out" / f"bvmf-umdf-{day:%Y%m%d}.definition.parquet")
         assert set(rows.column("symbol").to_pylist()) == symbols
 
 
 def test_a_parent_is_all_its_contracts(whole: Any, tmp_path: Path):
-    report = export(whole.lake, "databento", tmp_path / "out", ["mbo"], Asked(["AAAF.FUT"], stype_in="parent"))
+    report = export(whole.lake, "databento", tmp_path / "out", ["mbo"], ExportRequest(["AAAF.FUT"], stype_in="parent"))
     assert {path.name.split(".")[2] for path in (tmp_path / "out").glob("*.parquet")} == {"AAAF27"}
     assert report.rows["mbo"] == len(whole.lake.get_range("mbo", "AAAF27").to_arrow())
 
@@ -96,7 +96,7 @@ def test_a_window_has_the_rows_that_were_received_in_it(whole: Any, tmp_path: Pa
     rows = whole.lake.get_range("mbo", "AAAF27", FIRST, SECOND, pretty_ts=False, columns=["ts_recv"]).to_arrow()
     times = sorted(rows.column("ts_recv").to_pylist())
     low, high = times[len(times) // 4], times[len(times) // 2]
-    export(whole.lake, "databento", tmp_path / "out", ["mbo"], Asked(["AAAF27"], low, high))
+    export(whole.lake, "databento", tmp_path / "out", ["mbo"], ExportRequest(["AAAF27"], low, high))
     (path,) = (tmp_path / "out").glob("*.parquet")
     found = [ts.value for ts in pq.read_table(path).column("ts_recv").to_pylist()]
     assert sorted(found) == [ts for ts in times if low <= ts < high]
@@ -109,7 +109,7 @@ def flags_in(out: Path) -> list[int]:
 def test_stale_rows_are_marked_or_left_out(lossy: Any, tmp_path: Path):
     """Databento's rows carry the doubt themselves."""
     for name, stale in (("all", False), ("sure", True)):
-        export(lossy.lake, "databento", tmp_path / name, ["mbp_1"], Asked(exclude_stale=stale))
+        export(lossy.lake, "databento", tmp_path / name, ["mbp_1"], ExportRequest(exclude_stale=stale))
     flags = {name: flags_in(tmp_path / name) for name in ("all", "sure")}
     assert any(flag & 4 for flag in flags["all"]) and not any(flag & 4 for flag in flags["sure"])
     assert len(flags["sure"]) == sum(not flag & 4 for flag in flags["all"])
@@ -117,8 +117,8 @@ def test_stale_rows_are_marked_or_left_out(lossy: Any, tmp_path: Path):
 
 def test_every_format_names_tables_that_the_lake_has():
     for format in FORMATS.values():
-        assert set(format.default) <= set(format.tables) <= set(tables())
-    assert set(FORMATS["databento"].tables) == set(SHAPES)
+        assert set(format.default_tables) <= set(format.tables) <= set(tables())
+    assert set(FORMATS["databento"].tables) == set(SCHEMAS)
 
 
 def test_the_command_tells_what_it_wrote_and_what_it_left_out(

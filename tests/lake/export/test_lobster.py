@@ -15,9 +15,9 @@ import pytest
 from lake.captures import truth
 
 from umdf.errors import UmdfError
-from umdf.lake.export.job import Asked, Options, export
-from umdf.lake.export.lobster import Line, Lobster
-from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, DoubtError, Row, rows_of
+from umdf.lake.export.job import ExportRequest, Options, export
+from umdf.lake.export.lobster import LobsterConverter, LobsterLine
+from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, Row, UntrustedDataError, merge_rows
 from umdf.lake.schemas import table
 from umdf.market.events import LAST, MAYBE_BAD_BOOK
 
@@ -157,7 +157,7 @@ def test_a_window_is_cut_out_of_the_whole_day(files: dict[Any, tuple[Path, Path]
     message_file, book_file = files["AAAF27", FIRST]
     told = [message[0] for message in messages(message_file, FIRST)]
     low, high = told[len(told) // 3] // 10**6 * 10**6, told[2 * len(told) // 3] // 10**6 * 10**6
-    export(whole.lake, "lobster", tmp_path / "out", asked=Asked(["AAAF27"], low, high))
+    export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"], low, high))
     start, end = ((at - MIDNIGHT[FIRST]) // 10**6 for at in (low, high))
     inside = [place for place, ts in enumerate(told) if low <= ts < high]
     for path, kind in ((message_file, "message"), (book_file, "orderbook")):
@@ -174,11 +174,11 @@ def row(action: str, **values: Any) -> Row:
 
 
 def lines_of(*rows: Row, **options: Any) -> list[list[int]]:
-    maker = Lobster("PETR4", FIRST, options.pop("levels", 1), **options)
+    maker = LobsterConverter("PETR4", FIRST, options.pop("levels", 1), **options)
     return [numbers(line) for line in maker.lines(rows)]
 
 
-def numbers(line: Line) -> list[int]:
+def numbers(line: LobsterLine) -> list[int]:
     return list(map(int, line.message.split(",")[1:]))
 
 
@@ -217,7 +217,7 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
     ],
 )
 def test_a_book_that_does_not_follow_from_its_orders_is_refused(rows: list[Row]):
-    with pytest.raises(DoubtError, match="cannot be followed order by order from packet 1"):
+    with pytest.raises(UntrustedDataError, match="cannot be followed order by order from packet 1"):
         lines_of(*rows)
 
 
@@ -252,21 +252,21 @@ def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
 def test_days_that_orders_do_not_lead_through_are_refused(order: dict[str, Any], top: dict[str, Any], reason: str):
     best = {"bid_px_00": 10**10, "bid_sz_00": 100}
     mbo, tops = as_table("mbo", MBO_COLUMNS, **order), as_table("mbp_1", TOP_COLUMNS, **(best | top))
-    with pytest.raises(DoubtError, match=f"PETR4: {reason}"):
-        list(rows_of("PETR4", mbo, tops))
+    with pytest.raises(UntrustedDataError, match=f"PETR4: {reason}"):
+        list(merge_rows("PETR4", mbo, tops))
 
 
 def test_what_may_be_wrong_is_refused_or_left_out(lossy: Any, tmp_path: Path):
-    with pytest.raises(DoubtError, match="rows may be wrong") as error:
+    with pytest.raises(UntrustedDataError, match="rows may be wrong") as error:
         export(lossy.lake, "lobster", tmp_path / "out")
     assert "--exclude-stale" in error.value.hint and not list(tmp_path.iterdir())
     marked = lossy.lake.get_range("mbo", columns=["symbol", "flags"]).to_arrow().to_pylist()
     doubtful = {one["symbol"] for one in marked if one["flags"] & 4} - {None}
-    report = export(lossy.lake, "lobster", tmp_path / "out", asked=Asked(exclude_stale=True))
+    report = export(lossy.lake, "lobster", tmp_path / "out", request=ExportRequest(exclude_stale=True))
     written = {path.name.split("_")[0] for path in (tmp_path / "out").glob("*.csv")}
     assert written and not written & doubtful and set(report.skipped) >= {f"{name} on {FIRST}" for name in doubtful}
 
 
 def test_levels_must_be_some(whole: Any, tmp_path: Path):
     with pytest.raises(UmdfError, match="0 levels"):
-        export(whole.lake, "lobster", tmp_path / "out", asked=Asked(["AAAF27"]), options=Options(levels=0))
+        export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"]), options=Options(levels=0))

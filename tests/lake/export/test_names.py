@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lake.report_lake import DAY, NINE, write_lake
 
 from umdf.cli.app import run
-from umdf.lake.export.nautilus_instruments import identifier
+from umdf.lake.export.nautilus_instruments import catalog_symbol
 from umdf.lake.export.pieces import Instrument
 
 # By instrument; those without a name of their own go by their number.
@@ -101,10 +101,10 @@ def test_a_nautilus_catalog_has_a_directory_for_each(
     assert told["rows"] == {"Equity": len(NAMES), "TradeTick": sum(NAMES)}
 
 
-@given(st.lists(st.builds(Instrument.listed, st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+@given(st.lists(st.builds(Instrument.from_definition, st.none() | st.text(st.characters(exclude_categories=["Cs"])),
                           st.integers(0, 9)), unique=True))  # fmt: skip
 def test_no_two_instruments_share_a_name(instruments: list[Instrument]) -> None:
     names = {one.file_name for one in instruments}
     assert len(names) == len(instruments)
     assert all(name and "/" not in name and len(name) <= 200 and name.isascii() for name in names)
-    assert len(set(map(identifier, instruments))) == len(instruments)
+    assert len(set(map(catalog_symbol, instruments))) == len(instruments)

@@ -14,8 +14,8 @@ from lake.captures import truth
 
 from umdf.errors import UmdfError
 from umdf.lake.export import nautilus
-from umdf.lake.export.job import Asked, export
-from umdf.lake.export.orderflow import DoubtError
+from umdf.lake.export.job import ExportRequest, export
+from umdf.lake.export.orderflow import UntrustedDataError
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
 TABLES = ["mbo", "mbp_1", "trades", "ohlcv_1m", "ohlcv_1d"]
@@ -184,7 +184,7 @@ def test_a_window_starts_with_the_orders_that_stand(catalog: Any, whole: Any, tm
     real = pytest.importorskip("nautilus_trader.persistence.catalog", reason=HOW_TO_RUN)
     every = [delta for delta in catalog.order_book_deltas(["AAAF27.BVMF"]) if delta.ts_init < 1_794_700_000 * 10**9]
     low = every[len(every) // 2].ts_init
-    export(whole.lake, "nautilus", tmp_path / "out", ["mbo"], Asked(["AAAF27"], low, "2026-11-14"))
+    export(whole.lake, "nautilus", tmp_path / "out", ["mbo"], ExportRequest(["AAAF27"], low, "2026-11-14"))
     own = real.ParquetDataCatalog(str(tmp_path / "out"))
     assert own.order_book_deltas(["AAAF27.BVMF"])[0].action.name == "CLEAR"
     last = every[-1].ts_event
@@ -194,9 +194,9 @@ def test_a_window_starts_with_the_orders_that_stand(catalog: Any, whole: Any, tm
 def test_what_may_be_wrong_is_refused_or_left_out(lossy: Any, tmp_path: Path):
     real = pytest.importorskip("nautilus_trader.persistence.catalog", reason=HOW_TO_RUN)
     for schemas in (["mbo"], ["mbp_1"]):
-        with pytest.raises(DoubtError, match="may be wrong"):
+        with pytest.raises(UntrustedDataError, match="may be wrong"):
             export(lossy.lake, "nautilus", tmp_path / "out", schemas)
-    export(lossy.lake, "nautilus", tmp_path / "out", ["mbp_1"], Asked(exclude_stale=True))
+    export(lossy.lake, "nautilus", tmp_path / "out", ["mbp_1"], ExportRequest(exclude_stale=True))
     sure = [row for row in lossy.lake.get_range("mbp_1", exclude_stale=True).to_arrow().to_pylist()]
     both = [row for row in sure if row["bid_px_00"] is not None and row["ask_px_00"] is not None]
     assert len(real.ParquetDataCatalog(str(tmp_path / "out")).quote_ticks()) == len(both)

@@ -20,8 +20,8 @@ from umdf.cli.app import run
 from umdf.lake.file_writer import FileWriter
 from umdf.lake.log import Change
 from umdf.lake.query import ordering
-from umdf.lake.query.ordering import Sorter
-from umdf.lake.query.reading import in_order
+from umdf.lake.query.ordering import ExternalSorter
+from umdf.lake.query.reading import sort_rows
 from umdf.lake.schemas import table, tables
 from umdf.lake.writer import open_writer
 
@@ -29,7 +29,7 @@ from umdf.lake.writer import open_writer
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Everything above 150 rows is sorted in files; where they are."""
-    monkeypatch.setattr(Sorter.__init__, "__defaults__", (150,))
+    monkeypatch.setattr(ExternalSorter.__init__, "__defaults__", (150,))
     monkeypatch.setattr(ordering, "RUN_BATCH_ROWS", 16)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
@@ -63,7 +63,7 @@ def test_the_same_of_joins_definitions_and_continuous_contracts(lake: umdf.Lake,
 def test_nothing_is_read_before_the_first_batch_and_nothing_is_left_behind(lake: umdf.Lake, small: Path) -> None:
     plan = lake.get_range("mbo")
     batches = plan.to_batches(10)
-    assert plan.reading.opened == 0
+    assert plan.stats.files_opened == 0
     assert next(batches).num_rows == 10 and list(small.iterdir())
     batches.close()  # type: ignore[attr-defined]
     assert not list(small.iterdir())
@@ -103,7 +103,7 @@ def many_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_memory_does_not_grow_with_the_rows(many_groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in Arrow's own pool, which holds every row."""
-    monkeypatch.setattr(Sorter.__init__, "__defaults__", (2 * ROWS,))
+    monkeypatch.setattr(ExternalSorter.__init__, "__defaults__", (2 * ROWS,))
     monkeypatch.setattr(ordering, "RUN_BATCH_ROWS", 64)
     plan = umdf.Lake(many_groups).get_range("trades")
     before, most, found = pa.total_allocated_bytes(), 0, 0
@@ -127,11 +127,11 @@ def test_a_sorter_sorts_as_in_memory_also_where_keys_are_equal(pieces: list[list
         columns["place"] = pa.array(range(number, number + len(piece)), pa.int64())
         taken.append(pa.table(columns))
         number += len(piece)
-    with Sorter(table("trades"), held_rows) as sorter:
+    with ExternalSorter(table("trades"), held_rows) as sorter:
         for rows in taken:
-            sorter.take(rows)
+            sorter.add(rows)
         found = [place for rows in sorter.tables() for place in rows.column("place").to_pylist()]
-    expected = in_order(pa.concat_tables(taken), table("trades")).column("place").to_pylist() if taken else []
+    expected = sort_rows(pa.concat_tables(taken), table("trades")).column("place").to_pylist() if taken else []
     assert found == expected
 
 
@@ -145,7 +145,7 @@ def test_from_a_moment_to_itself_there_is_nothing(lake: umdf.Lake) -> None:
             lake.trades_with_quotes(None, start, end),
         ):
             assert plan.to_arrow().equals(plan.arrow_schema.empty_table()) and not list(plan.to_batches())
-        assert lake.rolls("AAAF.c.0", start, end).num_rows == 0
+        assert lake.continuous_contracts("AAAF.c.0", start, end).num_rows == 0
 
 
 def test_the_command_says_why_there_is_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,14 +42,14 @@ def test_at_the_end_of_a_day_it_is_what_the_exchange_has(lake: umdf.Lake, tmp_pa
             ours = sorted((one["position"], one["price"], one["size"], one["order_id"], one["firm"])
                           for one in own if one["side"] == side)  # fmt: skip
             assert mine == [one[1:] for one in ours], symbol
-        assert book.trusted and book.instrument_id == number and book.channel_id == 72
+        assert book.is_trusted and book.instrument_id == number and book.channel_id == 72
         checked += len(own)
     assert checked > 50
 
 
 def replayed(mbo: list[dict[str, Any]], number: int) -> Book | None:
     """A book from its rows alone, one after the other."""
-    books = umdf.Books(from_the_start=True)
+    books = umdf.Books(requires_full_history=True)
     columns: dict[str, Any] = {}
     for column in (*MBO.columns, *(MBO.column(name) for name in ("instrument_id", "rpt_seq", "flags"))):
         values = [row[column.name] for row in mbo]
@@ -82,7 +82,7 @@ def test_at_any_moment_it_is_a_replay_from_scratch(
             book = lake.book_at(symbol, at)
             expected = replayed(before, own[0]["instrument_id"]) if before else None
             assert told(book) == (told(expected) if expected else []), (symbol, at)
-            assert book.trusted == bool(before)
+            assert book.is_trusted == bool(before)
             assert (book.sequence, book.ts_recv) == (
                 (before[-1]["sequence"], before[-1]["ts_recv"]) if before else (None, None)
             )
@@ -146,13 +146,13 @@ def test_what_is_trusted_after_losses_is_true(tmp_path: Path, sized: Callable[[i
     for at in chance.sample(near, min(len(near), sized(25, 300))) + far:
         for symbol in ("AAAE3", "AAAF27", "AAAG3", "AAAI3"):
             book, truth = lake.book_at(symbol, at), true.book_at(symbol, at)
-            if book.trusted:
+            if book.is_trusted:
                 assert told(book) == told(truth), (symbol, at, book, truth)
                 trusted += 1
             else:
                 doubted += 1
                 wrong += told(book) != told(truth)
-                assert book.doubt
+                assert book.distrust_reason
     assert trusted > doubted > 0 and wrong > 0
 
 
@@ -160,7 +160,7 @@ def test_rows_after_a_loss_are_said_to_be_in_doubt(lake: umdf.Lake, root: Path) 
     bad = [row for row in rows(root, "mbo") if row["flags"] & MAYBE_BAD_BOOK and row["flags"] & LAST]
     row = max(bad, key=lambda row: row["sequence"])
     book = lake.book_at(row["symbol"], row["ts_recv"], channel=72)
-    assert not book.trusted and "lost" in (book.doubt or "") and "not trusted" in repr(book)
+    assert not book.is_trusted and "lost" in (book.distrust_reason or "") and "not trusted" in repr(book)
 
 
 def test_definitions_are_those_in_force(lake: umdf.Lake, root: Path) -> None:
@@ -203,4 +203,4 @@ def test_a_position_book_and_a_fast_book_too(tmp_path: Path) -> None:
             book = lake.book_at(symbol, FIRST)
             own = [row for row in orders if row["instrument_id"] == book.instrument_id]
             found = sorted((o["side"], o["size"], o["firm"]) for o in book.orders("fixed").to_pylist())
-            assert found == sorted((o["side"], o["size"], o["firm"]) for o in own) and book.trusted
+            assert found == sorted((o["side"], o["size"], o["firm"]) for o in own) and book.is_trusted

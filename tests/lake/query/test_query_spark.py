@@ -24,7 +24,7 @@ RAW: dict[str, Any] = {"price_type": "fixed", "pretty_ts": False}
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("work")
-    with session.running(cores=2, memory="1g", work=work, quick=True) as own:
+    with session.session_scope(cores=2, memory="1g", work=work, quick=True) as own:
         yield own
 
 

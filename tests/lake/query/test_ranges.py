@@ -19,7 +19,7 @@ from lake.report_lake import write_lake
 
 import umdf
 from umdf.lake.hashing import logical_hash
-from umdf.lake.query.names import OF_FEED
+from umdf.lake.query.names import STREAM_ORDERED_TABLES
 from umdf.lake.schemas import table, tables
 from umdf.market.events import MAYBE_BAD_BOOK
 
@@ -72,7 +72,7 @@ def test_symbols_dates_and_instants_choose_rows(lake: umdf.Lake, root: Path, nam
 
 def test_an_answer_is_in_the_order_of_the_feed(lake: umdf.Lake, root: Path) -> None:
     epochs = epochs_of(root)
-    for name in sorted(OF_FEED & set(lake.schemas())):
+    for name in sorted(STREAM_ORDERED_TABLES & set(lake.schemas())):
         found = lake.get_range(name, **RAW).to_arrow().to_pylist()
         keys = [(row["trading_date"], row["channel_id"], place_of(row, epochs)) for row in found]
         assert keys == sorted(keys), name
@@ -182,9 +182,9 @@ def test_only_files_that_can_have_rows_are_opened(many_files: Path) -> None:
     ]
     for asked, files, rows in cases:
         plan = lake.get_range("trades", **asked)
-        assert plan.reading.opened == 0
+        assert plan.stats.files_opened == 0
         assert plan.to_arrow().num_rows == rows, asked
-        assert (plan.reading.files, plan.reading.opened) == (16, files), asked
+        assert (plan.stats.files, plan.stats.files_opened) == (16, files), asked
 
 
 def test_only_row_groups_that_can_have_rows_are_read(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_only_row_groups_that_can_have_rows_are_read(tmp_path: Path) -> None:
         writer.commit([Change("trades", (file.added,))])
     plan = umdf.Lake(tmp_path).get_range("trades", "S3")
     assert plan.to_arrow().column("symbol").to_pylist() == ["S3"] * 9
-    assert (plan.reading.opened, plan.reading.row_groups, plan.reading.row_groups_read) == (1, 5, 1)
+    assert (plan.stats.files_opened, plan.stats.row_groups, plan.stats.row_groups_read) == (1, 5, 1)
 
 
 def test_a_lake_stays_at_its_commit_until_it_is_refreshed(tmp_path: Path) -> None:

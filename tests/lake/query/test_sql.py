@@ -17,7 +17,7 @@ from lake.captures import ALL, day, files_of, ingest
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake import care, session
 from umdf.lake.query import levels_view, sql
-from umdf.lake.query.levels_view import CHUNK_EVENTS, Piece
+from umdf.lake.query.levels_view import SLICE_EVENTS, LevelSlice
 from umdf.lake.query.prices import PRICE, TIME, unit_of
 from umdf.lake.schemas import tables
 from umdf.lake.snapshot import open_snapshot
@@ -43,7 +43,7 @@ def lake(capture: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with session.running(cores=2, memory="1g", work=tmp_path_factory.mktemp("work"), quick=True) as own:
+    with session.session_scope(cores=2, memory="1g", work=tmp_path_factory.mktemp("work"), quick=True) as own:
         yield own
 
 
@@ -121,7 +121,7 @@ def test_statements_find_what_polars_finds(registered: sql.Registration, spark: 
         col("size").sum(),
         polars.len().alias("n"),
     )
-    found = sql.run(
+    found = sql.run_sql(
         spark,
         "SELECT symbol, sum(price * size) AS notional, sum(size) AS size, count(*) AS n FROM trades "
         "WHERE action = 'A' AND price IS NOT NULL GROUP BY symbol",
@@ -131,7 +131,7 @@ def test_statements_find_what_polars_finds(registered: sql.Registration, spark: 
     assert ours == {
         row["symbol"]: (Decimal(row["notional"]).scaleb(-9), row["size"], row["n"]) for row in theirs.to_dicts()
     }
-    joined = sql.run(
+    joined = sql.run_sql(
         spark,
         "SELECT count(*) AS n, max(t.ts_event) AS last "
         "FROM trades t JOIN definition d USING (instrument_id, trading_date) "
@@ -142,7 +142,7 @@ def test_statements_find_what_polars_finds(registered: sql.Registration, spark: 
     last = both["ts_event"].max()
     assert isinstance(last, int)
     assert joined.to_pylist() == [{"n": both.height, "last": EPOCH + timedelta(microseconds=last // 1000)}]
-    assert sql.run(spark, "SELECT * FROM mbo ORDER BY sequence", 3).num_rows == 3
+    assert sql.run_sql(spark, "SELECT * FROM mbo ORDER BY sequence", 3).num_rows == 3
 
 
 def test_files_are_skipped_by_partition_and_statistics(
@@ -173,7 +173,7 @@ def test_mbp_10_on_demand_is_mbp_10_stored(
     assert plan.count("ArrowEvalPython") == 1, "rows are made once"
     asked = plan.partition("ArrowEvalPython")[2]  # below it: before rows are made
     assert f"EqualTo(symbol,{symbol})" in asked and "PartitionFilters: [isnotnull(trading_date" in asked
-    assert not levels_view.days_to_make(open_snapshot(tmp_path), "mbp_10")
+    assert not levels_view.derived_partitions(open_snapshot(tmp_path), "mbp_10")
 
 
 def test_books_on_demand_need_no_day_statistics_and_know_the_days_that_are_stored(
@@ -184,29 +184,29 @@ def test_books_on_demand_need_no_day_statistics_and_know_the_days_that_are_store
     ingest(tmp_path / "all", files_of(capture), tables=ALL)
     few, whole = open_snapshot(root), open_snapshot(tmp_path / "all")
     for name in ("mbp_1", "mbp_10"):
-        assert levels_view.days_to_make(few, name) == [(date(2026, 11, 13), 72)]
-        assert not levels_view.days_to_make(whole, name)
-        made = levels_view.frame(spark, few, name).toArrow()
+        assert levels_view.derived_partitions(few, name) == [(date(2026, 11, 13), 72)]
+        assert not levels_view.derived_partitions(whole, name)
+        made = levels_view.levels_frame(spark, few, name).toArrow()
         assert made.schema.names == tables()[name].schema.names and made.num_rows == whole.rows(name)
         assert rows_in(made) == rows_in(whole.arrow_table(name))
     empty = tmp_path / "none"
     ingest(empty, files_of(capture), tables=frozenset({"gaps"}))
-    assert levels_view.frame(spark, open_snapshot(empty), "mbp_10").count() == 0
+    assert levels_view.levels_frame(spark, open_snapshot(empty), "mbp_10").count() == 0
 
 
 def test_pieces_of_an_instrument_are_its_rows() -> None:
-    busy = [Piece(EPOCH.date(), 72, 7, 3 * CHUNK_EVENTS, piece) for piece in range(3)]
-    calm = [Piece(EPOCH.date(), 72, number, 10, 0) for number in (8, 9)]
-    other = [Piece(EPOCH.date(), 73, 9, 390_000, 0), Piece(EPOCH.date(), 73, 10, 20_000, 0)]
-    assert list(levels_view.packs([*busy, *calm, *other])) == [[*busy, *calm], other[:1], other[1:]]
-    kind = levels_view.value_type("mbp_10")
+    busy = [LevelSlice(EPOCH.date(), 72, 7, 3 * SLICE_EVENTS, piece) for piece in range(3)]
+    calm = [LevelSlice(EPOCH.date(), 72, number, 10, 0) for number in (8, 9)]
+    other = [LevelSlice(EPOCH.date(), 73, 9, 390_000, 0), LevelSlice(EPOCH.date(), 73, 10, 20_000, 0)]
+    assert list(levels_view.group_slices([*busy, *calm, *other])) == [[*busy, *calm], other[:1], other[1:]]
+    kind = levels_view.row_struct_type("mbp_10")
     ids = pa.array([9, 7, 7, 8, 7, 7, 7], pa.int64())
     numbers = pa.array(range(7), pa.int64())
     rows = pa.table({"instrument_id": ids} | {
         field.name: numbers.cast(field.type) if field.name == "sequence" else pa.nulls(7, field.type)
         for field in kind
     })  # fmt: skip
-    found = list(levels_view.lists([*busy, *calm], rows, kind))
+    found = list(levels_view.slice_rows([*busy, *calm], rows, kind))
     assert [[row["sequence"] for row in one[0].as_py()] for one in found] == [[1], [2, 4], [5, 6], [3], [0]]
 
 
@@ -216,12 +216,12 @@ def test_refresh_shows_the_newest_commit_and_only_that(spark: SparkSession, capt
     views = sql.register(tmp_path, spark, names=["packets", "trades"], prefix="growing_")
     count = "SELECT count(*) AS n FROM growing_packets"
     before = in_delta(tmp_path, "packets").height
-    assert sql.run(spark, count).to_pylist() == [{"n": before}] and not views.refresh()
+    assert sql.run_sql(spark, count).to_pylist() == [{"n": before}] and not views.refresh()
     ingest(tmp_path, rest)
-    assert sql.run(spark, count).to_pylist() == [{"n": before}], "a view stays at its commit"
+    assert sql.run_sql(spark, count).to_pylist() == [{"n": before}], "a view stays at its commit"
     assert views.refresh() and views.commit == 2
     after = in_delta(tmp_path, "packets").height
-    assert sql.run(spark, count).to_pylist() == [{"n": after}] and after > before
+    assert sql.run_sql(spark, count).to_pylist() == [{"n": after}] and after > before
 
 
 def test_the_session_stays_as_it_was_and_times_do_not_depend_on_it(spark: SparkSession, lake: Path) -> None:
@@ -230,10 +230,12 @@ def test_the_session_stays_as_it_was_and_times_do_not_depend_on_it(spark: SparkS
         own.conf.set({"timeZone": "spark.sql.session.timeZone", "ansi": "spark.sql.ansi.enabled"}[name], value)
     before, functions = dict(own.conf.getAll), own.sql("SHOW USER FUNCTIONS").count()
     sql.register(lake, own, names=["mbo", "definition", "mbp_10"])
-    sql.run(own, "SELECT count(*) FROM mbp_10")
+    sql.run_sql(own, "SELECT count(*) FROM mbp_10")
     assert dict(own.conf.getAll) == before and own.sql("SHOW USER FUNCTIONS").count() == functions
     assert own.sql("SELECT current_database()").head()[0] == "default"  # type: ignore[index]
-    found = sql.run(own, "SELECT unix_micros(max(ts_send)) AS us, max(ts_send_ns) AS ns, sum(price) AS sum FROM mbo")
+    found = sql.run_sql(
+        own, "SELECT unix_micros(max(ts_send)) AS us, max(ts_send_ns) AS ns, sum(price) AS sum FROM mbo"
+    )
     raw = in_delta(lake, "mbo")
     [row] = found.to_pylist()
     assert row["us"] == row["ns"] // 1000 and row["ns"] == raw["ts_send"].max()
@@ -297,7 +299,7 @@ def test_what_spark_says_becomes_one_line(
     statement: str, said: str, registered: sql.Registration, spark: SparkSession
 ) -> None:
     with pytest.raises(UmdfError, match=said) as caught:
-        sql.run(spark, statement)
+        sql.run_sql(spark, statement)
     assert "\n" not in str(caught.value) and "SQLSTATE" not in str(caught.value) and len(str(caught.value)) < 600
 
 
@@ -311,7 +313,7 @@ def test_a_file_that_is_gone_is_named(
     for add in open_snapshot(tmp_path).adds(gone):
         (tmp_path / gone / add.path).unlink()
     with pytest.raises(UmdfError, match=rf"Spark cannot run this: .*{gone}.*trading_date") as caught:
-        sql.run(spark, "SELECT count(*) FROM broken_mbp_10")
+        sql.run_sql(spark, "SELECT count(*) FROM broken_mbp_10")
     assert "\n" not in str(caught.value)
 
 
@@ -327,8 +329,8 @@ def test_what_cannot_be_registered_is_said(spark: SparkSession, lake: Path, tmp_
 
 
 def test_only_the_tables_of_a_statement_are_looked_up() -> None:
-    assert sql.names_in("select * from Trades t join definition using (symbol)") == ["trades", "definition"]
-    assert sql.names_in("SHOW TABLES") == list(tables())
+    assert sql.tables_in("select * from Trades t join definition using (symbol)") == ["trades", "definition"]
+    assert sql.tables_in("SHOW TABLES") == list(tables())
 
 
 @pytest.mark.parametrize("dialect", ["spark", "unity", "hive"])

@@ -97,10 +97,10 @@ def test_continuous_contracts_follow_the_roll_rule(tmp_path: Path, seed: int) ->
                 expected = {day: order[rank] for day in DAYS if len(order := slow_rank(rows, day, asset, rule)) > rank}
                 if not expected:
                     with pytest.raises(umdf.UmdfError, match=f"{name}|no futures of '{asset}'"):
-                        lake.rolls(name)
+                        lake.continuous_contracts(name)
                     continue
                 checked += len(expected)
-                found = lake.rolls(name).to_pylist()
+                found = lake.continuous_contracts(name).to_pylist()
                 assert {roll["trading_date"]: roll["symbol"] for roll in found} == expected, name
                 trades = lake.get_range("trades", name, stype_in="continuous", **RAW).to_arrow()
                 assert (
@@ -109,20 +109,20 @@ def test_continuous_contracts_follow_the_roll_rule(tmp_path: Path, seed: int) ->
                 )
                 assert set(trades.column("continuous").to_pylist()) == {name}
                 assert trades.num_rows == len(expected)
-    assert checked > 20 and "DOLLATE" not in str(lake.rolls(["DOL.c.0", "DOL.c.1"]).to_pylist())
+    assert checked > 20 and "DOLLATE" not in str(lake.continuous_contracts(["DOL.c.0", "DOL.c.1"]).to_pylist())
 
 
 def test_the_rank_of_a_day_knows_nothing_of_that_day(tmp_path: Path) -> None:
     """What is traded on a day changes the contract of the next day, not of its own."""
     rows = write_futures(tmp_path, 1)
-    before = umdf.Lake(tmp_path).rolls("DOL.v.0").to_pylist()
+    before = umdf.Lake(tmp_path).continuous_contracts("DOL.v.0").to_pylist()
     other = slow_rank(rows, DAYS[-1], "DOL", "v")[-1]
     assert other != before[-1]["symbol"]
     volumes = {"day_statistics": [{"channel_id": 72, "instrument_id": 7, "symbol": other, "volume": 10**9}]}
     write_lake(tmp_path, volumes, DAYS[-1])
-    assert umdf.Lake(tmp_path).rolls("DOL.v.0").to_pylist() == before
+    assert umdf.Lake(tmp_path).continuous_contracts("DOL.v.0").to_pylist() == before
     write_lake(tmp_path, volumes, DAYS[-2])
-    after = umdf.Lake(tmp_path).rolls("DOL.v.0").to_pylist()
+    after = umdf.Lake(tmp_path).continuous_contracts("DOL.v.0").to_pylist()
     assert after[:-1] == before[:-1] and (after[-1]["symbol"], after[-1]["volume"]) == (other, 10**9)
     assert after[-1]["volume_date"] == DAYS[-2]
 

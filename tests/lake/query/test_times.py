@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from umdf.errors import UmdfError
-from umdf.lake.query.times import Span, date_of, midnight_ns, moment
+from umdf.lake.query.times import TimeRange, midnight_ns, parse_time, to_trading_date
 
 DAY = date(2026, 11, 13)
 NOON = 1_794_571_200 * 10**9  # 2026-11-13 12:00 UTC, by `date -d … +%s`
@@ -42,7 +42,7 @@ BRASILIA = timezone(timedelta(hours=-3))
     ],
 )
 def test_dates_and_instants_are_understood(said: Any, meant: date | int) -> None:
-    assert moment(said, "start") == meant and type(moment(said, "start")) is type(meant)
+    assert parse_time(said, "start") == meant and type(parse_time(said, "start")) is type(meant)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_dates_and_instants_are_understood(said: Any, meant: date | int) -> None
 )  # fmt: skip
 def test_anything_else_is_one_clear_error(said: Any) -> None:
     with pytest.raises(UmdfError, match=r"^start .* is no date and no time; say a date such as 2026-11-13"):
-        Span.of(said, None)
+        TimeRange.parse(said, None)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_anything_else_is_one_clear_error(said: Any) -> None:
 )
 def test_a_range_that_ends_before_it_starts_is_refused(start: Any, end: Any) -> None:
     with pytest.raises(UmdfError, match=r"^start .* is after end .* `end` is not in the range: for one day say the"):
-        Span.of(start, end)
+        TimeRange.parse(start, end)
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,21 @@ def test_a_range_that_ends_before_it_starts_is_refused(start: Any, end: Any) -> 
     [("2026-11-13", "2026-11-13"), (NOON, NOON), ("2026-11-13", "2026-11-13T03:00")],  # midnight in São Paulo
 )
 def test_a_range_from_a_moment_to_itself_is_empty(start: Any, end: Any) -> None:
-    span = Span.of(start, end)
-    assert span.is_empty and not any(span.has_date(DAY + timedelta(days=n), 1) for n in range(-2, 3))
+    span = TimeRange.parse(start, end)
+    assert span.is_empty and not any(span.includes_date(DAY + timedelta(days=n), 1) for n in range(-2, 3))
 
 
 def test_dates_are_trading_dates_and_instants_are_not() -> None:
-    dates, instants = Span.of("2026-11-13", "2026-11-14"), Span.of("2026-11-13T12:00", "2026-11-14T12:00")
-    assert [dates.has_date(DAY + timedelta(days=n)) for n in (-1, 0, 1)] == [False, True, False]
-    assert not dates.has_times and dates.low is dates.high is None
-    assert [instants.has_date(DAY + timedelta(days=n)) for n in (-1, 0, 1, 2)] == [False, True, True, False]
-    assert instants.has_times and instants.low == NOON
+    dates, instants = (
+        TimeRange.parse("2026-11-13", "2026-11-14"),
+        TimeRange.parse("2026-11-13T12:00", "2026-11-14T12:00"),
+    )
+    assert [dates.includes_date(DAY + timedelta(days=n)) for n in (-1, 0, 1)] == [False, True, False]
+    assert not dates.has_times and dates.start_ns is dates.end_ns is None
+    assert [instants.includes_date(DAY + timedelta(days=n)) for n in (-1, 0, 1, 2)] == [False, True, True, False]
+    assert instants.has_times and instants.start_ns == NOON
     # Before 03:00 UTC it is still the day before in São Paulo.
-    assert Span.of("2026-11-14T02:59", None).has_date(DAY) and not Span.of("2026-11-14T03:00", None).has_date(DAY)
-    assert date_of(midnight_ns(DAY)) == DAY and date_of(midnight_ns(DAY) - 1) == DAY - timedelta(days=1)
+    assert TimeRange.parse("2026-11-14T02:59", None).includes_date(DAY) and not TimeRange.parse(
+        "2026-11-14T03:00", None
+    ).includes_date(DAY)
+    assert to_trading_date(midnight_ns(DAY)) == DAY and to_trading_date(midnight_ns(DAY) - 1) == DAY - timedelta(days=1)

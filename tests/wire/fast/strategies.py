@@ -190,7 +190,7 @@ def _integers(type: str, initial: Any) -> st.SearchStrategy[int]:
 def _values(field: Field) -> st.SearchStrategy[Any]:
     """Values of a field that has one."""
     operator = field.operator
-    if field.in_parts:
+    if field.has_part_operators:
         exponent, mantissa = field.parts
         powers = _values(exponent).map(lambda power: power if -63 <= power <= 63 else power % 127 - 63)
         return st.builds(Decimal, powers, _values(mantissa))
@@ -243,7 +243,7 @@ def _instruction_values(instruction: Instruction, templates: TemplateSet, depth:
 
 
 def _referred(reference: DynamicRef, templates: TemplateSet, depth: int) -> st.SearchStrategy[Message]:
-    usable = templates.referred(reference.application_type)
+    usable = templates.templates_for_type(reference.application_type)
     ids = sorted(usable) if depth < 2 else [1]  # the first template ends the recursion
     return st.sampled_from(ids).flatmap(
         lambda template_id: values_of(usable[template_id].body, templates, depth).map(

@@ -207,10 +207,10 @@ def test_type_dictionaries_follow_the_place_of_a_reference() -> None:
     one = '<group name="One"><typeRef name="One"/><templateRef/></group>'
     two = '<group name="Two"><typeRef name="Two"/><templateRef/></group>'
     templates = loads(template(one + two, inner))
-    under = {name: templates.referred(name)[2].body.instructions[0] for name in ("any", "One", "Two")}
+    under = {name: templates.templates_for_type(name)[2].body.instructions[0] for name in ("any", "One", "Two")}
     assert len({instruction.operator.slot for instruction in under.values()}) == 3  # type: ignore[union-attr]
-    seven = {"templateRef": Message(templates.referred("One")[2], {"A": 7})}
-    eight = {"templateRef": Message(templates.referred("Two")[2], {"A": 8})}
+    seven = {"templateRef": Message(templates.templates_for_type("One")[2], {"A": 7})}
+    eight = {"templateRef": Message(templates.templates_for_type("Two")[2], {"A": 8})}
     writer, reader = Writer(templates, "never"), Reader(templates, "never")
     for expected in ("c081" + "e08287" + "a088", "c081" + "c082" + "80"):
         written = writer.encode(1, {"One": seven, "Two": eight})

@@ -17,7 +17,7 @@ from umdf.wire.fast.decode import Batch, Decoder
 from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message
-from umdf.wire.fast.plain import counted
+from umdf.wire.fast.plain import count_reports
 from umdf.wire.fast.reader import Reader
 from umdf.wire.fast.templates import Decimal, TemplateSet
 from umdf.wire.fast.values import FastError, Limits
@@ -48,7 +48,7 @@ def read(reader: Reader, messages: list[bytes]) -> tuple[dict[int, Message], Jou
                 error = FastError("T3", end, "", "bytes are left")
         except FastError as problem:
             error, reports = problem, problem.reports
-        journal += [(number, code, at, field, count) for code, at, field, _, count in counted(reports)]
+        journal += [(number, code, at, field, count) for code, at, field, _, count in count_reports(reports)]
         if error is None:
             found[number] = Message(message.template, message.values)
         else:
@@ -58,7 +58,7 @@ def read(reader: Reader, messages: list[bytes]) -> tuple[dict[int, Message], Jou
 
 
 def journal_of(batch: Batch) -> Journal:
-    return [(entry.message, entry.code, entry.offset, entry.field, entry.count) for entry in batch.journal]
+    return [(entry.message, entry.code, entry.offset, entry.field, entry.count) for entry in batch.quarantine]
 
 
 def assert_agreement(decoder: Decoder, *batches: list[bytes], spare: int = 0) -> None:
@@ -126,7 +126,7 @@ def test_the_specifications_examples(case: Case) -> None:
         messages.append(case.stream[before:at])
     batch = decode(Decoder(templates, "never"), messages)
     assert [message.values for message in batch.to_messages().values()] == case.messages
-    assert not [entry for entry in batch.journal if entry.refused]
+    assert not [entry for entry in batch.quarantine if entry.is_quarantined]
 
 
 @pytest.mark.parametrize("template_id", sorted(load().by_id))
@@ -176,15 +176,15 @@ def test_rows_say_which_message_they_are() -> None:
     templates = loads(one_field("uInt32"))
     batch = decode(Decoder(templates), [b"\xc0\x81\x85", b"\xc0\x82", b"\xc0\x81\x86"])
     assert batch.message(batch.layout.roots[1]).tolist() == [0, 2]
-    (entry,) = batch.journal
-    assert (entry.message, entry.code, entry.template_id, entry.refused) == (1, "D9", 2, True)
+    (entry,) = batch.quarantine
+    assert (entry.message, entry.code, entry.template_id, entry.is_quarantined) == (1, "D9", 2, True)
 
 
 def test_reports_are_counted_and_the_message_is_kept() -> None:
     xml = '<sequence name="S"><uInt32 name="A"/></sequence>'
     batch = decode(Decoder(loads(template(xml))), [bytes.fromhex("c081 83 0085 86 000087")])
     assert journal_of(batch) == [(0, "R6", 3, "S[0].A", 2)]
-    assert not batch.journal[0].refused
+    assert not batch.quarantine[0].is_quarantined
     assert batch.to_messages()[0].values == {"S": [{"A": 5}, {"A": 6}, {"A": 7}]}
 
 
@@ -217,7 +217,7 @@ def test_arrow_replaces_what_is_no_utf8_and_the_bytes_stay() -> None:
     assert batch.record_batch(1).column("Value").to_pylist() == ["a\N{REPLACEMENT CHARACTER}"]
     root = batch.layout.roots[1]
     assert batch.text(root, root.column("Value"))[1].tobytes() == b"a\xff"
-    assert [entry.code for entry in batch.journal] == ["R2"]
+    assert [entry.code for entry in batch.quarantine] == ["R2"]
 
 
 def test_a_message_inside_a_message_is_a_row_of_its_template() -> None:

@@ -62,7 +62,7 @@ def test_a_few_bytes_that_repeat_a_long_string_are_refused_before_they_fill_the_
     entries = 30_000
     data = b"\xc0\x81" + write_unsigned(entries) + b"\xc0" + b"x" * 29_999 + b"\xf8" + b"\x80" * (entries - 1)
     batch = decode(Decoder(templates), [data])
-    assert [(entry.code, entry.field.startswith("S[")) for entry in batch.journal] == [("T2", True)]
+    assert [(entry.code, entry.field.startswith("S[")) for entry in batch.quarantine] == [("T2", True)]
     assert memory_of(batch) < 5 * Limits().combined_bytes
 
 
@@ -75,7 +75,7 @@ def test_the_memory_is_a_small_multiple_of_the_input() -> None:
     noise[cuts], noise[cuts + 1], noise[cuts + 2] = 0xC0, 0x01, 0x98
     batch = Decoder(templates).decode(noise, cuts, cuts + 512)
     assert memory_of(batch) < 64 * len(noise)
-    assert len(batch._lines) <= 12 * len(cuts)
+    assert len(batch._quarantine_lines) <= 12 * len(cuts)
 
 
 def test_a_message_outside_the_buffer_is_the_callers_mistake() -> None:
@@ -112,13 +112,13 @@ def run_guarded(seed: int, count: int) -> None:
         loads(template(f'<sequence name="S">{TEXT}{field("uInt32", name="N")}{MORE}</sequence>')), generated=[1]
     )
     for _ in range(3):
-        assert len(decode(large, [long] * 20, spare=4096).journal) == 20
+        assert len(decode(large, [long] * 20, spare=4096).quarantine) == 20
     ends = np.cumsum([len(data) for data in messages], dtype=np.int64)
     whole = guarded(int(ends[-1]))
     whole[:] = np.frombuffer(b"".join(messages), np.uint8)
     for _ in range(3):
         batch = decoder.decode(whole, np.concatenate([[0], ends[:-1]]), ends)
-    assert batch.templates and batch.journal
+    assert batch.templates and batch.quarantine
     for template_id in batch.templates:
         batch.record_batch(template_id).validate(full=True)
     print(f"guarded {count} messages")

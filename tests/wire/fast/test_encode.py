@@ -17,8 +17,8 @@ from umdf.errors import EncodeError
 from umdf.wire.fast.arrow import arrow_schema
 from umdf.wire.fast.decode import Decoder
 from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.encode import Encoded, Encoder
-from umdf.wire.fast.encode_columns import values_of as row_values
+from umdf.wire.fast.encode import EncodedMessages, Encoder
+from umdf.wire.fast.encode_columns import message_values as row_values
 from umdf.wire.fast.encode_program import EncodeProgram
 from umdf.wire.fast.layout import Layout, Node
 from umdf.wire.fast.loader import load, loads
@@ -72,7 +72,7 @@ class Columns:
         }
 
 
-def cut(encoded: Encoded) -> list[bytes]:
+def cut(encoded: EncodedMessages) -> list[bytes]:
     pieces = zip(encoded.start.tolist(), encoded.end.tolist(), strict=True)
     return [encoded.buffer[start:end].tobytes() for start, end in pieces]
 
@@ -109,7 +109,7 @@ def test_what_is_encoded_decodes_to_the_same_columns_and_messages(data: st.DataO
     messages, written = encodable(templates, data.draw(streams(templates)), "message")
     encoded = Encoder(templates).encode(Columns(templates, messages).record_batches())
     batch = Decoder(templates).decode(encoded.buffer, encoded.start, encoded.end)
-    assert not batch.journal
+    assert not batch.quarantine
     assert [(row.template.id, row.fields) for row in rows(batch)] == [
         (template_id, fields_of(templates.by_id[template_id].body, values)) for template_id, values in messages
     ]

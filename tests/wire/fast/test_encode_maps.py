@@ -29,5 +29,5 @@ def test_an_absent_decimal_in_a_group_leaves_the_groups_map(exponent: str, manti
     ends = np.cumsum(sizes)
     whole = np.frombuffer(b"".join(written), np.uint8)
     batch = Decoder(templates).decode(whole, ends - sizes, ends)
-    assert not batch.journal
+    assert not batch.quarantine
     assert Encoder(templates).encode({1: batch.record_batch(1)}).buffer.tobytes() == whole.tobytes()

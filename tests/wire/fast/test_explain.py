@@ -34,7 +34,7 @@ def _explained() -> list[Line]:
 
 def test_each_line_says_bytes_tag_operator_bit_and_origin() -> None:
     found = [
-        (line.what, line.offset, line.raw.hex(), line.path, line.tag, line.operator, line.origin, line.value)
+        (line.kind, line.offset, line.raw.hex(), line.path, line.tag, line.operator, line.origin, line.value)
         for line in _explained()
     ]
     first, second = "MDEntries[0]", "MDEntries[1]"
@@ -64,7 +64,7 @@ def test_a_presence_map_names_who_used_each_bit_and_a_field_names_its_bit() -> N
         Bit(1, True, f"{second}.MDEntryPx.exponent"),
         Bit(2, False, f"{second}.RptSeq"),
     )
-    assert lines[10].bits == bits
+    assert lines[10].bits_used == bits
     assert [(line.bit, line.map_offset) for line in lines[11:]] == [(bit, 8) for bit in bits]
     assert lines[2].bit is None and lines[2].map_offset is None
 
@@ -103,14 +103,14 @@ def test_a_presence_map_names_who_used_each_bit_and_a_field_names_its_bit() -> N
 )
 def test_the_meaning_says_what_the_operator_did(xml: bytes, stream: str, meanings: list[str]) -> None:
     lines = explain(loads(xml), bytes.fromhex(stream), reset="never")
-    assert [line.meaning for line in lines if line.what not in ("presence map", "template id")] == meanings
+    assert [line.meaning for line in lines if line.kind not in ("presence map", "template id")] == meanings
 
 
 @pytest.mark.parametrize("case", fast_vectors(), ids=lambda case: case.name)
 def test_spec_examples_explain_to_their_values(case: Case) -> None:
     lines = explain(loads(case.xml), case.stream, reset="never")
     assert b"".join(line.raw for line in lines) == case.stream
-    values = [line.value for line in lines if line.path == "Value" and line.what in ("field", "decimal")]
+    values = [line.value for line in lines if line.path == "Value" and line.kind in ("field", "decimal")]
     absent_in_parts = [None for line in lines if line.path == "Value.exponent" and line.value is None]
     assert values + absent_in_parts == list(case.values)
 
@@ -119,14 +119,14 @@ def test_an_error_is_the_last_line_and_holds_the_rest() -> None:
     templates = loads(template(field("uInt32", name="A") + field("decimal", name="B")))
     lines = explain(templates, bytes.fromhex("c081 0085 81 0102"))
     report, error = lines[-2], lines[-1]
-    assert (report.what, report.offset, report.path, report.value) == ("report", 2, "A", "R6")
-    assert (error.what, error.offset, error.raw.hex(), error.path, error.value) == ("error", 4, "810102", "B", "T1")
+    assert (report.kind, report.offset, report.path, report.value) == ("report", 2, "A", "R6")
+    assert (error.kind, error.offset, error.raw.hex(), error.path, error.value) == ("error", 4, "810102", "B", "T1")
     assert error.meaning.startswith("T1 at byte 5: ")
 
 
 def test_a_template_that_does_not_exist_is_said() -> None:
     lines = explain(loads(one_field("uInt32")), bytes.fromhex("c08285"))
-    assert [line.what for line in lines] == ["presence map", "template id", "error"]
+    assert [line.kind for line in lines] == ["presence map", "template id", "error"]
     assert lines[1].meaning == "no such template"
     assert explain(loads(one_field("uInt32")), b"") == []
 
@@ -143,8 +143,8 @@ def test_every_byte_is_explained_exactly_once_whatever_the_bytes(data: st.DataOb
     for content in (stream, data.draw(damaged(stream))):
         lines = explain(templates, content)
         assert b"".join(line.raw for line in lines) == content
-        offsets = [line.offset for line in lines if line.what != "error"]
+        offsets = [line.offset for line in lines if line.kind != "error"]
         assert offsets == sorted(offsets)
         for line in lines:
-            if line.what == "presence map":
-                assert [bit.index for bit in line.bits] == list(range(len(line.bits)))
+            if line.kind == "presence map":
+                assert [bit.index for bit in line.bits_used] == list(range(len(line.bits_used)))

@@ -15,11 +15,11 @@ from vectors.fast import field, template
 from wire.fast.strategies import damaged, streams, template_sets
 from wire.fast.test_decode import assert_agreement, encoded
 
-from umdf.kernels import ENTRIES
+from umdf.kernels import ENTRY_POINTS
 from umdf.wire.fast import decode as decoding
 from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.decode import Decoder
-from umdf.wire.fast.generate import Generator, can_generate, pays
+from umdf.wire.fast.generate import Generator, can_generate, is_worth_generating
 from umdf.wire.fast.generated import load_generated
 from umdf.wire.fast.layout import Layout
 from umdf.wire.fast.loader import load, loads
@@ -82,7 +82,9 @@ def test_every_kind_is_one_that_generated_code_knows() -> None:
 
 def test_code_is_generated_for_market_data_of_both_generations() -> None:
     layout = Layout(load())
-    assert [tid for tid, root in layout.roots.items() if pays(layout, root) and can_generate(root)] == HOT
+    assert [
+        tid for tid, root in layout.roots.items() if is_worth_generating(layout, root) and can_generate(root)
+    ] == HOT
     assert all(can_generate(root) for root in layout.roots.values())
 
 
@@ -124,7 +126,7 @@ def test_usual_messages_never_reach_the_interpreter(monkeypatch: pytest.MonkeyPa
             left.append(int(decoder._arguments[k.FIRST]))
         return original(table)
 
-    original = decoding.interpret
+    original = decoding.interpret_messages
     monkeypatch.setattr(decoding, "interpret", interpret)
     assert_agreement(decoder, messages, spare=SPARE)
     assert left == []
@@ -157,7 +159,7 @@ def test_the_same_template_is_the_same_file_and_another_is_another(
 
 
 def _loaded() -> tuple[int, int]:
-    return len(ENTRIES), sum(name.startswith("umdf_generated") for name in sys.modules)
+    return len(ENTRY_POINTS), sum(name.startswith("umdf_generated") for name in sys.modules)
 
 
 def test_decoders_of_the_same_templates_share_their_code_and_nothing_else() -> None:

@@ -149,7 +149,7 @@ def describe(body: Segment) -> list[str]:
             lines += [f"{instruction.length.id} sequence{mark}", *describe(instruction.body)]
             continue
         kind, operator = instruction.type, instruction.operator
-        if instruction.in_parts:
+        if instruction.has_part_operators:
             exponent, mantissa = instruction.parts
             assert mantissa.operator.kind == templates.DELTA and mantissa.operator.initial is None
             kind, operator = "dec", exponent.operator
@@ -262,7 +262,7 @@ def test_every_template_keeps_its_own_dictionary_and_no_entry_of_it_changes_type
             for inner in instruction.body.instructions:
                 yield from slots(inner)
         else:
-            fields = list(instruction.parts) if instruction.in_parts else [instruction]
+            fields = list(instruction.parts) if instruction.has_part_operators else [instruction]
         yield from (field.operator.slot for field in fields if field.operator.slot is not None)
 
     for template in SET.templates:

@@ -8,7 +8,7 @@ import pytest
 from vectors.fast import field, one_field, template, templates
 
 from umdf.errors import SchemaError
-from umdf.wire.fast.loader import MOST_BITS, MOST_INSTRUCTIONS, MOST_LEVELS, load, loads
+from umdf.wire.fast.loader import MAX_INSTRUCTIONS, MAX_NESTING, MAX_PRESENCE_BITS, load, loads
 from umdf.wire.fast.templates import Decimal, DynamicRef, Field, Group, Operator, Sequence, Slot, TemplateSet
 
 OFFICIAL = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -45,7 +45,7 @@ def test_a_file_in_the_shape_of_the_exchange_becomes_the_model() -> None:
     assert entries.length == Field("NoMDEntries", 268, "uInt32")
     action, price, text, raw = entries.body.instructions
     assert action == Field("MDUpdateAction", 279, "uInt32", False, Operator("copy", 1, 0))
-    assert isinstance(price, Field) and price.in_parts and price.optional
+    assert isinstance(price, Field) and price.has_part_operators and price.optional
     assert price.exponent == Field("exponent", 270, "int32", True, Operator("default", -2))
     assert price.mantissa == Field("mantissa", 270, "int64", False, Operator("delta", None, 1))
     assert text == Field("Text", 58, "unicode", True)
@@ -140,7 +140,7 @@ def test_a_tail_takes_a_bit_and_an_optional_group_one_and_its_content_none_of_th
 def test_the_fewest_bytes_of_an_entry_are_known(content: str, least: int) -> None:
     sequence = loads(template(f'<sequence name="Outer">{content}</sequence>')).by_id[1].body.instructions[0]
     assert isinstance(sequence, Sequence)
-    assert sequence.body.least_bytes == least
+    assert sequence.body.min_bytes == least
 
 
 def slot_of(loaded: TemplateSet, template_id: int, name: str) -> Slot:
@@ -232,12 +232,12 @@ def test_initial_values_have_the_type_of_their_field(type: str, text: str, value
     assert isinstance(found, Field) and found.operator.initial == value
 
 
-_DEEP = '<group name="G">' * (MOST_LEVELS + 1) + "</group>" * (MOST_LEVELS + 1)
+_DEEP = '<group name="G">' * (MAX_NESTING + 1) + "</group>" * (MAX_NESTING + 1)
 _TWICE = "".join(f'<group name="{name}"><templateRef name="{{0}}"/></group>' for name in "ab")
 _DOUBLING = "".join(
-    f'<template name="D{n}" id="{n + 2}">{_TWICE.format(f"D{n + 1}")}</template>' for n in range(MOST_LEVELS)
+    f'<template name="D{n}" id="{n + 2}">{_TWICE.format(f"D{n + 1}")}</template>' for n in range(MAX_NESTING)
 )
-_WIDE = "".join(field("uInt32", "<copy/>", name=f"F{n}") for n in range(MOST_BITS + 1))
+_WIDE = "".join(field("uInt32", "<copy/>", name=f"F{n}") for n in range(MAX_PRESENCE_BITS + 1))
 
 # code, what the reason says, content of template 1, other templates
 FAULTS = [
@@ -285,10 +285,10 @@ FAULTS = [
         "<templateRef name='U'/>",
         "<template name='U' id='2'><templateRef name='T'/></template>",
     ),
-    ("S1", f"more than {MOST_LEVELS} groups", _DEEP, ""),
+    ("S1", f"more than {MAX_NESTING} groups", _DEEP, ""),
     (
         "S1",
-        f"more than {MOST_INSTRUCTIONS} instructions",
+        f"more than {MAX_INSTRUCTIONS} instructions",
         "<templateRef name='D0'/>",
         _DOUBLING + "<template name='D16' id='99'/>",
     ),

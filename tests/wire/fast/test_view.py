@@ -19,7 +19,7 @@ from umdf.wire.fast.reader import Reader
 from umdf.wire.fast.templates import Decimal, TemplateSet
 from umdf.wire.fast.view import fields_of, fix_fields, rows
 from umdf.wire.fast.writer import Writer
-from umdf.wire.fix.text import line
+from umdf.wire.fix.text import format_fields
 
 
 def read(templates: TemplateSet, template_id: int, values: dict[str, Any]) -> Message:
@@ -27,7 +27,7 @@ def read(templates: TemplateSet, template_id: int, values: dict[str, Any]) -> Me
 
 
 def as_fix(message: Message) -> str:
-    return line(fix_fields(message.template.body, message.values))
+    return format_fields(fix_fields(message.template.body, message.values))
 
 
 def as_json(message: Message) -> dict[str, Any]:
@@ -183,4 +183,4 @@ def test_a_batch_shows_the_same_rows_in_wire_order() -> None:
     assert [row.number for row in found] == [0, 1, 2]
     assert [row.template.id for row in found] == [144, 152, 144]
     assert [row.fields for row in found] == [as_json(message) for message in plain]
-    assert [line(row.fix()) for row in found] == [as_fix(message) for message in plain]
+    assert [format_fields(row.fix()) for row in found] == [as_fix(message) for message in plain]

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.wire.fix.text import line
+from umdf.wire.fix.text import format_fields
 
 FIELD = re.compile(r"(\d+)=((?:[^\\|]|\\.)*)(?:\||$)")
 ESCAPED = re.compile(r"\\(x..|u....|U........|.)")
@@ -28,9 +28,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 @given(st.lists(st.tuples(st.integers(1, 99_999), TEXT)))
 def test_whatever_values_hold_a_line_can_be_printed_and_read_back(fields: list[tuple[int, str]]) -> None:
-    text = line(fields)
+    text = format_fields(fields)
     assert text.isprintable() and read_back(text) == fields
 
 
 def test_a_bar_a_line_end_or_an_escape_of_a_terminal_is_escaped() -> None:
-    assert line([(35, "B"), (148, "a|b\\\x1b[2J\x01\n\x9b")]) == r"35=B|148=a\|b\\\x1b[2J\x01\n\x9b"
+    assert format_fields([(35, "B"), (148, "a|b\\\x1b[2J\x01\n\x9b")]) == r"35=B|148=a\|b\\\x1b[2J\x01\n\x9b"

@@ -11,7 +11,7 @@ from wire.sbe.reference import Decoded, decode_packet
 
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.decode import REASONS, Batch, Decoder
-from umdf.wire.sbe.encode import Encoded
+from umdf.wire.sbe.encode import EncodedPackets
 from umdf.wire.sbe.loader import load, loads
 from umdf.wire.sbe.schema import Schema
 from umdf.wire.sbe.view import rows
@@ -95,7 +95,7 @@ def gathered(packets: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.frombuffer(b"".join(packets), np.uint8), start, end
 
 
-def split(encoded: Encoded) -> list[bytes]:
+def split(encoded: EncodedPackets) -> list[bytes]:
     """The packets of an encoding."""
     spans = zip(encoded.start.tolist(), encoded.end.tolist(), strict=True)
     return [encoded.buffer[start:end].tobytes() for start, end in spans]
@@ -121,8 +121,8 @@ def expected(packets: Sequence[bytes], schema: Schema = SCHEMA) -> list[Decoded]
 def assert_sound(batch: Batch) -> None:
     """What must be true of every batch, whatever the bytes were."""
     found = sum(int(batch.rows[node.index]) for node in batch.layout.roots.values())
-    whole_packets = sum(entry.template_id is None and entry.offset == 0 for entry in batch.journal)
-    assert found + len(batch.journal) - whole_packets == int(batch.messages.astype(np.int64).sum())
+    whole_packets = sum(entry.template_id is None and entry.offset == 0 for entry in batch.quarantine)
+    assert found + len(batch.quarantine) - whole_packets == int(batch.messages.astype(np.int64).sum())
     for template_id in batch.templates:
         table = batch.record_batch(template_id)
         table.validate(full=True)
@@ -142,7 +142,8 @@ def assert_as_reference(batch: Batch, packets: Sequence[bytes], schema: Schema =
     assert list(zip(*(h.tolist() for h in headers), strict=True)) == [packet.header for packet in wanted]
     assert batch.messages.tolist() == [packet.messages for packet in wanted]
     lines = [
-        (e.packet, e.msg_index, e.offset, e.template_id, e.version, e.field, e.reason, e.skipped) for e in batch.journal
+        (e.packet, e.msg_index, e.offset, e.template_id, e.version, e.field, e.reason, e.is_skipped)
+        for e in batch.quarantine
     ]
     assert lines == [
         (

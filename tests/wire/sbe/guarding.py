@@ -41,9 +41,9 @@ class GuardedMemory(buffers.Memory):
     __slots__ = ()
 
     def __init__(self, nbytes: int) -> None:
-        self.owner = _whole_pages(nbytes)
-        first = len(self.owner) - -(-nbytes // ALIGNMENT) * ALIGNMENT
-        self.array = self.owner[first : first + nbytes]
+        self.base = _whole_pages(nbytes)
+        first = len(self.base) - -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.array = self.base[first : first + nbytes]
         self.address = self.array.ctypes.data
         self.nbytes = nbytes
 

@@ -84,7 +84,7 @@ def values(block: Block, version: int, mode: str, most_entries: int = 3) -> st.S
 
 def _values(block: Block, version: int, mode: str, most_entries: int) -> st.SearchStrategy[dict[str, Any]]:
     content: dict[str, st.SearchStrategy[Any]] = {
-        field.name: _field(field, mode) for field in block.sent if field.in_version(version)
+        field.name: _field(field, mode) for field in block.sent_fields if field.in_version(version)
     }
     for group in block.groups:
         if group.since <= version and group.block_length:
@@ -113,7 +113,7 @@ def plain(field: Field) -> Any:
 
 def all_set(block: Block, version: int = 16, *, optional: bool = True) -> dict[str, Any]:
     """Every field of a block that this version has (or only the required ones), one entry in each group, all data."""
-    fields = [f for f in block.sent if f.in_version(version)]
+    fields = [f for f in block.sent_fields if f.in_version(version)]
     out = {f.name: plain(f) for f in fields if optional or any(part.null is None for part in f.parts)}
     if optional:
         out |= {g.name: [all_set(g, version)] for g in block.groups if g.since <= version and g.block_length}

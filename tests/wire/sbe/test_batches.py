@@ -32,12 +32,12 @@ from umdf.errors import UmdfError
 from umdf.wire.sbe import store
 from umdf.wire.sbe.arrow import arrow_schema
 from umdf.wire.sbe.decode import Decoder
-from umdf.wire.sbe.headers import read_headers
+from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import FIRST_CAPACITY, FIRST_DATA_CAPACITY
-from umdf.wire.sbe.tables_kernel import PASS_PACKETS, STRETCH_PACKETS
+from umdf.wire.sbe.store import INITIAL_CAPACITY, INITIAL_DATA_CAPACITY
+from umdf.wire.sbe.tables_kernel import PASS_PACKETS, WINDOW_PACKETS
 
-ORDER = SCHEMA.named("Order_MBO_50")
+ORDER = SCHEMA.message_by_name("Order_MBO_50")
 PACKETS = st.lists(
     st.lists(framed(SCHEMA, VERSIONS), max_size=3).map(encode_packet) | st.binary(max_size=40), min_size=1, max_size=8
 )
@@ -66,7 +66,7 @@ def test_a_batch_of_thousands_of_packets_is_as_its_pieces(common: int) -> None:
     random, order = Random(common), encode_message(SCHEMA, ORDER, all_set(ORDER))
     kinds = [*ALL, b"cut", encode_packet([]), encode_packet([order] * 3), ALL[7][:-3], bytes(random.randbytes(60))]
     weights = [common if packet is kinds[-3] else 1 for packet in kinds]
-    packets = random.choices(kinds, weights, k=2 * STRETCH_PACKETS + 700)
+    packets = random.choices(kinds, weights, k=2 * WINDOW_PACKETS + 700)
     decoder = Decoder(SCHEMA)
     whole = decode(packets, decoder=Decoder(SCHEMA))
     assert_sound(whole)
@@ -76,7 +76,7 @@ def test_a_batch_of_thousands_of_packets_is_as_its_pieces(common: int) -> None:
         for packet, *rest in shown(decode(packets[at : at + PASS_PACKETS - 1], decoder=decoder))
     ]
     assert shown(whole) == cut
-    assert len(whole.journal) == sum(len(decode([packet], decoder=decoder).journal) for packet in packets)
+    assert len(whole.quarantine) == sum(len(decode([packet], decoder=decoder).quarantine) for packet in packets)
 
 
 @given(PACKETS, st.randoms(use_true_random=False), st.integers(0, 70))
@@ -111,7 +111,7 @@ def test_a_packet_outside_the_buffer_is_the_callers_mistake(start: int, end: int
 @pytest.mark.parametrize(("start", "end"), [(-1, 30), (-40, -10), (0, 41), (-(1 << 62), 0), (100, 140)])
 def test_headers_of_packets_outside_the_buffer_are_not_read(start: int, end: int) -> None:
     with pytest.raises(ValueError, match="outside the buffer"):
-        read_headers(np.zeros(40, np.uint8), np.array([0, start]), np.array([40, end]))
+        read_packet_headers(np.zeros(40, np.uint8), np.array([0, start]), np.array([40, end]))
 
 
 def test_places_that_change_after_decoding_do_not_lead_outside_the_buffer() -> None:
@@ -126,11 +126,13 @@ def test_places_that_change_after_decoding_do_not_lead_outside_the_buffer() -> N
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["exchange", "nested"])
 def test_tables_grow_as_rows_come(schema: Schema) -> None:
     made = [encode_message(schema, m, all_set(m, schema.version), schema.version) for m in schema.messages.values()]
-    packets = [encode_packet([message], (1, 1, number, 0)) for number in range(3 * FIRST_CAPACITY) for message in made]
-    packets = packets[: 3 * FIRST_CAPACITY * len(made)]
+    packets = [
+        encode_packet([message], (1, 1, number, 0)) for number in range(3 * INITIAL_CAPACITY) for message in made
+    ]
+    packets = packets[: 3 * INITIAL_CAPACITY * len(made)]
     batch = decode(packets, schema)
     assert_sound(batch)
-    assert [len(table) for table in tables(batch)] == [3 * FIRST_CAPACITY] * len(made)
+    assert [len(table) for table in tables(batch)] == [3 * INITIAL_CAPACITY] * len(made)
     assert shown(batch)[-len(made) :] == [
         (len(packets) - len(made) + number, 0, *rest)
         for number, (_, _, *rest) in enumerate(shown(decode(packets[-len(made) :], schema)))
@@ -178,7 +180,7 @@ def test_an_empty_batch_has_no_rows() -> None:
     batch = Decoder(SCHEMA).decode(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
     assert shown(batch) == []
     assert batch.templates == []
-    assert batch.journal == []
+    assert batch.quarantine == []
     assert len(batch.sequence) == 0
 
 
@@ -192,7 +194,7 @@ def test_rows_of_the_batch_before_do_not_come_back() -> None:
 def test_a_packet_of_only_a_header_is_sound() -> None:
     packets = [encode_packet([], (72, 5, 6, 7)), encode_packet([], (255, 65535, (1 << 32) - 1, (1 << 64) - 1), 1)]
     batch = decode(packets)
-    assert batch.journal == []
+    assert batch.quarantine == []
     assert_as_reference(batch, packets)
 
 
@@ -202,7 +204,7 @@ def test_the_reserved_byte_is_not_looked_at() -> None:
 
 
 def test_heartbeats_decode() -> None:
-    heartbeat = encode_message(SCHEMA, SCHEMA.named("Sequence_2"), {"nextSeqNo": 10})
+    heartbeat = encode_message(SCHEMA, SCHEMA.message_by_name("Sequence_2"), {"nextSeqNo": 10})
     batch = decode([encode_packet([heartbeat], (72, 1, 0, 5))] * 3)
     assert fields_of(batch) == [{"nextSeqNo": 10}] * 3
     assert batch.sequence.tolist() == [0, 0, 0]
@@ -222,7 +224,7 @@ def test_a_packet_too_long_for_udp_is_refused_whole() -> None:
     packet = encode_packet([frame(b"", 0, 1)] * 5459).ljust(65536, b"\0")
     batch = decode([packet, ALL[0]])
     assert_as_reference(batch, [packet, ALL[0]])
-    assert "longer than 65535" in batch.journal[0].reason
+    assert "longer than 65535" in batch.quarantine[0].reason
 
 
 def test_packets_more_than_4_gib_apart_decode_and_a_packet_of_that_size_is_refused(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ def test_packets_more_than_4_gib_apart_decode_and_a_packet_of_that_size_is_refus
         end = start + len(ALL[3])
         end[4] = far  # a packet of 5 GiB
         batch = Decoder(SCHEMA).decode(buffer, start, end)
-        rows, lines = shown(batch), batch.journal
+        rows, lines = shown(batch), batch.quarantine
         del buffer, batch
     assert [packet for packet, *_ in rows] == [0, 1, 2, 3, 5]
     assert [(line.packet, line.reason) for line in lines] == [(4, f"a packet of {far} bytes is longer than 65535")]
@@ -303,8 +305,8 @@ def test_decoders_that_are_gone_leave_nothing_behind() -> None:
 
 
 def test_more_text_than_arrow_can_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST_DATA_CAPACITY", FIRST_DATA_CAPACITY)
-    news = SCHEMA.named("News_5")
+    monkeypatch.setattr(store, "MOST_DATA_CAPACITY", INITIAL_DATA_CAPACITY)
+    news = SCHEMA.message_by_name("News_5")
     packet = encode_packet([encode_message(SCHEMA, news, all_set(news) | {"text": "A" * 50_000})])
     decoder = Decoder(SCHEMA)
     with pytest.raises(UmdfError, match="decode fewer packets at once"):

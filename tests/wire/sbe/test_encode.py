@@ -16,7 +16,7 @@ from wire.sbe.strategies import all_set
 from umdf.errors import EncodeError
 from umdf.wire.sbe.arrow import arrow_schema
 from umdf.wire.sbe.compose import Packet, compose, compose_message
-from umdf.wire.sbe.encode import STRETCH, Encoder
+from umdf.wire.sbe.encode import TILE_ROWS, Encoder
 from umdf.wire.sbe.layout import Layout
 
 ORDER: dict[str, Any] = {"securityID": 1, "matchEventIndicator": 0, "mDUpdateAction": 0, "mDEntryType": "0"}
@@ -187,7 +187,7 @@ def test_a_value_of_a_column_that_means_absent_is_refused() -> None:
 
 
 def test_entries_without_bytes_are_refused() -> None:
-    tree = all_set(NESTED.named("Tree_1"), 3)
+    tree = all_set(NESTED.message_by_name("Tree_1"), 3)
     tree["outer"][0]["empty"] = [{}]
     with pytest.raises(EncodeError, match=r"Tree_1\.outer\.empty: entries of no bytes"):
         compose_message(NESTED, "Tree_1", tree)
@@ -294,7 +294,7 @@ def test_a_batch_of_many_packets_encodes_back_to_its_bytes() -> None:
     messages = [encode_message(SCHEMA, m, all_set(m)) for m in SCHEMA.messages.values()]
     packets = [
         encode_packet(messages[number % 7 :: 1 + number % 5], (number % 256, number % 9, number, number * 10**12))
-        for number in range(STRETCH // 2 + 5)
+        for number in range(TILE_ROWS // 2 + 5)
     ]
     batch = decode(packets)
     encoded = ENCODER.encode(headers(batch), tables(batch)[::-1])  # in any order of templates

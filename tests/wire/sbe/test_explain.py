@@ -19,7 +19,7 @@ from umdf.wire.sbe.loader import loads
 from umdf.wire.sbe.schema import Message, Schema
 
 BOTH = pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["exchange", "nested"])
-ORDER = SCHEMA.named("Order_MBO_50")
+ORDER = SCHEMA.message_by_name("Order_MBO_50")
 
 
 def flat(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -54,7 +54,7 @@ def assert_explained(schema: Schema, packets: list[bytes]) -> None:
     rows: dict[int, dict[int, Any]] = {}
     for packet, index, _, fields in shown(batch):
         rows.setdefault(packet, {})[index] = fields
-    refused = {(line.packet) for line in batch.journal if not line.skipped}
+    refused = {(line.packet) for line in batch.quarantine if not line.is_skipped}
     for number, packet in enumerate(packets):
         lines = explain(schema, packet)
         at = 0
@@ -62,7 +62,7 @@ def assert_explained(schema: Schema, packets: list[bytes]) -> None:
             assert (line.offset, line.raw) == (at, packet[at : at + len(line.raw)]), line
             at += len(line.raw)
         assert at == len(packet), "some bytes are not explained"
-        assert any(line.fault for line in lines) == (number in refused)
+        assert any(line.is_damaged for line in lines) == (number in refused)
         messages = explained(lines)
         for index, fields in rows.get(number, {}).items():
             assert messages[index] == dict(flat(fields))

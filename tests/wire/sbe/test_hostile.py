@@ -20,14 +20,14 @@ from wire.sbe.strategies import all_set, framed
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.schema import Message, Schema
 
-ORDER = SCHEMA.named("Order_MBO_50")
+ORDER = SCHEMA.message_by_name("Order_MBO_50")
 GOOD = encode_message(SCHEMA, ORDER, all_set(ORDER))
 BOTH = pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["exchange", "nested"])
 TESTS = Path(__file__).parents[2]
 
 
 def lines(batch: Batch) -> list[tuple[int, str, str]]:
-    return [(line.msg_index, line.field, line.reason) for line in batch.journal]
+    return [(line.msg_index, line.field, line.reason) for line in batch.quarantine]
 
 
 EVERY = pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_message_cut_at_any_byte_is_quarantined_and_the_next_message_is_read(
     batch = decode(packets, schema)
     assert_as_reference(batch, packets, schema)
     assert {packet for packet, *_ in shown(batch)} == {*range(len(packets))}
-    assert len(batch.journal) == len(made) - 12
+    assert len(batch.quarantine) == len(made) - 12
 
 
 @pytest.mark.parametrize("length", range(0, 12))
@@ -67,7 +67,11 @@ def test_a_message_length_below_its_header_ends_the_packet(length: int) -> None:
     batch = decode(packets)
     assert_as_reference(batch, packets)
     assert lines(batch) == [(1, "", f"messageLength {length} is less than its own header of 12")]
-    assert (batch.journal[0].packet, batch.journal[0].offset, batch.journal[0].template_id) == (0, 16 + len(GOOD), 50)
+    assert (batch.quarantine[0].packet, batch.quarantine[0].offset, batch.quarantine[0].template_id) == (
+        0,
+        16 + len(GOOD),
+        50,
+    )
 
 
 @pytest.mark.parametrize("length", [len(GOOD) + 1, 0x7FFF, 0x8000, 0xFFFF])
@@ -131,7 +135,7 @@ def test_the_widest_group_headers_do_not_wrap(count: int, block: int) -> None:
     packet = encode_packet([frame(bytes(5) + outer + struct.pack("<II", block, count) + bytes(9), 5, 1, 9, 3)])
     batch = decode([packet], NESTED)
     assert_as_reference(batch, [packet], NESTED)
-    assert [(line.field, line.offset) for line in batch.journal] == [("outer.inner", 42)]
+    assert [(line.field, line.offset) for line in batch.quarantine] == [("outer.inner", 42)]
 
 
 @pytest.mark.parametrize("length", [0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
@@ -140,7 +144,7 @@ def test_the_widest_data_lengths_do_not_wrap(length: int) -> None:
     packet = encode_packet([frame(bytes(5) + groups + b"\0" + struct.pack("<I", length) + bytes(9), 5, 1, 9, 3)])
     batch = decode([packet], NESTED)
     assert_as_reference(batch, [packet], NESTED)
-    assert [line.field for line in batch.journal] == ["last"]
+    assert [line.field for line in batch.quarantine] == ["last"]
 
 
 def test_what_the_schema_does_not_know_is_skipped_and_the_others_are_read() -> None:
@@ -155,7 +159,7 @@ def test_what_the_schema_does_not_know_is_skipped_and_the_others_are_read() -> N
     batch = decode([packet])
     assert_as_reference(batch, [packet])
     assert [index for _, index, *_ in shown(batch)] == [0, 6]
-    assert all(line.skipped for line in batch.journal)
+    assert all(line.is_skipped for line in batch.quarantine)
 
 
 def test_a_wrong_encoding_is_quarantined_and_the_others_are_read() -> None:
@@ -163,12 +167,12 @@ def test_a_wrong_encoding_is_quarantined_and_the_others_are_read() -> None:
     batch = decode([packet])
     assert_as_reference(batch, [packet])
     assert lines(batch) == [(1, "", "encodingType 0xe05b is not SBE 1.0 little-endian (0xeb50)")]
-    assert not batch.journal[0].skipped
+    assert not batch.quarantine[0].is_skipped
 
 
 def test_a_message_that_is_bad_in_its_last_part_leaves_no_rows_or_texts_behind() -> None:
     """Groups were walked and texts copied before the fault: all of it is taken back."""
-    tree = NESTED.named("Tree_1")
+    tree = NESTED.message_by_name("Tree_1")
     sound = all_set(tree, 3)
     whole = encode_message(NESTED, tree, sound, 3)
     bad = encode_packet([whole[:-4], whole])
@@ -177,13 +181,13 @@ def test_a_message_that_is_bad_in_its_last_part_leaves_no_rows_or_texts_behind()
     batch = decode(packets, NESTED)
     assert_as_reference(batch, packets, NESTED)
     assert fields_of(batch) == [sound] * 3
-    assert [line.field for line in batch.journal] == ["last"]
+    assert [line.field for line in batch.quarantine] == ["last"]
     table = batch.record_batch(1)
     assert len(table.column("outer").flatten()) == 3
 
 
 def test_texts_outgrow_their_memory_among_bad_messages() -> None:
-    news = SCHEMA.named("News_5")
+    news = SCHEMA.message_by_name("News_5")
     packets = []
     for number in range(60):
         content = all_set(news) | {"newsID": number + 1, "text": bytes([65 + number % 26]) * 20_000}
@@ -192,14 +196,14 @@ def test_texts_outgrow_their_memory_among_bad_messages() -> None:
         packets.append(encode_packet([whole, cut, whole]))
     batch = decode(packets)
     assert_as_reference(batch, packets)
-    assert len(batch.journal) == 60
+    assert len(batch.quarantine) == 60
 
 
 def test_a_journal_longer_than_its_memory_keeps_every_line() -> None:
     packets = [encode_packet([frame(b"", 0, 900 + number)] * 1000) for number in range(5)]
     batch = decode(packets)
     assert_as_reference(batch, packets)
-    assert len(batch.journal) == 5000
+    assert len(batch.quarantine) == 5000
 
 
 def test_the_fullest_group_of_one_byte_entries_is_read() -> None:
@@ -261,7 +265,7 @@ def test_fuzz_mutated_packets(schema: Schema, sized: Callable[[int, int], int]) 
         packets = mutated(schema, size, random)
         batch = decoder.decode(*packets)
         assert_sound(batch)
-        found, refused = found + int(batch.rows.sum()), refused + len(batch.journal)
+        found, refused = found + int(batch.rows.sum()), refused + len(batch.quarantine)
         if number % sized(1, 10) == 0:
             assert_as_reference(batch, as_bytes(packets, np.arange(size)), schema)
     assert found and refused

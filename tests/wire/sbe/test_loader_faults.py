@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from umdf.errors import SchemaError
-from umdf.wire.sbe.loader import PACKAGED, load, loads
+from umdf.wire.sbe.loader import PACKAGED_SCHEMA, load, loads
 from umdf.wire.sbe.schema import Block, Schema
 
-OURS = resources.files("umdf.schemas").joinpath("sbe", PACKAGED).read_text(encoding="utf-8")
+OURS = resources.files("umdf.schemas").joinpath("sbe", PACKAGED_SCHEMA).read_text(encoding="utf-8")
 
 TYPES = """
 <types>
@@ -322,7 +322,7 @@ def test_composites_cannot_multiply_without_bound():
 def check(block: Block) -> None:
     """What every decoder relies on: fields in order, apart, and within the block."""
     end = 0
-    for field in block.sent:
+    for field in block.sent_fields:
         for part in field.parts:
             assert part.offset >= end and part.size > 0
             end = part.offset + part.size

@@ -53,7 +53,7 @@ def test_every_null_value_is_read_as_absent(message: Message) -> None:
 
 @pytest.mark.parametrize("message", SCHEMA.messages.values(), ids=lambda m: m.name)
 def test_a_required_field_keeps_every_value_it_can_hold(message: Message) -> None:
-    required = [f for f in message.sent if any(part.null is None for part in f.parts) and f.parts[0].length == 1]
+    required = [f for f in message.sent_fields if any(part.null is None for part in f.parts) and f.parts[0].length == 1]
     for place in (0, 1):
         given_values = {
             f.name: chr(bounds(f.parts[0])[place])
@@ -70,7 +70,7 @@ def test_a_required_field_keeps_every_value_it_can_hold(message: Message) -> Non
 
 
 def test_codes_and_bits_that_the_schema_does_not_know_are_kept_raw() -> None:
-    status = SCHEMA.named("SecurityStatus_3")
+    status = SCHEMA.message_by_name("SecurityStatus_3")
     given_values = {"securityID": 1, "matchEventIndicator": 0xFF, "tradingSessionID": 255, "tradeDate": 65535}
     given_values |= {"securityTradingStatus": 254, "securityTradingEvent": 253}
     packet = encode_packet([encode_message(SCHEMA, status, given_values)])
@@ -79,7 +79,7 @@ def test_codes_and_bits_that_the_schema_does_not_know_are_kept_raw() -> None:
 
 
 def test_a_required_char_may_be_nul() -> None:
-    order = SCHEMA.named("MassDeleteOrders_MBO_52")
+    order = SCHEMA.message_by_name("MassDeleteOrders_MBO_52")
     given_values = {"securityID": 1, "matchEventIndicator": 0, "mDUpdateAction": 3, "mDEntryType": "\0"}
     ((_, _, _, fields),) = shown(decode([encode_packet([encode_message(SCHEMA, order, given_values)])]))
     assert fields["mDEntryType"] == "\0"
@@ -96,7 +96,7 @@ def test_a_required_char_may_be_nul() -> None:
     ],
 )
 def test_a_text_ends_at_its_first_nul_and_is_never_refused(sent: bytes, seen: str) -> None:
-    definition = SCHEMA.named("SecurityDefinition_12")
+    definition = SCHEMA.message_by_name("SecurityDefinition_12")
     packet = encode_packet([encode_message(SCHEMA, definition, all_set(definition) | {"symbol": sent})])
     batch = decode([packet])
     assert shown(batch)[0][3]["symbol"] == seen

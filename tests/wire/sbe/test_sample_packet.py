@@ -32,7 +32,7 @@ def test_the_sample_packet_has_two_messages(version: int) -> None:
     assert len(packet) == 0xA0
     batch = decode([packet])
     assert [(index, template) for _, index, template, _ in shown(batch)] == [(0, 50), (1, 53)]
-    assert batch.journal == []
+    assert batch.quarantine == []
     assert_as_reference(batch, [packet])
 
 

@@ -114,7 +114,7 @@ def test_there_are_no_other_messages_groups_or_fields_than_those_of_the_referenc
     assert sum(len(message.groups) for message in SCHEMA.messages.values()) == len(rows("group")) == 4
     assert sum(len(block.data) for block in every_block()) == len(rows("data"))
     known = {(block.name, words[1]) for block, words in rows()}
-    extra = {(b.name, f.name) for b in every_block() for f in b.sent} - known
+    extra = {(b.name, f.name) for b in every_block() for f in b.sent_fields} - known
     positions = ["Order_MBO_50", "DeleteOrder_MBO_51", "MassDeleteOrders_MBO_52", "noMDEntries"]
     assert extra == {(name, "mDEntryPositionNo") for name in positions}
 

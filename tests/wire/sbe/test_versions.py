@@ -57,8 +57,8 @@ def test_an_entry_of_a_snapshot_is_as_long_as_its_version_sent_it(version: int, 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", POSITIONS)
 def test_a_position_is_read_up_to_version_15_and_is_padding_from_16_on(name: str, version: int) -> None:
-    message = SCHEMA.named(name)
-    known = {f.name for f in message.sent if f.in_version(version)}
+    message = SCHEMA.message_by_name(name)
+    known = {f.name for f in message.sent_fields if f.in_version(version)}
     content = {field: value for field, value in ORDER.items() if field in known}
     if version <= 15:
         packet = encode_packet([encode_message(SCHEMA, message, content | {"mDEntryPositionNo": 3}, version)])
@@ -79,8 +79,8 @@ def test_a_shorter_block_lacks_the_fields_beyond_it_and_no_others(schema: Schema
     assert_as_reference(batch, packets, schema)
     behind = {part.name for part in (*message.groups, *message.data)}
     for length, fields in enumerate(fields_of(batch)):
-        whole = {f.name for f in message.sent if f.in_version(schema.version) and f.end <= length}
-        begun = {f.name for f in message.sent if f.in_version(schema.version) and f.offset < length}
+        whole = {f.name for f in message.sent_fields if f.in_version(schema.version) and f.end <= length}
+        begun = {f.name for f in message.sent_fields if f.in_version(schema.version) and f.offset < length}
         assert whole <= fields.keys() - behind <= begun
 
 
@@ -117,7 +117,7 @@ def test_a_later_version_with_longer_blocks_and_more_behind_them_is_read(
         ]
     )
     batch = decode([packet], schema)
-    assert batch.journal == []
+    assert batch.quarantine == []
     later_fields, fields = fields_of(batch)
     assert later_fields == fields
     assert_as_reference(batch, [packet], schema)
@@ -131,7 +131,7 @@ def test_a_longer_block_is_skipped_to_its_end(schema: Schema, message: Message, 
     packet = encode_packet([encode_message(schema, message, content, later, lengths=lengths, padding=0xEE)] * 2)
     batch = decode([packet], schema)
     assert fields_of(batch) == [content] * 2
-    assert batch.journal == []
+    assert batch.quarantine == []
 
 
 @given(st.lists(st.lists(framed(SCHEMA, VERSIONS), max_size=4), min_size=1, max_size=6))
@@ -147,7 +147,7 @@ def test_versions_mixed_within_a_batch_of_nested_groups_keep_order_and_values(pa
 
 
 def test_a_position_seen_once_leaves_the_rows_before_and_after_it_absent() -> None:
-    order = SCHEMA.named("Order_MBO_50")
+    order = SCHEMA.message_by_name("Order_MBO_50")
     today = encode_message(SCHEMA, order, ORDER, 16, padding=0xAB)
     older = encode_message(SCHEMA, order, ORDER | {"mDEntryPositionNo": 3}, 15)
     packets = [encode_packet([today] * 5)] * 300 + [encode_packet([older])] + [encode_packet([today] * 5)] * 300
@@ -156,7 +156,7 @@ def test_a_position_seen_once_leaves_the_rows_before_and_after_it_absent() -> No
 
 
 def test_a_required_field_absent_once_leaves_the_rows_before_and_after_it_present() -> None:
-    order = SCHEMA.named("Order_MBO_50")
+    order = SCHEMA.message_by_name("Order_MBO_50")
     today = encode_message(SCHEMA, order, ORDER, 16)
     cut = encode_message(SCHEMA, order, ORDER, 16, lengths={"": 20})
     packets = [encode_packet([today] * 5)] * 300 + [encode_packet([cut])] + [encode_packet([today] * 5)] * 300

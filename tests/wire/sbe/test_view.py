@@ -13,7 +13,7 @@ from wire.sbe.mutating import CORPUS
 from wire.sbe.reference import encode_message, encode_packet
 from wire.sbe.strategies import MODES, all_set, framed, values
 
-from umdf.wire.fix.text import line
+from umdf.wire.fix.text import format_fields
 from umdf.wire.sbe.loader import loads
 from umdf.wire.sbe.schema import Message, Schema
 from umdf.wire.sbe.view import fix_fields, rows
@@ -25,13 +25,13 @@ ORDER |= {"mDInsertTimestamp": 1_600_000_000_123_456_789, "transactTime": 1_600_
 
 
 def fix_line(schema: Schema, name: str, content: dict[str, Any], version: int = 16) -> str:
-    message = schema.named(name)
+    message = schema.message_by_name(name)
     (row,) = rows(decode([encode_packet([encode_message(schema, message, content, version)])], schema))
-    return line(fix_fields(row.node.block, row.fields))
+    return format_fields(fix_fields(row.node.block, row.fields))
 
 
 def named_fields(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    packet = encode_packet([encode_message(SCHEMA, SCHEMA.named(name), content)])
+    packet = encode_packet([encode_message(SCHEMA, SCHEMA.message_by_name(name), content)])
     (row,) = rows(decode([packet]), names=True)
     return row.fields
 
@@ -60,7 +60,7 @@ def test_codes_and_bits_have_names_when_asked_for() -> None:
 def test_codes_and_bits_without_a_name_stay_as_they_are() -> None:
     fields = named_fields("Order_MBO_50", ORDER | {"mDUpdateAction": 77, "mDEntryType": "%"})
     assert (fields["mDUpdateAction"], fields["mDEntryType"]) == (77, "%")
-    trade = all_set(SCHEMA.named("Trade_53")) | {"tradeCondition": 1 << 15}
+    trade = all_set(SCHEMA.message_by_name("Trade_53")) | {"tradeCondition": 1 << 15}
     assert named_fields("Trade_53", trade)["tradeCondition"] == ["bit 15"]
 
 
@@ -84,7 +84,7 @@ def test_groups_as_fix_start_with_their_count_and_each_entry_with_the_same_field
 
 
 def test_a_definition_as_fix_has_dates_months_and_text() -> None:
-    definition = all_set(SCHEMA.named("SecurityDefinition_12"))
+    definition = all_set(SCHEMA.message_by_name("SecurityDefinition_12"))
     definition |= {"maturityDate": 20_000, "maturityMonthYear": {"year": 2026, "month": 12}, "securityDesc": "a|b"}
     fields = fix_line(SCHEMA, "SecurityDefinition_12", definition).split("|")
     assert {"541=20241004", "200=202612", "667=00030303", "107=a\\"} <= set(fields)
@@ -97,7 +97,7 @@ def test_everything_that_decodes_can_be_shown_in_every_way(schema: Schema) -> No
         for row in rows(batch, names=names):
             json.dumps(row.fields).encode()
     for row in rows(batch):
-        assert line(fix_fields(row.node.block, row.fields)).count("\n") == 0
+        assert format_fields(fix_fields(row.node.block, row.fields)).count("\n") == 0
 
 
 @BOTH
@@ -108,7 +108,7 @@ def test_any_values_can_be_shown_in_every_way(schema: Schema, data: st.DataObjec
     for row in rows(batch, names=True):
         json.dumps(row.fields).encode()
     for row in rows(batch):
-        line(fix_fields(row.node.block, row.fields)).encode()
+        format_fields(fix_fields(row.node.block, row.fields)).encode()
 
 
 @given(st.data(), st.sampled_from(list(SCHEMA.messages.values())))
@@ -117,7 +117,9 @@ def test_fix_shows_every_value_that_is_there(data: st.DataObject, message: Messa
     ((_, _, _, fields),) = shown(decode([encode_packet([encode_message(SCHEMA, message, content)])]))
     tags = [tag for tag, _ in fix_fields(message, fields)]
     constants = [f.tag for f in message.fields if f.constant is not None]
-    present = [f.tag for f in message.sent if f.name in fields] + [d.tag for d in message.data if d.name in fields]
+    present = [f.tag for f in message.sent_fields if f.name in fields] + [
+        d.tag for d in message.data if d.name in fields
+    ]
     for group in message.groups:
         entries = fields.get(group.name, [])
         present += [group.tag] * bool(entries)
@@ -136,5 +138,5 @@ def test_dates_that_a_users_file_sends_as_text_stay_text() -> None:
 
 
 def test_names_of_a_group_that_has_no_fields_are_no_trouble() -> None:
-    tree = all_set(NESTED.named("Tree_1"), 3)
+    tree = all_set(NESTED.message_by_name("Tree_1"), 3)
     assert fix_line(NESTED, "Tree_1", tree, 3).startswith("1=3|2=3|10=1|11=3|12=A|20=1|21=3|30=1|31=3|22=text|13=text|")

@@ -18,12 +18,22 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.export.definitions import as_records
-from umdf.lake.export.shapes import PRICE, SHAPES, TEXT, TIME, UNDEFINED, UNDEFINED_PRICE, UTC_NS, Field, Shape
+from umdf.lake.export.definitions import to_definition_records
+from umdf.lake.export.shapes import (
+    PRICE,
+    SCHEMAS,
+    TEXT,
+    TIME,
+    UNDEFINED,
+    UNDEFINED_PRICE,
+    UTC_NS,
+    DatabentoField,
+    DatabentoSchema,
+)
 from umdf.lake.schemas import table as table_named
 
 if TYPE_CHECKING:
-    from umdf.lake.export.job import Job, Options
+    from umdf.lake.export.job import ExportJob, Options
 
 pc: Any = pyarrow.compute  # its functions are made at run time
 
@@ -31,12 +41,12 @@ PUBLISHER_ID = 65_000  # Databento numbers publishers from 1 upwards; B3's own f
 DAY_NS = 86_400 * 10**9
 DATASET = "bvmf-umdf"
 PRICE_TYPES = ("float", "fixed")
-DAY_FILES = frozenset({"definition", "ohlcv_1d"})  # few rows an instrument: one file a date
-CHUNK_ROWS = 1 << 20
+TABLES_WITH_DAILY_FILES = frozenset({"definition", "ohlcv_1d"})  # few rows an instrument: one file a date
+WRITE_ROWS = 1 << 20
 LEFT_OUT = {"trades": "busts of trades", "statistics": "statistics that Databento does not number"}
 I32 = np.iinfo(np.int32)
-FLAG_BITS = 0xFF  # the rest of ours has no bit there
-GREATEST_STAT_TYPE = 99  # up to there the numbers of both are the same
+DATABENTO_FLAGS = 0xFF  # the rest of ours has no bit there
+MAX_STAT_TYPE = 99  # up to there the numbers of both are the same
 
 # 625 and 326 → Databento's StatusAction, is_trading, is_quoting.
 STATUS_ACTIONS = {
@@ -53,49 +63,51 @@ UPDATE_ACTIONS = {"A": 1, "C": 2}
 
 
 @dataclass(frozen=True)
-class Form:
+class DatabentoOptions:
     publisher_id: int = PUBLISHER_ID
-    fixed: bool = False  # prices as int64 of 1e-9 instead of floats
-    wide: bool = False  # uint32 columns become uint64
+    is_fixed_price: bool = False  # prices as int64 of 1e-9 instead of floats
+    is_wide: bool = False  # uint32 columns become uint64
 
 
-def write(job: Job) -> None:
+def write(job: ExportJob) -> None:
     """A file for each schema, date and instrument, as Databento splits by symbol; DAY_FILES hold all instruments."""
-    form = form_of(job.options)
+    form = parse_options(job.options)
     for day in job.days:
         for table in job.tables:
-            if table in DAY_FILES:
-                _write(job, form, table, day.read(table, None, columns_of(table), whole=False), day.date)
-        for piece in day.pieces() if set(job.tables) - DAY_FILES else ():
+            if table in TABLES_WITH_DAILY_FILES:
+                _write(job, form, table, day.read(table, None, source_columns(table), whole_day=False), day.date)
+        for piece in day.instrument_days() if set(job.tables) - TABLES_WITH_DAILY_FILES else ():
             for table in job.tables:
-                if table not in DAY_FILES:
-                    _write(job, form, table, piece.read(table, columns_of(table)), day.date, piece.instrument.file_name)
+                if table not in TABLES_WITH_DAILY_FILES:
+                    _write(
+                        job, form, table, piece.read(table, source_columns(table)), day.date, piece.instrument.file_name
+                    )
 
 
-def _write(job: Job, form: Form, table: str, rows: pa.Table, day: date, instrument: str = "") -> None:
+def _write(job: ExportJob, form: DatabentoOptions, table: str, rows: pa.Table, day: date, instrument: str = "") -> None:
     if not rows.num_rows:
         return
-    shape = shape_of(table)
+    shape = databento_schema(table)
     path = job.new_file(".".join(filter(None, (f"{DATASET}-{day:%Y%m%d}", shape.schema, instrument, "parquet"))))
-    schema = shape.arrow_schema(form.fixed, form.wide)
+    schema = shape.arrow_schema(form.is_fixed_price, form.is_wide)
     count = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as file:
-        for first in range(0, rows.num_rows, CHUNK_ROWS):
-            made, left_out = as_databento(rows.slice(first, CHUNK_ROWS), table, form)
+        for first in range(0, rows.num_rows, WRITE_ROWS):
+            made, left_out = to_databento(rows.slice(first, WRITE_ROWS), table, form)
             file.write_table(made)
             count += made.num_rows
-            job.leave_out(LEFT_OUT.get(table, table), left_out)
+            job.count_left_out(LEFT_OUT.get(table, table), left_out)
     job.count(shape.schema, count)
     if not count:
         path.unlink()
 
 
-def columns_of(table: str) -> list[str] | None:
+def source_columns(table: str) -> list[str] | None:
     """What has to be read; of definitions everything."""
     if table == "definition":
         return None
     wanted = {
-        *shape_of(table).sources,
+        *databento_schema(table).sources,
         "ts_send",
         "ts_recv",
         "symbol",
@@ -108,107 +120,109 @@ def columns_of(table: str) -> list[str] | None:
     return [name for name in table_named(table).schema.names if name in wanted]
 
 
-def as_databento(rows: pa.Table, table: str, form: Form = Form()) -> tuple[pa.Table, int]:  # noqa: B008
+def to_databento(rows: pa.Table, table: str, options: DatabentoOptions = DatabentoOptions()) -> tuple[pa.Table, int]:  # noqa: B008
     """Rows of a table of the lake (prices fixed, times in ns) in Databento's shape, and how many were left out."""
-    shape = shape_of(table)
-    kept = PREPARED.get(table, _as_they_are)(rows)
-    left_out = 0 if table == "definition" else rows.num_rows - kept.num_rows
-    kept = _with_common(kept, shape, form)
-    arrays = [_array(kept, field, form) for field in shape.fields]
-    return pa.Table.from_arrays(arrays, schema=shape.arrow_schema(form.fixed, form.wide)), left_out
+    shape = databento_schema(table)
+    prepared = PREPARE.get(table, _unchanged)(rows)
+    left_out = 0 if table == "definition" else rows.num_rows - prepared.num_rows
+    prepared = _with_common_columns(prepared, shape, options)
+    arrays = [_field_array(prepared, field, options) for field in shape.fields]
+    return pa.Table.from_arrays(arrays, schema=shape.arrow_schema(options.is_fixed_price, options.is_wide)), left_out
 
 
-def shape_of(table: str) -> Shape:
-    shape = SHAPES.get(table)
+def databento_schema(table: str) -> DatabentoSchema:
+    shape = SCHEMAS.get(table)
     if shape is None:
-        raise UsageError(f"Databento has no schema for {table}", f"it has {', '.join(SHAPES)}")
+        raise UsageError(f"Databento has no schema for {table}", f"it has {', '.join(SCHEMAS)}")
     return shape
 
 
-def _with_common(rows: pa.Table, shape: Shape, form: Form) -> pa.Table:
-    made: dict[str, Any] = {
+def _with_common_columns(rows: pa.Table, shape: DatabentoSchema, form: DatabentoOptions) -> pa.Table:
+    computed: dict[str, Any] = {
         "rtype": pa.repeat(pa.scalar(shape.rtype, pa.int64()), rows.num_rows),
         "publisher_id": pa.repeat(pa.scalar(form.publisher_id, pa.int64()), rows.num_rows),
     }
     names = set(rows.column_names)
     if "flags" in names:
-        made["flags"] = pc.bit_wise_and(rows.column("flags"), pa.scalar(FLAG_BITS, rows.schema.field("flags").type))
+        computed["flags"] = pc.bit_wise_and(
+            rows.column("flags"), pa.scalar(DATABENTO_FLAGS, rows.schema.field("flags").type)
+        )
     if {"ts_recv", "ts_send"} <= names:
         # How long before ts_recv it was sent; more than two seconds do not fit and are the limit.
         delta = pc.fill_null(pc.subtract(rows.column("ts_recv"), rows.column("ts_send")), 0)
-        made["ts_in_delta"] = pc.min_element_wise(pc.max_element_wise(delta, int(I32.min)), int(I32.max))
-    return _with(rows, made)
+        computed["ts_in_delta"] = pc.min_element_wise(pc.max_element_wise(delta, int(I32.min)), int(I32.max))
+    return _with_columns(rows, computed)
 
 
-def _with(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+def _with_columns(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
     for name, values in columns.items():
         place = rows.schema.get_field_index(name)
         rows = rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
     return rows
 
 
-def _as_they_are(rows: pa.Table) -> pa.Table:
+def _unchanged(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _trades(rows: pa.Table) -> pa.Table:
+def _prepare_trades(rows: pa.Table) -> pa.Table:
     """Databento's trades are trades only (T): a bust has no place there."""
     rows = rows.filter(pc.equal(rows.column("action"), "A"))
     count = rows.num_rows
-    return _with(rows, {"action": pa.repeat("T", count), "depth": pa.repeat(pa.scalar(0, pa.int64()), count)})
+    return _with_columns(rows, {"action": pa.repeat("T", count), "depth": pa.repeat(pa.scalar(0, pa.int64()), count)})
 
 
-def _statistics(rows: pa.Table) -> pa.Table:
-    rows = rows.filter(pc.less_equal(rows.column("stat_type"), GREATEST_STAT_TYPE))
-    told = [UPDATE_ACTIONS[action] for action in rows.column("action").to_pylist()]
-    return _with(rows, {"told": pa.array(told, pa.int64())})
+def _prepare_statistics(rows: pa.Table) -> pa.Table:
+    rows = rows.filter(pc.less_equal(rows.column("stat_type"), MAX_STAT_TYPE))
+    update_actions = [UPDATE_ACTIONS[action] for action in rows.column("action").to_pylist()]
+    return _with_columns(rows, {"told": pa.array(update_actions, pa.int64())})
 
 
-def _status(rows: pa.Table) -> pa.Table:
+def _prepare_status(rows: pa.Table) -> pa.Table:
     """Rows of instruments; the phase of a group has no instrument to stand at."""
     rows = rows.filter(pc.is_valid(rows.column("instrument_id")))
     codes = pc.coalesce(rows.column("state"), rows.column("phase")).to_pylist()
-    said = [STATUS_ACTIONS.get(code, UNKNOWN_STATUS) for code in codes]
+    status_actions = [STATUS_ACTIONS.get(code, UNKNOWN_STATUS) for code in codes]
     events = [CHANGE_TRADING_SESSION if event == SESSION_CHANGE else 0 for event in rows.column("event").to_pylist()]
-    return _with(
+    return _with_columns(
         rows,
         {
-            "told": pa.array([action for action, _, _ in said], pa.int64()),
-            "trading": pa.array([trading for _, trading, _ in said], pa.string()),
-            "quoting": pa.array([quoting for _, _, quoting in said], pa.string()),
+            "told": pa.array([action for action, _, _ in status_actions], pa.int64()),
+            "trading": pa.array([trading for _, trading, _ in status_actions], pa.string()),
+            "quoting": pa.array([quoting for _, _, quoting in status_actions], pa.string()),
             "changed": pa.array(events, pa.int64()),
         },
     )
 
 
-PREPARED: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "trades": _trades,
-    "tbbo": _trades,
-    "statistics": _statistics,
-    "status": _status,
-    "definition": as_records,
+PREPARE: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "trades": _prepare_trades,
+    "tbbo": _prepare_trades,
+    "statistics": _prepare_statistics,
+    "status": _prepare_status,
+    "definition": to_definition_records,
 }
 
 
-def _array(rows: pa.Table, field: Field, form: Form) -> pa.Array:
+def _field_array(rows: pa.Table, field: DatabentoField, form: DatabentoOptions) -> pa.Array:
     values = rows.column(field.source) if field.source in rows.column_names else None
     if field.type == TEXT:
-        return _texts(values, field, rows.num_rows)
+        return _text_array(values, field, rows.num_rows)
     if field.type == TIME:
-        return _times(values, rows.num_rows)
-    numbers = _numbers(values, rows.num_rows)
+        return _time_array(values, rows.num_rows)
+    numbers = _int64_array(values, rows.num_rows)
     if field.type == PRICE:
-        return _prices(numbers, form.fixed)
-    return _integers(numbers, field, field.arrow_type(form.fixed, form.wide), rows)
+        return _price_array(numbers, form.is_fixed_price)
+    return _integer_array(numbers, field, field.arrow_type(form.is_fixed_price, form.is_wide), rows)
 
 
-def _texts(values: Any, field: Field, count: int) -> pa.Array:
+def _text_array(values: Any, field: DatabentoField, count: int) -> pa.Array:
     if values is None:
         return pa.repeat(str(field.absent), count)
     return pc.fill_null(values.cast(pa.string()), str(field.absent)).combine_chunks()
 
 
-def _times(values: Any, count: int) -> pa.Array:
+def _time_array(values: Any, count: int) -> pa.Array:
     if values is None:
         return pa.nulls(count, UTC_NS)
     if pa.types.is_date32(values.type):
@@ -216,11 +230,11 @@ def _times(values: Any, count: int) -> pa.Array:
     return values.cast(pa.int64()).cast(UTC_NS).combine_chunks()
 
 
-def _numbers(values: Any, count: int) -> pa.Array:
+def _int64_array(values: Any, count: int) -> pa.Array:
     return pa.nulls(count, pa.int64()) if values is None else values.cast(pa.int64()).combine_chunks()
 
 
-def _prices(values: pa.Array, fixed: bool) -> pa.Array:
+def _price_array(values: pa.Array, fixed: bool) -> pa.Array:
     if fixed:
         return pc.fill_null(values, UNDEFINED_PRICE)
     known = np.asarray(pc.fill_null(values, 0)) / 1e9
@@ -228,34 +242,34 @@ def _prices(values: pa.Array, fixed: bool) -> pa.Array:
     return pa.array(known, pa.float64())
 
 
-def _integers(values: pa.Array, field: Field, kind: pa.DataType, rows: pa.Table) -> pa.Array:
-    own = np.dtype(kind.to_pandas_dtype())
-    limits = np.iinfo(own)
+def _integer_array(values: pa.Array, field: DatabentoField, kind: pa.DataType, rows: pa.Table) -> pa.Array:
+    target_dtype = np.dtype(kind.to_pandas_dtype())
+    limits = np.iinfo(target_dtype)
     absent = int(limits.max) if field.absent == UNDEFINED else int(field.absent)
     numbers: NDArray[Any] = np.asarray(pc.fill_null(values, 0))
-    if own.kind == "u":
+    if target_dtype.kind == "u":
         numbers = numbers.view(np.uint64)  # ours are unsigned numbers of the wire, bit-cast
     wrong = np.flatnonzero(numbers > limits.max)
-    if own.kind == "i":
+    if target_dtype.kind == "i":
         wrong = np.flatnonzero((numbers > limits.max) | (numbers < limits.min))
     if len(wrong):
-        raise _too_wide(field, int(numbers[wrong[0]]), kind, rows.column("symbol")[int(wrong[0])].as_py())
-    made = numbers.astype(own)
-    made[np.asarray(pc.is_null(values))] = absent
-    return pa.array(made, kind)
+        raise _overflow_error(field, int(numbers[wrong[0]]), kind, rows.column("symbol")[int(wrong[0])].as_py())
+    converted = numbers.astype(target_dtype)
+    converted[np.asarray(pc.is_null(values))] = absent
+    return pa.array(converted, kind)
 
 
-def _too_wide(field: Field, value: int, kind: pa.DataType, symbol: str | None) -> UmdfError:
+def _overflow_error(field: DatabentoField, value: int, kind: pa.DataType, symbol: str | None) -> UmdfError:
     hint = "say --wide for uint64 columns" if kind == pa.uint32() else "leave this instrument out"
     return UmdfError(
         f"{symbol or 'an instrument without a symbol'}: {field.name} {value} does not fit Databento's {kind}", hint
     )
 
 
-def form_of(options: Options) -> Form:
+def parse_options(options: Options) -> DatabentoOptions:
     """Options as the command line says them."""
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
         raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
     if options.price_type not in PRICE_TYPES:
         raise UsageError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
-    return Form(options.publisher_id, options.price_type == "fixed", options.wide)
+    return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide)

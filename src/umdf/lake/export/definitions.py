@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-ONE = 10**9
+FIXED_ONE = 10**9
 STRATEGY = "MLEG"
 # 167 → Databento's InstrumentClass; options are told by 201. Terms, loans and exercises have no class there.
-CLASSES = {"FUT": "F", "CS": "K", "PS": "K", "ETF": "K", "INDEX": "I", "CORP": "B", "SPOT": "Y"}
-OPTIONS = frozenset({"OPT", "FOPT", "SOPT", "INDEXOPT"})
+INSTRUMENT_CLASSES = {"FUT": "F", "CS": "K", "PS": "K", "ETF": "K", "INDEX": "I", "CORP": "B", "SPOT": "Y"}
+OPTION_TYPES = frozenset({"OPT", "FOPT", "SOPT", "INDEXOPT"})
 PUT_OR_CALL = {0: "P", 1: "C"}
 LEG_SIDES = {1: "B", 2: "A"}
-MADE = {
+COMPUTED_COLUMNS = {
     "one": pa.int64(),
     "instrument_class": pa.string(),
     "underlying_id": pa.int64(),
@@ -38,38 +38,42 @@ MADE = {
 }
 
 
-def as_records(rows: pa.Table) -> pa.Table:
+def to_definition_records(rows: pa.Table) -> pa.Table:
     """Rows of `definition` with what Databento has beside our columns; a strategy is a row for each leg."""
-    places: list[int] = []
-    made: dict[str, list[Any]] = {name: [] for name in MADE}
-    for place, row in enumerate(rows.to_pylist()):
+    row_indices: list[int] = []
+    computed: dict[str, list[Any]] = {name: [] for name in COMPUTED_COLUMNS}
+    for row_index, row in enumerate(rows.to_pylist()):
         legs = row["legs"] or []
         for index in range(max(1, len(legs))):
-            places.append(place)
-            told = {**_of_instrument(row), "leg_count": len(legs), **(_of_leg(legs[index], index) if legs else {})}
-            for name, values in made.items():
-                values.append(told.get(name))
-    taken = rows.take(pa.array(places, pa.int64()))
-    for name, kind in MADE.items():
-        taken = taken.append_column(name, pa.array(made[name], kind))
-    return taken
+            row_indices.append(row_index)
+            record = {
+                **_instrument_fields(row),
+                "leg_count": len(legs),
+                **(_leg_fields(legs[index], index) if legs else {}),
+            }
+            for name, values in computed.items():
+                values.append(record.get(name))
+    expanded = rows.take(pa.array(row_indices, pa.int64()))
+    for name, kind in COMPUTED_COLUMNS.items():
+        expanded = expanded.append_column(name, pa.array(computed[name], kind))
+    return expanded
 
 
-def class_of(security_type: str | None, put_or_call: int | None, legs: list[dict[str, Any]]) -> str:
+def instrument_class(security_type: str | None, put_or_call: int | None, legs: list[dict[str, Any]]) -> str:
     if security_type == STRATEGY:
         types = {leg["leg_security_type"] for leg in legs}
-        return "S" if types == {"FUT"} else "T" if types and types <= OPTIONS else "M" if types else ""
-    if security_type in OPTIONS:
+        return "S" if types == {"FUT"} else "T" if types and types <= OPTION_TYPES else "M" if types else ""
+    if security_type in OPTION_TYPES:
         return PUT_OR_CALL.get(-1 if put_or_call is None else put_or_call, "")
-    return CLASSES.get(security_type or "", "")
+    return INSTRUMENT_CLASSES.get(security_type or "", "")
 
 
-def _of_instrument(row: Mapping[str, Any]) -> dict[str, Any]:
+def _instrument_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     underlying = (row["underlyings"] or [{}])[0]
     matures = row["maturity_date"]
     return {
-        "one": ONE,
-        "instrument_class": class_of(row["security_type"], row["put_or_call"], row["legs"] or []),
+        "one": FIXED_ONE,
+        "instrument_class": instrument_class(row["security_type"], row["put_or_call"], row["legs"] or []),
         "underlying_id": underlying.get("underlying_id"),
         "underlying_symbol": underlying.get("underlying_symbol"),
         "maturity_year": matures and matures.year,
@@ -79,15 +83,15 @@ def _of_instrument(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_leg(leg: Mapping[str, Any], index: int) -> dict[str, Any]:
+def _leg_fields(leg: Mapping[str, Any], index: int) -> dict[str, Any]:
     ratio = leg["leg_ratio"]
-    common = gcd(ratio, ONE) if ratio else 1
+    common = gcd(ratio, FIXED_ONE) if ratio else 1
     return {
         "leg_index": index,
         "leg_id": leg["leg_id"],
         "leg_symbol": leg["leg_symbol"],
-        "leg_instrument_class": class_of(leg["leg_security_type"], None, []),
+        "leg_instrument_class": instrument_class(leg["leg_security_type"], None, []),
         "leg_side": LEG_SIDES.get(leg["leg_side"]),
         "leg_ratio_qty_numerator": ratio and ratio // common,
-        "leg_ratio_qty_denominator": ratio and ONE // common,
+        "leg_ratio_qty_denominator": ratio and FIXED_ONE // common,
     }

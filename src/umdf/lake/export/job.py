@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from umdf import __version__
 from umdf.errors import UmdfError, UsageError
 from umdf.lake.export import output
-from umdf.lake.export.orderflow import DoubtError
-from umdf.lake.export.pieces import Asked, Day, Piece, days
-from umdf.lake.query.names import schema_named
+from umdf.lake.export.orderflow import UntrustedDataError
+from umdf.lake.export.pieces import ExportDay, ExportRequest, InstrumentDay, export_days
+from umdf.lake.query.names import resolve_schema
 
 if TYPE_CHECKING:
     from umdf.lake.query.lake import Lake
@@ -36,7 +36,7 @@ class Options:
 
 
 @dataclass
-class Report:
+class ExportReport:
     """What became of an export."""
 
     format: str
@@ -53,36 +53,36 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Job:
+class ExportJob:
     """An export that is being made."""
 
-    days: Sequence[Day]
+    days: Sequence[ExportDay]
     tables: Sequence[str]
     options: Options
-    made: Path
-    report: Report
+    directory: Path
+    report: ExportReport
 
-    def pieces(self) -> Iterator[Piece]:
-        return (piece for day in self.days for piece in day.pieces())
+    def instrument_days(self) -> Iterator[InstrumentDay]:
+        return (piece for day in self.days for piece in day.instrument_days())
 
     def new_file(self, name: str) -> Path:
-        path = self.made / name
-        assert path.parent == self.made and not path.exists(), name  # names are of one instrument only
+        path = self.directory / name
+        assert path.parent == self.directory and not path.exists(), name  # names are of one instrument only
         return path
 
     def count(self, what: str, rows: int) -> None:
         if rows:
             self.report.rows[what] += rows
 
-    def leave_out(self, why: str, rows: int) -> None:
+    def count_left_out(self, why: str, rows: int) -> None:
         if rows:
             self.report.left_out[why] += rows
 
-    def skip(self, piece: Piece, doubt: DoubtError) -> None:
+    def skip_instrument(self, instrument_day: InstrumentDay, error: UntrustedDataError) -> None:
         """An instrument's day that may be wrong: an error, or with --exclude-stale left out wholly."""
-        if not piece.day.asked.exclude_stale:
-            raise doubt
-        self.report.skipped.append(str(piece))
+        if not instrument_day.day.request.exclude_stale:
+            raise error
+        self.report.skipped.append(str(instrument_day))
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class Format:
     module: str
     title: str
     tables: tuple[str, ...]  # those that it has a place for
-    default: tuple[str, ...]
+    default_tables: tuple[str, ...]
 
     @property
-    def write(self) -> Callable[[Job], None]:
+    def write(self) -> Callable[[ExportJob], None]:
         return import_module(self.module).write
 
 
@@ -120,31 +120,33 @@ def export(
     format: str,
     out: str | os.PathLike[str],
     schemas: Sequence[str] = (),
-    asked: Asked = Asked(),  # noqa: B008
+    request: ExportRequest = ExportRequest(),  # noqa: B008
     options: Options = Options(),  # noqa: B008
     force: bool = False,
-) -> Report:
+) -> ExportReport:
     """Write a range of a lake in another format; nothing is there before all of it is."""
-    known = FORMATS.get(format)
-    if known is None:
+    export_format = FORMATS.get(format)
+    if export_format is None:
         raise UsageError(f"no format {format!r}", f"there are {', '.join(FORMATS)}")
-    tables = tuple(dict.fromkeys(schema_named(schema) for schema in schemas)) or known.default
+    tables = tuple(dict.fromkeys(resolve_schema(schema) for schema in schemas)) or export_format.default_tables
     for table in tables:
-        if table not in known.tables:
-            raise UsageError(f"{known.title} has no place for {table}", f"it has one for {', '.join(known.tables)}")
-    output.refuse(Path(out).absolute(), force)
-    found = days(lake, asked)
-    report = Report(format, str(out), lake.commit)
-    with output.directory(Path(out), force) as made:
-        known.write(Job(found, tables, options, made, report))
+        if table not in export_format.tables:
+            raise UsageError(
+                f"{export_format.title} has no place for {table}", f"it has one for {', '.join(export_format.tables)}"
+            )
+    output.check_replaceable(Path(out).absolute(), force)
+    selected_days = export_days(lake, request)
+    report = ExportReport(format, str(out), lake.commit)
+    with output.atomic_directory(Path(out), force) as made:
+        export_format.write(ExportJob(selected_days, tables, options, made, report))
         if not report.rows:
-            raise _nothing(report, tables, asked)
+            raise _nothing_exported_error(report, tables, request)
         report.files = sum(1 for path in made.rglob("*") if path.is_file())
-        output.note(made, {"producer": f"umdf {__version__}", "schemas": list(tables), **report.to_json()})
+        output.write_metadata(made, {"producer": f"umdf {__version__}", "schemas": list(tables), **report.to_json()})
     return report
 
 
-def _nothing(report: Report, tables: Sequence[str], asked: Asked) -> UmdfError:
+def _nothing_exported_error(report: ExportReport, tables: Sequence[str], asked: ExportRequest) -> UmdfError:
     if report.skipped:
         return UmdfError("every instrument that was asked for may be wrong", f"left out: {', '.join(report.skipped)}")
     if report.left_out:

@@ -23,30 +23,39 @@ import pyarrow as pa
 import pyarrow.compute
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, DoubtError, Ladder, Order, PlainBook, Row, rows_of
+from umdf.lake.export.orderflow import (
+    MBO_COLUMNS,
+    TOP_COLUMNS,
+    Ladder,
+    Order,
+    OrderBook,
+    Row,
+    UntrustedDataError,
+    merge_rows,
+)
 from umdf.market.calendar import DAY_NS, transitions
-from umdf.units import EPOCH, plain_decimal_text
+from umdf.units import EPOCH, fix_decimal
 
 if TYPE_CHECKING:
-    from umdf.lake.export.job import Job
+    from umdf.lake.export.job import ExportJob
 
 pc: Any = pyarrow.compute  # its functions are made at run time
 
 NEW, CANCEL, DELETE, EXECUTE, HIDDEN, CROSS, STATE = range(1, 8)
-UNIT = 10**5  # LOBSTER's prices are in 1e-4, ours in 1e-9
+PRICE_UNIT = 10**5  # LOBSTER's prices are in 1e-4, ours in 1e-9
 NO_ASK, NO_BID = 9_999_999_999, -9_999_999_999
 DIRECTIONS = {"B": 1, "A": -1}
-NOBODY = 0  # as an order id: no visible order
+NO_ORDER_ID = 0  # as an order id: no visible order
 # 326 → price of a message of type 7: -1 halted, 0 quoting resumes, 1 trading resumes. Its direction is always -1.
-STATES = {2: -1, 4: -1, 18: -1, 21: 0, 17: 1, 101: 0}
-MOST_LEVELS = 200
+STATE_PRICES = {2: -1, 4: -1, 18: -1, 21: 0, 17: 1, 101: 0}
+MAX_LEVELS = 200
 DAY_MS = 86_400_000
 STATE_COLUMNS = ("ts_event", "ts_send", "state")
-UNSIGNED = (1 << 64) - 1  # order ids are unsigned on the wire
+UINT64_MASK = (1 << 64) - 1  # order ids are unsigned on the wire
 
 
 @dataclass(frozen=True)
-class Line:
+class LobsterLine:
     """A message, and the book after it."""
 
     ts: int
@@ -55,139 +64,148 @@ class Line:
 
 
 @dataclass
-class Written:
+class ConversionCounts:
     """What became of an instrument's day."""
 
     messages: Counter[int] = field(default_factory=Counter)  # by type
     without_price: int = 0  # changes of orders without a price (MOA, MOC), which LOBSTER has no place for
 
 
-class Lobster:
+class LobsterConverter:
     """Turns rows into lines; a new one for every instrument and date."""
 
     def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
-        if not 1 <= levels <= MOST_LEVELS:
-            raise UsageError(f"{levels} levels", f"say 1 to {MOST_LEVELS}")
+        if not 1 <= levels <= MAX_LEVELS:
+            raise UsageError(f"{levels} levels", f"say 1 to {MAX_LEVELS}")
         self.symbol, self.day, self.rounded = symbol, day, rounded
-        self.book = PlainBook(symbol)
-        self.written = Written()
-        self._sides = {"B": _Side(-1, NO_BID, levels), "A": _Side(1, NO_ASK, levels)}
+        self.book = OrderBook(symbol)
+        self.counts = ConversionCounts()
+        self._sides = {"B": _SideText(-1, NO_BID, levels), "A": _SideText(1, NO_ASK, levels)}
         self._midnight = (day - EPOCH).days * DAY_NS
-        self._when, self._offsets = (times.tolist() for times in transitions())
+        self._transitions, self._offsets = (times.tolist() for times in transitions())
 
-    def lines(self, rows: Iterable[Row], states: Iterable[tuple[int, int]] = ()) -> Iterator[Line]:
+    def lines(self, rows: Iterable[Row], states: Iterable[tuple[int, int]] = ()) -> Iterator[LobsterLine]:
         """`states`: times and 326 of the instrument's own state, in their order."""
         changes = iter(states)
         change = next(changes, None)
         for event in _events(rows):
             while change is not None and change[0] <= event[0].ts_event:
-                yield from self._state(*change)
+                yield from self._state_lines(*change)
                 change = next(changes, None)
-            yield from self._event(event)
+            yield from self._event_lines(event)
         while change is not None:
-            yield from self._state(*change)
+            yield from self._state_lines(*change)
             change = next(changes, None)
 
-    def _event(self, rows: list[Row]) -> Iterator[Line]:
+    def _event_lines(self, rows: list[Row]) -> Iterator[LobsterLine]:
         trades = [row for row in rows if row.action == "T" and row.size]
         reduced = _reduced_sides(rows, self.book) if trades else set()
         auction = len(reduced) != 1
         traded: dict[int | None, int] = defaultdict(int)
         for row in trades:
             if auction:
-                yield self._line(row, CROSS, NOBODY, row.size or 0, self._price(row.price), -1)
+                yield self._line(row, CROSS, NO_ORDER_ID, row.size or 0, self._price(row.price), -1)
             else:
                 traded[row.price] += row.size or 0
         for row in rows:
-            if row.action in CHANGES:
-                yield from CHANGES[row.action](self, row, traded)
-            self.book.check(row)
+            if row.action in CHANGE_HANDLERS:
+                yield from CHANGE_HANDLERS[row.action](self, row, traded)
+            self.book.check_top(row)
         for price, left in traded.items():
             if left:  # more was traded than orders show: an iceberg's hidden part
-                yield self._line(rows[-1], HIDDEN, NOBODY, left, self._price(price), DIRECTIONS[min(reduced)])
+                yield self._line(rows[-1], HIDDEN, NO_ORDER_ID, left, self._price(price), DIRECTIONS[min(reduced)])
 
-    def _add(self, row: Row, _: dict[int | None, int]) -> Iterator[Line]:
+    def _add(self, row: Row, _: dict[int | None, int]) -> Iterator[LobsterLine]:
         order = self.book.add(row)
-        yield from self._new(row, order)
+        yield from self._new_order_lines(row, order)
 
-    def _modify(self, row: Row, traded: dict[int | None, int]) -> Iterator[Line]:
-        before, after = self.book.change(row)
+    def _modify(self, row: Row, traded: dict[int | None, int]) -> Iterator[LobsterLine]:
+        before, after = self.book.modify(row)
         if before.price == after.price and after.size <= before.size:
-            yield from self._less(row, before, before.size - after.size, CANCEL, traded)
+            yield from self._reduction_lines(row, before, before.size - after.size, CANCEL, traded)
         else:
-            yield from self._less(row, before, before.size, DELETE, {})
-            yield from self._new(row, after)
+            yield from self._reduction_lines(row, before, before.size, DELETE, {})
+            yield from self._new_order_lines(row, after)
 
-    def _cancel(self, row: Row, traded: dict[int | None, int]) -> Iterator[Line]:
+    def _cancel(self, row: Row, traded: dict[int | None, int]) -> Iterator[LobsterLine]:
         before = self.book.delete(row)
-        yield from self._less(row, before, before.size, DELETE, traded)
+        yield from self._reduction_lines(row, before, before.size, DELETE, traded)
 
-    def _clear(self, row: Row, _: dict[int | None, int]) -> Iterator[Line]:
+    def _clear(self, row: Row, _: dict[int | None, int]) -> Iterator[LobsterLine]:
         for order_id, order in self.book.clear(row.side):
-            yield from self._less(row._replace(order_id=order_id), order, order.size, DELETE, {})
+            yield from self._reduction_lines(row._replace(order_id=order_id), order, order.size, DELETE, {})
 
-    def _new(self, row: Row, order: Order) -> Iterator[Line]:
+    def _new_order_lines(self, row: Row, order: Order) -> Iterator[LobsterLine]:
         if order.price is None:
-            self.written.without_price += 1
+            self.counts.without_price += 1
             return
         price = self._price(order.price)
         self._sides[order.side].add(price, order.size)
         yield self._line(row, NEW, row.order_id, order.size, price, DIRECTIONS[order.side])
 
-    def _less(self, row: Row, order: Order, size: int, rest: int, traded: dict[int | None, int]) -> Iterator[Line]:
+    def _reduction_lines(
+        self, row: Row, order: Order, size: int, remaining_type: int, traded: dict[int | None, int]
+    ) -> Iterator[LobsterLine]:
         """`size` less of an order: what was traded at its price is an execution, the rest is a cancellation."""
         if order.price is None:
-            self.written.without_price += 1
+            self.counts.without_price += 1
             return
         price, direction = self._price(order.price), DIRECTIONS[order.side]
         executed = min(size, traded.get(order.price, 0))
-        for kind, part in ((EXECUTE, executed), (rest, size - executed)):
+        for kind, part in ((EXECUTE, executed), (remaining_type, size - executed)):
             if part:
                 self._sides[order.side].add(price, -part)
                 yield self._line(row, kind, row.order_id, part, price, direction)
         if executed:
             traded[order.price] -= executed
 
-    def _state(self, ts: int, state: int) -> Iterator[Line]:
-        if state in STATES:
-            self.written.messages[STATE] += 1
-            yield Line(ts, f"{self._time(ts)},{STATE},0,0,{STATES[state]},-1\n", self._book())
+    def _state_lines(self, ts: int, state: int) -> Iterator[LobsterLine]:
+        if state in STATE_PRICES:
+            self.counts.messages[STATE] += 1
+            yield LobsterLine(ts, f"{self._time(ts)},{STATE},0,0,{STATE_PRICES[state]},-1\n", self._book_text())
 
     def _price(self, price: int | None) -> int:
         if price is None:
             raise UmdfError(f"{self.symbol}: a trade without a price", "LOBSTER has no place for it")
-        if price % UNIT and not self.rounded:
-            reason = f"{self.symbol}: the price {plain_decimal_text(price, -9)} is no multiple of 0.0001"
+        if price % PRICE_UNIT and not self.rounded:
+            reason = f"{self.symbol}: the price {fix_decimal(price, -9)} is no multiple of 0.0001"
             raise UmdfError(reason, "say --round to round such prices to the nearest one")
-        return (price + UNIT // 2) // UNIT
+        return (price + PRICE_UNIT // 2) // PRICE_UNIT
 
-    def _line(self, row: Row, kind: int, order_id: int | None, size: int, price: int, direction: int) -> Line:
-        self.written.messages[kind] += 1
-        text = f"{self._time(row.ts_event)},{kind},{(order_id or NOBODY) & UNSIGNED},{size},{price},{direction}\n"
-        return Line(row.ts_event, text, self._book())
+    def _line(self, row: Row, kind: int, order_id: int | None, size: int, price: int, direction: int) -> LobsterLine:
+        self.counts.messages[kind] += 1
+        text = (
+            f"{self._time(row.ts_event)},{kind},{(order_id or NO_ORDER_ID) & UINT64_MASK},{size},{price},{direction}\n"
+        )
+        return LobsterLine(row.ts_event, text, self._book_text())
 
-    def _since(self, ts: int) -> int:
-        return ts + self._offsets[bisect_right(self._when, ts)] - self._midnight
+    def _since_midnight_ns(self, ts: int) -> int:
+        return ts + self._offsets[bisect_right(self._transitions, ts)] - self._midnight
 
     def _time(self, ts: int) -> str:
         """Seconds after midnight in São Paulo, with every nanosecond."""
-        since = self._since(ts)
+        since = self._since_midnight_ns(ts)
         sign, since = ("-", -since) if since < 0 else ("", since)
         return f"{sign}{since // 10**9}.{since % 10**9:09}"
 
     def milliseconds(self, ts: int) -> int:
         """After midnight in São Paulo, not outside of the day."""
-        return min(max(0, self._since(ts) // 10**6), DAY_MS)
+        return min(max(0, self._since_midnight_ns(ts) // 10**6), DAY_MS)
 
-    def _book(self) -> str:
+    def _book_text(self) -> str:
         asks, bids = self._sides["A"].texts(), self._sides["B"].texts()
         return ",".join(f"{ask},{bid}" for ask, bid in zip(asks, bids, strict=True)) + "\n"
 
 
-CHANGES = {"A": Lobster._add, "M": Lobster._modify, "C": Lobster._cancel, "R": Lobster._clear}
+CHANGE_HANDLERS = {
+    "A": LobsterConverter._add,
+    "M": LobsterConverter._modify,
+    "C": LobsterConverter._cancel,
+    "R": LobsterConverter._clear,
+}
 
 
-class _Side:
+class _SideText:
     """The best levels of a side as texts, made again only when one of them changed."""
 
     def __init__(self, sign: int, nothing: int, levels: int) -> None:
@@ -210,48 +228,55 @@ def _events(rows: Iterable[Row]) -> Iterator[list[Row]]:
     event: list[Row] = []
     for row in rows:
         event.append(row)
-        if row.ends:
+        if row.is_event_end:
             yield event
             event = []
     if event:
         yield event
 
 
-def _reduced_sides(rows: Iterable[Row], book: PlainBook) -> set[str]:
+def _reduced_sides(rows: Iterable[Row], book: OrderBook) -> set[str]:
     """Sides that have orders which became less in an event: of one side in a trade, of both in an auction."""
-    less = set()
+    reduced = set()
     for row in rows:
         known = book.orders.get(row.order_id) if row.order_id is not None else None
         if row.action == "C" or (row.action == "M" and known and row.size and row.size < known.size):
-            less.add(row.side)
-    return less
+            reduced.add(row.side)
+    return reduced
 
 
-def write(job: Job) -> None:
+def write(job: ExportJob) -> None:
     """Two files for each instrument and date. A window of time is cut out of the whole day, with the book as it was."""
-    for piece in job.pieces():
-        mbo = piece.of_one_channel("mbo", MBO_COLUMNS, whole=True)
+    for instrument_day in job.instrument_days():
+        mbo = instrument_day.read_single_channel("mbo", MBO_COLUMNS, whole_day=True)
         if not mbo.num_rows:
             continue
-        tops, states = piece.of_one_channel("mbp_1", TOP_COLUMNS, whole=True), piece.read("status", STATE_COLUMNS, True)
-        maker = Lobster(piece.name, piece.day.date, job.options.levels, job.options.rounded)
-        low, high = piece.day.window
-        begin, end = (None if at is None else maker.milliseconds(at) for at in (low, high))
-        names = file_names(piece.instrument.file_name, piece.day.date, begin or 0, end or DAY_MS, job.options.levels)
+        tops, states = (
+            instrument_day.read_single_channel("mbp_1", TOP_COLUMNS, whole_day=True),
+            instrument_day.read("status", STATE_COLUMNS, True),
+        )
+        converter = LobsterConverter(
+            instrument_day.name, instrument_day.day.date, job.options.levels, job.options.rounded
+        )
+        low, high = instrument_day.day.window
+        begin, end = (None if at is None else converter.milliseconds(at) for at in (low, high))
+        names = file_names(
+            instrument_day.instrument.file_name, instrument_day.day.date, begin or 0, end or DAY_MS, job.options.levels
+        )
         paths = [job.new_file(name) for name in names]
         try:
-            lines = maker.lines(rows_of(piece.name, mbo, tops), _states(states))
+            lines = converter.lines(merge_rows(instrument_day.name, mbo, tops), _state_changes(states))
             count = _write(paths, lines, low, high)
-        except DoubtError as doubt:
+        except UntrustedDataError as doubt:
             for path in paths:
                 path.unlink(missing_ok=True)
-            job.skip(piece, doubt)
+            job.skip_instrument(instrument_day, doubt)
             continue
         job.count("messages", count)
-        job.leave_out("changes of orders without a price", maker.written.without_price)
+        job.count_left_out("changes of orders without a price", converter.counts.without_price)
 
 
-def _write(paths: list[Path], lines: Iterable[Line], low: int | None, high: int | None) -> int:
+def _write(paths: list[Path], lines: Iterable[LobsterLine], low: int | None, high: int | None) -> int:
     count = 0
     with paths[0].open("w") as messages, paths[1].open("w") as books:
         for line in lines:
@@ -265,7 +290,7 @@ def _write(paths: list[Path], lines: Iterable[Line], low: int | None, high: int 
     return count
 
 
-def _states(rows: pa.Table) -> list[tuple[int, int]]:
+def _state_changes(rows: pa.Table) -> list[tuple[int, int]]:
     times = pc.coalesce(rows.column("ts_event"), rows.column("ts_send")).to_pylist()
     pairs = zip(times, rows.column("state").to_pylist(), strict=True)
     return [(ts, state) for ts, state in pairs if ts is not None and state is not None]

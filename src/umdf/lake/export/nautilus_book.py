@@ -9,26 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from umdf.lake.export.nautilus_instruments import nautilus
-from umdf.lake.export.orderflow import BOTH, PlainBook, Row
+from umdf.lake.export.nautilus_instruments import nautilus_module
+from umdf.lake.export.orderflow import BOTH, OrderBook, Row
 from umdf.market.events import LAST, SNAPSHOT
 
-UNSIGNED = (1 << 64) - 1  # order ids are unsigned on the wire
+UINT64_MASK = (1 << 64) - 1  # order ids are unsigned on the wire
 Change = tuple[str, str, int | None, int, int]  # word of `mbo`, side, price, size, order id
 Window = tuple[int | None, int | None]
 
 
-class Deltas:
+class DeltaBuilder:
     """Of one instrument and day. `left_out` counts the changes of orders without a price (MOA, MOC)."""
 
-    def __init__(self, symbol: str, of: Any, precision: int, price_scale: int, size_scale: int) -> None:
-        enums = nautilus("enums")
+    def __init__(self, symbol: str, instrument_id: Any, precision: int, price_scale: int, size_scale: int) -> None:
+        enums = nautilus_module("enums")
         sides, words = enums.OrderSide, enums.BookAction
-        self.book, self.left_out = PlainBook(symbol), 0
-        self._of, self._precision, self._price, self._size = of, precision, price_scale, size_scale
+        self.book, self.left_out = OrderBook(symbol), 0
+        self._instrument_id, self._precision, self._price_factor, self._size_factor = (
+            instrument_id,
+            precision,
+            price_scale,
+            size_scale,
+        )
         self._sides = {"B": sides.BUY, "A": sides.SELL, BOTH: sides.NO_ORDER_SIDE}
-        self._words = {"A": words.ADD, "M": words.UPDATE, "C": words.DELETE, "R": words.CLEAR}
-        self._make = nautilus("data").OrderBookDelta.from_raw
+        self._actions = {"A": words.ADD, "M": words.UPDATE, "C": words.DELETE, "R": words.CLEAR}
+        self._make = nautilus_module("data").OrderBookDelta.from_raw
 
     def events(self, rows: Iterable[Row], window: Window = (None, None)) -> Iterator[list[Any]]:
         """Event by event; `window` is by ts_recv."""
@@ -42,42 +47,48 @@ class Deltas:
             ts_init = max(ts_init, row.ts_recv)
             if inside and not begun:
                 begun = True
-                event += [(change, SNAPSHOT, row, ts_init) for change in _standing(self.book)]
+                event += [(change, SNAPSHOT, row, ts_init) for change in _snapshot_changes(self.book)]
             changes = _changes(self.book, row)
-            self.book.check(row)
+            self.book.check_top(row)
             if inside:
                 event += [(change, 0, row, ts_init) for change in changes if change[2] is not None]
                 self.left_out += sum(change[2] is None for change in changes)
-                if row.ends and event:
-                    yield self._made(event)
+                if row.is_event_end and event:
+                    yield self._build_event(event)
                     event = []
         if event:
-            yield self._made(event)
+            yield self._build_event(event)
 
-    def _made(self, event: list[tuple[Change, int, Row, int]]) -> list[Any]:
+    def _build_event(self, event: list[tuple[Change, int, Row, int]]) -> list[Any]:
         found = []
         for place, ((word, side, price, size, order_id), flags, row, ts_init) in enumerate(event, 1):
             flags |= LAST if place == len(event) else 0
-            raw = ((price or 0) * self._price, self._precision, size * self._size, 0, order_id & UNSIGNED)
+            raw = (
+                (price or 0) * self._price_factor,
+                self._precision,
+                size * self._size_factor,
+                0,
+                order_id & UINT64_MASK,
+            )
             times = (row.key[1], row.ts_event, ts_init)
-            found.append(self._make(self._of, self._words[word], self._sides[side], *raw, flags, *times))
+            found.append(self._make(self._instrument_id, self._actions[word], self._sides[side], *raw, flags, *times))
         return found
 
 
-def _standing(book: PlainBook) -> list[Change]:
+def _snapshot_changes(book: OrderBook) -> list[Change]:
     """A clear book, and every order that has a price."""
     orders = [("A", order.side, order.price, order.size, number) for number, order in book.orders.items()]
     return [("R", BOTH, 0, 0, 0), *(order for order in orders if order[2] is not None)]
 
 
-def _changes(book: PlainBook, row: Row) -> list[Change]:
+def _changes(book: OrderBook, row: Row) -> list[Change]:
     """What a row does to a book of orders that have a price: word, side, price, size, order id."""
     number = row.order_id or 0
     if row.action == "A":
         order = book.add(row)
         return [("A", order.side, order.price, order.size, number)]
     if row.action == "M":
-        before, after = book.change(row)
+        before, after = book.modify(row)
         if before.price == after.price:
             return [("M", after.side, after.price, after.size, number)]
         # An update of another price would leave the order where it was.

@@ -12,70 +12,73 @@ from importlib import import_module
 from typing import Any
 
 from umdf.errors import UmdfError
-from umdf.lake.export.definitions import OPTIONS, STRATEGY
-from umdf.lake.export.pieces import Instrument, quoted
-from umdf.units import EPOCH, plain_decimal_text
+from umdf.lake.export.definitions import OPTION_TYPES, STRATEGY
+from umdf.lake.export.pieces import Instrument, percent_encode
+from umdf.units import EPOCH, fix_decimal
 
 PACKAGE = "nautilus_trader"
 VENUE = "BVMF"  # 207, also where a definition does not say it
-SHARES = frozenset({"CS", "PS", "ETF"})
-FUTURES = frozenset({"FUT", "FORWARD", "SPOT", "DTERM"})
+EQUITY_TYPES = frozenset({"CS", "PS", "ETF"})
+FUTURE_TYPES = frozenset({"FUT", "FORWARD", "SPOT", "DTERM"})
 PUT = 0
 DAY_NS = 86_400 * 10**9
-SUPPORTED = (*sorted(SHARES), *sorted(FUTURES), *sorted(OPTIONS), STRATEGY)
+SUPPORTED = (*sorted(EQUITY_TYPES), *sorted(FUTURE_TYPES), *sorted(OPTION_TYPES), STRATEGY)
 # 460 → AssetClass; what is not here (strategies, rates of the exchange) is ALTERNATIVE.
 ASSET_CLASSES = {2: "COMMODITY", 3: "DEBT", 4: "FX", 5: "EQUITY", 6: "DEBT", 7: "INDEX", 9: "DEBT"}
 
 
-class UnknownTypeError(UmdfError):
+class UnsupportedTypeError(UmdfError):
     """An instrument that Nautilus has no class for."""
 
 
-def nautilus(module: str) -> Any:
+def nautilus_module(module: str) -> Any:
     """A module of nautilus_trader.model, which is loaded only when it is needed."""
     return import_module(f"{PACKAGE}.model.{module}")
 
 
-def decimals(*values: int | None) -> int:
+def decimal_places(*values: int | None) -> int:
     """How many digits behind the point these numbers of 1e-9 need."""
-    return max((len(text.partition(".")[2]) for text in (plain_decimal_text(v, -9) for v in values if v)), default=0)
+    return max((len(text.partition(".")[2]) for text in (fix_decimal(v, -9) for v in values if v)), default=0)
 
 
-def precision_of(rows: Sequence[Mapping[str, Any]]) -> int:
+def price_precision(rows: Sequence[Mapping[str, Any]]) -> int:
     """Digits behind the point of an instrument's prices, by all its definitions: the tick's, or what 5151 says."""
-    said = [row["tick_denominator"] for row in rows if row["tick_denominator"] is not None]
-    return max([decimals(*(row["tick"] for row in rows)), *(digits for digits in said if 0 <= digits <= 9)])
+    stated_precisions = [row["tick_denominator"] for row in rows if row["tick_denominator"] is not None]
+    return max(
+        [decimal_places(*(row["tick"] for row in rows)), *(digits for digits in stated_precisions if 0 <= digits <= 9)]
+    )
 
 
-def identifier(one: Instrument) -> str:
+def catalog_symbol(listed_instrument: Instrument) -> str:
     """The symbol of an InstrumentId. A catalog names directories by it without its slashes, so that two instruments
     would share one, and SQL tables, where of all other signs it knows only `. - ^` and blanks: X/Y becomes X^2FY."""
-    return one.file_name.translate({ord("%"): "^", ord("="): "^_", ord("~"): "^7E"})
+    return listed_instrument.file_name.translate({ord("%"): "^", ord("="): "^_", ord("~"): "^7E"})
 
 
-def instrument(one: Instrument, row: Mapping[str, Any], precision: int) -> Any:
+def to_instrument(listed_instrument: Instrument, row: Mapping[str, Any], precision: int) -> Any:
     """The instrument of a row of `definition`; `precision`: digits that its prices need."""
     kind = row["security_type"]
-    make = next((make for kinds, make in MAKERS if kind in kinds), None)
+    make = next((make for kinds, make in INSTRUMENT_MAKERS if kind in kinds), None)
     if make is None:
         hint = f"it has {', '.join(SUPPORTED)}: leave the instrument out"
-        raise UnknownTypeError(f"{one}: Nautilus has no instrument of type {kind}", hint)
-    return make(row, _common(one, row, precision))
+        raise UnsupportedTypeError(f"{listed_instrument}: Nautilus has no instrument of type {kind}", hint)
+    return make(row, _common_fields(listed_instrument, row, precision))
 
 
-def _common(one: Instrument, row: Mapping[str, Any], precision: int) -> dict[str, Any]:
+def _common_fields(listed_instrument: Instrument, row: Mapping[str, Any], precision: int) -> dict[str, Any]:
 
-    identifiers, objects = nautilus("identifiers"), nautilus("objects")
+    identifiers, objects = nautilus_module("identifiers"), nautilus_module("objects")
     tick = row["tick"] or 10 ** (9 - precision)
     lot = row["round_lot"] or row["min_lot_size"] or row["min_trade_vol"] or 1
     return {
         "instrument_id": identifiers.InstrumentId(
-            identifiers.Symbol(identifier(one)), identifiers.Venue(quoted(row["security_exchange"] or VENUE))
+            identifiers.Symbol(catalog_symbol(listed_instrument)),
+            identifiers.Venue(percent_encode(row["security_exchange"] or VENUE)),
         ),
-        "raw_symbol": identifiers.Symbol(one.symbol or identifier(one)),
+        "raw_symbol": identifiers.Symbol(listed_instrument.symbol or catalog_symbol(listed_instrument)),
         "currency": objects.Currency.from_str(row["currency"] or "BRL"),
         "price_precision": precision,
-        "price_increment": objects.Price.from_str(fixed_text(tick, precision)),
+        "price_increment": objects.Price.from_str(format_fixed(tick, precision)),
         "lot_size": objects.Quantity.from_int(lot),
         "ts_event": row["ts_recv"],
         "ts_init": row["ts_recv"],
@@ -83,61 +86,71 @@ def _common(one: Instrument, row: Mapping[str, Any], precision: int) -> dict[str
     }
 
 
-def fixed_text(value: int, precision: int) -> str:
+def format_fixed(value: int, precision: int) -> str:
     """A number of 1e-9 with so many digits behind the point."""
-    whole, _, behind = plain_decimal_text(value, -9).partition(".")
+    whole, _, behind = fix_decimal(value, -9).partition(".")
     assert len(behind) <= precision
     return f"{whole}.{behind.ljust(precision, '0')}" if precision else whole
 
 
-def _equity(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+def _make_equity(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 
-    return nautilus("instruments").Equity(**common, isin=row["isin"] or None)
+    return nautilus_module("instruments").Equity(**common, isin=row["isin"] or None)
 
 
-def _contract(row: Mapping[str, Any]) -> dict[str, Any]:
+def _contract_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
     underlying = (row["underlyings"] or [{}])[0].get("underlying_symbol")
     return {
-        "asset_class": getattr(nautilus("enums").AssetClass, ASSET_CLASSES.get(row["product"], "ALTERNATIVE")),
-        "multiplier": nautilus("objects").Quantity.from_str(
-            plain_decimal_text(row["contract_multiplier"] or 10**9, -9)
+        "asset_class": getattr(nautilus_module("enums").AssetClass, ASSET_CLASSES.get(row["product"], "ALTERNATIVE")),
+        "multiplier": nautilus_module("objects").Quantity.from_str(
+            fix_decimal(row["contract_multiplier"] or 10**9, -9)
         ),
         "underlying": underlying or row["asset"] or str(row["symbol"]),
-        "activation_ns": _ns(row["issue_date"]),
-        "expiration_ns": _ns(row["maturity_date"]),
+        "activation_ns": _date_ns(row["issue_date"]),
+        "expiration_ns": _date_ns(row["maturity_date"]),
         "exchange": row["security_exchange"] or VENUE,
     }
 
 
-def _future(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+def _make_future(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 
-    return nautilus("instruments").FuturesContract(**common, **_contract(row))
+    return nautilus_module("instruments").FuturesContract(**common, **_contract_fields(row))
 
 
-def _option(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+def _make_option(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 
     if row["put_or_call"] is None or row["strike_price"] is None:
         raise UmdfError(f"{row['symbol']}: an option without strike, or neither put nor call", "leave it out")
-    kind = nautilus("enums").OptionKind.PUT if row["put_or_call"] == PUT else nautilus("enums").OptionKind.CALL
-    strike = nautilus("objects").Price.from_str(plain_decimal_text(row["strike_price"], -9))
-    return nautilus("instruments").OptionContract(**common, **_contract(row), option_kind=kind, strike_price=strike)
+    kind = (
+        nautilus_module("enums").OptionKind.PUT
+        if row["put_or_call"] == PUT
+        else nautilus_module("enums").OptionKind.CALL
+    )
+    strike = nautilus_module("objects").Price.from_str(fix_decimal(row["strike_price"], -9))
+    return nautilus_module("instruments").OptionContract(
+        **common, **_contract_fields(row), option_kind=kind, strike_price=strike
+    )
 
 
-def _spread(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
+def _make_spread(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 
     types = {leg["leg_security_type"] for leg in row["legs"] or []}
-    make = nautilus("instruments").OptionSpread if types and types <= OPTIONS else nautilus("instruments").FuturesSpread
-    return make(**common, **_contract(row), strategy_type=row["strategy_type"] or STRATEGY)
+    make = (
+        nautilus_module("instruments").OptionSpread
+        if types and types <= OPTION_TYPES
+        else nautilus_module("instruments").FuturesSpread
+    )
+    return make(**common, **_contract_fields(row), strategy_type=row["strategy_type"] or STRATEGY)
 
 
-MAKERS: tuple[tuple[frozenset[str], Callable[[Mapping[str, Any], dict[str, Any]], Any]], ...] = (
-    (SHARES, _equity),
-    (FUTURES, _future),
-    (OPTIONS, _option),
-    (frozenset({STRATEGY}), _spread),
+INSTRUMENT_MAKERS: tuple[tuple[frozenset[str], Callable[[Mapping[str, Any], dict[str, Any]], Any]], ...] = (
+    (EQUITY_TYPES, _make_equity),
+    (FUTURE_TYPES, _make_future),
+    (OPTION_TYPES, _make_option),
+    (frozenset({STRATEGY}), _make_spread),
 )
 
 
-def _ns(day: date | None) -> int:
+def _date_ns(day: date | None) -> int:
     return 0 if day is None else (day - EPOCH).days * DAY_NS

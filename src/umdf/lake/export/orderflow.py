@@ -31,7 +31,7 @@ SIDES = ("B", "A")
 BOTH = "N"
 
 
-class DoubtError(UmdfError):
+class UntrustedDataError(UmdfError):
     """A day with rows that may be wrong, or that its rows alone do not lead through."""
 
 
@@ -50,7 +50,7 @@ class Row(NamedTuple):
     top: tuple[int | None, ...] | None
 
     @property
-    def ends(self) -> bool:
+    def is_event_end(self) -> bool:
         return bool(self.flags & LAST)
 
 
@@ -84,7 +84,7 @@ class Ladder:
         return [(self.sign * key, self.sizes[self.sign * key]) for key in self.keys[:count]]
 
 
-class PlainBook:
+class OrderBook:
     """Orders by id. Orders without a price (MOA, MOC) are known, and stand on no level."""
 
     def __init__(self, name: str) -> None:
@@ -93,49 +93,49 @@ class PlainBook:
         self.ladders = {"B": Ladder(-1), "A": Ladder(1)}
 
     def add(self, row: Row) -> Order:
-        order_id = _known(row.order_id)
+        order_id = _required_order_id(row.order_id)
         if order_id in self.orders or row.side not in SIDES or not row.size or row.size < 0:
-            raise self.lost(row)
-        return self._put(order_id, Order(row.side, row.price, row.size))
+            raise self.inconsistency_error(row)
+        return self._insert(order_id, Order(row.side, row.price, row.size))
 
-    def order(self, row: Row) -> Order:
-        found = self.orders.get(_known(row.order_id))
+    def find_order(self, row: Row) -> Order:
+        found = self.orders.get(_required_order_id(row.order_id))
         if found is None or found.side != row.side:
-            raise self.lost(row)
+            raise self.inconsistency_error(row)
         return found
 
-    def change(self, row: Row) -> tuple[Order, Order]:
+    def modify(self, row: Row) -> tuple[Order, Order]:
         """An order as it was and as it is."""
-        before = self.order(row)
+        before = self.find_order(row)
         if not row.size or row.size < 0:
-            raise self.lost(row)
-        self._take(_known(row.order_id), before)
-        return before, self._put(_known(row.order_id), Order(row.side, row.price, row.size))
+            raise self.inconsistency_error(row)
+        self._remove(_required_order_id(row.order_id), before)
+        return before, self._insert(_required_order_id(row.order_id), Order(row.side, row.price, row.size))
 
     def delete(self, row: Row) -> Order:
-        before = self.order(row)
-        self._take(_known(row.order_id), before)
+        before = self.find_order(row)
+        self._remove(_required_order_id(row.order_id), before)
         return before
 
     def clear(self, side: str) -> list[tuple[int, Order]]:
         """Take out a side, or both; what was there."""
         gone = [(number, order) for number, order in self.orders.items() if side in (BOTH, order.side)]
         for number, order in gone:
-            self._take(number, order)
+            self._remove(number, order)
         return gone
 
-    def _put(self, order_id: int, order: Order) -> Order:
+    def _insert(self, order_id: int, order: Order) -> Order:
         self.orders[order_id] = order
         if order.price is not None:
             self.ladders[order.side].add(order.price, order.size)
         return order
 
-    def _take(self, order_id: int, order: Order) -> None:
+    def _remove(self, order_id: int, order: Order) -> None:
         del self.orders[order_id]
         if order.price is not None:
             self.ladders[order.side].add(order.price, -order.size)
 
-    def check(self, row: Row) -> None:
+    def check_top(self, row: Row) -> None:
         """The best prices are those that the lake has there."""
         if row.top is None:
             return
@@ -143,20 +143,20 @@ class PlainBook:
             priceless = price is None and size is not None  # MOA and MOC orders stand first
             best = self.ladders[side].best(1)
             if not priceless and (best[0] if best else (None, None)) != (price, size):
-                raise self.lost(row)
+                raise self.inconsistency_error(row)
 
-    def lost(self, row: Row) -> DoubtError:
-        reason = f"{self.name}: its book cannot be followed order by order from {_place(row.key)}"
-        return DoubtError(reason, "export mbp_1 or mbp_10 in Databento's shape, or leave the instrument out")
+    def inconsistency_error(self, row: Row) -> UntrustedDataError:
+        reason = f"{self.name}: its book cannot be followed order by order from {_format_key(row.key)}"
+        return UntrustedDataError(reason, "export mbp_1 or mbp_10 in Databento's shape, or leave the instrument out")
 
 
-def rows_of(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
+def merge_rows(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
     """Rows of one instrument's day in the order of the wire; what happened outside of them (a channel reset) too.
 
     An event ends with the flag LAST, or, where the wire forgot it, with its time (as in umdf.lake.levels).
     """
     before: Row | None = None
-    for row in _merged(name, mbo, tops):
+    for row in _merge_mbo_and_tops(name, mbo, tops):
         if before is not None:
             yield before if before.ts_event == row.ts_event else before._replace(flags=before.flags | LAST)
         before = row
@@ -164,43 +164,43 @@ def rows_of(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
         yield before._replace(flags=before.flags | LAST)
 
 
-def _merged(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
-    _refuse_doubt(name, mbo)
-    _refuse_doubt(name, tops)
-    _refuse_other_books(name, mbo)
-    told = _tuples(tops, TOP_COLUMNS)
-    following = next(told, None)
+def _merge_mbo_and_tops(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
+    _reject_unverified(name, mbo)
+    _reject_unverified(name, tops)
+    _reject_non_order_books(name, mbo)
+    top_rows = _tuples(tops, TOP_COLUMNS)
+    following = next(top_rows, None)
     for row in _tuples(mbo, MBO_COLUMNS):
         key = row[:4]
-        while following is not None and following[:4] != key and _before(following[:4], key):
-            yield _from_outside(name, following)
-            following = next(told, None)
+        while following is not None and following[:4] != key and _is_before(following[:4], key):
+            yield _row_from_top(name, following)
+            following = next(top_rows, None)
         top = None
         if following is not None and following[:4] == key:
-            top, following = following[8:12], next(told, None)
-        yield _row(row, top)
+            top, following = following[8:12], next(top_rows, None)
+        yield _make_row(row, top)
     while following is not None:
-        yield _from_outside(name, following)
-        following = next(told, None)
+        yield _row_from_top(name, following)
+        following = next(top_rows, None)
 
 
-def _row(row: tuple[Any, ...], top: tuple[int | None, ...] | None) -> Row:
+def _make_row(row: tuple[Any, ...], top: tuple[int | None, ...] | None) -> Row:
     ts_event = row[4] if row[4] is not None else row[5]
     return Row(row[:4], ts_event, row[6], row[7], *row[8:13], top=top)
 
 
-def _before(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _is_before(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether a place comes first; of two numbering epochs nothing is known, so it waits for its own."""
     return one[0] == other[0] and one[1:] < other[1:]
 
 
-def _from_outside(name: str, told: tuple[Any, ...]) -> Row:
+def _row_from_top(name: str, top_row: tuple[Any, ...]) -> Row:
     """A row of mbp_1 that no row of mbo led to: a reset emptied the book, or a snapshot filled it."""
-    if any(value is not None for value in told[8:12]):
-        reason = f"{name}: its book comes from a snapshot at {_place(told[:4])}, not from its orders"
-        raise DoubtError(reason, "leave the instrument out, or export mbp_1 or mbp_10 in Databento's shape")
-    ts_event = told[4] if told[4] is not None else told[5]
-    return Row(told[:4], ts_event, told[6], LAST, "R", BOTH, None, None, None, told[8:12])
+    if any(value is not None for value in top_row[8:12]):
+        reason = f"{name}: its book comes from a snapshot at {_format_key(top_row[:4])}, not from its orders"
+        raise UntrustedDataError(reason, "leave the instrument out, or export mbp_1 or mbp_10 in Databento's shape")
+    ts_event = top_row[4] if top_row[4] is not None else top_row[5]
+    return Row(top_row[:4], ts_event, top_row[6], LAST, "R", BOTH, None, None, None, top_row[8:12])
 
 
 def _tuples(rows: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
@@ -210,15 +210,17 @@ def _tuples(rows: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...
         yield from zip(*(column.to_pylist() for column in chunk.columns), strict=True)
 
 
-def _refuse_doubt(name: str, rows: pa.Table) -> None:
+def _reject_unverified(name: str, rows: pa.Table) -> None:
     flags = rows.column("flags")
     doubtful = pc.sum(pc.not_equal(pc.bit_wise_and(flags, pa.scalar(MAYBE_BAD_BOOK, flags.type)), 0)).as_py() or 0
     if doubtful:
         reason = f"{name}: {doubtful:,} rows may be wrong, because something was lost before them"
-        raise DoubtError(reason, "leave such instruments out with --exclude-stale; this format has no mark for doubt")
+        raise UntrustedDataError(
+            reason, "leave such instruments out with --exclude-stale; this format has no mark for doubt"
+        )
 
 
-def _refuse_other_books(name: str, mbo: pa.Table) -> None:
+def _reject_non_order_books(name: str, mbo: pa.Table) -> None:
     """Books by position, by price and of lending are no lists of orders that are known by their ids."""
     of_order = pc.is_in(mbo.column("action"), pa.array(["A", "M", "C"]))
     other = pc.or_(pc.is_null(mbo.column("order_id")), pc.is_valid(mbo.column("order_count")))
@@ -228,13 +230,15 @@ def _refuse_other_books(name: str, mbo: pa.Table) -> None:
     partly = pc.is_in(mbo.column("update_action"), pa.array([DELETE_FROM, OVERLAY], mbo.column("update_action").type))
     if pc.any(pc.or_(other, partly)).as_py():
         hint = "export mbp_1 or mbp_10 in Databento's shape"
-        raise DoubtError(f"{name}: its book is not made of orders by id (it is by position, by price or lent)", hint)
+        raise UntrustedDataError(
+            f"{name}: its book is not made of orders by id (it is by position, by price or lent)", hint
+        )
 
 
-def _known(order_id: int | None) -> int:
+def _required_order_id(order_id: int | None) -> int:
     assert order_id is not None  # _refuse_other_books
     return order_id
 
 
-def _place(key: tuple[int, ...]) -> str:
+def _format_key(key: tuple[int, ...]) -> str:
     return f"packet {key[1]}, message {key[2]}, entry {key[3]} (epoch {key[0]})"

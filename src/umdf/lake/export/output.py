@@ -16,38 +16,38 @@ from typing import Any
 
 from umdf.errors import UmdfError
 
-NOTE = "_export.json"  # readers of Parquet directories pass over names with an underscore
+METADATA_FILE = "_export.json"  # readers of Parquet directories pass over names with an underscore
 
 
 @contextmanager
-def directory(out: Path, force: bool) -> Iterator[Path]:
+def atomic_directory(out: Path, force: bool) -> Iterator[Path]:
     """A new directory to write into, which gets its name when the block ends well, and is gone when it does not."""
     out = out.absolute()
-    refuse(out, force)
+    check_replaceable(out, force)
     out.parent.mkdir(parents=True, exist_ok=True)
-    made = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
-    made.mkdir()
+    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    temporary.mkdir()
     try:
-        yield made
-        refuse(out, force)  # it may have appeared meanwhile
-        old = _aside(out)
-        os.rename(made, out)
+        yield temporary
+        check_replaceable(out, force)  # it may have appeared meanwhile
+        old = _move_aside(out)
+        os.rename(temporary, out)
         if old is not None:
             shutil.rmtree(old)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def refuse(out: Path, force: bool) -> None:
+def check_replaceable(out: Path, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not (out / NOTE).is_file():
+    if not (out / METADATA_FILE).is_file():
         raise UmdfError(f"{out} exists and is no export of umdf", "give a new or an empty directory")
     if not force:
         raise UmdfError(f"{out} exists", "say --force to replace that export, or give a new directory")
 
 
-def _aside(out: Path) -> Path | None:
+def _move_aside(out: Path) -> Path | None:
     if not out.exists():
         return None
     aside = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.old")
@@ -55,5 +55,5 @@ def _aside(out: Path) -> Path | None:
     return aside
 
 
-def note(made: Path, content: dict[str, Any]) -> None:
-    (made / NOTE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def write_metadata(directory: Path, content: dict[str, Any]) -> None:
+    (directory / METADATA_FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

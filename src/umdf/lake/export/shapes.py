@@ -24,7 +24,7 @@ UTC_NS = pa.timestamp("ns", "UTC")
 
 
 @dataclass(frozen=True)
-class Field:
+class DatabentoField:
     name: str
     type: str  # a numpy type (u4), or PRICE, TIME, TEXT
     source: str | None  # column of our rows; None: always `absent`
@@ -38,11 +38,11 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Shape:
+class DatabentoSchema:
     schema: str  # as Databento writes it: mbp-1
     table: str  # of the lake: mbp_1
     rtype: int
-    fields: tuple[Field, ...]  # the index last, as pandas writes it
+    fields: tuple[DatabentoField, ...]  # the index last, as pandas writes it
 
     @property
     def sources(self) -> list[str]:
@@ -50,10 +50,10 @@ class Shape:
 
     def arrow_schema(self, fixed: bool, wide: bool) -> pa.Schema:
         fields = [pa.field(field.name, field.arrow_type(fixed, wide)) for field in self.fields]
-        return pa.schema(fields, {"pandas": _pandas_note(fields)})
+        return pa.schema(fields, {"pandas": _pandas_metadata(fields)})
 
 
-def _pandas_note(fields: Sequence[pa.Field]) -> str:
+def _pandas_metadata(fields: Sequence[pa.Field]) -> str:
     """What pandas reads to make the last column the index again."""
     columns = [
         {"name": field.name, "field_name": field.name, **_pandas_type(field.type)} for field in fields
@@ -80,31 +80,31 @@ def _pandas_type(kind: pa.DataType) -> dict[str, Any]:
     return {"pandas_type": name, "numpy_type": name, "metadata": None}
 
 
-def _fields(text: str) -> tuple[Field, ...]:
+def _parse_fields(text: str) -> tuple[DatabentoField, ...]:
     """`name type source absent` a line; a source of `-` is none, a missing one has the name of the field."""
     found = []
     for line in text.strip().splitlines():
         name, kind, *more = line.split()
         source = (more[0] if more else name).replace("-", "") or None
         absent: int | str = more[1] if len(more) > 1 else ("" if kind == TEXT else 0)
-        found.append(Field(name, kind, source, int(absent) if str(absent).isdecimal() else absent))
+        found.append(DatabentoField(name, kind, source, int(absent) if str(absent).isdecimal() else absent))
     return tuple(found)
 
 
-_HEAD = _fields("""
+_HEADER_FIELDS = _parse_fields("""
 ts_event       time
 rtype          u1
 publisher_id   u2
 instrument_id  u4
 """)
-_SYMBOL, _RECEIVED = _fields("symbol text"), _fields("ts_recv time")
+_SYMBOL, _RECEIVED = _parse_fields("symbol text"), _parse_fields("ts_recv time")
 _LEVEL_TYPES = {"price": PRICE, "i64": "u4", "i32": "u4"}
-_ROW_END = _fields("""
+_ROW_END = _parse_fields("""
 flags          u1
 ts_in_delta    i4
 sequence       u4
 """)
-_CHANGE = _fields("""
+_CHANGE = _parse_fields("""
 action         text
 side           text
 depth          u1   depth undefined
@@ -113,15 +113,17 @@ size           u4
 """)
 
 
-def _levels(depth: int) -> tuple[Field, ...]:
-    return tuple(Field(column.name, _LEVEL_TYPES[column.type], column.name) for column in levels(depth))
+def _levels(depth: int) -> tuple[DatabentoField, ...]:
+    return tuple(DatabentoField(column.name, _LEVEL_TYPES[column.type], column.name) for column in levels(depth))
 
 
-def _shape(schema: str, rtype: int, *parts: tuple[Field, ...], index: tuple[Field, ...] = _RECEIVED) -> Shape:
-    return Shape(schema, schema.replace("-", "_"), rtype, sum((*parts, _SYMBOL, index), ()))
+def _schema(
+    schema: str, rtype: int, *parts: tuple[DatabentoField, ...], index: tuple[DatabentoField, ...] = _RECEIVED
+) -> DatabentoSchema:
+    return DatabentoSchema(schema, schema.replace("-", "_"), rtype, sum((*parts, _SYMBOL, index), ()))
 
 
-_MBO = _fields("""
+_MBO = _parse_fields("""
 action         text
 side           text
 price          price
@@ -129,21 +131,21 @@ size           u4
 channel_id     u1
 order_id       u8
 """)
-_BBO = _fields("""
+_BBO = _parse_fields("""
 side           text - N
 price          price
 size           u4
 flags          u1
 sequence       u4
 """)
-_BAR = _fields("""
+_BAR = _parse_fields("""
 open           price
 high           price
 low            price
 close          price
 volume         u8
 """)
-_STATISTICS = _fields("""
+_STATISTICS = _parse_fields("""
 ts_ref         time  trade_date
 price          price
 quantity       i8    size undefined
@@ -154,7 +156,7 @@ channel_id     u2
 update_action  u1    told
 stat_flags     u1    -
 """)
-_STATUS = _fields("""
+_STATUS = _parse_fields("""
 action         u2   told
 reason         u2   -
 trading_event  u2   changed
@@ -162,7 +164,7 @@ is_trading     text trading
 is_quoting     text quoting
 is_short_sell_restricted text - ~
 """)
-_DEFINITION = _fields("""
+_DEFINITION = _parse_fields("""
 raw_symbol            text   symbol
 security_update_action text  action
 instrument_class      text
@@ -232,26 +234,26 @@ leg_ratio_qty_numerator i4
 leg_ratio_qty_denominator i4
 leg_underlying_id     u4     -
 """)
-_OF_INTERVAL = _fields("ts_event time ts_interval")
+_INTERVAL_FIELD = _parse_fields("ts_event time ts_interval")
 
-SHAPES = {
+SCHEMAS = {
     shape.table: shape
     for shape in (
-        _shape("mbo", 160, _HEAD, _MBO, _ROW_END),
-        _shape("mbp-1", 1, _HEAD, _CHANGE, _ROW_END, _levels(1)),
-        _shape("mbp-10", 10, _HEAD, _CHANGE, _ROW_END, _levels(10)),
-        _shape("trades", 0, _HEAD, _CHANGE, _ROW_END),
-        _shape("tbbo", 1, _HEAD, _CHANGE, _ROW_END, _levels(1)),
+        _schema("mbo", 160, _HEADER_FIELDS, _MBO, _ROW_END),
+        _schema("mbp-1", 1, _HEADER_FIELDS, _CHANGE, _ROW_END, _levels(1)),
+        _schema("mbp-10", 10, _HEADER_FIELDS, _CHANGE, _ROW_END, _levels(10)),
+        _schema("trades", 0, _HEADER_FIELDS, _CHANGE, _ROW_END),
+        _schema("tbbo", 1, _HEADER_FIELDS, _CHANGE, _ROW_END, _levels(1)),
         *(
-            _shape(schema, rtype, _HEAD, _BBO, _levels(1), index=_fields("ts_recv time ts_interval"))
+            _schema(schema, rtype, _HEADER_FIELDS, _BBO, _levels(1), index=_parse_fields("ts_recv time ts_interval"))
             for schema, rtype in (("bbo-1s", 195), ("bbo-1m", 196))
         ),
         *(
-            _shape(schema, rtype, _HEAD[1:], _BAR, index=_OF_INTERVAL)
+            _schema(schema, rtype, _HEADER_FIELDS[1:], _BAR, index=_INTERVAL_FIELD)
             for schema, rtype in (("ohlcv-1s", 32), ("ohlcv-1m", 33), ("ohlcv-1h", 34), ("ohlcv-1d", 35))
         ),
-        _shape("statistics", 24, _HEAD, _STATISTICS),
-        _shape("status", 18, _HEAD, _STATUS),
-        _shape("definition", 19, _HEAD, _DEFINITION),
+        _schema("statistics", 24, _HEADER_FIELDS, _STATISTICS),
+        _schema("status", 18, _HEADER_FIELDS, _STATUS),
+        _schema("definition", 19, _HEADER_FIELDS, _DEFINITION),
     )
 }

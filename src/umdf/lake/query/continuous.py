@@ -20,16 +20,16 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.query.arrays import is_text, numbers, rows_where, texts_in
-from umdf.lake.query.names import near
-from umdf.lake.query.reading import Wanted, part_of, question_of, read
-from umdf.lake.query.symbols import Catalogue, of_parent
-from umdf.lake.query.times import Span, date_of, named_dates
+from umdf.lake.query.arrays import distinct_texts, filter_rows, int64_values, is_in
+from umdf.lake.query.names import close_matches
+from umdf.lake.query.reading import InstrumentFilter, partition_of, query_of, read_rows
+from umdf.lake.query.symbols import InstrumentCatalog, contracts_of_parent
+from umdf.lake.query.times import TimeRange, format_dates, to_trading_date
 
-NAME = re.compile(r"(?P<asset>.+)\.(?P<rule>[cv])\.(?P<rank>\d{1,3})")
+CONTINUOUS_SYMBOL = re.compile(r"(?P<asset>.+)\.(?P<rule>[cv])\.(?P<rank>\d{1,3})")
 HINT = "say ASSET.c.N (the N-th nearest maturity, from 0) or ASSET.v.N (the N-th most traded), such as DOL.c.0"
 FUTURE = "FUT"
-ROLLS = pa.schema(
+ROLL_SCHEMA = pa.schema(
     [
         ("trading_date", pa.date32()),
         ("continuous", pa.utf8()),
@@ -47,7 +47,7 @@ ROLLS = pa.schema(
 class Contract:
     symbol: str
     maturity: date
-    places: tuple[tuple[int | None, int], ...]  # channel, instrument: it can be on several
+    listings: tuple[tuple[int | None, int], ...]  # channel, instrument: it can be on several
 
 
 @dataclass(frozen=True)
@@ -58,82 +58,84 @@ class Roll:
     continuous: str
     symbol: str
     maturity_date: date
-    places: tuple[tuple[int | None, int], ...]
+    listings: tuple[tuple[int | None, int], ...]
     volume: int | None = None  # by which it was ranked
     volume_date: date | None = None
 
 
-def rolls(catalogue: Catalogue, asked: Sequence[str], days: Sequence[date], span: Span) -> list[Roll]:
+def resolve_rolls(
+    catalogue: InstrumentCatalog, symbols: Sequence[str], days: Sequence[date], span: TimeRange
+) -> list[Roll]:
     """Of each name, on each date on which it has a contract."""
-    known = {name: _parsed(name) for name in asked}
+    known = {name: _parse_symbol(name) for name in symbols}
     found: list[Roll] = []
     for day in days:
-        listed = catalogue.listed([day], more=True)
-        candidates = {asset: candidates_on(listed, asset, day) for asset, _, _ in known.values()}
-        before = max((each for each in catalogue.dates if each < day), default=None)
+        definitions = catalogue.definitions([day], with_details=True)
+        candidates = {asset: candidates_on(definitions, asset, day) for asset, _, _ in known.values()}
+        previous_date = max((each for each in catalogue.dates if each < day), default=None)
         for name, (asset, rule, rank) in known.items():
             ranked = candidates[asset]
             volumes: dict[str, int] = {}
             if rule == "v":
-                volumes = volumes_on(catalogue, before) if before else {}
-                ranked = by_volume(ranked, volumes) if before else []
+                volumes = volumes_on(catalogue, previous_date) if previous_date else {}
+                ranked = rank_by_volume(ranked, volumes) if previous_date else []
             if rank < len(ranked):
                 one = ranked[rank]
-                how = (volumes.get(one.symbol, 0), before) if rule == "v" else (None, None)
-                found.append(Roll(day, name, one.symbol, one.maturity, one.places, *how))
+                ranked_by = (volumes.get(one.symbol, 0), previous_date) if rule == "v" else (None, None)
+                found.append(Roll(day, name, one.symbol, one.maturity, one.listings, *ranked_by))
     for name, (asset, rule, rank) in known.items():
         if not span.is_empty and not any(roll.continuous == name for roll in found):
-            raise _no_contract(catalogue, name, asset, rule, rank, days, span)
+            raise _no_contract_error(catalogue, name, asset, rule, rank, days, span)
     return found
 
 
-def roll_table(catalogue: Catalogue, asked: Sequence[str], span: Span) -> pa.Table:
+def roll_table(catalogue: InstrumentCatalog, symbols: Sequence[str], span: TimeRange) -> pa.Table:
     """The same as rows, one for each channel that has the contract."""
-    days = [day for day in catalogue.dates if span.has_date(day)]
+    days = [day for day in catalogue.dates if span.includes_date(day)]
     rows = [
         {**vars(roll), "channel_id": channel, "instrument_id": number}
-        for roll in rolls(catalogue, asked, days, span)
-        for channel, number in roll.places
+        for roll in resolve_rolls(catalogue, symbols, days, span)
+        for channel, number in roll.listings
     ]
-    return pa.Table.from_pylist(rows, ROLLS)
+    return pa.Table.from_pylist(rows, ROLL_SCHEMA)
 
 
-def _parsed(name: str) -> tuple[str, str, int]:
-    match = NAME.fullmatch(name)
+def _parse_symbol(name: str) -> tuple[str, str, int]:
+    match = CONTINUOUS_SYMBOL.fullmatch(name)
     if match is None:
         raise UsageError(f"{name!r} is no continuous name", HINT)
     return match["asset"], match["rule"], int(match["rank"])
 
 
-def candidates_on(listed: pa.Table, asset: str, day: date) -> list[Contract]:
+def candidates_on(definitions: pa.Table, asset: str, day: date) -> list[Contract]:
     """The contracts of an asset that can be traded on a date, the nearest maturity first."""
-    places: dict[tuple[date, str], set[tuple[int | None, int]]] = {}
-    ends = _list_ends(listed)
-    for row in of_parent(listed, f"{asset}.{FUTURE}").to_pylist():
+    listings: dict[tuple[date, str], set[tuple[int | None, int]]] = {}
+    ends = _list_ends(definitions)
+    for row in contracts_of_parent(definitions, f"{asset}.{FUTURE}").to_pylist():
         maturity, validity = row["maturity_date"], row["ts_validity"]
-        if maturity is None or maturity < day or (validity is not None and date_of(validity - 1) < day):
+        if maturity is None or maturity < day or (validity is not None and to_trading_date(validity - 1) < day):
             continue
         end = ends.get(row["channel_id"])
         if row["symbol"] is None or (end is not None and row["ts_recv"] is not None and row["ts_recv"] > end):
             continue
-        places.setdefault((maturity, row["symbol"]), set()).add((row["channel_id"], row["instrument_id"]))
+        listings.setdefault((maturity, row["symbol"]), set()).add((row["channel_id"], row["instrument_id"]))
     return [
-        Contract(symbol, maturity, tuple(sorted(own, key=str))) for (maturity, symbol), own in sorted(places.items())
+        Contract(symbol, maturity, tuple(sorted(own, key=str))) for (maturity, symbol), own in sorted(listings.items())
     ]
 
 
-def _list_ends(listed: pa.Table) -> dict[Any, int]:
+def _list_ends(definitions: pa.Table) -> dict[Any, int]:
     """When the first instrument list of each channel was whole; what comes later may have been listed later."""
-    last = rows_where(listed, numbers(listed.column("is_last")) == 1)
+    last = filter_rows(definitions, int64_values(definitions.column("is_last")) == 1)
     found = last.group_by("channel_id").aggregate([("ts_recv", "min")]).to_pylist()
     return {row["channel_id"]: row["ts_recv_min"] for row in found}
 
 
-def volumes_on(catalogue: Catalogue, day: date) -> dict[str, int]:
+def volumes_on(catalogue: InstrumentCatalog, day: date) -> dict[str, int]:
     """What was traded of each symbol on a date. On several channels it is the same trades: they are not added up."""
     adds = catalogue.snapshot.adds("day_statistics", trading_date=day)
-    parts = {part_of(add): Wanted() for add in adds}
-    rows = read(catalogue.snapshot, question_of("day_statistics", wanted=parts), ["symbol", "volume"])
+    parts = {partition_of(add): InstrumentFilter() for add in adds}
+    rows = read_rows(catalogue.snapshot, query_of("day_statistics", wanted=parts), ["symbol", "volume"])
     found: dict[str, int] = {}
     for symbol, volume in zip(*(rows.column(name).to_pylist() for name in ("symbol", "volume")), strict=True):
         if symbol is not None:
@@ -141,21 +143,25 @@ def volumes_on(catalogue: Catalogue, day: date) -> dict[str, int]:
     return found
 
 
-def by_volume(candidates: Sequence[Contract], volumes: dict[str, int]) -> list[Contract]:
+def rank_by_volume(candidates: Sequence[Contract], volumes: dict[str, int]) -> list[Contract]:
     return sorted(candidates, key=lambda one: (-volumes.get(one.symbol, 0), one.maturity, one.symbol))
 
 
-def _no_contract(
-    catalogue: Catalogue, name: str, asset: str, rule: str, rank: int, days: Sequence[date], span: Span
+def _no_contract_error(
+    catalogue: InstrumentCatalog, name: str, asset: str, rule: str, rank: int, days: Sequence[date], span: TimeRange
 ) -> UmdfError:
-    listed = catalogue.listed(days, more=True)
-    most = max((len(candidates_on(catalogue.listed([day], more=True), asset, day)) for day in days), default=0)
-    if not most:
-        futures = rows_where(listed, is_text(listed.column("security_type"), [FUTURE]))
-        close = near(asset, texts_in(futures.column("asset")))
+    listed = catalogue.definitions(days, with_details=True)
+    max_contracts = max(
+        (len(candidates_on(catalogue.definitions([day], with_details=True), asset, day)) for day in days), default=0
+    )
+    if not max_contracts:
+        futures = filter_rows(listed, is_in(listed.column("security_type"), [FUTURE]))
+        close = close_matches(asset, distinct_texts(futures.column("asset")))
         hint = f"did you mean {' or '.join(f'{each}.{rule}.{rank}' for each in close)}?" if close else HINT
         return UmdfError(f"no futures of {asset!r} can be traded {span}", hint)
     if rule == "v" and list(days) == catalogue.dates[:1]:
         hint = f"the lake begins on {days[0]}; ask for {asset}.c.{rank}, or bring in the day before"
         return UmdfError(f"{name} is ranked by the volume of the trading date before, and there is none", hint)
-    return UmdfError(f"{name}: there are only {most} contracts of {asset} {span}", f"dates: {named_dates(list(days))}")
+    return UmdfError(
+        f"{name}: there are only {max_contracts} contracts of {asset} {span}", f"dates: {format_dates(list(days))}"
+    )

@@ -15,84 +15,95 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.query.arrays import numbers, rows_where
-from umdf.lake.query.made import TASK_ROWS, Levels, Task, instrument_tasks, parts_to_make
-from umdf.lake.query.names import DERIVED, PLACE
-from umdf.lake.query.reading import EVER, Question, Reading, Wanted, by_part, chosen, question_of, read
+from umdf.lake.query.arrays import filter_rows, int64_values
+from umdf.lake.query.made import TASK_ROWS, DerivedLevels, DeriveTask, instrument_tasks, partitions_to_derive
+from umdf.lake.query.names import DERIVED_DEPTHS, STREAM_ORDER
+from umdf.lake.query.reading import (
+    ALL_TIMES,
+    InstrumentFilter,
+    Query,
+    ReadStats,
+    group_by_partition,
+    query_of,
+    read_rows,
+    select_files,
+)
 from umdf.lake.schemas import Table, levels
 from umdf.lake.schemas import table as table_named
-from umdf.lake.snapshot import Snapshot
+from umdf.lake.snapshot import LakeSnapshot
 from umdf.market.events import MAYBE_BAD_BOOK, NULL
 
-BY = ("position", "ts_event", "ts_recv")
-QUOTES = tuple(DERIVED)
-OF_QUOTE = ("ts_event", "ts_recv", "sequence", "flags")  # as quote_ts_event …
-KEYS = ("instrument_id", "seq_version", *PLACE, "ts_event", "ts_send", "ts_recv", "flags")
+JOIN_ORDERS = ("position", "ts_event", "ts_recv")
+QUOTE_TABLES = tuple(DERIVED_DEPTHS)
+QUOTE_COLUMNS = ("ts_event", "ts_recv", "sequence", "flags")  # as quote_ts_event …
+KEYS = ("instrument_id", "seq_version", *STREAM_ORDER, "ts_event", "ts_send", "ts_recv", "flags")
 Numbers = NDArray[np.int64]
 
 
 def quote_fields(quotes: str) -> list[pa.Field]:
     """What stands behind the columns of a trade."""
     schema = table_named(quotes).schema
-    about = [schema.field(name).with_name(f"quote_{name}").with_nullable(True) for name in OF_QUOTE]
-    return [*about, *(schema.field(column.name) for column in levels(DERIVED[quotes]))]
+    about = [schema.field(name).with_name(f"quote_{name}").with_nullable(True) for name in QUOTE_COLUMNS]
+    return [*about, *(schema.field(column.name) for column in levels(DERIVED_DEPTHS[quotes]))]
 
 
 @dataclass(frozen=True)
 class TradesWithQuotes:
     """A row for each row of `trades` that a question asks for."""
 
-    question: Question  # of trades
+    query: Query  # of trades
     quotes: str = "mbp_1"
     by: str = "position"
 
     @property
     def table(self) -> Table:
-        return self.question.table
+        return self.query.table
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([*self.table.schema, *quote_fields(self.quotes)])
 
-    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
-        parts = list(by_part(chosen(snapshot, self.question)))
-        return instrument_tasks(snapshot, self.question, parts, ("trades", self._source(snapshot)), most_rows)
+    def tasks(self, snapshot: LakeSnapshot, max_rows: int = TASK_ROWS) -> list[DeriveTask]:
+        parts = list(group_by_partition(select_files(snapshot, self.query)))
+        return instrument_tasks(snapshot, self.query, parts, ("trades", self._quote_source(snapshot)), max_rows)
 
-    def _source(self, snapshot: Snapshot) -> str:
+    def _quote_source(self, snapshot: LakeSnapshot) -> str:
         return self.quotes if snapshot.adds(self.quotes) else "mbo"
 
-    def make(self, snapshot: Snapshot, task: Task, reading: Reading) -> pa.Table:
-        trades = read(snapshot, replace(self.question, wanted={task.part: task.wanted}), None, reading)
-        quotes = self._quotes(snapshot, task, reading)
+    def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table:
+        trades = read_rows(snapshot, replace(self.query, wanted={task.partition: task.instrument_filter}), None, stats)
+        quotes = self._read_quotes(snapshot, task, stats)
         place = quotes_before(trades, quotes, self.by)
         own = [quotes.column(field.name.removeprefix("quote_")) for field in quote_fields(self.quotes)]
-        found = pa.table(own, pa.schema(quote_fields(self.quotes))).take(_or_null(place))
+        found = pa.table(own, pa.schema(quote_fields(self.quotes))).take(_nullable_indices(place))
         rows = pa.Table.from_arrays([*trades.columns, *found.columns], schema=self.schema)
-        if not self.question.exclude_stale:
+        if not self.query.exclude_stale:
             return rows
-        flags = numbers(rows.column("quote_flags"))
-        return rows_where(rows, (flags == NULL) | (flags & MAYBE_BAD_BOOK == 0))
+        flags = int64_values(rows.column("quote_flags"))
+        return filter_rows(rows, (flags == NULL) | (flags & MAYBE_BAD_BOOK == 0))
 
-    def _quotes(self, snapshot: Snapshot, task: Task, reading: Reading) -> pa.Table:
+    def _read_quotes(self, snapshot: LakeSnapshot, task: DeriveTask, reading: ReadStats) -> pa.Table:
         """Those of the whole day: the one before the first trade can be hours old."""
-        wanted = {task.part: Wanted(task.wanted.ids)}
-        question = question_of(self.quotes, wanted=wanted, span=EVER)
-        if task.part in parts_to_make(snapshot, question):
-            return Levels(question).make(snapshot, Task(task.part, wanted[task.part]), reading)
-        names = {*KEYS, *(column.name for column in levels(DERIVED[self.quotes]))}
+        wanted = {task.partition: InstrumentFilter(task.instrument_filter.ids)}
+        question = query_of(self.quotes, wanted=wanted, span=ALL_TIMES)
+        if task.partition in partitions_to_derive(snapshot, question):
+            return DerivedLevels(question).derive(snapshot, DeriveTask(task.partition, wanted[task.partition]), reading)
+        names = {*KEYS, *(column.name for column in levels(DERIVED_DEPTHS[self.quotes]))}
         columns = [name for name in question.table.schema.names if name in names]
-        return read(snapshot, question, columns, reading, ordered=False)
+        return read_rows(snapshot, question, columns, reading, ordered=False)
 
 
 def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
     """For each trade the place of the last quote before it; -1 if there is none. All of one date and channel."""
-    base = min((int(numbers(rows.column("sequence")).min()) for rows in (trades, quotes) if rows.num_rows), default=0)
-    codes = _groups(trades, quotes)
+    base = min(
+        (int(int64_values(rows.column("sequence")).min()) for rows in (trades, quotes) if rows.num_rows), default=0
+    )
+    codes = _group_codes(trades, quotes)
     trade_group, quote_group = codes[: trades.num_rows], codes[trades.num_rows :]
     every = np.arange(int(codes.max(initial=-1)) + 2)
-    trade_key, quote_key = (_keys(rows, by, base) for rows in (trades, quotes))
+    trade_key, quote_key = (_sort_keys(rows, by, base) for rows in (trades, quotes))
     # Of equal times the last in the feed counts.
-    quote_order = np.lexsort((_keys(quotes, "position", base), quote_key, quote_group))
+    quote_order = np.lexsort((_sort_keys(quotes, "position", base), quote_key, quote_group))
     trade_order = np.argsort(trade_group, kind="stable")
     starts = np.searchsorted(quote_group[quote_order], every)
     edges = np.searchsorted(trade_group[trade_order], every)
@@ -106,26 +117,26 @@ def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
     return found
 
 
-def _groups(trades: pa.Table, quotes: pa.Table) -> Numbers:
+def _group_codes(trades: pa.Table, quotes: pa.Table) -> Numbers:
     """A number for each instrument and numbering of the channel."""
     found = np.zeros(trades.num_rows + quotes.num_rows, np.int64)
     for name in ("instrument_id", "seq_version"):
-        both = np.concatenate([numbers(rows.column(name)) for rows in (trades, quotes)])
+        both = np.concatenate([int64_values(rows.column(name)) for rows in (trades, quotes)])
         values, places = np.unique(both, return_inverse=True)
         found = found * len(values) + places
     return found
 
 
-def _keys(rows: pa.Table, by: str, base: int) -> NDArray[Any]:
+def _sort_keys(rows: pa.Table, by: str, base: int) -> NDArray[Any]:
     """What is compared: the place in the feed in one number, or a time (ts_send, where ts_event is not said)."""
     if by == "position":
-        sequence, message, entry = (numbers(rows.column(name)) for name in PLACE)
+        sequence, message, entry = (int64_values(rows.column(name)) for name in STREAM_ORDER)
         # A book that comes back by a snapshot stands behind message 65,535 of its packet: 17 bits.
         return ((sequence - base).astype(np.uint64) << np.uint64(33)) + ((message << 16) + entry).astype(np.uint64)
-    times = numbers(rows.column(by))
-    return np.where(times == NULL, numbers(rows.column("ts_send")), times)
+    times = int64_values(rows.column(by))
+    return np.where(times == NULL, int64_values(rows.column("ts_send")), times)
 
 
-def _or_null(places: Numbers) -> pa.Array:
+def _nullable_indices(places: Numbers) -> pa.Array:
     validity = pa.py_buffer(np.packbits(places >= 0, bitorder="little"))
     return pa.Array.from_buffers(pa.int64(), len(places), [validity, pa.py_buffer(np.ascontiguousarray(places))])

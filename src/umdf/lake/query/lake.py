@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from umdf.errors import UsageError, require
 from umdf.lake.query.continuous import roll_table
-from umdf.lake.query.definitions import DefinitionsAt, definition_parts
-from umdf.lake.query.joins import BY, QUOTES, TradesWithQuotes, quote_fields
+from umdf.lake.query.definitions import DefinitionsAsOf, partitions_in_force
+from umdf.lake.query.joins import JOIN_ORDERS, QUOTE_TABLES, TradesWithQuotes, quote_fields
 from umdf.lake.query.moments import BookAt, book_at
-from umdf.lake.query.names import DERIVED, among, columns_named, schema_named, time_of
-from umdf.lake.query.prices import Style
-from umdf.lake.query.ranges import Range, made_by
-from umdf.lake.query.reading import Question
-from umdf.lake.query.symbols import Catalogue, asked_symbols
-from umdf.lake.query.times import Span, date_of, moment
+from umdf.lake.query.names import DERIVED_DEPTHS, check_choice, resolve_columns, resolve_schema, time_column
+from umdf.lake.query.prices import OutputFormat
+from umdf.lake.query.ranges import Range, derived_rows_of
+from umdf.lake.query.reading import Query
+from umdf.lake.query.symbols import InstrumentCatalog, parse_symbols
+from umdf.lake.query.times import TimeRange, parse_time, to_trading_date
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from umdf.lake.query.sql import Registration
 
 Symbols = str | int | Iterable[str] | Iterable[int] | None
-_EMBEDDED: list[Any] = []  # the one Spark session that lakes without one share
+_SHARED_SESSIONS: list[Any] = []  # the one Spark session that lakes without one share
 
 
 class Lake:
@@ -51,12 +51,12 @@ class Lake:
 
     def _open(self, commit: int | None) -> None:
         require("deltalake", "umdf.Lake")
-        self.snapshot: Snapshot = open_snapshot(self._path, commit)
-        self.catalogue = Catalogue(self.snapshot)
+        self.snapshot: LakeSnapshot = open_snapshot(self._path, commit)
+        self.catalog = InstrumentCatalog(self.snapshot)
 
     @property
     def path(self) -> str:
-        return str(self.snapshot.home.root)
+        return str(self.snapshot.paths.root)
 
     @property
     def commit(self) -> int:
@@ -75,21 +75,21 @@ class Lake:
         """What `get_range` can be asked for and the lake has something of, stored or made on demand."""
         there = {name for name in tables() if self.snapshot.version(name) is not None}
         if {"mbo", "book_state"} <= there:
-            there |= set(DERIVED)
+            there |= set(DERIVED_DEPTHS)
         return [name for name in tables() if name in there]
 
     def dates(self) -> list[date]:
         """The trading dates, the oldest first."""
-        return list(self.catalogue.dates)
+        return list(self.catalog.dates)
 
     def symbols(self, date: Any = None) -> list[str]:
         """Symbols that were listed on a trading date, or ever."""
         if date is None:
-            return self.catalogue.symbols(self.catalogue.dates)
-        when = moment(date, "date")
-        day = date_of(when) if isinstance(when, int) else when
-        self.catalogue.check(Span(day, day.fromordinal(day.toordinal() + 1)))
-        return self.catalogue.symbols([day])
+            return self.catalog.symbols(self.catalog.dates)
+        when = parse_time(date, "date")
+        day = to_trading_date(when) if isinstance(when, int) else when
+        self.catalog.check_has_dates(TimeRange(day, day.fromordinal(day.toordinal() + 1)))
+        return self.catalog.symbols([day])
 
     def get_range(
         self,
@@ -108,18 +108,22 @@ class Lake:
 
         `exclude_stale` leaves out what may be wrong because something was lost before it (MAYBE_BAD_BOOK).
         """
-        table, style, span = tables()[schema_named(schema)], Style(price_type, pretty_ts), Span.of(start, end)
-        if span.has_times and time_of(table) is None:
+        table, style, span = (
+            tables()[resolve_schema(schema)],
+            OutputFormat(price_type, pretty_ts),
+            TimeRange.parse(start, end),
+        )
+        if span.has_times and time_column(table) is None:
             raise UsageError(f"{table.name} has no times", "give dates, such as 2026-11-13")
         if exclude_stale and "flags" not in table.schema.names:
             raise UsageError(f"{table.name} has no flags: nothing in it can be stale", "leave exclude_stale out")
         if symbols is not None and "instrument_id" not in table.schema.names:
             raise UsageError(f"{table.name} is not about instruments", "leave symbols out")
-        named = columns_named(table, columns, _extra(stype_in, symbols))
-        needed = [table.name, *(["mbo"] if table.name in DERIVED else [])]
-        selection = self.catalogue.selection(symbols, stype_in, span, needed)
-        question = Question(table, span, None if selection is None else selection.wanted, exclude_stale)
-        maker = made_by(self.snapshot, question)
+        named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
+        needed = [table.name, *(["mbo"] if table.name in DERIVED_DEPTHS else [])]
+        selection = self.catalog.select(symbols, stype_in, span, needed)
+        question = Query(table, span, None if selection is None else selection.filters, exclude_stale)
+        maker = derived_rows_of(self.snapshot, question)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 
     def trades_with_quotes(
@@ -140,13 +144,13 @@ class Lake:
 
         `by` "position" is the order of the feed, and exact; "ts_event" and "ts_recv" take the last earlier time.
         """
-        table, style, span = tables()["trades"], Style(price_type, pretty_ts), Span.of(start, end)
-        known = among("quotes", schema_named(quotes), QUOTES)
-        among("by", by, BY)
-        more = [*(field.name for field in quote_fields(known)), *_extra(stype_in, symbols)]
-        named = columns_named(table, columns, more)
-        selection = self.catalogue.selection(symbols, stype_in, span, ["trades"])
-        question = Question(table, span, None if selection is None else selection.wanted, exclude_stale)
+        table, style, span = tables()["trades"], OutputFormat(price_type, pretty_ts), TimeRange.parse(start, end)
+        known = check_choice("quotes", resolve_schema(quotes), QUOTE_TABLES)
+        check_choice("by", by, JOIN_ORDERS)
+        more = [*(field.name for field in quote_fields(known)), *_extra_columns(stype_in, symbols)]
+        named = resolve_columns(table, columns, more)
+        selection = self.catalog.select(symbols, stype_in, span, ["trades"])
+        question = Query(table, span, None if selection is None else selection.filters, exclude_stale)
         maker = TradesWithQuotes(question, known, by)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 
@@ -161,12 +165,12 @@ class Lake:
         columns: Sequence[str] | None = None,
     ) -> Range:
         """The definitions in force at a moment, without those deleted by then; a date is the end of that day."""
-        table, style = tables()["definition"], Style(price_type, pretty_ts)
-        named = columns_named(table, columns, _extra(stype_in, symbols))
-        parts, limit = definition_parts(self.catalogue, at)
-        selection = self.catalogue.selection_of(symbols, stype_in, list(parts))
-        question = Question(table, wanted=None if selection is None else selection.wanted)
-        maker = DefinitionsAt(question, limit, parts)
+        table, style = tables()["definition"], OutputFormat(price_type, pretty_ts)
+        named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
+        parts, limit = partitions_in_force(self.catalog, at)
+        selection = self.catalog.select_in(symbols, stype_in, list(parts))
+        question = Query(table, filters=None if selection is None else selection.filters)
+        maker = DefinitionsAsOf(question, limit, parts)
         return Range(self.snapshot, question, selection, named, style, self._session, maker)
 
     def book_at(
@@ -180,30 +184,32 @@ class Lake:
         stype_in: str = "raw",
     ) -> BookAt:
         """The book when everything that had come by a moment was applied; a date is the end of that day."""
-        return book_at(self.catalogue, symbol, at, depth, channel, lending, stype_in)
+        return book_at(self.catalog, symbol, at, depth, channel, lending, stype_in)
 
-    def rolls(self, continuous: str | Iterable[str], start: Any = None, end: Any = None) -> pa.Table:
+    def continuous_contracts(self, symbols: str | Iterable[str], start: Any = None, end: Any = None) -> pa.Table:
         """Which contract a continuous name is on each trading date, and by which volume it was ranked."""
-        span = Span.of(start, end)
-        self.catalogue.check(span)
-        return roll_table(self.catalogue, asked_symbols(continuous, "continuous"), span)
+        span = TimeRange.parse(start, end)
+        self.catalog.check_has_dates(span)
+        return roll_table(self.catalog, parse_symbols(symbols, "continuous"), span)
 
-    def register(self, spark: SparkSession | None = None, database: str | None = None, **how: Any) -> Registration:
+    def register_views(
+        self, spark: SparkSession | None = None, database: str | None = None, **options: Any
+    ) -> Registration:
         """Every table as a temporary view of a session, for SQL: see umdf.lake.query.sql."""
         from umdf.lake.query.sql import register
 
-        return register(self.snapshot, spark or self._session(), database, **how)
+        return register(self.snapshot, spark or self._session(), database, **options)
 
     def _session(self) -> SparkSession:
         if self._spark is not None:
             return self._spark
-        if not _EMBEDDED:
-            from umdf.lake.session import embedded, shut_down
+        if not _SHARED_SESSIONS:
+            from umdf.lake.session import start_session, stop_session
 
-            _EMBEDDED.append(embedded())
-            atexit.register(shut_down, _EMBEDDED[0])
-        return _EMBEDDED[0]
+            _SHARED_SESSIONS.append(start_session())
+            atexit.register(stop_session, _SHARED_SESSIONS[0])
+        return _SHARED_SESSIONS[0]
 
 
-def _extra(stype_in: str, symbols: Symbols) -> list[str]:
+def _extra_columns(stype_in: str, symbols: Symbols) -> list[str]:
     return ["continuous"] if stype_in == "continuous" and symbols is not None else []

@@ -15,23 +15,23 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.lake.dialects import sql_type
-from umdf.lake.query.made import Levels, Task, parts_to_make
-from umdf.lake.query.names import DERIVED
-from umdf.lake.query.reading import Part, Question, Reading, Wanted, by_part
+from umdf.lake.query.made import DerivedLevels, DeriveTask, partitions_to_derive
+from umdf.lake.query.names import DERIVED_DEPTHS
+from umdf.lake.query.reading import InstrumentFilter, Partition, Query, ReadStats, group_by_partition
 from umdf.lake.schemas import table
 from umdf.lake.session import context_of
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEY = ("trading_date", "channel_id", "instrument_id", "symbol")  # of a row; known before it is made
-CHUNK_EVENTS = 50_000  # rows of `mbo` whose books are one value to Spark: some 30 MB
-PACK_EVENTS = 400_000  # rows of `mbo` that are read together
-SLICES = 8  # of a session that does not say how many tasks it runs at a time
+KEY_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol")  # of a row; known before it is made
+SLICE_EVENTS = 50_000  # rows of `mbo` whose books are one value to Spark: some 30 MB
+MAX_READ_EVENTS = 400_000  # rows of `mbo` that are read together
+DEFAULT_PARTITIONS = 8  # of a session that does not say how many tasks it runs at a time
 
 
-class Piece(NamedTuple):
+class LevelSlice(NamedTuple):
     """Of the rows of one instrument and day."""
 
     trading_date: date
@@ -41,104 +41,110 @@ class Piece(NamedTuple):
     piece: int
 
     @property
-    def pieces(self) -> int:
-        return max(-(-self.events // CHUNK_EVENTS), 1)
+    def slice_count(self) -> int:
+        return max(-(-self.events // SLICE_EVENTS), 1)
 
 
-def days_to_make(snapshot: Snapshot, name: str) -> list[Part]:
+def derived_partitions(snapshot: LakeSnapshot, name: str) -> list[Partition]:
     """Dates and channels whose rows of a table are made on demand."""
-    found = parts_to_make(snapshot, Question(table(name))) if name in DERIVED else []
+    found = partitions_to_derive(snapshot, Query(table(name))) if name in DERIVED_DEPTHS else []
     return [part for part in found if None not in part]
 
 
-def frame(spark: SparkSession, snapshot: Snapshot, name: str) -> DataFrame:
+def levels_frame(spark: SparkSession, snapshot: LakeSnapshot, name: str) -> DataFrame:
     """Every row of mbp_1 or mbp_10, stored or not."""
-    stored, days = snapshot.spark_frame(spark, name), days_to_make(snapshot, name)
+    stored, days = snapshot.spark_frame(spark, name), derived_partitions(snapshot, name)
     if not days:
         return stored
-    made = _made(spark, snapshot, name, days)
+    made = _derived_frame(spark, snapshot, name, days)
     return stored.unionByName(made) if snapshot.adds(name) else made
 
 
-def _made(spark: SparkSession, snapshot: Snapshot, name: str, days: list[Part]) -> DataFrame:
+def _derived_frame(spark: SparkSession, snapshot: LakeSnapshot, name: str, days: list[Partition]) -> DataFrame:
     from pyspark.sql import functions as f
 
     context = context_of(spark)
-    pieces = f"explode(sequence(0L, greatest((events - 1) DIV {CHUNK_EVENTS}L, 0L))) AS piece"
+    pieces = f"explode(sequence(0L, greatest((events - 1) DIV {SLICE_EVENTS}L, 0L))) AS piece"
     keys = (
-        _instruments(spark, snapshot, days)
-        .selectExpr(*KEY, "events", pieces)
-        .repartition(2 * context.defaultParallelism if context is not None else SLICES, *KEY[:3])
-        .sortWithinPartitions(*KEY[:3], "piece")
+        _instruments_frame(spark, snapshot, days)
+        .selectExpr(*KEY_COLUMNS, "events", pieces)
+        .repartition(2 * context.defaultParallelism if context is not None else DEFAULT_PARTITIONS, *KEY_COLUMNS[:3])
+        .sortWithinPartitions(*KEY_COLUMNS[:3], "piece")
     )
     arrow_udf: Any = f.arrow_udf
-    make = arrow_udf(_maker(str(snapshot.home.root), snapshot.number, name), f"ARRAY<{sql_type(value_type(name))}>")
-    made = keys.select(*KEY, make(*Piece._fields).alias("rows"))
+    make = arrow_udf(
+        _slice_function(str(snapshot.paths.root), snapshot.number, name), f"ARRAY<{sql_type(row_struct_type(name))}>"
+    )
+    made = keys.select(*KEY_COLUMNS, make(*LevelSlice._fields).alias("rows"))
     # Not `inline`: Spark would look first whether there are rows, and make them all a second time to find out.
-    spread = made.select(*KEY, f.inline_outer("rows")).where("msg_index IS NOT NULL")
+    spread = made.select(*KEY_COLUMNS, f.inline_outer("rows")).where("msg_index IS NOT NULL")
     return spread.select(*table(name).schema.names)
 
 
-def _instruments(spark: SparkSession, snapshot: Snapshot, days: list[Part]) -> DataFrame:
+def _instruments_frame(spark: SparkSession, snapshot: LakeSnapshot, days: list[Partition]) -> DataFrame:
     """KEY and `events`. A table of one row an instrument and day has them, if it is there; `mbo` always has."""
     from pyspark.sql import functions as f
 
-    if set(days) <= set(by_part(snapshot.adds("day_statistics"))):
-        found = snapshot.spark_frame(spark, "day_statistics").selectExpr(*KEY, "coalesce(events, 0) AS events")
+    if set(days) <= set(group_by_partition(snapshot.adds("day_statistics"))):
+        found = snapshot.spark_frame(spark, "day_statistics").selectExpr(*KEY_COLUMNS, "coalesce(events, 0) AS events")
     else:
-        rows = snapshot.spark_frame(spark, "mbo").selectExpr(*KEY, "1 AS events")
+        rows = snapshot.spark_frame(spark, "mbo").selectExpr(*KEY_COLUMNS, "1 AS events")
         states = snapshot.spark_frame(spark, "book_state")
-        rows = rows.unionByName(states.selectExpr(*KEY[:3], "CAST(NULL AS STRING) AS symbol", "0 AS events"))
-        found = rows.groupBy(*KEY[:3]).agg(f.max("symbol").alias("symbol"), f.sum("events").alias("events"))
+        rows = rows.unionByName(states.selectExpr(*KEY_COLUMNS[:3], "CAST(NULL AS STRING) AS symbol", "0 AS events"))
+        found = rows.groupBy(*KEY_COLUMNS[:3]).agg(f.max("symbol").alias("symbol"), f.sum("events").alias("events"))
     found = found.where("instrument_id IS NOT NULL")
-    if set(days) == set(by_part(snapshot.adds("mbo"))):
+    if set(days) == set(group_by_partition(snapshot.adds("mbo"))):
         return found
     return found.where(" OR ".join(f"(trading_date = DATE'{day}' AND channel_id = {channel})" for day, channel in days))
 
 
-def value_type(name: str) -> pa.StructType:
+def row_struct_type(name: str) -> pa.StructType:
     """What a row is beside its KEY; inside a value of Spark's everything may be absent."""
-    return pa.struct([pa.field(field.name, field.type) for field in table(name).schema if field.name not in KEY])
+    return pa.struct(
+        [pa.field(field.name, field.type) for field in table(name).schema if field.name not in KEY_COLUMNS]
+    )
 
 
-def _maker(root: str, commit: int, name: str) -> Any:
+def _slice_function(root: str, commit: int, name: str) -> Any:
     """What Spark's workers run: for each piece its rows, as one list."""
 
     def make(
         batches: Iterator[tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]],
     ) -> Iterator[pa.Array]:
-        snapshot, levels, kind = open_snapshot(root, commit), Levels(Question(table(name))), value_type(name)
+        snapshot, levels, kind = open_snapshot(root, commit), DerivedLevels(Query(table(name))), row_struct_type(name)
         for columns in batches:
-            for pack in packs(map(Piece, *(column.to_pylist() for column in columns))):
+            for pack in group_slices(map(LevelSlice, *(column.to_pylist() for column in columns))):
                 ids = frozenset(piece.instrument_id for piece in pack)
-                yield from lists(pack, levels.make(snapshot, Task(pack[0][:2], Wanted(ids)), Reading()), kind)
+                yield from slice_rows(
+                    pack, levels.derive(snapshot, DeriveTask(pack[0][:2], InstrumentFilter(ids)), ReadStats()), kind
+                )
 
     return make
 
 
-def packs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def group_slices(slices: Iterable[LevelSlice]) -> Iterator[list[LevelSlice]]:
     """Neighbours of one channel and day, to be read together; the pieces of an instrument that follow each other."""
-    pack: list[Piece] = []
+    group: list[LevelSlice] = []
     events = 0
-    for piece in pieces:
-        is_same = bool(pack) and piece[:3] == pack[-1][:3]
-        if pack and not is_same and (piece[:2] != pack[-1][:2] or events + piece.events > PACK_EVENTS):
-            yield pack
-            pack, events = [], 0
-        pack.append(piece)
+    for piece in slices:
+        is_same = bool(group) and piece[:3] == group[-1][:3]
+        if group and not is_same and (piece[:2] != group[-1][:2] or events + piece.events > MAX_READ_EVENTS):
+            yield group
+            group, events = [], 0
+        group.append(piece)
         events += 0 if is_same else piece.events
-    if pack:
-        yield pack
+    if group:
+        yield group
 
 
-def lists(pack: list[Piece], rows: pa.Table, kind: pa.StructType) -> Iterator[pa.Array]:
+def slice_rows(slices: list[LevelSlice], rows: pa.Table, kind: pa.StructType) -> Iterator[pa.Array]:
     """The rows of each piece, in the order of the pieces."""
     ids = rows.column("instrument_id").to_numpy()
     order = np.argsort(ids, kind="stable")
     ids = ids[order]
-    for piece in pack:
+    for piece in slices:
         first, last = (int(np.searchsorted(ids, piece.instrument_id, side)) for side in ("left", "right"))
-        begin, end = (first + (last - first) * cut // piece.pieces for cut in (piece.piece, piece.piece + 1))
+        begin, end = (first + (last - first) * cut // piece.slice_count for cut in (piece.piece, piece.piece + 1))
         own = rows.take(pa.array(order[begin:end]))
         columns = [own.column(field.name).combine_chunks().cast(field.type) for field in kind]
         values = pa.StructArray.from_arrays(columns, fields=list(kind))

@@ -14,26 +14,26 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.lake.dialects import spark_ddl
-from umdf.lake.query.arrays import constant, numbers, rows_where
-from umdf.lake.query.names import DERIVED
+from umdf.lake.query.arrays import constant_array, filter_rows, int64_values
+from umdf.lake.query.names import DERIVED_DEPTHS
 from umdf.lake.query.reading import (
-    Part,
-    Question,
-    Reading,
-    Wanted,
-    by_part,
-    chosen,
-    in_order,
-    part_of,
-    question_of,
-    read,
+    InstrumentFilter,
+    Partition,
+    Query,
+    ReadStats,
+    group_by_partition,
+    partition_of,
+    query_of,
+    read_rows,
     row_mask,
+    select_files,
+    sort_rows,
 )
-from umdf.lake.query.times import Span
+from umdf.lake.query.times import TimeRange
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
-from umdf.lake.session import this_python
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.session import with_this_python
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 from umdf.market.events import NULL
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Task:
-    part: Part
-    wanted: Wanted
+class DeriveTask:
+    partition: Partition
+    instrument_filter: InstrumentFilter
 
 
-class Maker(Protocol):
+class DerivedRows(Protocol):
     """What makes rows. It travels to Spark's workers, so it holds no open file."""
 
     @property
@@ -59,86 +59,87 @@ class Maker(Protocol):
         """In whose order the rows come."""
         ...
 
-    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
+    def tasks(self, snapshot: LakeSnapshot, max_rows: int = TASK_ROWS) -> list[DeriveTask]:
         """`most_rows`: of the tables that a task reads, but of one instrument at least."""
         ...
 
-    def make(self, snapshot: Snapshot, task: Task, reading: Reading) -> pa.Table: ...
+    def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table: ...
 
 
-def make_here(maker: Maker, snapshot: Snapshot, reading: Reading) -> dict[Part, pa.Table]:
+def derive_local(derived: DerivedRows, snapshot: LakeSnapshot, stats: ReadStats) -> dict[Partition, pa.Table]:
     """The rows of each trading date and channel, in order."""
-    made: dict[Part, list[pa.Table]] = {}
-    for task in maker.tasks(snapshot):
-        made.setdefault(task.part, []).append(maker.make(snapshot, task, reading))
+    by_partition: dict[Partition, list[pa.Table]] = {}
+    for task in derived.tasks(snapshot):
+        by_partition.setdefault(task.partition, []).append(derived.derive(snapshot, task, stats))
     return {
-        part: in_order(pa.concat_tables(some), maker.table) if len(some) > 1 else some[0] for part, some in made.items()
+        part: sort_rows(pa.concat_tables(some), derived.table) if len(some) > 1 else some[0]
+        for part, some in by_partition.items()
     }
 
 
-def make_in_spark(maker: Maker, snapshot: Snapshot, spark: SparkSession) -> DataFrame:
+def derive_in_spark(derived: DerivedRows, snapshot: LakeSnapshot, spark: SparkSession) -> DataFrame:
     """A frame whose partitions are the tasks; nothing is made until it is asked for."""
-    tasks = maker.tasks(snapshot)
+    tasks = derived.tasks(snapshot)
     if not tasks:
         from umdf.lake.dialects import spark_type
 
-        return spark.createDataFrame([], spark_type(maker.schema))
-    worker = _Worker(str(snapshot.home.root), snapshot.number, maker, tuple(tasks))
-    with this_python(spark):
-        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(worker, spark_ddl(maker.schema))
+        return spark.createDataFrame([], spark_type(derived.schema))
+    worker = _SparkWorker(str(snapshot.paths.root), snapshot.number, derived, tuple(tasks))
+    with with_this_python(spark):
+        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(worker, spark_ddl(derived.schema))
 
 
-class _Worker:
+class _SparkWorker:
     """What is sent to the workers: by reference, so only names and arguments travel."""
 
-    def __init__(self, root: str, commit: int, maker: Maker, tasks: tuple[Task, ...]) -> None:
-        self.root, self.commit, self.maker, self.tasks = root, commit, maker, tasks
-        self.__name__ = type(maker).__name__
+    def __init__(self, root: str, commit: int, derived: DerivedRows, tasks: tuple[DeriveTask, ...]) -> None:
+        self.root, self.commit, self.derived, self.tasks = root, commit, derived, tasks
+        self.__name__ = type(derived).__name__
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         snapshot = open_snapshot(self.root, self.commit)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                rows = self.maker.make(snapshot, self.tasks[number], Reading())
+                rows = self.derived.derive(snapshot, self.tasks[number], ReadStats())
                 yield from rows.combine_chunks().to_batches(BATCH_ROWS)
 
 
 def instrument_tasks(
-    snapshot: Snapshot,
-    question: Question,
-    parts: Sequence[Part],
-    names: Sequence[str] = ("mbo", "book_state"),
-    most_rows: int = TASK_ROWS,
-) -> list[Task]:
+    snapshot: LakeSnapshot,
+    question: Query,
+    parts: Sequence[Partition],
+    table_names: Sequence[str] = ("mbo", "book_state"),
+    max_rows: int = TASK_ROWS,
+) -> list[DeriveTask]:
     """The instruments of some tables that a question asks for, a few together, so that memory stays bounded."""
     found = []
     for part in parts:
-        wanted = question.of(part)
+        wanted = question.filter_for(part)
         if wanted is None:
             continue
         if wanted.ids is not None and len(wanted.ids) == 1:
-            found.append(Task(part, wanted))
+            found.append(DeriveTask(part, wanted))
             continue
-        own = Question(question.table, wanted={part: Wanted(wanted.ids)})
-        every = [
-            read(snapshot, replace(own, table=table_named(name)), ["instrument_id"], ordered=False).column(0)
-            for name in names
+        own = Query(question.table, filters={part: InstrumentFilter(wanted.ids)})
+        id_columns = [
+            read_rows(snapshot, replace(own, table=table_named(name)), ["instrument_id"], ordered=False).column(0)
+            for name in table_names
         ]
-        ids, counts = np.unique(np.concatenate(list(map(numbers, every))), return_counts=True)
+        ids, counts = np.unique(np.concatenate(list(map(int64_values, id_columns))), return_counts=True)
         known = ids != NULL
-        pack = (np.cumsum(counts[known]) - 1) // most_rows
+        pack = (np.cumsum(counts[known]) - 1) // max_rows
         found += [
-            Task(part, Wanted(frozenset(ids[known][pack == number].tolist()), wanted.symbols))
+            DeriveTask(part, InstrumentFilter(frozenset(ids[known][pack == number].tolist()), wanted.symbols))
             for number in np.unique(pack).tolist()
         ]
     return found
 
 
 @dataclass(frozen=True)
-class Levels:
+class DerivedLevels:
     """`mbp_1` or `mbp_10` of the channel-days for which it is not stored."""
 
-    question: Question
+    question: Query
 
     @property
     def table(self) -> Table:
@@ -148,48 +149,48 @@ class Levels:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def tasks(self, snapshot: Snapshot, most_rows: int = TASK_ROWS) -> list[Task]:
-        parts = parts_to_make(snapshot, self.question)
-        return instrument_tasks(snapshot, self.question, parts, most_rows=most_rows)
+    def tasks(self, snapshot: LakeSnapshot, max_rows: int = TASK_ROWS) -> list[DeriveTask]:
+        parts = partitions_to_derive(snapshot, self.question)
+        return instrument_tasks(snapshot, self.question, parts, max_rows=max_rows)
 
-    def make(self, snapshot: Snapshot, task: Task, reading: Reading) -> pa.Table:
+    def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table:
         from umdf.lake.derive import derive_levels  # loads numba
 
-        mbo, states = book_rows(snapshot, task, reading)
-        rows = derive_levels(mbo, states, DERIVED[self.table.name])
-        day, channel = task.part
+        mbo, states = read_book_rows(snapshot, task, stats)
+        rows = derive_levels(mbo, states, DERIVED_DEPTHS[self.table.name])
+        day, channel = task.partition
         constants: dict[str, Any] = {"trading_date": day, "channel_id": channel}
         columns = [
-            constant(constants[each.name], each.type, rows.num_rows)
+            constant_array(constants[each.name], each.type, rows.num_rows)
             if each.name in constants
             else rows.column(each.name).cast(each.type)
             for each in self.schema
         ]
         rows = pa.Table.from_arrays(columns, schema=self.schema)
-        own = replace(self.question, wanted={task.part: task.wanted})
-        return in_order(rows_where(rows, row_mask(rows, own, task.part)), self.table)
+        own = replace(self.question, wanted={task.partition: task.instrument_filter})
+        return sort_rows(filter_rows(rows, row_mask(rows, own, task.partition)), self.table)
 
 
-def parts_to_make(snapshot: Snapshot, question: Question) -> list[Part]:
+def partitions_to_derive(snapshot: LakeSnapshot, question: Query) -> list[Partition]:
     """Channel-days with books of orders and without files of the table."""
-    stored = set(map(part_of, snapshot.adds(question.table.name)))
-    asked = replace(question, table=table_named("mbo"), span=_whole_days(question.span))
-    return [part for part in by_part(chosen(snapshot, asked)) if part not in stored]
+    stored = set(map(partition_of, snapshot.adds(question.table.name)))
+    mbo_query = replace(question, table=table_named("mbo"), span=_dates_only(question.span))
+    return [part for part in group_by_partition(select_files(snapshot, mbo_query)) if part not in stored]
 
 
-def _whole_days(span: Span) -> Span:
+def _dates_only(span: TimeRange) -> TimeRange:
     """Books need their day from its beginning: only the dates of a span count, not its times."""
-    return _Dates(span.start, span.end)
+    return _DateRange(span.start, span.end)
 
 
-class _Dates(Span):
+class _DateRange(TimeRange):
     @property
     def has_times(self) -> bool:
         return False
 
 
-def book_rows(snapshot: Snapshot, task: Task, reading: Reading) -> tuple[pa.Table, pa.Table]:
+def read_book_rows(snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> tuple[pa.Table, pa.Table]:
     """Everything that `mbo` and `book_state` have of some instruments on a trading date and channel."""
-    wanted = {task.part: Wanted(task.wanted.ids)}
-    mbo, states = (read(snapshot, question_of(name, wanted=wanted), None, reading) for name in ("mbo", "book_state"))
+    wanted = {task.partition: InstrumentFilter(task.instrument_filter.ids)}
+    mbo, states = (read_rows(snapshot, query_of(name, wanted=wanted), None, stats) for name in ("mbo", "book_state"))
     return mbo, states

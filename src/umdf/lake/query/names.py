@@ -14,72 +14,78 @@ from umdf.lake.schemas import Table, tables
 # Databento names schemas with dashes; it calls these by other names.
 ALIASES = {"cmbp_1": "mbp_1", "tcbbo": "tbbo", "definitions": "definition", "imbalances": "imbalance"}
 # What `start` and `end` are compared with, where they are instants: the first of these that a table has.
-TIMES = ("ts_interval", "ts_recv", "ts_opened", "ts_first")
-NO_TIMES = frozenset({"day_statistics", "book_state"})  # a row is about a day, or about a place in the stream
-PLACE = ("sequence", "msg_index", "entry_index")
+TIME_COLUMNS = ("ts_interval", "ts_recv", "ts_opened", "ts_first")
+TABLES_WITHOUT_TIME = frozenset(
+    {"day_statistics", "book_state"}
+)  # a row is about a day, or about a place in the stream
+STREAM_ORDER = ("sequence", "msg_index", "entry_index")
 # Tables whose `sequence` is the incremental stream's; all others are in the order of these columns.
-OF_FEED = frozenset(
+STREAM_ORDERED_TABLES = frozenset(
     "mbo trades execution_summary statistics status imbalance price_band news control mbp_1 mbp_10 tbbo".split()
 )
-ORDERS: dict[str, tuple[str, ...]] = {
-    "definition": ("ts_recv", *PLACE),
-    "snapshot": ("ts_recv", *PLACE),
+SORT_COLUMNS: dict[str, tuple[str, ...]] = {
+    "definition": ("ts_recv", *STREAM_ORDER),
+    "snapshot": ("ts_recv", *STREAM_ORDER),
     "book_check": ("ts_recv", "sequence", "instrument_id"),
     "packets": ("ts_recv", "file_id", "file_offset"),
     "quarantine": ("ts_recv", "file_id", "file_offset"),
     "gaps": ("ts_opened", "first_sequence", "instrument_id"),
 }
-DERIVED = {"mbp_1": 1, "mbp_10": 10}  # from `mbo` and `book_state`, where they are not stored
+DERIVED_DEPTHS = {"mbp_1": 1, "mbp_10": 10}  # from `mbo` and `book_state`, where they are not stored
 
 
-def near(name: str, known: Iterable[str], most: int = 5) -> list[str]:
+def close_matches(name: str, known: Iterable[str], max_matches: int = 5) -> list[str]:
     """Names that are nearly the same, the nearest first."""
     by_fold = {each.upper(): each for each in known}
-    found = difflib.get_close_matches(name.upper(), list(by_fold), most, 0.6)
+    found = difflib.get_close_matches(name.upper(), list(by_fold), max_matches, 0.6)
     return [by_fold[each] for each in found]
 
 
-def schema_named(name: str) -> str:
+def resolve_schema(name: str) -> str:
     """The table that a schema's name means: `mbp-1` and `mbp_1` are the same."""
-    said = str(name).strip().lower().replace("-", "_")
-    said = ALIASES.get(said, said)
-    if said not in tables():
-        close = near(said, tables())
+    normalized = str(name).strip().lower().replace("-", "_")
+    normalized = ALIASES.get(normalized, normalized)
+    if normalized not in tables():
+        close = close_matches(normalized, tables())
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
         raise UsageError(f"no schema {name!r}", hint)
-    return said
+    return normalized
 
 
-def columns_named(table: Table, columns: Sequence[str] | str | None, more: Sequence[str] = ()) -> list[str]:
+def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Sequence[str] = ()) -> list[str]:
     """The columns that are asked for, as they stand in the result; all of them for None."""
-    known = [*table.schema.names, *more]
+    known = [*table.schema.names, *extra]
     if columns is None:
         return known
-    asked = [columns] if isinstance(columns, str) else list(columns)
-    for name in asked:
+    requested = [columns] if isinstance(columns, str) else list(columns)
+    for name in requested:
         if name not in known:
-            close = near(str(name), known)
+            close = close_matches(str(name), known)
             hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(known)}"
             raise UsageError(f"{table.name} has no column {name!r}", hint)
-    if not asked or len(set(asked)) != len(asked):
+    if not requested or len(set(requested)) != len(requested):
         raise UsageError("columns: some are named twice, or none", "name each one once, or leave them out for all")
-    return asked
+    return requested
 
 
-def among(option: str, value: object, known: Sequence[str]) -> str:
+def check_choice(option: str, value: object, known: Sequence[str]) -> str:
     if value not in known:
         raise UsageError(f"{option}={value!r} is not known", f"use {' or '.join(known)}")
     return str(value)
 
 
-def time_of(table: Table) -> str | None:
+def time_column(table: Table) -> str | None:
     """The column that instants are compared with."""
-    return None if table.name in NO_TIMES else next((name for name in TIMES if name in table.schema.names), None)
+    return (
+        None
+        if table.name in TABLES_WITHOUT_TIME
+        else next((name for name in TIME_COLUMNS if name in table.schema.names), None)
+    )
 
 
-def order_of(table: Table) -> tuple[str, ...]:
+def sort_columns(table: Table) -> tuple[str, ...]:
     """The columns by which rows of a trading date and channel come, besides the epoch of OF_FEED."""
-    if table.name in OF_FEED:
-        return PLACE
+    if table.name in STREAM_ORDERED_TABLES:
+        return STREAM_ORDER
     own = ("ts_interval", "instrument_id") if "ts_interval" in table.schema.names else table.sort
-    return ORDERS.get(table.name, own)
+    return SORT_COLUMNS.get(table.name, own)

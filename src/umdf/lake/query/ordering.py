@@ -20,24 +20,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
-from umdf.lake.query.arrays import numbers, rows_at
-from umdf.lake.query.names import OF_FEED, order_of
-from umdf.lake.query.reading import in_order
+from umdf.lake.query.arrays import int64_values, take_rows
+from umdf.lake.query.names import STREAM_ORDERED_TABLES, sort_columns
+from umdf.lake.query.reading import sort_rows
 from umdf.lake.schemas import Table
 
-HELD_ROWS = 1 << 16  # of mbp_10, some 30 MB
+MAX_BUFFERED_ROWS = 1 << 16  # of mbp_10, some 30 MB
 RUN_BATCH_ROWS = 1 << 10  # so much is read of a run at a time, at least
 COMPRESSION = "lz4"
 
 
-class Sorter:
+class ExternalSorter:
     """Takes rows in any order, and gives them back in order, some at a time. Its files go when it is closed."""
 
-    def __init__(self, table: Table, held_rows: int = HELD_ROWS) -> None:
-        self._table, self._held_rows = table, held_rows
-        self._held: list[pa.Table] = []
+    def __init__(self, table: Table, max_buffered_rows: int = MAX_BUFFERED_ROWS) -> None:
+        self._table, self._max_buffered_rows = table, max_buffered_rows
+        self._buffered: list[pa.Table] = []
         self._runs: dict[int, list[Path]] = defaultdict(list)  # by epoch
-        self._begun: dict[int, int] = {}  # when each epoch began
+        self._epoch_starts: dict[int, int] = {}  # when each epoch began
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -47,41 +47,41 @@ class Sorter:
         if self._directory is not None:
             self._directory.cleanup()
 
-    def take(self, rows: pa.Table) -> None:
-        for first in range(0, rows.num_rows, self._held_rows):
-            self._held.append(rows.slice(first, self._held_rows))
-            if self._is_numbered and sum(map(len, self._held)) >= self._held_rows:
+    def add(self, rows: pa.Table) -> None:
+        for first in range(0, rows.num_rows, self._max_buffered_rows):
+            self._buffered.append(rows.slice(first, self._max_buffered_rows))
+            if self._has_integer_keys and sum(map(len, self._buffered)) >= self._max_buffered_rows:
                 self._write_runs()
 
     def tables(self) -> Iterator[pa.Table]:
         """All rows that were taken; nothing may be taken any more."""
         if not self._runs:
-            if self._held:
-                yield in_order(pa.concat_tables(self._held), self._table)
+            if self._buffered:
+                yield sort_rows(pa.concat_tables(self._buffered), self._table)
             return
         self._write_runs()
-        for epoch in sorted(self._begun, key=lambda epoch: (self._begun[epoch], epoch)):
-            yield from self._merged(self._runs[epoch])
+        for epoch in sorted(self._epoch_starts, key=lambda epoch: (self._epoch_starts[epoch], epoch)):
+            yield from self._merge_runs(self._runs[epoch])
 
     @property
-    def _is_numbered(self) -> bool:
+    def _has_integer_keys(self) -> bool:
         """Whether keys can be compared from piece to piece. Tables that are in the order of texts are small."""
-        return all(pa.types.is_integer(self._table.schema.field(name).type) for name in order_of(self._table))
+        return all(pa.types.is_integer(self._table.schema.field(name).type) for name in sort_columns(self._table))
 
     def _write_runs(self) -> None:
         """What is held, sorted, a file for each epoch."""
-        if not self._held:
+        if not self._buffered:
             return
-        rows, self._held = pa.concat_tables(self._held), []
-        if self._table.name not in OF_FEED:
+        rows, self._buffered = pa.concat_tables(self._buffered), []
+        if self._table.name not in STREAM_ORDERED_TABLES:
             self._write_run(0, 0, rows)
             return
-        versions, times = numbers(rows.column("seq_version")), numbers(rows.column("ts_recv"))
+        versions, times = int64_values(rows.column("seq_version")), int64_values(rows.column("ts_recv"))
         for version in np.unique(versions).tolist():
             places = np.flatnonzero(versions == version)
-            self._write_run(version, int(times[places].min()), rows_at(rows, places))
+            self._write_run(version, int(times[places].min()), take_rows(rows, places))
 
-    def _write_run(self, epoch: int, begun: int, rows: pa.Table) -> None:
+    def _write_run(self, epoch: int, epoch_start: int, rows: pa.Table) -> None:
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(prefix="umdf-range-")
         path = Path(self._directory.name) / f"{epoch}-{len(self._runs[epoch])}.arrow"
@@ -93,17 +93,17 @@ class Sorter:
             hint = "make room there, or set TMPDIR to another directory"
             raise UmdfError(f"rows cannot be sorted in {path.parent}: {error.strerror}", hint) from error
         self._runs[epoch].append(path)
-        self._begun[epoch] = min(begun, self._begun.get(epoch, begun))
+        self._epoch_starts[epoch] = min(epoch_start, self._epoch_starts.get(epoch, epoch_start))
 
-    def _merged(self, paths: Sequence[Path]) -> Iterator[pa.Table]:
+    def _merge_runs(self, paths: Sequence[Path]) -> Iterator[pa.Table]:
         """Up to the least of the last keys that are at hand, every row is known."""
-        least = max(1, self._held_rows // len(paths))
-        runs = [_Run(path) for path in paths]
+        least = max(1, self._max_buffered_rows // len(paths))
+        runs = [_SortedRun(path) for path in paths]
         while any(run.has_more for run in runs):
             for run in runs:
                 run.load(least)
             ends = [self._last_key(run.rows) for run in runs if run.has_more]
-            found = [run.cut(self._before(run.rows, min(ends))) for run in runs] if ends else []
+            found = [run.take(self._count_before(run.rows, min(ends))) for run in runs] if ends else []
             if sum(map(len, found)):
                 yield self._sorted(pa.concat_tables(found))
             elif ends:  # all that is at hand has the same key: more of it may follow
@@ -112,15 +112,15 @@ class Sorter:
         yield self._sorted(pa.concat_tables([run.rows for run in runs]))
 
     def _keys(self, rows: pa.Table) -> list[NDArray[np.int64]]:
-        return [numbers(rows.column(name)) for name in order_of(self._table)]
+        return [int64_values(rows.column(name)) for name in sort_columns(self._table)]
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
-        return rows_at(rows, np.lexsort(self._keys(rows)[::-1]))
+        return take_rows(rows, np.lexsort(self._keys(rows)[::-1]))
 
     def _last_key(self, rows: pa.Table) -> tuple[int, ...]:
         return tuple(int(key[-1]) for key in self._keys(rows.slice(rows.num_rows - 1)))
 
-    def _before(self, rows: pa.Table, bound: tuple[int, ...]) -> int:
+    def _count_before(self, rows: pa.Table, bound: tuple[int, ...]) -> int:
         """How many rows stand before a key."""
         before, same = np.zeros(rows.num_rows, np.bool_), np.ones(rows.num_rows, np.bool_)
         for key, limit in zip(self._keys(rows), bound, strict=True):
@@ -129,7 +129,7 @@ class Sorter:
         return int(before.sum())
 
 
-class _Run:
+class _SortedRun:
     """A file of sorted rows, from which they are read batch by batch."""
 
     def __init__(self, path: Path) -> None:
@@ -141,15 +141,15 @@ class _Run:
     def has_more(self) -> bool:
         return self._next < self._file.num_record_batches
 
-    def load(self, least: int) -> None:
+    def load(self, min_rows: int) -> None:
         """So many rows at least, if there are so many."""
         batches = [*self.rows.to_batches()]
-        while self.has_more and sum(map(len, batches)) < least:
+        while self.has_more and sum(map(len, batches)) < min_rows:
             batches.append(self._file.get_batch(self._next))
             self._next += 1
         self.rows = pa.Table.from_batches(batches, self._file.schema)
 
-    def cut(self, count: int) -> pa.Table:
+    def take(self, count: int) -> pa.Table:
         """The first rows, which are then gone."""
         found, self.rows = self.rows.slice(0, count), self.rows.slice(count)
         return found

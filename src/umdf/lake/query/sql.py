@@ -15,39 +15,39 @@ from urllib.parse import unquote
 
 from umdf.errors import UmdfError, UsageError
 from umdf.lake.dialects import create_schema, create_table, spark_type
-from umdf.lake.file_reader import damage_fault
+from umdf.lake.file_reader import read_error
 from umdf.lake.log import last_number
 from umdf.lake.query import levels_view
-from umdf.lake.query.names import near
-from umdf.lake.query.prices import Style
+from umdf.lake.query.names import close_matches
+from umdf.lake.query.prices import OutputFormat
 from umdf.lake.schemas import table, tables
-from umdf.lake.snapshot import Snapshot, open_snapshot
+from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 # A session that can read Delta says so here. Asking it to read where it cannot would fill the user's screen.
-SIGNS_OF_DELTA = {
+DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta",
     "spark.sql.catalog.spark_catalog": "delta",
     "spark.sql.sources.default": "delta",
 }
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SQL_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WORD = re.compile(r"\w+")
-NAMED = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
+SPARK_ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
 UNREADABLE = re.compile(r"\[FAILED_READ_FILE[^\]]*\].* reading file (?:file:/*(?=/))?(?P<path>.+?\.parquet)\b")
 CAUSE = re.compile(r"^Caused by: (?:\w+\.)*\w+: (?P<said>.+)$", re.MULTILINE)
-GATEWAY = re.compile(r"An error occurred while calling")
-THROWN = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of Python's traceback
-STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
-PLACE = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
+PY4J_PREFIX = re.compile(r"An error occurred while calling")
+PYTHON_ERROR = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of Python's traceback
+SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+ERROR_POSITION = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
 
 
 class Registration:
     """The views that a lake has in a session."""
 
-    def __init__(self, snapshot: Snapshot, spark: SparkSession, names: tuple[str, ...], prefix: str, database: str):
+    def __init__(self, snapshot: LakeSnapshot, spark: SparkSession, names: tuple[str, ...], prefix: str, database: str):
         self.snapshot, self.spark, self.names = snapshot, spark, names
         self.prefix, self.database = prefix, database
         self.reads_delta = _reads_delta(spark, snapshot)
@@ -63,33 +63,33 @@ class Registration:
 
     def refresh(self) -> bool:
         """Show the lake's newest commit; whether it is another than before."""
-        if last_number(self.snapshot.home.commits) == self.commit:
+        if last_number(self.snapshot.paths.commits) == self.commit:
             return False
-        self.snapshot = open_snapshot(self.snapshot.home.root)
+        self.snapshot = open_snapshot(self.snapshot.paths.root)
         self._register()
         return True
 
-    def frame(self, name: str) -> DataFrame:
+    def table_frame(self, name: str) -> DataFrame:
         """A table as its view shows it."""
         known = table(name)
-        if levels_view.days_to_make(self.snapshot, name):
-            stored = levels_view.frame(self.spark, self.snapshot, name)
+        if levels_view.derived_partitions(self.snapshot, name):
+            stored = levels_view.levels_frame(self.spark, self.snapshot, name)
         elif self.reads_delta and self.snapshot.version(name) is not None:
-            stored = self._as_delta(name)
+            stored = self._delta_frame(name)
         else:
             stored = self.snapshot.spark_frame(self.spark, name)
-        return Style().spark(stored, known.schema, known.schema.names)
+        return OutputFormat().to_spark(stored, known.schema, known.schema.names)
 
     def _register(self) -> None:
         if self.database:
             self._create_tables()
         for name in self.names:
-            self.frame(name).createOrReplaceTempView(self.prefix + name)
+            self.table_frame(name).createOrReplaceTempView(self.prefix + name)
 
-    def _as_delta(self, name: str) -> DataFrame:
+    def _delta_frame(self, name: str) -> DataFrame:
         """At the commit's version. A column that is younger than this version of the table is NULL."""
         reader = self.spark.read.format("delta").option("versionAsOf", str(self.snapshot.version(name)))
-        found = reader.load(str(self.snapshot.home.table(name)))
+        found = reader.load(str(self.snapshot.paths.table(name)))
         there = set(found.columns)
         kinds = {field.name: field.dataType.simpleString() for field in spark_type(table(name).schema).fields}
         return found.selectExpr(
@@ -106,7 +106,7 @@ class Registration:
                 f"tables in the database {self.database} need Delta, which this Spark session does not have",
                 "start it with the Delta package, or leave database out: the views need nothing",
             )
-        home = self.snapshot.home
+        home = self.snapshot.paths
         statements = [create_schema("spark", self.database)]
         statements += [
             create_table(table(name), home.table(name).as_uri(), "spark", self.database)
@@ -118,7 +118,7 @@ class Registration:
 
 
 def register(
-    lake: Snapshot | str | os.PathLike[str],
+    lake: LakeSnapshot | str | os.PathLike[str],
     spark: SparkSession,
     database: str | None = None,
     *,
@@ -130,89 +130,89 @@ def register(
     With `database`, and where the session can read Delta, the stored tables are also made known to its catalogue there.
     """
     for what, word in (("database", (database or "x").replace(".", "_")), ("prefix", prefix or "x")):
-        if not NAME.fullmatch(word):
+        if not SQL_IDENTIFIER.fullmatch(word):
             raise UsageError(f"{what} {word!r} is no name in SQL", "letters, digits and _")
     wanted = tuple(tables()) if names is None else tuple(table(name).name for name in names)
-    snapshot = lake if isinstance(lake, Snapshot) else open_snapshot(lake)
+    snapshot = lake if isinstance(lake, LakeSnapshot) else open_snapshot(lake)
     return Registration(snapshot, spark, wanted, prefix, database or "")
 
 
-def names_in(statement: str) -> list[str]:
+def tables_in(statement: str) -> list[str]:
     """The tables that a statement may speak of; all of them if it names none (SHOW TABLES)."""
     words = {word.lower() for word in WORD.findall(statement)}
     return [name for name in tables() if name in words] or list(tables())
 
 
-def run(spark: SparkSession, statement: str, most: int | None = None) -> pa.Table:
+def run_sql(spark: SparkSession, statement: str, max_rows: int | None = None) -> pa.Table:
     """The rows of a statement (the first `most`), or one clear error."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         frame = spark.sql(statement)
-        return (frame if most is None else frame.limit(most)).toArrow()
+        return (frame if max_rows is None else frame.limit(max_rows)).toArrow()
     except (PySparkException, Py4JError) as error:
-        raise sql_fault(error) from error
+        raise sql_error(error) from error
 
 
-def _reads_delta(spark: SparkSession, snapshot: Snapshot) -> bool:
+def _reads_delta(spark: SparkSession, snapshot: LakeSnapshot) -> bool:
     """Whether this session reads the lake's tables as Delta: it says that it does, and then does."""
-    if not any(sign in (spark.conf.get(name, "") or "").lower() for name, sign in SIGNS_OF_DELTA.items()):
+    if not any(sign in (spark.conf.get(name, "") or "").lower() for name, sign in DELTA_SETTINGS.items()):
         return False
     stored = next(iter(snapshot.marker.versions), None)
     try:
-        return stored is not None and bool(spark.read.format("delta").load(str(snapshot.home.table(stored))).columns)
+        return stored is not None and bool(spark.read.format("delta").load(str(snapshot.paths.table(stored))).columns)
     except Exception:  # whatever is missing there: without Delta it works too
         return False
 
 
-def sql_fault(error: Any) -> UmdfError:
+def sql_error(error: Any) -> UmdfError:
     """The one line of Spark's that says it, with what to do."""
-    condition, values = _condition(error), _values(error)
-    said = _sentence(error)
+    condition, values = _error_condition(error), _error_parameters(error)
+    said = _error_sentence(error)
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         name = _unquoted(values.get("relationName", "?"))
-        close = near(name, tables())
+        close = close_matches(name, tables())
         known = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        return UsageError(f"no table {name}{_place(error)}", known)
+        return UsageError(f"no table {name}{_error_position(error)}", known)
     if condition.startswith("UNRESOLVED_COLUMN"):
         close = [_unquoted(name) for name in values.get("proposal", "").split(", ") if name][:3]
         return UsageError(
-            f"no column {_unquoted(values.get('objectName', '?'))}{_place(error)}",
+            f"no column {_unquoted(values.get('objectName', '?'))}{_error_position(error)}",
             f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
         )
     if found := UNREADABLE.search(str(error)):
         causes = CAUSE.findall(str(error), found.end())
-        return damage_fault(unquote(found["path"]), causes[-1] if causes else "")
+        return read_error(unquote(found["path"]), causes[-1] if causes else "")
     if condition == "PARSE_SYNTAX_ERROR":
         near_what = values.get("error", "").strip() or "the end"
         hint = "the statement ends too early" if near_what == "end of input" else "check the SQL before it"
-        return UsageError(f"this is not SQL: it goes wrong at {near_what}{_place(error)}", hint)
+        return UsageError(f"this is not SQL: it goes wrong at {near_what}{_error_position(error)}", hint)
     if condition == "PARSE_EMPTY_STATEMENT":
         return UsageError("the statement is empty", 'say what to select: umdf query "SELECT …"')
     return UmdfError(f"Spark cannot run this: {said}", "" if condition else "umdf --debug shows all that Spark said")
 
 
-def _condition(error: Any) -> str:
+def _error_condition(error: Any) -> str:
     return (error.getCondition() if hasattr(error, "getCondition") else None) or ""
 
 
-def _values(error: Any) -> dict[str, str]:
+def _error_parameters(error: Any) -> dict[str, str]:
     return dict(error.getMessageParameters() or {}) if hasattr(error, "getMessageParameters") else {}
 
 
-def _sentence(error: Any) -> str:
+def _error_sentence(error: Any) -> str:
     """What our own function threw; else what stands behind the first class of Spark's; else the first line."""
-    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip() and not GATEWAY.match(line)]
-    if thrown := [line for line in lines if THROWN.match(line)]:
-        return THROWN.sub("", thrown[-1])[:300]
-    named = next((found["said"] for found in map(NAMED.search, lines) if found), None)
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip() and not PY4J_PREFIX.match(line)]
+    if thrown := [line for line in lines if PYTHON_ERROR.match(line)]:
+        return PYTHON_ERROR.sub("", thrown[-1])[:300]
+    named = next((found["said"] for found in map(SPARK_ERROR_CLASS.search, lines) if found), None)
     said = named or (lines[0] if lines else type(error).__name__)
-    return STATE.sub("", said).rstrip(" .:")[:300]
+    return SQLSTATE.sub("", said).rstrip(" .:")[:300]
 
 
-def _place(error: Any) -> str:
-    found = PLACE.search(str(error))
+def _error_position(error: Any) -> str:
+    found = ERROR_POSITION.search(str(error))
     return f" (line {found['line']}, column {int(found['column']) + 1})" if found else ""
 
 

@@ -17,125 +17,127 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.query.arrays import is_text, no_rows, numbers, rows_where, texts_in
-from umdf.lake.query.names import among, near
-from umdf.lake.query.reading import MARGIN_DAYS, Part, Wanted, part_of, question_of, read
-from umdf.lake.query.times import Span, named_dates
-from umdf.lake.report_day import dates_of
+from umdf.lake.query.arrays import distinct_texts, empty_table, filter_rows, int64_values, is_in
+from umdf.lake.query.names import check_choice, close_matches
+from umdf.lake.query.reading import MARGIN_DAYS, InstrumentFilter, Partition, partition_of, query_of, read_rows
+from umdf.lake.query.times import TimeRange, format_dates
+from umdf.lake.report_day import trading_dates
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import Snapshot
+from umdf.lake.snapshot import LakeSnapshot
 
-STYPES = ("raw", "parent", "continuous", "instrument_id")
-STYPE_ALIASES = {"raw_symbol": "raw"}
+SYMBOL_TYPES = ("raw", "parent", "continuous", "instrument_id")
+SYMBOL_TYPE_ALIASES = {"raw_symbol": "raw"}
 PARENT_HINT = "say ASSET.TYPE, such as DOL.FUT, WIN.FUT or PETR.OPT"
 # `.OPT` means options of every kind, as the exchange has a type for each kind of underlying.
 PARENT_TYPES = {"OPT": ("OPT", "FOPT", "SOPT", "INDEXOPT")}
 DELETED = "D"
-LISTED = ("trading_date", "channel_id", "instrument_id", "symbol", "action")
-MORE = ("asset", "security_type", "maturity_date", "ts_validity", "is_last", "ts_recv")
+DEFINITION_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol", "action")
+DETAIL_COLUMNS = ("asset", "security_type", "maturity_date", "ts_validity", "is_last", "ts_recv")
 
 
 @dataclass(frozen=True)
 class Selection:
     """The instruments of a range: what to read of each trading date and channel, and how it was called."""
 
-    asked: tuple[str, ...]
-    wanted: Mapping[Part, Wanted]
-    names: Mapping[Part, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)  # of continuous contracts
+    requested: tuple[str, ...]
+    filters: Mapping[Partition, InstrumentFilter]
+    continuous_names: Mapping[Partition, Mapping[int, tuple[str, ...]]] = field(
+        default_factory=dict
+    )  # of continuous contracts
 
     @property
     def is_continuous(self) -> bool:
-        return bool(self.names)
+        return bool(self.continuous_names)
 
 
-class Catalogue:
+class InstrumentCatalog:
     """What one commit of a lake says of its instruments, read when it is first asked for."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: LakeSnapshot) -> None:
         self.snapshot = snapshot
-        self._days: dict[date | None, pa.Table] = {}
+        self._definitions_by_date: dict[date | None, pa.Table] = {}
 
     @cached_property
     def dates(self) -> list[date]:
         """Every trading date that a table of the lake has, the oldest first."""
-        return dates_of(self.snapshot)
+        return trading_dates(self.snapshot)
 
     @cached_property
-    def defined(self) -> frozenset[Part]:
+    def defined_partitions(self) -> frozenset[Partition]:
         """Those with definitions: elsewhere rows may have symbols, but nobody lists them."""
-        return frozenset(map(part_of, self.snapshot.adds("definition")))
+        return frozenset(map(partition_of, self.snapshot.adds("definition")))
 
-    def parts_in(self, span: Span, names: Iterable[str]) -> list[Part]:
+    def partitions_in(self, span: TimeRange, names: Iterable[str]) -> list[Partition]:
         """Trading dates and channels of a span that some tables have; the lake must have at least one of its dates."""
-        found = {part_of(add) for name in names if tables()[name].partition for add in self.snapshot.adds(name)}
-        inside = [part for part in found if part[0] is None or span.has_date(part[0], MARGIN_DAYS)]
+        found = {partition_of(add) for name in names if tables()[name].partition for add in self.snapshot.adds(name)}
+        inside = [part for part in found if part[0] is None or span.includes_date(part[0], MARGIN_DAYS)]
         if span.is_empty:
             return []
-        if not any(day is not None and span.has_date(day) for day, _ in inside):
-            self.check(span)
-        return in_part_order(inside)
+        if not any(day is not None and span.includes_date(day) for day, _ in inside):
+            self.check_has_dates(span)
+        return sort_partitions(inside)
 
-    def check(self, span: Span) -> None:
+    def check_has_dates(self, span: TimeRange) -> None:
         if not self.dates:
-            root = self.snapshot.home.root
+            root = self.snapshot.paths.root
             raise UmdfError(f"the lake {root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
-        if not span.is_empty and not any(map(span.has_date, self.dates)):
-            raise UmdfError(f"the lake has nothing {span}", f"it has {named_dates(self.dates)}")
+        if not span.is_empty and not any(map(span.includes_date, self.dates)):
+            raise UmdfError(f"the lake has nothing {span}", f"it has {format_dates(self.dates)}")
 
-    def listed(self, days: Iterable[date | None], more: bool = False) -> pa.Table:
+    def definitions(self, days: Iterable[date | None], with_details: bool = False) -> pa.Table:
         """Definitions of some dates: LISTED, and with `more` also MORE."""
-        names = [*LISTED, *MORE] if more else list(LISTED)
+        names = [*DEFINITION_COLUMNS, *DETAIL_COLUMNS] if with_details else list(DEFINITION_COLUMNS)
         found = []
         for day in sorted(set(days), key=lambda day: day or date.min):
-            known = self._days.get(day)
+            known = self._definitions_by_date.get(day)
             if known is None or not set(names) <= set(known.schema.names):
-                self._days[day] = known = self._read(day, names)
+                self._definitions_by_date[day] = known = self._read_definitions(day, names)
             found.append(known.select(names))
         schema = pa.schema([tables()["definition"].schema.field(name) for name in names])
-        return pa.concat_tables([no_rows(schema), *found])
+        return pa.concat_tables([empty_table(schema), *found])
 
-    def _read(self, day: date | None, names: Sequence[str]) -> pa.Table:
-        parts = [part for part in self.defined if part[0] == day]
-        return read(
-            self.snapshot, question_of("definition", wanted=dict.fromkeys(parts, Wanted())), names, ordered=False
+    def _read_definitions(self, day: date | None, names: Sequence[str]) -> pa.Table:
+        parts = [part for part in self.defined_partitions if part[0] == day]
+        return read_rows(
+            self.snapshot, query_of("definition", wanted=dict.fromkeys(parts, InstrumentFilter())), names, ordered=False
         )
 
     def symbols(self, days: Iterable[date | None]) -> list[str]:
-        return texts_in(self.listed(days).column("symbol"))
+        return distinct_texts(self.definitions(days).column("symbol"))
 
-    def selection(self, symbols: Any, stype_in: str, span: Span, names: Iterable[str]) -> Selection | None:
+    def select(self, symbols: Any, stype_in: str, span: TimeRange, names: Iterable[str]) -> Selection | None:
         """The instruments that are meant, where these tables have something; None: all."""
-        stype = among("stype_in", STYPE_ALIASES.get(stype_in, stype_in), STYPES)
-        parts = self.parts_in(span, {*names, "definition"})
+        stype = check_choice("stype_in", SYMBOL_TYPE_ALIASES.get(stype_in, stype_in), SYMBOL_TYPES)
+        parts = self.partitions_in(span, {*names, "definition"})
         if symbols is None:
             return None
-        asked = asked_symbols(symbols, stype)
+        asked = parse_symbols(symbols, stype)
         if span.is_empty:
             return Selection(asked, {}, {(None, None): {}} if stype == "continuous" else {})
         return _RESOLVERS[stype](self, asked, parts, span)
 
-    def selection_of(self, symbols: Any, stype_in: str, parts: list[Part]) -> Selection | None:
+    def select_in(self, symbols: Any, stype_in: str, parts: list[Partition]) -> Selection | None:
         """The instruments that are meant, of these trading dates and channels."""
         days = [day for day, _ in parts if day is not None]
-        span = Span(min(days), date.fromordinal(max(days).toordinal() + 1))
-        selection = self.selection(symbols, stype_in, span, ["definition"])
+        span = TimeRange(min(days), date.fromordinal(max(days).toordinal() + 1))
+        selection = self.select(symbols, stype_in, span, ["definition"])
         if selection is None:
             return None
-        wanted = {part: selection.wanted[part] for part in parts if part in selection.wanted}
+        wanted = {part: selection.filters[part] for part in parts if part in selection.filters}
         return replace(selection, wanted=wanted)
 
 
-def in_part_order(parts: Iterable[Part]) -> list[Part]:
+def sort_partitions(parts: Iterable[Partition]) -> list[Partition]:
     return sorted(parts, key=lambda part: (part[0] or date.min, part[1] or -1))
 
 
-def asked_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
+def parse_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
     single = isinstance(symbols, (str, Integral))
     found = [symbols] if single else list(symbols) if isinstance(symbols, Iterable) else []
-    numbers_too = stype == "instrument_id"
+    allows_ids = stype == "instrument_id"
     for each in found:
-        good = isinstance(each, str) or (numbers_too and isinstance(each, Integral) and not isinstance(each, bool))
-        if not good or not str(each).strip():
+        is_symbol = isinstance(each, str) or (allows_ids and isinstance(each, Integral) and not isinstance(each, bool))
+        if not is_symbol or not str(each).strip():
             hint = "a text or a list of texts; numbers with stype_in='instrument_id'"
             raise UsageError(f"symbols: {each!r} is no symbol", f"give {hint}")
     if not found:
@@ -143,102 +145,115 @@ def asked_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(each).strip() for each in found))
 
 
-def unknown_symbol(catalogue: Catalogue, name: str, span: Span) -> UmdfError:
+def unknown_symbol_error(catalogue: InstrumentCatalog, name: str, span: TimeRange) -> UmdfError:
     """It may be known on other dates, or by nearly the same name."""
-    inside = [day for day in catalogue.dates if span.has_date(day)]
-    listed = catalogue.listed(catalogue.dates)
-    own = rows_where(listed, is_text(listed.column("symbol"), [name]))
+    inside = [day for day in catalogue.dates if span.includes_date(day)]
+    listed = catalogue.definitions(catalogue.dates)
+    own = filter_rows(listed, is_in(listed.column("symbol"), [name]))
     elsewhere = sorted(set(own.column("trading_date").to_pylist()))
     if elsewhere:
-        return UmdfError(f"{name} is not listed {span}", f"it is on {named_dates(elsewhere)}")
-    close = near(name, catalogue.symbols(inside) or catalogue.symbols(catalogue.dates))
+        return UmdfError(f"{name} is not listed {span}", f"it is on {format_dates(elsewhere)}")
+    close = close_matches(name, catalogue.symbols(inside) or catalogue.symbols(catalogue.dates))
     hint = f"did you mean {' or '.join(close)}?" if close else "lake.symbols() lists those that are known"
     return UmdfError(f"no symbol {name!r} in the lake", hint)
 
 
-def _raw(catalogue: Catalogue, asked: tuple[str, ...], parts: list[Part], span: Span) -> Selection:
-    listed = catalogue.listed({day for day, _ in parts})
-    own = rows_where(listed, is_text(listed.column("symbol"), asked))
+def _resolve_raw(
+    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+) -> Selection:
+    definitions = catalogue.definitions({day for day, _ in parts})
+    own = filter_rows(definitions, is_in(definitions.column("symbol"), asked))
     for name in asked:
-        if name not in set(own.column("symbol").to_pylist()) and set(parts) <= catalogue.defined:
-            raise unknown_symbol(catalogue, name, span)
-    ids, symbols = _ids_by_part(own), frozenset(asked)
+        if name not in set(own.column("symbol").to_pylist()) and set(parts) <= catalogue.defined_partitions:
+            raise unknown_symbol_error(catalogue, name, span)
+    ids, symbols = _ids_by_partition(own), frozenset(asked)
     wanted = {}
     for part in parts:
-        if part not in catalogue.defined:
-            wanted[part] = Wanted(None, symbols)
+        if part not in catalogue.defined_partitions:
+            wanted[part] = InstrumentFilter(None, symbols)
         elif part in ids:
-            wanted[part] = Wanted(ids[part], symbols)
+            wanted[part] = InstrumentFilter(ids[part], symbols)
     return Selection(asked, wanted)
 
 
-def _parent(catalogue: Catalogue, asked: tuple[str, ...], parts: list[Part], span: Span) -> Selection:
-    listed = catalogue.listed({day for day, _ in parts}, more=True)
-    wanted: dict[Part, frozenset[int]] = {}
+def _resolve_parent(
+    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+) -> Selection:
+    definitions = catalogue.definitions({day for day, _ in parts}, with_details=True)
+    wanted: dict[Partition, frozenset[int]] = {}
     for name in asked:
-        own = of_parent(listed, name)
+        own = contracts_of_parent(definitions, name)
         if not own.num_rows:
-            raise _unknown_parent(name, listed, span)
-        for part, ids in _ids_by_part(own).items():
+            raise _unknown_parent_error(name, definitions, span)
+        for part, ids in _ids_by_partition(own).items():
             wanted[part] = wanted.get(part, frozenset()) | ids
-    return Selection(asked, {part: Wanted(ids) for part, ids in wanted.items()})
+    return Selection(asked, {part: InstrumentFilter(ids) for part, ids in wanted.items()})
 
 
-def of_parent(listed: pa.Table, name: str) -> pa.Table:
+def contracts_of_parent(definitions: pa.Table, name: str) -> pa.Table:
     """The definitions of a parent's contracts."""
     asset, dot, kind = name.rpartition(".")
     if not dot or not asset:
         raise UsageError(f"{name!r} is no parent symbol", PARENT_HINT)
-    chosen = is_text(listed.column("asset"), [asset])
-    chosen &= is_text(listed.column("security_type"), PARENT_TYPES.get(kind, (kind,)))
-    return rows_where(listed, chosen & ~is_text(listed.column("action"), DELETED))
+    chosen = is_in(definitions.column("asset"), [asset])
+    chosen &= is_in(definitions.column("security_type"), PARENT_TYPES.get(kind, (kind,)))
+    return filter_rows(definitions, chosen & ~is_in(definitions.column("action"), DELETED))
 
 
-def _unknown_parent(name: str, listed: pa.Table, span: Span) -> UmdfError:
+def _unknown_parent_error(name: str, listed: pa.Table, span: TimeRange) -> UmdfError:
     pairs = listed.group_by(["asset", "security_type"]).aggregate([]).to_pylist()
     known = sorted(f"{pair['asset']}.{pair['security_type']}" for pair in pairs if pair["asset"])
-    close = near(name, known)
+    close = close_matches(name, known)
     hint = f"did you mean {' or '.join(close)}?" if close else PARENT_HINT
     return UmdfError(f"no contracts of {name!r} are listed {span}", hint)
 
 
-def _instrument_id(catalogue: Catalogue, asked: tuple[str, ...], parts: list[Part], span: Span) -> Selection:
+def _resolve_instrument_id(
+    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+) -> Selection:
     try:
         ids = frozenset(map(int, asked))
     except ValueError:
         wrong = next(each for each in asked if not each.lstrip("-").isdigit())
         hint = "leave stype_in out to ask by symbol"
         raise UsageError(f"symbols: {wrong!r} is no instrument number", hint) from None
-    known = set(numbers(catalogue.listed({day for day, _ in parts}).column("instrument_id")).tolist())
+    known = set(int64_values(catalogue.definitions({day for day, _ in parts}).column("instrument_id")).tolist())
     missing = sorted(ids - known)
     if missing:  # it may have rows without a definition
-        question = question_of("day_statistics", span=span)
-        known |= set(numbers(read(catalogue.snapshot, question, ["instrument_id"]).column(0)).tolist())
+        question = query_of("day_statistics", span=span)
+        known |= set(int64_values(read_rows(catalogue.snapshot, question, ["instrument_id"]).column(0)).tolist())
     for number in missing:
         if number not in known and known:
             raise UmdfError(
                 f"no instrument {number} in the lake {span}", "lake.definitions() lists those that are known"
             )
-    return Selection(asked, dict.fromkeys(parts, Wanted(ids)))
+    return Selection(asked, dict.fromkeys(parts, InstrumentFilter(ids)))
 
 
-def _continuous(catalogue: Catalogue, asked: tuple[str, ...], parts: list[Part], span: Span) -> Selection:
-    from umdf.lake.query.continuous import rolls
+def _resolve_continuous(
+    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+) -> Selection:
+    from umdf.lake.query.continuous import resolve_rolls
 
-    rolled = rolls(catalogue, asked, [day for day in catalogue.dates if span.has_date(day, 1)], span)
-    names: dict[Part, dict[int, tuple[str, ...]]] = {}
+    rolled = resolve_rolls(catalogue, asked, [day for day in catalogue.dates if span.includes_date(day, 1)], span)
+    names: dict[Partition, dict[int, tuple[str, ...]]] = {}
     for roll in rolled:
-        for channel, number in roll.places:
-            here = names.setdefault((roll.trading_date, channel), {})
-            here[number] = (*here.get(number, ()), roll.continuous)
-    return Selection(asked, {part: Wanted(frozenset(ids)) for part, ids in names.items()}, names)
+        for channel, number in roll.listings:
+            partition_names = names.setdefault((roll.trading_date, channel), {})
+            partition_names[number] = (*partition_names.get(number, ()), roll.continuous)
+    return Selection(asked, {part: InstrumentFilter(frozenset(ids)) for part, ids in names.items()}, names)
 
 
-_RESOLVERS = {"raw": _raw, "parent": _parent, "instrument_id": _instrument_id, "continuous": _continuous}
+_RESOLVERS = {
+    "raw": _resolve_raw,
+    "parent": _resolve_parent,
+    "instrument_id": _resolve_instrument_id,
+    "continuous": _resolve_continuous,
+}
 
 
-def _ids_by_part(rows: pa.Table) -> dict[Part, frozenset[int]]:
-    found: dict[Part, set[int]] = {}
+def _ids_by_partition(rows: pa.Table) -> dict[Partition, frozenset[int]]:
+    found: dict[Partition, set[int]] = {}
     keys = (rows.column(name).to_pylist() for name in ("trading_date", "channel_id", "instrument_id"))
     for day, channel, number in zip(*keys, strict=True):
         found.setdefault((day, channel), set()).add(number)

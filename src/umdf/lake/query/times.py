@@ -20,93 +20,95 @@ from umdf.units import EPOCH, utc_text
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 FRACTION = re.compile(r"\.(\d+)")
 HINT = "a date such as 2026-11-13, a time such as 2026-11-13T10:05:00-03:00 (no zone is UTC), or nanoseconds since 1970"
-MOST_DATES_NAMED = 12
+MAX_DATES_LISTED = 12
 NS_DIGITS = 9
 
 
-def moment(value: Any, called: str) -> date | int:
+def parse_time(value: Any, argument: str) -> date | int:
     """A trading date, or an instant in nanoseconds UTC."""
     try:
-        found = _moment(value)
+        found = _parse_value(value)
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise UsageError(f"{called} {value!r} is no date and no time", f"say {HINT}")
+        raise UsageError(f"{argument} {value!r} is no date and no time", f"say {HINT}")
     return found
 
 
-def _moment(value: Any) -> date | int | None:
+def _parse_value(value: Any) -> date | int | None:
     if isinstance(value, str):
-        return date.fromisoformat(value) if DATE.fullmatch(value) else _instant(value)
+        return date.fromisoformat(value) if DATE.fullmatch(value) else _parse_instant(value)
     if isinstance(value, datetime):  # pandas' Timestamp too, which has nanoseconds of its own
         whole = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return None if value != value else _whole_ns(whole) + int(getattr(value, "nanosecond", 0))
+        return None if value != value else _datetime_ns(whole) + int(getattr(value, "nanosecond", 0))
     if isinstance(value, date):
         return value
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
     if type(value).__name__ == "datetime64":
-        return _moment(str(value)) if str(value) != "NaT" else None
+        return _parse_value(str(value)) if str(value) != "NaT" else None
     return None
 
 
-def _instant(text: str) -> int | None:
+def _parse_instant(text: str) -> int | None:
     fraction = FRACTION.search(text)
     if fraction and len(fraction[1]) > NS_DIGITS:
         return None
     whole = datetime.fromisoformat(FRACTION.sub("", text).replace("Z", "+00:00"))
     whole = whole if whole.tzinfo else whole.replace(tzinfo=UTC)
-    return _whole_ns(whole) + (int(fraction[1].ljust(NS_DIGITS, "0")) if fraction else 0)
+    return _datetime_ns(whole) + (int(fraction[1].ljust(NS_DIGITS, "0")) if fraction else 0)
 
 
-def _whole_ns(moment: datetime) -> int:
+def _datetime_ns(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
 
 
-def date_of(ns: int) -> date:
+def to_trading_date(ns: int) -> date:
     """The date of an instant in São Paulo."""
     return EPOCH + timedelta(days=local_date(ns))
 
 
 def midnight_ns(day: date) -> int:
     """When a date begins in São Paulo."""
-    return _whole_ns(datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(ZONE)))
+    return _datetime_ns(datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(ZONE)))
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeRange:
     """What `start` and `end` came to; None is no bound."""
 
     start: date | int | None = None
     end: date | int | None = None
 
     @classmethod
-    def of(cls, start: Any, end: Any) -> Span:
-        bounds = [None if value is None else moment(value, name) for name, value in (("start", start), ("end", end))]
+    def parse(cls, start: Any, end: Any) -> TimeRange:
+        bounds = [
+            None if value is None else parse_time(value, name) for name, value in (("start", start), ("end", end))
+        ]
         span = cls(*bounds)
-        if span.start is not None and span.end is not None and _ns(span.start) > _ns(span.end):
+        if span.start is not None and span.end is not None and _bound_ns(span.start) > _bound_ns(span.end):
             hint = "`end` is not in the range: for one day say the next date"
-            raise UsageError(f"start {_said(span.start)} is after end {_said(span.end)}", hint)
+            raise UsageError(f"start {_format_bound(span.start)} is after end {_format_bound(span.end)}", hint)
         return span
 
     @property
     def is_empty(self) -> bool:
         """`start` is `end`: nothing can be in it."""
-        return self.start is not None and self.end is not None and _ns(self.start) == _ns(self.end)
+        return self.start is not None and self.end is not None and _bound_ns(self.start) == _bound_ns(self.end)
 
     @property
-    def low(self) -> int | None:
+    def start_ns(self) -> int | None:
         return None if isinstance(self.start, date) else self.start
 
     @property
-    def high(self) -> int | None:
+    def end_ns(self) -> int | None:
         return None if isinstance(self.end, date) else self.end
 
     @property
     def has_times(self) -> bool:
-        return self.low is not None or self.high is not None
+        return self.start_ns is not None or self.end_ns is not None
 
-    def has_date(self, day: date, margin_days: int = 0) -> bool:
+    def includes_date(self, day: date, margin_days: int = 0) -> bool:
         """Whether rows of a trading date can be in it. `margin_days`: a row may come a little after its midnight."""
         margin = timedelta(days=margin_days)
         if self.is_empty:
@@ -114,25 +116,25 @@ class Span:
         if isinstance(self.start, date):
             after = day >= self.start
         else:
-            after = self.start is None or day >= date_of(self.start) - margin
+            after = self.start is None or day >= to_trading_date(self.start) - margin
         if isinstance(self.end, date):
             return after and day < self.end
-        return after and (self.end is None or day <= date_of(self.end - 1) + margin)
+        return after and (self.end is None or day <= to_trading_date(self.end - 1) + margin)
 
     def __str__(self) -> str:
-        words = [f"{name} {_said(bound)}" for name, bound in (("from", self.start), ("to", self.end)) if bound]
+        words = [f"{name} {_format_bound(bound)}" for name, bound in (("from", self.start), ("to", self.end)) if bound]
         return " ".join(words) or "all dates"
 
 
-def _ns(bound: date | int) -> int:
+def _bound_ns(bound: date | int) -> int:
     return midnight_ns(bound) if isinstance(bound, date) else bound
 
 
-def _said(bound: date | int) -> str:
+def _format_bound(bound: date | int) -> str:
     return str(bound) if isinstance(bound, date) else utc_text(bound)
 
 
-def named_dates(dates: list[date]) -> str:
-    if len(dates) <= MOST_DATES_NAMED:
+def format_dates(dates: list[date]) -> str:
+    if len(dates) <= MAX_DATES_LISTED:
         return ", ".join(map(str, dates))
     return f"{len(dates)} dates from {dates[0]} to {dates[-1]}, the last ones {', '.join(map(str, dates[-3:]))}"

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.wire.fast.batch import Batch
-from umdf.wire.fast.layout import DTYPES, Column, Constant, Item, Layout, List, Node
+from umdf.wire.fast.layout import DTYPES, Column, Constant, Layout, ListColumn, Node, RowItem
 from umdf.wire.fast.templates import ASCII, BYTES, DECIMAL, INT32, INT64, UNICODE, Decimal, Value
 
 TYPES = {
@@ -46,8 +46,8 @@ def _fields(layout: Layout, node: Node) -> list[pa.Field]:
         if isinstance(item, Column):
             fields.append(pa.field(item.name, TYPES[item.type], nullable))
         elif isinstance(item, Constant):
-            fields += [pa.field(name, TYPES[type], nullable) for name, type, _ in _parts(item)]
-        elif isinstance(item, List):
+            fields += [pa.field(name, TYPES[type], nullable) for name, type, _ in _constant_columns(item)]
+        elif isinstance(item, ListColumn):
             entries = pa.struct(_fields(layout, layout.nodes[item.child]))
             fields.append(pa.field(item.name, pa.list_(pa.field("item", entries, nullable=False)), nullable))
         else:
@@ -55,7 +55,7 @@ def _fields(layout: Layout, node: Node) -> list[pa.Field]:
     return fields
 
 
-def _parts(constant: Constant) -> list[tuple[str, str, Value]]:
+def _constant_columns(constant: Constant) -> list[tuple[str, str, Value]]:
     """The columns of a constant: two if it is a decimal."""
     if constant.field.type != DECIMAL:
         return [(constant.name, constant.field.type, constant.value)]
@@ -69,8 +69,11 @@ def _arrays(batch: Batch, node: Node) -> list[pa.Array]:
     arrays = []
     for item in node.items:
         if isinstance(item, Constant):
-            arrays += [_repeated(value, type, rows, _validity(batch, node, item)) for _, type, value in _parts(item)]
-        elif isinstance(item, List):
+            arrays += [
+                _constant_array(value, type, rows, _validity(batch, node, item))
+                for _, type, value in _constant_columns(item)
+            ]
+        elif isinstance(item, ListColumn):
             arrays.append(_list(batch, node, item))
         elif not rows:
             arrays.append(pa.nulls(0, TYPES[item.type] if isinstance(item, Column) else pa.bool_()))
@@ -84,7 +87,7 @@ def _arrays(batch: Batch, node: Node) -> list[pa.Array]:
     return arrays
 
 
-def _validity(batch: Batch, node: Node, item: Item) -> pa.Buffer | None:
+def _validity(batch: Batch, node: Node, item: RowItem) -> pa.Buffer | None:
     bitmap = batch.bitmap(node, item) if batch.rows[node.index] else None
     return None if bitmap is None else pa.py_buffer(bitmap)
 
@@ -104,7 +107,7 @@ def _text(batch: Batch, node: Node, column: Column) -> pa.Array:
     return array
 
 
-def _list(batch: Batch, node: Node, item: List) -> pa.Array:
+def _list(batch: Batch, node: Node, item: ListColumn) -> pa.Array:
     rows, child = int(batch.rows[node.index]), batch.layout.nodes[item.child]
     fields = _fields(batch.layout, child)
     entries = pa.StructArray.from_buffers(
@@ -117,7 +120,7 @@ def _list(batch: Batch, node: Node, item: List) -> pa.Array:
     )
 
 
-def _repeated(value: Value, type: str, rows: int, validity: pa.Buffer | None) -> pa.Array:
+def _constant_array(value: Value, type: str, rows: int, validity: pa.Buffer | None) -> pa.Array:
     """The same value in every row, except where the bitmap says that there is none. From buffers, because Arrow would
     import pandas to look at a Python value."""
     if type in DTYPES:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.layout import ALWAYS, Column, Item, List, Node
+from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, ListColumn, Node, RowItem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineRow:
     """A line of the journal: a message that is not among the rows, or (R1 to R9) something odd about one that is."""
 
     message: int  # within the batch
@@ -55,7 +55,7 @@ class Entry:
     count: int = 1  # how often the message has it
 
     @property
-    def refused(self) -> bool:
+    def is_quarantined(self) -> bool:
         return not self.code.startswith("R")
 
 
@@ -68,17 +68,17 @@ class Batch:
         self.messages = messages
         self.rows: NDArray[np.int64] = decoder._nodes[:, k.N_ROWS].copy()  # by node
         self._text_used = decoder._texts[:, k.T_USED].copy()
-        self._stores = {store.node.index: (store.table, store.memory) for store in decoder._seen}
-        self._lines = decoder._journal[: decoder._arguments[k.JOURNAL_ROWS]].copy()
+        self._stores = {store.node.index: (store.layout, store.memory) for store in decoder._active_stores}
+        self._quarantine_lines = decoder._quarantine[: decoder._arguments[k.QUARANTINE_ROWS]].copy()
         self._code = decoder._code.ctypes.data
-        self._plain_entries = decoder._plain_entries
+        self._reference_quarantine = decoder._reference_quarantine
 
     @property
     def templates(self) -> list[int]:
         """The ids of the templates that have rows."""
         return [template for template, node in self.layout.roots.items() if self.rows[node.index]]
 
-    def stretch(self, node: Node, place: int, nbytes: int) -> NDArray[np.uint8]:
+    def table_bytes(self, node: Node, place: int, nbytes: int) -> NDArray[np.uint8]:
         """Bytes of a node's table, without a copy."""
         memory = self._stores[node.index][1]
         assert memory is not None
@@ -87,34 +87,36 @@ class Batch:
     def message(self, node: Node) -> NDArray[np.uint32]:
         """For each row of a root node, its message within the batch."""
         assert node.parent is None
-        return self.stretch(node, self._stores[node.index][0].message, 4 * int(self.rows[node.index])).view(np.uint32)
+        return self.table_bytes(node, self._stores[node.index][0].message, 4 * int(self.rows[node.index])).view(
+            np.uint32
+        )
 
     def values(self, node: Node, column: Column) -> NDArray[np.generic]:
         """A column of numbers; what stands where the row has none means nothing."""
         assert not column.is_text
         place = self._stores[node.index][0].values[column.number]
-        return self.stretch(node, place, column.dtype.itemsize * int(self.rows[node.index])).view(column.dtype)
+        return self.table_bytes(node, place, column.dtype.itemsize * int(self.rows[node.index])).view(column.dtype)
 
     def text(self, node: Node, column: Column) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """A column of strings or byte vectors: Arrow's offsets, and the bytes."""
         table, rows = self._stores[node.index][0], int(self.rows[node.index])
-        offsets = self.stretch(node, table.values[column.number], 4 * (rows + 1)).view(np.int32)
-        return offsets, self.stretch(node, table.texts[column.number], int(self._text_used[column.text]))
+        offsets = self.table_bytes(node, table.values[column.number], 4 * (rows + 1)).view(np.int32)
+        return offsets, self.table_bytes(node, table.texts[column.number], int(self._text_used[column.text]))
 
-    def offsets(self, node: Node, item: List) -> NDArray[np.int32]:
+    def offsets(self, node: Node, item: ListColumn) -> NDArray[np.int32]:
         """Of a sequence: row i has the entries offsets[i] … offsets[i + 1] - 1 of its node."""
         place = self._stores[node.index][0].lists[node.lists.index(item)]
-        return self.stretch(node, place, 4 * (int(self.rows[node.index]) + 1)).view(np.int32)
+        return self.table_bytes(node, place, 4 * (int(self.rows[node.index]) + 1)).view(np.int32)
 
-    def bitmap(self, node: Node, item: Item) -> NDArray[np.uint8] | None:
+    def bitmap(self, node: Node, item: RowItem) -> NDArray[np.uint8] | None:
         """Arrow's validity bitmap; None where every row has it."""
-        if item.bit == ALWAYS:
+        if item.bit == ALWAYS_PRESENT:
             return None
         table = self._stores[node.index][0]
         place = table.bitmaps + item.bit * table.capacity // 8
-        return self.stretch(node, place, -(-int(self.rows[node.index]) // 8))
+        return self.table_bytes(node, place, -(-int(self.rows[node.index]) // 8))
 
-    def present(self, node: Node, item: Item) -> NDArray[np.bool_]:
+    def present(self, node: Node, item: RowItem) -> NDArray[np.bool_]:
         """For each row whether it has this."""
         rows, bitmap = int(self.rows[node.index]), self.bitmap(node, item) if self.rows[node.index] else None
         if bitmap is None:
@@ -134,24 +136,24 @@ class Batch:
         return messages_of(self)
 
     @cached_property
-    def journal(self) -> list[Entry]:
+    def quarantine(self) -> list[QuarantineRow]:
         """What went wrong, in the order of the messages."""
-        entries = [self._entry(line) for line in self._lines]
-        return sorted([*entries, *self._plain_entries], key=lambda entry: entry.message)
+        entries = [self._quarantine_row(line) for line in self._quarantine_lines]
+        return sorted([*entries, *self._reference_quarantine], key=lambda entry: entry.message)
 
-    def _entry(self, line: NDArray[np.int64]) -> Entry:
-        place, code = "", CODES[int(line[k.J_CODE])]
-        if line[k.J_INSTRUCTION]:
-            place = self.program.code[(int(line[k.J_INSTRUCTION]) - self._code) // (8 * k.INSTRUCTION)].place
-        for index in line[k.J_INDEXES :].view(np.uint32)[: line[k.J_DEPTH]].tolist():
-            place = place.replace("[]", f"[{index}]", 1)
-        template = int(line[k.J_TEMPLATE])
-        return Entry(
-            int(line[k.J_MESSAGE]),
-            int(line[k.J_OFFSET]),
+    def _quarantine_row(self, line: NDArray[np.int64]) -> QuarantineRow:
+        path, code = "", CODES[int(line[k.Q_CODE])]
+        if line[k.Q_INSTRUCTION]:
+            path = self.program.code[(int(line[k.Q_INSTRUCTION]) - self._code) // (8 * k.INSTRUCTION)].path
+        for index in line[k.Q_INDEXES :].view(np.uint32)[: line[k.Q_DEPTH]].tolist():
+            path = path.replace("[]", f"[{index}]", 1)
+        template = int(line[k.Q_TEMPLATE])
+        return QuarantineRow(
+            int(line[k.Q_MESSAGE]),
+            int(line[k.Q_OFFSET]),
             template if template >= 0 else None,
-            place,
+            path,
             code,
             REASONS[code],
-            int(line[k.J_COUNT]),
+            int(line[k.Q_COUNT]),
         )

@@ -10,47 +10,47 @@ import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8, store_u8, store_u32
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.read_kernel import copy_bytes, stopped_bytes
+from umdf.wire.fast.read_kernel import copy_bytes, copy_stop_bit_string
 from umdf.wire.fast.tables_kernel import put, word
 
 
 @kernel
-def note(t, code, offset, instruction):
+def record_fault(t, code, offset, instruction):
     """A line of the journal; a report that the message has already is only counted. There is room (see `interpret`)."""
-    rows, message = word(t, k.JOURNAL_ROWS), word(t, k.MESSAGE)
-    line = word(t, k.JOURNAL) + 8 * k.JOURNAL_LINE * rows
-    before = line - 8 * k.JOURNAL_LINE
-    for _ in range(min(rows, k.LINES_PER_MESSAGE)):
-        if word(before, k.J_MESSAGE) != message:
+    rows, message = word(t, k.QUARANTINE_ROWS), word(t, k.MESSAGE)
+    row = word(t, k.QUARANTINE) + 8 * k.QUARANTINE_ROW * rows
+    before = row - 8 * k.QUARANTINE_ROW
+    for _ in range(min(rows, k.MAX_QUARANTINE_ROWS_PER_MESSAGE)):
+        if word(before, k.Q_MESSAGE) != message:
             break
-        if word(before, k.J_CODE) == code:
-            put(before, k.J_COUNT, word(before, k.J_COUNT) + 1)
+        if word(before, k.Q_CODE) == code:
+            put(before, k.Q_COUNT, word(before, k.Q_COUNT) + 1)
             return
-        before -= 8 * k.JOURNAL_LINE
+        before -= 8 * k.QUARANTINE_ROW
     depth = np.int64(0)
     for level in range(word(t, k.DEPTH)):
         frame = word(t, k.STACK) + 8 * k.FRAME * level
         if word(frame, k.F_INDEX) >= 0:  # a sequence's, not a group's
-            store_u32(line + 8 * k.J_INDEXES, 4 * depth, np.uint32(word(frame, k.F_INDEX)))
+            store_u32(row + 8 * k.Q_INDEXES, 4 * depth, np.uint32(word(frame, k.F_INDEX)))
             depth += 1
-    put(line, k.J_MESSAGE, message)
-    put(line, k.J_OFFSET, offset)
-    put(line, k.J_CODE, code)
-    put(line, k.J_INSTRUCTION, instruction)
-    put(line, k.J_COUNT, 1)
-    put(line, k.J_TEMPLATE, word(t, k.NOW_TEMPLATE))
-    put(line, k.J_DEPTH, depth)
-    put(t, k.JOURNAL_ROWS, rows + 1)
+    put(row, k.Q_MESSAGE, message)
+    put(row, k.Q_OFFSET, offset)
+    put(row, k.Q_CODE, code)
+    put(row, k.Q_INSTRUCTION, instruction)
+    put(row, k.Q_COUNT, 1)
+    put(row, k.Q_TEMPLATE, word(t, k.CURRENT_TEMPLATE))
+    put(row, k.Q_DEPTH, depth)
+    put(t, k.QUARANTINE_ROWS, rows + 1)
 
 
 @inlined
-def fault(t, code, at):
-    put(t, k.FAULT_AT, at)
+def set_fault(t, code, at):
+    put(t, k.FAULT_OFFSET, at)
     return np.int64(code)
 
 
 @inlined
-def _in_range(high, low, type):
+def _is_in_range(high, low, type):
     """Whether a value of 128 bits is one of the type's (6.2.1)."""
     value = np.int64(low)
     if type == k.UINT64:
@@ -65,14 +65,14 @@ def _in_range(high, low, type):
 
 
 @kernel
-def integer(t, b, p, end, is_signed, nullable, type, i):
+def read_integer(t, b, p, end, is_signed, nullable, type, i):
     """An integer of a type; type -1 is a delta, which has no bounds of its own (6.3.7.1)."""
-    most, q, c = word(t, k.MOST_INTEGER_BYTES), p, np.int64(0)
+    most, q, c = word(t, k.MAX_INTEGER_BYTES), p, np.int64(0)
     while q < min(p + most, end) and c < 128:
         c = np.int64(load_u8(b, q))
         q += 1
     if c < 128:
-        return fault(t, k.T1 if end - p < most else k.D2, p)
+        return set_fault(t, k.T1 if end - p < most else k.D2, p)
     first = np.int64(load_u8(b, p)) & 127
     high, low = np.int64(0), np.uint64(0)
     if is_signed != 0 and first & 64:
@@ -86,7 +86,7 @@ def integer(t, b, p, end, is_signed, nullable, type, i):
         else:
             overlong = first == (127 if load_u8(b, p + 1) & np.uint8(64) else 0)
         if overlong:
-            note(t, k.R6, p, i)
+            record_fault(t, k.R6, p, i)
     null = nullable != 0 and high == 0 and low == 0
     if nullable != 0 and not null and high >= 0:
         if low == 0:
@@ -96,13 +96,13 @@ def integer(t, b, p, end, is_signed, nullable, type, i):
     put(t, k.NEXT, q)
     put(t, k.HIGH, high)
     put(t, k.LOW, np.int64(low))
-    if type >= 0 and not null and not _in_range(high, low, type):
-        return fault(t, k.D2, p)
+    if type >= 0 and not null and not _is_in_range(high, low, type):
+        return set_fault(t, k.D2, p)
     return np.int64(0)
 
 
 @kernel
-def add(t, base, type, at):
+def add_delta(t, base, type, at):
     """The delta that `integer` has left, plus a base of the type: never a wrap (6.3.7.1)."""
     high, low = word(t, k.HIGH), np.uint64(word(t, k.LOW))
     total = low + np.uint64(base)
@@ -110,15 +110,15 @@ def add(t, base, type, at):
     if type != k.UINT64:
         high += base >> 63
     put(t, k.LOW, np.int64(total))
-    return np.int64(0) if _in_range(high, total, type) else fault(t, k.D2, at)
+    return np.int64(0) if _is_in_range(high, total, type) else set_fault(t, k.D2, at)
 
 
 @kernel
-def ascii_text(t, b, p, end, nullable, to, i):
+def read_ascii(t, b, p, end, nullable, to, i):
     """An ASCII string into `to`; LENGTH is -1 for NULL."""
-    q = stopped_bytes(b, p, end, to)
+    q = copy_stop_bit_string(b, p, end, to)
     if q > end:
-        return fault(t, k.T1, p)
+        return set_fault(t, k.T1, p)
     length, zeros = q - p, np.int64(0)
     put(t, k.NEXT, q)
     put(t, k.LENGTH, length)
@@ -132,7 +132,7 @@ def ascii_text(t, b, p, end, nullable, to, i):
     if load_u8(to, zeros) == 0:
         zeros += 1
     if zeros < length and load_u8(to, zeros) != 0:
-        note(t, k.R9, p, i)
+        record_fault(t, k.R9, p, i)
     for at in range(length - zeros):
         store_u8(to, at, load_u8(to, at + zeros))
     put(t, k.LENGTH, length - zeros)
@@ -140,9 +140,9 @@ def ascii_text(t, b, p, end, nullable, to, i):
 
 
 @kernel
-def vector(t, b, p, end, nullable, to, i):
+def read_vector(t, b, p, end, nullable, to, i):
     """A length and that many bytes into `to`; LENGTH is -1 for NULL."""
-    code = integer(t, b, p, end, 0, nullable, k.UINT32, i)
+    code = read_integer(t, b, p, end, 0, nullable, k.UINT32, i)
     if code != 0:
         return code
     length, q = word(t, k.LOW), word(t, k.NEXT)
@@ -150,7 +150,7 @@ def vector(t, b, p, end, nullable, to, i):
         put(t, k.LENGTH, -1)
         return np.int64(0)
     if length > end - q:
-        return fault(t, k.T1, p)
+        return set_fault(t, k.T1, p)
     copy_bytes(b + q, to, length)
     put(t, k.LENGTH, length)
     put(t, k.NEXT, q + length)
@@ -158,11 +158,11 @@ def vector(t, b, p, end, nullable, to, i):
 
 
 @kernel
-def sent_text(t, b, p, end, nullable, to, i):
+def read_text(t, b, p, end, nullable, to, i):
     """As it stands in the stream, of any kind."""
     if word(i, k.I_TYPE) == k.ASCII:
-        return ascii_text(t, b, p, end, nullable, to, i)
-    return vector(t, b, p, end, nullable, to, i)
+        return read_ascii(t, b, p, end, nullable, to, i)
+    return read_vector(t, b, p, end, nullable, to, i)
 
 
 @kernel
@@ -193,18 +193,18 @@ def count_combined(t, length, at):
     """What is not in the stream but made from it is limited: a byte of the stream can repeat thousands."""
     combined = word(t, k.COMBINED) + length
     put(t, k.COMBINED, combined)
-    return fault(t, k.T2, at) if combined > word(t, k.MOST_COMBINED) else np.int64(0)
+    return set_fault(t, k.T2, at) if combined > word(t, k.MAX_COMBINED_BYTES) else np.int64(0)
 
 
 @kernel
-def spliced(t, b, p, end, i, is_tail):
+def splice_text(t, b, p, end, i, is_tail):
     """The text of a delta or tail, made at the end of the column's bytes; LENGTH is -1 for NULL (6.3.7.3, 6.3.8)."""
     text, slot = word(i, k.I_TEXT), word(i, k.I_SLOT)
     to = word(text, k.T_BYTES) + word(text, k.T_USED)
     subtract, q, optional = np.int64(0), p, word(i, k.I_OPTIONAL)
     too_long = False
     if is_tail == 0:
-        code = integer(t, b, p, end, 1, optional, -1, i)
+        code = read_integer(t, b, p, end, 1, optional, -1, i)
         if code != 0:
             return code
         q, subtract = word(t, k.NEXT), word(t, k.LOW)
@@ -213,7 +213,7 @@ def spliced(t, b, p, end, i, is_tail):
             return np.int64(0)
         too_long = word(t, k.HIGH) != subtract >> 63
         optional = np.int64(0)
-    code = sent_text(t, b, q, end, optional, to, i)
+    code = read_text(t, b, q, end, optional, to, i)
     if code != 0:
         return code
     added = word(t, k.LENGTH)
@@ -222,17 +222,17 @@ def spliced(t, b, p, end, i, is_tail):
     state = word(slot, k.S_STATE) - 4 * word(t, k.EPOCH)
     old, length = word(i, k.I_INITIAL), word(i, k.I_MORE)
     if state == k.EMPTY and is_tail == 0:
-        return fault(t, k.D6, p)
+        return set_fault(t, k.D6, p)
     if state == k.ASSIGNED:
         if word(slot, k.S_TYPE) != word(i, k.I_TYPE):
-            return fault(t, k.D4, p)
+            return set_fault(t, k.D4, p)
         old, length = word(slot, k.S_VALUE), word(slot, k.S_MORE)
     in_front = subtract < 0
     count = -subtract - 1 if in_front else subtract
     if is_tail != 0:
         count = min(added, length)
     if too_long or count > length:
-        return fault(t, k.D7, p)
+        return set_fault(t, k.D7, p)
     kept = length - count
     code = count_combined(t, kept + added, p)
     if code != 0:
@@ -248,5 +248,5 @@ def spliced(t, b, p, end, i, is_tail):
         for at in range(kept):
             store_u8(to, at, load_u8(old, at))
     if word(i, k.I_TYPE) == k.UNICODE and not is_utf8(to, kept + added):
-        note(t, k.R2, p, i)
+        record_fault(t, k.R2, p, i)
     return np.int64(0)

@@ -10,14 +10,14 @@ import re
 
 from umdf.wire.fast.templates import ASCII, BYTES, DECIMAL, RANGES, UNICODE, Decimal, Value
 
-MOST_EXPONENT = 63  # and -63 (6.2.2)
+MAX_EXPONENT = 63  # and -63 (6.2.2)
 
 _BLANKS = " \t\r\n"
 _UNSIGNED = re.compile(r"[0-9]+")
 _SIGNED = re.compile(r"-?[0-9]+")
 _DECIMAL = re.compile(r"(-?)([0-9]*)(?:\.([0-9]+))?")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
-_MOST_DIGITS = 4096  # Python refuses to convert longer ones
+_MAX_DIGITS = 4096  # Python refuses to convert longer ones
 
 
 class ConversionError(Exception):
@@ -39,13 +39,13 @@ def from_string(text: str, type: str) -> Value:
             raise ConversionError("D11", "must be pairs of hexadecimal digits")
         return bytes.fromhex(digits)
     text = text.strip(_BLANKS)
-    if len(text) > _MOST_DIGITS:
+    if len(text) > _MAX_DIGITS:
         raise ConversionError("D11", f"{len(text)} characters")
     if type == DECIMAL:
         return _decimal(text)
     if not (_SIGNED if RANGES[type][0] < 0 else _UNSIGNED).fullmatch(text):
         raise ConversionError("D11", "must be digits" + (", with or without a minus" if RANGES[type][0] < 0 else ""))
-    return _in_range(int(text), type)
+    return _check_range(int(text), type)
 
 
 def to_type(value: object, type: str) -> Value:
@@ -65,15 +65,15 @@ def to_type(value: object, type: str) -> Value:
     if isinstance(value, str):
         return from_string(value, type)
     if type in RANGES:
-        return _in_range(value, type)
+        return _check_range(value, type)
     if type == DECIMAL:
-        return _fits(normalized(0, value))
+        return _check_decimal(normalize(0, value))
     if type == BYTES:
         raise ConversionError("D10", "an integer cannot become a byte vector")
     return str(value)
 
 
-def normalized(exponent: int, mantissa: int) -> Decimal:
+def normalize(exponent: int, mantissa: int) -> Decimal:
     """The same number with the shortest mantissa; zero has exponent zero (6.3.2)."""
     if mantissa == 0:
         return Decimal(0, 0)
@@ -84,14 +84,14 @@ def normalized(exponent: int, mantissa: int) -> Decimal:
 
 def _from_decimal(value: Decimal, type: str) -> Value:
     if type == DECIMAL:
-        return _fits(value)
+        return _check_decimal(value)
     if type == BYTES:
         raise ConversionError("D10", "a decimal cannot become a byte vector")
-    exponent, mantissa = normalized(*_fits(value))
+    exponent, mantissa = normalize(*_check_decimal(value))
     if type in RANGES:
         if exponent < 0:
             raise ConversionError("R5", f"{mantissa}e{exponent} is no integer")
-        return _in_range(mantissa * 10**exponent, type)
+        return _check_range(mantissa * 10**exponent, type)
     if exponent >= 0:
         return str(mantissa * 10**exponent)
     digits = f"{abs(mantissa):0{1 - exponent}d}"
@@ -118,19 +118,19 @@ def _decimal(text: str) -> Decimal:
     if match is None or not (match[2] or match[3]):
         raise ConversionError("D11", "must be digits with or without a minus and a decimal point")
     fraction = match[3] or ""
-    return _fits(normalized(-len(fraction), int(match[1] + match[2] + fraction)))
+    return _check_decimal(normalize(-len(fraction), int(match[1] + match[2] + fraction)))
 
 
-def _fits(value: Decimal) -> Decimal:
+def _check_decimal(value: Decimal) -> Decimal:
     low, high = RANGES["int64"]
-    if abs(value.exponent) > MOST_EXPONENT or not low <= value.mantissa <= high:
+    if abs(value.exponent) > MAX_EXPONENT or not low <= value.mantissa <= high:
         raise ConversionError(
             "R1", f"{value.mantissa}e{value.exponent} needs an exponent beyond 63 or a longer mantissa"
         )
     return value
 
 
-def _in_range(value: int, type: str) -> int:
+def _check_range(value: int, type: str) -> int:
     low, high = RANGES[type]
     if not low <= value <= high:
         raise ConversionError("R4", f"{value} is outside {low} to {high}")

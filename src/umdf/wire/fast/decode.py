@@ -18,23 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.batch import Batch, Entry
+from umdf.wire.fast.batch import Batch, QuarantineRow
 from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.finish_kernel import copy_text, finish
-from umdf.wire.fast.generate import can_generate, pays
-from umdf.wire.fast.generated import Decode, load_generated
+from umdf.wire.fast.finish_kernel import build_validity, copy_text
+from umdf.wire.fast.generate import can_generate, is_worth_generating
+from umdf.wire.fast.generated import GeneratedDecode, load_generated
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
 from umdf.wire.fast.loader import load
-from umdf.wire.fast.messages_kernel import interpret
-from umdf.wire.fast.plain import PlainRows
+from umdf.wire.fast.messages_kernel import interpret_messages
+from umdf.wire.fast.plain import ReferenceRows
 from umdf.wire.fast.program import Program
-from umdf.wire.fast.store import Store
+from umdf.wire.fast.store import ColumnStore
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.fast.values import Limits, write_unsigned
 
-FIRST_LINES = 64
-FIRST_SCRATCH = 4096
-OUTSIDE = "a message lies outside the buffer"
+INITIAL_QUARANTINE_ROWS = 64
+INITIAL_SCRATCH_BYTES = 4096
+OUTSIDE_BUFFER = "a message lies outside the buffer"
 
 
 class Decoder:
@@ -71,29 +71,29 @@ class Decoder:
         self._code = self.program.table()
         self._constants = np.frombuffer(bytes(self.program.constants) + bytes(k.TEXT_SLACK), np.uint8)
         self._programs = np.zeros((len(layout.roots) + 1, k.PROGRAM), np.int64)
-        self._stack = np.zeros(k.FRAME * k.DEEPEST, np.int64)
-        self._journal = np.empty((FIRST_LINES, k.JOURNAL_LINE), np.int64)
-        self._scratch = np.zeros(FIRST_SCRATCH, np.uint8)
+        self._stack = np.zeros(k.FRAME * k.MAX_FRAMES, np.int64)
+        self._quarantine = np.empty((INITIAL_QUARANTINE_ROWS, k.QUARANTINE_ROW), np.int64)
+        self._scratch = np.zeros(INITIAL_SCRATCH_BYTES, np.uint8)
         self._block = np.empty(64, np.uint64)
         self._arguments = np.zeros(k.ARGUMENTS, np.int64)
-        self._table: int = self._arguments.ctypes.data
+        self._arguments_address: int = self._arguments.ctypes.data
         self._block_address: int = self._block.ctypes.data
-        self._stores = [Store(node) for node in layout.nodes]
-        self._seen: list[Store] = []
-        self._kept_memory: list[object] = []  # where kept previous values may still stand
-        self._kept_texts = np.zeros(0, np.uint8)
-        self._plain_entries: list[Entry] = []
+        self._stores = [ColumnStore(node) for node in layout.nodes]
+        self._active_stores: list[ColumnStore] = []
+        self._retained_memory: list[object] = []  # where kept previous values may still stand
+        self._previous_texts = np.zeros(0, np.uint8)
+        self._reference_quarantine: list[QuarantineRow] = []
         self._dynamic = {tid for tid, root in layout.roots.items() if has_dynamic_reference(root.segment)}
         # With a kept dictionary the plain reader must have seen every message before its own.
-        self._all_plain = bool(self._dynamic) and reset == "never"
-        self._generated: dict[int, Decode] = {}
-        self._link()
+        self._always_reference = bool(self._dynamic) and reset == "never"
+        self._generated: dict[int, GeneratedDecode] = {}
+        self._link_tables()
         rows = self._stores, self._nodes, self._texts, self._grow_store
-        self._plain = PlainRows(layout, reset, self.limits, *rows)
+        self._reference_rows = ReferenceRows(layout, reset, self.limits, *rows)
         if reset == "message":
-            self._offer_generated(generated)
+            self._select_generated(generated)
 
-    def _link(self) -> None:
+    def _link_tables(self) -> None:
         """Turn the numbers of the tables into addresses, once."""
         layout, code = self.layout, self._code
         nodes, texts, lists = self._nodes.ctypes.data, self._texts.ctypes.data, self._lists.ctypes.data
@@ -118,14 +118,14 @@ class Decoder:
             row[k.P_TEXTS] = texts + 8 * k.TEXT * min(numbers, default=0)
             row[k.P_TEXTS_END] = row[k.P_TEXTS] + 8 * k.TEXT * len(numbers)
             row[k.P_BITS], row[k.P_ID] = root.segment.bits + 1, template_id
-            row[k.P_PLAIN] = template_id in self._dynamic
+            row[k.P_REFERENCE] = template_id in self._dynamic
         size = 1 << (2 * len(layout.roots) + 1).bit_length()
-        self._program_of = np.full((size, 2), -1, np.int64)
+        self._program_index = np.full((size, 2), -1, np.int64)
         for number, template_id in enumerate(layout.roots):
-            place = template_id % size
-            while self._program_of[place, 0] >= 0:
-                place = (place + 1) % size
-            self._program_of[place] = template_id, self._programs[number].ctypes.data
+            slot = template_id % size
+            while self._program_index[slot, 0] >= 0:
+                slot = (slot + 1) % size
+            self._program_index[slot] = template_id, self._programs[number].ctypes.data
         # Which lines of code write to which column of a node.
         self._writes: list[list[tuple[int, int, int]]] = [[] for _ in layout.nodes]
         for number, line in enumerate(self.program.code):
@@ -134,7 +134,7 @@ class Decoder:
             if line.exponents is not None:
                 self._writes[line.node].append((number, k.I_EXPONENTS, line.exponents.number))
         limits, arguments = self.limits, self._arguments
-        for place, array in (
+        for slot, array in (
             (k.NODES, self._nodes),
             (k.TEXTS, self._texts),
             (k.LISTS, self._lists),
@@ -143,17 +143,17 @@ class Decoder:
             (k.SLOTS, self._slots),
             (k.SLOTS_SAVED, self._slots_saved),
             (k.PROGRAMS, self._programs),
-            (k.PROGRAM_OF, self._program_of),
+            (k.PROGRAM_INDEX, self._program_index),
             (k.STACK, self._stack),
-            (k.JOURNAL, self._journal),
+            (k.QUARANTINE, self._quarantine),
             (k.SCRATCH, self._scratch),
         ):
-            arguments[place] = array.ctypes.data
-        arguments[k.PROGRAM_OF_SIZE], arguments[k.SLOT_COUNT] = size, len(self.templates.slots)
-        arguments[k.NODE_COUNT], arguments[k.JOURNAL_CAPACITY] = len(layout.nodes), len(self._journal)
-        arguments[k.SCRATCH_SIZE], arguments[k.KEEP] = len(self._scratch), self.reset == "never"
+            arguments[slot] = array.ctypes.data
+        arguments[k.PROGRAM_INDEX_SIZE], arguments[k.SLOT_COUNT] = size, len(self.templates.slots)
+        arguments[k.NODE_COUNT], arguments[k.QUARANTINE_CAPACITY] = len(layout.nodes), len(self._quarantine)
+        arguments[k.SCRATCH_SIZE], arguments[k.KEEP_DICTIONARY] = len(self._scratch), self.reset == "never"
         arguments[k.EPOCH], arguments[k.TEMPLATE_ID] = 1, -1
-        arguments[k.MOST_PRESENCE_BYTES : k.MOST_COMBINED + 1] = (
+        arguments[k.MAX_PRESENCE_BYTES : k.MAX_COMBINED_BYTES + 1] = (
             limits.presence_map_bytes,
             limits.integer_bytes,
             limits.entries,
@@ -162,16 +162,16 @@ class Decoder:
             limits.combined_bytes,
         )
 
-    def _offer_generated(self, wanted: Collection[int] | None) -> None:
+    def _select_generated(self, template_ids: Collection[int] | None) -> None:
         """Let the interpreter stop at messages of templates that generated code knows."""
         limits = self.limits
-        if limits.presence_map_bytes < 9 or limits.integer_bytes < 10 or limits.nesting < k.DEEPEST:
+        if limits.presence_map_bytes < 9 or limits.integer_bytes < 10 or limits.nesting < k.MAX_FRAMES:
             return
         for number, (template_id, root) in enumerate(self.layout.roots.items()):
-            chosen = pays(self.layout, root) if wanted is None else template_id in wanted
+            chosen = is_worth_generating(self.layout, root) if template_ids is None else template_id in template_ids
             self._programs[number, k.P_GENERATED] = chosen and can_generate(root)
 
-    def _generated_of(self, template_id: int) -> Decode | None:
+    def _load_generated(self, template_id: int) -> GeneratedDecode | None:
         """The generated code of a template that comes for the first time."""
         number = list(self.layout.roots).index(template_id)
         code = load_generated(self.layout, self.layout.roots[template_id])
@@ -196,19 +196,21 @@ class Decoder:
         )
         self._nodes[:, k.N_ROWS] = 0
         self._texts[:, k.T_USED] = 0
-        arguments[k.JOURNAL_ROWS] = 0
-        self._plain_entries = []
-        for store in self._seen:
-            if store.renew():
-                self._place(store)
+        arguments[k.QUARANTINE_ROWS] = 0
+        self._reference_quarantine = []
+        for store in self._active_stores:
+            if store.start_batch():
+                self._set_addresses(store)
         first = 0
         while first < messages:
-            first = self._read_plainly(first, None) if self._all_plain else self._advance(first, messages)
+            first = (
+                self._decode_with_reference(first, None) if self._always_reference else self._advance(first, messages)
+            )
         if self._validity:
-            finish(self._table, self._block_address)
+            build_validity(self._arguments_address, self._block_address)
         batch = Batch(self, messages)
         if self.reset == "never":
-            self._keep_texts()
+            self._save_previous_texts()
         return batch
 
     def _advance(self, first: int, messages: int) -> int:
@@ -216,39 +218,39 @@ class Decoder:
         arguments = self._arguments
         arguments[k.FIRST], arguments[k.FULL] = first, k.NOTHING_FULL
         arguments[k.MESSAGES], arguments[k.USE_GENERATED] = messages, 1
-        reached = interpret(self._table)
-        if reached == messages or self._grown():
+        reached = interpret_messages(self._arguments_address)
+        if reached == messages or self._grow_if_full():
             return reached
-        template_id = int(arguments[k.NOW_TEMPLATE])
+        template_id = int(arguments[k.CURRENT_TEMPLATE])
         arguments[k.FIRST] = reached
         code = self._generated.get(template_id)
         if code is None:
             if template_id in self._dynamic:
-                return self._read_plainly(reached, template_id)
-            code = self._generated_of(template_id)
+                return self._decode_with_reference(reached, template_id)
+            code = self._load_generated(template_id)
             if code is None:
                 return reached
-        after = code(self._table)
+        after = code(self._arguments_address)
         if after == reached:
             # Something about this message is unusual: one for the interpreter.
             arguments[k.MESSAGES], arguments[k.USE_GENERATED] = reached + 1, 0
-            after = interpret(self._table)
-            self._grown()
+            after = interpret_messages(self._arguments_address)
+            self._grow_if_full()
         return after
 
-    def _read_plainly(self, message: int, template_id: int | None) -> int:
+    def _decode_with_reference(self, message: int, template_id: int | None) -> int:
         """One message by the plain reader; returns the next."""
         start, end = int(self._starts[message]), int(self._ends[message])
         if not 0 <= start <= end <= len(self._buffer):
-            raise ValueError(OUTSIDE)
+            raise ValueError(OUTSIDE_BUFFER)
         data = self._buffer[start:end].tobytes()
-        self._plain_entries += self._plain.take(message, template_id, data)
+        self._reference_quarantine += self._reference_rows.decode(message, template_id, data)
         return message + 1
 
-    def _place(self, store: Store) -> None:
+    def _set_addresses(self, store: ColumnStore) -> None:
         """Tell the kernels where the columns of this node are."""
         assert store.memory is not None
-        base, table, node = store.memory.address, store.table, store.node
+        base, table, node = store.memory.address, store.layout, store.node
         row = self._nodes[node.index]
         row[k.N_CAPACITY] = table.capacity
         row[k.N_MASKS], row[k.N_BITMAPS], row[k.N_MESSAGE] = (
@@ -267,17 +269,20 @@ class Decoder:
         for line, word, column in self._writes[node.index]:
             self._code[line, word] = base + table.values[column]
 
-    def _grown(self) -> bool:
+    def _grow_if_full(self) -> bool:
         """Make room where the kernel found none; False if that was not the reason why it stopped."""
         arguments = self._arguments
         full, needed = int(arguments[k.FULL]), int(arguments[k.LENGTH])
         if full == k.NOTHING_FULL:
             return False
-        if full == k.OUTSIDE:
-            raise ValueError(OUTSIDE)
-        if full == k.JOURNAL_FULL:
-            self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
-            arguments[k.JOURNAL], arguments[k.JOURNAL_CAPACITY] = self._journal.ctypes.data, len(self._journal)
+        if full == k.OUTSIDE_BUFFER:
+            raise ValueError(OUTSIDE_BUFFER)
+        if full == k.QUARANTINE_FULL:
+            self._quarantine = np.concatenate([self._quarantine, np.empty_like(self._quarantine)])
+            arguments[k.QUARANTINE], arguments[k.QUARANTINE_CAPACITY] = (
+                self._quarantine.ctypes.data,
+                len(self._quarantine),
+            )
         elif full == k.SCRATCH_FULL:
             self._scratch = np.zeros(2 * (needed + k.SLACK), np.uint8)
             arguments[k.SCRATCH], arguments[k.SCRATCH_SIZE] = self._scratch.ctypes.data, len(self._scratch)
@@ -292,16 +297,16 @@ class Decoder:
         store, rows = self._stores[node.index], int(self._nodes[node.index, k.N_ROWS])
         used = {text.number: int(self._texts[text.text, k.T_USED]) for text in node.texts}
         if store.memory is None:
-            self._seen.append(store)
+            self._active_stores.append(store)
         elif self.reset == "never":
-            self._kept_memory.append(store.memory)
+            self._retained_memory.append(store.memory)
         if column is None:
             store.grow_rows(rows, used, needed)
         else:
             store.grow_text(rows, used, column, needed)
-        self._place(store)
+        self._set_addresses(store)
 
-    def _keep_texts(self) -> None:
+    def _save_previous_texts(self) -> None:
         """Previous values that stand in a batch's columns move to memory of their own: that will be used again."""
         slots, epoch = self._slots, int(self._arguments[k.EPOCH])
         texts = (slots[:, k.S_STATE] == 4 * epoch + k.ASSIGNED) & (slots[:, k.S_TYPE] >= k.ASCII)
@@ -313,8 +318,8 @@ class Decoder:
             copy_text(int(slots[number, k.S_VALUE]), at, length)
             slots[number, k.S_VALUE] = at
             at += length
-        self._kept_texts = kept
-        self._kept_memory.clear()
+        self._previous_texts = kept
+        self._retained_memory.clear()
 
 
 def warm(templates: TemplateSet | None = None) -> None:
@@ -325,7 +330,7 @@ def warm(templates: TemplateSet | None = None) -> None:
     messages = [b"\xc0" + write_unsigned(template_id) for template_id in chosen] or [b"\xc0\x80"]
     end = np.cumsum([len(message) for message in messages], dtype=np.int64)
     decoder.decode(np.frombuffer(b"".join(messages), np.uint8), np.concatenate([[0], end[:-1]]), end)
-    copy_text(decoder._table, decoder._table, 0)
+    copy_text(decoder._arguments_address, decoder._arguments_address, 0)
 
 
-__all__ = ["Batch", "Decoder", "Entry"]
+__all__ = ["Batch", "Decoder", "QuarantineRow"]

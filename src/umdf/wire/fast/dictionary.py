@@ -65,7 +65,7 @@ def successor(field: Field, value: Value) -> Value:
     return low if value == high else value + 1  # (6.3.6)
 
 
-def base_of(type: str) -> Value:
+def initial_base(type: str) -> Value:
     """What delta and tail start from if there is neither a previous nor an initial value (6.3.7, 6.3.8)."""
     return {DECIMAL: Decimal(0, 0), ASCII: "", UNICODE: "", BYTES: b""}.get(type, 0)
 

@@ -29,7 +29,7 @@ from umdf.errors import EncodeError
 from umdf.wire.columns import exact, shown
 from umdf.wire.fast import encode_tables_kernel as e
 from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.encode_columns import NodeColumns, values_of
+from umdf.wire.fast.encode_columns import NodeColumns, message_values
 from umdf.wire.fast.encode_kernel import encode_messages
 from umdf.wire.fast.encode_program import EncodeProgram
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
@@ -37,15 +37,15 @@ from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import DynamicRef, TemplateSet
 from umdf.wire.fast.writer import Writer
 
-Places = NDArray[np.int64]
+Offsets = NDArray[np.int64]
 BYTES_PER_ROW = 96  # what the first buffer has room for, for messages and entries alike
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedMessages:
     buffer: NDArray[np.uint8]
-    start: Places
-    end: Places
+    start: Offsets
+    end: Offsets
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Table:
 
     root: Node
     batch: pa.RecordBatch
-    message: Places
+    message: Offsets
     columns: NodeColumns
     start: int  # of its instructions; 0 if all of it is the plain writer's
 
@@ -71,19 +71,19 @@ class Encoder:
         self._code = code = program.table()
         self._constants = np.frombuffer(bytes(program.constants) + b"\0", np.uint8)
         self._slots = np.zeros((len(templates.slots) + 1, e.SLOT), np.int64)
-        self._stack = np.zeros(e.FRAME * program.deepest, np.int64)
-        width = program.most_bits // 7 + 8
-        self._scratch = np.zeros(width * (program.deepest + 1), np.uint8)
+        self._stack = np.zeros(e.FRAME * program.max_depth, np.int64)
+        width = program.max_presence_bits // 7 + 8
+        self._scratch = np.zeros(width * (program.max_depth + 1), np.uint8)
         self._arguments = arguments = np.zeros(e.ARGUMENTS, np.int64)
         arguments[e.STACK], arguments[e.SCRATCH] = self._stack.ctypes.data, self._scratch.ctypes.data
         arguments[e.SCRATCH_WIDTH], arguments[e.EPOCH] = width, 1
         code[:, e.I_SLOT] = self._slots.ctypes.data + 8 * e.SLOT * code[:, e.I_SLOT]
         code[code[:, e.I_OP] == e.TEXT, e.I_INITIAL] += self._constants.ctypes.data
-        self._reads = program.reads()
+        self._reads = program.column_reads()
         self._pool = Pool()
         self._tables: dict[int, _Table] = {}  # of the batch at hand, by template id
 
-    def encode(self, batches: Mapping[int, pa.RecordBatch]) -> Encoded:
+    def encode(self, batches: Mapping[int, pa.RecordBatch]) -> EncodedMessages:
         """The messages (RecordBatches by template id) in the order of their numbers; EncodeError, with its row and
         field, where one cannot be."""
         before = self._writer.dictionary.copy()
@@ -96,7 +96,7 @@ class Encoder:
         finally:
             self._tables = {}
 
-    def _in_order(self) -> tuple[list[_Table], Places, Places]:
+    def _in_order(self) -> tuple[list[_Table], Offsets, Offsets]:
         """The tables, and for each message its table's number and its row."""
         tables, outer = list(self._tables.values()), self._outer_rows()
         nothing = np.zeros(0, np.int64)
@@ -125,28 +125,28 @@ class Encoder:
         message = exact(number, pa.int64(), f"{root.path}.message").to_numpy()
         columns = NodeColumns(self.layout, root, given, batch.num_rows)
         start = 0
-        if self.reset == "message" and columns.regular and template_id in self._program.starts:
+        if self.reset == "message" and columns.is_regular and template_id in self._program.starts:
             start = self._code.ctypes.data + 8 * e.INSTRUCTION * self._program.starts[template_id]
-            self._point(columns)
+            self._set_addresses(columns)
         return _Table(root, batch, message, columns, start)
 
-    def _point(self, root: NodeColumns) -> None:
+    def _set_addresses(self, root: NodeColumns) -> None:
         """Make the instructions of a template read these columns."""
-        places: list[int] = []
+        word_indexes: list[int] = []
         addresses: list[int] = []
-        for columns in root.all():
+        for columns in root.descendants():
             reads = self._reads[columns.node.index]
-            places += reads.places
+            word_indexes += reads.word_indexes
             sources = {e.MASKS: [columns.masks], e.VALUES: columns.values}
             sources |= {e.CONTENT: columns.content, e.OFFSETS: columns.offsets}
             addresses += [sources[kind][number] for kind, number in reads.sources]
-        self._code.reshape(-1)[places] = addresses
+        self._code.reshape(-1)[word_indexes] = addresses
 
-    def _write(self, tables: list[_Table], owners: Places, rows: Places) -> Encoded:
+    def _write(self, tables: list[_Table], owners: Offsets, rows: Offsets) -> EncodedMessages:
         arguments, count = self._arguments, len(rows)
         starts = np.array([table.start for table in tables], np.int64)[owners] if count else rows
-        total = sum(columns.rows for table in tables for columns in table.columns.all())
-        memory = self._pool.take(BYTES_PER_ROW * total + e.SLACK)
+        total = sum(columns.rows for table in tables for columns in table.columns.descendants())
+        memory = self._pool.acquire(BYTES_PER_ROW * total + e.SLACK)
         ends = np.zeros(count, np.int64)
         arguments[e.STARTS], arguments[e.ROWS], arguments[e.ENDS] = (a.ctypes.data for a in (starts, rows, ends))
         arguments[e.USED], arguments[e.MESSAGES] = 0, count
@@ -156,57 +156,59 @@ class Encoder:
             at = encode_messages(arguments.ctypes.data)
             used = int(arguments[e.USED])
             if arguments[e.STATUS] == e.FULL:
-                memory = self._grown(memory, used, 2 * memory.nbytes)
+                memory = self._grow(memory, used, 2 * memory.nbytes)
                 arguments[e.EPOCH] += 1  # forget what the message has left in the dictionaries so far
-            elif arguments[e.STATUS] == e.PLAIN:
-                content = self._plainly(tables[owners[at]], int(rows[at]))
+            elif arguments[e.STATUS] == e.USE_REFERENCE:
+                content = self._encode_with_reference(tables[owners[at]], int(rows[at]))
                 if used + len(content) > memory.nbytes:
-                    memory = self._grown(memory, used, 2 * memory.nbytes + len(content))
+                    memory = self._grow(memory, used, 2 * memory.nbytes + len(content))
                 memory.array[used : used + len(content)] = np.frombuffer(content, np.uint8)
                 ends[at] = arguments[e.USED] = used + len(content)
                 at += 1
         arguments[e.EPOCH] += count
         start = np.zeros(count, np.int64)
         start[1:] = ends[:-1]
-        return Encoded(memory.array[: int(arguments[e.USED])], start, ends)
+        return EncodedMessages(memory.array[: int(arguments[e.USED])], start, ends)
 
-    def _grown(self, memory: Memory, used: int, nbytes: int) -> Memory:
-        grown = self._pool.take(nbytes)
+    def _grow(self, memory: Memory, used: int, nbytes: int) -> Memory:
+        grown = self._pool.acquire(nbytes)
         grown.array[:used] = memory.array[:used]
         return grown
 
-    def _plainly(self, table: _Table, row: int) -> bytes:
+    def _encode_with_reference(self, table: _Table, row: int) -> bytes:
         """One message by the plain writer."""
         template_id = table.root.template.id
         assert template_id is not None
         try:
-            return self._writer.encode_row(template_id, self._inner(template_id, row).values)
+            return self._writer.encode_row(template_id, self._row_message(template_id, row).values)
         except EncodeError as error:
             raise EncodeError(f"{table.root.path}, row {row}: {error.reason}", error.hint) from None
 
-    def _inner(self, template_id: int, row: int) -> Message:
+    def _row_message(self, template_id: int, row: int) -> Message:
         """A row as a message, for the plain writer; those inside others are rows too."""
         table = self._tables.get(template_id)
         if table is None or row >= table.batch.num_rows:
             raise EncodeError(f"there is no row {row} of template {template_id}")
         cells = table.batch.slice(row, 1).to_pylist()[0]
-        return Message(table.root.template, values_of(self.layout, table.root, table.root.segment, cells, self._inner))
+        return Message(
+            table.root.template, message_values(self.layout, table.root, table.root.segment, cells, self._row_message)
+        )
 
-    def _outer_rows(self) -> list[Places]:
+    def _outer_rows(self) -> list[Offsets]:
         """Of each table the rows that are messages by themselves, not inside others."""
-        inside: set[tuple[int, int]] = set()
+        inner_rows: set[tuple[int, int]] = set()
         for table in self._tables.values():
             if has_dynamic_reference(table.root.segment):
                 for cells in table.batch.to_pylist():
-                    inside.update(self._inside(table.root, cells))
+                    inner_rows.update(self._inner_rows(table.root, cells))
         outer = []
         for template_id, table in self._tables.items():
             rows = np.arange(table.batch.num_rows)
-            own = [row for other, row in inside if other == template_id]
-            outer.append(np.setdiff1d(rows, own) if own else rows)
+            template_rows = [row for other, row in inner_rows if other == template_id]
+            outer.append(np.setdiff1d(rows, template_rows) if template_rows else rows)
         return outer
 
-    def _inside(self, node: Node, cells: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    def _inner_rows(self, node: Node, cells: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         """Template and row of the messages inside a row."""
         for column in node.columns:
             row = cells.get(f"{column.name}.row")
@@ -214,4 +216,4 @@ class Encoder:
                 yield cells[column.name], row
         for item in node.lists:
             for entry in cells.get(item.name) or ():
-                yield from self._inside(self.layout.nodes[item.child], entry or {})
+                yield from self._inner_rows(self.layout.nodes[item.child], entry or {})

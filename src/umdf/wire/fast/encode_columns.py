@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from umdf.errors import EncodeError
 from umdf.wire.columns import exact
 from umdf.wire.fast.dictionary import to_bytes
-from umdf.wire.fast.encode_kernel import mark
-from umdf.wire.fast.layout import DTYPES, TEXTS, Column, Constant, Layout, List, Node, Presence
+from umdf.wire.fast.encode_kernel import set_mask_bits
+from umdf.wire.fast.layout import DTYPES, TEXTS, Column, Constant, GroupPresence, Layout, ListColumn, Node
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import (
     BYTES,
@@ -34,9 +34,9 @@ from umdf.wire.fast.templates import (
     Value,
 )
 
-Words = NDArray[np.uint64]  # a bit for each row
-Rows = Words | bool  # some rows, all or none of them
-Inner = Callable[[int, int], Message]  # the message that a row of a template is
+Bitmap = NDArray[np.uint64]  # a bit for each row
+RowSet = Bitmap | bool  # some rows, all or none of them
+RowMessage = Callable[[int, int], Message]  # the message that a row of a template is
 ARROW_TYPES = {type: pa.from_numpy_dtype(dtype) for type, dtype in DTYPES.items()} | dict.fromkeys(TEXTS, pa.binary())
 
 
@@ -44,60 +44,60 @@ class NodeColumns:
     """The columns of a node, and of the nodes below it. Addresses are as if the rows before the first stood there too:
     a list's offsets count from the start of its entries, wherever a slice of it begins."""
 
-    def __init__(self, layout: Layout, node: Node, given: Mapping[str, pa.Array], rows: int, first: int = 0) -> None:
+    def __init__(self, layout: Layout, node: Node, arrays: Mapping[str, pa.Array], rows: int, first: int = 0) -> None:
         self.node = node
         self.rows = rows
-        self.regular = True
+        self.is_regular = True
         self.values: list[int] = []  # of each column the address of its values, or of a text's offsets
         self.content: list[int] = []  # of each column the address of a text's bytes
         self.offsets: list[int] = []  # of each list
         self.children: list[NodeColumns] = []
         self._first = first
-        self._alive: list[pa.Array] = []
-        self._present: dict[int, Rows] = {}  # by bit
+        self._kept_arrays: list[pa.Array] = []
+        self._present: dict[int, RowSet] = {}  # by bit
         # What no row has may be of any type.
-        left = {name: array for name, array in given.items() if array.null_count < rows}
+        unused = {name: array for name, array in arrays.items() if array.null_count < rows}
         for item in node.items:
-            array = left.pop(item.name, None)
+            array = unused.pop(item.name, None)
             if isinstance(item, Column):
-                array = self._exact(item.name, array, item.type)
-                self._place(item, array)
-                self._note(item.bit, item.field.optional, _valid(array))
-            elif isinstance(item, List):
-                self._entries(layout, item, array)
-                self._note(item.bit, item.sequence.optional, _valid(array))
-            elif isinstance(item, Presence):
-                self._note(item.bit, True, _true(array, f"{node.path}.{item.name}"))
+                array = self._cast(item.name, array, item.type)
+                self._add_column(item, array)
+                self._add_presence(item.bit, item.field.optional, _validity_rows(array))
+            elif isinstance(item, ListColumn):
+                self._add_entries(layout, item, array)
+                self._add_presence(item.bit, item.sequence.optional, _validity_rows(array))
+            elif isinstance(item, GroupPresence):
+                self._add_presence(item.bit, True, _true_rows(array, f"{node.path}.{item.name}"))
             elif isinstance(item.value, Decimal):
-                exponents = left.pop(f"{item.name}.exponent", None)
-                self._constant(item, item.name, array, INT64, item.value.mantissa)
-                self._constant(item, f"{item.name}.exponent", exponents, INT32, item.value.exponent)
-                self.regular &= np.array_equal(_valid(array), _valid(exponents))
+                exponents = unused.pop(f"{item.name}.exponent", None)
+                self._check_constant(item, item.name, array, INT64, item.value.mantissa)
+                self._check_constant(item, f"{item.name}.exponent", exponents, INT32, item.value.exponent)
+                self.is_regular &= np.array_equal(_validity_rows(array), _validity_rows(exponents))
             else:
-                self._constant(item, item.name, array, item.field.type, item.value)
-        if left:
-            raise EncodeError(f"{node.path} has no field {min(left)!r}")
-        self._masks = self._masked()
+                self._check_constant(item, item.name, array, item.field.type, item.value)
+        if unused:
+            raise EncodeError(f"{node.path} has no field {min(unused)!r}")
+        self._masks = self._presence_masks()
         self.masks = self._masks.ctypes.data - 8 * node.mask_words * first
 
-    def _exact(self, name: str, array: pa.Array | None, type: str) -> pa.Array | None:
+    def _cast(self, name: str, array: pa.Array | None, type: str) -> pa.Array | None:
         kind = ARROW_TYPES[type]
         if array is None or (kind == pa.binary() and array.type == pa.string()):
             return array
         return exact(array, kind, f"{self.node.path}.{name}")
 
-    def _constant(self, item: Constant, name: str, array: pa.Array | None, type: str, value: Value) -> None:
+    def _check_constant(self, item: Constant, name: str, array: pa.Array | None, type: str, value: Value) -> None:
         """It need not be given, except to say whether an optional one is there; if it is, it must be the value."""
-        array = self._exact(name, array, type)
+        array = self._cast(name, array, type)
         if array is not None:
             content = value if isinstance(value, int) else to_bytes(value)
             kind = ARROW_TYPES[type]
             same = pc.call_function("equal", [array.cast(kind), pa.scalar(content, kind)])
-            self.regular &= pc.call_function("all", [same]).as_py()
+            self.is_regular &= pc.call_function("all", [same]).as_py()
         if item.field.optional:
-            self._note(item.bit, True, _valid(array))
+            self._add_presence(item.bit, True, _validity_rows(array))
 
-    def _place(self, column: Column, array: pa.Array | None) -> None:
+    def _add_column(self, column: Column, array: pa.Array | None) -> None:
         if array is None:
             self.values.append(0)
             self.content.append(0)
@@ -108,9 +108,9 @@ class NodeColumns:
         self.content.append(buffers[2].address if column.is_text and buffers[2] is not None else 0)
         if column.is_text:
             self._check_offsets(array, 0 if buffers[2] is None else buffers[2].size, column.name)
-        self._alive.append(array)
+        self._kept_arrays.append(array)
 
-    def _entries(self, layout: Layout, item: List, array: Any) -> None:
+    def _add_entries(self, layout: Layout, item: ListColumn, array: Any) -> None:
         child = layout.nodes[item.child]
         if array is None:
             self.offsets.append(0)
@@ -128,8 +128,8 @@ class NodeColumns:
         given = {field.name: entries.field(number) for number, field in enumerate(entries.type)}
         self.offsets.append(offsets - 4 * self._first)
         self.children.append(NodeColumns(layout, child, given, len(entries), first))
-        self.regular &= self.children[-1].regular and entries.null_count == 0
-        self._alive += [array, entries]
+        self.is_regular &= self.children[-1].is_regular and entries.null_count == 0
+        self._kept_arrays += [array, entries]
 
     def _check_offsets(self, array: pa.Array, most: int, name: str) -> None:
         """The kernel believes every offset."""
@@ -137,23 +137,23 @@ class NodeColumns:
         if offsets[0] < 0 or offsets[-1] > most or bool((offsets[1:] < offsets[:-1]).any()):
             raise EncodeError(f"{self.node.path}.{name} has offsets that lead outside its values")
 
-    def _note(self, bit: int, optional: bool, present: Rows) -> None:
+    def _add_presence(self, bit: int, optional: bool, present: RowSet) -> None:
         """Who has it. A decimal comes here twice, with its mantissa and its exponent; what is mandatory in a group has
         the group's bit."""
         if bit < 0:
-            self.regular &= present is True or self.rows == 0
+            self.is_regular &= present is True or self.rows == 0
         elif optional and bit not in self._present:
             self._present[bit] = present
         elif optional:
-            self.regular &= np.array_equal(self._present[bit], present)
+            self.is_regular &= np.array_equal(self._present[bit], present)
         elif present is not True:
             group = self._present[bit]
             if isinstance(group, bool) or isinstance(present, bool):
-                self.regular &= not np.any(group)
+                self.is_regular &= not np.any(group)
             else:
-                self.regular &= not np.any(group & ~present)
+                self.is_regular &= not np.any(group & ~present)
 
-    def _masked(self) -> NDArray[np.uint64]:
+    def _presence_masks(self) -> NDArray[np.uint64]:
         words = self.node.mask_words
         everywhere = sum(1 << bit for bit, present in self._present.items() if present is True)
         masks = np.empty((self.rows, words), np.uint64)
@@ -161,32 +161,32 @@ class NodeColumns:
         for bit, present in self._present.items():
             if not isinstance(present, bool):
                 one = np.array(1 << bit % 64, np.uint64).view(np.int64)
-                mark(masks.ctypes.data + 8 * (bit // 64), 8 * words, present.ctypes.data, self.rows, int(one))
+                set_mask_bits(masks.ctypes.data + 8 * (bit // 64), 8 * words, present.ctypes.data, self.rows, int(one))
         return masks
 
-    def all(self) -> Iterator[NodeColumns]:
+    def descendants(self) -> Iterator[NodeColumns]:
         yield self
         for child in self.children:
-            yield from child.all()
+            yield from child.descendants()
 
 
-def _valid(array: pa.Array | None) -> Rows:
+def _validity_rows(array: pa.Array | None) -> RowSet:
     if array is None:
         return False
-    return _bits(array.buffers()[0], array.offset, len(array)) if array.null_count else True
+    return _bitmap_words(array.buffers()[0], array.offset, len(array)) if array.null_count else True
 
 
-def _true(array: pa.Array | None, name: str) -> Rows:
+def _true_rows(array: pa.Array | None, name: str) -> RowSet:
     """Of an optional group: whether it is there."""
     if array is None:
         return False
     if not pa.types.is_boolean(array.type):
         raise EncodeError(f"{name} takes bool, not {array.type}")
-    shown = _bits(array.buffers()[1], array.offset, len(array))
-    return shown & _bits(array.buffers()[0], array.offset, len(array)) if array.null_count else shown
+    shown = _bitmap_words(array.buffers()[1], array.offset, len(array))
+    return shown & _bitmap_words(array.buffers()[0], array.offset, len(array)) if array.null_count else shown
 
 
-def _bits(buffer: pa.Buffer, offset: int, rows: int) -> Words:
+def _bitmap_words(buffer: pa.Buffer, offset: int, rows: int) -> Bitmap:
     """`rows` bits of a bitmap as whole words."""
     part = np.frombuffer(buffer, np.uint8)[offset // 8 : -(-(offset + rows) // 8)]
     if offset % 8:
@@ -198,8 +198,8 @@ def _bits(buffer: pa.Buffer, offset: int, rows: int) -> Words:
     return words
 
 
-def values_of(
-    layout: Layout, node: Node, segment: Segment, cells: Mapping[str, Any], inner: Inner, prefix: str = ""
+def message_values(
+    layout: Layout, node: Node, segment: Segment, cells: Mapping[str, Any], row_message: RowMessage, prefix: str = ""
 ) -> dict[str, Any]:
     """A row, as Arrow shows it, as the plain writer takes it."""
     values: dict[str, Any] = {}
@@ -209,15 +209,18 @@ def values_of(
         value: Any = None
         if isinstance(instruction, Group):
             if cell or not instruction.optional:
-                value = values_of(layout, node, instruction.body, cells, inner, f"{name}.")
+                value = message_values(layout, node, instruction.body, cells, row_message, f"{name}.")
         elif isinstance(instruction, Sequence):
             child = layout.nodes[next(item.child for item in node.lists if item.name == name)]
             if cell is not None:
                 whole = child.segment
-                value = [None if entry is None else values_of(layout, child, whole, entry, inner) for entry in cell]
+                value = [
+                    None if entry is None else message_values(layout, child, whole, entry, row_message)
+                    for entry in cell
+                ]
         elif isinstance(instruction, DynamicRef):
             if cell is not None:
-                value = inner(cell, cells[f"{name}.row"])
+                value = row_message(cell, cells[f"{name}.row"])
         elif instruction.type == DECIMAL:
             exponent = cells.get(f"{name}.exponent")
             if (exponent is None) != (cell is None):

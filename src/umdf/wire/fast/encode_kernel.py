@@ -14,20 +14,20 @@ from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u32, load_u64
 from umdf.wire.fast import encode_tables_kernel as e
 from umdf.wire.fast.encode_tables_kernel import put, word
 from umdf.wire.fast.encode_values_kernel import (
-    close_map,
-    flush_map,
+    close_presence_map,
+    flush_presence_map,
+    is_same_text,
     leading_zeros,
     put_signed,
     put_text,
     put_unsigned,
-    same_text,
 )
 
-LAST = (1 << 63) - 1
+MAX_INT64 = (1 << 63) - 1
 
 
 @inlined
-def _range(i, row):
+def _row_range(i, row):
     """Where a text or a list of the row begins, and how long it is."""
     offsets = word(i, e.I_VALUES)
     first = np.int64(load_i32(offsets, 4 * row))
@@ -35,7 +35,7 @@ def _range(i, row):
 
 
 @inlined
-def _load(i, row):
+def _load_value(i, row):
     """A number of the instruction's column, or how many entries the row has; a uInt64 as the same bits."""
     type = word(i, e.I_TYPE)
     if type == e.INT64 or type == e.UINT64:
@@ -43,7 +43,7 @@ def _load(i, row):
     if type == e.INT32:
         return np.int64(load_i32(word(i, e.I_VALUES), 4 * row))
     if word(i, e.I_ROLE) == e.COUNT:
-        return _range(i, row)[1]
+        return _row_range(i, row)[1]
     return np.int64(load_u32(word(i, e.I_VALUES), 4 * row))
 
 
@@ -59,7 +59,7 @@ def _put_integer(p, i, value):
 @inlined
 def _put_nullable(p, value, optional):
     if optional != 0 and value >= 0:
-        return np.int64(0) if value == LAST else put_signed(p, value + 1)
+        return np.int64(0) if value == MAX_INT64 else put_signed(p, value + 1)
     return put_signed(p, value)
 
 
@@ -93,7 +93,7 @@ def _assign(slot, epoch, present, type, value, more):
 
 
 @inlined
-def _same_integer(i, epoch, present, value):
+def _is_inferable_integer(i, epoch, present, value):
     """Whether a reader finds the same without it being sent."""
     slot = word(i, e.I_SLOT)
     state = word(slot, e.S_STATE) - 4 * epoch
@@ -105,7 +105,7 @@ def _same_integer(i, epoch, present, value):
 
 
 @outlined
-def _same_decimal(i, epoch, present, mantissa, exponent):
+def _is_inferable_decimal(i, epoch, present, mantissa, exponent):
     slot = word(i, e.I_SLOT)
     state = word(slot, e.S_STATE) - 4 * epoch
     if state == e.ASSIGNED:
@@ -117,16 +117,16 @@ def _same_decimal(i, epoch, present, mantissa, exponent):
 
 
 @outlined
-def _same_string(i, epoch, present, source, length):
+def _is_inferable_string(i, epoch, present, source, length):
     slot = word(i, e.I_SLOT)
     state = word(slot, e.S_STATE) - 4 * epoch
     if state == e.ASSIGNED:
         if not present or word(slot, e.S_TYPE) != word(i, e.I_TYPE):
             return False
-        return same_text(source, length, word(slot, e.S_VALUE), word(slot, e.S_MORE))
+        return is_same_text(source, length, word(slot, e.S_VALUE), word(slot, e.S_MORE))
     if state == e.EMPTY or word(i, e.I_HAS_INITIAL) == 0:
         return not present
-    return present and same_text(source, length, word(i, e.I_INITIAL), word(i, e.I_MORE))
+    return present and is_same_text(source, length, word(i, e.I_INITIAL), word(i, e.I_MORE))
 
 
 @outlined
@@ -155,11 +155,11 @@ def encode_messages(t):
     for message in range(word(t, e.FIRST), word(t, e.MESSAGES)):
         pc = load_i64(word(t, e.STARTS), 8 * message)
         if pc == 0:
-            put(t, e.STATUS, e.PLAIN)
+            put(t, e.STATUS, e.USE_REFERENCE)
             return np.int64(message)
-        end = _message(t, p, pc, load_i64(word(t, e.ROWS), 8 * message), word(t, e.EPOCH) + message)
+        end = _encode_message(t, p, pc, load_i64(word(t, e.ROWS), 8 * message), word(t, e.EPOCH) + message)
         if end <= 0:
-            put(t, e.STATUS, e.PLAIN if end == 0 else e.FULL)
+            put(t, e.STATUS, e.USE_REFERENCE if end == 0 else e.FULL)
             return np.int64(message)
         p = end
         put(t, e.USED, p - word(t, e.BUFFER))
@@ -169,7 +169,7 @@ def encode_messages(t):
 
 
 @outlined
-def _message(t, p, pc, row, epoch):
+def _encode_message(t, p, pc, row, epoch):
     """Write one message: the place behind it, 0 to give up, -1 if the buffer is too small."""
     limit, stack, scratch = word(t, e.BUFFER) + word(t, e.CAPACITY) - e.SLACK, word(t, e.STACK), word(t, e.SCRATCH)
     frame, i = stack, pc
@@ -186,8 +186,8 @@ def _message(t, p, pc, row, epoch):
                 added = word(i, e.I_HIGH)
                 bits = bits << np.uint64(added) | np.uint64(word(i, e.I_INITIAL))
                 count += added
-                store_u64(p, 0, e.STOPS)
-                store_u64(p, 8, e.STOPS)
+                store_u64(p, 0, e.STOP_BITS)
+                store_u64(p, 8, e.STOP_BITS)
                 p += word(i, e.I_LOW)
                 pc += word(i, e.I_JUMP)
         elif op == e.INTEGER:
@@ -195,7 +195,7 @@ def _message(t, p, pc, row, epoch):
             present = mask == 0 or (load_u64(masks, word(i, e.I_WORD)) & mask) != 0
             operator, value = word(i, e.I_OPERATOR), np.int64(0)
             if present:
-                value = _load(i, row)
+                value = _load_value(i, row)
                 if word(i, e.I_ROLE) == e.EXPONENT and (value < -63 or value > 63):
                     return np.int64(0)
             sent = True
@@ -226,7 +226,7 @@ def _message(t, p, pc, row, epoch):
                         return np.int64(0)
                     sent = False
                 else:
-                    sent = not _same_integer(i, epoch, present, value)
+                    sent = not _is_inferable_integer(i, epoch, present, value)
                     _assign(word(i, e.I_SLOT), epoch, present, word(i, e.I_TYPE), value, 0)
                 if operator != e.CONSTANT:
                     bits = bits << one | np.uint64(sent)
@@ -248,16 +248,16 @@ def _message(t, p, pc, row, epoch):
             present = mask == 0 or (load_u64(masks, word(i, e.I_WORD)) & mask) != 0
             operator, source, length = word(i, e.I_OPERATOR), np.int64(0), np.int64(0)
             if present:
-                first, length = _range(i, row)
+                first, length = _row_range(i, row)
                 source = word(i, e.I_CONTENT) + first
             sent = True
             if operator == e.DEFAULT:
                 initial = word(i, e.I_HAS_INITIAL) != 0
                 sent = present != initial
                 if present and initial:
-                    sent = not same_text(source, length, word(i, e.I_INITIAL), word(i, e.I_MORE))
+                    sent = not is_same_text(source, length, word(i, e.I_INITIAL), word(i, e.I_MORE))
             elif operator == e.COPY:
-                sent = not _same_string(i, epoch, present, source, length)
+                sent = not _is_inferable_string(i, epoch, present, source, length)
                 _assign(word(i, e.I_SLOT), epoch, present, word(i, e.I_TYPE), source, length)
             if operator != e.NONE:
                 bits = bits << one | np.uint64(sent)
@@ -274,7 +274,7 @@ def _message(t, p, pc, row, epoch):
         elif op == e.SEQUENCE or op == e.GROUP:
             first, length = row, np.int64(1)
             if op == e.SEQUENCE:
-                first, length = _range(i, row)
+                first, length = _row_range(i, row)
                 if length == 0:
                     pc += word(i, e.I_JUMP)
                     continue
@@ -309,7 +309,7 @@ def _message(t, p, pc, row, epoch):
             p += room
         elif op == e.END_ENTRY or op == e.END_GROUP or op == e.END_MESSAGE:
             if room != 0:
-                p = close_map(p, opened, map_at, room, bits, count, flushed, scratch)
+                p = close_presence_map(p, opened, map_at, room, bits, count, flushed, scratch)
             if op == e.END_MESSAGE:
                 return p
             frame -= 8 * e.FRAME
@@ -327,7 +327,7 @@ def _message(t, p, pc, row, epoch):
             room, need, opened = word(frame, e.F_ROOM), word(frame, e.F_NEED), word(frame, e.F_OPENED)
             if p + need > limit:
                 return np.int64(-1)
-        elif op == e.FIXED:
+        elif op == e.WHOLE_DECIMAL:
             # One operator for both parts, or none.
             mask = np.uint64(word(i, e.I_BIT))
             present = mask == 0 or (load_u64(masks, word(i, e.I_WORD)) & mask) != 0
@@ -343,7 +343,7 @@ def _message(t, p, pc, row, epoch):
                 same = mantissa == word(i, e.I_INITIAL) and exponent == word(i, e.I_MORE)
                 sent = present != initial or (present and not same)
             elif operator == e.COPY:
-                sent = not _same_decimal(i, epoch, present, mantissa, exponent)
+                sent = not _is_inferable_decimal(i, epoch, present, mantissa, exponent)
                 _assign(word(i, e.I_SLOT), epoch, present, e.DECIMAL, mantissa, exponent)
             if operator == e.DEFAULT or operator == e.COPY:
                 bits = bits << one | np.uint64(sent)
@@ -357,14 +357,14 @@ def _message(t, p, pc, row, epoch):
             bits = bits << one | np.uint64(present)
             count += 1
         elif op == e.FLUSH:
-            flushed, count = flush_map(scratch, flushed, bits, count)
+            flushed, count = flush_presence_map(scratch, flushed, bits, count)
         else:  # TEMPLATE
             bits, count = one, np.int64(1)
             p = put_unsigned(p, word(i, e.I_INITIAL))
 
 
 @kernel
-def mark(masks, stride, bitmap, rows, bit):
+def set_mask_bits(masks, stride, bitmap, rows, bit):
     """Set a bit in the mask of each row that the bitmap has; the bitmap is whole words."""
     for group in range((rows + 63) >> 6):
         present = load_u64(bitmap, 8 * group)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from umdf.wire.fast import encode_tables_kernel as e
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.layout import TEXTS, Column, Item, Layout, List, Node
+from umdf.wire.fast.layout import TEXTS, Column, Layout, ListColumn, Node, RowItem
 from umdf.wire.fast.program import OPERATORS
 from umdf.wire.fast.templates import (
     CONSTANT,
@@ -33,29 +33,29 @@ from umdf.wire.fast.templates import (
     Sequence,
 )
 
-LONGEST_INTEGER = 10  # bytes
-LONGEST_TEMPLATE_ID = 5
-FEWEST_SKIPPED = 3
+MAX_INTEGER_BYTES = 10  # bytes
+MAX_TEMPLATE_ID_BYTES = 5
+MIN_SKIPPED_FIELDS = 3
 
 
 @dataclass
-class Instruction:
+class ProgramInstruction:
     op: int
     words: dict[int, int] = field(default_factory=dict)
     masks: Node | None = None  # of an OPEN
     column: tuple[Node, Column] | None = None  # whose values it reads
     exponents: tuple[Node, Column] | None = None
-    offsets: tuple[Node, List] | None = None
+    offsets: tuple[Node, ListColumn] | None = None
 
 
 @dataclass
-class Unit:
+class FieldCode:
     """The instructions of one field, group or sequence; where it can be skipped, its place in the row's mask and what
     stands in the stream if it is absent: presence bits, and NULLs."""
 
-    code: list[Instruction]
+    code: list[ProgramInstruction]
     bit: int = -1
-    absent: tuple[int, int, int] | None = None  # how many presence bits, which, how many NULLs
+    absence_encoding: tuple[int, int, int] | None = None  # how many presence bits, which, how many NULLs
 
 
 class EncodeProgram:
@@ -63,94 +63,98 @@ class EncodeProgram:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.code: list[Instruction] = []
+        self.code: list[ProgramInstruction] = []
         self.starts: dict[int, int] = {}
         self.constants = bytearray()  # initial values of strings and byte vectors
-        self.most_bits = 0  # of a presence map
-        self.deepest = 1
+        self.max_presence_bits = 0  # of a presence map
+        self.max_depth = 1
         for template_id, root in layout.roots.items():
-            if not _is_plain(root.segment):
+            if not _needs_reference_writer(root.segment):
                 self.starts[template_id] = len(self.code)
                 body = self._body(root, root.segment, e.END_MESSAGE, iter(root.items), 1)
-                body.insert(1, Instruction(e.TEMPLATE, {e.I_INITIAL: template_id}))
+                body.insert(1, ProgramInstruction(e.TEMPLATE, {e.I_INITIAL: template_id}))
                 self.code += body
 
-    def _body(self, node: Node, segment: Segment, end: int, items: Iterator[Item], depth: int) -> list[Instruction]:
+    def _body(
+        self, node: Node, segment: Segment, end: int, items: Iterator[RowItem], depth: int
+    ) -> list[ProgramInstruction]:
         message = int(end == e.END_MESSAGE)
         bits, units = message, []
-        self.most_bits = max(self.most_bits, message + segment.bits)
-        self.deepest = max(self.deepest, depth)
+        self.max_presence_bits = max(self.max_presence_bits, message + segment.bits)
+        self.max_depth = max(self.max_depth, depth)
         for instruction in segment.instructions:
             if bits + instruction.bits > e.WINDOW:
-                units.append(Unit([Instruction(e.FLUSH)]))
+                units.append(FieldCode([ProgramInstruction(e.FLUSH)]))
                 bits = 0
             bits += instruction.bits
-            units.append(self._unit(node, instruction, items, depth))
-        need = LONGEST_TEMPLATE_ID * message + (message + segment.bits) // 7 + 1
-        need += sum(map(_longest, segment.instructions))
+            units.append(self._field_code(node, instruction, items, depth))
+        need = MAX_TEMPLATE_ID_BYTES * message + (message + segment.bits) // 7 + 1
+        need += sum(map(_max_bytes, segment.instructions))
         has_map = message or segment.has_presence_map
         words = {e.I_WORD: 8 * node.mask_words, e.I_LOW: int(has_map), e.I_HIGH: need}
-        code = [line for run in _runs(units) for line in _with_skips(run)]
-        return [Instruction(e.OPEN, words, masks=node), *code, Instruction(end)]
+        code = [line for run in _skippable_runs(units) for line in _with_skips(run)]
+        return [ProgramInstruction(e.OPEN, words, masks=node), *code, ProgramInstruction(end)]
 
-    def _unit(
-        self, node: Node, instruction: Field | Group | Sequence | DynamicRef, items: Iterator[Item], depth: int
-    ) -> Unit:
+    def _field_code(
+        self, node: Node, instruction: Field | Group | Sequence | DynamicRef, items: Iterator[RowItem], depth: int
+    ) -> FieldCode:
         if isinstance(instruction, Group):
             bit = next(items).bit if instruction.optional else -1
             body = self._body(node, instruction.body, e.END_GROUP, items, depth + 1)
-            code = [Instruction(e.GROUP, {**_mask(bit), e.I_JUMP: len(body)}), *body]
-            return Unit(code, bit, (1, 0, 0) if instruction.optional else None)
+            code = [ProgramInstruction(e.GROUP, {**_bit_mask(bit), e.I_JUMP: len(body)}), *body]
+            return FieldCode(code, bit, (1, 0, 0) if instruction.optional else None)
         item = next(items)
         bit = item.bit if instruction.optional else -1
         if isinstance(instruction, Sequence):
-            assert isinstance(item, List)
+            assert isinstance(item, ListColumn)
             child = self.layout.nodes[item.child]
             body = self._body(child, instruction.body, e.END_ENTRY, iter(child.items), depth + 1)
             length = self._integer(instruction.length, e.COUNT, bit)
             length.words[e.I_JUMP] = 1 + len(body)
-            opening = Instruction(e.SEQUENCE, {e.I_JUMP: len(body)})
+            opening = ProgramInstruction(e.SEQUENCE, {e.I_JUMP: len(body)})
             length.offsets = opening.offsets = node, item
-            return Unit([length, opening, *body], bit, _absent(instruction.length))
+            return FieldCode([length, opening, *body], bit, _absence_encoding(instruction.length))
         assert isinstance(instruction, Field)
-        absent = _absent(instruction)
+        absent = _absence_encoding(instruction)
         if instruction.operator.kind == CONSTANT:
-            return Unit([Instruction(e.BIT, _mask(bit))] if instruction.optional else [], bit, absent)
+            return FieldCode([ProgramInstruction(e.BIT, _bit_mask(bit))] if instruction.optional else [], bit, absent)
         assert isinstance(item, Column)
         if instruction.type == DECIMAL:
-            powers = next(items)
-            assert isinstance(powers, Column)
-            if not instruction.in_parts:
-                line = Instruction(e.FIXED, {**_mask(bit), **self._operated(instruction)}, column=(node, item))
-                line.exponents = node, powers
-                return Unit([line], bit, absent)
+            exponents = next(items)
+            assert isinstance(exponents, Column)
+            if not instruction.has_part_operators:
+                line = ProgramInstruction(
+                    e.WHOLE_DECIMAL, {**_bit_mask(bit), **self._operator_words(instruction)}, column=(node, item)
+                )
+                line.exponents = node, exponents
+                return FieldCode([line], bit, absent)
             exponent, mantissa = (
                 self._integer(part, role, bit)
                 for part, role in zip(instruction.parts, (e.EXPONENT, e.COLUMN), strict=True)
             )
             exponent.words[e.I_JUMP] = 1
-            exponent.column, mantissa.column = (node, powers), (node, item)
-            return Unit([exponent, mantissa], bit, _absent(instruction.parts[0]))
+            exponent.column, mantissa.column = (node, exponents), (node, item)
+            return FieldCode([exponent, mantissa], bit, _absence_encoding(instruction.parts[0]))
         if item.is_text:
-            line = Instruction(e.TEXT, {**_mask(bit), **self._operated(instruction)})
+            line = ProgramInstruction(e.TEXT, {**_bit_mask(bit), **self._operator_words(instruction)})
         else:
             line = self._integer(instruction, e.COLUMN, bit)
         line.column = node, item
-        return Unit([line], bit, absent)
+        return FieldCode([line], bit, absent)
 
-    def _integer(self, integer: Field, role: int, bit: int) -> Instruction:
+    def _integer(self, integer: Field, role: int, bit: int) -> ProgramInstruction:
         low, high = RANGES[integer.type]
         words = {e.I_ROLE: role, e.I_LOW: _signed(low), e.I_HIGH: _signed(high)}
-        return Instruction(e.INTEGER, {**_mask(bit), **self._operated(integer), **words})
+        return ProgramInstruction(e.INTEGER, {**_bit_mask(bit), **self._operator_words(integer), **words})
 
-    def _operated(self, operated: Field) -> dict[int, int]:
-        initial = operated.operator.initial
+    def _operator_words(self, field: Field) -> dict[int, int]:
+        initial = field.operator.initial
         words = {
-            e.I_OPERATOR: OPERATORS[operated.operator.kind],
-            e.I_OPTIONAL: int(operated.optional),
-            e.I_TYPE: k.TYPES.index(operated.type),
+            e.I_OPERATOR: OPERATORS[field.operator.kind],
+            e.I_OPTIONAL: int(field.optional),
+            e.I_TYPE: k.TYPES.index(field.type),
             e.I_HAS_INITIAL: int(initial is not None),
-            e.I_SLOT: operated.operator.slot or 0,
+            e.I_SLOT: field.operator.slot or 0,
         }
         if isinstance(initial, Decimal):
             words |= {e.I_INITIAL: initial.mantissa, e.I_MORE: initial.exponent}
@@ -162,9 +166,9 @@ class EncodeProgram:
             self.constants += content
         return words
 
-    def reads(self) -> list[Reads]:
+    def column_reads(self) -> list[ColumnReads]:
         """By node."""
-        found = [Reads() for _ in self.layout.nodes]
+        found = [ColumnReads() for _ in self.layout.nodes]
         for number, line in enumerate(self.code):
             at = e.INSTRUCTION * number
             if line.masks is not None:
@@ -194,38 +198,38 @@ class EncodeProgram:
 
 
 @dataclass
-class Reads:
+class ColumnReads:
     """What the instructions of a node read: words of the table, and which address belongs there."""
 
-    places: list[int] = field(default_factory=list)
+    word_indexes: list[int] = field(default_factory=list)
     sources: list[tuple[int, int]] = field(default_factory=list)  # a kind of address, and its number in the node
 
-    def add(self, place: int, kind: int, number: int) -> None:
-        self.places.append(place)
+    def add(self, word_index: int, kind: int, number: int) -> None:
+        self.word_indexes.append(word_index)
         self.sources.append((kind, number))
 
 
-def _is_plain(segment: Segment) -> bool:
+def _needs_reference_writer(segment: Segment) -> bool:
     """Whether the kernel leaves it to the plain writer."""
     return any(
         isinstance(instruction, DynamicRef)
-        or (isinstance(instruction, Group | Sequence) and _is_plain(instruction.body))
+        or (isinstance(instruction, Group | Sequence) and _needs_reference_writer(instruction.body))
         or (isinstance(instruction, Field) and instruction.type in TEXTS and instruction.operator.kind in (DELTA, TAIL))
         for instruction in segment.instructions
     )
 
 
-def _longest(instruction: Field | Group | Sequence | DynamicRef) -> int:
+def _max_bytes(instruction: Field | Group | Sequence | DynamicRef) -> int:
     """Bytes in its own segment at most, the content of a text apart."""
     if isinstance(instruction, Field):
-        return 2 * LONGEST_INTEGER if instruction.type == DECIMAL else LONGEST_INTEGER
-    return LONGEST_INTEGER if isinstance(instruction, Sequence) else 0
+        return 2 * MAX_INTEGER_BYTES if instruction.type == DECIMAL else MAX_INTEGER_BYTES
+    return MAX_INTEGER_BYTES if isinstance(instruction, Sequence) else 0
 
 
-def _absent(instruction: Field) -> tuple[int, int, int] | None:
+def _absence_encoding(instruction: Field) -> tuple[int, int, int] | None:
     """What stands in the stream for an optional field that is absent, if that is always the same."""
     kind, initial = instruction.operator.kind, instruction.operator.initial
-    if not instruction.optional or instruction.in_parts:
+    if not instruction.optional or instruction.has_part_operators:
         return None
     if kind in (NONE, DELTA):
         return 0, 0, 1
@@ -234,15 +238,15 @@ def _absent(instruction: Field) -> tuple[int, int, int] | None:
     return (1, 1, 1) if kind == DEFAULT else None
 
 
-def _runs(units: list[Unit]) -> Iterator[list[Unit]]:
+def _skippable_runs(units: list[FieldCode]) -> Iterator[list[FieldCode]]:
     """Neighbours that one SKIP may pass over: in the same word of the row's mask, with few enough bits and NULLs."""
-    run: list[Unit] = []
+    run: list[FieldCode] = []
     for unit in units:
         together = [*run, unit]
-        if unit.absent is None or any(
-            other.absent is None
+        if unit.absence_encoding is None or any(
+            other.absence_encoding is None
             or other.bit // 64 != unit.bit // 64
-            or sum(one.absent[2] for one in together if one.absent) > e.MOST_NULLS
+            or sum(one.absence_encoding[2] for one in together if one.absence_encoding) > e.MAX_NULLS
             for other in run
         ):
             yield run
@@ -252,15 +256,15 @@ def _runs(units: list[Unit]) -> Iterator[list[Unit]]:
     yield run
 
 
-def _with_skips(run: list[Unit]) -> list[Instruction]:
-    if len(run) < FEWEST_SKIPPED:
+def _with_skips(run: list[FieldCode]) -> list[ProgramInstruction]:
+    if len(run) < MIN_SKIPPED_FIELDS:
         return [line for unit in run for line in unit.code]
     half = len(run) // 2
     code = [*_with_skips(run[:half]), *_with_skips(run[half:])]
     bits = pattern = nulls = mask = 0
     for unit in run:
-        assert unit.absent is not None
-        count, which, null = unit.absent
+        assert unit.absence_encoding is not None
+        count, which, null = unit.absence_encoding
         bits, pattern, nulls = bits + count, pattern << count | which, nulls + null
         mask |= 1 << unit.bit % 64
     words = {
@@ -271,10 +275,10 @@ def _with_skips(run: list[Unit]) -> list[Instruction]:
         e.I_LOW: nulls,
         e.I_JUMP: len(code),
     }
-    return [Instruction(e.SKIP, words), *code]
+    return [ProgramInstruction(e.SKIP, words), *code]
 
 
-def _mask(bit: int) -> dict[int, int]:
+def _bit_mask(bit: int) -> dict[int, int]:
     return {e.I_BIT: _signed(1 << bit % 64), e.I_WORD: 8 * (bit // 64)} if bit >= 0 else {}
 
 

@@ -14,7 +14,9 @@ from umdf.wire.fast.tables_kernel import put, word
 BUFFER, CAPACITY, USED, STARTS, ROWS, ENDS, FIRST, MESSAGES = range(8)
 EPOCH, STACK, SCRATCH, SCRATCH_WIDTH, STATUS = range(8, 13)
 ARGUMENTS = 16
-DONE, PLAIN, FULL = range(3)  # STATUS: all written; the next message is the plain writer's; the buffer must grow
+DONE, USE_REFERENCE, FULL = range(
+    3
+)  # STATUS: all written; the next message is the plain writer's; the buffer must grow
 
 # An instruction. VALUES: its column, a text's or a list's offsets, or the masks of an OPEN's node; CONTENT: the bytes
 # of a text, the exponents of a decimal. LOW and HIGH: the ends of an integer's type; of a SKIP how many NULLs and bits;
@@ -23,7 +25,9 @@ DONE, PLAIN, FULL = range(3)  # STATUS: all written; the next message is the pla
 I_OP, I_OPERATOR, I_OPTIONAL, I_BIT, I_WORD, I_VALUES, I_CONTENT, I_TYPE = range(8)
 I_SLOT, I_INITIAL, I_MORE, I_HAS_INITIAL, I_ROLE, I_JUMP, I_LOW, I_HIGH = range(8, 16)
 INSTRUCTION = 16
-END_MESSAGE, END_GROUP, END_ENTRY, GROUP, SEQUENCE, OPEN, FLUSH, SKIP, BIT, INTEGER, FIXED, TEXT, TEMPLATE = range(13)
+END_MESSAGE, END_GROUP, END_ENTRY, GROUP, SEQUENCE, OPEN, FLUSH, SKIP, BIT, INTEGER, WHOLE_DECIMAL, TEXT, TEMPLATE = (
+    range(13)
+)
 
 NONE, DEFAULT, COPY, INCREMENT, DELTA, CONSTANT = k.NONE, k.DEFAULT, k.COPY, k.INCREMENT, k.DELTA, k.CONSTANT
 COLUMN, EXPONENT, COUNT = k.COLUMN, k.EXPONENT, k.COUNT
@@ -43,8 +47,8 @@ SLACK = 32
 # Presence bits that are added without a look at how many there are; with the six that may be left from before they fit
 # nine bytes of a map.
 WINDOW = 56
-MOST_NULLS = 16  # that a SKIP writes
+MAX_NULLS = 16  # that a SKIP writes
 
-STOPS = np.uint64(0x8080808080808080)
+STOP_BITS = np.uint64(0x8080808080808080)
 
 __all__ = ["put", "word"]

@@ -53,7 +53,7 @@ def _put_groups(p, value, groups):
 
 
 @outlined
-def _put_long(p, value, groups, signed):
+def _put_long_integer(p, value, groups, signed):
     """Nine or ten groups."""
     for group in range(groups):
         shift = 7 * (groups - 1 - group)
@@ -71,7 +71,7 @@ def put_unsigned(p, value):
         return p + 1
     groups = (70 - leading_zeros(np.uint64(value))) // 7
     if groups > 8:
-        return _put_long(p, value, groups, 0)
+        return _put_long_integer(p, value, groups, 0)
     return _put_groups(p, value, groups)
 
 
@@ -83,7 +83,7 @@ def put_signed(p, value):
     # One bit more than the number needs: the sign (10.6.1.1).
     groups = (64 - leading_zeros(np.uint64(value ^ value >> 63))) // 7 + 1
     if groups > 8:
-        return _put_long(p, value, groups, 1)
+        return _put_long_integer(p, value, groups, 1)
     return _put_groups(p, value, groups)
 
 
@@ -124,7 +124,7 @@ def put_text(p, i, source, length):
         for _ in range(1 + optional):
             store_u8(p, 0, np.uint8(0))
             p += 1
-    if (_copy(source, p, length) & e.STOPS) != 0:
+    if (_copy(source, p, length) & e.STOP_BITS) != 0:
         return np.int64(0)
     p += length
     store_u8(p, -1, load_u8(p, -1) | np.uint8(128))
@@ -132,7 +132,7 @@ def put_text(p, i, source, length):
 
 
 @outlined
-def same_text(one, one_length, other, other_length):
+def is_same_text(one, one_length, other, other_length):
     if one_length != other_length:
         return False
     at = 0
@@ -153,7 +153,7 @@ def _move(source, to, length):
 
 
 @outlined
-def flush_map(scratch, flushed, bits, count):
+def flush_presence_map(scratch, flushed, bits, count):
     """Move whole groups of seven bits to the scratch, behind those that are there; returns how many that makes, and
     the bits that are left (the lowest of `bits`; what stands above them is of no account)."""
     while count >= 7:
@@ -164,10 +164,10 @@ def flush_map(scratch, flushed, bits, count):
 
 
 @inlined
-def close_map(p, opened, at, room, bits, count, flushed, scratch):
+def close_presence_map(p, opened, at, room, bits, count, flushed, scratch):
     """Write the map of the segment from `at` to `p`, for which `room` bytes were left; returns the segment's end."""
     if flushed != 0:
-        return _close_wide_map(p, opened, at, room, bits, count, flushed, scratch)
+        return _close_wide_presence_map(p, opened, at, room, bits, count, flushed, scratch)
     # A map is there even if no bit of it is used: that of a mantissa is not where the exponent is NULL.
     size = max((count + 6) // 7, 1)
     bits <<= np.uint64(7 * size - count)
@@ -185,14 +185,14 @@ def close_map(p, opened, at, room, bits, count, flushed, scratch):
         _put_groups(at, np.int64(bits), size)
         store_u64(at, size, behind)
     else:
-        _put_long(at, np.int64(bits), size, 0)
+        _put_long_integer(at, np.int64(bits), size, 0)
     return p
 
 
 @outlined
-def _close_wide_map(p, opened, at, room, bits, count, flushed, scratch):
+def _close_wide_presence_map(p, opened, at, room, bits, count, flushed, scratch):
     if count > 0:
-        flushed, count = flush_map(scratch, flushed, bits << np.uint64(-count % 7), count + -count % 7)
+        flushed, count = flush_presence_map(scratch, flushed, bits << np.uint64(-count % 7), count + -count % 7)
     while flushed > 1 and load_u8(scratch, flushed - 1) == 0:
         flushed -= 1
     _move(at + room, at + flushed, p - at - room)

@@ -11,7 +11,7 @@ from umdf.wire.fast.tables_kernel import word
 
 
 @inlined
-def _swap(block, width, mask):
+def _swap_halves(block, width, mask):
     """One step of the transpose of 64 × 64 bits: exchange the off-diagonal halves of all squares of 2 · width."""
     shift = np.uint64(width)
     for first in range(0, 64, 2 * width):
@@ -23,7 +23,7 @@ def _swap(block, width, mask):
 
 
 @kernel
-def finish(t, block):
+def build_validity(t, block):
     """Transpose the masks of all nodes; `block` has room for 64 words."""
     for node in range(word(t, k.NODES), word(t, k.NODES) + 8 * k.NODE * word(t, k.NODE_COUNT), 8 * k.NODE):
         rows, bits, words = word(node, k.N_ROWS), word(node, k.N_BITS), word(node, k.N_MASK_WORDS)
@@ -35,12 +35,12 @@ def finish(t, block):
                 source = masks + 8 * (64 * group * words + first_bit // 64)
                 for at in range(64):
                     store_u64(block, 8 * at, load_u64(source, 8 * words * at))
-                _swap(block, 32, np.uint64(0x00000000FFFFFFFF))
-                _swap(block, 16, np.uint64(0x0000FFFF0000FFFF))
-                _swap(block, 8, np.uint64(0x00FF00FF00FF00FF))
-                _swap(block, 4, np.uint64(0x0F0F0F0F0F0F0F0F))
-                _swap(block, 2, np.uint64(0x3333333333333333))
-                _swap(block, 1, np.uint64(0x5555555555555555))
+                _swap_halves(block, 32, np.uint64(0x00000000FFFFFFFF))
+                _swap_halves(block, 16, np.uint64(0x0000FFFF0000FFFF))
+                _swap_halves(block, 8, np.uint64(0x00FF00FF00FF00FF))
+                _swap_halves(block, 4, np.uint64(0x0F0F0F0F0F0F0F0F))
+                _swap_halves(block, 2, np.uint64(0x3333333333333333))
+                _swap_halves(block, 1, np.uint64(0x5555555555555555))
                 target = bitmaps + 8 * group
                 for bit in range(first_bit, min(bits, first_bit + 64)):
                     store_u64(target, stride * bit, load_u64(block, 8 * (bit - first_bit)))

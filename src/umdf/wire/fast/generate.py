@@ -10,9 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from umdf.wire.fast.generate_fields import SHORT, Fields, Place, as_bytes, indented, mark, mark_if, store, values_of
-from umdf.wire.fast.layout import ALWAYS, Column, Layout, List, Node
-from umdf.wire.fast.skips import Ask, Unit, with_skips
+from umdf.wire.fast.generate_fields import (
+    MAX_WORD_TEXT,
+    CodeScope,
+    FieldEmitter,
+    as_bytes,
+    indented,
+    set_presence,
+    set_presence_from_state,
+    store_value,
+    values_variable,
+)
+from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, Layout, ListColumn, Node
+from umdf.wire.fast.skips import FieldCode, SkipEmitter, insert_skips
 from umdf.wire.fast.templates import (
     CONSTANT,
     COPY,
@@ -27,10 +37,10 @@ from umdf.wire.fast.templates import (
     Sequence,
 )
 
-MOST_BITS = 62  # presence bits of one segment, the template id included
-FEWEST_SKIPPED = 2
-MOST_NODES, MANY_ITEMS = 8, 40
-MOST_TOKENS = 300  # integers of a template; ten bytes each may be read behind the end (see TEXT_RESERVE)
+MAX_PRESENCE_BITS = 62  # presence bits of one segment, the template id included
+MIN_SKIPPED_FIELDS = 2
+MAX_NODES, MIN_ITEMS = 8, 40
+MAX_INTEGERS = 300  # integers of a template; ten bytes each may be read behind the end (see TEXT_RESERVE)
 
 HEADER = '''"""{name}: generated, do not edit. Digest of what it depends on: {digest}"""
 
@@ -61,53 +71,61 @@ U = np.uint64
 '''
 
 
-def pays(layout: Layout, root: Node) -> bool:
+def is_worth_generating(layout: Layout, root: Node) -> bool:
     """Whether generated code is worth the ten seconds of its compilation: messages of many fields that come in masses,
     market data, and not those with a dozen groups that come once a day, security lists."""
     nodes = list(layout.descendants(root))
-    return len(nodes) <= MOST_NODES and any(len(node.items) >= MANY_ITEMS for node in nodes[1:])
+    return len(nodes) <= MAX_NODES and any(len(node.items) >= MIN_ITEMS for node in nodes[1:])
 
 
 def can_generate(root: Node) -> bool:
     """Whether a template is of the kinds that generated code knows: those of the exchange's files."""
-    slots = [operated.operator.slot for operated in _operated(root.segment) if operated.operator.slot is not None]
-    tokens = sum(1 for _ in _operated(root.segment))
-    return len(slots) == len(set(slots)) and tokens <= MOST_TOKENS and _known(root.segment, 1)
+    slots = [
+        operated.operator.slot for operated in _operated_fields(root.segment) if operated.operator.slot is not None
+    ]
+    tokens = sum(1 for _ in _operated_fields(root.segment))
+    return len(slots) == len(set(slots)) and tokens <= MAX_INTEGERS and _is_supported_segment(root.segment, 1)
 
 
-def _operated(segment: Segment) -> Iterator[Field]:
+def _operated_fields(segment: Segment) -> Iterator[Field]:
     for instruction in segment.instructions:
         if isinstance(instruction, Field):
-            yield from instruction.parts if instruction.in_parts else (instruction,)
+            yield from instruction.parts if instruction.has_part_operators else (instruction,)
         elif isinstance(instruction, Sequence):
             yield instruction.length
-            yield from _operated(instruction.body)
+            yield from _operated_fields(instruction.body)
         elif isinstance(instruction, Group):
-            yield from _operated(instruction.body)
+            yield from _operated_fields(instruction.body)
 
 
-def _known(segment: Segment, bits: int = 0) -> bool:
-    return segment.bits + bits <= MOST_BITS and all(_is_known(instruction) for instruction in segment.instructions)
+def _is_supported_segment(segment: Segment, bits: int = 0) -> bool:
+    return segment.bits + bits <= MAX_PRESENCE_BITS and all(
+        _is_supported(instruction) for instruction in segment.instructions
+    )
 
 
-def _is_known(instruction: Field | Group | Sequence | DynamicRef) -> bool:
+def _is_supported(instruction: Field | Group | Sequence | DynamicRef) -> bool:
     if isinstance(instruction, Group):
-        return _known(instruction.body)
+        return _is_supported_segment(instruction.body)
     if isinstance(instruction, Sequence):
-        return _known(instruction.body) and instruction.body.least_bytes > 0 and _is_known(instruction.length)
+        return (
+            _is_supported_segment(instruction.body)
+            and instruction.body.min_bytes > 0
+            and _is_supported(instruction.length)
+        )
     if isinstance(instruction, DynamicRef):
         return False
     kind, initial = instruction.operator.kind, instruction.operator.initial
-    if instruction.in_parts:
+    if instruction.has_part_operators:
         exponent, mantissa = instruction.parts
         return mantissa.bits == 0 and all(
-            part.operator.kind != CONSTANT and _is_known(part) for part in (exponent, mantissa)
+            part.operator.kind != CONSTANT and _is_supported(part) for part in (exponent, mantissa)
         )
     if kind == CONSTANT or instruction.type in RANGES:
         return True
     if instruction.type == DECIMAL:
         return False
-    return kind in (NONE, DEFAULT, COPY) and (initial is None or len(as_bytes(initial)) <= SHORT)
+    return kind in (NONE, DEFAULT, COPY) and (initial is None or len(as_bytes(initial)) <= MAX_WORD_TEXT)
 
 
 class Generator:
@@ -116,16 +134,16 @@ class Generator:
     def __init__(self, layout: Layout, root: Node) -> None:
         self.layout, self.root = layout, root
         self.nodes = list(layout.descendants(root))
-        self.fields = Fields()
+        self.fields = FieldEmitter()
         self.maps = 0
         self.counts = 0
 
     def source(self) -> str:
-        place = Place(self.root, f"r{self.root.index}", "m0", 1, iter(self.root.items))
-        body = self.segment(self.root.segment, place)
+        scope = CodeScope(self.root, f"r{self.root.index}", "m0", 1, iter(self.root.items))
+        body = self.segment(self.root.segment, scope)
         template_id = self.root.template.id
         assert template_id is not None
-        coded = _stop_bits(template_id)
+        encoded_id = _encode_unsigned(template_id)
         lines = [
             "@kernel",
             "def decode(t):",
@@ -134,7 +152,7 @@ class Generator:
             "    nodes, texts = word(t, k.NODES), word(t, k.TEXTS)",
             "    columns, lists = word(t, k.COLUMNS), word(t, k.LISTS)",
             *indented(self.prologue()),
-            f"    safe = word(t, k.BUFFER_SIZE) - {64 + 10 * self.fields.tokens}",
+            f"    safe = word(t, k.BUFFER_SIZE) - {64 + 10 * self.fields.integers}",
             "    most_made = min(k.MOST_REPEATED, word(t, k.MOST_COMBINED))",
             "    most = word(t, k.MOST_ENTRIES)",
             "    room = np.int64(-1)",
@@ -146,22 +164,22 @@ class Generator:
             "        if end > most:",
             "            return message",
             "        if room < end + k.TEXT_RESERVE:",
-            *indented(self.find_room(), 3),
+            *indented(self.free_text_bytes(), 3),
             f"            if room < end + k.TEXT_RESERVE or r{self.root.index} >= c{self.root.index}:",
             "                return message",
             "        c = np.int64(load_u8(b, 0))",
             f"        m0, p = presence(b, np.int64(0), {self.root.segment.bits + 1})",
             "        if p == 0 or (c & 64) == 0:",
             "            return message",
-            *indented(_template_id(coded), 2),
-            f"        p += {len(coded)}",
-            *indented(self.fields.previous, 2),
+            *indented(_check_template_id(encoded_id), 2),
+            f"        p += {len(encoded_id)}",
+            *indented(self.fields.reset_lines, 2),
             *indented(self.zero_masks(self.root), 2),
             *indented(body, 2),
             "        if p != end or odd != 0:",
             "            return message",
             f"        store_u32(n{self.root.index}_message, 4 * r{self.root.index}, np.uint32(message))",
-            *indented(self.close(self.root), 2),
+            *indented(self.close_row(self.root), 2),
             *indented(self.commit(), 2),
             "        room -= end + made",
             f"        if r{self.root.index} >= c{self.root.index}:",
@@ -189,12 +207,12 @@ class Generator:
                     ]
                 else:
                     lines.append(
-                        f"{values_of(node, column)} = word(columns, {self.layout.first_column(node) + column.number})"
+                        f"{values_variable(node, column)} = word(columns, {self.layout.first_column(node) + column.number})"
                     )
             lines += [f"l{item.number} = word(lists + {item.number} * 8 * k.LIST, k.L_OFFSETS)" for item in node.lists]
         return lines
 
-    def find_room(self) -> list[str]:
+    def free_text_bytes(self) -> list[str]:
         texts = [column.text for node in self.nodes for column in node.texts]
         return ["room = np.int64(1 << 40)", *(f"room = min(room, word(t{x}, k.T_CAPACITY) - q{x})" for x in texts)]
 
@@ -208,7 +226,7 @@ class Generator:
     def zero_masks(self, node: Node) -> list[str]:
         return [f"n{node.index}_mask{word} = U(0)" for word in range(node.mask_words)]
 
-    def close(self, node: Node) -> list[str]:
+    def close_row(self, node: Node) -> list[str]:
         i, words = node.index, node.mask_words
         return [
             *(f"store_u64(n{i}_masks, 8 * ({words} * r{i} + {w}), n{i}_mask{w})" for w in range(words)),
@@ -217,19 +235,19 @@ class Generator:
             f"r{i} += 1",
         ]
 
-    def segment(self, segment: Segment, place: Place) -> list[str]:
-        units = []
+    def segment(self, segment: Segment, scope: CodeScope) -> list[str]:
+        codes = []
         for instruction in segment.instructions:
             if isinstance(instruction, Sequence):
-                units.append(self.sequence(instruction, place))
+                codes.append(self.sequence(instruction, scope))
             elif isinstance(instruction, Group):
-                units.append(self.group(instruction, place))
+                codes.append(self.group(instruction, scope))
             else:
                 assert isinstance(instruction, Field)
-                units.append(self.field(instruction, place))
-        return with_skips(units, _ask(place.map), FEWEST_SKIPPED)
+                codes.append(self.field(instruction, scope))
+        return insert_skips(codes, _skip_emitter(scope.map), MIN_SKIPPED_FIELDS)
 
-    def map(self, needed: int) -> tuple[str, list[str]]:
+    def presence_map(self, needed: int) -> tuple[str, list[str]]:
         """A new presence map and how it is read; nothing where there is none."""
         self.maps += 1
         name = f"m{self.maps}"
@@ -237,26 +255,26 @@ class Generator:
             return name, []
         return name, [f"{name}, p = presence(b, p, {needed})", "if p == 0:", "    return message"]
 
-    def group(self, group: Group, place: Place) -> Unit[str]:
-        bit = next(place.items).bit if group.optional else ALWAYS
-        sent = place.take_bit() if group.optional else 0
-        name, lines = self.map(group.body.bits)
-        inner = Place(place.node, place.row, name, 0, place.items)
+    def group(self, group: Group, scope: CodeScope) -> FieldCode[str]:
+        bit = next(scope.items).bit if group.optional else ALWAYS_PRESENT
+        sent = scope.next_bit() if group.optional else 0
+        name, lines = self.presence_map(group.body.bits)
+        inner = CodeScope(scope.node, scope.row, name, 0, scope.items)
         lines += self.segment(group.body, inner)
         if not group.optional:
-            return Unit(lines)
-        lines = [f"if {place.map} & U({sent:#x}):", *indented([*mark(place, bit), *lines])]
-        return Unit(lines, True, 0, sent)
+            return FieldCode(lines)
+        lines = [f"if {scope.map} & U({sent:#x}):", *indented([*set_presence(scope, bit), *lines])]
+        return FieldCode(lines, True, 0, sent)
 
-    def sequence(self, sequence: Sequence, place: Place) -> Unit[str]:
-        item = next(place.items)
-        assert isinstance(item, List)
+    def sequence(self, sequence: Sequence, scope: CodeScope) -> FieldCode[str]:
+        item = next(scope.items)
+        assert isinstance(item, ListColumn)
         child = self.layout.nodes[item.child]
         self.counts += 1
         count = f"count{self.counts}"
         i = child.index
-        name, opened = self.map(sequence.body.bits)
-        inner = Place(child, f"r{i}", name, 0, iter(child.items))
+        name, opened = self.presence_map(sequence.body.bits)
+        inner = CodeScope(child, f"r{i}", name, 0, iter(child.items))
         entry = [
             "if p >= end:",
             "    return message",
@@ -265,59 +283,61 @@ class Generator:
             *self.segment(sequence.body, inner),
             "if odd != 0 or made > most_made:",
             "    return message",
-            *self.close(child),
+            *self.close_row(child),
         ]
         counted = [
-            *(mark(place, item.bit) if sequence.optional else []),
+            *(set_presence(scope, item.bit) if sequence.optional else []),
             f"{count} = x",
-            f"if odd != 0 or {count} * {sequence.body.least_bytes} > end - p or r{i} + {count} > c{i}:",
+            f"if odd != 0 or {count} * {sequence.body.min_bytes} > end - p or r{i} + {count} > c{i}:",
             "    return message",
             f"for _ in range({count}):",
             *indented(entry),
         ]
         if sequence.optional:
             counted = ["if s == 1:", *indented(counted)]
-        return self.fields.integer(sequence.length, place, counted)
+        return self.fields.integer(sequence.length, scope, counted)
 
-    def field(self, instruction: Field, place: Place) -> Unit[str]:
-        item = next(place.items)
-        bit = item.bit if instruction.optional else ALWAYS
+    def field(self, instruction: Field, scope: CodeScope) -> FieldCode[str]:
+        item = next(scope.items)
+        bit = item.bit if instruction.optional else ALWAYS_PRESENT
         if instruction.operator.kind == CONSTANT:
             if not instruction.optional:
-                return Unit([])
-            sent = place.take_bit()
-            return Unit([f"if {place.map} & U({sent:#x}):", *indented(mark(place, bit))], True, 0, sent)
+                return FieldCode([])
+            sent = scope.next_bit()
+            return FieldCode([f"if {scope.map} & U({sent:#x}):", *indented(set_presence(scope, bit))], True, 0, sent)
         assert isinstance(item, Column)
         if item.is_text:
-            return self.fields.text(instruction, place, item, bit)
-        if not instruction.in_parts:
-            return self.fields.integer(instruction, place, [*mark_if(place, bit), store(place, item)])
-        exponents = next(place.items)
+            return self.fields.text(instruction, scope, item, bit)
+        if not instruction.has_part_operators:
+            return self.fields.integer(
+                instruction, scope, [*set_presence_from_state(scope, bit), store_value(scope, item)]
+            )
+        exponents = next(scope.items)
         assert isinstance(exponents, Column)
         exponent, mantissa = instruction.parts
-        digits = self.fields.integer(mantissa, place, [*mark(place, bit), store(place, item)]).lines
-        shown = [store(place, exponents), *digits]
+        digits = self.fields.integer(mantissa, scope, [*set_presence(scope, bit), store_value(scope, item)]).lines
+        shown = [store_value(scope, exponents), *digits]
         return self.fields.integer(
-            exponent, place, ["if s == 1:", *indented(shown)] if exponent.optional else shown, 63
+            exponent, scope, ["if s == 1:", *indented(shown)] if exponent.optional else shown, 63
         )
 
 
-def _stop_bits(value: int) -> bytes:
+def _encode_unsigned(value: int) -> bytes:
     groups = bytearray([value & 0x7F | 0x80])
     while value := value >> 7:
         groups.insert(0, value & 0x7F)
     return bytes(groups)
 
 
-def _template_id(coded: bytes) -> list[str]:
-    compared = " or ".join(f"load_u8(b, p + {at}) != {byte}" for at, byte in enumerate(coded))
+def _check_template_id(encoded_id: bytes) -> list[str]:
+    compared = " or ".join(f"load_u8(b, p + {at}) != {byte}" for at, byte in enumerate(encoded_id))
     return [f"if {compared}:", "    return message"]
 
 
-def _ask(map: str) -> Ask[str]:
+def _skip_emitter(map: str) -> SkipEmitter[str]:
     """Lines behind the question whether any of them is needed."""
 
-    def ask(run: list[Unit[str]], lines: list[str]) -> list[str]:
+    def emit_skip(run: list[FieldCode[str]], lines: list[str]) -> list[str]:
         bits, nulls = sum(unit.bit for unit in run), sum(unit.nulls for unit in run)
         present = [f"({map} & U({bits:#x})) != 0"] if bits else []
         for at in range(0, nulls, 8):
@@ -326,4 +346,4 @@ def _ask(map: str) -> Ask[str]:
         absent = ["else:", f"    p += {nulls}"] if nulls else []
         return [f"if {' or '.join(present)}:", *indented(lines), *absent]
 
-    return ask
+    return emit_skip

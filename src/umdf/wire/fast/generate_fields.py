@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from umdf.wire.fast.layout import ALWAYS, Column, Item, Node
-from umdf.wire.fast.skips import Unit
+from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, Node, RowItem
+from umdf.wire.fast.skips import FieldCode
 from umdf.wire.fast.templates import (
     ASCII,
     BYTES,
@@ -25,21 +25,21 @@ from umdf.wire.fast.templates import (
     Field,
 )
 
-SHORT = 8  # the longest text that is one word
-UNUSUAL = ["odd |= s & 2"]  # looked at when the entry is complete: until then what is read is harmless
+MAX_WORD_TEXT = 8  # the longest text that is one word
+COLLECT_UNUSUAL = ["odd |= s & 2"]  # looked at when the entry is complete: until then what is read is harmless
 
 
 @dataclass
-class Place:
+class CodeScope:
     """Where in the nest of segments a line stands: the node it writes to, and the map that its bits are in."""
 
     node: Node
     row: str
     map: str
     bit: int  # the next bit of the map, from the top
-    items: Iterator[Item] = field(default_factory=lambda: iter(()))
+    items: Iterator[RowItem] = field(default_factory=lambda: iter(()))
 
-    def take_bit(self) -> int:
+    def next_bit(self) -> int:
         self.bit += 1
         return 1 << (64 - self.bit)
 
@@ -52,65 +52,69 @@ def indented(lines: list[str], by: int = 1) -> list[str]:
     return ["    " * by + line for line in lines]
 
 
-def mark(place: Place, bit: int) -> list[str]:
-    if bit == ALWAYS:
+def set_presence(scope: CodeScope, bit: int) -> list[str]:
+    if bit == ALWAYS_PRESENT:
         return []
-    return [f"n{place.node.index}_mask{bit // 64} |= U({1 << bit % 64:#x})"]
+    return [f"n{scope.node.index}_mask{bit // 64} |= U({1 << bit % 64:#x})"]
 
 
-def mark_if(place: Place, bit: int) -> list[str]:
+def set_presence_from_state(scope: CodeScope, bit: int) -> list[str]:
     """Present or not, as s says."""
-    return [] if bit == ALWAYS else [f"n{place.node.index}_mask{bit // 64} |= U(s) << U({bit % 64})"]
+    return [] if bit == ALWAYS_PRESENT else [f"n{scope.node.index}_mask{bit // 64} |= U(s) << U({bit % 64})"]
 
 
-class Fields:
+class FieldEmitter:
     """Makes the lines of fields, and collects what they need at the start of a message."""
 
     def __init__(self) -> None:
-        self.tokens = 2  # integers: what can be read behind the end of a message follows from it
-        self.previous: list[str] = []  # the lines that forget all previous values
+        self.integers = 2  # integers: what can be read behind the end of a message follows from it
+        self.reset_lines: list[str] = []  # the lines that forget all previous values
 
     # Integers. `then` are the lines for a value in x; that of an optional one may be absent: then s is 0.
 
-    def integer(self, integer: Field, place: Place, then: list[str], most: int | None = None) -> Unit[str]:
+    def integer(
+        self, integer: Field, scope: CodeScope, then: list[str], max_magnitude: int | None = None
+    ) -> FieldCode[str]:
         kind, optional, initial = integer.operator.kind, integer.optional, integer.operator.initial
         known = [f"x, s = np.int64({_signed(initial)}), 1"] if isinstance(initial, int) else []
         if kind == CONSTANT:
             if not optional:
-                return Unit([*known, *then])
-            bit = place.take_bit()
-            return Unit([f"if {place.map} & U({bit:#x}):", *indented([*known, *then])], True, 0, bit)
-        self.tokens += 1
+                return FieldCode([*known, *then])
+            bit = scope.next_bit()
+            return FieldCode([f"if {scope.map} & U({bit:#x}):", *indented([*known, *then])], True, 0, bit)
+        self.integers += 1
         if kind == NONE:
-            return Unit([*self.sent(integer, "x", most), *then], optional, int(optional))
+            return FieldCode([*self.stream_integer(integer, "x", max_magnitude), *then], optional, int(optional))
         if kind == DELTA:
-            return Unit(self.delta(integer, then, most), optional, int(optional))
-        bit = place.take_bit()
-        test = f"if {place.map} & U({bit:#x}):"
+            return FieldCode(self.delta(integer, then, max_magnitude), optional, int(optional))
+        bit = scope.next_bit()
+        test = f"if {scope.map} & U({bit:#x}):"
         if kind != DEFAULT:
-            return Unit([test, *self.remembered(integer, then, most)])
+            return FieldCode([test, *self.copy_or_increment(integer, then, max_magnitude)])
         if initial is None:
-            return Unit([test, *indented([*self.sent(integer, "x", most), *then])], True, 0, bit)
-        return Unit([*known, test, *indented(self.sent(integer, "x", most)), *then])
+            return FieldCode(
+                [test, *indented([*self.stream_integer(integer, "x", max_magnitude), *then])], True, 0, bit
+            )
+        return FieldCode([*known, test, *indented(self.stream_integer(integer, "x", max_magnitude)), *then])
 
-    def sent(self, integer: Field, name: str, most: int | None) -> list[str]:
+    def stream_integer(self, integer: Field, name: str, max_magnitude: int | None) -> list[str]:
         """An integer in the stream. Of an exponent only what needs no report is usual (6.2.2)."""
-        low, high = RANGES[integer.type] if most is None else (-most, most)
-        limits = f"{low}, {min(high, _HIGHEST)}" if low < 0 else f"{min(high, _HIGHEST)}"
-        call = f"{'signed' if low < 0 else 'unsigned'}_{_how(integer)}(b, p, {limits})"
-        return [f"{name}, p, s = {call}", *UNUSUAL]
+        low, high = RANGES[integer.type] if max_magnitude is None else (-max_magnitude, max_magnitude)
+        limits = f"{low}, {min(high, _MAX_INT64)}" if low < 0 else f"{min(high, _MAX_INT64)}"
+        call = f"{'signed' if low < 0 else 'unsigned'}_{_variant(integer)}(b, p, {limits})"
+        return [f"{name}, p, s = {call}", *COLLECT_UNUSUAL]
 
-    def remembered(self, integer: Field, then: list[str], most: int | None) -> list[str]:
+    def copy_or_increment(self, integer: Field, then: list[str], max_magnitude: int | None) -> list[str]:
         """Copy and increment. Without an initial value, undefined and empty are the same: absent, or an error."""
         slot, initial = integer.operator.slot, integer.operator.initial
         value, has, step = f"p{slot}", f"s{slot}", int(integer.operator.kind == INCREMENT)
         # The first that is not sent is the initial value itself, so an increment starts one before it.
         first = initial - step if isinstance(initial, int) else 0
-        self.previous.append(f"{value} = np.int64({_signed(first % (1 << 64))})")
+        self.reset_lines.append(f"{value} = np.int64({_signed(first % (1 << 64))})")
         always = initial is not None and not integer.optional
-        lines = indented(self.sent(integer, value, most))
+        lines = indented(self.stream_integer(integer, value, max_magnitude))
         if not always:
-            self.previous.append(f"{has} = {int(initial is not None)}")
+            self.reset_lines.append(f"{has} = {int(initial is not None)}")
             lines.append(f"    {has} = s")
         if step:
             low, high = RANGES[integer.type]
@@ -118,77 +122,77 @@ class Fields:
             lines += [f"    {value} = np.int64({_signed(low)}) if {value} == {_signed(high)} else {value} + 1"]
         if not always and not integer.optional:
             lines += [f"odd |= {has} ^ 1"]
-        if most is not None:
-            lines += [f"if {value} < {-most} or {value} > {most}:", "    return message"]
+        if max_magnitude is not None:
+            lines += [f"if {value} < {-max_magnitude} or {value} > {max_magnitude}:", "    return message"]
         return [*lines, f"x, s = {value}, {'1' if always else has}", *then]
 
-    def delta(self, integer: Field, then: list[str], most: int | None) -> list[str]:
+    def delta(self, integer: Field, then: list[str], max_magnitude: int | None) -> list[str]:
         slot, initial = integer.operator.slot, integer.operator.initial
-        self.previous.append(f"p{slot} = np.int64({_signed(initial) if isinstance(initial, int) else 0})")
-        low, high = RANGES[integer.type] if most is None else (-most, most)
-        limits = f"{low}, {min(high, _HIGHEST)}"
+        self.reset_lines.append(f"p{slot} = np.int64({_signed(initial) if isinstance(initial, int) else 0})")
+        low, high = RANGES[integer.type] if max_magnitude is None else (-max_magnitude, max_magnitude)
+        limits = f"{low}, {min(high, _MAX_INT64)}"
         return [
-            f"p{slot}, p, s = delta_{_how(integer)}(b, p, p{slot}, {limits})",
-            *UNUSUAL,
+            f"p{slot}, p, s = delta_{_variant(integer)}(b, p, p{slot}, {limits})",
+            *COLLECT_UNUSUAL,
             f"x = p{slot}",
             *then,
         ]
 
     # Strings and byte vectors. n is the length.
 
-    def text(self, instruction: Field, place: Place, column: Column, bit: int) -> Unit[str]:
+    def text(self, instruction: Field, scope: CodeScope, column: Column, bit: int) -> FieldCode[str]:
         kind, optional, initial = instruction.operator.kind, instruction.optional, instruction.operator.initial
         x, slot = column.text, instruction.operator.slot
         read = {ASCII: "ascii", UNICODE: "unicode", BYTES: "vector"}[instruction.type]
         if read != "ascii":
-            self.tokens += 1
-        sent = [f"p, n, s = {read}_{_how(instruction)}(b, p, end, h{x} + q{x})", *UNUSUAL]
-        grown = [f"q{x} += n", *mark_if(place, bit)]
+            self.integers += 1
+        sent = [f"p, n, s = {read}_{_variant(instruction)}(b, p, end, h{x} + q{x})", *COLLECT_UNUSUAL]
+        grown = [f"q{x} += n", *set_presence_from_state(scope, bit)]
         if kind == NONE:
-            return Unit([*sent, *grown], optional, int(optional))
-        asked = place.take_bit()
-        test = f"if {place.map} & U({asked:#x}):"
+            return FieldCode([*sent, *grown], optional, int(optional))
+        presence_bit = scope.next_bit()
+        test = f"if {scope.map} & U({presence_bit:#x}):"
         short = as_bytes(initial) if initial is not None else b""
         number = int.from_bytes(short, "little")
         if kind == DEFAULT:
             if initial is None:
-                return Unit([test, *indented([*sent, *grown])], True, 0, asked)
-            made = [f"store_u64(h{x}, q{x}, U({number:#x}))", f"n, s = np.int64({len(short)}), 1", "made += n"]
-            return Unit([test, *indented(sent), "else:", *indented(made), *grown])
+                return FieldCode([test, *indented([*sent, *grown])], True, 0, presence_bit)
+            default_lines = [f"store_u64(h{x}, q{x}, U({number:#x}))", f"n, s = np.int64({len(short)}), 1", "made += n"]
+            return FieldCode([test, *indented(sent), "else:", *indented(default_lines), *grown])
         has, first, at, length = f"s{slot}", f"w{slot}", f"a{slot}", f"z{slot}"
-        self.previous += [
+        self.reset_lines += [
             f"{first}, {at}, {length} = U({number:#x}), np.int64(0), np.int64({len(short)})",
             f"{has} = {int(initial is not None)}",
         ]
         keep = [f"{first}, {at}, {length}, {has} = load_u64(h{x}, q{x}), h{x} + q{x}, n, s"]
-        again = [
+        repeat_lines = [
             f"made += {length}",
             "if made > most_made:",
             "    return message",
             f"repeat(h{x} + q{x}, {first}, {at}, {length})",
         ]
-        lines = [test, *indented([*sent, *keep]), f"elif {has} == 1:", *indented(again)]
+        lines = [test, *indented([*sent, *keep]), f"elif {has} == 1:", *indented(repeat_lines)]
         if not optional:
-            return Unit([*lines, "else:", "    return message", f"q{x} += {length}"])
-        marked = f"n{place.node.index}_mask{bit // 64} |= U({has}) << U({bit % 64})"
-        return Unit([*lines, f"if {has} == 1:", f"    q{x} += {length}", f"    {marked}"])
+            return FieldCode([*lines, "else:", "    return message", f"q{x} += {length}"])
+        marked = f"n{scope.node.index}_mask{bit // 64} |= U({has}) << U({bit % 64})"
+        return FieldCode([*lines, f"if {has} == 1:", f"    q{x} += {length}", f"    {marked}"])
 
 
-_HIGHEST = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
 
 
-def _how(instruction: Field) -> str:
+def _variant(instruction: Field) -> str:
     return "optional" if instruction.optional else "sent"
 
 
-def store(place: Place, column: Column) -> str:
+def store_value(scope: CodeScope, column: Column) -> str:
     """Of an absent value too: what stands there means nothing."""
     if column.dtype.itemsize == 8:
-        return f"store_i64({values_of(place.node, column)}, 8 * {place.row}, x)"
-    return f"store_u32({values_of(place.node, column)}, 4 * {place.row}, np.uint32(x))"
+        return f"store_i64({values_variable(scope.node, column)}, 8 * {scope.row}, x)"
+    return f"store_u32({values_variable(scope.node, column)}, 4 * {scope.row}, np.uint32(x))"
 
 
-def values_of(node: Node, column: Column) -> str:
+def values_variable(node: Node, column: Column) -> str:
     return f"v{node.index}_{column.number}"
 
 

@@ -18,18 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from umdf.kernels import ENTRIES, cache_dir, source_stamp
+from umdf.kernels import ENTRY_POINTS, cache_dir, source_stamp
 from umdf.wire.fast import tables_kernel
 from umdf.wire.fast.generate import HEADER, Generator
 from umdf.wire.fast.layout import Layout, Node
 
-Decode = Callable[[int], int]
+GeneratedDecode = Callable[[int], int]
 
 MOST_LOADED = 64  # templates: a process reads a few sets of them, of which a few templates have generated code
 _LOADED: dict[Path, ModuleType] = {}  # the one that was used last at the end
 
 
-def load_generated(layout: Layout, root: Node) -> Decode | None:
+def load_generated(layout: Layout, root: Node) -> GeneratedDecode | None:
     """The compiled code of a template (compiled at its first call, if nobody has before); None where no file can be
     written, and the interpreter has to serve."""
     source = Generator(layout, root).source()
@@ -38,7 +38,7 @@ def load_generated(layout: Layout, root: Node) -> Decode | None:
     path = cache_dir() / "generated" / f"fast_{root.template.id}_{digest[:24]}.py"
     try:
         if not path.exists():
-            _write(path, HEADER.format(name=root.template.name, digest=digest) + "\n\n" + source)
+            _write_atomically(path, HEADER.format(name=root.template.name, digest=digest) + "\n\n" + source)
         module = _LOADED.pop(path, None) or _load(path)
     except OSError:
         return None
@@ -60,10 +60,10 @@ def _load(path: Path) -> ModuleType:
 def _forget(module: ModuleType) -> None:
     """Let go of a module; decoders that have its code keep it."""
     sys.modules.pop(module.__name__, None)
-    ENTRIES.pop(module.decode, None)
+    ENTRY_POINTS.pop(module.decode, None)
 
 
-def _write(path: Path, content: str) -> None:
+def _write_atomically(path: Path, content: str) -> None:
     """All of it or nothing, whoever else writes there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}")

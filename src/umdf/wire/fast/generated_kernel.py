@@ -13,13 +13,13 @@ import numpy as np
 from umdf.kernels import inlined, load_u8, load_u64, store_u64
 from umdf.wire.fast.careful_kernel import is_utf8
 from umdf.wire.fast.read_kernel import (
-    SEVENS,
-    STOPS,
+    DATA_BITS,
+    STOP_BITS,
     copy_bytes,
-    signed,
-    stopped_bytes,
+    copy_stop_bit_string,
+    read_signed,
+    read_unsigned,
     trailing_zeros,
-    unsigned,
     wrapping_sum,
 )
 
@@ -27,7 +27,7 @@ ABSENT, PRESENT, UNUSUAL = 0, 1, 2
 
 
 @inlined
-def presence(b, p, needed):
+def read_presence_map(b, p, needed):
     """A presence map, its first bit on top, and the place behind it: 0 if it has more bytes or bits than needed."""
     c = np.int64(load_u8(b, p))
     bits, q = np.uint64(c & 127), p + 1
@@ -42,11 +42,11 @@ def presence(b, p, needed):
 
 
 @inlined
-def unsigned_sent(b, p, high):
+def unsigned_mandatory(b, p, high):
     c = np.int64(load_u8(b, p))
     if c > 127:
         return c & 127, p + 1, np.int64(PRESENT)
-    x, q = unsigned(b, p)
+    x, q = read_unsigned(b, p)
     if q == 0 or x > high:
         return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)
@@ -59,19 +59,19 @@ def unsigned_optional(b, p, high):
         return np.int64(0), p + 1, np.int64(ABSENT)
     if c > 127:
         return (c & 127) - 1, p + 1, np.int64(PRESENT)
-    x, q = unsigned(b, p)
+    x, q = read_unsigned(b, p)
     if q == 0 or x - 1 > high:
         return x, p, np.int64(UNUSUAL)
     return x - 1, q, np.int64(PRESENT)
 
 
 @inlined
-def signed_sent(b, p, low, high):
+def signed_mandatory(b, p, low, high):
     c = np.int64(load_u8(b, p))
     if c > 127:
         x, q = (c & 63) - (c & 64), p + 1
     else:
-        x, q = signed(b, p)
+        x, q = read_signed(b, p)
     if q == 0 or x < low or x > high:
         return x, p, np.int64(UNUSUAL)
     return x, q, np.int64(PRESENT)
@@ -85,7 +85,7 @@ def signed_optional(b, p, low, high):
     if c > 127:
         x, q = (c & 63) - (c & 64), p + 1
     else:
-        x, q = signed(b, p)
+        x, q = read_signed(b, p)
     x -= np.int64(x > 0)
     if q == 0 or x < low or x > high:
         return x, p, np.int64(UNUSUAL)
@@ -93,7 +93,7 @@ def signed_optional(b, p, low, high):
 
 
 @inlined
-def _sum(base, delta, p, q, low, high):
+def _add_delta(base, delta, p, q, low, high):
     x = wrapping_sum(base, delta)
     if q == 0 or base < low or x < low or x > high or ((base ^ x) & (delta ^ x)) < 0:
         return x, p, np.int64(UNUSUAL)
@@ -101,12 +101,12 @@ def _sum(base, delta, p, q, low, high):
 
 
 @inlined
-def delta_sent(b, p, base, low, high):
+def delta_mandatory(b, p, base, low, high):
     c = np.int64(load_u8(b, p))
     if c > 127:
-        return _sum(base, (c & 63) - (c & 64), p, p + 1, low, high)
-    delta, q = signed(b, p)
-    return _sum(base, delta, p, q, low, high)
+        return _add_delta(base, (c & 63) - (c & 64), p, p + 1, low, high)
+    delta, q = read_signed(b, p)
+    return _add_delta(base, delta, p, q, low, high)
 
 
 @inlined
@@ -117,22 +117,22 @@ def delta_optional(b, p, base, low, high):
     if c > 127:
         delta, q = (c & 63) - (c & 64), p + 1
     else:
-        delta, q = signed(b, p)
-    return _sum(base, delta - np.int64(delta > 0), p, q, low, high)
+        delta, q = read_signed(b, p)
+    return _add_delta(base, delta - np.int64(delta > 0), p, q, low, high)
 
 
 @inlined
-def ascii_sent(b, p, end, to):
+def ascii_mandatory(b, p, end, to):
     """A string into `to`: the place behind it, its length, and its state. One that starts with zero is unusual."""
     w = load_u64(b, p)
-    stops = w & STOPS
+    stops = w & STOP_BITS
     if (w & np.uint64(127)) == 0:
         return p, np.int64(0), np.int64(UNUSUAL)
     if stops != 0:
-        store_u64(to, 0, w & SEVENS)
+        store_u64(to, 0, w & DATA_BITS)
         n = (trailing_zeros(stops) >> 3) + 1
         return p + n, n, np.int64(PRESENT)
-    n = stopped_bytes(b, p, end, to) - p
+    n = copy_stop_bit_string(b, p, end, to) - p
     if p + n > end:
         return p, np.int64(0), np.int64(UNUSUAL)
     return p + n, n, np.int64(PRESENT)
@@ -142,12 +142,12 @@ def ascii_sent(b, p, end, to):
 def ascii_optional(b, p, end, to):
     if load_u8(b, p) == 128:
         return p + 1, np.int64(0), np.int64(ABSENT)
-    return ascii_sent(b, p, end, to)
+    return ascii_mandatory(b, p, end, to)
 
 
 @inlined
-def vector_sent(b, p, end, to):
-    n, q, state = unsigned_sent(b, p, np.int64(0xFFFFFFFF))
+def vector_mandatory(b, p, end, to):
+    n, q, state = unsigned_mandatory(b, p, np.int64(0xFFFFFFFF))
     if state != PRESENT or n > end - q:
         return q, np.int64(0), np.int64(UNUSUAL)
     copy_bytes(b + q, to, n)
@@ -166,8 +166,8 @@ def vector_optional(b, p, end, to):
 
 
 @inlined
-def unicode_sent(b, p, end, to):
-    q, n, state = vector_sent(b, p, end, to)
+def unicode_mandatory(b, p, end, to):
+    q, n, state = vector_mandatory(b, p, end, to)
     if state == PRESENT and not is_utf8(to, n):
         return q, n, np.int64(UNUSUAL)
     return q, n, state
@@ -182,7 +182,7 @@ def unicode_optional(b, p, end, to):
 
 
 @inlined
-def repeat(to, first, at, length):
+def repeat_text(to, first, at, length):
     """A previous text again: its first eight bytes are at hand."""
     store_u64(to, 0, first)
     if length > 8:

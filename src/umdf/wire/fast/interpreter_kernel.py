@@ -12,15 +12,15 @@ from umdf.kernels import inlined, kernel, load_u8, load_u64, store_i32, store_i6
 from umdf.wire.fast import careful_kernel as careful
 from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.operator_kernel import (
+    apply_text_operator,
     assign,
     assign_integer,
-    decimal_of,
-    not_sent,
     presence_bits,
-    read_map,
-    text_of,
+    read_decimal,
+    read_presence_map,
+    value_not_sent,
 )
-from umdf.wire.fast.read_kernel import STOPS, signed, stopped_bytes, unsigned, wrapping_sum
+from umdf.wire.fast.read_kernel import STOP_BITS, copy_stop_bit_string, read_signed, read_unsigned, wrapping_sum
 from umdf.wire.fast.tables_kernel import put, word
 
 
@@ -46,7 +46,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
     pc, node = word(program, k.P_START), word(program, k.P_ROOT)
     row, mask, mask_word = word(node, k.N_ROWS), np.uint64(0), np.int64(0)
     store_u32(word(node, k.N_MESSAGE), 4 * row, np.uint32(message))
-    bits, lost = presence_bits(b, map_at, map_bytes, np.int64(1)), np.int64(0)
+    bits, missing_bits = presence_bits(b, map_at, map_bytes, np.int64(1)), np.int64(0)
     depth, entries, length, count_at = np.int64(0), np.int64(0), np.int64(-1), np.int64(0)
     one, top = np.uint64(1), np.uint64(63)
     code = np.int64(0)
@@ -66,16 +66,16 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     bits <<= one
                 if sent:
                     if op & 1:
-                        value, q = signed(b, p)
+                        value, q = read_signed(b, p)
                         present = optional == 0 or value != 0
                         if optional != 0 and value > 0:
                             value -= 1
                     else:
-                        value, q = unsigned(b, p)
+                        value, q = read_unsigned(b, p)
                         present = optional == 0 or value != 0
                         value -= optional & np.int64(present)
                     if q == 0 or q > end or value > word(i, k.I_HIGH) or value < word(i, k.I_LOW):
-                        code = careful.integer(t, b, p, end, op & 1, optional, word(i, k.I_TYPE), i)
+                        code = careful.read_integer(t, b, p, end, op & 1, optional, word(i, k.I_TYPE), i)
                         if code != 0:
                             break
                         value, present, q = word(t, k.LOW), word(t, k.NULL) == 0, word(t, k.NEXT)
@@ -94,13 +94,13 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                             value = word(i, k.I_MORE) if value == word(i, k.I_EXPONENTS) else value + 1
                             put(slot, k.S_VALUE, value)
                     else:
-                        code = not_sent(t, i, epoch, p)
+                        code = value_not_sent(t, i, epoch, p)
                         if code > k.ASSIGNED:
                             break
                         present, value = code == k.ASSIGNED, word(t, k.LOW)
                         code = np.int64(0)
             elif operator == k.DELTA:
-                delta, q = signed(b, p)
+                delta, q = read_signed(b, p)
                 present = optional == 0 or delta != 0
                 if optional != 0 and delta > 0:
                     delta -= 1
@@ -121,19 +121,19 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     or value > high
                     or ((base ^ value) & (delta ^ value)) < 0
                 ):
-                    code = careful.integer(t, b, p, end, 1, optional, -1, i)
+                    code = careful.read_integer(t, b, p, end, 1, optional, -1, i)
                     if code != 0:
                         break
                     present, q = word(t, k.NULL) == 0, word(t, k.NEXT)
                     if present:
                         state = word(slot, k.S_STATE) - 4 * epoch
                         if state == k.EMPTY:
-                            code = careful.fault(t, k.D6, p)
+                            code = careful.set_fault(t, k.D6, p)
                             break
                         if state == k.ASSIGNED and word(slot, k.S_TYPE) != word(i, k.I_TYPE):
-                            code = careful.fault(t, k.D4, p)
+                            code = careful.set_fault(t, k.D4, p)
                             break
-                        code = careful.add(t, base, word(i, k.I_TYPE), p)
+                        code = careful.add_delta(t, base, word(i, k.I_TYPE), p)
                         if code != 0:
                             break
                         value = word(t, k.LOW)
@@ -152,18 +152,18 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 mask |= np.uint64(word(i, k.I_BIT))
                 store_i64(word(i, k.I_VALUES), row << word(i, k.I_SHIFT), value)
                 if role == k.EXPONENT and (value < -63 or value > 63):
-                    careful.note(t, k.R1, at, i)
+                    careful.record_fault(t, k.R1, at, i)
             elif role == k.EXPONENT:
                 pc += word(i, k.I_JUMP)
-                lost += word(i, k.I_TEXT)
+                missing_bits += word(i, k.I_TEXT)
         elif op == k.SKIP:
             # Nothing of what follows is there, if no bit says so and the next bytes are all NULL.
             if (bits & np.uint64(word(i, k.I_INITIAL))) == 0:
                 nulls = word(i, k.I_LOW)
-                seen = (load_u64(b, p) ^ STOPS) & np.uint64(word(i, k.I_BIT))
+                seen = (load_u64(b, p) ^ STOP_BITS) & np.uint64(word(i, k.I_BIT))
                 if nulls > 8:
-                    seen |= (load_u64(b, p + 8) ^ STOPS) & np.uint64(word(i, k.I_MORE))
-                    seen |= (load_u64(b, p + 16) ^ STOPS) & np.uint64(word(i, k.I_EXPONENTS))
+                    seen |= (load_u64(b, p + 8) ^ STOP_BITS) & np.uint64(word(i, k.I_MORE))
+                    seen |= (load_u64(b, p + 16) ^ STOP_BITS) & np.uint64(word(i, k.I_EXPONENTS))
                 if seen == 0 and p + nulls <= end:
                     p += nulls
                     bits <<= np.uint64(word(i, k.I_HIGH))
@@ -173,13 +173,13 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
             exponent, q, present = word(i, k.I_INITIAL), p, word(i, k.I_HAS_INITIAL) != 0
             usual = True
             if bits >> top != 0:
-                exponent, q = signed(b, p)
+                exponent, q = read_signed(b, p)
                 present = word(i, k.I_OPTIONAL) == 0 or exponent != 0
                 if word(i, k.I_OPTIONAL) != 0 and exponent > 0:
                     exponent -= 1
                 usual = q != 0 and q <= end and exponent >= -63 and exponent <= 63
             if usual and present:
-                delta, r = signed(b, q)
+                delta, r = read_signed(b, q)
                 slot = word(i, k.I_SLOT)
                 base = word(slot, k.S_VALUE) if word(slot, k.S_STATE) == 4 * epoch + k.ASSIGNED else word(i, k.I_LOW)
                 value = wrapping_sum(base, delta)
@@ -213,7 +213,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 if operator <= k.COPY and word(i, k.I_TYPE) == k.ASCII:
                     first = load_u8(b, p) & np.uint8(127)
                     if first != 0:
-                        q = stopped_bytes(b, p, end, word(text, k.T_BYTES) + used)
+                        q = copy_stop_bit_string(b, p, end, word(text, k.T_BYTES) + used)
                         usual, size = q <= end, q - p
                         if usual and operator == k.COPY:
                             to = word(text, k.T_BYTES) + used
@@ -221,7 +221,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
             elif operator == k.DEFAULT and word(i, k.I_HAS_INITIAL) == 0:
                 usual = True
             if not usual:
-                code = text_of(t, b, p, end, i, epoch, sent)
+                code = apply_text_operator(t, b, p, end, i, epoch, sent)
                 if code != 0:
                     break
                 q, size = word(t, k.NEXT), word(t, k.LENGTH)
@@ -234,7 +234,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
             if operator == k.DEFAULT or operator == k.COPY:
                 sent = np.int64(bits >> top)
                 bits <<= one
-            code = decimal_of(t, b, p, end, i, epoch, sent)
+            code = read_decimal(t, b, p, end, i, epoch, sent)
             if code != 0:
                 break
             p = word(t, k.NEXT)
@@ -253,7 +253,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 mask = np.uint64(0)
                 mask_word += 1
         elif op == k.REFILL:
-            bits = presence_bits(b, map_at, map_bytes, word(i, k.I_LOW) - lost)
+            bits = presence_bits(b, map_at, map_bytes, word(i, k.I_LOW) - missing_bits)
         elif op == k.SEQUENCE or op == k.GROUP:
             if op == k.GROUP:
                 length = np.int64(1)
@@ -270,10 +270,10 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 least, child = word(i, k.I_LOW), word(i, k.I_TEXT)
                 entries += length
                 if length * least > end - p:
-                    code = careful.fault(t, k.T1, count_at)
+                    code = careful.set_fault(t, k.T1, count_at)
                     break
-                if (least == 0 and length > word(t, k.MOST_EMPTY)) or entries > word(t, k.MOST_ENTRIES):
-                    code = careful.fault(t, k.T2, count_at)
+                if (least == 0 and length > word(t, k.MAX_EMPTY_ENTRIES)) or entries > word(t, k.MAX_ENTRIES):
+                    code = careful.set_fault(t, k.T2, count_at)
                     break
                 if word(child, k.N_ROWS) + length > word(child, k.N_CAPACITY):
                     put(t, k.FULL, (child - word(t, k.NODES)) // (8 * k.NODE))
@@ -291,7 +291,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
             put(frame, k.F_MASK, np.int64(mask))
             put(frame, k.F_WORD, mask_word)
             put(frame, k.F_PRESENCE, np.int64(bits))
-            put(frame, k.F_LOST, lost)
+            put(frame, k.F_MISSING_BITS, missing_bits)
             put(frame, k.F_MAP, map_at)
             put(frame, k.F_MAP_BYTES, map_bytes)
             depth += 1
@@ -301,10 +301,10 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 row, mask, mask_word = word(node, k.N_ROWS), np.uint64(0), np.int64(0)
         elif op == k.OPEN:
             # The presence map of a group or entry, if its instructions need one (6.2.5).
-            if depth > word(t, k.MOST_NESTING):
-                code = careful.fault(t, k.T2, p)
+            if depth > word(t, k.MAX_NESTING):
+                code = careful.set_fault(t, k.T2, p)
                 break
-            bits, lost = np.uint64(0), np.int64(0)
+            bits, missing_bits = np.uint64(0), np.int64(0)
             needed = word(i, k.I_LOW)
             if needed > 0:
                 map_at = p
@@ -327,7 +327,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                         or map_bytes * 7 >= needed + 7
                         or (needed < 64 and bits << np.uint64(needed) != 0)
                     ):
-                        code = read_map(t, b, p, end, needed, i)
+                        code = read_presence_map(t, b, p, end, needed, i)
                         if code != 0:
                             break
                         map_bytes = word(t, k.NEXT) - p
@@ -348,7 +348,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     continue
                 node, row = word(frame, k.F_NODE), word(frame, k.F_ROW)
                 mask, mask_word = np.uint64(word(frame, k.F_MASK)), word(frame, k.F_WORD)
-            bits, lost = np.uint64(word(frame, k.F_PRESENCE)), word(frame, k.F_LOST)
+            bits, missing_bits = np.uint64(word(frame, k.F_PRESENCE)), word(frame, k.F_MISSING_BITS)
             map_at, map_bytes = word(frame, k.F_MAP), word(frame, k.F_MAP_BYTES)
             depth -= 1
             put(t, k.DEPTH, depth)
@@ -356,10 +356,10 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
             _close_row(node, row, mask, mask_word)
             if p == end:
                 return np.int64(0)
-            code = careful.fault(t, k.T3, p)
+            code = careful.set_fault(t, k.T3, p)
             i = np.int64(0)
             break
     if code == k.OUT_OF_ROOM and word(i, k.I_OP) >= k.TEXTUAL:
         put(t, k.FULL, k.TEXT_FULL + (word(i, k.I_TEXT) - word(t, k.TEXTS)) // (8 * k.TEXT))
-    put(t, k.FAULT_IN, i)
+    put(t, k.FAULT_INSTRUCTION, i)
     return code

@@ -34,7 +34,7 @@ from umdf.wire.fast.templates import (
     Value,
 )
 
-ALWAYS = -1  # the presence bit of what every row has
+ALWAYS_PRESENT = -1  # the presence bit of what every row has
 TEXTS = (ASCII, UNICODE, BYTES)
 DTYPES = {"int32": "int32", "uInt32": "uint32", "int64": "int64", "uInt64": "uint64"}
 
@@ -68,7 +68,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Presence:
+class GroupPresence:
     """An optional group: whether it is there."""
 
     name: str
@@ -77,7 +77,7 @@ class Presence:
 
 
 @dataclass(frozen=True)
-class List:
+class ListColumn:
     """A sequence: its entries are the rows of another node."""
 
     name: str
@@ -87,7 +87,7 @@ class List:
     number: int  # within the template set
 
 
-Item = Column | Constant | Presence | List
+RowItem = Column | Constant | GroupPresence | ListColumn
 
 
 @dataclass
@@ -98,8 +98,8 @@ class Node:
     template: Template
     parent: int | None
     columns: list[Column] = field(default_factory=list)
-    lists: list[List] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)  # everything it shows, in the order of the template
+    lists: list[ListColumn] = field(default_factory=list)
+    items: list[RowItem] = field(default_factory=list)  # everything it shows, in the order of the template
     bits: int = 0
 
     @property
@@ -121,15 +121,15 @@ class Layout:
         self.templates = templates
         self.nodes: list[Node] = []
         self.text_columns: list[tuple[Node, Column]] = []
-        self.lists: list[tuple[Node, List]] = []
+        self.lists: list[tuple[Node, ListColumn]] = []
         self.roots: dict[int, Node] = {}  # by template id
         for template_id, template in sorted(templates.by_id.items()):
-            self.roots[template_id] = self._node(template.body, template.name, template, None)
+            self.roots[template_id] = self._add_node(template.body, template.name, template, None)
 
-    def _node(self, segment: Segment, path: str, template: Template, parent: int | None) -> Node:
+    def _add_node(self, segment: Segment, path: str, template: Template, parent: int | None) -> Node:
         node = Node(len(self.nodes), path, segment, template, parent)
         self.nodes.append(node)
-        self._segment(node, segment, "", ALWAYS)
+        self._add_segment(node, segment, "", ALWAYS_PRESENT)
         # A node's texts and lists stand together, before those of its descendants.
         for number, column in enumerate(node.columns):
             if column.is_text:
@@ -142,38 +142,38 @@ class Layout:
             node.items[node.items.index(item)] = node.lists[number]
             self.lists.append((node, node.lists[number]))
         for number, item in enumerate(node.lists):
-            child = self._node(item.sequence.body, f"{path}.{item.name}", template, node.index)
+            child = self._add_node(item.sequence.body, f"{path}.{item.name}", template, node.index)
             node.lists[number] = replace(item, child=child.index)
             node.items[node.items.index(item)] = node.lists[number]
             self.lists[item.number] = node, node.lists[number]
         return node
 
-    def _segment(self, node: Node, segment: Segment, prefix: str, group_bit: int) -> None:
+    def _add_segment(self, node: Node, segment: Segment, prefix: str, group_bit: int) -> None:
         for instruction in segment.instructions:
             name, bit = prefix + instruction.name, group_bit
             if instruction.optional:
                 bit, node.bits = node.bits, node.bits + 1
             if isinstance(instruction, Sequence):
-                node.lists.append(List(name, instruction, bit, -1, -1))
+                node.lists.append(ListColumn(name, instruction, bit, -1, -1))
                 node.items.append(node.lists[-1])
             elif isinstance(instruction, Group):
                 if instruction.optional:
-                    node.items.append(Presence(name, instruction, bit))
-                self._segment(node, instruction.body, f"{name}.", bit)
+                    node.items.append(GroupPresence(name, instruction, bit))
+                self._add_segment(node, instruction.body, f"{name}.", bit)
             elif isinstance(instruction, DynamicRef):
-                self._column(node, name, instruction, UINT32, bit)
-                self._column(node, f"{name}.row", instruction, UINT32, bit)
+                self._add_column(node, name, instruction, UINT32, bit)
+                self._add_column(node, f"{name}.row", instruction, UINT32, bit)
             elif instruction.operator.kind == CONSTANT:
                 assert instruction.operator.initial is not None
                 node.items.append(Constant(name, instruction, instruction.operator.initial, bit))
             elif instruction.type == DECIMAL:
-                self._column(node, name, instruction, INT64, bit)
-                self._column(node, f"{name}.exponent", instruction, INT32, bit)
+                self._add_column(node, name, instruction, INT64, bit)
+                self._add_column(node, f"{name}.exponent", instruction, INT32, bit)
             else:
-                self._column(node, name, instruction, instruction.type, bit)
+                self._add_column(node, name, instruction, instruction.type, bit)
 
-    def _column(self, node: Node, name: str, shown: Field | DynamicRef, type: str, bit: int) -> None:
-        node.columns.append(Column(name, shown, type, bit, len(node.columns)))
+    def _add_column(self, node: Node, name: str, instruction: Field | DynamicRef, type: str, bit: int) -> None:
+        node.columns.append(Column(name, instruction, type, bit, len(node.columns)))
         node.items.append(node.columns[-1])
 
     def first_column(self, node: Node) -> int:

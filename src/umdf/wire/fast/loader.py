@@ -46,15 +46,15 @@ from umdf.wire.fast.templates import (
 from umdf.xmltree import Node
 
 PACKAGED = "umdf-fast.xml"
-MOST_LEVELS = 16  # of groups and sequences inside each other
-MOST_BITS = 7 * 256 - 1  # of one presence map, the template id's not counted: what readers accept
-MOST_INSTRUCTIONS = 1 << 16  # of a whole set: static references inside each other multiply
+MAX_NESTING = 16  # of groups and sequences inside each other
+MAX_PRESENCE_BITS = 7 * 256 - 1  # of one presence map, the template id's not counted: what readers accept
+MAX_INSTRUCTIONS = 1 << 16  # of a whole set: static references inside each other multiply
 
 _OPERATORS = (CONSTANT, DEFAULT, COPY, INCREMENT, DELTA, TAIL)
 # The messaging specification writes uint32 and uint64 (3.1.3); the exchange's file uInt32 and uInt64.
 _OTHERS = {"uint32": UINT32, "uint64": UINT64, "decimal": DECIMAL, "string": ASCII, "byteVector": BYTES}
 _FIELDS = {type: type for type in RANGES} | _OTHERS
-_TD = "http://www.fixprotocol.org/ns/"  # …fast/td/1.1, and template-definition of older files
+_TEMPLATE_NAMESPACE = "http://www.fixprotocol.org/ns/"  # …fast/td/1.1, and template-definition of older files
 
 
 def load(path: str | Path | None = None) -> TemplateSet:
@@ -74,7 +74,7 @@ def loads(content: bytes, source: str = "<string>") -> TemplateSet:
 
 
 def _build(root: Node, source: str) -> TemplateSet:
-    builder = _Builder(root, source)
+    builder = _TemplateBuilder(root, source)
     templates = builder.templates()
     by_type = builder.templates_by_type(templates)
     if builder.faults:
@@ -91,24 +91,24 @@ class _Context:
     dictionary: str
     application_type: str
     level: int = 0
-    referring: tuple[str, ...] = ()  # the static references that led here
+    reference_path: tuple[str, ...] = ()  # the static references that led here
 
-    def inside(self, node: Node) -> _Context:
+    def with_dictionary_of(self, node: Node) -> _Context:
         return replace(self, dictionary=_attribute(node, "dictionary") or self.dictionary)
 
 
 def _attribute(node: Node, name: str) -> str | None:
     """An attribute of the template definition's own; one with a prefix is foreign (9)."""
-    return None if name in node.prefixed else node.get(name)
+    return None if name in node.prefixed_attributes else node.get(name)
 
 
-def _number(node: Node) -> str | None:
+def _normalized_id(node: Node) -> str | None:
     """An id such that 7, 07 and " 7" are the same."""
     text = _attribute(node, "id")
     return None if text is None else text.strip().lstrip("0") or "0"
 
 
-class _Builder:
+class _TemplateBuilder:
     def __init__(self, root: Node, source: str) -> None:
         self.source = source
         self.faults: dict[Fault, None] = {}  # a template that is used twice has its faults once
@@ -116,12 +116,12 @@ class _Builder:
         self.slot_numbers: dict[tuple[str, str, str, str], int] = {}
         self.dynamic_types: set[str] = set()
         self.instructions = 0
-        self.spaces = {root.namespace, ""}
+        self.namespaces = {root.namespace, ""}
         self.dictionary = _attribute(root, "dictionary") or "global"
         self.nodes = self.template_nodes(root)
         self.by_name = {node.get("name"): node for node in reversed(self.nodes)}
-        self.by_id = {_number(node): node for node in reversed(self.nodes)}
-        self.referred: set[str] = set()
+        self.by_id = {_normalized_id(node): node for node in reversed(self.nodes)}
+        self.referenced_names: set[str] = set()
 
     def fault(self, node: Node, reason: str) -> None:
         self.faults[Fault(self.source, node.line, node.describe(), reason)] = None
@@ -130,7 +130,11 @@ class _Builder:
         """The elements of the template definition's own; foreign ones may stand anywhere (9)."""
         for child in (child for child in node if child.namespace == xmltree.UNDECLARED):
             self.fault(child, "S1: its prefix is not declared")
-        return [child for child in node if child.namespace in self.spaces or child.namespace.startswith(_TD)]
+        return [
+            child
+            for child in node
+            if child.namespace in self.namespaces or child.namespace.startswith(_TEMPLATE_NAMESPACE)
+        ]
 
     def in_front(self, node: Node, *tags: str) -> list[Node | None]:
         """The first of each of these children. They stand once, in this order, before instructions (Appendix 1)."""
@@ -163,14 +167,14 @@ class _Builder:
         for kind in ("name", "id"):
             seen: dict[str, int] = {}
             for node in self.nodes:
-                value = _attribute(node, kind) if kind == "name" else _number(node)
+                value = _attribute(node, kind) if kind == "name" else _normalized_id(node)
                 if value is not None and value in seen:
                     self.fault(node, f"S1: template {kind} {value} is taken by the template of line {seen[value]}")
                 elif value is not None:
                     seen[value] = node.line
         templates = tuple(self.template(node, ANY) for node in self.nodes)
         for node, template in zip(self.nodes, templates, strict=True):
-            if template.id is None and _attribute(node, "id") is None and template.name not in self.referred:
+            if template.id is None and _attribute(node, "id") is None and template.name not in self.referenced_names:
                 self.fault(node, "S1: has no id and no reference to it: nothing can ever use it")
         return templates
 
@@ -190,8 +194,8 @@ class _Builder:
     def template(self, node: Node, application_type: str) -> Template:
         name = self.name(node)
         application_type = self.type_ref(node) or application_type
-        context = _Context(name, self.dictionary, application_type, referring=(name,))
-        body = self.segment(node, context.inside(node))
+        context = _Context(name, self.dictionary, application_type, reference_path=(name,))
+        body = self.segment(node, context.with_dictionary_of(node))
         return Template(name, self.identifier(node, RANGES[UINT32][1]), application_type, body)
 
     def segment(self, node: Node, context: _Context, skip: tuple[str, ...] = ()) -> Segment:
@@ -203,34 +207,34 @@ class _Builder:
             for instruction, line in self.instruction(child, context)
         ]
         instructions: list[Instruction] = []
-        taken: dict[str, Node] = {}
+        origins: dict[str, Node] = {}
         for instruction, origin in found:
             if isinstance(instruction, DynamicRef):
                 count = sum(isinstance(other, DynamicRef) for other in instructions) + 1
                 instruction = replace(instruction, name="templateRef" + (str(count) if count > 1 else ""))
-            if instruction.name and instruction.name in taken:
-                self.fault(origin, f"S1: the name is taken by the field of line {taken[instruction.name].line}")
-            taken[instruction.name] = origin
+            if instruction.name and instruction.name in origins:
+                self.fault(origin, f"S1: the name is taken by the field of line {origins[instruction.name].line}")
+            origins[instruction.name] = origin
             instructions.append(instruction)
         segment = Segment(tuple(instructions))
-        if segment.bits > MOST_BITS:
-            self.fault(node, f"S1: needs {segment.bits} presence-map bits, at most {MOST_BITS} are supported")
+        if segment.bits > MAX_PRESENCE_BITS:
+            self.fault(node, f"S1: needs {segment.bits} presence-map bits, at most {MAX_PRESENCE_BITS} are supported")
         return segment
 
     def instruction(self, node: Node, context: _Context) -> list[tuple[Instruction, Node]]:
         self.instructions += 1
-        if self.instructions >= MOST_INSTRUCTIONS:
-            if self.instructions == MOST_INSTRUCTIONS:
-                self.fault(node, f"S1: more than {MOST_INSTRUCTIONS} instructions, references counted in full")
+        if self.instructions >= MAX_INSTRUCTIONS:
+            if self.instructions == MAX_INSTRUCTIONS:
+                self.fault(node, f"S1: more than {MAX_INSTRUCTIONS} instructions, references counted in full")
             return []
         if node.tag == "templateRef":
             return self.template_ref(node, context)
-        context = context.inside(node)
+        context = context.with_dictionary_of(node)
         if node.tag in _FIELDS:
             return [(self.field(node, context), node)]
         if node.tag in ("group", "sequence"):
-            if context.level == MOST_LEVELS:
-                self.fault(node, f"S1: more than {MOST_LEVELS} groups and sequences inside each other")
+            if context.level == MAX_NESTING:
+                self.fault(node, f"S1: more than {MAX_NESTING} groups and sequences inside each other")
                 return []
             type_ref = self.type_ref(node) or context.application_type
             context = replace(context, level=context.level + 1, application_type=type_ref)
@@ -243,14 +247,14 @@ class _Builder:
         if name is None and identifier is None:
             self.dynamic_types.add(context.application_type)
             return [(DynamicRef("templateRef", context.application_type), node)]
-        target = self.by_name.get(name) if name is not None else self.by_id.get(_number(node))
+        target = self.by_name.get(name) if name is not None else self.by_id.get(_normalized_id(node))
         if target is None:
             self.fault(node, f"D8: there is no template {name if name is not None else identifier}")
             return []
         name = target.get("name") or ""
-        self.referred.add(name)
-        if name in context.referring:
-            self.fault(node, f"S1: a template that contains itself: {' > '.join((*context.referring, name))}")
+        self.referenced_names.add(name)
+        if name in context.reference_path:
+            self.fault(node, f"S1: a template that contains itself: {' > '.join((*context.reference_path, name))}")
             return []
         # The referred template is the current one from here (6.4); its dictionary is its own, the type may be ours.
         inner = replace(
@@ -258,7 +262,7 @@ class _Builder:
             template=name,
             dictionary=_attribute(target, "dictionary") or self.dictionary,
             application_type=self.type_ref(target) or context.application_type,
-            referring=(*context.referring, name),
+            referring=(*context.reference_path, name),
         )
         # A name taken twice is shown at the reference, where something can be done about it.
         return [(instruction, node) for instruction in self.segment(target, inner).instructions]
@@ -272,26 +276,30 @@ class _Builder:
             type = UNICODE if charset == UNICODE else ASCII
         name, optional = self.name(node), self.optional(node)
         allowed = ["exponent", "mantissa"] if type == DECIMAL else ["length"] if type in (UNICODE, BYTES) else []
-        inner = self.inner(node, allowed)
+        elements = self.child_elements(node, allowed)
         field = Field(name, self.identifier(node), type, optional)
-        if "length" in inner:
-            self.refuse_children(inner["length"])
-            field = replace(field, length_name=self.name(inner["length"]), length_id=self.identifier(inner["length"]))
-        if "exponent" not in inner and "mantissa" not in inner:
+        if "length" in elements:
+            self.reject_children(elements["length"])
+            field = replace(
+                field, length_name=self.name(elements["length"]), length_id=self.identifier(elements["length"])
+            )
+        if "exponent" not in elements and "mantissa" not in elements:
             return replace(field, operator=self.operator(node, type, optional, context, name))
         if self.operator_nodes(node):
             self.fault(node, "S1: an operator for the whole decimal and operators for its parts")
-        exponent = self.part(node, inner.get("exponent"), "exponent", INT32, optional, context)
-        mantissa = self.part(node, inner.get("mantissa"), "mantissa", INT64, False, context)
+        exponent = self.part(node, elements.get("exponent"), "exponent", INT32, optional, context)
+        mantissa = self.part(node, elements.get("mantissa"), "mantissa", INT64, False, context)
         return replace(field, exponent=exponent, mantissa=mantissa)
 
     def part(self, decimal: Node, node: Node | None, part: str, type: str, optional: bool, context: _Context) -> Field:
         tag = self.identifier(decimal)
         if node is None:
             return Field(part, tag, type, optional)
-        self.inner(node, [])
+        self.child_elements(node, [])
         key = decimal.get("name") or ""
-        return Field(part, tag, type, optional, self.operator(node, type, optional, context.inside(node), key, part))
+        return Field(
+            part, tag, type, optional, self.operator(node, type, optional, context.with_dictionary_of(node), key, part)
+        )
 
     def group(self, node: Node, context: _Context) -> Group:
         return Group(self.name(node), self.identifier(node), self.optional(node), self.segment(node, context))
@@ -301,10 +309,10 @@ class _Builder:
         _, first = self.in_front(node, "typeRef", "length")
         length = Field("", None, UINT32, optional)
         if first is not None:
-            self.inner(first, [])
+            self.child_elements(first, [])
             explicit = _attribute(first, "name")
             key, part = (explicit, "") if explicit is not None else (name, "length")
-            operator = self.operator(first, UINT32, optional, context.inside(first), key, part)
+            operator = self.operator(first, UINT32, optional, context.with_dictionary_of(first), key, part)
             length = Field(explicit or "", self.identifier(first), UINT32, optional, operator)
         return Sequence(name, self.identifier(node), optional, length, self.segment(node, context, ("length",)))
 
@@ -316,7 +324,7 @@ class _Builder:
         for extra in others:
             self.fault(extra, f"S1: a second operator, the first is in line {node.line}")
         kind, text = node.tag, _attribute(node, "value")
-        self.refuse_children(node)
+        self.reject_children(node)
         applies = {INCREMENT: tuple(RANGES), TAIL: (ASCII, UNICODE, BYTES)}
         if type not in applies.get(kind, (type,)):
             self.fault(field, f"S2: {kind} cannot be used on {type}")
@@ -328,19 +336,19 @@ class _Builder:
             except convert.ConversionError as error:
                 self.fault(field, f'S3: the value "{text}" of {kind} is no {type}: {error.reason} ({error.code})')
                 return Operator(kind)
-            if part == "exponent" and isinstance(initial, int) and abs(initial) > convert.MOST_EXPONENT:
+            if part == "exponent" and isinstance(initial, int) and abs(initial) > convert.MAX_EXPONENT:
                 self.fault(field, f"S3: the exponent {initial} is outside -63 to 63 (R1)")
         elif kind == CONSTANT:
             self.fault(field, "S4: constant without a value")
         elif kind == DEFAULT and not optional:
             self.fault(field, "S5: default without a value on a mandatory field")
         operator = Operator(kind, initial)
-        if not operator.remembers:
+        if not operator.uses_dictionary:
             return operator
         explicit = _attribute(node, "key")
         if explicit is not None:
             key, part = explicit, ""
-        return replace(operator, slot=self.slot(context.inside(node), key, part, type))
+        return replace(operator, slot=self.slot(context.with_dictionary_of(node), key, part, type))
 
     def slot(self, context: _Context, key: str, part: str, type: str) -> int:
         scopes = {"global": "", "template": context.template, "type": context.application_type}
@@ -356,7 +364,7 @@ class _Builder:
     def operator_nodes(self, node: Node) -> list[Node]:
         return [child for child in self.children(node) if child.tag in _OPERATORS]
 
-    def inner(self, node: Node, allowed: list[str]) -> dict[str, Node]:
+    def child_elements(self, node: Node, allowed: list[str]) -> dict[str, Node]:
         """The children of a field beside its operator, by tag; anything else there is a fault."""
         inner: dict[str, Node] = {}
         for child in self.children(node):
@@ -370,7 +378,7 @@ class _Builder:
                 self.fault(child, f"S1: unknown element inside {node.tag}")
         return inner
 
-    def refuse_children(self, node: Node) -> None:
+    def reject_children(self, node: Node) -> None:
         for child in self.children(node):
             self.fault(child, f"S1: unknown element inside {node.tag}")
 

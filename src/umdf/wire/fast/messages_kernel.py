@@ -12,24 +12,24 @@ from umdf.kernels import inlined, kernel, load_u8, store_u8
 from umdf.wire.fast import careful_kernel as careful
 from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.interpreter_kernel import run_program
-from umdf.wire.fast.operator_kernel import check_map, read_map
+from umdf.wire.fast.operator_kernel import check_presence_map, read_presence_map
 from umdf.wire.fast.tables_kernel import put, word
 
 
 @inlined
 def _find_program(t, template_id):
     """The address of a template's program, or 0 (an open hash table)."""
-    table, mask = word(t, k.PROGRAM_OF), word(t, k.PROGRAM_OF_SIZE) - 1
-    place = template_id & mask
-    while word(table, 2 * place) >= 0:
-        if word(table, 2 * place) == template_id:
-            return word(table, 2 * place + 1)
-        place = (place + 1) & mask
+    table, mask = word(t, k.PROGRAM_INDEX), word(t, k.PROGRAM_INDEX_SIZE) - 1
+    slot = template_id & mask
+    while word(table, 2 * slot) >= 0:
+        if word(table, 2 * slot) == template_id:
+            return word(table, 2 * slot + 1)
+        slot = (slot + 1) & mask
     return np.int64(0)
 
 
 @inlined
-def _undo(t, program):
+def _discard_rows(t, program):
     """Take back the rows of a message."""
     for node in range(word(program, k.P_ROOT), word(program, k.P_NODES_END), 8 * k.NODE):
         put(node, k.N_ROWS, word(node, k.N_SAVED))
@@ -38,7 +38,7 @@ def _undo(t, program):
 
 
 @inlined
-def _make_room(t, program, length):
+def _reserve(t, program, length):
     """Remember where the message's rows start. 0, or OUT_OF_ROOM: a row of the root and all bytes of the message must
     fit, so that only entries and what comes from a dictionary have to be looked at later."""
     for node in range(word(program, k.P_ROOT), word(program, k.P_NODES_END), 8 * k.NODE):
@@ -60,20 +60,20 @@ def _make_room(t, program, length):
 
 @inlined
 def _copy_slots(t, source, target):
-    if word(t, k.KEEP) != 0:
+    if word(t, k.KEEP_DICTIONARY) != 0:
         for at in range(k.SLOT * word(t, k.SLOT_COUNT)):
             put(target, at, word(source, at))
 
 
 @kernel
-def interpret(t):
+def interpret_messages(t):
     """Decode from message FIRST on. Returns the message reached: MESSAGES, or one that has to wait because something is
     FULL, because generated code or the plain reader shall take it, or because its place is outside the buffer."""
     epoch, stack = word(t, k.EPOCH), word(t, k.STACK)
     for message in range(word(t, k.FIRST), word(t, k.MESSAGES)):
         start, stop = word(word(t, k.STARTS), message), word(word(t, k.ENDS), message)
         if start < 0 or stop < start or stop > word(t, k.BUFFER_SIZE):
-            put(t, k.FULL, k.OUTSIDE)
+            put(t, k.FULL, k.OUTSIDE_BUFFER)
             return message
         b, end = word(t, k.BUFFER) + start, stop - start
         if stop + k.SLACK > word(t, k.BUFFER_SIZE):
@@ -84,62 +84,62 @@ def interpret(t):
             for at in range(end):
                 store_u8(word(t, k.SCRATCH), at, load_u8(b, at))
             b = word(t, k.SCRATCH)
-        if word(t, k.JOURNAL_ROWS) + k.LINES_PER_MESSAGE > word(t, k.JOURNAL_CAPACITY):
-            put(t, k.FULL, k.JOURNAL_FULL)
+        if word(t, k.QUARANTINE_ROWS) + k.MAX_QUARANTINE_ROWS_PER_MESSAGE > word(t, k.QUARANTINE_CAPACITY):
+            put(t, k.FULL, k.QUARANTINE_FULL)
             return message
-        lines, template_before = word(t, k.JOURNAL_ROWS), word(t, k.TEMPLATE_ID)
+        quarantine_rows, template_before = word(t, k.QUARANTINE_ROWS), word(t, k.TEMPLATE_ID)
         put(t, k.MESSAGE, message)
         put(t, k.DEPTH, 0)
         put(t, k.COMBINED, 0)
-        put(t, k.NOW_TEMPLATE, -1)
-        put(t, k.FAULT_IN, 0)
-        if word(t, k.KEEP) == 0:
+        put(t, k.CURRENT_TEMPLATE, -1)
+        put(t, k.FAULT_INSTRUCTION, 0)
+        if word(t, k.KEEP_DICTIONARY) == 0:
             epoch += 1
             put(t, k.EPOCH, epoch)
             put(t, k.TEMPLATE_ID, -1)
 
         # The message's own presence map and template id (10.5, 10.1).
         p, program = np.int64(0), np.int64(0)
-        code = read_map(t, b, p, end, -1, 0)
+        code = read_presence_map(t, b, p, end, -1, 0)
         if code == 0:
             map_at, map_bytes = p, word(t, k.NEXT) - p
             p = word(t, k.NEXT)
             if load_u8(b, map_at) & np.uint8(64):
-                code = careful.integer(t, b, p, end, 0, 0, k.UINT32, 0)
+                code = careful.read_integer(t, b, p, end, 0, 0, k.UINT32, 0)
                 if code == 0:
                     put(t, k.TEMPLATE_ID, word(t, k.LOW))
             else:
                 put(t, k.NEXT, p)
                 if word(t, k.TEMPLATE_ID) < 0:
-                    code = careful.fault(t, k.D5, p)
+                    code = careful.set_fault(t, k.D5, p)
         if code == 0:
             template_id = word(t, k.TEMPLATE_ID)
             program = _find_program(t, template_id)
             if program == 0:
-                code = careful.fault(t, k.D9, p)
-            elif word(program, k.P_PLAIN) != 0 or (word(program, k.P_GENERATED) & word(t, k.USE_GENERATED)) != 0:
-                put(t, k.JOURNAL_ROWS, lines)
-                put(t, k.NOW_TEMPLATE, template_id)
+                code = careful.set_fault(t, k.D9, p)
+            elif word(program, k.P_REFERENCE) != 0 or (word(program, k.P_GENERATED) & word(t, k.USE_GENERATED)) != 0:
+                put(t, k.QUARANTINE_ROWS, quarantine_rows)
+                put(t, k.CURRENT_TEMPLATE, template_id)
                 put(t, k.TEMPLATE_ID, template_before)
                 return message
             p = word(t, k.NEXT)
-            put(t, k.NOW_TEMPLATE, template_id)
+            put(t, k.CURRENT_TEMPLATE, template_id)
         _copy_slots(t, word(t, k.SLOTS), word(t, k.SLOTS_SAVED))
         if code == 0:
-            code = _make_room(t, program, end)
+            code = _reserve(t, program, end)
         if code == 0:
-            check_map(t, b, map_at, map_bytes, word(program, k.P_BITS), 0)
+            check_presence_map(t, b, map_at, map_bytes, word(program, k.P_BITS), 0)
             code = run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
         if code == 0:
             continue
         if program != 0:
-            _undo(t, program)
+            _discard_rows(t, program)
         if code == k.OUT_OF_ROOM:
-            put(t, k.JOURNAL_ROWS, lines)
+            put(t, k.QUARANTINE_ROWS, quarantine_rows)
             put(t, k.TEMPLATE_ID, template_before)
             _copy_slots(t, word(t, k.SLOTS_SAVED), word(t, k.SLOTS))
             return message
-        careful.note(t, code, word(t, k.FAULT_AT), word(t, k.FAULT_IN))
+        careful.record_fault(t, code, word(t, k.FAULT_OFFSET), word(t, k.FAULT_INSTRUCTION))
         # A kept dictionary is worth nothing after an error: start again.
         epoch += 1
         put(t, k.EPOCH, epoch)

@@ -10,7 +10,16 @@ import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.careful_kernel import add, count_combined, fault, integer, is_utf8, note, sent_text, spliced
+from umdf.wire.fast.careful_kernel import (
+    add_delta,
+    count_combined,
+    is_utf8,
+    read_integer,
+    read_text,
+    record_fault,
+    set_fault,
+    splice_text,
+)
 from umdf.wire.fast.read_kernel import copy_bytes
 from umdf.wire.fast.tables_kernel import put, word
 
@@ -32,24 +41,24 @@ def presence_bits(b, p, count, first):
 
 
 @kernel
-def read_map(t, b, p, end, needed, i):
+def read_presence_map(t, b, p, end, needed, i):
     """Find a presence map's end and report what is wrong with it; `needed` is -1 while the template is not known."""
-    most, q, c = word(t, k.MOST_PRESENCE_BYTES), p, np.int64(0)
+    most, q, c = word(t, k.MAX_PRESENCE_BYTES), p, np.int64(0)
     while q < min(p + most, end) and c < 128:
         c = np.int64(load_u8(b, q))
         q += 1
     if c < 128:
-        return fault(t, k.T1 if end - p < most else k.T2, p)
+        return set_fault(t, k.T1 if end - p < most else k.T2, p)
     put(t, k.NEXT, q)
     if q - p > 1 and c == 128:
-        note(t, k.R7, p, i)
+        record_fault(t, k.R7, p, i)
     if needed >= 0:
-        check_map(t, b, p, q - p, needed, i)
+        check_presence_map(t, b, p, q - p, needed, i)
     return np.int64(0)
 
 
 @kernel
-def check_map(t, b, p, count, needed, i):
+def check_presence_map(t, b, p, count, needed, i):
     """R8: whole bytes, or set bits, behind the last one that can be used."""
     surplus = count > max(1, (needed + 6) // 7)
     for at in range(needed // 7, count):
@@ -58,7 +67,7 @@ def check_map(t, b, p, count, needed, i):
             seven &= 127 >> needed % 7
         surplus |= seven != 0
     if surplus:
-        note(t, k.R8, p, i)
+        record_fault(t, k.R8, p, i)
 
 
 @inlined
@@ -77,23 +86,23 @@ def assign_integer(slot, epoch, state, type, value):
 
 
 @kernel
-def not_sent(t, i, epoch, at):
+def value_not_sent(t, i, epoch, at):
     """Copy, increment or tail whose bit is not set: EMPTY, ASSIGNED and the value in LOW and LENGTH, or a fault."""
     slot, tail = word(i, k.I_SLOT), word(i, k.I_OP) == k.TEXTUAL + k.TAIL
     state = word(slot, k.S_STATE) - 4 * epoch
     if state == k.ASSIGNED:
         if word(slot, k.S_TYPE) != word(i, k.I_TYPE):
-            return fault(t, k.D4, at)
+            return set_fault(t, k.D4, at)
         put(t, k.LOW, word(slot, k.S_VALUE))
         put(t, k.LENGTH, word(slot, k.S_MORE))
         return np.int64(k.ASSIGNED)
     if state == k.EMPTY:
         if word(i, k.I_OPTIONAL) == 0:
-            return fault(t, k.D7 if tail else k.D6, at)
+            return set_fault(t, k.D7 if tail else k.D6, at)
         return np.int64(k.EMPTY)
     if word(i, k.I_HAS_INITIAL) == 0:
         if word(i, k.I_OPTIONAL) == 0:
-            return fault(t, k.D6 if tail else k.D5, at)
+            return set_fault(t, k.D6 if tail else k.D5, at)
         put(slot, k.S_STATE, 4 * epoch + k.EMPTY)
         return np.int64(k.EMPTY)
     put(t, k.LOW, word(i, k.I_INITIAL))
@@ -103,7 +112,7 @@ def not_sent(t, i, epoch, at):
 
 
 @kernel
-def decimal_of(t, b, p, end, i, epoch, bit):
+def read_decimal(t, b, p, end, i, epoch, bit):
     """A decimal with at most one operator: NULL, LOW and LENGTH (mantissa and exponent) and NEXT, or a fault."""
     operator, slot, start = word(i, k.I_OP) - k.DECIMAL, word(i, k.I_SLOT), p
     mantissa, exponent = word(i, k.I_INITIAL), word(i, k.I_MORE)
@@ -112,40 +121,40 @@ def decimal_of(t, b, p, end, i, epoch, bit):
         put(t, k.NEXT, p)
         null = np.int64(word(i, k.I_HAS_INITIAL) == 0)
         if operator == k.COPY:
-            code = not_sent(t, i, epoch, p)
+            code = value_not_sent(t, i, epoch, p)
             if code > k.ASSIGNED:
                 return code
             null = np.int64(code == k.EMPTY)
             mantissa, exponent = word(t, k.LOW), word(t, k.LENGTH)
     else:
         type = -1 if operator == k.DELTA else k.INT32
-        code = integer(t, b, p, end, 1, word(i, k.I_OPTIONAL), type, i)
+        code = read_integer(t, b, p, end, 1, word(i, k.I_OPTIONAL), type, i)
         if code != 0:
             return code
         null = word(t, k.NULL)
         if null == 0:
             high, low = word(t, k.HIGH), word(t, k.LOW)
-            code = integer(t, b, word(t, k.NEXT), end, 1, 0, -1 if operator == k.DELTA else k.INT64, i)
+            code = read_integer(t, b, word(t, k.NEXT), end, 1, 0, -1 if operator == k.DELTA else k.INT64, i)
             if code != 0:
                 return code
             if operator == k.DELTA:
                 state = word(slot, k.S_STATE) - 4 * epoch
                 if state == k.EMPTY:
-                    return fault(t, k.D6, start)
+                    return set_fault(t, k.D6, start)
                 if state == k.ASSIGNED:
                     if word(slot, k.S_TYPE) != k.DECIMAL_TYPE:
-                        return fault(t, k.D4, start)
+                        return set_fault(t, k.D4, start)
                     mantissa, exponent = word(slot, k.S_VALUE), word(slot, k.S_MORE)
                 high2, low2 = word(t, k.HIGH), word(t, k.LOW)
                 put(t, k.HIGH, high)
                 put(t, k.LOW, low)
-                code = add(t, exponent, k.INT32, start)
+                code = add_delta(t, exponent, k.INT32, start)
                 if code != 0:
                     return code
                 low = word(t, k.LOW)
                 put(t, k.HIGH, high2)
                 put(t, k.LOW, low2)
-                code = add(t, mantissa, k.INT64, start)
+                code = add_delta(t, mantissa, k.INT64, start)
                 if code != 0:
                     return code
             mantissa, exponent = word(t, k.LOW), low
@@ -157,12 +166,12 @@ def decimal_of(t, b, p, end, i, epoch, bit):
     put(t, k.LOW, mantissa)
     put(t, k.LENGTH, exponent)
     if null == 0 and (exponent < -63 or exponent > 63):
-        note(t, k.R1, start, i)
+        record_fault(t, k.R1, start, i)
     return np.int64(0)
 
 
 @kernel
-def text_of(t, b, p, end, i, epoch, bit):
+def apply_text_operator(t, b, p, end, i, epoch, bit):
     """Texts of all operators, except one that is simply sent: LENGTH (-1: absent) and NEXT, or a fault. The bytes stand
     at the end of the column's."""
     operator, slot, text = word(i, k.I_OP) - k.TEXTUAL, word(i, k.I_SLOT), word(i, k.I_TEXT)
@@ -170,11 +179,11 @@ def text_of(t, b, p, end, i, epoch, bit):
     to = word(text, k.T_BYTES) + used
     if bit != 0:
         if operator == k.TAIL or operator == k.DELTA:
-            code = spliced(t, b, p, end, i, np.int64(operator == k.TAIL))
+            code = splice_text(t, b, p, end, i, np.int64(operator == k.TAIL))
         else:
-            code = sent_text(t, b, p, end, word(i, k.I_OPTIONAL), to, i)
+            code = read_text(t, b, p, end, word(i, k.I_OPTIONAL), to, i)
             if code == 0 and word(i, k.I_TYPE) == k.UNICODE and not is_utf8(to, max(0, word(t, k.LENGTH))):
-                note(t, k.R2, p, i)
+                record_fault(t, k.R2, p, i)
         if code != 0:
             return code
         if operator != k.DEFAULT and operator != k.NONE:
@@ -187,7 +196,7 @@ def text_of(t, b, p, end, i, epoch, bit):
     put(t, k.NEXT, p)
     source, length = word(i, k.I_INITIAL), word(i, k.I_MORE) if word(i, k.I_HAS_INITIAL) != 0 else np.int64(-1)
     if operator != k.DEFAULT:
-        code = not_sent(t, i, epoch, p)
+        code = value_not_sent(t, i, epoch, p)
         if code > k.ASSIGNED:
             return code
         source, length = word(t, k.LOW), word(t, k.LENGTH) if code == k.ASSIGNED else np.int64(-1)

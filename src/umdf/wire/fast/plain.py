@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.batch import Entry
+from umdf.wire.fast.batch import QuarantineRow
 from umdf.wire.fast.dictionary import Reset, to_bytes
 from umdf.wire.fast.layout import Layout, Node
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.reader import Reader
-from umdf.wire.fast.store import Store
+from umdf.wire.fast.store import ColumnStore
 from umdf.wire.fast.templates import CONSTANT, DECIMAL, DynamicRef, Group, Segment, Sequence
 from umdf.wire.fast.values import FastError, Limits, Report
 
 Grow = Callable[[Node, int | None, int], None]  # a node, one of its text columns or its rows, and how much is needed
 
 
-class PlainRows:
+class ReferenceRows:
     """Reads single messages and appends their rows; nothing is appended of one with an error."""
 
     def __init__(
@@ -33,7 +33,7 @@ class PlainRows:
         layout: Layout,
         reset: Reset,
         limits: Limits,
-        stores: list[Store],
+        stores: list[ColumnStore],
         nodes: NDArray[np.int64],
         texts: NDArray[np.int64],
         grow: Grow,
@@ -43,7 +43,7 @@ class PlainRows:
         self.nodes, self.texts, self.grow = nodes, texts, grow
         self.reader = Reader(layout.templates, reset, limits)
 
-    def take(self, number: int, template_id: int | None, data: bytes) -> list[Entry]:
+    def decode(self, number: int, template_id: int | None, data: bytes) -> list[QuarantineRow]:
         """One message; returns what there is to say about it."""
         try:
             message, end = self.reader.decode(data)
@@ -53,23 +53,28 @@ class PlainRows:
                 raise error
         except FastError as error:
             self.reader = Reader(self.layout.templates, self.reset, self.limits)
-            faults = [*counted(error.reports), (error.code, error.offset, error.field, error.reason, 1)]
-            return [Entry(number, at, template_id, field, code, why, count) for code, at, field, why, count in faults]
+            faults = [*count_reports(error.reports), (error.code, error.offset, error.field, error.reason, 1)]
+            return [
+                QuarantineRow(number, at, template_id, field, code, why, count)
+                for code, at, field, why, count in faults
+            ]
         self.add(number, message)
         return [
-            Entry(number, at, message.template.id, field, code, reason, count)
-            for code, at, field, reason, count in counted(message.reports)
+            QuarantineRow(number, at, message.template.id, field, code, reason, count)
+            for code, at, field, reason, count in count_reports(message.reports)
         ]
 
     def add(self, number: int, message: Message) -> tuple[int, int]:
         """Append a message behind those inside it; its template id and row."""
-        inner = {id(inside): self.add(number, inside) for inside in _inside(message.template.body, message.values)}
+        inner = {
+            id(inside): self.add(number, inside) for inside in _inner_messages(message.template.body, message.values)
+        }
         template_id = message.template.id
         assert template_id is not None
         root = self.layout.roots[template_id]
         row = self.append(root, message.template.body, message.values, inner)
         store = self.stores[root.index]
-        self.put(store, store.table.message, 4, row, number)
+        self.store(store, store.layout.message, 4, row, number)
         return template_id, row
 
     def append(
@@ -80,26 +85,26 @@ class PlainRows:
         self.collect(node, segment, values, "", inner, cells)
         store = self.stores[node.index]
         row = int(self.nodes[node.index, k.N_ROWS])
-        if row >= store.table.capacity:
+        if row >= store.layout.capacity:
             self.grow(node, None, 1)
         texts = {column.number: to_bytes(cells.get(column.name, b"")) for column in node.texts}
         for column in node.texts:
             used, content = int(self.texts[column.text, k.T_USED]), texts[column.number]
-            if used + len(content) + k.TEXT_SLACK > store.table.text_capacity[column.number]:
+            if used + len(content) + k.TEXT_SLACK > store.layout.text_capacity[column.number]:
                 self.grow(node, column.number, len(content))
         mask = sum(1 << bit for bit in {item.bit for item in node.items if item.bit >= 0 and item.name in cells})
         for word in range(node.mask_words):
-            self.put(store, store.table.masks, 8, row * node.mask_words + word, mask >> 64 * word & (1 << 64) - 1)
+            self.store(store, store.layout.masks, 8, row * node.mask_words + word, mask >> 64 * word & (1 << 64) - 1)
         for column in node.columns:
             value = cells.get(column.name)
             if column.is_text:
                 used = self.append_text(store, column.number, column.text, texts[column.number])
-                self.put(store, store.table.values[column.number], 4, row + 1, used)
+                self.store(store, store.layout.values[column.number], 4, row + 1, used)
             elif value is not None:
                 size = column.dtype.itemsize
-                self.put(store, store.table.values[column.number], size, row, value % (1 << 8 * size))
-        for item, place in zip(node.lists, store.table.lists, strict=True):
-            self.put(store, place, 4, row + 1, int(self.nodes[item.child, k.N_ROWS]))
+                self.store(store, store.layout.values[column.number], size, row, value % (1 << 8 * size))
+        for item, place in zip(node.lists, store.layout.lists, strict=True):
+            self.store(store, place, 4, row + 1, int(self.nodes[item.child, k.N_ROWS]))
         self.nodes[node.index, k.N_ROWS] = row + 1
         return row
 
@@ -129,22 +134,22 @@ class PlainRows:
             elif instruction.type == DECIMAL and instruction.operator.kind != CONSTANT:
                 cells[f"{name}.exponent"], cells[name] = value
 
-    def append_text(self, store: Store, column: int, text: int, content: bytes) -> int:
+    def append_text(self, store: ColumnStore, column: int, text: int, content: bytes) -> int:
         """Append to a text column, which has room; the bytes that it has now."""
         assert store.memory is not None
         used = int(self.texts[text, k.T_USED])
-        at = store.table.texts[column] + used
+        at = store.layout.texts[column] + used
         store.memory.array[at : at + len(content)] = np.frombuffer(content, np.uint8)
         self.texts[text, k.T_USED] = used + len(content)
         return used + len(content)
 
-    def put(self, store: Store, place: int, size: int, index: int, value: int) -> None:
+    def store(self, store: ColumnStore, place: int, size: int, index: int, value: int) -> None:
         assert store.memory is not None
         at = place + size * index
         store.memory.array[at : at + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
 
 
-def counted(reports: list[Report]) -> list[tuple[str, int, str, str, int]]:
+def count_reports(reports: list[Report]) -> list[tuple[str, int, str, str, int]]:
     """Each code once, where it came first, and how often."""
     counts: dict[str, int] = {}
     for report in reports:
@@ -153,7 +158,7 @@ def counted(reports: list[Report]) -> list[tuple[str, int, str, str, int]]:
     return [(code, firsts[code].offset, firsts[code].field, firsts[code].reason, n) for code, n in counts.items()]
 
 
-def _inside(segment: Segment, values: Mapping[str, Any]) -> Iterator[Message]:
+def _inner_messages(segment: Segment, values: Mapping[str, Any]) -> Iterator[Message]:
     """The messages directly inside a message."""
     for instruction in segment.instructions:
         value = values.get(instruction.name)
@@ -162,7 +167,7 @@ def _inside(segment: Segment, values: Mapping[str, Any]) -> Iterator[Message]:
         if isinstance(instruction, DynamicRef):
             yield value
         elif isinstance(instruction, Group):
-            yield from _inside(instruction.body, value)
+            yield from _inner_messages(instruction.body, value)
         elif isinstance(instruction, Sequence):
             for entry in value:
-                yield from _inside(instruction.body, entry)
+                yield from _inner_messages(instruction.body, entry)

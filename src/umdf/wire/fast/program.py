@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.layout import ALWAYS, Column, Item, Layout, List, Node, has_dynamic_reference
-from umdf.wire.fast.skips import Unit, is_absent_by, with_skips
+from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, Layout, ListColumn, Node, RowItem, has_dynamic_reference
+from umdf.wire.fast.skips import FieldCode, absence_encoding, insert_skips
 from umdf.wire.fast.templates import (
     CONSTANT,
     DECIMAL,
@@ -39,13 +39,13 @@ OPERATORS = {
     "tail": k.TAIL,
 }
 WINDOW = 57  # presence bits that the interpreter holds at once, at least
-FEWEST_SKIPPED = 3
+MIN_SKIPPED_FIELDS = 3
 
 
 @dataclass
-class Instruction:
+class ProgramInstruction:
     op: int
-    place: str  # MDEntries[].MDEntryPx.exponent
+    path: str  # MDEntries[].MDEntryPx.exponent
     words: dict[int, int] = field(default_factory=dict)
     node: int = -1  # of the entry it stands in; known once the entry is complete
     column: Column | None = None  # whose values it writes
@@ -57,7 +57,7 @@ class Program:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.code: list[Instruction] = []
+        self.code: list[ProgramInstruction] = []
         self.starts: dict[int, int] = {}
         self.constants = bytearray()  # initial values of strings and byte vectors
         for template_id, root in layout.roots.items():
@@ -69,136 +69,142 @@ class Program:
                     line.node = root.index if line.node < 0 else line.node
                 self.code += code
 
-    def _segment(self, node: Node, segment: Segment, place: str, items: Iterator[Item], bits: int) -> list[Instruction]:
+    def _segment(
+        self, node: Node, segment: Segment, path: str, items: Iterator[RowItem], bits: int
+    ) -> list[ProgramInstruction]:
         """`bits` of the presence map are used by what stands in front: the template id."""
-        units: list[Unit[Instruction]] = []
+        codes: list[FieldCode[ProgramInstruction]] = []
         mask_word = 0
-        wide, held = bits + segment.bits > WINDOW, bits
+        needs_refill, refilled_at = bits + segment.bits > WINDOW, bits
         for instruction in segment.instructions:
-            if wide and bits + instruction.bits - held > WINDOW:
-                units.append(Unit([Instruction(k.REFILL, place, {k.I_LOW: bits})]))
-                held = bits
-            at = f"{place}.{instruction.name}".removeprefix(".")
+            if needs_refill and bits + instruction.bits - refilled_at > WINDOW:
+                codes.append(FieldCode([ProgramInstruction(k.REFILL, path, {k.I_LOW: bits})]))
+                refilled_at = bits
+            at = f"{path}.{instruction.name}".removeprefix(".")
             if isinstance(instruction, Sequence):
-                unit, bit = self._sequence(node, instruction, at, items)
+                code, bit = self._sequence(node, instruction, at, items)
             elif isinstance(instruction, Group):
-                unit, bit = self._group(node, instruction, at, items)
+                code, bit = self._group(node, instruction, at, items)
             else:
                 assert isinstance(instruction, Field)
-                unit, bit = self._field(node, instruction, at, items)
+                code, bit = self._field(node, instruction, at, items)
             if bit // 64 > mask_word:
                 # Presence bits come in the order of the instructions; the mask's words too.
                 mask_word = bit // 64
-                units.append(_mask_word(mask_word, place))
-            units.append(unit)
-            words = [line.words[k.I_LOW] for line in unit.lines if line.op == k.MASK_WORD and line.node < 0]
+                codes.append(_mask_word(mask_word, path))
+            codes.append(code)
+            words = [line.words[k.I_LOW] for line in code.lines if line.op == k.MASK_WORD and line.node < 0]
             inside = max(words, default=0)
             if inside > mask_word:  # an absent group does not get there
                 mask_word = inside
-                units.append(_mask_word(mask_word, place))
+                codes.append(_mask_word(mask_word, path))
             bits += instruction.bits
-        return with_skips(units, _ask, FEWEST_SKIPPED)
+        return insert_skips(codes, _skip_instruction, MIN_SKIPPED_FIELDS)
 
     def _sequence(
-        self, node: Node, sequence: Sequence, place: str, items: Iterator[Item]
-    ) -> tuple[Unit[Instruction], int]:
+        self, node: Node, sequence: Sequence, path: str, items: Iterator[RowItem]
+    ) -> tuple[FieldCode[ProgramInstruction], int]:
         item = next(items)
-        assert isinstance(item, List)
+        assert isinstance(item, ListColumn)
         child = self.layout.nodes[item.child]
-        length = self._integer(sequence.length, place, k.COUNT)
-        body = [_open(sequence.body, f"{place}[]")]
-        body += self._segment(child, sequence.body, f"{place}[]", iter(child.items), 0)
-        body.append(_end(k.END_ENTRY, f"{place}[]"))
+        length = self._integer(sequence.length, path, k.COUNT)
+        body = [_open_segment(sequence.body, f"{path}[]")]
+        body += self._segment(child, sequence.body, f"{path}[]", iter(child.items), 0)
+        body.append(_end(k.END_ENTRY, f"{path}[]"))
         words = {
-            k.I_BIT: _mask(item.bit if sequence.optional else ALWAYS),
-            k.I_LOW: sequence.body.least_bytes,
+            k.I_BIT: _bit_mask(item.bit if sequence.optional else ALWAYS_PRESENT),
+            k.I_LOW: sequence.body.min_bytes,
             k.I_TEXT: item.child,
             k.I_JUMP: len(body),
         }
         for line in body:
             line.node = child.index if line.node < 0 else line.node
-        unit = Unit([length, Instruction(k.SEQUENCE, place, words), *body], *is_absent_by(sequence.length))
-        return unit, item.bit if sequence.optional else ALWAYS
+        unit = FieldCode(
+            [length, ProgramInstruction(k.SEQUENCE, path, words), *body], *absence_encoding(sequence.length)
+        )
+        return unit, item.bit if sequence.optional else ALWAYS_PRESENT
 
-    def _group(self, node: Node, group: Group, place: str, items: Iterator[Item]) -> tuple[Unit[Instruction], int]:
-        bit = next(items).bit if group.optional else ALWAYS
-        body = [_open(group.body, place)]
-        body += self._segment(node, group.body, place, items, 0)
-        body.append(_end(k.END_GROUP, place))
-        words = {k.I_BIT: _mask(bit), k.I_OPTIONAL: int(group.optional), k.I_JUMP: len(body)}
-        return Unit([Instruction(k.GROUP, place, words), *body], group.optional), bit
+    def _group(
+        self, node: Node, group: Group, path: str, items: Iterator[RowItem]
+    ) -> tuple[FieldCode[ProgramInstruction], int]:
+        bit = next(items).bit if group.optional else ALWAYS_PRESENT
+        body = [_open_segment(group.body, path)]
+        body += self._segment(node, group.body, path, items, 0)
+        body.append(_end(k.END_GROUP, path))
+        words = {k.I_BIT: _bit_mask(bit), k.I_OPTIONAL: int(group.optional), k.I_JUMP: len(body)}
+        return FieldCode([ProgramInstruction(k.GROUP, path, words), *body], group.optional), bit
 
     def _field(
-        self, node: Node, instruction: Field, place: str, items: Iterator[Item]
-    ) -> tuple[Unit[Instruction], int]:
+        self, node: Node, instruction: Field, path: str, items: Iterator[RowItem]
+    ) -> tuple[FieldCode[ProgramInstruction], int]:
         item = next(items)
         kind = instruction.operator.kind
         # What is mandatory in a group is there if the group is, whose bit the group sets itself.
-        bit = item.bit if instruction.optional else ALWAYS
-        mask = {k.I_BIT: _mask(bit)}
-        skippable, nulls = is_absent_by(instruction)
+        bit = item.bit if instruction.optional else ALWAYS_PRESENT
+        mask = {k.I_BIT: _bit_mask(bit)}
+        skippable, nulls = absence_encoding(instruction)
         if kind == CONSTANT:
-            code = [Instruction(k.BIT, place, mask)] if instruction.optional else []
+            code = [ProgramInstruction(k.BIT, path, mask)] if instruction.optional else []
         elif instruction.type == DECIMAL:
             exponents = next(items)
             assert isinstance(item, Column) and isinstance(exponents, Column)
-            code = self._decimal(instruction, place, item, exponents, mask)
-            if instruction.in_parts:
+            code = self._decimal(instruction, path, item, exponents, mask)
+            if instruction.has_part_operators:
                 exponent, mantissa = instruction.parts
-                skippable, nulls = is_absent_by(exponent)
+                skippable, nulls = absence_encoding(exponent)
                 skippable &= mantissa.bits == 0
         elif isinstance(item, Column) and item.is_text:
-            words = {**mask, **self._operated(instruction), k.I_TEXT: item.text}
-            code = [Instruction(k.TEXTUAL + OPERATORS[kind], place, words, column=item)]
+            words = {**mask, **self._operator_words(instruction), k.I_TEXT: item.text}
+            code = [ProgramInstruction(k.TEXTUAL + OPERATORS[kind], path, words, column=item)]
         else:
             assert isinstance(item, Column)
-            line = self._integer(instruction, place, k.COLUMN)
+            line = self._integer(instruction, path, k.COLUMN)
             line.words |= mask
             line.column = item
             code = [line]
-        return Unit(code, skippable, nulls), bit
+        return FieldCode(code, skippable, nulls), bit
 
     def _decimal(
-        self, decimal: Field, place: str, values: Column, exponents: Column, mask: dict[int, int]
-    ) -> list[Instruction]:
-        if not decimal.in_parts:
-            words = {**mask, **self._operated(decimal)}
+        self, decimal: Field, path: str, values: Column, exponents: Column, mask: dict[int, int]
+    ) -> list[ProgramInstruction]:
+        if not decimal.has_part_operators:
+            words = {**mask, **self._operator_words(decimal)}
             op = k.DECIMAL + OPERATORS[decimal.operator.kind]
-            return [Instruction(op, place, words, column=values, exponents=exponents)]
+            return [ProgramInstruction(op, path, words, column=values, exponents=exponents)]
         exponent, mantissa = decimal.parts
         parts = [
-            self._integer(exponent, f"{place}.exponent", k.EXPONENT),
-            self._integer(mantissa, f"{place}.mantissa", k.COLUMN),
+            self._integer(exponent, f"{path}.exponent", k.EXPONENT),
+            self._integer(mantissa, f"{path}.mantissa", k.COLUMN),
         ]
         parts[0].words |= {**mask, k.I_JUMP: 1, k.I_TEXT: mantissa.bits}
         parts[1].words |= mask
         parts[0].column, parts[1].column = exponents, values
         if exponent.operator.kind != DEFAULT or mantissa.operator.kind != DELTA:
             return parts
-        words = {**mask, **self._operated(exponent), k.I_JUMP: 2}
+        words = {**mask, **self._operator_words(exponent), k.I_JUMP: 2}
         words |= {k.I_SLOT: mantissa.operator.slot or 0, k.I_LOW: _initial(mantissa)}
-        return [Instruction(k.PRICE, place, words, column=values, exponents=exponents), *parts]
+        return [ProgramInstruction(k.PRICE, path, words, column=values, exponents=exponents), *parts]
 
-    def _integer(self, integer: Field, place: str, role: int) -> Instruction:
+    def _integer(self, integer: Field, path: str, role: int) -> ProgramInstruction:
         low, high = RANGES[integer.type]
         op = k.INTEGER + 2 * OPERATORS[integer.operator.kind] + (low < 0)
-        words = {**self._operated(integer), k.I_ROLE: role, k.I_LOW: low, k.I_HIGH: min(high, (1 << 63) - 1)}
+        words = {**self._operator_words(integer), k.I_ROLE: role, k.I_LOW: low, k.I_HIGH: min(high, (1 << 63) - 1)}
         words |= {k.I_MORE: _signed(low), k.I_EXPONENTS: _signed(high)}  # for the increment of the last value
-        return Instruction(op, place, words)
+        return ProgramInstruction(op, path, words)
 
-    def _operated(self, operated: Field) -> dict[int, int]:
-        initial = operated.operator.initial
+    def _operator_words(self, field: Field) -> dict[int, int]:
+        initial = field.operator.initial
         words = {
-            k.I_OPTIONAL: int(operated.optional),
-            k.I_TYPE: k.TYPES.index(operated.type),
+            k.I_OPTIONAL: int(field.optional),
+            k.I_TYPE: k.TYPES.index(field.type),
             k.I_HAS_INITIAL: int(initial is not None),
-            k.I_SLOT: -1 if operated.operator.slot is None else operated.operator.slot,
+            k.I_SLOT: -1 if field.operator.slot is None else field.operator.slot,
         }
         if isinstance(initial, Decimal):
             words |= {k.I_INITIAL: initial.mantissa, k.I_MORE: initial.exponent}
         elif isinstance(initial, int):
             words[k.I_INITIAL] = _signed(initial)
-        elif operated.type in k.TYPES[k.ASCII :]:
+        elif field.type in k.TYPES[k.ASCII :]:
             content = initial.encode("utf-8", "surrogateescape") if isinstance(initial, str) else initial or b""
             words |= {k.I_INITIAL: len(self.constants), k.I_MORE: len(content)}
             self.constants += content
@@ -216,39 +222,41 @@ class Program:
         return table
 
 
-def _ask(run: list[Unit[Instruction]], code: list[Instruction]) -> list[Instruction]:
+def _skip_instruction(
+    run: list[FieldCode[ProgramInstruction]], code: list[ProgramInstruction]
+) -> list[ProgramInstruction]:
     bits, nulls = sum(unit.nulls == 0 for unit in run), sum(unit.nulls for unit in run)
     words = {
         k.I_INITIAL: _signed(((1 << bits) - 1) << (64 - bits) if bits else 0),
         k.I_HIGH: bits,
         k.I_LOW: nulls,
-        k.I_BIT: _nulls(nulls),
-        k.I_MORE: _nulls(nulls - 8),
-        k.I_EXPONENTS: _nulls(nulls - 16),
+        k.I_BIT: _null_bytes_mask(nulls),
+        k.I_MORE: _null_bytes_mask(nulls - 8),
+        k.I_EXPONENTS: _null_bytes_mask(nulls - 16),
         k.I_JUMP: len(code),
     }
-    return [Instruction(k.SKIP, code[0].place, words), *code]
+    return [ProgramInstruction(k.SKIP, code[0].path, words), *code]
 
 
-def _nulls(count: int) -> int:
+def _null_bytes_mask(count: int) -> int:
     """A word with ones where so many bytes, at most eight, stand."""
     return _signed((1 << 8 * min(8, max(0, count))) - 1)
 
 
-def _mask_word(number: int, place: str) -> Unit[Instruction]:
-    return Unit([Instruction(k.MASK_WORD, place, {k.I_LOW: number})])
+def _mask_word(number: int, path: str) -> FieldCode[ProgramInstruction]:
+    return FieldCode([ProgramInstruction(k.MASK_WORD, path, {k.I_LOW: number})])
 
 
-def _open(segment: Segment, place: str) -> Instruction:
-    return Instruction(k.OPEN, place, {k.I_LOW: segment.bits})
+def _open_segment(segment: Segment, path: str) -> ProgramInstruction:
+    return ProgramInstruction(k.OPEN, path, {k.I_LOW: segment.bits})
 
 
-def _end(op: int, place: str) -> Instruction:
-    return Instruction(op, place)
+def _end(op: int, path: str) -> ProgramInstruction:
+    return ProgramInstruction(op, path)
 
 
-def _mask(bit: int) -> int:
-    return 0 if bit == ALWAYS else _signed(1 << bit % 64)
+def _bit_mask(bit: int) -> int:
+    return 0 if bit == ALWAYS_PRESENT else _signed(1 << bit % 64)
 
 
 def _initial(integer: Field) -> int:

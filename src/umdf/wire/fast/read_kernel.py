@@ -15,8 +15,8 @@ from numba.extending import intrinsic
 
 from umdf.kernels import inlined, load_u8, load_u64, store_u64
 
-STOPS = np.uint64(0x8080808080808080)
-SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
+STOP_BITS = np.uint64(0x8080808080808080)
+DATA_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
 @inlined
@@ -40,7 +40,7 @@ trailing_zeros = _trailing_zeros()  # of a word that is not zero
 
 
 @inlined
-def unsigned(b, p):
+def read_unsigned(b, p):
     """An unsigned integer and the place behind it; 0 if it is overlong or longer than nine bytes."""
     c = np.int64(load_u8(b, p))
     v, q = c & 127, p + 1
@@ -61,7 +61,7 @@ def unsigned(b, p):
 
 
 @inlined
-def signed(b, p):
+def read_signed(b, p):
     """A signed integer and the place behind it; 0 if it is overlong or longer than nine bytes."""
     c = np.int64(load_u8(b, p))
     v, q = (c << 57) >> 57, p + 1
@@ -90,13 +90,13 @@ def copy_bytes(source, to, count):
 
 
 @inlined
-def stopped_bytes(b, p, end, to):
+def copy_stop_bit_string(b, p, end, to):
     """Copy a string without its stop bit; returns the place behind it, or one behind `end` if it has no stop."""
     q = p
     while q < end:
         w = load_u64(b, q)
-        store_u64(to, q - p, w & SEVENS)
-        stops = w & STOPS
+        store_u64(to, q - p, w & DATA_BITS)
+        stops = w & STOP_BITS
         if stops != 0:
             return q + (trailing_zeros(stops) >> 3) + 1
         q += 8

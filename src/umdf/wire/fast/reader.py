@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from umdf.wire.fast.convert import MOST_EXPONENT
-from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Dictionary, Reset, base_of, from_bytes, successor, to_bytes
+from umdf.wire.fast.convert import MAX_EXPONENT
+from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Dictionary, Reset, from_bytes, initial_base, successor, to_bytes
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import (
     ASCII,
@@ -41,10 +41,10 @@ from umdf.wire.fast.templates import (
 from umdf.wire.fast.values import Cursor, FastError, Limits, PresenceMap
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """One thing the reader did, for `explain`."""
 
-    what: str  # presence map, template id, field, decimal (of two parts before it), group or sequence
+    kind: str  # presence map, template id, field, decimal (of two parts before it), group or sequence
     path: str
     instruction: Instruction | None
     start: int  # bytes of the stream; none if start = end
@@ -53,8 +53,8 @@ class Step(NamedTuple):
     bit: int | None  # which of its bits
     origin: str  # stream, previous, initial, default, constant; "" if absent
     value: Any
-    sent: Any = None  # what stood in the stream where that is not the value itself: a delta, a tail
-    before: Any = None  # the value that a remembering operator started from
+    sent_value: Any = None  # what stood in the stream where that is not the value itself: a delta, a tail
+    base_value: Any = None  # the value that a remembering operator started from
 
 
 class Reader:
@@ -66,7 +66,7 @@ class Reader:
         self.reset = reset
         self.limits = limits or Limits()
         self.dictionary = Dictionary(len(templates.slots))
-        self.trace: list[Step] | None = None  # a list here is filled with what is done
+        self.trace: list[TraceStep] | None = None  # a list here is filled with what is done
 
     def decode(self, data: bytes, offset: int = 0) -> tuple[Message, int]:
         """The message that starts at the offset, and where the next one starts; FastError where it cannot be read."""
@@ -74,7 +74,7 @@ class Reader:
             self.dictionary.reset()
         cursor = Cursor(data, offset, self.limits)
         try:
-            message = _Decoding(self, cursor).message(self.templates.by_id)
+            message = _MessageDecoder(self, cursor).message(self.templates.by_id)
         except FastError as error:
             error.reports = cursor.reports
             raise
@@ -86,8 +86,8 @@ class Reader:
         size = cursor.unsigned(UINT32)  # may be overlong here (10.6.1)
         if not size:
             raise cursor.error("D12", "a block of zero bytes", offset)
-        if size > cursor.left:
-            raise cursor.error("T1", f"a block of {size} bytes announced, {cursor.left} left", offset)
+        if size > cursor.remaining:
+            raise cursor.error("T1", f"a block of {size} bytes announced, {cursor.remaining} left", offset)
         end, next_offset, messages = cursor.offset + size, cursor.offset, []
         data = data[:end]
         while next_offset < end:
@@ -96,7 +96,7 @@ class Reader:
         return messages, end
 
 
-class _Decoding:
+class _MessageDecoder:
     """One message on its way; what a message carries beside the reader's dictionaries."""
 
     def __init__(self, reader: Reader, cursor: Cursor) -> None:
@@ -104,15 +104,15 @@ class _Decoding:
         self.dictionary = reader.dictionary
         self.cursor = cursor
         self.trace = reader.trace
-        self.sent: Any = None  # by the field at hand, and what it started from: only for the trace
-        self.before: Any = None
+        self.sent_value: Any = None  # by the field at hand, and what it started from: only for the trace
+        self.base_value: Any = None
         self.entries = 0
         self.combined_bytes = 0
         self.level = 0
 
-    def note(
+    def trace_step(
         self,
-        what: str,
+        kind: str,
         instruction: Instruction | None,
         start: int,
         bits: PresenceMap | None,
@@ -121,9 +121,9 @@ class _Decoding:
         value: Any,
     ) -> None:
         if self.trace is not None:
-            where = what, self.cursor.field, instruction, start, self.cursor.offset
-            self.trace.append(Step(*where, bits, bit, origin, value, self.sent, self.before))
-            self.sent = self.before = None
+            location = kind, self.cursor.field, instruction, start, self.cursor.offset
+            self.trace.append(TraceStep(*location, bits, bit, origin, value, self.sent_value, self.base_value))
+            self.sent_value = self.base_value = None
 
     def message(self, templates: Mapping[int, Template]) -> Message:
         """A segment with a template id: a message, or what a dynamic reference stands for."""
@@ -136,7 +136,7 @@ class _Decoding:
         if template_id is None:
             raise cursor.error("D5", "no template id, and no message before to take it from")
         origin = "stream" if sent else "previous"
-        self.note("template id", None, start, bits, 0, origin, template_id)
+        self.trace_step("template id", None, start, bits, 0, origin, template_id)
         template = templates.get(template_id)
         if template is None:
             raise cursor.error("D9", f"there is no template {template_id}", start)
@@ -145,7 +145,7 @@ class _Decoding:
 
     def presence_map(self) -> PresenceMap:
         bits = self.cursor.presence_map()
-        self.note("presence map", None, bits.offset, bits, None, "stream", None)
+        self.trace_step("presence map", None, bits.offset, bits, None, "stream", None)
         return bits
 
     def segment(self, segment: Segment, bits: PresenceMap) -> dict[str, Any]:
@@ -167,25 +167,25 @@ class _Decoding:
             return self.group(instruction, bits)
         return self.dynamic(instruction)
 
-    def deeper(self, by: int) -> None:
+    def change_nesting(self, by: int) -> None:
         self.level += by
         if self.level > self.cursor.limits.nesting:
             raise self.cursor.error("T2", f"more than {self.cursor.limits.nesting} levels inside each other")
 
     def group(self, group: Group, bits: PresenceMap) -> dict[str, Any] | None:
         present = not group.optional or bits.next()
-        bit = bits.used - 1 if group.optional else None
-        self.note("group", group, self.cursor.offset, bits, bit, "stream" if present else "", None)
+        bit = bits.next_bit - 1 if group.optional else None
+        self.trace_step("group", group, self.cursor.offset, bits, bit, "stream" if present else "", None)
         return self.inner_segment(group.body) if present else None
 
     def inner_segment(self, segment: Segment) -> dict[str, Any]:
-        self.deeper(1)
+        self.change_nesting(1)
         bits = PresenceMap()
         if segment.has_presence_map:
             bits = self.presence_map()
             self.cursor.check_presence_map(bits, segment.bits)
         values = self.segment(segment, bits)
-        self.deeper(-1)
+        self.change_nesting(-1)
         return values
 
     def sequence(self, sequence: Sequence, bits: PresenceMap) -> list[dict[str, Any]] | None:
@@ -194,9 +194,9 @@ class _Decoding:
         if length is None:
             return None
         assert isinstance(length, int)
-        least = sequence.body.least_bytes
-        if length * least > cursor.left:
-            raise cursor.error("T1", f"{length} entries of at least {least} bytes, {cursor.left} left", start)
+        least = sequence.body.min_bytes
+        if length * least > cursor.remaining:
+            raise cursor.error("T1", f"{length} entries of at least {least} bytes, {cursor.remaining} left", start)
         if least == 0 and length > cursor.limits.empty_entries:
             raise cursor.error("T2", f"{length} entries that may take no byte", start)
         self.entries += length
@@ -210,25 +210,25 @@ class _Decoding:
         return entries
 
     def dynamic(self, reference: DynamicRef) -> Message:
-        self.deeper(1)
-        message = self.message(self.templates.referred(reference.application_type))
-        self.deeper(-1)
+        self.change_nesting(1)
+        message = self.message(self.templates.templates_for_type(reference.application_type))
+        self.change_nesting(-1)
         return message
 
     def field(
-        self, field: Field, bits: PresenceMap, what: str = "field", shown: Instruction | None = None
+        self, field: Field, bits: PresenceMap, kind: str = "field", traced: Instruction | None = None
     ) -> Value | None:
-        if field.in_parts:
-            return self.parts(field, bits)
-        start, first_bit = self.cursor.offset, bits.used
-        value, origin = self.operate(field, bits)
-        bit = first_bit if bits.used > first_bit else None
+        if field.has_part_operators:
+            return self.split_decimal(field, bits)
+        start, first_bit = self.cursor.offset, bits.next_bit
+        value, origin = self.apply_operator(field, bits)
+        bit = first_bit if bits.next_bit > first_bit else None
         if isinstance(value, Decimal):
             self.check_exponent(value.exponent, start)
-        self.note(what, shown or field, start, bits, bit, origin, value)
+        self.trace_step(kind, traced or field, start, bits, bit, origin, value)
         return value
 
-    def parts(self, field: Field, bits: PresenceMap) -> Decimal | None:
+    def split_decimal(self, field: Field, bits: PresenceMap) -> Decimal | None:
         exponent, mantissa = field.parts
         start = self.cursor.offset
         self.cursor.path.append(exponent.name)
@@ -243,37 +243,37 @@ class _Decoding:
         self.cursor.path.pop()
         assert isinstance(digits, int)
         value = Decimal(power, digits)
-        self.note("decimal", field, self.cursor.offset, None, None, "stream", value)
+        self.trace_step("decimal", field, self.cursor.offset, None, None, "stream", value)
         return value
 
     def check_exponent(self, exponent: int, offset: int) -> None:
-        if abs(exponent) > MOST_EXPONENT:
+        if abs(exponent) > MAX_EXPONENT:
             self.cursor.report("R1", f"the exponent {exponent} is outside -63 to 63", offset)
 
-    def operate(self, field: Field, bits: PresenceMap) -> tuple[Value | None, str]:
+    def apply_operator(self, field: Field, bits: PresenceMap) -> tuple[Value | None, str]:
         """The value of a field and where it came from (6.3, 10.5.1)."""
         kind, initial = field.operator.kind, field.operator.initial
         if kind == NONE:
-            return _from_stream(self.plain(field))
+            return _from_stream(self.stream_value(field))
         if kind == CONSTANT:
             return (initial, CONSTANT) if not field.optional or bits.next() else (None, "")
         if kind == DELTA:
             return _from_stream(self.delta(field))
         if bits.next():
             if kind == DEFAULT:
-                return _from_stream(self.plain(field))
-            value = self.tail(field) if kind == TAIL else self.plain(field)
+                return _from_stream(self.stream_value(field))
+            value = self.tail(field) if kind == TAIL else self.stream_value(field)
             self.dictionary.assign(field, value)
             return _from_stream(value)
         if kind == DEFAULT:
             value, origin = (initial, DEFAULT) if initial is not None else (None, "")
         else:
-            value, origin = self.not_sent(field)
+            value, origin = self.value_not_sent(field)
         if isinstance(value, str | bytes):
-            self.count(to_bytes(value), self.cursor.offset)
+            self.count_combined_bytes(to_bytes(value), self.cursor.offset)
         return value, origin
 
-    def not_sent(self, field: Field) -> tuple[Value | None, str]:
+    def value_not_sent(self, field: Field) -> tuple[Value | None, str]:
         """Copy, increment or tail whose bit is not set."""
         entry, initial = self.dictionary.entry(field), field.operator.initial
         tail = field.operator.kind == TAIL
@@ -296,7 +296,7 @@ class _Decoding:
         assert isinstance(entry, tuple)
         if entry.type != field.type:
             raise self.cursor.error("D4", f"a {field.type} whose previous value is a {entry.type}", start)
-        self.before = entry.value
+        self.base_value = entry.value
         return entry.value
 
     def base(self, field: Field, start: int) -> Value:
@@ -305,11 +305,11 @@ class _Decoding:
         if entry is EMPTY and field.operator.kind == DELTA:
             raise self.cursor.error("D6", "a delta to a previous value that is empty", start)
         if entry is UNDEFINED or entry is EMPTY:
-            self.before = initial if initial is not None else base_of(field.type)
-            return self.before
+            self.base_value = initial if initial is not None else initial_base(field.type)
+            return self.base_value
         return self.previous(field, start)
 
-    def plain(self, field: Field) -> Value | None:
+    def stream_value(self, field: Field) -> Value | None:
         """The value as it stands in the stream."""
         cursor, start, nullable = self.cursor, self.cursor.offset, field.optional
         if field.type == ASCII:
@@ -345,48 +345,48 @@ class _Decoding:
             second = cursor.ascii()
         elif field.type in (UNICODE, BYTES):
             second = cursor.vector()
-        self.sent = first if second is None else (first, second)
+        self.sent_value = first if second is None else (first, second)
         base = self.base(field, start)
         if isinstance(base, Decimal):
             assert second is not None
-            exponent = self.sum(base.exponent, first, INT32, start)
-            value: Value = Decimal(exponent, self.sum(base.mantissa, second, INT64, start))
+            exponent = self.add_delta(base.exponent, first, INT32, start)
+            value: Value = Decimal(exponent, self.add_delta(base.mantissa, second, INT64, start))
         elif isinstance(base, int):
-            value = self.sum(base, first, field.type, start)
+            value = self.add_delta(base, first, field.type, start)
         else:
             assert second is not None
-            value = self.spliced(base, first, second, field, start)
+            value = self.splice(base, first, second, field, start)
         self.dictionary.assign(field, value)
         return value
 
-    def sum(self, base: int, delta: int, type: str, start: int) -> int:
+    def add_delta(self, base: int, delta: int, type: str, start: int) -> int:
         low, high = RANGES[type]
         if not low <= base + delta <= high:
             raise self.cursor.error("D2", f"{base} and a delta of {delta} is outside {type}, {low} to {high}", start)
         return base + delta
 
-    def spliced(self, base: str | bytes, subtract: int, added: str | bytes, field: Field, start: int) -> Value:
+    def splice(self, base: str | bytes, subtract: int, added: str | bytes, field: Field, start: int) -> Value:
         old, new = to_bytes(base), to_bytes(added)
         front = subtract < 0
         count = -subtract - 1 if front else subtract  # -1 means: add in front, remove nothing (6.3.7.3)
         if count > len(old):
             raise self.cursor.error("D7", f"{count} to subtract from a value of length {len(old)}", start)
-        return self.combined(new + old[count:] if front else old[: len(old) - count] + new, field, start)
+        return self.combined_text(new + old[count:] if front else old[: len(old) - count] + new, field, start)
 
     def tail(self, field: Field) -> Value | None:
         start = self.cursor.offset
         sent = self.cursor.ascii(field.optional) if field.type == ASCII else self.cursor.vector(field.optional)
         if sent is None:
             return None
-        self.sent = sent
+        self.sent_value = sent
         old, new = to_bytes(self.base(field, start)), to_bytes(sent)
-        return self.combined(old[: max(0, len(old) - len(new))] + new, field, start)
+        return self.combined_text(old[: max(0, len(old) - len(new))] + new, field, start)
 
-    def combined(self, content: bytes, field: Field, start: int) -> Value:
-        self.count(content, start)
+    def combined_text(self, content: bytes, field: Field, start: int) -> Value:
+        self.count_combined_bytes(content, start)
         return self.text(content, field, start)
 
-    def count(self, content: bytes, start: int) -> None:
+    def count_combined_bytes(self, content: bytes, start: int) -> None:
         """Of a text that does not stand in the stream as it is."""
         most = self.cursor.limits.combined_bytes
         self.combined_bytes += len(content)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from umdf.wire.fast.batch import Batch
-from umdf.wire.fast.layout import Column, Item, Node
+from umdf.wire.fast.layout import Column, Node, RowItem
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import (
     BYTES,
@@ -23,18 +23,18 @@ from umdf.wire.fast.templates import (
 
 def messages_of(batch: Batch) -> dict[int, Message]:
     """Every message among the rows, by its number in the batch; those inside others are in there."""
-    shown = _Rows(batch)
-    found: dict[int, Message] = {}
+    rows = _BatchRows(batch)
+    messages: dict[int, Message] = {}
     for template_id, root in batch.layout.roots.items():
         if not batch.rows[root.index]:
             continue
         for row, number in enumerate(batch.message(root).tolist()):
-            if (template_id, row) not in shown.inner:
-                found[number] = shown.message(template_id, row)
-    return dict(sorted(found.items()))
+            if (template_id, row) not in rows.inner:
+                messages[number] = rows.message(template_id, row)
+    return dict(sorted(messages.items()))
 
 
-class _Rows:
+class _BatchRows:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.lists = {node.index: self.columns(node) for node in batch.layout.nodes if batch.rows[node.index]}
@@ -51,7 +51,7 @@ class _Rows:
         """Each column as a list, None where it is absent."""
         return {item.name: self.values(node, item) for item in node.items}
 
-    def values(self, node: Node, item: Item) -> list[Any]:
+    def values(self, node: Node, item: RowItem) -> list[Any]:
         batch, present = self.batch, self.batch.present(node, item).tolist()
         if isinstance(item, Column) and item.is_text:
             offsets, content = batch.text(node, item)

@@ -6,56 +6,56 @@ from umdf.buffers import ALIGNMENT, Memory, Pool
 from umdf.wire.fast import tables_kernel as k
 from umdf.wire.fast.layout import Node
 
-FIRST_ROWS = 256
-FIRST_TEXT_BYTES = 1 << 15
+INITIAL_ROWS = 256
+INITIAL_TEXT_BYTES = 1 << 15
 VALUE_SLACK = 8  # kernels store eight bytes, whatever the width of the column
 
 
-class Table:
+class StoreLayout:
     """Where the columns of one node stand in its memory: for a number of rows (a multiple of 64) and of text bytes."""
 
     def __init__(self, node: Node, capacity: int, text_capacity: dict[int, int]) -> None:
         self.capacity = capacity
         self.text_capacity = text_capacity  # by column
         self.nbytes = 0
-        self.message = self._place(4 * capacity)
-        self.masks = self._place(8 * capacity * node.mask_words)
-        self.bitmaps = self._place(node.bits * capacity // 8)
+        self.message = self._reserve(4 * capacity)
+        self.masks = self._reserve(8 * capacity * node.mask_words)
+        self.bitmaps = self._reserve(node.bits * capacity // 8)
         self.values: list[int] = []  # of a text: Arrow's offsets
         for column in node.columns:
             nbytes = 4 * (capacity + 1) if column.is_text else column.dtype.itemsize * capacity + VALUE_SLACK
-            self.values.append(self._place(nbytes))
-        self.lists = [self._place(4 * (capacity + 1)) for _ in node.lists]
-        self.texts = {number: self._place(nbytes) for number, nbytes in text_capacity.items()}
+            self.values.append(self._reserve(nbytes))
+        self.lists = [self._reserve(4 * (capacity + 1)) for _ in node.lists]
+        self.texts = {number: self._reserve(nbytes) for number, nbytes in text_capacity.items()}
 
-    def _place(self, nbytes: int) -> int:
+    def _reserve(self, nbytes: int) -> int:
         at = self.nbytes
         self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return at
 
-    def used(self, node: Node, rows: int, text_used: dict[int, int]) -> list[tuple[int, int]]:
+    def used_ranges(self, node: Node, rows: int, text_used: dict[int, int]) -> list[tuple[int, int]]:
         """The stretches (place, bytes) that hold something after `rows` rows; bitmaps are made from masks later."""
-        stretches = [(self.message, 4 * rows), (self.masks, 8 * rows * node.mask_words)]
+        ranges = [(self.message, 4 * rows), (self.masks, 8 * rows * node.mask_words)]
         for place, column in zip(self.values, node.columns, strict=True):
-            stretches.append((place, 4 * (rows + 1) if column.is_text else column.dtype.itemsize * rows))
-        stretches += [(place, 4 * (rows + 1)) for place in self.lists]
-        return stretches + [(place, text_used[number]) for number, place in self.texts.items()]
+            ranges.append((place, 4 * (rows + 1) if column.is_text else column.dtype.itemsize * rows))
+        ranges += [(place, 4 * (rows + 1)) for place in self.lists]
+        return ranges + [(place, text_used[number]) for number, place in self.texts.items()]
 
 
-class Store:
+class ColumnStore:
     """The rows of one node. `memory` is empty until the first row comes."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.table = Table(node, 0, {column.number: 0 for column in node.texts})
+        self.layout = StoreLayout(node, 0, {column.number: 0 for column in node.texts})
         self.memory: Memory | None = None
         self._pool = Pool()
 
-    def renew(self) -> bool:
+    def start_batch(self) -> bool:
         """Start a new batch; True if the memory is another than before."""
         before = self.memory.address if self.memory else 0
         self.memory = None  # let go, so that the pool may hand it out again
-        self.memory = self._pool.take(self.table.nbytes)
+        self.memory = self._pool.acquire(self.layout.nbytes)
         if self.memory.address == before:
             return False
         self._start_offsets()
@@ -63,26 +63,28 @@ class Store:
 
     def _start_offsets(self) -> None:
         assert self.memory is not None
-        texts = [place for place, column in zip(self.table.values, self.node.columns, strict=True) if column.is_text]
-        for place in (*texts, *self.table.lists):
+        texts = [place for place, column in zip(self.layout.values, self.node.columns, strict=True) if column.is_text]
+        for place in (*texts, *self.layout.lists):
             self.memory.array[place : place + 4] = 0
 
     def grow_rows(self, rows: int, text_used: dict[int, int], needed: int) -> None:
-        capacity = max(FIRST_ROWS, 4 * self.table.capacity, -(-(rows + needed) // 64) * 64)
-        texts = {number: max(FIRST_TEXT_BYTES, size) for number, size in self.table.text_capacity.items()}
-        self._move(Table(self.node, capacity, texts), rows, text_used)
+        capacity = max(INITIAL_ROWS, 4 * self.layout.capacity, -(-(rows + needed) // 64) * 64)
+        texts = {number: max(INITIAL_TEXT_BYTES, size) for number, size in self.layout.text_capacity.items()}
+        self._move_to(StoreLayout(self.node, capacity, texts), rows, text_used)
 
     def grow_text(self, rows: int, text_used: dict[int, int], column: int, needed: int) -> None:
-        texts = dict(self.table.text_capacity)
-        texts[column] = max(FIRST_TEXT_BYTES, 4 * texts[column], text_used[column] + needed + k.TEXT_RESERVE)
-        self._move(Table(self.node, max(FIRST_ROWS, self.table.capacity), texts), rows, text_used)
+        texts = dict(self.layout.text_capacity)
+        texts[column] = max(INITIAL_TEXT_BYTES, 4 * texts[column], text_used[column] + needed + k.TEXT_RESERVE)
+        self._move_to(StoreLayout(self.node, max(INITIAL_ROWS, self.layout.capacity), texts), rows, text_used)
 
-    def _move(self, table: Table, rows: int, text_used: dict[int, int]) -> None:
-        old, memory = self.table, self.memory
-        self.table, self.memory = table, self._pool.take(table.nbytes)
+    def _move_to(self, table: StoreLayout, rows: int, text_used: dict[int, int]) -> None:
+        old, memory = self.layout, self.memory
+        self.layout, self.memory = table, self._pool.acquire(table.nbytes)
         if memory is None:
             self._start_offsets()
             return
-        stretches = zip(old.used(self.node, rows, text_used), table.used(self.node, rows, text_used), strict=True)
-        for (source, nbytes), (target, _) in stretches:
+        ranges = zip(
+            old.used_ranges(self.node, rows, text_used), table.used_ranges(self.node, rows, text_used), strict=True
+        )
+        for (source, nbytes), (target, _) in ranges:
             self.memory.array[target : target + nbytes] = memory.array[source : source + nbytes]

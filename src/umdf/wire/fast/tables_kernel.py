@@ -11,14 +11,21 @@ from umdf.kernels import inlined, load_i64, store_i64
 
 # The table of arguments. Addresses and sizes of the input; what is to be decoded; the limits of `values.Limits`.
 BUFFER, BUFFER_SIZE, STARTS, ENDS, MESSAGES, FIRST, SCRATCH, SCRATCH_SIZE = 0, 1, 2, 3, 4, 5, 6, 7
-NODES, TEXTS, LISTS, INSTRUCTIONS, SLOTS, PROGRAMS, PROGRAM_OF, PROGRAM_OF_SIZE = 8, 9, 10, 11, 12, 13, 14, 15
-JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, STACK, FULL, USE_GENERATED = 16, 17, 18, 19, 20, 21
-KEEP, EPOCH, TEMPLATE_ID, SLOT_COUNT, SLOTS_SAVED = 22, 23, 24, 25, 26
-MOST_PRESENCE_BYTES, MOST_INTEGER_BYTES, MOST_ENTRIES, MOST_EMPTY, MOST_NESTING, MOST_COMBINED = 27, 28, 29, 30, 31, 32
+NODES, TEXTS, LISTS, INSTRUCTIONS, SLOTS, PROGRAMS, PROGRAM_INDEX, PROGRAM_INDEX_SIZE = 8, 9, 10, 11, 12, 13, 14, 15
+QUARANTINE, QUARANTINE_ROWS, QUARANTINE_CAPACITY, STACK, FULL, USE_GENERATED = 16, 17, 18, 19, 20, 21
+KEEP_DICTIONARY, EPOCH, TEMPLATE_ID, SLOT_COUNT, SLOTS_SAVED = 22, 23, 24, 25, 26
+MAX_PRESENCE_BYTES, MAX_INTEGER_BYTES, MAX_ENTRIES, MAX_EMPTY_ENTRIES, MAX_NESTING, MAX_COMBINED_BYTES = (
+    27,
+    28,
+    29,
+    30,
+    31,
+    32,
+)
 # The message at hand, for what is called from the middle of it.
-MESSAGE, MESSAGE_START, DEPTH, COMBINED, NOW_TEMPLATE = 33, 34, 35, 36, 37
+MESSAGE, MESSAGE_START, DEPTH, COMBINED, CURRENT_TEMPLATE = 33, 34, 35, 36, 37
 # What a careful read leaves: the value as 128 bits, whether it is NULL, and where the next item starts.
-HIGH, LOW, NULL, NEXT, LENGTH, FAULT_AT, FAULT_IN = 38, 39, 40, 41, 42, 43, 44
+HIGH, LOW, NULL, NEXT, LENGTH, FAULT_OFFSET, FAULT_INSTRUCTION = 38, 39, 40, 41, 42, 43, 44
 NODE_COUNT, COLUMNS = 45, 46  # COLUMNS: the address of every column's values, for generated code
 ARGUMENTS = 48
 
@@ -36,7 +43,7 @@ L_OFFSETS, L_CHILD = 0, 1
 LIST = 2
 
 # A template.
-P_START, P_ROOT, P_NODES_END, P_TEXTS, P_TEXTS_END, P_BITS, P_GENERATED, P_PLAIN, P_ID = 0, 1, 2, 3, 4, 5, 6, 7, 8
+P_START, P_ROOT, P_NODES_END, P_TEXTS, P_TEXTS_END, P_BITS, P_GENERATED, P_REFERENCE, P_ID = 0, 1, 2, 3, 4, 5, 6, 7, 8
 PROGRAM = 10
 
 # A dictionary entry. STATE is 4 · epoch + state: entries of an older epoch are undefined, so a reset is one addition.
@@ -60,15 +67,15 @@ TYPES = ("int32", "uInt32", "int64", "uInt64", "decimal", "ascii", "unicode", "b
 INT32, UINT32, INT64, UINT64, DECIMAL_TYPE, ASCII, UNICODE, BYTES = range(8)
 
 # A frame of the interpreter's stack: what a group or sequence returns to.
-F_RETURN, F_LEFT, F_INDEX, F_NODE, F_ROW, F_MASK, F_WORD, F_PRESENCE, F_LOST, F_MAP, F_MAP_BYTES = range(11)
+F_RETURN, F_LEFT, F_INDEX, F_NODE, F_ROW, F_MASK, F_WORD, F_PRESENCE, F_MISSING_BITS, F_MAP, F_MAP_BYTES = range(11)
 FRAME = 12
-DEEPEST = 18  # one more than the loader allows, and the message itself
+MAX_FRAMES = 18  # one more than the loader allows, and the message itself
 
 # A line of the journal; the indexes of entries stand behind, as uint32.
-J_MESSAGE, J_OFFSET, J_CODE, J_INSTRUCTION, J_COUNT, J_TEMPLATE, J_DEPTH = range(7)
-J_INDEXES = 8
-JOURNAL_LINE = J_INDEXES + DEEPEST // 2
-LINES_PER_MESSAGE = 12  # nine kinds of reports, one error
+Q_MESSAGE, Q_OFFSET, Q_CODE, Q_INSTRUCTION, Q_COUNT, Q_TEMPLATE, Q_DEPTH = range(7)
+Q_INDEXES = 8
+QUARANTINE_ROW = Q_INDEXES + MAX_FRAMES // 2
+MAX_QUARANTINE_ROWS_PER_MESSAGE = 12  # nine kinds of reports, one error
 
 # Codes: R1 to R9 are 1 to 9, D1 to D12 are 11 to 22, ours follow.
 R1, R2, R6, R7, R8, R9 = 1, 2, 6, 7, 8, 9
@@ -77,7 +84,7 @@ T1, T2, T3 = 31, 32, 33
 OUT_OF_ROOM = 40  # no fault of the message: something must grow, then it is read again
 
 # What FULL says: a node's or text's number, or one of these.
-NOTHING_FULL, JOURNAL_FULL, SCRATCH_FULL, OUTSIDE = -1, -2, -3, -4
+NOTHING_FULL, QUARANTINE_FULL, SCRATCH_FULL, OUTSIDE_BUFFER = -1, -2, -3, -4
 TEXT_FULL = 1 << 32  # + the text's number; LENGTH says how many bytes it needs
 
 # Bytes behind a message that may be read, though not used.
@@ -86,7 +93,7 @@ SLACK = 32
 TEXT_SLACK = 16
 # Bytes that every text column has free beyond a message's own length when the message begins, so that generated code
 # need not look: MOST_REPEATED from previous and default values, and what it may read behind the end before it notices.
-TEXT_RESERVE, MOST_REPEATED = 1 << 13, 1 << 12
+TEXT_RESERVE, MAX_REPEATED_BYTES = 1 << 13, 1 << 12
 
 
 @inlined

@@ -32,7 +32,7 @@ NONE, CONSTANT, DEFAULT, COPY, INCREMENT, DELTA, TAIL = (
     "delta",
     "tail",
 )
-REMEMBERING = frozenset({COPY, INCREMENT, DELTA, TAIL})  # the operators that use a dictionary
+DICTIONARY_OPERATORS = frozenset({COPY, INCREMENT, DELTA, TAIL})  # the operators that use a dictionary
 ANY = "any"  # the application type where no typeRef is in force (6.1)
 
 
@@ -53,8 +53,8 @@ class Operator:
     slot: int | None = None  # index into TemplateSet.slots; None where nothing is remembered
 
     @property
-    def remembers(self) -> bool:
-        return self.kind in REMEMBERING
+    def uses_dictionary(self) -> bool:
+        return self.kind in DICTIONARY_OPERATORS
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Field:
     length_id: int | None = None
 
     @property
-    def in_parts(self) -> bool:
+    def has_part_operators(self) -> bool:
         return self.exponent is not None
 
     @property
@@ -85,17 +85,17 @@ class Field:
     @cached_property
     def bits(self) -> int:
         """The presence-map bits it may use (10.5.1); a mantissa's bit is there only if the exponent has a value."""
-        if self.in_parts:
+        if self.has_part_operators:
             return sum(part.bits for part in self.parts)
         kind = self.operator.kind
         return int(kind in (DEFAULT, COPY, INCREMENT, TAIL) or (kind == CONSTANT and self.optional))
 
     @cached_property
-    def least_bytes(self) -> int:
+    def min_bytes(self) -> int:
         """The fewest bytes it can take in the stream, its presence bit not counted."""
-        if self.in_parts:
+        if self.has_part_operators:
             exponent, mantissa = self.parts
-            return exponent.least_bytes + (0 if self.optional else mantissa.least_bytes)
+            return exponent.min_bytes + (0 if self.optional else mantissa.min_bytes)
         if self.operator.kind not in (NONE, DELTA):
             return 0
         two = self.type == DECIMAL or (self.operator.kind == DELTA and self.type in (ASCII, UNICODE, BYTES))
@@ -119,9 +119,9 @@ class Segment:
         return self.bits > 0
 
     @cached_property
-    def least_bytes(self) -> int:
+    def min_bytes(self) -> int:
         """The fewest bytes it can take as a group or an entry, presence map included; 0 is possible."""
-        return self.has_presence_map + sum(instruction.least_bytes for instruction in self.instructions)
+        return self.has_presence_map + sum(instruction.min_bytes for instruction in self.instructions)
 
     @cached_property
     def by_name(self) -> Mapping[str, Instruction]:
@@ -140,8 +140,8 @@ class Group:
         return int(self.optional)
 
     @property
-    def least_bytes(self) -> int:
-        return 0 if self.optional else self.body.least_bytes
+    def min_bytes(self) -> int:
+        return 0 if self.optional else self.body.min_bytes
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class Sequence:
         return self.length.bits
 
     @property
-    def least_bytes(self) -> int:
-        return self.length.least_bytes
+    def min_bytes(self) -> int:
+        return self.length.min_bytes
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class DynamicRef:
         return 0
 
     @property
-    def least_bytes(self) -> int:
+    def min_bytes(self) -> int:
         return 1  # the presence map
 
 
@@ -222,6 +222,6 @@ class TemplateSet:
     def by_name(self) -> Mapping[str, Template]:
         return {template.name: template for template in self.templates}
 
-    def referred(self, application_type: str) -> Mapping[int, Template]:
+    def templates_for_type(self, application_type: str) -> Mapping[int, Template]:
         """The templates that a dynamic reference can name where this application type is in force."""
         return self.by_type.get(application_type, self.by_id)

@@ -62,7 +62,7 @@ class Cursor:
         return text.removeprefix(".")
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self.data) - self.offset
 
     def error(self, code: str, reason: str, offset: int | None = None) -> FastError:
@@ -73,25 +73,25 @@ class Cursor:
 
     def unsigned(self, type: str = UINT32, nullable: bool = False) -> int | None:
         start = self.offset
-        groups = self._integer()
+        groups = self._integer_groups()
         if len(groups) > 1 and groups[0] == 0:
             self.report("R6", f"{len(groups)} bytes for an integer that needs fewer", start)
-        return self._bounded(_joined(groups), type, nullable, start)
+        return self._check_range(_join_groups(groups), type, nullable, start)
 
     def signed(self, type: str | None, nullable: bool = False) -> int | None:
         """A signed integer; without a type a delta, which has no bounds of its own (6.3.7.1)."""
         start = self.offset
-        groups = self._integer()
+        groups = self._integer_groups()
         if len(groups) > 1 and groups[0] == (0x7F if groups[1] & 0x40 else 0):
             self.report("R6", f"{len(groups)} bytes for an integer that needs fewer", start)
-        value = _joined(groups)
+        value = _join_groups(groups)
         if groups[0] & 0x40:
             value -= 1 << (7 * len(groups))
         if type is None:
             return None if nullable and value == 0 else value - (nullable and value > 0)
-        return self._bounded(value, type, nullable, start)
+        return self._check_range(value, type, nullable, start)
 
-    def _bounded(self, value: int, type: str, nullable: bool, start: int) -> int | None:
+    def _check_range(self, value: int, type: str, nullable: bool, start: int) -> int | None:
         if nullable:
             if value == 0:
                 return None
@@ -101,14 +101,14 @@ class Cursor:
             raise self.error("D2", f"{value} is outside {type}, {low} to {high}", start)
         return value
 
-    def _integer(self) -> bytes:
+    def _integer_groups(self) -> bytes:
         """The groups of seven bits of one integer."""
         start, most = self.offset, self.limits.integer_bytes
         for end in range(start, min(start + most, len(self.data))):
             if self.data[end] & 0x80:
                 self.offset = end + 1
                 return bytes((*self.data[start:end], self.data[end] & 0x7F))
-        if self.left < most:
+        if self.remaining < most:
             raise self.error("T1", "the data end in the middle of an integer")
         raise self.error("D2", f"an integer of more than {most} bytes")
 
@@ -136,8 +136,8 @@ class Cursor:
         length = self.unsigned(UINT32, nullable)
         if length is None:
             return None
-        if length > self.left:
-            raise self.error("T1", f"{length} bytes announced, {self.left} left", start)
+        if length > self.remaining:
+            raise self.error("T1", f"{length} bytes announced, {self.remaining} left", start)
         self.offset += length
         return bytes(self.data[self.offset - length : self.offset])
 
@@ -150,7 +150,7 @@ class Cursor:
                 if len(groups) > 1 and groups[-1] == 0:
                     self.report("R7", "a presence map that ends in seven zeros", start)
                 return PresenceMap(start, groups)
-        if self.left < most:
+        if self.remaining < most:
             raise self.error("T1", "the data end in the middle of a presence map")
         raise self.error("T2", f"a presence map of more than {most} bytes")
 
@@ -167,15 +167,15 @@ class PresenceMap:
     def __init__(self, offset: int = 0, groups: bytes = b"") -> None:
         self.offset = offset
         self.groups = groups
-        self.used = 0
+        self.next_bit = 0
 
     def bit(self, index: int) -> bool:
         byte, bit = divmod(index, 7)
         return byte < len(self.groups) and bool(self.groups[byte] & (0x40 >> bit))
 
     def next(self) -> bool:
-        self.used += 1
-        return self.bit(self.used - 1)
+        self.next_bit += 1
+        return self.bit(self.next_bit - 1)
 
 
 def write_presence_map(bits: list[bool]) -> bytes:
@@ -185,7 +185,7 @@ def write_presence_map(bits: list[bool]) -> bytes:
         groups[index // 7] |= bit * (0x40 >> index % 7)
     while len(groups) > 1 and groups[-1] == 0:
         groups.pop()
-    return _stopped(groups)
+    return _with_stop_bit(groups)
 
 
 def write_unsigned(value: int | None, nullable: bool = False) -> bytes:
@@ -195,7 +195,7 @@ def write_unsigned(value: int | None, nullable: bool = False) -> bytes:
     groups = bytearray([value & 0x7F])
     while value := value >> 7:
         groups.append(value & 0x7F)
-    return _stopped(groups[::-1])
+    return _with_stop_bit(groups[::-1])
 
 
 def write_signed(value: int | None, nullable: bool = False) -> bytes:
@@ -207,7 +207,7 @@ def write_signed(value: int | None, nullable: bool = False) -> bytes:
     while value >> 6 not in (0, -1):
         value >>= 7
         groups.append(value & 0x7F)
-    return _stopped(groups[::-1])
+    return _with_stop_bit(groups[::-1])
 
 
 def write_ascii(text: str | None, nullable: bool = False) -> bytes:
@@ -216,7 +216,7 @@ def write_ascii(text: str | None, nullable: bool = False) -> bytes:
     content = bytearray(text.encode("ascii"))
     if not content or content[0] == 0:
         content[:0] = bytes(1 + nullable)
-    return _stopped(content)
+    return _with_stop_bit(content)
 
 
 def write_vector(content: bytes | None, nullable: bool = False) -> bytes:
@@ -225,13 +225,13 @@ def write_vector(content: bytes | None, nullable: bool = False) -> bytes:
     return write_unsigned(len(content), nullable) + content
 
 
-def _joined(groups: bytes) -> int:
+def _join_groups(groups: bytes) -> int:
     value = 0
     for group in groups:
         value = value << 7 | group
     return value
 
 
-def _stopped(groups: bytearray) -> bytes:
+def _with_stop_bit(groups: bytearray) -> bytes:
     groups[-1] |= 0x80
     return bytes(groups)

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from umdf.units import decimal_text, plain_decimal_text
+from umdf.units import decimal_text, fix_decimal
 from umdf.wire.fast.batch import Batch
-from umdf.wire.fast.convert import MOST_EXPONENT
+from umdf.wire.fast.convert import MAX_EXPONENT
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import Decimal, DynamicRef, Field, Group, Segment, Sequence, Template
 from umdf.wire.fix.dictionary import lookup
@@ -79,7 +79,7 @@ def fields_of(segment: Segment, values: Mapping[str, Any]) -> Values:
         elif isinstance(instruction, DynamicRef):
             value = {"template": value.template.name, **fields_of(value.template.body, value.values)}
         else:
-            value = shown(value)
+            value = json_value(value)
         found[instruction.name] = value
     return found
 
@@ -105,7 +105,7 @@ def fix_fields(segment: Segment, values: Mapping[str, Any], group_tag: int = 0) 
             yield instruction.id, _fix_text(instruction, value, group_tag)
 
 
-def shown(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, Decimal):
         return _decimal(value, decimal_text)
@@ -119,8 +119,8 @@ def shown(value: Any) -> Any:
 
 def _fix_text(field: Field, value: Any, group_tag: int) -> str:
     if isinstance(value, Decimal):
-        return _decimal(value, plain_decimal_text)
-    text = str(shown(value))
+        return _decimal(value, fix_decimal)
+    text = str(json_value(value))
     tag = lookup(field.id, group_tag) if field.id is not None else None
     kind = tag.type if tag else ""
     if kind == "UTCTimestamp" and (match := _TIMESTAMP.fullmatch(text)):
@@ -153,4 +153,4 @@ def _epoch_ns(text: str) -> int | None:
 def _decimal(value: Decimal, text_of: Any) -> str:
     """An exponent out of bounds (R1) would make a text of any length."""
     exponent, mantissa = value
-    return text_of(mantissa, exponent) if abs(exponent) <= MOST_EXPONENT else f"{mantissa}e{exponent}"
+    return text_of(mantissa, exponent) if abs(exponent) <= MAX_EXPONENT else f"{mantissa}e{exponent}"

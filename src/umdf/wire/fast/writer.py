@@ -13,7 +13,7 @@ from typing import Any
 from umdf.errors import EncodeError
 from umdf.wire.columns import shown
 from umdf.wire.fast import convert
-from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Assigned, Dictionary, Reset, base_of, successor, to_bytes
+from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Assigned, Dictionary, Reset, initial_base, successor, to_bytes
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import (
     ASCII,
@@ -88,7 +88,7 @@ class Writer:
     ) -> bytes:
         template = templates.get(template_id)
         if template is None:
-            raise _refused(path, "D9", f"there is no template {template_id}")
+            raise _field_error(path, "D9", f"there is no template {template_id}")
         sent = always or self.dictionary.template_id != template_id
         self.dictionary.template_id = template_id
         bits, out = [sent], bytearray(write_unsigned(template_id) if sent else b"")
@@ -99,10 +99,10 @@ class Writer:
         self, segment: Segment, values: Mapping[str, Any], bits: list[bool], out: bytearray, path: list[str]
     ) -> None:
         if not isinstance(values, Mapping):
-            raise _refused(path, "D1", f"must be values by name, not a {values.__class__.__name__}")
+            raise _field_error(path, "D1", f"must be values by name, not a {values.__class__.__name__}")
         for name in values:
             if name not in segment.by_name:
-                raise _refused([*path, str(name)], "D1", "there is no such field in the template")
+                raise _field_error([*path, str(name)], "D1", "there is no such field in the template")
         for instruction in segment.instructions:
             self._instruction(instruction, values.get(instruction.name), bits, out, [*path, instruction.name])
 
@@ -113,7 +113,7 @@ class Writer:
             self._field(instruction, value, bits, out, path)
             return
         if value is None and not instruction.optional:
-            raise _refused(path, "D1", "mandatory and missing")
+            raise _field_error(path, "D1", "mandatory and missing")
         if isinstance(instruction, Sequence):
             self._sequence(instruction, value, bits, out, path)
         elif isinstance(instruction, Group):
@@ -126,7 +126,7 @@ class Writer:
 
     def _sequence(self, sequence: Sequence, value: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
         if value is not None and not isinstance(value, list | tuple):
-            raise _refused(path, "D1", f"must be a list of entries, not a {value.__class__.__name__}")
+            raise _field_error(path, "D1", f"must be a list of entries, not a {value.__class__.__name__}")
         self._field(sequence.length, None if value is None else len(value), bits, out, path)
         for index, entry in enumerate(value or ()):
             out += self._inner_segment(sequence.body, entry, [*path[:-1], f"{path[-1]}[{index}]"])
@@ -139,39 +139,39 @@ class Writer:
 
     def _dynamic(self, reference: DynamicRef, value: Any, path: list[str]) -> bytes:
         if not isinstance(value, Message) or value.template.id is None:
-            raise _refused(path, "D1", "must be a Message whose template has an id")
-        templates = self.templates.referred(reference.application_type)
+            raise _field_error(path, "D1", "must be a Message whose template has an id")
+        templates = self.templates.templates_for_type(reference.application_type)
         return self._message(templates, value.template.id, value.values, path, always=False)
 
     def _field(self, field: Field, given: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
         kind, initial = field.operator.kind, field.operator.initial
         if given is None and not field.optional and kind == CONSTANT:
             given = initial
-        if given is None and not field.optional and not field.in_parts:
-            raise _refused(path, "D1", "mandatory and missing")
-        if field.in_parts:
-            self._parts(field, given, bits, out, path)
+        if given is None and not field.optional and not field.has_part_operators:
+            raise _field_error(path, "D1", "mandatory and missing")
+        if field.has_part_operators:
+            self._split_decimal(field, given, bits, out, path)
             return
         value = None
         if given is not None:
             value = _converted(given, field.type, path)
         if kind == NONE:
-            out += _plain(field, value)
+            out += _stream_bytes(field, value)
         elif kind == CONSTANT:
             if value is not None and value != initial:
-                raise _refused(path, "D3", f"always {initial!r}, cannot be {value!r}")
+                raise _field_error(path, "D3", f"always {initial!r}, cannot be {value!r}")
             if field.optional:
                 bits.append(value is not None)
         elif kind == DEFAULT:
             bits.append(value != initial)
             if value != initial:
-                out += _plain(field, value)
+                out += _stream_bytes(field, value)
         elif kind == DELTA:
             out += self._delta(field, value, path)
         else:
-            self._remembered(field, value, bits, out, path)
+            self._dictionary_field(field, value, bits, out, path)
 
-    def _parts(self, field: Field, given: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
+    def _split_decimal(self, field: Field, given: Any, bits: list[bool], out: bytearray, path: list[str]) -> None:
         exponent, mantissa = field.parts
         value = None
         if given is not None:
@@ -179,14 +179,16 @@ class Writer:
         elif not field.optional:
             # Both parts constant: nothing is sent, so nothing need be given.
             if exponent.operator.kind != CONSTANT or mantissa.operator.kind != CONSTANT:
-                raise _refused(path, "D1", "mandatory and missing")
+                raise _field_error(path, "D1", "mandatory and missing")
             value = Decimal(exponent.operator.initial, mantissa.operator.initial)  # type: ignore[arg-type]
         assert value is None or isinstance(value, Decimal)
         self._field(exponent, None if value is None else value.exponent, bits, out, [*path, exponent.name])
         if value is not None:
             self._field(mantissa, value.mantissa, bits, out, [*path, mantissa.name])
 
-    def _remembered(self, field: Field, value: Value | None, bits: list[bool], out: bytearray, path: list[str]) -> None:
+    def _dictionary_field(
+        self, field: Field, value: Value | None, bits: list[bool], out: bytearray, path: list[str]
+    ) -> None:
         """Copy, increment or tail: not sent if the reader would find the same without it."""
         entry, initial = self.dictionary.entry(field), field.operator.initial
         if entry is UNDEFINED:
@@ -199,18 +201,18 @@ class Writer:
         bits.append(not same)
         if not same:
             tail = field.operator.kind == TAIL and value is not None
-            out += _plain(field, self._tail(field, value, path)) if tail else _plain(field, value)
+            out += _stream_bytes(field, self._tail(field, value, path)) if tail else _stream_bytes(field, value)
         self.dictionary.assign(field, value)
 
     def _base(self, field: Field, path: list[str]) -> Value:
         entry, initial = self.dictionary.entry(field), field.operator.initial
         if entry is EMPTY and field.operator.kind == DELTA:
-            raise _refused(path, "D6", "a delta to a previous value that is empty")
+            raise _field_error(path, "D6", "a delta to a previous value that is empty")
         if isinstance(entry, Assigned):
             if entry.type != field.type:
-                raise _refused(path, "D4", f"a {field.type} whose previous value is a {entry.type}")
+                raise _field_error(path, "D4", f"a {field.type} whose previous value is a {entry.type}")
             return entry.value
-        return initial if initial is not None else base_of(field.type)
+        return initial if initial is not None else initial_base(field.type)
 
     def _delta(self, field: Field, value: Value | None, path: list[str]) -> bytes:
         nullable = field.optional
@@ -229,8 +231,8 @@ class Writer:
         assert isinstance(value, str | bytes)
         old, new = to_bytes(self._base(field, path)), to_bytes(value)
         if len(new) < len(old):
-            raise _refused(path, "D3", f"tail cannot make the previous {len(old)} bytes shorter, to {len(new)}")
-        kept = _common(old, new) if len(new) == len(old) else 0
+            raise _field_error(path, "D3", f"tail cannot make the previous {len(old)} bytes shorter, to {len(new)}")
+        kept = _common_prefix(old, new) if len(new) == len(old) else 0
         # The cut may be inside a UTF-8 character (6.3.8.2): such bytes survive as surrogates.
         return new[kept:] if field.type == BYTES else new[kept:].decode("utf-8", "surrogateescape")
 
@@ -240,12 +242,12 @@ def _converted(given: Any, type: str, path: list[str]) -> Value:
         return convert.to_type(given, type)
     except convert.ConversionError as error:
         value = f"{given.mantissa}e{given.exponent}" if isinstance(given, Decimal) else shown(given)
-        raise _refused(
+        raise _field_error(
             path, error.code, error.reason if value in error.reason else f"{value}: {error.reason}"
         ) from None
 
 
-def _plain(field: Field, value: Value | None) -> bytes:
+def _stream_bytes(field: Field, value: Value | None) -> bytes:
     """A value, or NULL, as it stands in the stream."""
     nullable = field.optional
     if value is None:
@@ -262,8 +264,8 @@ def _plain(field: Field, value: Value | None) -> bytes:
 
 
 def _shortest_delta(old: bytes, new: bytes, nullable: bool, ascii: bool) -> bytes:
-    front = _common(old, new)
-    back = _common(old[::-1], new[::-1])
+    front = _common_prefix(old, new)
+    back = _common_prefix(old[::-1], new[::-1])
     # What stays cannot be removed from the front by a negative number, hence one less (6.3.7.3).
     behind = write_signed(len(old) - front, nullable), new[front:]
     before = write_signed(back - len(old) - 1, nullable), new[: len(new) - back]
@@ -273,11 +275,11 @@ def _shortest_delta(old: bytes, new: bytes, nullable: bool, ascii: bool) -> byte
     return min(choices, key=len)
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _common_prefix(one: bytes, other: bytes) -> int:
     """How many bytes at the front are the same."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def _refused(path: list[str], code: str, reason: str) -> EncodeError:
+def _field_error(path: list[str], code: str, reason: str) -> EncodeError:
     return EncodeError(f"{'.'.join(path) or 'message'}: {code}: {reason}")

@@ -9,7 +9,7 @@ from umdf.units import printable
 ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|"})
 
 
-def line(fields: Iterable[tuple[int, str]]) -> str:
+def format_fields(fields: Iterable[tuple[int, str]]) -> str:
     """One message. A value that holds a bar, a backslash or a control character has it escaped with a backslash."""
     return "|".join(f"{tag}={printable(value.translate(ESCAPES))}" for tag, value in fields)
 

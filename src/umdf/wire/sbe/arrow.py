@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.wire.sbe.decode import Batch
-from umdf.wire.sbe.envelope import UNKNOWN_NULLS, Envelope
+from umdf.wire.sbe.envelope import UNKNOWN_NULLS, IpcHeader
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Data
 
-OWN_FIELDS = [pa.field("packet", pa.uint32(), nullable=False), pa.field("msg_index", pa.uint16(), nullable=False)]
+KEY_FIELDS = [pa.field("packet", pa.uint32(), nullable=False), pa.field("msg_index", pa.uint16(), nullable=False)]
 
 
 def arrow_type(column: Column) -> pa.DataType:
@@ -50,13 +50,13 @@ def _node_fields(layout: Layout, node: Node) -> list[pa.Field]:
 
 def arrow_schema(layout: Layout, template_id: int) -> pa.Schema:
     """The columns of one template's RecordBatch."""
-    made = layout.arrow_schemas.get(template_id)
-    if made is None:
+    schema = layout.arrow_schemas.get(template_id)
+    if schema is None:
         node = layout.roots[template_id]
         metadata = {"template_id": str(template_id), "name": node.path, "schema_version": str(layout.schema.version)}
-        made = pa.schema(OWN_FIELDS + _node_fields(layout, node), metadata=metadata)
-        layout.arrow_schemas[template_id] = made
-    return made
+        schema = pa.schema(KEY_FIELDS + _node_fields(layout, node), metadata=metadata)
+        layout.arrow_schemas[template_id] = schema
+    return schema
 
 
 def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
@@ -65,31 +65,31 @@ def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
     rows = batch.rows.item(node.index)
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=arrow_schema(batch.layout, template_id))
-    table, memory = batch.store(node)
+    table, memory = batch.store_of(node)
     if not table.offsets:
         if not batch.has_validity:
             batch.fill_retired(node)
         key = batch.has_validity, batch.tracked(node)
-        envelope = table.envelopes.get(key)
+        envelope = table.ipc_headers.get(key)
         if envelope is None:
-            envelope = table.envelopes[key] = _envelope(batch, node, arrow_schema(batch.layout, template_id))
-        return envelope.open(memory.array, rows)
+            envelope = table.ipc_headers[key] = _ipc_header(batch, node, arrow_schema(batch.layout, template_id))
+        return envelope.record_batch(memory.array, rows)
     schema = arrow_schema(batch.layout, template_id)
     whole = pa.py_buffer(memory.array)
     own = [
-        pa.Array.from_buffers(OWN_FIELDS[0].type, rows, [None, whole.slice(table.packet, 4 * rows)], null_count=0),
-        pa.Array.from_buffers(OWN_FIELDS[1].type, rows, [None, whole.slice(table.index, 2 * rows)], null_count=0),
+        pa.Array.from_buffers(KEY_FIELDS[0].type, rows, [None, whole.slice(table.packet, 4 * rows)], null_count=0),
+        pa.Array.from_buffers(KEY_FIELDS[1].type, rows, [None, whole.slice(table.index, 2 * rows)], null_count=0),
     ]
     return pa.RecordBatch.from_arrays(own + _arrays(batch, node, schema.types[2:]), schema=schema)
 
 
-def _envelope(batch: Batch, node: Node, schema: pa.Schema) -> Envelope:
+def _ipc_header(batch: Batch, node: Node, schema: pa.Schema) -> IpcHeader:
     """A message without groups or data: its columns are one stretch of memory."""
-    table = batch.store(node)[0]
+    table = batch.store_of(node)[0]
     buffers = [
-        (table.header, 0),
+        (table.header_bytes, 0),
         (table.packet, 4 * table.capacity),
-        (table.header, 0),
+        (table.header_bytes, 0),
         (table.index, 2 * table.capacity),
     ]
     nulls = [0, 0]
@@ -102,14 +102,14 @@ def _envelope(batch: Batch, node: Node, schema: pa.Schema) -> Envelope:
             buffers += [(table.values[i], 4 * (table.capacity + 1)), (table.text[i], size)]
         else:
             buffers.append((table.values[i], size))
-    return Envelope(schema, table.header, table.nbytes, nulls, buffers)
+    return IpcHeader(schema, table.header_bytes, table.nbytes, nulls, buffers)
 
 
 def _arrays(batch: Batch, node: Node, types: list[pa.DataType]) -> list[pa.Array]:
     rows = int(batch.rows[node.index])
     if not rows:
         return [pa.array([], kind) for kind in types]
-    table, memory = batch.store(node)
+    table, memory = batch.store_of(node)
     if not batch.has_validity:
         batch.fill_retired(node)
     whole, arrays = pa.py_buffer(memory.array), []

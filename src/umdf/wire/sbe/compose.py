@@ -16,14 +16,14 @@ import pyarrow as pa
 from umdf.errors import EncodeError
 from umdf.units import decimal_text
 from umdf.wire.columns import shown
-from umdf.wire.sbe.arrow import OWN_FIELDS, arrow_schema, arrow_type
+from umdf.wire.sbe.arrow import KEY_FIELDS, arrow_schema, arrow_type
 from umdf.wire.sbe.declared import bounds
-from umdf.wire.sbe.encode import Encoded, Encoder
+from umdf.wire.sbe.encode import EncodedPackets, Encoder
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
 
 Values = Mapping[str, Any]
-MOST_DIGITS = 40  # before or behind the point: no field holds half of them
+MAX_DIGITS = 40  # before or behind the point: no field holds half of them
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Packet:
     sending_time: int = 0
 
 
-def compose(schema: Schema, packets: Iterable[Packet], version: int | None = None) -> Encoded:
+def compose(schema: Schema, packets: Iterable[Packet], version: int | None = None) -> EncodedPackets:
     """Encode packets given message by message."""
     encoder, packets = Encoder(schema, version), list(packets)
     ids = {message.name: template_id for template_id, message in schema.messages.items()}
-    tables: dict[int, _Table] = {}
+    tables: dict[int, _MessageRows] = {}
     for number, packet in enumerate(packets):
         for index, (template, values) in enumerate(packet.messages):
             template_id = ids.get(template, -1) if isinstance(template, str) else template
@@ -49,7 +49,7 @@ def compose(schema: Schema, packets: Iterable[Packet], version: int | None = Non
                 raise EncodeError(f"the schema has no message {shown(template)}")
             if not isinstance(values, Mapping):
                 raise EncodeError(f"{template} takes a dictionary of values by name, not {shown(values)}")
-            tables.setdefault(template_id, _Table()).add(number, index, values)
+            tables.setdefault(template_id, _MessageRows()).add(number, index, values)
     batches = [table.record_batch(encoder.layout, template_id) for template_id, table in tables.items()]
     names = ("channel", "seq_version", "sequence", "sending_time")
     return encoder.encode({name: [getattr(packet, name) for packet in packets] for name in names}, batches)
@@ -62,7 +62,7 @@ def compose_message(schema: Schema, template: str | int, values: Values, version
 
 
 @dataclass
-class _Table:
+class _MessageRows:
     packet: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     rows: list[Values] = field(default_factory=list)
@@ -74,7 +74,7 @@ class _Table:
 
     def record_batch(self, layout: Layout, template_id: int) -> pa.RecordBatch:
         node = layout.roots[template_id]
-        own = [pa.array(column, kind.type) for column, kind in zip((self.packet, self.index), OWN_FIELDS, strict=True)]
+        own = [pa.array(column, kind.type) for column, kind in zip((self.packet, self.index), KEY_FIELDS, strict=True)]
         columns = _columns(layout, node, self.rows)
         return pa.RecordBatch.from_arrays(own + columns, schema=arrow_schema(layout, template_id))
 
@@ -83,7 +83,7 @@ def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Arra
     _check_names(node, rows)
     arrays = []
     for column in node.columns:
-        values = [_sent(column, row.get(column.field.name), f"{node.path}.{column.name}") for row in rows]
+        values = [_column_value(column, row.get(column.field.name), f"{node.path}.{column.name}") for row in rows]
         arrays.append(pa.array(values, arrow_type(column)))
     for group, child in zip(node.block.groups, node.children, strict=True):
         entries, offsets = [], [0]
@@ -103,7 +103,7 @@ def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Arra
         struct = pa.Array.from_buffers(kind, len(entries), [None], null_count=0, children=columns)
         arrays.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), struct))
     for data in node.block.data:
-        texts = [_content(f"{node.path}.{data.name}", row.get(data.name)) for row in rows]
+        texts = [_text_bytes(f"{node.path}.{data.name}", row.get(data.name)) for row in rows]
         arrays.append(pa.array(texts, pa.binary()))
     return arrays
 
@@ -117,7 +117,7 @@ def _check_names(node: Node, rows: Sequence[Values]) -> None:
             raise EncodeError(f"{node.path} has no field {sorted(unknown)[0]!r}")
 
 
-def _sent(column: Column, value: Any, name: str) -> Any:
+def _column_value(column: Column, value: Any, name: str) -> Any:
     """A value as it goes into the column: a decimal's mantissa, a char's code, the bytes of a text."""
     field, part = column.field, column.part
     if part.name and value is not None:
@@ -128,7 +128,7 @@ def _sent(column: Column, value: Any, name: str) -> Any:
     if value is None:
         return None
     if column.is_text:
-        content = _content(name, value)
+        content = _text_bytes(name, value)
         if isinstance(value, str) and not value.isascii():
             raise EncodeError(f"{name}: {shown(value)} is not ASCII")
         if content and b"\0" in content:
@@ -162,7 +162,7 @@ def _mantissa(name: str, value: Any, exponent: int) -> int:
     except (InvalidOperation, TypeError, ValueError):
         raise EncodeError(f"{name}: {shown(value)} is no decimal number") from None
     sign, digits, scale = number.as_tuple()
-    if not isinstance(scale, int) or abs(number.adjusted()) > MOST_DIGITS:
+    if not isinstance(scale, int) or abs(number.adjusted()) > MAX_DIGITS:
         raise EncodeError(f"{name}: {shown(value)} is no decimal number that fits")
     mantissa = int("".join(map(str, digits))) * (-1 if sign else 1)
     whole, rest = divmod(mantissa * 10 ** max(scale - exponent, 0), 10 ** max(exponent - scale, 0))
@@ -171,7 +171,7 @@ def _mantissa(name: str, value: Any, exponent: int) -> int:
     return whole
 
 
-def _content(name: str, value: Any) -> bytes | None:
+def _text_bytes(name: str, value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     try:

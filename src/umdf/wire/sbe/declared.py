@@ -14,9 +14,9 @@ from umdf.errors import Fault
 from umdf.wire.sbe.schema import CONSTANT, OPTIONAL, REQUIRED, SIZES
 from umdf.xmltree import Node
 
-MOST_LENGTH = 65535  # bytes of a block or a text: what the 16-bit lengths of the headers can say
-MOST_MEMBERS = 64  # of a composite, those of nested ones included
-MOST_NESTED = 8  # composites within composites
+MAX_LENGTH = 65535  # bytes of a block or a text: what the 16-bit lengths of the headers can say
+MAX_MEMBERS = 64  # of a composite, those of nested ones included
+MAX_NESTING = 8  # composites within composites
 TIME_UNITS = (0, 3, 6, 9)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
@@ -53,7 +53,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Declared:
+class ResolvedType:
     """A resolved type: slots on the wire, or a constant that takes none."""
 
     name: str
@@ -72,7 +72,7 @@ class Declared:
         return max((slot.end for slot in self.slots), default=0)
 
 
-class Reader:
+class AttributeReader:
     """Reads attributes and notes what is wrong with them."""
 
     def __init__(self, file: str) -> None:
@@ -82,7 +82,7 @@ class Reader:
     def fault(self, node: Node, reason: str) -> None:
         self.faults.append(Fault(self.file, node.line, node.describe(), reason))
 
-    def text(self, node: Node, key: str) -> str | None:
+    def required_text(self, node: Node, key: str) -> str | None:
         """An attribute that must be there."""
         value = node.get(key)
         if value is None or not value.strip():
@@ -90,7 +90,7 @@ class Reader:
             return None
         return value
 
-    def number(self, node: Node, text: str, least: int, most: int, what: str) -> int | None:
+    def parse_integer(self, node: Node, text: str, least: int, most: int, what: str) -> int | None:
         if not _INTEGER.fullmatch(text.strip()):
             self.fault(node, f'{what} must be an integer, not "{text[:40]}"')
             return None
@@ -100,13 +100,13 @@ class Reader:
             return None
         return value
 
-    def integer(self, node: Node, key: str, least: int, most: int) -> int | None:
+    def optional_integer(self, node: Node, key: str, least: int, most: int) -> int | None:
         """An attribute that may be left out."""
         text = node.get(key)
-        return None if text is None else self.number(node, text, least, most, key)
+        return None if text is None else self.parse_integer(node, text, least, most, key)
 
-    def needed_integer(self, node: Node, key: str, least: int, most: int) -> int | None:
-        return None if self.text(node, key) is None else self.integer(node, key, least, most)
+    def required_integer(self, node: Node, key: str, least: int, most: int) -> int | None:
+        return None if self.required_text(node, key) is None else self.optional_integer(node, key, least, most)
 
     def presence(self, node: Node) -> str | None:
         """What the element itself says about presence; None where it says nothing."""
@@ -117,65 +117,65 @@ class Reader:
         return value
 
 
-class Types:
+class TypeRegistry:
     """Every declared type, by name, and the primitives."""
 
-    def __init__(self, reader: Reader, nodes: list[Node]) -> None:
+    def __init__(self, reader: AttributeReader, nodes: list[Node]) -> None:
         self._reader = reader
         self._nodes: dict[str, Node] = {}
-        self._resolved: dict[str, Declared | None] = {}
-        self._open: list[str] = []
+        self._resolved: dict[str, ResolvedType | None] = {}
+        self._resolving: list[str] = []
         for node in nodes:
-            name = reader.text(node, "name")
+            name = reader.required_text(node, "name")
             if name in self._nodes:
                 reader.fault(node, f"declared before, on line {self._nodes[name].line}")
             elif name:
                 self._nodes[name] = node
 
-    def check(self) -> None:
+    def resolve_all(self) -> None:
         """Resolve everything, so that a fault in a type that no message uses is found too."""
         for name in self._nodes:
-            self._named(name)
+            self._resolve_name(name)
 
-    def find(self, name: str | None, user: Node) -> Declared | None:
+    def resolve(self, name: str | None, user: Node) -> ResolvedType | None:
         """The type of that name. None if it is unknown (a fault of the user) or broken (a fault noted before)."""
         if name is None:
             return None
         if name in self._nodes:
-            if name in self._open:
+            if name in self._resolving:
                 self._reader.fault(user, f"type {name} is part of itself")
                 return None
-            return self._named(name)
+            return self._resolve_name(name)
         if name in SIZES:
-            return Declared(name, (Slot("", name, null=default_null(name)),))
-        self._reader.fault(user, _why_unknown(name))
+            return ResolvedType(name, (Slot("", name, null=default_null(name)),))
+        self._reader.fault(user, _unknown_type_reason(name))
         return None
 
-    def value_of(self, reference: str, user: Node) -> int | str | None:
+    def enum_value(self, reference: str, user: Node) -> int | str | None:
         """What `Enum.NAME` stands for."""
         name, _, value = reference.partition(".")
-        enum = self.find(name, user) if value else None
+        enum = self.resolve(name, user) if value else None
         if enum is not None and value in enum.values:
             return enum.values[value]
         if enum is not None or not value:
             self._reader.fault(user, f'valueRef "{reference}" names no value of an enum')
         return None
 
-    def _named(self, name: str) -> Declared | None:
+    def _resolve_name(self, name: str) -> ResolvedType | None:
         if name not in self._resolved:
-            self._open.append(name)
-            self._resolved[name] = self._declare(self._nodes[name])
-            self._open.pop()
+            self._resolving.append(name)
+            self._resolved[name] = self._resolve_node(self._nodes[name])
+            self._resolving.pop()
         return self._resolved[name]
 
-    def _declare(self, node: Node) -> Declared | None:
-        kinds = {"type": self._plain, "enum": self._enum, "set": self._set, "composite": self._composite}
+    def _resolve_node(self, node: Node) -> ResolvedType | None:
+        kinds = {"type": self._simple_type, "enum": self._enum, "set": self._set, "composite": self._composite}
         if node.tag not in kinds:
             self._reader.fault(node, "is no declaration of a type (type, composite, enum, set)")
             return None
-        noted = len(self._reader.faults)
+        faults_before = len(self._reader.faults)
         declared = kinds[node.tag](node)
-        if declared is None or len(self._reader.faults) > noted:
+        if declared is None or len(self._reader.faults) > faults_before:
             return None
         return replace(
             declared,
@@ -184,49 +184,49 @@ class Types:
             description=node.get("description") or declared.description,
         )
 
-    def _plain(self, node: Node) -> Declared | None:
-        reader, primitive = self._reader, self._reader.text(node, "primitiveType")
+    def _simple_type(self, node: Node) -> ResolvedType | None:
+        reader, primitive = self._reader, self._reader.required_text(node, "primitiveType")
         if primitive is None:
             return None
         if primitive not in SIZES:
-            reader.fault(node, _why_unknown(primitive))
+            reader.fault(node, _unknown_type_reason(primitive))
             return None
-        length = reader.integer(node, "length", 0, MOST_LENGTH)
-        null = reader.integer(node, "nullValue", *bounds(primitive))
+        length = reader.optional_integer(node, "length", 0, MAX_LENGTH)
+        null = reader.optional_integer(node, "nullValue", *bounds(primitive))
         presence = reader.presence(node)
         encoding = node.get("characterEncoding") or ""
         if presence == CONSTANT:
-            return Declared("", (), constant=self._constant(node, primitive, length), encoding=encoding)
+            return ResolvedType("", (), constant=self._constant(node, primitive, length), encoding=encoding)
         null = default_null(primitive) if null is None else null
         slot = Slot("", primitive, 0, 1 if length is None else length, null, presence == OPTIONAL)
-        return Declared("", (slot,), encoding=encoding)
+        return ResolvedType("", (slot,), encoding=encoding)
 
     def _constant(self, node: Node, primitive: str, length: int | None) -> int | str | None:
         reader, reference = self._reader, node.get("valueRef")
         if reference is not None:
-            found = self.value_of(reference, node)
-            return None if found is None else self.fitting(node, found, primitive)
+            found = self.enum_value(reference, node)
+            return None if found is None else self.checked_constant(node, found, primitive)
         if not node.text:
             reader.fault(node, "is constant but has no value")
             return None
         if primitive != "char":
-            return reader.number(node, node.text, *bounds(primitive), "the constant")
+            return reader.parse_integer(node, node.text, *bounds(primitive), "the constant")
         if length is not None and len(node.text) > length:
             reader.fault(node, f'the constant "{node.text[:40]}" is longer than length {length}')
         return node.text
 
-    def fitting(self, node: Node, value: int | str, primitive: str) -> int | str | None:
+    def checked_constant(self, node: Node, value: int | str, primitive: str) -> int | str | None:
         """A constant taken from an enum, if the type that it stands in can hold it."""
         if isinstance(value, str) != (primitive == "char"):
             self._reader.fault(node, f"the constant {value!r} is no {primitive}")
             return None
         if isinstance(value, str):
             return value
-        return self._reader.number(node, str(value), *bounds(primitive), "the constant")
+        return self._reader.parse_integer(node, str(value), *bounds(primitive), "the constant")
 
-    def _encoding(self, node: Node) -> Slot | None:
+    def _encoding_slot(self, node: Node) -> Slot | None:
         """The number that carries an enum or a set: a primitive, or a declared type whose null value counts."""
-        declared = self.find(self._reader.text(node, "encodingType"), node)
+        declared = self.resolve(self._reader.required_text(node, "encodingType"), node)
         if declared is None:
             return None
         simple = len(declared.slots) == 1 and not (declared.values or declared.bits or declared.constants)
@@ -235,29 +235,29 @@ class Types:
             return None
         return declared.slots[0]
 
-    def _enum(self, node: Node) -> Declared | None:
-        slot = self._encoding(node)
+    def _enum(self, node: Node) -> ResolvedType | None:
+        slot = self._encoding_slot(node)
         if slot is None:
             return None
         values: dict[str, int | str] = {}
         codes: dict[int | str, str] = {}
         for child in self._children(node, "validValue"):
-            name, code = self._reader.text(child, "name"), self._code(child, slot.primitive)
+            name, code = self._reader.required_text(child, "name"), self._code(child, slot.primitive)
             if name is not None and code is not None:  # names and codes may come twice: the first one counts
                 values.setdefault(name, code)
                 codes.setdefault(code, name)
-        return Declared("", (slot,), values=values, codes=codes)
+        return ResolvedType("", (slot,), values=values, codes=codes)
 
     def _code(self, node: Node, primitive: str) -> int | str | None:
         if primitive != "char":
-            return self._reader.number(node, node.text, *bounds(primitive), "the value")
+            return self._reader.parse_integer(node, node.text, *bounds(primitive), "the value")
         if len(node.text) != 1 or not node.text.isascii():
             self._reader.fault(node, f'the value must be one ASCII character, not "{node.text[:40]}"')
             return None
         return node.text
 
-    def _set(self, node: Node) -> Declared | None:
-        slot = self._encoding(node)
+    def _set(self, node: Node) -> ResolvedType | None:
+        slot = self._encoding_slot(node)
         if slot is None:
             return None
         if not slot.primitive.startswith("uint"):
@@ -265,14 +265,14 @@ class Types:
             return None
         bits: dict[int, str] = {}
         for child in self._children(node, "choice"):
-            name = self._reader.text(child, "name")
-            bit = self._reader.number(child, child.text, 0, 8 * SIZES[slot.primitive] - 1, "the bit")
+            name = self._reader.required_text(child, "name")
+            bit = self._reader.parse_integer(child, child.text, 0, 8 * SIZES[slot.primitive] - 1, "the bit")
             if name is not None and bit is not None:
                 bits.setdefault(bit, name)
         if not bits:
             self._reader.fault(node, "has no choices")
         # No bits set is a value, so nothing means absent: a set that the sender lacks lies beyond the sent block.
-        return Declared("", (replace(slot, null=None, optional=False),), bits=bits)
+        return ResolvedType("", (replace(slot, null=None, optional=False),), bits=bits)
 
     def _children(self, node: Node, tag: str) -> list[Node]:
         for child in node:
@@ -280,22 +280,26 @@ class Types:
                 self._reader.fault(child, f"does not belong in <{node.tag}>")
         return [child for child in node if child.tag == tag]
 
-    def _composite(self, node: Node) -> Declared | None:
+    def _composite(self, node: Node) -> ResolvedType | None:
         reader = self._reader
-        if len(self._open) > MOST_NESTED:
-            reader.fault(node, f"composites nested deeper than {MOST_NESTED}")
+        if len(self._resolving) > MAX_NESTING:
+            reader.fault(node, f"composites nested deeper than {MAX_NESTING}")
             return None
         slots: list[Slot] = []
         constants: dict[str, int | str] = {}
         names: set[str] = set()
-        last = Declared("", ())
-        broken = False
+        last = ResolvedType("", ())
+        has_faults = False
         for child in node:
-            name = reader.text(child, "name")
-            member = self.find(reader.text(child, "type"), child) if child.tag == "ref" else self._declare(child)
-            offset = reader.integer(child, "offset", 0, MOST_LENGTH)
+            name = reader.required_text(child, "name")
+            member = (
+                self.resolve(reader.required_text(child, "type"), child)
+                if child.tag == "ref"
+                else self._resolve_node(child)
+            )
+            offset = reader.optional_integer(child, "offset", 0, MAX_LENGTH)
             if name is None or member is None:
-                broken = True  # noted already
+                has_faults = True  # noted already
                 continue
             if name in names:
                 reader.fault(child, "a second member of that name")
@@ -311,20 +315,20 @@ class Types:
                 reader.fault(child, f"offset {start} is inside the member before it, which ends at {end}")
             slots += [replace(s, name=f"{name}.{s.name}".rstrip("."), offset=start + s.offset) for s in member.slots]
             last = member
-            if len(slots) > MOST_MEMBERS or slots[-1].end > MOST_LENGTH:
-                reader.fault(child, f"a composite has at most {MOST_MEMBERS} members and {MOST_LENGTH} bytes")
+            if len(slots) > MAX_MEMBERS or slots[-1].end > MAX_LENGTH:
+                reader.fault(child, f"a composite has at most {MAX_MEMBERS} members and {MAX_LENGTH} bytes")
                 return None
-        if broken:
+        if has_faults:
             return None
         if not slots:
             reader.fault(node, "has no member that is sent")
             return None
         if len(slots) > 1:
-            return Declared("", tuple(slots), constants=constants, encoding=last.encoding)
+            return ResolvedType("", tuple(slots), constants=constants, encoding=last.encoding)
         return replace(last, slots=tuple(slots), constants=constants)
 
 
-def _why_unknown(name: str) -> str:
+def _unknown_type_reason(name: str) -> str:
     if name in ("float", "double"):
         return f"type {name} is not supported: this feed has no floating-point fields"
     return f"type {name} is unknown"

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.buffers import Memory, Pool, Watch, address_of
+from umdf.buffers import Memory, Pool, ReferenceWatch, buffer_address
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.decode_kernel import decode_packets
-from umdf.wire.sbe.headers import Headers, read_headers
+from umdf.wire.sbe.headers import PacketHeaders, read_packet_headers
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import DataStore, Store, Table
+from umdf.wire.sbe.store import ColumnStore, StoreLayout, VarDataStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,22 +47,24 @@ REASONS = {
     k.TEMPLATE_UNKNOWN: "template {need} is not in the schema",
     k.SCHEMA_OTHER: "schema id {need} is another's",
 }
-SKIPPED = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; nothing is wrong with them (3.3)
+SKIPPED_REASONS = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; nothing is wrong with them (3.3)
 
 
 # Of the table of arguments, what is written before and read after a call; far quicker than numpy.
-HEAD = struct.Struct("<5q")
-_GAPS = k.VALIDITY - k.JOURNAL_ROWS - 1, k.UNUSUAL - k.VALIDITY - 1, k.LOWEST_OTHER - k.UNUSUAL - 1
-TAIL = struct.Struct(f"<{8 * k.JOURNAL_ROWS}xq{8 * _GAPS[0]}xq{8 * _GAPS[1]}xq{8 * _GAPS[2]}xqq")
-Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
-Shown = dict[int, tuple[Table, Memory]]  # by node, where its columns are
-NOBODY = Watch(None, ())  # has not begun, so it is never quiet
+ARGUMENTS_HEAD = struct.Struct("<5q")
+_TAIL_GAPS = k.VALIDITY - k.QUARANTINE_ROWS - 1, k.ANY_TRACKED - k.VALIDITY - 1, k.LOWEST_OTHER - k.ANY_TRACKED - 1
+ARGUMENTS_TAIL = struct.Struct(
+    f"<{8 * k.QUARANTINE_ROWS}xq{8 * _TAIL_GAPS[0]}xq{8 * _TAIL_GAPS[1]}xq{8 * _TAIL_GAPS[2]}xqq"
+)
+PacketArrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+NodeStores = dict[int, tuple[StoreLayout, Memory]]  # by node, where its columns are
+NO_WATCH = ReferenceWatch(None, ())  # has not begun, so it is never quiet
 NO_DATA: dict[int, Memory | None] = {}
-NO_LINES = np.empty((0, k.JOURNAL_LINE), np.int64)
+NO_QUARANTINE = np.empty((0, k.QUARANTINE_ROW), np.int64)
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineRow:
     """A line of the journal: a message that was quarantined, or skipped because the schema does not know it."""
 
     packet: int  # within the batch
@@ -72,7 +74,7 @@ class Entry:
     version: int | None
     field: str
     reason: str
-    skipped: bool
+    is_skipped: bool
 
 
 @cache
@@ -90,23 +92,23 @@ class Decoder:
         self.layout = layout = Layout(schema)
         self._nodes, self._columns, self._parts = layout.node_table.copy(), layout.columns.copy(), layout.parts.copy()
         self._rows = self._nodes[:, k.N_ROWS]
-        rooms = 2 * self._nodes[:, k.N_MOST]  # places, and the tags of messages
-        places = np.cumsum(rooms) - rooms
-        self._where = np.empty(int(rooms.sum()), np.uint32)
-        self._meta = np.empty(len(self._where), np.int64)
-        self._nodes[:, k.N_WHERE] = self._where.ctypes.data + 4 * places
-        self._nodes[:, k.N_META] = self._meta.ctypes.data + 8 * places
-        self._stores = [Store(node) for node in layout.nodes]
-        self._seen: list[Store] = []
-        self._shown: Shown = {}  # what a batch gets
-        self._watch = NOBODY
-        self._data = [DataStore() for _ in layout.data]
-        self._seen_data: list[int] = []
+        list_sizes = 2 * self._nodes[:, k.N_MAX_PENDING]  # places, and the tags of messages
+        list_offsets = np.cumsum(list_sizes) - list_sizes
+        self._row_offsets = np.empty(int(list_sizes.sum()), np.uint32)
+        self._meta = np.empty(len(self._row_offsets), np.int64)
+        self._nodes[:, k.N_ROW_OFFSETS] = self._row_offsets.ctypes.data + 4 * list_offsets
+        self._nodes[:, k.N_META] = self._meta.ctypes.data + 8 * list_offsets
+        self._stores = [ColumnStore(node) for node in layout.nodes]
+        self._active_stores: list[ColumnStore] = []
+        self._node_stores: NodeStores = {}  # what a batch gets
+        self._watch = NO_WATCH
+        self._data = [VarDataStore() for _ in layout.data]
+        self._active_data: list[int] = []
         self._data_used, self._data_capacity, self._data_address = np.zeros((3, len(layout.data) + 1), np.int64)
         self._data_saved = np.zeros(2 * len(layout.data) + 1, np.int64)
         self._message_counts = Pool()
-        self._journal = np.empty((256, k.JOURNAL_LINE), np.int64)
-        self._stack = np.zeros(4 * (k.DEEPEST + 2), np.int64)
+        self._quarantine = np.empty((256, k.QUARANTINE_ROW), np.int64)
+        self._stack = np.zeros(4 * (k.MAX_DEPTH + 2), np.int64)
         self._arguments = np.zeros(k.ARGUMENTS, np.int64)
         for place, array in (
             (k.NODES, self._nodes),
@@ -117,17 +119,17 @@ class Decoder:
             (k.DATA_CAPACITY, self._data_capacity),
             (k.DATA_ADDRESS, self._data_address),
             (k.DATA_SAVED, self._data_saved),
-            (k.JOURNAL, self._journal),
+            (k.QUARANTINE, self._quarantine),
             (k.STACK, self._stack),
         ):
             self._arguments[place] = array.ctypes.data
         self._arguments[k.NODE_COUNT], self._arguments[k.DATA_COUNT] = len(layout.nodes), len(layout.data)
         self._arguments[k.SCHEMA_ID], self._arguments[k.VALIDITY] = schema.id, validity
-        self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
+        self._arguments[k.QUARANTINE_CAPACITY] = len(self._quarantine)
         self._arguments[k.OLDEST], self._arguments[k.NEWEST] = schema.oldest, schema.version
         self._buffer, self._buffer_address = np.empty(0, np.uint8), 0
-        self._table: int = self._arguments.ctypes.data
-        self._head: memoryview = self._arguments.data
+        self._arguments_address: int = self._arguments.ctypes.data
+        self._arguments_view: memoryview = self._arguments.data
 
     def decode(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Batch:
         """Decode the packets buffer[start[i]:end[i]]."""
@@ -136,41 +138,41 @@ class Decoder:
         assert packets == len(end)
         if buffer is not self._buffer:  # a chunk of a file is many batches
             assert buffer.flags.c_contiguous
-            self._buffer, self._buffer_address = buffer, address_of(buffer)
-        spans = address_of(start), address_of(end), packets
-        HEAD.pack_into(self._head, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
-        counts = self._message_counts.take(2 * packets)
+            self._buffer, self._buffer_address = buffer, buffer_address(buffer)
+        spans = buffer_address(start), buffer_address(end), packets
+        ARGUMENTS_HEAD.pack_into(self._arguments_view, 8 * k.BUFFER, self._buffer_address, len(buffer), *spans)
+        counts = self._message_counts.acquire(2 * packets)
         arguments[k.MESSAGES] = counts.address
-        if not self._watch.is_quiet():
-            self._renew()
-        for number in self._seen_data:
-            self._data_address[number] = self._data[number].renew()
+        if not self._watch.is_unchanged():
+            self._start_batch()
+        for number in self._active_data:
+            self._data_address[number] = self._data[number].start_batch()
         first = 0
         while True:
             arguments[k.FIRST] = first
-            first = decode_packets(self._table)
+            first = decode_packets(self._arguments_address)
             if first == packets:
                 return Batch(self, (buffer, start, end), counts)
             if first < 0:
                 raise ValueError("a packet lies outside the buffer")
             self._grow(int(arguments[k.FULL]))
 
-    def _renew(self) -> None:
+    def _start_batch(self) -> None:
         """Somebody still looks at an earlier batch: leave it its memory."""
-        self._shown, self._watch = {}, NOBODY  # which refer to it as well
-        for store in self._seen:
-            store.renew()
-            self._place(store)
-        self._show()
+        self._node_stores, self._watch = {}, NO_WATCH  # which refer to it as well
+        for store in self._active_stores:
+            store.start_batch()
+            self._set_addresses(store)
+        self._publish_stores()
 
-    def _show(self) -> None:
-        self._shown = {store.node.index: (store.table, store.held) for store in self._seen}
-        self._watch = Watch(self._shown, (store.held for store in self._seen))
-        self._watch.begin()
+    def _publish_stores(self) -> None:
+        self._node_stores = {store.node.index: (store.layout, store.allocated) for store in self._active_stores}
+        self._watch = ReferenceWatch(self._node_stores, (store.allocated for store in self._active_stores))
+        self._watch.start()
 
-    def _place(self, store: Store) -> None:
+    def _set_addresses(self, store: ColumnStore) -> None:
         """Tell the kernel where the columns of this node are."""
-        base, table, node = store.held.address, store.table, self._nodes[store.node.index]
+        base, table, node = store.allocated.address, store.layout, self._nodes[store.node.index]
         node[k.N_CAPACITY] = table.capacity
         if store.node.parent is None:
             node[k.N_PACKET], node[k.N_INDEX] = base + table.packet, base + table.index
@@ -184,18 +186,18 @@ class Decoder:
         if full >= 0:
             store = self._stores[full]
             if store.memory is None:
-                self._seen.append(store)
+                self._active_stores.append(store)
             store.grow(int(self._rows[full]))
-            self._place(store)
-            self._show()
-        elif full == k.JOURNAL_FULL:
-            self._journal = np.concatenate([self._journal, np.empty_like(self._journal)])
-            self._arguments[k.JOURNAL] = self._journal.ctypes.data
-            self._arguments[k.JOURNAL_CAPACITY] = len(self._journal)
+            self._set_addresses(store)
+            self._publish_stores()
+        elif full == k.QUARANTINE_FULL:
+            self._quarantine = np.concatenate([self._quarantine, np.empty_like(self._quarantine)])
+            self._arguments[k.QUARANTINE] = self._quarantine.ctypes.data
+            self._arguments[k.QUARANTINE_CAPACITY] = len(self._quarantine)
         else:
             number = k.DATA_FULL - full
             if not self._data[number].capacity:
-                self._seen_data.append(number)
+                self._active_data.append(number)
             self._data_address[number] = self._data[number].grow(int(self._data_used[number]))
             self._data_capacity[number] = self._data[number].capacity
 
@@ -203,20 +205,20 @@ class Decoder:
 class Batch:
     """The decoded columns of some packets; nothing is computed before it is asked for."""
 
-    def __init__(self, decoder: Decoder, source: Spans, counts: Memory) -> None:
-        lines, validity, unusual, *others = TAIL.unpack_from(decoder._head)
-        self._source, self._counts = source, counts
+    def __init__(self, decoder: Decoder, source: PacketArrays, counts: Memory) -> None:
+        lines, validity, unusual, *others = ARGUMENTS_TAIL.unpack_from(decoder._arguments_view)
+        self._packets, self._counts = source, counts
         self.layout = decoder.layout
         self.rows: NDArray[np.int64] = decoder._rows.copy()  # by node
         self.packets = len(source[1])
         self.has_validity = bool(validity)
-        self._shown, self._data = decoder._shown, NO_DATA
-        if decoder._seen_data:
-            self._data = {number: decoder._data[number].memory for number in decoder._seen_data}
+        self._node_stores, self._data = decoder._node_stores, NO_DATA
+        if decoder._active_data:
+            self._data = {number: decoder._data[number].memory for number in decoder._active_data}
         # The lowest and the highest version of messages that the schema does not serve.
         self.other_versions: tuple[int, int] | None = None if others[0] == k.NO_OTHER else (others[0], others[1])
         self._tracked = decoder._columns[:, k.C_TRACKED].copy() if unusual else None
-        self._journal = decoder._journal[:lines].copy() if lines else NO_LINES
+        self._quarantine_lines = decoder._quarantine[:lines].copy() if lines else NO_QUARANTINE
 
     @cached_property
     def templates(self) -> list[int]:
@@ -225,9 +227,9 @@ class Batch:
         return [template for template, index in self.layout.root_indexes if rows[index]]
 
     @cached_property
-    def headers(self) -> Headers:
+    def headers(self) -> PacketHeaders:
         """The packet headers as columns, read when first asked for: the buffer must still hold the packets then."""
-        return read_headers(*self._source)
+        return read_packet_headers(*self._packets)
 
     sending_time = property(lambda self: self.headers.sending_time)
     sequence = property(lambda self: self.headers.sequence)
@@ -239,9 +241,9 @@ class Batch:
         """How many messages each packet held, sound or not."""
         return self._counts.array[: 2 * self.packets].view(np.uint16)
 
-    def store(self, node: Node) -> tuple[Table, Memory]:
+    def store_of(self, node: Node) -> tuple[StoreLayout, Memory]:
         """Where the columns of a node that has rows are."""
-        return self._shown[node.index]
+        return self._node_stores[node.index]
 
     def data(self, number: int) -> NDArray[np.uint8]:
         """The bytes of all texts of one variable data field."""
@@ -265,16 +267,16 @@ class Batch:
 
     def packet(self, node: Node) -> NDArray[np.uint32]:
         """For each row of a message, the packet it came in."""
-        return self._stretch(node, "packet", 4).view(np.uint32)
+        return self._column_bytes(node, "packet", 4).view(np.uint32)
 
     def msg_index(self, node: Node) -> NDArray[np.uint16]:
         """For each row of a message, its place in the packet."""
-        return self._stretch(node, "index", 2).view(np.uint16)
+        return self._column_bytes(node, "index", 2).view(np.uint16)
 
-    def _stretch(self, node: Node, name: str, width: int) -> NDArray[np.uint8]:
+    def _column_bytes(self, node: Node, name: str, width: int) -> NDArray[np.uint8]:
         if not self.rows[node.index]:
             return np.empty(0, np.uint8)
-        table, memory = self.store(node)
+        table, memory = self.store_of(node)
         place = getattr(table, name)
         return memory.array[place : place + width * int(self.rows[node.index])]
 
@@ -283,7 +285,7 @@ class Batch:
         assert not column.is_text
         if not self.rows[node.index]:
             return np.empty(0, column.dtype)
-        number, (table, memory) = node.columns.index(column), self.store(node)
+        number, (table, memory) = node.columns.index(column), self.store_of(node)
         place, nbytes = table.values[number], column.part.size * int(self.rows[node.index])
         values = memory.array[place : place + nbytes].view(column.dtype)
         if column.is_retired and not self._is_tracked(node, number):
@@ -301,10 +303,10 @@ class Batch:
         return _arrow().record_batch(self, template_id)
 
     @cached_property
-    def journal(self) -> list[Entry]:
+    def quarantine(self) -> list[QuarantineRow]:
         """What is not among the rows, in order."""
         return [
-            Entry(
+            QuarantineRow(
                 packet,
                 index,
                 offset,
@@ -312,7 +314,7 @@ class Batch:
                 version if version >= 0 else None,
                 self.layout.part_name(part) if part >= 0 else "",
                 REASONS[reason].format(need=need % (1 << 64), left=left),  # the widest group's size takes 64 bits
-                reason in SKIPPED,
+                reason in SKIPPED_REASONS,
             )
-            for packet, index, offset, template, version, reason, part, need, left in self._journal.tolist()
+            for packet, index, offset, template, version, reason, part, need, left in self._quarantine_lines.tolist()
         ]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel
-from umdf.wire.sbe.gather_kernel import fill, find_presence, gather_node
+from umdf.wire.sbe.gather_kernel import build_bitmap, fill, gather_node
 from umdf.wire.sbe.tables_kernel import (
+    ANY_TRACKED,
     BASE,
     C_BITMAP,
     C_KIND,
@@ -27,21 +28,19 @@ from umdf.wire.sbe.tables_kernel import (
     DATA_COUNT,
     DATA_SAVED,
     DATA_USED,
-    ENOUGH,
     FIRST,
-    FIRST_OF_STRETCH,
     FIXED,
     FULL,
     HIGHEST_OTHER,
-    JOURNAL_ROWS,
     LOWEST_OTHER,
+    MIN_GATHER_ROWS,
     N_CAPACITY,
     N_COLUMNS,
     N_COLUMNS_END,
-    N_COUNT,
-    N_KEPT,
-    N_MOST,
-    N_ROOM,
+    N_FREE,
+    N_MAX_PENDING,
+    N_PENDING,
+    N_PENDING_BEFORE_PASS,
     N_ROWS,
     NO_OTHER,
     NODE,
@@ -50,48 +49,49 @@ from umdf.wire.sbe.tables_kernel import (
     NOTHING_FULL,
     PACKETS,
     PASS_PACKETS,
+    QUARANTINE_ROWS,
     STARTS,
-    STRETCH_PACKETS,
-    UNUSUAL,
     VALIDITY,
-    at,
+    WINDOW_FIRST,
+    WINDOW_PACKETS,
+    get,
     put,
 )
 from umdf.wire.sbe.walk_kernel import walk_pass
 
 
 @inlined
-def _gathered(n):
+def _clear_pending(n):
     """A node whose rows are all in its columns: it has room for as many as its list and its columns hold."""
-    put(n, N_COUNT, 0)
-    put(n, N_ROOM, min(at(n, N_MOST), at(n, N_CAPACITY) - at(n, N_ROWS)))
+    put(n, N_PENDING, 0)
+    put(n, N_FREE, min(get(n, N_MAX_PENDING), get(n, N_CAPACITY) - get(n, N_ROWS)))
 
 
 @inlined
-def _go_back(t, first_node, last_node, journal_rows):
+def _roll_back(t, first_node, last_node, journal_rows):
     """As it was before the pass."""
-    put(t, JOURNAL_ROWS, journal_rows)
-    for i in range(at(t, DATA_COUNT)):
-        put(at(t, DATA_USED), i, at(at(t, DATA_SAVED), i))
+    put(t, QUARANTINE_ROWS, journal_rows)
+    for i in range(get(t, DATA_COUNT)):
+        put(get(t, DATA_USED), i, get(get(t, DATA_SAVED), i))
     for n in range(first_node, last_node, 8 * NODE):
-        put(n, N_COUNT, at(n, N_KEPT))
+        put(n, N_PENDING, get(n, N_PENDING_BEFORE_PASS))
 
 
 @inlined
-def _pass(t, packet, limit, first_node, last_node):
+def _walk_packets(t, packet, limit, first_node, last_node):
     """Walk the packets up to the limit; returns where the pass came to: `packet` if nothing can be taken as it is.
 
     Where a buffer is full in mid-packet, it is walked again up to that packet: rare and simple.
     """
-    journal_rows = at(t, JOURNAL_ROWS)
-    for i in range(at(t, DATA_COUNT)):
-        put(at(t, DATA_SAVED), i, at(at(t, DATA_USED), i))
+    journal_rows = get(t, QUARANTINE_ROWS)
+    for i in range(get(t, DATA_COUNT)):
+        put(get(t, DATA_SAVED), i, get(get(t, DATA_USED), i))
     while True:
         put(t, FULL, NOTHING_FULL)
         reached = walk_pass(t, packet, limit)
         if reached == limit or reached < 0:
             return reached
-        _go_back(t, first_node, last_node, journal_rows)
+        _roll_back(t, first_node, last_node, journal_rows)
         if reached == packet:
             return packet
         limit = reached
@@ -101,49 +101,51 @@ def _pass(t, packet, limit, first_node, last_node):
 def decode_packets(t):
     """Decode packets FIRST … PACKETS - 1; returns the packet that could not be taken because FULL, else PACKETS, or -1
     if one lies outside the buffer."""
-    data_count, packet, packets = at(t, DATA_COUNT), at(t, FIRST), at(t, PACKETS)
-    first_node, last_node = at(t, NODES), at(t, NODES) + 8 * NODE * at(t, NODE_COUNT)
+    data_count, packet, packets = get(t, DATA_COUNT), get(t, FIRST), get(t, PACKETS)
+    first_node, last_node = get(t, NODES), get(t, NODES) + 8 * NODE * get(t, NODE_COUNT)
     if packet == 0:
-        put(t, JOURNAL_ROWS, 0)
-        put(t, UNUSUAL, 0)
+        put(t, QUARANTINE_ROWS, 0)
+        put(t, ANY_TRACKED, 0)
         put(t, LOWEST_OTHER, NO_OTHER)
         put(t, HIGHEST_OTHER, -1)
         for i in range(data_count):
-            put(at(t, DATA_USED), i, 0)
+            put(get(t, DATA_USED), i, 0)
         for n in range(first_node, last_node, 8 * NODE):
-            if at(n, N_ROWS) > 0:
+            if get(n, N_ROWS) > 0:
                 put(n, N_ROWS, 0)
-                for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
-                    put(at(t, COLUMNS), COLUMN * column + C_TRACKED, 0)
+                for column in range(get(n, N_COLUMNS), get(n, N_COLUMNS_END)):
+                    put(get(t, COLUMNS), COLUMN * column + C_TRACKED, 0)
     for n in range(first_node, last_node, 8 * NODE):
-        _gathered(n)
-        put(n, N_KEPT, 0)
+        _clear_pending(n)
+        put(n, N_PENDING_BEFORE_PASS, 0)
     while packet < packets:
-        first, stretch, full = packet, min(packets, packet + STRETCH_PACKETS), False
-        put(t, BASE, at(at(t, STARTS), packet))
-        put(t, FIRST_OF_STRETCH, packet)
-        while packet < stretch and not full:
-            reached = _pass(t, packet, min(stretch, packet + PASS_PACKETS), first_node, last_node)
+        first, window_end, full = packet, min(packets, packet + WINDOW_PACKETS), False
+        put(t, BASE, get(get(t, STARTS), packet))
+        put(t, WINDOW_FIRST, packet)
+        while packet < window_end and not full:
+            reached = _walk_packets(t, packet, min(window_end, packet + PASS_PACKETS), first_node, last_node)
             if reached < 0:
                 return reached
             full = reached == packet
             packet = reached
-            enough = ENOUGH if packet < stretch and not full else 1
+            min_rows = MIN_GATHER_ROWS if packet < window_end and not full else 1
             for n in range(first_node, last_node, 8 * NODE):
-                if at(n, N_COUNT) >= enough:
+                if get(n, N_PENDING) >= min_rows:
                     gather_node(t, n, first)
-                    _gathered(n)
-                put(n, N_KEPT, at(n, N_COUNT))
+                    _clear_pending(n)
+                put(n, N_PENDING_BEFORE_PASS, get(n, N_PENDING))
         if packet == first:
             return packet
-    if at(t, VALIDITY) != 0:
+    if get(t, VALIDITY) != 0:
         for n in range(first_node, last_node, 8 * NODE):
-            rows = at(n, N_ROWS)
+            rows = get(n, N_ROWS)
             if rows > 0:
-                for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
-                    c = at(t, COLUMNS) + 8 * COLUMN * column
-                    if at(c, C_RETIRED) != 0 and at(c, C_TRACKED) == 0:
-                        fill(at(c, C_BITMAP), 8, 0, (rows + 63) >> 6, np.uint64(0))
-                    elif at(c, C_NULLABLE) != 0 and at(c, C_KIND) == FIXED:
-                        find_presence(at(c, C_VALUES), at(c, C_SIZE), np.uint64(at(c, C_NULL)), at(c, C_BITMAP), rows)
+                for column in range(get(n, N_COLUMNS), get(n, N_COLUMNS_END)):
+                    c = get(t, COLUMNS) + 8 * COLUMN * column
+                    if get(c, C_RETIRED) != 0 and get(c, C_TRACKED) == 0:
+                        fill(get(c, C_BITMAP), 8, 0, (rows + 63) >> 6, np.uint64(0))
+                    elif get(c, C_NULLABLE) != 0 and get(c, C_KIND) == FIXED:
+                        build_bitmap(
+                            get(c, C_VALUES), get(c, C_SIZE), np.uint64(get(c, C_NULL)), get(c, C_BITMAP), rows
+                        )
     return packets

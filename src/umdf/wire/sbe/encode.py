@@ -29,33 +29,33 @@ from umdf.wire.sbe.encode_kernel import scatter, scatter_bytes
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import REQUIRED, Group, Message, Part, Schema
 
-LONGEST_PAYLOAD = 65507  # what UDP carries over IPv4
-HEADERS = {"channel": (0, "u1"), "seq_version": (2, "<u2"), "sequence": (4, "<u4"), "sending_time": (8, "<u8")}
+MAX_PAYLOAD_BYTES = 65507  # what UDP carries over IPv4
+HEADER_FIELDS = {"channel": (0, "u1"), "seq_version": (2, "<u2"), "sequence": (4, "<u4"), "sending_time": (8, "<u8")}
 
 NULLS_IN_PLACE = "nulls_in_place"  # metadata of a RecordBatch of ours that holds null values where values are absent
-STRETCH = 4096  # rows that are written column by column before the next
+TILE_ROWS = 4096  # rows that are written column by column before the next
 
-Places = NDArray[np.int64]
-Put = tuple[int, NDArray[np.generic] | pa.Array]
+Offsets = NDArray[np.int64]
+ColumnWrite = tuple[int, NDArray[np.generic] | pa.Array]
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedPackets:
     buffer: NDArray[np.uint8]
-    start: Places
-    end: Places
+    start: Offsets
+    end: Offsets
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _NodeRows:
     """The columns of one node, as arrays of the right type without nulls, and what hangs behind each row."""
 
     node: Node
     count: int
     columns: list[pa.Array]
-    children: list[tuple[NDArray[np.int32], _Rows]]  # offsets of the entries, the entries
+    children: list[tuple[NDArray[np.int32], _NodeRows]]  # offsets of the entries, the entries
     data: list[pa.Array]
-    length: Places  # of each row: its block and everything behind it
+    length: Offsets  # of each row: its block and everything behind it
 
 
 class Encoder:
@@ -65,29 +65,33 @@ class Encoder:
         if not isinstance(self.version, int) or not 0 <= self.version <= 0xFFFF:
             raise EncodeError(f"version {shown(self.version)} does not fit the message header: 0 to {0xFFFF}")
 
-    def encode(self, headers: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Encoded:
+    def encode(self, headers: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> EncodedPackets:
         """Packets with these headers (channel, seq_version, sequence, sending_time: an array or one value each)."""
-        tables = [self._root(batch) for batch in batches if batch.num_rows]
+        tables = [self._message_rows(batch) for batch in batches if batch.num_rows]
         packets = max((int(packet.max()) + 1 for _, packet, _ in tables), default=0)
         packets = max([packets, *(len(value) for value in headers.values() if np.ndim(value))])
         first, lengths, orders = _order(tables, packets)
         ends = np.cumsum(lengths)
-        places = ends - lengths + k.PACKET_HEADER * (1 + np.repeat(np.arange(packets), np.diff(first)))
+        offsets = ends - lengths + k.PACKET_HEADER * (1 + np.repeat(np.arange(packets), np.diff(first)))
         sizes = np.diff(np.concatenate([[0], ends])[first]) + k.PACKET_HEADER
-        if packets and int(sizes.max()) > LONGEST_PAYLOAD:
+        if packets and int(sizes.max()) > MAX_PAYLOAD_BYTES:
             raise EncodeError(
-                f"packet {int(sizes.argmax())} would have {int(sizes.max())} bytes; UDP carries {LONGEST_PAYLOAD}"
+                f"packet {int(sizes.argmax())} would have {int(sizes.max())} bytes; UDP carries {MAX_PAYLOAD_BYTES}"
             )
         end = np.cumsum(sizes)
         start = end - sizes
         buffer = np.zeros(int(end[-1]) if packets else 0, np.uint8)
-        named = HEADERS.items()
-        _put(buffer, start, [(at, _as_column(headers.get(name, 0), kind, packets, name)) for name, (at, kind) in named])
+        named = HEADER_FIELDS.items()
+        _write_columns(
+            buffer,
+            start,
+            [(at, _header_column(headers.get(name, 0), kind, packets, name)) for name, (at, kind) in named],
+        )
         for (rows, _, _), order in zip(tables, orders, strict=True):
-            self._write_messages(buffer, rows, places[order], lengths[order])
-        return Encoded(buffer, start, end)
+            self._write_messages(buffer, rows, offsets[order], lengths[order])
+        return EncodedPackets(buffer, start, end)
 
-    def _root(self, batch: pa.RecordBatch) -> tuple[_Rows, Places, Places]:
+    def _message_rows(self, batch: pa.RecordBatch) -> tuple[_NodeRows, Offsets, Offsets]:
         metadata = batch.schema.metadata or {}
         node = self.layout.roots.get(int(metadata.get(b"template_id", -1)))
         if node is None:
@@ -101,25 +105,27 @@ class Encoder:
         for name in ("packet", "msg_index"):
             if name not in columns:
                 raise EncodeError(f"{node.path}: column {name} is missing")
-        packet, index = (_place(columns.pop(name), f"{node.path}.{name}") for name in ("packet", "msg_index"))
+        packet, index = (_index_column(columns.pop(name), f"{node.path}.{name}") for name in ("packet", "msg_index"))
         in_place = NULLS_IN_PLACE.encode() in metadata
-        return self._rows(node, columns, batch.num_rows, in_place), packet, index
+        return self._node_rows(node, columns, batch.num_rows, in_place), packet, index
 
     def _null(self, part: Part) -> int | None:
         """The value that means absent in this version."""
         return part.null_before if part.null is None and self.version < self.layout.schema.oldest else part.null
 
-    def _rows(self, node: Node, given: Mapping[str, pa.Array], count: int, nulls_in_place: bool) -> _Rows:
+    def _node_rows(
+        self, node: Node, columns_by_name: Mapping[str, pa.Array], count: int, nulls_in_place: bool
+    ) -> _NodeRows:
         parts = (*node.block.groups, *node.block.data)
-        unknown = given.keys() - {column.name for column in node.columns} - {part.name for part in parts}
+        unknown = columns_by_name.keys() - {column.name for column in node.columns} - {part.name for part in parts}
         if unknown:
             raise EncodeError(f"{node.path} has no column {min(unknown)!r}")
         columns = []
         for column in node.columns:
-            array = given.get(column.name)
+            array = columns_by_name.get(column.name)
             kind, null, name = arrow_type(column), self._null(column.part), f"{node.path}.{column.name}"
-            absent = not column.field.in_version(self.version)
-            if array is None or absent:
+            is_absent = not column.field.in_version(self.version)
+            if array is None or is_absent:
                 array = pa.nulls(count, kind)
             if column.is_text:
                 refuse_non_ascii(array, name)
@@ -127,7 +133,7 @@ class Encoder:
             if null is not None and not column.is_text and not nulls_in_place:
                 _refuse_null_values(column, values, null, name)
             if values.null_count:
-                if null is None and column.field.presence == REQUIRED and not absent:
+                if null is None and column.field.presence == REQUIRED and not is_absent:
                     raise EncodeError(f"{name} is required and has no value in some row")
                 values = pc.fill_null(values, b"" if column.is_text else null or 0)
             if column.is_text:
@@ -139,7 +145,7 @@ class Encoder:
             if group.since > self.version:
                 continue
             offsets, entries = self._entries(
-                group, self.layout.nodes[child], given.get(group.name), count, nulls_in_place
+                group, self.layout.nodes[child], columns_by_name.get(group.name), count, nulls_in_place
             )
             ends = np.concatenate([[0], np.cumsum(entries.length)])
             length += group.length_size + group.count_size + ends[offsets[1:]] - ends[offsets[:-1]]
@@ -148,7 +154,7 @@ class Encoder:
         for field in node.block.data:
             if field.since > self.version:
                 continue
-            array = given.get(field.name)
+            array = columns_by_name.get(field.name)
             texts = exact(pa.nulls(count, pa.binary()) if array is None else array, pa.binary(), field.name)
             texts = pc.fill_null(texts, b"")
             sizes = np.diff(_offsets(texts))
@@ -156,11 +162,11 @@ class Encoder:
                 raise EncodeError(f"{node.path}.{field.name} of {int(sizes.max())} bytes does not fit its length")
             length += field.length_size + sizes
             data.append(texts)
-        return _Rows(node, count, columns, children, data, length)
+        return _NodeRows(node, count, columns, children, data, length)
 
     def _entries(
         self, group: Group, node: Node, array: Any, count: int, nulls_in_place: bool
-    ) -> tuple[NDArray[np.int32], _Rows]:
+    ) -> tuple[NDArray[np.int32], _NodeRows]:
         if array is None:
             array = pa.array([[]] * count, pa.list_(pa.struct([])))
         lists = pc.fill_null(array, []) if array.null_count else array
@@ -173,20 +179,20 @@ class Encoder:
             raise EncodeError(f"{node.path}: entries of no bytes cannot be told from none")
         entries = lists.flatten()
         given = {entries.type.field(i).name: entries.field(i) for i in range(entries.type.num_fields)}
-        return offsets, self._rows(node, given, len(entries), nulls_in_place)
+        return offsets, self._node_rows(node, given, len(entries), nulls_in_place)
 
-    def _write_messages(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places, lengths: Places) -> None:
+    def _write_messages(self, buffer: NDArray[np.uint8], rows: _NodeRows, at: Offsets, lengths: Offsets) -> None:
         message = rows.node.block
         assert isinstance(message, Message)
         header = (k.SBE_LITTLE_ENDIAN, message.block_length_of(self.version), message.template_id)
         header = (*header, self.layout.schema.id, self.version)
-        words: list[Put] = [(0, lengths.astype("<u2"))]
+        words: list[ColumnWrite] = [(0, lengths.astype("<u2"))]
         words += [(2 + 2 * i, np.array([value], "<u2")) for i, value in enumerate(header)]
-        body = [(k.MESSAGE_HEADER + offset, values) for offset, values in self._blocks(rows)]
-        _put(buffer, at, words + body)
-        self._write_rest(buffer, rows, at + k.MESSAGE_HEADER)
+        body = [(k.MESSAGE_HEADER + offset, values) for offset, values in self._block_columns(rows)]
+        _write_columns(buffer, at, words + body)
+        self._write_groups_and_data(buffer, rows, at + k.MESSAGE_HEADER)
 
-    def _blocks(self, rows: _Rows) -> list[Put]:
+    def _block_columns(self, rows: _NodeRows) -> list[ColumnWrite]:
         """What stands in the block of each row."""
         return [
             (column.part.offset, array if column.is_text else _values(array, column.dtype))
@@ -194,24 +200,24 @@ class Encoder:
             if column.field.in_version(self.version)
         ]
 
-    def _write_rest(self, buffer: NDArray[np.uint8], rows: _Rows, at: Places) -> None:
+    def _write_groups_and_data(self, buffer: NDArray[np.uint8], rows: _NodeRows, at: Offsets) -> None:
         """What is behind the blocks at these places: groups, then data."""
         at = at + rows.node.block.block_length_of(self.version)
         groups = [group for group in rows.node.block.groups if group.since <= self.version]
         for group, (offsets, entries) in zip(groups, rows.children, strict=True):
             block, counts = entries.node.block.block_length_of(self.version), np.diff(offsets)
             length = np.array([block], f"<u{group.length_size}")
-            _put(buffer, at, [(0, length), (group.length_size, counts.astype(f"<u{group.count_size}"))])
+            _write_columns(buffer, at, [(0, length), (group.length_size, counts.astype(f"<u{group.count_size}"))])
             at = at + group.length_size + group.count_size
             ends = np.concatenate([[0], np.cumsum(entries.length)])
-            places = np.repeat(at - ends[offsets[:-1]], counts) + ends[:-1]
-            _put(buffer, places, self._blocks(entries))
-            self._write_rest(buffer, entries, places)
+            entry_offsets = np.repeat(at - ends[offsets[:-1]], counts) + ends[:-1]
+            _write_columns(buffer, entry_offsets, self._block_columns(entries))
+            self._write_groups_and_data(buffer, entries, entry_offsets)
             at = at + ends[offsets[1:]] - ends[offsets[:-1]]
         fields = [field for field in rows.node.block.data if field.since <= self.version]
         for field, texts in zip(fields, rows.data, strict=True):
             sizes = np.diff(_offsets(texts))
-            _put(buffer, at, [(0, sizes.astype(f"<u{field.length_size}")), (field.length_size, texts)])
+            _write_columns(buffer, at, [(0, sizes.astype(f"<u{field.length_size}")), (field.length_size, texts)])
             at = at + field.length_size + sizes
 
 
@@ -233,7 +239,7 @@ def _refuse_long_texts(column: Column, texts: pa.Array, name: str) -> None:
         raise EncodeError(f"{name} holds at most {column.part.length} bytes, not {shown(longest)}")
 
 
-def _order(tables: list[tuple[_Rows, Places, Places]], packets: int) -> tuple[Places, Places, list[Places]]:
+def _order(tables: list[tuple[_NodeRows, Offsets, Offsets]], packets: int) -> tuple[Offsets, Offsets, list[Offsets]]:
     """Where each packet's messages start among all, the length of each message in order, and the place of each row."""
     counts = np.zeros(packets, np.int64)
     for _, packet, _ in tables:
@@ -251,7 +257,7 @@ def _order(tables: list[tuple[_Rows, Places, Places]], packets: int) -> tuple[Pl
     return first, lengths, orders
 
 
-def _place(array: pa.Array, name: str) -> Places:
+def _index_column(array: pa.Array, name: str) -> Offsets:
     """Packets and messages are counted from 0."""
     places = exact(array, pa.int64(), name)
     if places.null_count or int(_values(places, np.dtype(np.int64)).min(initial=0)) < 0:
@@ -259,7 +265,7 @@ def _place(array: pa.Array, name: str) -> Places:
     return places.to_numpy()
 
 
-def _as_column(value: Any, kind: str, packets: int, name: str) -> NDArray[np.generic]:
+def _header_column(value: Any, kind: str, packets: int, name: str) -> NDArray[np.generic]:
     column = np.atleast_1d(np.asarray(value))
     try:
         exact = column.astype(kind)
@@ -278,14 +284,14 @@ def _offsets(texts: pa.Array) -> NDArray[np.int32]:
     return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
 
 
-def _put(buffer: NDArray[np.uint8], where: Places, puts: list[Put]) -> None:
+def _write_columns(buffer: NDArray[np.uint8], offsets: Offsets, writes: list[ColumnWrite]) -> None:
     """At each place, each of these (offset, one value a place or the same for all). A stretch of places at a time, so
     that what is written stays in the cache until the last column has been put."""
-    where = np.ascontiguousarray(where)
-    columns = [(offset, *_source(values, len(where))) for offset, values in puts]
-    target, places = buffer.ctypes.data, where.ctypes.data
-    for first in range(0, len(where), STRETCH):
-        count = min(STRETCH, len(where) - first)
+    offsets = np.ascontiguousarray(offsets)
+    columns = [(offset, *_column_source(values, len(offsets))) for offset, values in writes]
+    target, places = buffer.ctypes.data, offsets.ctypes.data
+    for first in range(0, len(offsets), TILE_ROWS):
+        count = min(TILE_ROWS, len(offsets) - first)
         for offset, size, step, values, content, _ in columns:
             if content is None:
                 scatter(target, places + 8 * first, count, offset, size, values + step * first, step)
@@ -293,13 +299,13 @@ def _put(buffer: NDArray[np.uint8], where: Places, puts: list[Put]) -> None:
                 scatter_bytes(target, places + 8 * first, count, offset, values + 4 * first, content)
 
 
-def _source(values: NDArray[np.generic] | pa.Array, count: int) -> tuple[int, int, int, int | None, Any]:
+def _column_source(values: NDArray[np.generic] | pa.Array, count: int) -> tuple[int, int, int, int | None, Any]:
     """Where a column's values are: size, step, address, the address of their bytes, and what keeps them alive."""
     if not isinstance(values, np.ndarray):
         content = values.buffers()[2]
         offsets = _offsets(values)
         return 4, 4, offsets.ctypes.data, content.address if content else 0, (values, offsets)
     values = np.ascontiguousarray(values)
-    same = len(values) == 1 and count != 1
-    assert same or len(values) == count
-    return values.itemsize, 0 if same else values.itemsize, values.ctypes.data, None, values
+    is_constant = len(values) == 1 and count != 1
+    assert is_constant or len(values) == count
+    return values.itemsize, 0 if is_constant else values.itemsize, values.ctypes.data, None, values

@@ -23,29 +23,29 @@ from umdf.kernels import (
 
 
 @kernel
-def scatter(buffer, where, count, offset, size, values, step):
+def scatter(buffer, row_offsets, count, offset, size, values, step):
     """values[i] → buffer[where[i] + offset]; a step of 0 puts the same value everywhere."""
     base = buffer + offset
     if size == 8:
         for i in range(count):
-            store_u64(base, load_i64(where, 8 * i), load_u64(values, step * i))
+            store_u64(base, load_i64(row_offsets, 8 * i), load_u64(values, step * i))
     elif size == 4:
         for i in range(count):
-            store_u32(base, load_i64(where, 8 * i), load_u32(values, step * i))
+            store_u32(base, load_i64(row_offsets, 8 * i), load_u32(values, step * i))
     elif size == 2:
         for i in range(count):
-            store_u16(base, load_i64(where, 8 * i), load_u16(values, step * i))
+            store_u16(base, load_i64(row_offsets, 8 * i), load_u16(values, step * i))
     else:
         for i in range(count):
-            store_u8(base, load_i64(where, 8 * i), load_u8(values, step * i))
+            store_u8(base, load_i64(row_offsets, 8 * i), load_u8(values, step * i))
 
 
 @kernel
-def scatter_bytes(buffer, where, count, offset, offsets, content):
+def scatter_bytes(buffer, row_offsets, count, offset, offsets, content):
     """content[offsets[i]:offsets[i + 1]] → buffer[where[i] + offset:]"""
     base = buffer + offset
     for i in range(count):
         first, last = np.int64(load_i32(offsets, 4 * i)), np.int64(load_i32(offsets, 4 * i + 4))
-        at = load_i64(where, 8 * i)
+        at = load_i64(row_offsets, 8 * i)
         for j in range(last - first):
             store_u8(base, at + j, load_u8(content, first + j))

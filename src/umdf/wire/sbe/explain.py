@@ -27,39 +27,39 @@ class Line:
     value: Any = None
     meaning: str = ""
     tag: int | None = None
-    fault: bool = False
+    is_damaged: bool = False
 
 
-class _CutError(Exception):
+class _TruncatedError(Exception):
     """The bytes end in the middle of something."""
 
 
-class _Walk:
+class _PacketReader:
     def __init__(self, schema: Schema, packet: bytes) -> None:
         self.schema, self.packet = schema, packet
-        self.at, self.end = 0, len(packet)
+        self.offset, self.end = 0, len(packet)
 
     def check(self, size: int, what: str) -> None:
-        if self.at + size > self.end:
-            raise _CutError(f"{what} needs {size} bytes, {self.end - self.at} left")
+        if self.offset + size > self.end:
+            raise _TruncatedError(f"{what} needs {size} bytes, {self.end - self.offset} left")
 
     def take(self, size: int, what: str) -> bytes:
         self.check(size, what)
-        self.at += size
-        return self.packet[self.at - size : self.at]
+        self.offset += size
+        return self.packet[self.offset - size : self.offset]
 
     def number(self, depth: int, name: str, size: int, meaning: str = "") -> Line:
         raw = self.take(size, name)
-        return Line(depth, name, self.at - size, raw, int.from_bytes(raw, "little"), meaning)
+        return Line(depth, name, self.offset - size, raw, int.from_bytes(raw, "little"), meaning)
 
     def lines(self) -> Iterator[Line]:
         try:
             yield from self._packet_header()
-            while self.at < len(self.packet):
+            while self.offset < len(self.packet):
                 self.end = len(self.packet)
                 yield from self._message()
-        except _CutError as cut:
-            yield Line(0, "damaged", self.at, self.packet[self.at :], meaning=str(cut), fault=True)
+        except _TruncatedError as cut:
+            yield Line(0, "damaged", self.offset, self.packet[self.offset :], meaning=str(cut), is_damaged=True)
 
     def _packet_header(self) -> Iterator[Line]:
         yield Line(0, "Packet header", 0, meaning="reference 5.1")
@@ -71,7 +71,7 @@ class _Walk:
         yield Line(1, sent.name, sent.offset, sent.raw, sent.value, utc_text(sent.value) + " UTC")
 
     def _message(self) -> Iterator[Line]:
-        start = self.at
+        start = self.offset
         self.check(12, "a message header")
         length, encoding = self.number(1, "messageLength", 2), self.number(1, "encodingType", 2)
         header = [self.number(1, name, 2) for name in ("blockLength", "templateId", "schemaId", "version")]
@@ -80,34 +80,40 @@ class _Walk:
         name = message.name if message else f"template {template}"
         yield Line(0, name, start, meaning=message.description if message else "not in the schema, skipped")
         known = ENCODINGS.get(encoding.value, "unknown encoding")
-        strange = encoding.value not in ENCODINGS
+        is_unknown = encoding.value not in ENCODINGS
         yield length
-        yield Line(1, encoding.name, encoding.offset, encoding.raw, encoding.value, known, fault=strange)
+        yield Line(1, encoding.name, encoding.offset, encoding.raw, encoding.value, known, is_damaged=is_unknown)
         yield from header
         if length.value < 12:
-            raise _CutError(f"messageLength {length.value} is less than its own header of 12")
+            raise _TruncatedError(f"messageLength {length.value} is less than its own header of 12")
         if start + length.value > len(self.packet):
-            raise _CutError(f"messageLength {length.value} goes past the packet, {len(self.packet) - start} left")
+            raise _TruncatedError(f"messageLength {length.value} goes past the packet, {len(self.packet) - start} left")
         self.end = start + length.value
-        if message is not None and not strange:
+        if message is not None and not is_unknown:
             try:
                 yield from self._block(1, message, block, version)
-            except _CutError as cut:
-                yield Line(1, "damaged", self.at, self.packet[self.at : self.end], meaning=str(cut), fault=True)
-                self.at = self.end
-        if self.at < self.end:
+            except _TruncatedError as cut:
+                yield Line(
+                    1, "damaged", self.offset, self.packet[self.offset : self.end], meaning=str(cut), is_damaged=True
+                )
+                self.offset = self.end
+        if self.offset < self.end:
             yield Line(
-                1, "unknown bytes", self.at, self.packet[self.at : self.end], meaning="not in the schema, skipped"
+                1,
+                "unknown bytes",
+                self.offset,
+                self.packet[self.offset : self.end],
+                meaning="not in the schema, skipped",
             )
-        self.at = self.end
+        self.offset = self.end
 
     def _block(self, depth: int, block: Block, length: int, version: int) -> Iterator[Line]:
-        start, body = self.at, self.take(length, f"the block of {block.name}")
+        start, body = self.offset, self.take(length, f"the block of {block.name}")
         if block.block_length and length != block.block_length_of(version):
             yield Line(
                 depth, "block", start, meaning=f"{length} bytes; this schema has {block.block_length_of(version)}"
             )
-        done = 0
+        explained = 0
         for field in sorted(block.fields, key=lambda f: f.offset if f.parts else -1):
             if field.constant is not None:
                 meaning = field.codes.get(field.constant, "")
@@ -117,12 +123,17 @@ class _Walk:
                 continue
             for line in _field(depth, field, start, body, version, self.schema.oldest):
                 if line.offset is not None:
-                    if line.offset > start + done:
-                        yield Line(depth, "padding", start + done, body[done : line.offset - start])
-                    done = line.offset + len(line.raw) - start
+                    if line.offset > start + explained:
+                        yield Line(depth, "padding", start + explained, body[explained : line.offset - start])
+                    explained = line.offset + len(line.raw) - start
                 yield line
-        if done < length:
-            yield Line(depth, "padding" if length <= block.block_length else "unknown bytes", start + done, body[done:])
+        if explained < length:
+            yield Line(
+                depth,
+                "padding" if length <= block.block_length else "unknown bytes",
+                start + explained,
+                body[explained:],
+            )
         for group in block.groups:
             if group.since <= version:
                 yield from self._group(depth, group, version)
@@ -138,15 +149,17 @@ class _Walk:
         yield length
         yield count
         if count.value and not length.value:
-            raise _CutError(f"{group.name} says {count.value} entries of no bytes")
-        if count.value * length.value > self.end - self.at:
-            raise _CutError(f"{group.name} needs {count.value * length.value} bytes, {self.end - self.at} left")
+            raise _TruncatedError(f"{group.name} says {count.value} entries of no bytes")
+        if count.value * length.value > self.end - self.offset:
+            raise _TruncatedError(
+                f"{group.name} needs {count.value * length.value} bytes, {self.end - self.offset} left"
+            )
         for number in range(count.value):
-            yield Line(depth + 1, f"{group.name}[{number}]", self.at)
+            yield Line(depth + 1, f"{group.name}[{number}]", self.offset)
             yield from self._block(depth + 2, group, length.value, version)
 
     def _data(self, depth: int, data: Data) -> Iterator[Line]:
-        start = self.at
+        start = self.offset
         self.check(data.length_size, data.name)
         length = int.from_bytes(self.packet[start : start + data.length_size], "little")
         raw = self.take(data.length_size + length, data.name)
@@ -199,7 +212,7 @@ def _join(*parts: str) -> str:
 
 def explain(schema: Schema, packet: bytes) -> list[Line]:
     """What every byte of a packet means."""
-    return list(_Walk(schema, packet).lines())
+    return list(_PacketReader(schema, packet).lines())
 
 
 __all__ = ["Line", "Message", "explain"]

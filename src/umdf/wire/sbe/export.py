@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from umdf.wire.sbe.schema import SIZES
 
-DIGITS = 19  # of the largest int64
+INT64_DIGITS = 19  # of the largest int64
 CHARACTERS = pa.array([chr(code) for code in range(256)])
 
 
-def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+def to_readable(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A RecordBatch of `decode` with its decimals as decimal128, its dates as date32 and its texts as strings."""
     arrays = [_readable(array, field) for array, field in zip(batch.columns, batch.schema, strict=True)]
     fields = [
@@ -53,7 +53,7 @@ def _decimal(array: pa.Array, scale: int) -> pa.Array:
     validity = None
     if array.null_count:
         validity = pa.py_buffer(np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
-    return pa.Array.from_buffers(pa.decimal128(DIGITS, scale), len(array), [validity, pa.py_buffer(wide)])
+    return pa.Array.from_buffers(pa.decimal128(INT64_DIGITS, scale), len(array), [validity, pa.py_buffer(wide)])
 
 
 def _text(array: pa.Array) -> pa.Array:

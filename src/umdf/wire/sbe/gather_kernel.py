@@ -19,6 +19,7 @@ from umdf.kernels import (
     store_u64,
 )
 from umdf.wire.sbe.tables_kernel import (
+    ANY_TRACKED,
     BASE,
     BUFFER,
     C_BITMAP,
@@ -38,32 +39,31 @@ from umdf.wire.sbe.tables_kernel import (
     COLUMN,
     COLUMNS,
     FIXED,
-    N_CAREFUL,
     N_COLUMNS,
     N_COLUMNS_END,
-    N_COUNT,
+    N_INCOMPLETE,
     N_INDEX,
     N_META,
     N_PACKET,
+    N_PENDING,
+    N_ROW_OFFSETS,
     N_ROWS,
-    N_WHERE,
-    TAGS,
+    ROW_KEYS_OFFSET,
     TEXT,
-    UNUSUAL,
-    at,
+    get,
     put,
 )
 
 
 @inlined
-def _two(where, i):
+def _load_offset_pair(where, i):
     """The places of rows i and i + 1, read at once."""
     both = load_u64(where, 4 * i)
     return np.int64(both & np.uint64(0xFFFFFFFF)), np.int64(both >> np.uint64(32))
 
 
 @inlined
-def _gather(base, where, count, size, values):
+def _gather_column(base, where, count, size, values):
     """A column of rows whose blocks all hold it; `base` is that of the stretch plus the column's offset.
 
     The loops wait for nothing but their loads and stores, so two rows share those of places and of values.
@@ -71,27 +71,27 @@ def _gather(base, where, count, size, values):
     even, last = count & ~1, np.int64(load_u32(where, 4 * (count - 1)))
     if size == 8:
         for i in range(0, even, 2):
-            one, other = _two(where, i)
+            one, other = _load_offset_pair(where, i)
             store_pair_u64(values, 8 * i, load_u64(base, one), load_u64(base, other))
         if even < count:
             store_u64(values, 8 * even, load_u64(base, last))
     elif size == 4:
         for i in range(0, even, 2):
-            one, other = _two(where, i)
+            one, other = _load_offset_pair(where, i)
             both = np.uint64(load_u32(base, one)) | np.uint64(load_u32(base, other)) << np.uint64(32)
             store_u64(values, 4 * i, both)
         if even < count:
             store_u32(values, 4 * even, load_u32(base, last))
     elif size == 2:
         for i in range(0, even, 2):
-            one, other = _two(where, i)
+            one, other = _load_offset_pair(where, i)
             both = np.uint32(load_u16(base, one)) | np.uint32(load_u16(base, other)) << np.uint32(16)
             store_u32(values, 2 * i, np.uint32(both))
         if even < count:
             store_u16(values, 2 * even, load_u16(base, last))
     else:
         for i in range(0, even, 2):
-            one, other = _two(where, i)
+            one, other = _load_offset_pair(where, i)
             both = np.uint16(load_u8(base, one)) | np.uint16(load_u8(base, other)) << np.uint16(8)
             store_u16(values, i, np.uint16(both))
         if even < count:
@@ -116,7 +116,7 @@ def fill(values, size, row, count, value):
 
 
 @inlined
-def _put(values, size, row, value):
+def _store_value(values, size, row, value):
     if size == 8:
         store_u64(values, 8 * row, value)
     elif size == 4:
@@ -128,7 +128,7 @@ def _put(values, size, row, value):
 
 
 @inlined
-def _get(buffer, here, size):
+def _load_value(buffer, here, size):
     if size == 8:
         return load_u64(buffer, here)
     if size == 4:
@@ -139,12 +139,12 @@ def _get(buffer, here, size):
 
 
 @inlined
-def _in_block(c, meta):
+def _has_column(c, meta):
     """Whether a block of this length and version carries the column."""
     block, version = meta & 0xFFFF, meta >> 16
-    if at(c, C_OFFSET) + at(c, C_SIZE) > block:
+    if get(c, C_OFFSET) + get(c, C_SIZE) > block:
         return False
-    return at(c, C_SINCE) <= version and version <= at(c, C_UNTIL)
+    return get(c, C_SINCE) <= version and version <= get(c, C_UNTIL)
 
 
 @inlined
@@ -154,85 +154,85 @@ def _sized(value, size):
 
 
 @outlined
-def _track(c, rows):
+def _start_bitmap(c, rows):
     """From now on this column without a null value has a bitmap: every row so far is present."""
     for word in range((rows + 63) >> 6):
-        store_u64(at(c, C_BITMAP), 8 * word, np.uint64(0xFFFFFFFFFFFFFFFF))
+        store_u64(get(c, C_BITMAP), 8 * word, np.uint64(0xFFFFFFFFFFFFFFFF))
     put(c, C_TRACKED, 1)
 
 
 @inlined
-def _mark(bitmap, row, present):
+def _mark_presence(bitmap, row, present):
     byte = load_u8(bitmap, row >> 3) & np.uint8((1 << (row & 7)) - 1)
     store_u8(bitmap, row >> 3, byte | np.uint8(np.int64(present) << (row & 7)))
 
 
 @inlined
-def _meta(base, n, i):
+def _row_meta(base, n, i):
     """The block length and version of a row: a root's are in its own header, which stands before it."""
-    if at(n, N_PACKET) != 0:
-        here = np.int64(load_u32(at(n, N_WHERE), 4 * i))
+    if get(n, N_PACKET) != 0:
+        here = np.int64(load_u32(get(n, N_ROW_OFFSETS), 4 * i))
         return np.int64(load_u16(base, here - 8)) | np.int64(load_u16(base, here - 2)) << 16
-    return at(at(n, N_META), i)
+    return get(get(n, N_META), i)
 
 
 @inlined
-def _keep_presence(c, row, present):
+def _track_presence(c, row, present):
     """A column without a null value has a bitmap from its first absent row on."""
-    if not present and at(c, C_TRACKED) == 0:
-        _track(c, row)
-    if at(c, C_TRACKED) != 0:
-        _mark(at(c, C_BITMAP), row, present)
+    if not present and get(c, C_TRACKED) == 0:
+        _start_bitmap(c, row)
+    if get(c, C_TRACKED) != 0:
+        _mark_presence(get(c, C_BITMAP), row, present)
 
 
 @outlined
-def _gather_carefully(t, n, c):
+def _gather_incomplete(t, n, c):
     """A column of rows of which some do not carry it (an older version, a shorter block), or of texts.
 
     Where a version before those that the schema serves sends the null value of a required column, there is no value.
     """
-    base, size, values = at(t, BUFFER) + at(t, BASE), at(c, C_SIZE), at(c, C_VALUES)
-    where, first, count = at(n, N_WHERE), at(n, N_ROWS), at(n, N_COUNT)
-    nullable, null = at(c, C_NULLABLE), np.uint64(at(c, C_NULL))
-    strict_since, null_before = at(c, C_STRICT_SINCE), _sized(at(c, C_NULL_BEFORE), size)
-    if at(c, C_KIND) == FIXED:
-        if at(c, C_RETIRED) != 0 and at(c, C_TRACKED) == 0:
+    base, size, values = get(t, BUFFER) + get(t, BASE), get(c, C_SIZE), get(c, C_VALUES)
+    where, first, count = get(n, N_ROW_OFFSETS), get(n, N_ROWS), get(n, N_PENDING)
+    nullable, null = get(c, C_NULLABLE), np.uint64(get(c, C_NULL))
+    strict_since, null_before = get(c, C_STRICT_SINCE), _sized(get(c, C_NULL_BEFORE), size)
+    if get(c, C_KIND) == FIXED:
+        if get(c, C_RETIRED) != 0 and get(c, C_TRACKED) == 0:
             fill(values, size, 0, first, null)
             put(c, C_TRACKED, 1)
         for i in range(count):
-            meta = _meta(base, n, i)
-            present = _in_block(c, meta)
-            value = _get(base, np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET), size) if present else null
+            meta = _row_meta(base, n, i)
+            present = _has_column(c, meta)
+            value = _load_value(base, np.int64(load_u32(where, 4 * i)) + get(c, C_OFFSET), size) if present else null
             if meta >> 16 < strict_since and value == null_before:
                 present, value = False, null
-            _put(values, size, first + i, value)
+            _store_value(values, size, first + i, value)
             if nullable == 0:
-                _keep_presence(c, first + i, present)
+                _track_presence(c, first + i, present)
         return
     # Fixed-length texts, padded with NUL, become Arrow's offsets and bytes; empty means absent where it may (3.5).
-    text = at(c, C_TEXT)
+    text = get(c, C_TEXT)
     if first == 0:
         store_i32(values, 0, np.int32(0))
     used = np.int64(load_u32(values, 4 * first))
     for i in range(count):
-        meta = _meta(base, n, i)
-        present = _in_block(c, meta)
+        meta = _row_meta(base, n, i)
+        present = _has_column(c, meta)
         length = np.int64(0)
         if present:
-            here = np.int64(load_u32(where, 4 * i)) + at(c, C_OFFSET)
+            here = np.int64(load_u32(where, 4 * i)) + get(c, C_OFFSET)
             while length < size and load_u8(base, here + length) != 0:
                 store_u8(text, used + length, load_u8(base, here + length))
                 length += 1
         used += length
         store_i32(values, 4 * (first + i + 1), np.int32(used))
         if nullable != 0:
-            _mark(at(c, C_BITMAP), first + i, length > 0)
+            _mark_presence(get(c, C_BITMAP), first + i, length > 0)
         else:
-            _keep_presence(c, first + i, present and (length > 0 or meta >> 16 >= strict_since))
+            _track_presence(c, first + i, present and (length > 0 or meta >> 16 >= strict_since))
 
 
 @inlined
-def _word(values, size, first, null):
+def _presence_word(values, size, first, null):
     """64 rows' presence as one word."""
     word = np.uint64(0)
     if size == 8:
@@ -254,46 +254,46 @@ def _word(values, size, first, null):
 
 
 @inlined
-def find_presence(values, size, null, bitmap, rows):
+def build_bitmap(values, size, null, bitmap, rows):
     """The bitmap of a whole column: a row is present where it does not hold the null value.
 
     Works in words of 64 rows; the buffers have room for that behind their last row.
     """
     for word in range((rows + 63) >> 6):
-        store_u64(bitmap, 8 * word, _word(values, size, 64 * word, null))
+        store_u64(bitmap, 8 * word, _presence_word(values, size, 64 * word, null))
 
 
 @inlined
-def _gather_tags(tags, count, packet, packets, indexes):
+def _gather_row_keys(row_keys, count, packet, packets, indexes):
     """A message's own two columns: its packet and its place there."""
     first = np.uint32(packet)
     for i in range(count):
-        store_u32(packets, 4 * i, first + (load_u32(tags, 4 * i) & np.uint32(0xFFFF)))
+        store_u32(packets, 4 * i, first + (load_u32(row_keys, 4 * i) & np.uint32(0xFFFF)))
     for i in range(count):
-        store_u16(indexes, 2 * i, np.uint16(load_u32(tags, 4 * i) >> np.uint32(16)))
+        store_u16(indexes, 2 * i, np.uint16(load_u32(row_keys, 4 * i) >> np.uint32(16)))
 
 
 @outlined
 def gather_node(t, n, packet):
     """Move the rows that the walk has found into the node's columns; `packet` is the stretch's first."""
-    count, row, where = at(n, N_COUNT), at(n, N_ROWS), at(n, N_WHERE)
-    if at(n, N_PACKET) != 0:
-        _gather_tags(where + TAGS, count, packet, at(n, N_PACKET) + 4 * row, at(n, N_INDEX) + 2 * row)
-    base, careful = at(t, BUFFER) + at(t, BASE), at(n, N_CAREFUL)
-    for column in range(at(n, N_COLUMNS), at(n, N_COLUMNS_END)):
-        c = at(t, COLUMNS) + 8 * COLUMN * column
-        if careful != 0 or at(c, C_KIND) == TEXT:
-            _gather_carefully(t, n, c)
-            put(t, UNUSUAL, at(t, UNUSUAL) | at(c, C_TRACKED))
-        elif at(c, C_RETIRED) != 0:
+    count, row, where = get(n, N_PENDING), get(n, N_ROWS), get(n, N_ROW_OFFSETS)
+    if get(n, N_PACKET) != 0:
+        _gather_row_keys(where + ROW_KEYS_OFFSET, count, packet, get(n, N_PACKET) + 4 * row, get(n, N_INDEX) + 2 * row)
+    base, incomplete = get(t, BUFFER) + get(t, BASE), get(n, N_INCOMPLETE)
+    for column in range(get(n, N_COLUMNS), get(n, N_COLUMNS_END)):
+        c = get(t, COLUMNS) + 8 * COLUMN * column
+        if incomplete != 0 or get(c, C_KIND) == TEXT:
+            _gather_incomplete(t, n, c)
+            put(t, ANY_TRACKED, get(t, ANY_TRACKED) | get(c, C_TRACKED))
+        elif get(c, C_RETIRED) != 0:
             # Gone in every version that comes here: its bytes are padding now. Nothing is written while none was sent.
-            if at(c, C_TRACKED) != 0:
-                fill(at(c, C_VALUES), at(c, C_SIZE), row, count, np.uint64(at(c, C_NULL)))
+            if get(c, C_TRACKED) != 0:
+                fill(get(c, C_VALUES), get(c, C_SIZE), row, count, np.uint64(get(c, C_NULL)))
         else:
-            size = at(c, C_SIZE)
-            _gather(base + at(c, C_OFFSET), where, count, size, at(c, C_VALUES) + size * row)
-            if at(c, C_TRACKED) != 0:
+            size = get(c, C_SIZE)
+            _gather_column(base + get(c, C_OFFSET), where, count, size, get(c, C_VALUES) + size * row)
+            if get(c, C_TRACKED) != 0:
                 for i in range(count):
-                    _mark(at(c, C_BITMAP), row + i, True)
-    put(n, N_CAREFUL, 0)
+                    _mark_presence(get(c, C_BITMAP), row + i, True)
+    put(n, N_INCOMPLETE, 0)
     put(n, N_ROWS, row + count)

@@ -11,7 +11,7 @@ from umdf.wire.sbe.headers_kernel import gather_headers
 
 
 @dataclass(frozen=True, eq=False)
-class Headers:
+class PacketHeaders:
     """A row for each packet; zeros for one that is too short to have a header, or too long for UDP."""
 
     sending_time: NDArray[np.uint64]
@@ -20,7 +20,7 @@ class Headers:
     channel: NDArray[np.uint8]
 
 
-def read_headers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Headers:
+def read_packet_headers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> PacketHeaders:
     """The headers of the packets buffer[start[i]:end[i]]."""
     assert start.flags.c_contiguous and end.flags.c_contiguous and len(start) == len(end)
     # They may be asked for long after decoding: what the decoder checked need not hold any more.
@@ -31,4 +31,4 @@ def read_headers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArr
     seq_version, channel = np.empty(packets, np.uint16), np.empty(packets, np.uint8)
     columns = [column.ctypes.data for column in (sending_time, sequence, seq_version, channel)]
     gather_headers(buffer.ctypes.data, start.ctypes.data, end.ctypes.data, packets, *columns)
-    return Headers(sending_time, sequence, seq_version, channel)
+    return PacketHeaders(sending_time, sequence, seq_version, channel)

@@ -16,7 +16,7 @@ from umdf.kernels import (
     store_u32,
     store_u64,
 )
-from umdf.wire.sbe.tables_kernel import LONGEST_PACKET, PACKET_HEADER
+from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, PACKET_HEADER
 
 
 @kernel
@@ -25,7 +25,7 @@ def gather_headers(buffer, starts, ends, packets, sending_time, sequence, seq_ve
     for i in range(packets):
         start = load_i64(starts, 8 * i)
         size = load_i64(ends, 8 * i) - start
-        if size < PACKET_HEADER or size > LONGEST_PACKET:
+        if size < PACKET_HEADER or size > MAX_PACKET_BYTES:
             store_u64(sending_time, 8 * i, np.uint64(0))
             store_u32(sequence, 4 * i, np.uint32(0))
             store_u16(seq_version, 2 * i, np.uint16(0))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.schema import CONSTANT, Block, Data, Field, Group, Message, Part, Schema
 
-STILL_SENT = 1 << 62
+NEVER_RETIRED = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ class Node:
     oldest: int  # the oldest version that the schema serves
 
     @property
-    def known(self) -> int:
+    def full_block_length(self) -> int:
         """A block at least so long holds every column."""
         return max((c.part.offset + c.part.size for c in self.columns), default=0)
 
     @property
-    def fast_version(self) -> int:
+    def min_fast_version(self) -> int:
         """From this version on every column that is still sent is in the block with a value that counts, and none that
         is gone."""
         sent = [max(c.field.since, self.oldest if c.part.null_before is not None else 0) for c in self.columns]
-        gone = [c.field.until + 1 if c.is_retired else STILL_SENT for c in self.columns if c.field.until is not None]
+        gone = [c.field.until + 1 if c.is_retired else NEVER_RETIRED for c in self.columns if c.field.until is not None]
         return max(sent + gone, default=0)
 
 
@@ -77,8 +77,8 @@ class Layout:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        nobody = Message("", 0, (), (), ())
-        self.nodes: list[Node] = [Node(k.NO_NODE, "", nobody, None, (), 0, 0, (), (), 0)]
+        no_message = Message("", 0, (), (), ())
+        self.nodes: list[Node] = [Node(k.NO_NODE, "", no_message, None, (), 0, 0, (), (), 0)]
         self.data: list[tuple[Node, Data]] = []
         self._columns = 0
         self._parts = 0
@@ -116,7 +116,7 @@ class Layout:
                 row[k.C_KIND] = k.TEXT if column.is_text else k.FIXED
                 row[k.C_NULLABLE] = part.null is not None
                 row[k.C_NULL] = null_bits(column)
-                row[k.C_SINCE], row[k.C_UNTIL] = field.since, STILL_SENT if field.until is None else field.until
+                row[k.C_SINCE], row[k.C_UNTIL] = field.since, NEVER_RETIRED if field.until is None else field.until
                 row[k.C_RETIRED] = column.is_retired
                 if part.null_before is not None:
                     row[k.C_STRICT_SINCE], row[k.C_NULL_BEFORE] = node.oldest, as_int64(part.null_before)
@@ -142,12 +142,12 @@ class Layout:
             row[k.N_COLUMNS], row[k.N_COLUMNS_END] = node.first_column, node.first_column + len(node.columns)
             parts = len(node.children) + len(node.data)
             row[k.N_PARTS], row[k.N_PARTS_END] = node.first_part, node.first_part + parts
-            row[k.N_LAST] = self.last_descendant(node) + 1
-            row[k.N_KNOWN], row[k.N_VERSION] = node.known, node.fast_version
-            row[k.N_MOST] = k.MESSAGES_PER_PASS if node.parent is None else k.ENTRIES_PER_PASS
+            row[k.N_END] = self.last_descendant(node) + 1
+            row[k.N_FULL_LENGTH], row[k.N_MIN_VERSION] = node.full_block_length, node.min_fast_version
+            row[k.N_MAX_PENDING] = k.MESSAGES_PER_PASS if node.parent is None else k.ENTRIES_PER_PASS
             row[k.N_FRAMING] = k.NO_FRAMING
             message, plain = node.block, not parts and node.index != k.NO_NODE
-            if isinstance(message, Message) and plain and self.schema.version >= node.fast_version:
+            if isinstance(message, Message) and plain and self.schema.version >= node.min_fast_version:
                 length = message.block_length
                 header = (length, message.template_id, self.schema.id, self.schema.version)
                 row[k.N_HEADER] = int.from_bytes(
@@ -176,7 +176,7 @@ class Layout:
 
 
 def _columns(block: Block) -> Iterator[Column]:
-    for field in block.sent:
+    for field in block.sent_fields:
         assert field.presence != CONSTANT
         for part in field.parts:
             yield Column(f"{field.name}.{part.name}" if part.name else field.name, field, part)

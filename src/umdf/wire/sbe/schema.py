@@ -97,15 +97,15 @@ class Block:
     data: tuple[Data, ...]
 
     @cached_property
-    def sent(self) -> tuple[Field, ...]:
+    def sent_fields(self) -> tuple[Field, ...]:
         """The fields that stand on the wire, in order of offset."""
         return tuple(sorted((f for f in self.fields if f.parts), key=lambda f: f.offset))
 
     def block_length_of(self, version: int) -> int:
         """The length of the block as that version sends it."""
-        if all(f.since <= version for f in self.sent):
+        if all(f.since <= version for f in self.sent_fields):
             return self.block_length
-        return max((f.end for f in self.sent if f.since <= version), default=0)
+        return max((f.end for f in self.sent_fields if f.since <= version), default=0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Schema:
     messages: Mapping[int, Message]  # by template id
     source: str  # the file it was read from
 
-    def named(self, name: str) -> Message:
+    def message_by_name(self, name: str) -> Message:
         return next(m for m in self.messages.values() if m.name == name)
 
 

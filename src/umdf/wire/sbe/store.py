@@ -8,90 +8,90 @@ from umdf.buffers import ALIGNMENT, Memory, Pool
 from umdf.errors import UmdfError
 from umdf.wire.sbe.layout import Node
 
-FIRST_CAPACITY = 1024
-HEADER = 512
-FIRST_DATA_CAPACITY = 1 << 17  # more than the longest variable data that a packet can hold
-MOST_DATA_CAPACITY = (1 << 31) - 1  # what Arrow's offsets reach
+INITIAL_CAPACITY = 1024
+BASE_HEADER_BYTES = 512
+INITIAL_DATA_CAPACITY = 1 << 17  # more than the longest variable data that a packet can hold
+MAX_DATA_CAPACITY = (1 << 31) - 1  # what Arrow's offsets reach
 
 
-class Table:
+class StoreLayout:
     """Where the columns of one node stand in its memory, for a number of rows (a multiple of 64)."""
 
     def __init__(self, node: Node, capacity: int) -> None:
         self.capacity = capacity
         self.nbytes = 0
-        self.envelopes: dict[object, Any] = {}  # kept here by `arrow`, as they are this table's
+        self.ipc_headers: dict[object, Any] = {}  # kept here by `arrow`, as they are this table's
         root = node.parent is None
-        self.header = HEADER + 64 * len(node.columns)  # room for Arrow's header (see `envelope`)
-        self._place(self.header)
-        self.packet = self._place(4 * capacity * root)
-        self.index = self._place(2 * capacity * root)
+        self.header_bytes = BASE_HEADER_BYTES + 64 * len(node.columns)  # room for Arrow's header (see `envelope`)
+        self._reserve(self.header_bytes)
+        self.packet = self._reserve(4 * capacity * root)
+        self.index = self._reserve(2 * capacity * root)
         self.values: list[int] = []  # of a text: Arrow's offsets
         self.text: list[int] = []
         self.bitmaps: list[int] = []
         for column in node.columns:
             size = column.part.size
-            self.values.append(self._place(4 * (capacity + 1) if column.is_text else size * capacity))
-            self.text.append(self._place(size * capacity * column.is_text))
-            self.bitmaps.append(self._place(capacity // 8))
-        self.offsets = [self._place(4 * (capacity + 1)) for _ in (*node.children, *node.data)]
+            self.values.append(self._reserve(4 * (capacity + 1) if column.is_text else size * capacity))
+            self.text.append(self._reserve(size * capacity * column.is_text))
+            self.bitmaps.append(self._reserve(capacity // 8))
+        self.offsets = [self._reserve(4 * (capacity + 1)) for _ in (*node.children, *node.data)]
 
-    def _place(self, nbytes: int) -> int:
+    def _reserve(self, nbytes: int) -> int:
         at = self.nbytes
         self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return at
 
-    def used(self, node: Node, rows: int) -> list[tuple[int, int]]:
+    def used_ranges(self, node: Node, rows: int) -> list[tuple[int, int]]:
         """The stretches (place, bytes) that hold something after `rows` rows."""
         root = node.parent is None
-        stretches = [(self.packet, 4 * rows * root), (self.index, 2 * rows * root)]
+        ranges = [(self.packet, 4 * rows * root), (self.index, 2 * rows * root)]
         for i, column in enumerate(node.columns):
             size = column.part.size
-            stretches.append((self.values[i], 4 * (rows + 1) if column.is_text else size * rows))
-            stretches.append((self.text[i], size * rows * column.is_text))
-            stretches.append((self.bitmaps[i], -(-rows // 8)))
-        return stretches + [(place, 4 * (rows + 1)) for place in self.offsets]
+            ranges.append((self.values[i], 4 * (rows + 1) if column.is_text else size * rows))
+            ranges.append((self.text[i], size * rows * column.is_text))
+            ranges.append((self.bitmaps[i], -(-rows // 8)))
+        return ranges + [(place, 4 * (rows + 1)) for place in self.offsets]
 
 
-class Store:
+class ColumnStore:
     """The rows of one node. `memory` is empty until the first row comes."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.table = Table(node, 0)
+        self.layout = StoreLayout(node, 0)
         self.memory: Memory | None = None
         self._pool = Pool()
 
     @property
-    def held(self) -> Memory:
+    def allocated(self) -> Memory:
         """The memory of a node that has had rows."""
         assert self.memory is not None
         return self.memory
 
-    def renew(self) -> None:
+    def start_batch(self) -> None:
         """Start a new batch in memory that nobody looks at: the same if it can be."""
         self.memory = None
-        self.memory = self._pool.take(self.table.nbytes)
+        self.memory = self._pool.acquire(self.layout.nbytes)
         self._start_offsets(self.memory)
 
     def grow(self, rows: int) -> None:
         """Four times the capacity, with the rows so far."""
-        old, memory = self.table, self.memory
-        self.table = Table(self.node, max(FIRST_CAPACITY, 4 * old.capacity))
-        self.memory = self._pool.take(self.table.nbytes)
+        old, memory = self.layout, self.memory
+        self.layout = StoreLayout(self.node, max(INITIAL_CAPACITY, 4 * old.capacity))
+        self.memory = self._pool.acquire(self.layout.nbytes)
         self._start_offsets(self.memory)
         if memory is not None:
-            stretches = zip(old.used(self.node, rows), self.table.used(self.node, rows), strict=True)
-            for (source, nbytes), (target, _) in stretches:
+            ranges = zip(old.used_ranges(self.node, rows), self.layout.used_ranges(self.node, rows), strict=True)
+            for (source, nbytes), (target, _) in ranges:
                 self.memory.array[target : target + nbytes] = memory.array[source : source + nbytes]
 
     def _start_offsets(self, memory: Memory) -> None:
         """Arrow's offsets start at 0; the kernel writes only where each row ends."""
-        for place in self.table.offsets:
+        for place in self.layout.offsets:
             memory.array[place : place + 4] = 0
 
 
-class DataStore:
+class VarDataStore:
     """The bytes of one variable data field."""
 
     def __init__(self) -> None:
@@ -99,19 +99,19 @@ class DataStore:
         self.memory: Memory | None = None
         self._pool = Pool()
 
-    def renew(self) -> int:
+    def start_batch(self) -> int:
         """Start a new batch; the address of its memory."""
         self.memory = None
-        self.memory = self._pool.take(self.capacity)
+        self.memory = self._pool.acquire(self.capacity)
         return self.memory.address
 
     def grow(self, used: int) -> int:
         """Four times the capacity, with the bytes so far; the new address."""
-        if self.capacity == MOST_DATA_CAPACITY:
+        if self.capacity == MAX_DATA_CAPACITY:
             raise UmdfError("a batch holds more than 2 GiB of one variable data field", "decode fewer packets at once")
         old = self.memory
-        self.capacity = min(max(FIRST_DATA_CAPACITY, 4 * self.capacity), MOST_DATA_CAPACITY)
-        self.memory = self._pool.take(self.capacity)
+        self.capacity = min(max(INITIAL_DATA_CAPACITY, 4 * self.capacity), MAX_DATA_CAPACITY)
+        self.memory = self._pool.acquire(self.capacity)
         if old is not None:
             self.memory.array[:used] = old.array[:used]
         return self.memory.address

@@ -15,8 +15,8 @@ BUFFER, BUFFER_SIZE, STARTS, ENDS, PACKETS = 0, 1, 2, 3, 4
 NODES, NODE_COUNT, COLUMNS, PARTS, NODE_OF_TEMPLATE, SCHEMA_ID = 5, 6, 7, 8, 9, 10
 DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14, 15
 MESSAGES = 16
-JOURNAL, JOURNAL_ROWS, JOURNAL_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 17, 18, 19, 20, 21, 22, 23, 24
-FIRST_OF_STRETCH, UNUSUAL = 25, 26  # UNUSUAL: of the batch, some column is tracked
+QUARANTINE, QUARANTINE_ROWS, QUARANTINE_CAPACITY, FULL, VALIDITY, STACK, FIRST, BASE = 17, 18, 19, 20, 21, 22, 23, 24
+WINDOW_FIRST, ANY_TRACKED = 25, 26  # UNUSUAL: of the batch, some column is tracked
 # The versions that the schema serves, and the lowest and the highest of the batch that it does not.
 OLDEST, NEWEST, LOWEST_OTHER, HIGHEST_OTHER = 27, 28, 29, 30
 ARGUMENTS = 31
@@ -24,12 +24,21 @@ NO_OTHER = 1 << 16  # LOWEST_OTHER: there is none
 
 # A node, as int64s. First what the walk of a message of the expected kind needs: one cache line.
 N_HEADER, N_FRAMING = 0, 1  # the expected SBE header and framing header, each as one word
-N_COUNT, N_ROOM = 2, 3  # rows found and not gathered yet, and how many can be
-N_WHERE = 4  # address of the list of where rows start (u32, from BASE); of a root, TAGS further on, of their tags
-N_CAREFUL = 7  # some row of these does not carry every column
-N_COLUMNS, N_COLUMNS_END, N_PARTS, N_PARTS_END, N_LAST = 8, 9, 10, 11, 12  # N_LAST: one past its descendants
-N_KNOWN, N_VERSION = 13, 14  # a block at least so long, of at least this version, holds every column as it is
-N_ROWS, N_CAPACITY, N_MOST, N_PACKET, N_INDEX, N_META, N_SAVED, N_KEPT = 15, 16, 17, 18, 19, 20, 21, 22
+N_PENDING, N_FREE = 2, 3  # rows found and not gathered yet, and how many can be
+N_ROW_OFFSETS = 4  # address of the list of where rows start (u32, from BASE); of a root, TAGS further on, of their tags
+N_INCOMPLETE = 7  # some row of these does not carry every column
+N_COLUMNS, N_COLUMNS_END, N_PARTS, N_PARTS_END, N_END = 8, 9, 10, 11, 12  # N_LAST: one past its descendants
+N_FULL_LENGTH, N_MIN_VERSION = 13, 14  # a block at least so long, of at least this version, holds every column as it is
+N_ROWS, N_CAPACITY, N_MAX_PENDING, N_PACKET, N_INDEX, N_META, N_PENDING_BEFORE_MESSAGE, N_PENDING_BEFORE_PASS = (
+    15,
+    16,
+    17,
+    18,
+    19,
+    20,
+    21,
+    22,
+)
 # N_SAVED and N_KEPT: rows found before this message, before this pass
 NODE = 24
 NO_FRAMING = -1  # what no simple message can have: the node is a group, or has groups or data
@@ -50,8 +59,8 @@ GROUP, DATA = 0, 1
 
 # A line of the journal, as int64s: the packet, the message in it, the byte in the packet, the template and version as
 # sent, why, which part (or -1), and the two numbers of the sentence.
-J_PACKET, J_INDEX, J_OFFSET, J_TEMPLATE, J_VERSION, J_REASON, J_PART, J_NEED, J_LEFT = 0, 1, 2, 3, 4, 5, 6, 7, 8
-JOURNAL_LINE = 9
+Q_PACKET, Q_INDEX, Q_OFFSET, Q_TEMPLATE, Q_VERSION, Q_REASON, Q_PART, Q_NEED, Q_LEFT = 0, 1, 2, 3, 4, 5, 6, 7, 8
+QUARANTINE_ROW = 9
 
 # Why a message (or the rest of a packet) is not among the rows.
 PACKET_CUT, PACKET_TOO_LONG, HEADER_CUT, LENGTH_TOO_SMALL, LENGTH_PAST_END, ENCODING_UNKNOWN = 1, 2, 3, 4, 5, 6
@@ -59,25 +68,27 @@ BLOCK_PAST_END, GROUP_CUT, GROUP_PAST_END, GROUP_OF_NOTHING, DATA_CUT, DATA_PAST
 TEMPLATE_UNKNOWN, SCHEMA_OTHER = 13, 14
 
 PACKET_HEADER, MESSAGE_HEADER = 16, 12
-LONGEST_PACKET = 65535
+MAX_PACKET_BYTES = 65535
 NO_NODE = 0  # unknown templates lead to the first node, which is no template's and expects nothing
 SBE_LITTLE_ENDIAN = 0xEB50  # framing header, encodingType (reference 5.2)
 # A list of row places holds what one packet can: messages of 12 bytes, entries of one byte.
 MESSAGES_PER_PASS, ENTRIES_PER_PASS = 8192, 1 << 16
-TAGS = 4 * MESSAGES_PER_PASS  # a tag (u32) is the packet, from the stretch's first, and the index in it << 16
-AHEAD = 2048  # bytes: the gathering between two walks throws the processor's own prefetching off
+ROW_KEYS_OFFSET = (
+    4 * MESSAGES_PER_PASS
+)  # a tag (u32) is the packet, from the stretch's first, and the index in it << 16
+PREFETCH_BYTES = 2048  # bytes: the gathering between two walks throws the processor's own prefetching off
 PASS_PACKETS = 96  # walked, then gathered: small enough to stay in the cache
-STRETCH_PACKETS = 2048  # after which every node is gathered, however few its rows
-ENOUGH = 192  # rows of a node, to be gathered after a pass
-DEEPEST = 8
+WINDOW_PACKETS = 2048  # after which every node is gathered, however few its rows
+MIN_GATHER_ROWS = 192  # rows of a node, to be gathered after a pass
+MAX_DEPTH = 8
 
 # What FULL says when a buffer has to grow; a node's number when it is the node's.
-NOTHING_FULL, JOURNAL_FULL, DATA_FULL = -1, -2, -3
-OK, BAD, STOP = 0, 1, 2  # what a walk came to
+NOTHING_FULL, QUARANTINE_FULL, DATA_FULL = -1, -2, -3
+OK, DAMAGED, STOP = 0, 1, 2  # what a walk came to
 
 
 @inlined
-def at(base, index):
+def get(base, index):
     """The int64 at this place of a table."""
     return load_i64(base, 8 * index)
 

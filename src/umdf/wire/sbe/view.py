@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from umdf.units import decimal_text, fix_date, fix_timestamp, iso_date, without_idle_zeros
+from umdf.units import decimal_text, fix_date, fix_timestamp, iso_date, strip_trailing_zeros
 from umdf.wire.fix.dictionary import lookup
 from umdf.wire.fix.text import month_year
 from umdf.wire.sbe.decode import Batch
@@ -38,11 +38,11 @@ class Row:
     fields: Values
 
 
-def text_of(content: bytes) -> str:
+def decode_text(content: bytes) -> str:
     return content.decode("utf-8", "backslashreplace")
 
 
-def named(field: Field, value: Any) -> Any:
+def name_codes(field: Field, value: Any) -> Any:
     """A code by its name, a set by the names of its bits; what has no name stays as it is."""
     if field.codes:
         return field.codes.get(value, value)
@@ -56,15 +56,15 @@ def rows(batch: Batch, *, names: bool = False, dates: bool = False) -> Iterator[
     tables = []
     for template_id in batch.templates:
         node = batch.layout.roots[template_id]
-        place = batch.packet(node).astype(np.int64) << 16 | batch.msg_index(node)
+        position = batch.packet(node).astype(np.int64) << 16 | batch.msg_index(node)
         found = node_rows(batch.layout, node, batch.record_batch(template_id), names, dates)
-        tables.append((node, place, iter(found)))
-    places = np.concatenate([place for _, place, _ in tables]) if tables else np.empty(0, np.int64)
+        tables.append((node, position, iter(found)))
+    positions = np.concatenate([place for _, place, _ in tables]) if tables else np.empty(0, np.int64)
     owners = np.repeat(np.arange(len(tables)), [len(place) for _, place, _ in tables])
-    order = np.argsort(places, kind="stable")
-    for place, owner in zip(places[order].tolist(), owners[order].tolist(), strict=True):
+    order = np.argsort(positions, kind="stable")
+    for position, owner in zip(positions[order].tolist(), owners[order].tolist(), strict=True):
         node, _, fields = tables[owner]
-        yield Row(place >> 16, place & 0xFFFF, node, next(fields))
+        yield Row(position >> 16, position & 0xFFFF, node, next(fields))
 
 
 def node_rows(
@@ -73,11 +73,11 @@ def node_rows(
     """The rows of a message's RecordBatch, or of a group's struct array."""
     pick = table.column if isinstance(table, pa.RecordBatch) else table.field
     count = len(table)
-    found: list[Values] = [{} for _ in range(count)]
+    fields: list[Values] = [{} for _ in range(count)]
     for column in node.columns:
-        show = _shower(column, names, dates)
+        show = _formatter(column, names, dates)
         parts = bool(column.part.name)
-        for row, value in zip(found, pick(column.name).to_pylist(), strict=True):
+        for row, value in zip(fields, pick(column.name).to_pylist(), strict=True):
             if value is None:
                 continue
             if parts:
@@ -89,28 +89,28 @@ def node_rows(
         entries = node_rows(layout, layout.nodes[child], lists.flatten(), names, dates)
         offsets = lists.offsets.to_numpy()
         offsets = (offsets - offsets[0]).tolist()
-        for row, first, last in zip(found, offsets, offsets[1:], strict=False):
+        for row, first, last in zip(fields, offsets, offsets[1:], strict=False):
             if last > first:
                 row[group.name] = entries[first:last]
     for data in node.block.data:
-        for row, content in zip(found, pick(data.name).to_pylist(), strict=True):
+        for row, content in zip(fields, pick(data.name).to_pylist(), strict=True):
             if content is not None:
-                row[data.name] = text_of(content)
-    return found
+                row[data.name] = decode_text(content)
+    return fields
 
 
-def _shower(column: Column, names: bool, dates: bool) -> Callable[[Any], Any]:
+def _formatter(column: Column, names: bool, dates: bool) -> Callable[[Any], Any]:
     field = column.field
     if column.is_text:
-        return text_of
+        return decode_text
     exponent = field.exponent
     if exponent is not None:
         return lambda mantissa: decimal_text(mantissa, exponent)
     if dates and field.is_date:
         return iso_date
     if column.part.primitive == "char":
-        return (lambda code: named(field, chr(code))) if names else chr
-    return (lambda value: named(field, value)) if names else (lambda value: value)
+        return (lambda code: name_codes(field, chr(code))) if names else chr
+    return (lambda value: name_codes(field, value)) if names else (lambda value: value)
 
 
 def with_packet_header(
@@ -167,7 +167,7 @@ def _fix_text(field: Field, value: Any, group_tag: int) -> str:
     if field.time_unit is not None:
         return fix_timestamp(value, field.time_unit)
     if field.exponent is not None:
-        return without_idle_zeros(value)
+        return strip_trailing_zeros(value)
     tag = lookup(field.tag, group_tag)
     kind = tag.type if tag else field.semantic
     if field.is_date or kind in (DATE, "UTCDateOnly"):
