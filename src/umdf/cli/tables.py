@@ -48,8 +48,9 @@ def show_table(
     natural = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     kept = [place for place, column in enumerate(columns) if column in keep]
     places, widths = fitted(natural, console.width, kept)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title_justify="left")
-    table.title = Text(printable(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    if title:  # above the table and not part of it, which would fold it to the table's width
+        console.print(Text(printable(title), "italic"), soft_wrap=True)
     for place, width in zip(places, widths, strict=True):
         name = ELLIPSIS if place is None else heads[place]
         table.add_column(Text(name), overflow="fold", width=width)  # a path cut short is of no use
