@@ -25,8 +25,11 @@ from umdf.transport.capture import open_capture
 SCHEMAS = Path(umdf.__file__).parent / "schemas"
 COMMENT = "  "  # blanks before what an example is for
 # With words of these, an example is only parsed: Spark or a cluster, days of a million messages, kernels compiled anew;
-# test_examples has the demo, and `restore` wants a table that somebody else has changed.
-ONLY_PARSED = "exchange capture --messages", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore"
+# test_examples has the demo; `restore` and `accept` want a table that somebody else has changed, `forget` an input.
+ONLY_PARSED = (
+    "exchange capture --messages", "stream", '"S', "--master", "pack", "--fix", "nautilus", "demo", "restore", "accept",
+    "forget",
+)  # fmt: skip
 PLAIN = ("ingest", "lake reprocess")  # on Spark, and without it if they are told so
 
 

@@ -100,6 +100,8 @@ export NEW --lake LAKE --format databento --schema trades --start yesterday
 export NEW --lake LAKE --format lobster --levels 0
 export NEW --lake LAKE --format lobster --levels 100000
 doctor --nonsense
+lake forget LAKE
+lake abort
 """
 MISSING = """
 decode NEW

@@ -48,8 +48,9 @@ def print_table(
     natural_widths = [max(map(cell_len, column)) for column in zip(headers, *texts, strict=True)]
     kept_columns = [position for position, column in enumerate(columns) if column in keep]
     columns_shown, widths = fit_columns(natural_widths, console.width, kept_columns)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title_justify="left")
-    table.title = Text(printable(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    if title:  # above the table and not part of it, which would fold it to the table's width
+        console.print(Text(printable(title), "italic"), soft_wrap=True)
     for place, width in zip(columns_shown, widths, strict=True):
         name = ELLIPSIS if place is None else headers[place]
         table.add_column(Text(name), overflow="fold", width=width)  # a path cut short is of no use

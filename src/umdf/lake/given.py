@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from umdf.errors import CaptureError, ConfigError
 from umdf.lake.places import local_path
-from umdf.transport.capture import open_capture
 from umdf.transport.input_file import need_file
 from umdf.transport.recording import A_LINE, files_below, read_manifest
 
@@ -62,8 +61,8 @@ def find_captures(paths: Sequence[Path]) -> InputPaths:
 
 
 def _check_capture(path: Path) -> None:
-    if not path.is_file():
-        raise CaptureError(f"{path}: not a regular file", "captures are read more than once: save it to a file first")
+    from umdf.transport.capture import open_capture  # loads numba: `umdf --help` must not
+
     open_capture(path).close()
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from umdf.errors import CaptureError, UsageError
+from umdf.errors import CaptureError, ConfigError
 from umdf.lake import durable, ledger
 from umdf.lake.segments import ChannelDayKey, date_of
 from umdf.lake.survey import SURVEY_FORMAT, decompress
@@ -274,5 +274,5 @@ def known_days(writer: Writer, date: str | None = None, channel: int | None = No
     found = [day for day in sorted(known) if channel in (None, day[0]) and date in (None, date_of(day[1]).isoformat())]
     if not found:
         dates = ", ".join(sorted({date_of(day).isoformat() for _, day in known})) or "none"
-        raise UsageError(f"the lake has no such day (date {date}, channel {channel})", f"its dates are {dates}")
+        raise ConfigError(f"the lake has no such day (date {date}, channel {channel})", f"its dates are {dates}")
     return found

@@ -53,7 +53,7 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
 def need_file(path: str | os.PathLike[str], what: str) -> None:
     """Refuse what can be read only once, because `what` reads it several times."""
     if is_pipe(path):
-        name = "stdin" if os.fspath(path) == STDIN else f"{os.fspath(path)} is no regular file: it"
+        name = "stdin" if os.fspath(path) == STDIN else f"{os.fspath(path)} is not a regular file: it"
         raise CaptureError(
             f"{name} can be read only once, and {what} reads it more than once", "save the capture to a file first"
         )

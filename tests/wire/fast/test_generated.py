@@ -24,6 +24,7 @@ from umdf.wire.fast.generated import load_generated
 from umdf.wire.fast.layout import Layout
 from umdf.wire.fast.loader import load, loads
 
+pytestmark = pytest.mark.xdist_group("generated")  # one process compiles the code that these tests share
 INTEGERS = {"int32": "-7", "uInt32": "7", "int64": "-9", "uInt64": "9"}
 HOT = [145, 147, 152, 153]
 SPARE = 4096  # bytes behind the last message: near the end of the buffer the interpreter is in charge
