@@ -30,7 +30,7 @@ def buffer_address(array: NDArray[np.generic]) -> int:
 class Memory:
     """An aligned buffer. It is in use while anything refers to it or to a view of its array."""
 
-    __slots__ = ("address", "array", "nbytes", "owner")
+    __slots__ = ("address", "array", "base", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         # Every view, however indirect, refers to the array that owns the bytes.

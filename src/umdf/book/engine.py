@@ -222,7 +222,7 @@ class Books:
         for name in ENTRY_COLUMNS:
             entries[name] = state.entries[name]
         capacities = {"orders": len(entries) + 1, "levels": len(entries) + 1, "books": len(counts) + 1}
-        books = cls(from_the_start=requires_full_history, **capacities)
+        books = cls(requires_full_history=requires_full_history, **capacities)
         arenas, numbers = books.arenas, np.empty(len(counts), np.int64)
         books._table[k.ROW_BASE] = state.rows_applied
         known = [np.ascontiguousarray(stored[name], np.int64) for name in ("instrument_id", "lending")]

@@ -63,7 +63,7 @@ class ChecksumFailures:
     def messages(self, names: bool) -> Iterator[DecodedMessage]:
         return iter(())
 
-    def tables(self, most: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def tables(self, limit: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
         return iter(())
 
     def quarantine(self) -> Iterator[QuarantineEntry]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from umdf.errors import UmdfError
 
-Parsed = TypeVar("Made")
+Parsed = TypeVar("Parsed")
 
 
 def write_error(path: Path, error: OSError) -> UmdfError:
