@@ -12,7 +12,7 @@ from market.fast_showing import shown
 from umdf.market import events as e
 from umdf.market.fast_events import FastEventMapper
 from umdf.market.rows import Events
-from umdf.wire.fast.decode import Decoder
+from umdf.wire.fast.decoder import Decoder
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.templates import Decimal, Segment, Sequence
 from umdf.wire.fast.writer import Writer

@@ -22,11 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.transport.capture_walk import ByteObserver, CaptureReader, Header, is_magic
+
 from ..buffers import Pool
 from ..errors import CaptureError
 from . import capture_kernel as k
 from . import frame_kernel as f
-from .capture_walk import ByteObserver, CaptureReader, Header, is_magic
 from .compression import decompressor
 from .damage import Damage
 

@@ -13,7 +13,7 @@ from vectors.fast import Case, fast_vectors, field, one_field, template
 from wire.fast.strategies import damaged, hostile, streams, template_sets, values_of
 
 from umdf.errors import EncodeError
-from umdf.wire.fast.decode import Batch, Decoder
+from umdf.wire.fast.decoder import Batch, Decoder
 from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message

@@ -14,7 +14,7 @@ from vectors.fast import field, one_field, template
 from wire.fast.test_decode import assert_agreement, decode, journal_of
 from wire.fast.traffic import messages_of, mutated
 
-from umdf.wire.fast.decode import Batch, Decoder
+from umdf.wire.fast.decoder import Batch, Decoder
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.values import Limits, write_unsigned
 

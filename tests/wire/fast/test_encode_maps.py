@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from umdf.wire.fast.decode import Decoder
-from umdf.wire.fast.encode import Encoder
+from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.encoder import Encoder
 from umdf.wire.fast.loader import loads
 from umdf.wire.fast.templates import Decimal
 from umdf.wire.fast.writer import Writer

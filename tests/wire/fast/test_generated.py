@@ -16,9 +16,9 @@ from wire.fast.strategies import damaged, streams, template_sets
 from wire.fast.test_decode import assert_agreement, encoded
 
 from umdf.kernels import ENTRY_POINTS
-from umdf.wire.fast import decode as decoding
+from umdf.wire.fast import decoder as decoding
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.decode import Decoder
+from umdf.wire.fast.decoder import Decoder
 from umdf.wire.fast.generate import Generator, can_generate, is_worth_generating
 from umdf.wire.fast.generated import load_generated
 from umdf.wire.fast.layout import Layout

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vectors.fast import field, template, templates
 from wire.fast.strategies import template_sets, values_of
 
-from umdf.wire.fast.decode import Decoder
+from umdf.wire.fast.decoder import Decoder
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.reader import Reader

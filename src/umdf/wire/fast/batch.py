@@ -15,7 +15,7 @@ from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, ListColumn, Node, RowI
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from umdf.wire.fast.decode import Decoder
+    from umdf.wire.fast.decoder import Decoder
     from umdf.wire.fast.message import Message
 
 CODES = {
