@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from benchmarks import fast_traffic
 from benchmarks.measure import Result, fastest
 from benchmarks.tokenizer_kernel import tokenize
-from umdf.wire.fast.decoder import Decoder
-from umdf.wire.fast.encoder import Encoder
+from umdf.wire.fast.decode.decoder import Decoder
+from umdf.wire.fast.encode.encoder import Encoder
 from umdf.wire.fast.loader import load
 
 MESSAGES, REPEAT = 5_000, 12

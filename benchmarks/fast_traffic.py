@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.wire.fast.loader import load
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal
-from umdf.wire.fast.writer import Writer
 
 TEMPLATE = 152
 DATE = 20260302

@@ -21,7 +21,7 @@ assert batch.rows.sum() == 1
 """
 FIRST_FAST_BATCH = """
 import numpy as np
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load
 message = bytes.fromhex(
     "c0019881237c487b232d7dfb80815920888009d2821de380803d7e49fb02ad80808080393030b1" + 13 * "80"

@@ -17,8 +17,8 @@ from umdf.lake.schemas import tables
 from umdf.lake.snapshot import open_snapshot
 from umdf.transport.pcap_writer import PcapWriter
 from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal
-from umdf.wire.fast.writer import Writer
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.loader import load
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from umdf.market.state import MarketState as MarketState
     from umdf.transport.capture import open_capture as open_capture
     from umdf.transport.pcap_writer import PcapWriter as PcapWriter
-    from umdf.wire.fast.decoder import Decoder as FastDecoder
-    from umdf.wire.fast.encoder import Encoder as FastEncoder
+    from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
+    from umdf.wire.fast.encode.encoder import Encoder as FastEncoder
     from umdf.wire.fast.loader import load as load_fast_templates
     from umdf.wire.packet import detect_protocols as detect_protocols
     from umdf.wire.sbe.decode import Decoder as SbeDecoder
@@ -43,8 +43,8 @@ _EXPORTS = {
     "SbeDecoder": ("umdf.wire.sbe.decode", "Decoder"),
     "SbeEncoder": ("umdf.wire.sbe.encode", "Encoder"),
     "load_fast_templates": ("umdf.wire.fast.loader", "load"),
-    "FastDecoder": ("umdf.wire.fast.decoder", "Decoder"),
-    "FastEncoder": ("umdf.wire.fast.encoder", "Encoder"),
+    "FastDecoder": ("umdf.wire.fast.decode.decoder", "Decoder"),
+    "FastEncoder": ("umdf.wire.fast.encode.encoder", "Encoder"),
     "SbeEvents": ("umdf.market.sbe_events", "SbeEvents"),
     "FastEvents": ("umdf.market.fast_events", "FastEvents"),
     "MarketState": ("umdf.market.state", "MarketState"),

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-WARMERS: tuple[str, ...] = ("umdf.warmup:warm", "umdf.wire.fast.decoder:warm")
+WARMERS: tuple[str, ...] = ("umdf.warmup:warm", "umdf.wire.fast.decode.decoder:warm")
 
 
 def warm() -> None:

@@ -13,8 +13,8 @@ import pytest
 from umdf.cli.app import run
 from umdf.transport.pcap_writer import PcapWriter
 from umdf.wire.fast.loader import load
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal
-from umdf.wire.fast.writer import Writer
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.loader import load as load_schema
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import BYTES, CONSTANT, DECIMAL, RANGES, Decimal, Field, Segment, Sequence, TemplateSet
-from umdf.wire.fast.writer import Writer
 
 DATES = (20261113, 20240229, 19700101, 20991231, 20261301, 20230229, 0)
 TIMES = (130000123, 5123, 235959999, 0, 93012345, 240000000)

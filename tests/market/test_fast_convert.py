@@ -14,8 +14,8 @@ from umdf.market import events as e
 from umdf.market.fast_convert import digit_array, split_decimals
 from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events, Rows, Units
-from umdf.wire.fast.decoder import Decoder
-from umdf.wire.fast.encoder import Encoder
+from umdf.wire.fast.decode.decoder import Decoder
+from umdf.wire.fast.encode.encoder import Encoder
 from umdf.wire.fast.loader import load
 
 TEMPLATES = load()

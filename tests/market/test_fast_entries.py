@@ -12,10 +12,10 @@ from market.fast_showing import shown
 from umdf.market import events as e
 from umdf.market.fast_events import FastEventMapper
 from umdf.market.rows import Events
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load, loads
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal, Segment, Sequence
-from umdf.wire.fast.writer import Writer
 
 TEMPLATES = load()
 DECODER = Decoder(TEMPLATES)

@@ -15,7 +15,7 @@ from market.fast_showing import shown_all
 
 from umdf.market.events import NULL
 from umdf.market.fast_events import FastEventMapper
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load
 
 TEMPLATES = load()

@@ -14,8 +14,8 @@ from market.fast_showing import shown_all
 from umdf.market.fast_events import FastEventMapper
 from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events
-from umdf.wire.fast.decoder import Decoder
-from umdf.wire.fast.encoder import Encoder
+from umdf.wire.fast.decode.decoder import Decoder
+from umdf.wire.fast.encode.encoder import Encoder
 from umdf.wire.fast.loader import load
 
 TEMPLATES = load()

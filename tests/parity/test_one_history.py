@@ -16,8 +16,8 @@ from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events
 from umdf.market.sbe_events import SbeEventMapper
 from umdf.market.sbe_messages import SbeMessageMapper
-from umdf.wire.fast.decoder import Decoder as FastDecoder
-from umdf.wire.fast.encoder import Encoder as FastEncoder
+from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
+from umdf.wire.fast.encode.encoder import Encoder as FastEncoder
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
 from umdf.wire.sbe.encode import Encoder as SbeEncoder

@@ -37,7 +37,7 @@ from transport.building import (
 
 from umdf.errors import CaptureError
 from umdf.transport.capture_kernel import MAX_BLOCK_BYTES
-from umdf.transport.capture_walk import CaptureReader
+from umdf.transport.capture_reader import CaptureReader
 from umdf.transport.compression import MAX_OUTPUT_BYTES
 
 FRAME = ethernet(ipv4(udp()))

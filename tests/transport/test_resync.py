@@ -31,7 +31,7 @@ from transport.building import (
     udp,
 )
 
-from umdf.transport import capture_walk
+from umdf.transport import capture_reader
 from umdf.transport.capture import split_capture
 from umdf.transport.damage import told
 
@@ -262,14 +262,14 @@ def test_hostile_bytes_are_not_read_again_and_again(kind: str, tmp_path: Path, m
         "blocks": section() + interface() + enhanced(frame) + struct.pack("<III", 6, 15 << 20, 0) * 80_000,
     }[kind]
     filled = 0
-    fill = capture_walk.CaptureReader._fill
+    fill = capture_reader.CaptureReader._fill
 
-    def counted(walk: capture_walk.CaptureReader, chunk: object, carried: int) -> None:
+    def counted(walk: capture_reader.CaptureReader, chunk: object, carried: int) -> None:
         nonlocal filled
         fill(walk, chunk, carried)  # type: ignore[arg-type]
         filled += walk.filled_bytes
 
-    monkeypatch.setattr(capture_walk.CaptureReader, "_fill", counted)
+    monkeypatch.setattr(capture_reader.CaptureReader, "_fill", counted)
     _, capture = read_bytes(tmp_path, data, chunk_bytes=1 << 16)
     assert capture.read_bytes + capture.unread_bytes == len(data)
     assert filled <= 5 * len(data)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from umdf.transport.capture_merge import merged_windows
 from umdf.transport.pcap_writer import PcapWriter
-from umdf.transport.side_by_side import merged_windows
 
 FLOW = ("10.0.0.1", 1), ("224.0.0.1", 2)
 

@@ -53,8 +53,8 @@ def book(
     from umdf.cli.moment import parse_at
     from umdf.cli.replaying import expand_captures, replay
     from umdf.cli.shown_book import instrument_views
+    from umdf.transport.capture_merge import first_packet_ns
     from umdf.transport.input_file import need_file
-    from umdf.transport.side_by_side import first_packet_ns
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 

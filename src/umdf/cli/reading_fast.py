@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from umdf.cli.found import DecodedMessage, QuarantineEntry, with_source_columns
 from umdf.transport.capture import PacketBatch
-from umdf.wire.fast.batch import Batch
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.batch import Batch
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.fast.view import rows
 from umdf.wire.packet import ChunkParser, Chunks

@@ -13,8 +13,8 @@ from umdf.errors import CaptureError
 from umdf.sync.session import EventObserver, Session, UnitFilter
 from umdf.sync.streams import DetectedStream, StreamSurvey
 from umdf.transport.capture import PacketBatch, open_capture
+from umdf.transport.capture_merge import merged_windows
 from umdf.transport.recording import files_below
-from umdf.transport.side_by_side import merged_windows
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.sbe.schema import Schema
 

@@ -23,7 +23,7 @@ from umdf.exchange.bulk_publisher import (
 from umdf.exchange.bulk_settings import POSITION
 from umdf.market.fast_messages import FastMessageMapper
 from umdf.market.rows import Events
-from umdf.wire.fast.encoder import EncodedMessages, Encoder
+from umdf.wire.fast.encode.encoder import EncodedMessages, Encoder
 from umdf.wire.fast.loader import load
 
 PRIORITY_TEMPLATES, POSITION_TEMPLATES = (152, 153, 1149), (145, 147, 149)

@@ -21,7 +21,7 @@ from umdf.lake.survey_walk import SurveyScan, templates
 from umdf.lake.tasks import TaskAttempt
 from umdf.sync.streams import StreamSurvey
 from umdf.transport.capture import Split, damage_in, open_capture
-from umdf.transport.capture_walk import ByteObserver, Header
+from umdf.transport.capture_reader import ByteObserver, Header
 from umdf.transport.compression import decompressor
 from umdf.transport.damage import Damage
 from umdf.wire.packet import Protocol, detect_protocols

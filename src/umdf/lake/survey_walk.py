@@ -31,7 +31,7 @@ from umdf.market.fast_events import FastEventMapper
 from umdf.market.rows import Units
 from umdf.sync.streams import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import ChunkParser, Chunks, FlowProtocols, Protocol

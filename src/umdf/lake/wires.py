@@ -23,7 +23,7 @@ from umdf.market.sbe_events import SbeEventMapper
 from umdf.sync.pieces import RawUnits, concat_units, empty_units
 from umdf.sync.streams import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
-from umdf.wire.fast.decoder import Decoder as FastDecoder
+from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.packet import ChunkParser, Chunks
 from umdf.wire.reassembly import Limits, Reassembler

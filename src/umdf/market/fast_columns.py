@@ -18,7 +18,7 @@ from umdf.market import fast_events_kernel as k
 from umdf.market import fast_table as t
 from umdf.market.events import CONDITIONS, OUT_OF_RANGE, Column
 from umdf.market.rows import Text
-from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.decode.batch import Batch
 from umdf.wire.fast.layout import ALWAYS_PRESENT, Constant, Layout, ListColumn, Node
 from umdf.wire.fast.layout import Column as WireColumn
 from umdf.wire.fast.templates import DECIMAL, Decimal, Field, Value

@@ -20,7 +20,7 @@ from umdf.market import fast_select_kernel as s
 from umdf.market import fast_table as t
 from umdf.market.fast_columns import ConversionPlan, TemplateTags, text_rows
 from umdf.market.rows import Rows
-from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.decode.batch import Batch
 
 Numbers = NDArray[Any]
 

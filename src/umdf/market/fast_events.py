@@ -21,7 +21,7 @@ from umdf.market.fast_columns import ConversionPlan, TemplateTags
 from umdf.market.fast_entries import EntryRows
 from umdf.market.fast_lists import BodyRows, DefinitionRows, NewsRows
 from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units
-from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.decode.batch import Batch
 from umdf.wire.fast.layout import Layout
 
 Numbers = NDArray[Any]

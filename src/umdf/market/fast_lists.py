@@ -13,7 +13,7 @@ from umdf.market import events as e
 from umdf.market import fast_table as t
 from umdf.market.fast_columns import ConversionPlan, TemplateTags, text_rows
 from umdf.market.rows import RepeatingGroup, Rows, Text, strings_of, text_column
-from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.decode.batch import Batch
 
 Numbers = NDArray[Any]
 

@@ -78,7 +78,7 @@ class FastMessageMapper:
         self._needs_rpt_seq = rpt_seq is not None and not rpt_seq.field.optional
 
     def messages(self, events: Events) -> dict[int, pa.RecordBatch]:
-        """The messages by template id, for `umdf.wire.fast.encoder.Encoder.encode`; `message` is the unit."""
+        """The messages by template id, for `umdf.wire.fast.encode.encoder.Encoder.encode`; `message` is the unit."""
         template = self._templates_of_units(events)
         batches: dict[int, pa.RecordBatch] = {}
         for template_id in (self.incremental, self.channel_reset, self.snapshot):

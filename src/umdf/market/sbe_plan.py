@@ -17,8 +17,8 @@ from umdf.market.events import FAMILIES, SNAPSHOT, Column, Family
 from umdf.market.sbe_rules import Combine, Constant, FieldSource, MonthYear, TemplateRule, find_node
 from umdf.market.sbe_steps import KINDS, Instruction, InstructionBuilder
 from umdf.market.sbe_table import RULES
+from umdf.wire.sbe.column_store import StoreLayout
 from umdf.wire.sbe.layout import Layout, Node, null_bits
-from umdf.wire.sbe.store import StoreLayout
 
 # What the book kernel reads raw, so that mbo always has it.
 REQUIRED_COLUMNS = {

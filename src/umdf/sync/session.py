@@ -27,7 +27,7 @@ from umdf.sync.lines import FOREVER, Gap, LineArbiter
 from umdf.sync.pieces import RawUnits, concat_units, empty_units
 from umdf.sync.snapshots import find_snapshots
 from umdf.sync.streams import CapturedPackets, DetectedStream, StreamKind, message_type, peek_templates
-from umdf.wire.fast.decoder import Decoder as FastDecoder
+from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import ChunkParser
 from umdf.wire.packet import Protocol as Speaks

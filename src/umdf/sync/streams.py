@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from umdf.market.fast_events import FastEventMapper
 from umdf.sync import streams_kernel as k
 from umdf.sync.pieces import RawUnits
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.templates import CONSTANT, Field, Template, TemplateSet
 from umdf.wire.packet import ChunkParser, detect_protocols
 from umdf.wire.packet import Protocol as Speaks

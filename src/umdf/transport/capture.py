@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.transport.capture_walk import ByteObserver, CaptureReader, Header, is_magic
+from umdf.transport.capture_reader import ByteObserver, CaptureReader, Header, is_magic
 
 from ..buffers import Pool
 from ..errors import CaptureError

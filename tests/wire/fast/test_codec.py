@@ -11,13 +11,13 @@ from vectors.fast import field, one_field, template
 from wire.fast.strategies import damaged, hostile, streams, template_sets, values_of
 
 from umdf.errors import EncodeError
-from umdf.wire.fast.dictionary import Reset
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message, by_tag
-from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.reference.dictionary import Reset
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.transfer_encoding import FastError, Limits
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal, Sequence, TemplateSet
-from umdf.wire.fast.values import FastError, Limits
-from umdf.wire.fast.writer import Writer
 
 
 def _as_read(templates: TemplateSet, template_id: int, values: dict[str, Any]) -> Message:

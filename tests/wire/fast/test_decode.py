@@ -13,15 +13,15 @@ from vectors.fast import Case, fast_vectors, field, one_field, template
 from wire.fast.strategies import damaged, hostile, streams, template_sets, values_of
 
 from umdf.errors import EncodeError
-from umdf.wire.fast.decoder import Batch, Decoder
-from umdf.wire.fast.dictionary import Reset
+from umdf.wire.fast.decode.decoder import Batch, Decoder
+from umdf.wire.fast.decode.reference_rows import count_reports
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message
-from umdf.wire.fast.plain import count_reports
-from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.reference.dictionary import Reset
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.transfer_encoding import FastError, Limits
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal, TemplateSet
-from umdf.wire.fast.values import FastError, Limits
-from umdf.wire.fast.writer import Writer
 
 LIMITS = Limits(entries=2000, empty_entries=500)
 

@@ -14,9 +14,9 @@ from vectors.fast import field, one_field, template
 from wire.fast.test_decode import assert_agreement, decode, journal_of
 from wire.fast.traffic import messages_of, mutated
 
-from umdf.wire.fast.decoder import Batch, Decoder
+from umdf.wire.fast.decode.decoder import Batch, Decoder
 from umdf.wire.fast.loader import load, loads
-from umdf.wire.fast.values import Limits, write_unsigned
+from umdf.wire.fast.reference.transfer_encoding import Limits, write_unsigned
 
 TESTS = Path(__file__).parents[2]
 TEXT, MORE = field("string", name="A"), field("string", name="B")

@@ -15,16 +15,16 @@ from wire.fast.strategies import streams, template_sets, values_of
 
 from umdf.errors import EncodeError
 from umdf.wire.fast.arrow import arrow_schema
-from umdf.wire.fast.decoder import Decoder
-from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.encode_columns import message_values as row_values
-from umdf.wire.fast.encode_program import EncodeProgram
-from umdf.wire.fast.encoder import EncodedMessages, Encoder
+from umdf.wire.fast.decode.decoder import Decoder
+from umdf.wire.fast.encode.columns import message_values as row_values
+from umdf.wire.fast.encode.encoder import EncodedMessages, Encoder
+from umdf.wire.fast.encode.program import EncodeProgram
 from umdf.wire.fast.layout import Layout, Node
 from umdf.wire.fast.loader import load, loads
+from umdf.wire.fast.reference.dictionary import Reset
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import DECIMAL, RANGES, Decimal, DynamicRef, Group, Segment, Sequence, TemplateSet
 from umdf.wire.fast.view import fields_of, rows
-from umdf.wire.fast.writer import Writer
 
 PACKAGED = load()
 Messages = list[tuple[int, dict[str, Any]]]

@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from umdf.wire.fast.decoder import Decoder
-from umdf.wire.fast.encoder import Encoder
+from umdf.wire.fast.decode.decoder import Decoder
+from umdf.wire.fast.encode.encoder import Encoder
 from umdf.wire.fast.loader import loads
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal
-from umdf.wire.fast.writer import Writer
 
 EXPONENTS = ("", '<default value="-2"/>', "<copy/>", "<delta/>")
 MANTISSAS = ("", '<default value="5"/>', "<delta/>", "<copy/>")

@@ -10,10 +10,10 @@ from vectors.fast import field, one_field, template
 from umdf.errors import EncodeError
 from umdf.wire.fast.loader import loads
 from umdf.wire.fast.message import Message
-from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.transfer_encoding import FastError, Limits
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal
-from umdf.wire.fast.values import FastError, Limits
-from umdf.wire.fast.writer import Writer
 
 OPTIONAL = True
 _SHARED = field("string", '<copy key="K"/>', name="First") + field("unicode", '<{} key="K"/>')

@@ -11,8 +11,8 @@ from wire.fast.strategies import damaged, streams, template_sets
 from umdf.errors import EncodeError
 from umdf.wire.fast.explain import Bit, Line, explain
 from umdf.wire.fast.loader import loads
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal
-from umdf.wire.fast.writer import Writer
 
 X = template(
     '<uInt32 name="MsgSeqNum" id="34"/>'

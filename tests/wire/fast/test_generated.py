@@ -16,11 +16,11 @@ from wire.fast.strategies import damaged, streams, template_sets
 from wire.fast.test_decode import assert_agreement, encoded
 
 from umdf.kernels import ENTRY_POINTS
-from umdf.wire.fast import decoder as decoding
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.decoder import Decoder
-from umdf.wire.fast.generate import Generator, can_generate, is_worth_generating
-from umdf.wire.fast.generated import load_generated
+from umdf.wire.fast.decode import decoder as decoding
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.codegen import Generator, can_generate, is_worth_generating
+from umdf.wire.fast.decode.codegen_cache import load_generated
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.layout import Layout
 from umdf.wire.fast.loader import load, loads
 
@@ -150,7 +150,7 @@ def test_random_templates_agree(sized: Callable[[int, int], int]) -> None:
 def test_the_same_template_is_the_same_file_and_another_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umdf.wire.fast.generated.cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("umdf.wire.fast.decode.codegen_cache.cache_dir", lambda: tmp_path)
     for xml in (field("uInt32"), field("uInt32"), field("uInt32", "<copy/>")):
         layout = Layout(loads(template(xml)))
         assert load_generated(layout, layout.roots[1]) is not None
@@ -179,9 +179,9 @@ def test_decoders_of_the_same_templates_share_their_code_and_nothing_else() -> N
 
 
 def test_code_that_was_not_used_for_long_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("umdf.wire.fast.generated.cache_dir", lambda: tmp_path)
-    monkeypatch.setattr("umdf.wire.fast.generated.MOST_LOADED", 2)
-    monkeypatch.setattr("umdf.wire.fast.generated._LOADED", {})
+    monkeypatch.setattr("umdf.wire.fast.decode.codegen_cache.cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("umdf.wire.fast.decode.codegen_cache.MOST_LOADED", 2)
+    monkeypatch.setattr("umdf.wire.fast.decode.codegen_cache._LOADED", {})
     kinds = ("", "<copy/>", "<delta/>")
     layouts = [Layout(loads(template(field("uInt32", operator)))) for operator in kinds]
     before = _loaded()
@@ -195,7 +195,7 @@ def test_code_that_was_not_used_for_long_is_let_go(tmp_path: Path, monkeypatch: 
 
 def test_where_no_file_can_be_written_the_interpreter_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "generated").write_text("in the way")
-    monkeypatch.setattr("umdf.wire.fast.generated.cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("umdf.wire.fast.decode.codegen_cache.cache_dir", lambda: tmp_path)
     messages = encoded(EVERY_KIND, [], "message")
     decoder = Decoder(EVERY_KIND, generated=[1, 2])
     assert_agreement(decoder, [*messages, b"\xc0\x81", b"\xc0\x81"])

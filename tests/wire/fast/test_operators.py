@@ -13,12 +13,12 @@ import pytest
 from vectors.fast import field, template
 
 from umdf.errors import EncodeError
-from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Assigned
 from umdf.wire.fast.loader import loads
-from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.reference.dictionary import EMPTY, UNDEFINED, Assigned
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.transfer_encoding import FastError
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal, Field, TemplateSet
-from umdf.wire.fast.values import FastError
-from umdf.wire.fast.writer import Writer
 
 # type: the initial value as text and as value, the previous value, its bytes where NULL is possible, one more, the base
 TYPES: dict[str, tuple[str, Any, Any, str, Any, Any]] = {

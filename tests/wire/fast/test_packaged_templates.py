@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from umdf.wire.fast import loader, templates
-from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal, Field, Instruction, Segment, Sequence, Template
-from umdf.wire.fast.writer import Writer
 from umdf.wire.fix import dictionary
 
 SET = loader.load()

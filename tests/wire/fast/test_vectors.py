@@ -6,8 +6,8 @@ import pytest
 from vectors.fast import APPENDIX, Case, fast_vectors
 
 from umdf.wire.fast.loader import loads
-from umdf.wire.fast.reader import Reader
-from umdf.wire.fast.writer import Writer
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.writer import Writer
 
 
 def _named(case: Case) -> str:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from vectors.fast import field, template, templates
 from wire.fast.strategies import template_sets, values_of
 
-from umdf.wire.fast.decoder import Decoder
+from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load, loads
 from umdf.wire.fast.message import Message
-from umdf.wire.fast.reader import Reader
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import Decimal, TemplateSet
 from umdf.wire.fast.view import fields_of, fix_fields, rows
-from umdf.wire.fast.writer import Writer
 from umdf.wire.fix.text import format_fields
 
 

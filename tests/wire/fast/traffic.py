@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import (
     ASCII,
     BYTES,
@@ -23,7 +24,6 @@ from umdf.wire.fast.templates import (
     Sequence,
     TemplateSet,
 )
-from umdf.wire.fast.writer import Writer
 
 HARMFUL = (0x00, 0x40, 0x7F, 0x80, 0x81, 0xC0, 0xFF)
 

@@ -29,12 +29,12 @@ from wire.sbe.reference import encode_message, encode_packet, frame
 from wire.sbe.strategies import all_set, framed
 
 from umdf.errors import UmdfError
-from umdf.wire.sbe import store
+from umdf.wire.sbe import column_store
 from umdf.wire.sbe.arrow import arrow_schema
+from umdf.wire.sbe.column_store import INITIAL_CAPACITY, INITIAL_DATA_CAPACITY
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import INITIAL_CAPACITY, INITIAL_DATA_CAPACITY
 from umdf.wire.sbe.tables_kernel import PASS_PACKETS, WINDOW_PACKETS
 
 ORDER = SCHEMA.message_by_name("Order_MBO_50")

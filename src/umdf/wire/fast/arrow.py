@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.decode.batch import Batch
 from umdf.wire.fast.layout import DTYPES, Column, Constant, Layout, ListColumn, Node, RowItem
 from umdf.wire.fast.templates import ASCII, BYTES, DECIMAL, INT32, INT64, UNICODE, Decimal, Value
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.reader import Reader, TraceStep
+from umdf.wire.fast.reference.dictionary import Reset
+from umdf.wire.fast.reference.reader import Reader, TraceStep
+from umdf.wire.fast.reference.transfer_encoding import FastError, Limits, PresenceMap, Report
 from umdf.wire.fast.templates import (
     CONSTANT,
     DEFAULT,
@@ -22,7 +23,6 @@ from umdf.wire.fast.templates import (
     Sequence,
     TemplateSet,
 )
-from umdf.wire.fast.values import FastError, Limits, PresenceMap, Report
 
 
 @dataclass(frozen=True)

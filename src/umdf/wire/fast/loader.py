@@ -14,7 +14,7 @@ from pathlib import Path
 
 from umdf import xmltree
 from umdf.errors import Fault, SchemaError
-from umdf.wire.fast import convert
+from umdf.wire.fast import conversion
 from umdf.wire.fast.templates import (
     ANY,
     ASCII,
@@ -332,11 +332,11 @@ class _TemplateBuilder:
         initial = None
         if text is not None:
             try:
-                initial = convert.from_string(text, type)
-            except convert.ConversionError as error:
+                initial = conversion.from_string(text, type)
+            except conversion.ConversionError as error:
                 self.fault(field, f'S3: the value "{text}" of {kind} is no {type}: {error.reason} ({error.code})')
                 return Operator(kind)
-            if part == "exponent" and isinstance(initial, int) and abs(initial) > convert.MAX_EXPONENT:
+            if part == "exponent" and isinstance(initial, int) and abs(initial) > conversion.MAX_EXPONENT:
                 self.fault(field, f"S3: the exponent {initial} is outside -63 to 63 (R1)")
         elif kind == CONSTANT:
             self.fault(field, "S4: constant without a value")

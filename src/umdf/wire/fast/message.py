@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from umdf.wire.fast.reference.transfer_encoding import Report
 from umdf.wire.fast.templates import Segment, Sequence, Template
-from umdf.wire.fast.values import Report
 
 
 @dataclass

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any
 
 from umdf.units import decimal_text, fix_decimal
-from umdf.wire.fast.batch import Batch
-from umdf.wire.fast.convert import MAX_EXPONENT
+from umdf.wire.fast.conversion import MAX_EXPONENT
+from umdf.wire.fast.decode.batch import Batch
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import Decimal, DynamicRef, Field, Group, Segment, Sequence, Template
 from umdf.wire.fix.dictionary import lookup

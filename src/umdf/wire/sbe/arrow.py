@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.wire.sbe.decode import Batch
-from umdf.wire.sbe.envelope import UNKNOWN_NULLS, IpcHeader
+from umdf.wire.sbe.ipc_header import UNKNOWN_NULLS, IpcHeader
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Data
 

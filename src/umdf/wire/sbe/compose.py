@@ -17,10 +17,10 @@ from umdf.errors import EncodeError
 from umdf.units import decimal_text
 from umdf.wire.columns import shown
 from umdf.wire.sbe.arrow import KEY_FIELDS, arrow_schema, arrow_type
-from umdf.wire.sbe.declared import bounds
 from umdf.wire.sbe.encode import EncodedPackets, Encoder
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
+from umdf.wire.sbe.type_declarations import bounds
 
 Values = Mapping[str, Any]
 MAX_DIGITS = 40  # before or behind the point: no field holds half of them

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from umdf.buffers import Memory, Pool, ReferenceWatch, buffer_address
 from umdf.wire.sbe import tables_kernel as k
+from umdf.wire.sbe.column_store import ColumnStore, StoreLayout, VarDataStore
 from umdf.wire.sbe.decode_kernel import decode_packets
 from umdf.wire.sbe.headers import PacketHeaders, read_packet_headers
 from umdf.wire.sbe.layout import Column, Layout, Node
 from umdf.wire.sbe.schema import Schema
-from umdf.wire.sbe.store import ColumnStore, StoreLayout, VarDataStore
 
 if TYPE_CHECKING:
     import pyarrow as pa

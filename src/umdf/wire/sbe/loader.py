@@ -13,8 +13,8 @@ from pathlib import Path
 
 from umdf import xmltree
 from umdf.errors import SchemaError
-from umdf.wire.sbe.declared import MAX_LENGTH, TIME_UNITS, AttributeReader, ResolvedType, TypeRegistry
 from umdf.wire.sbe.schema import CONSTANT, OPTIONAL, REQUIRED, SIZES, Data, Field, Group, Message, Part, Schema
+from umdf.wire.sbe.type_declarations import MAX_LENGTH, TIME_UNITS, AttributeReader, ResolvedType, TypeRegistry
 from umdf.xmltree import Node
 
 PACKAGED_SCHEMA = "b3-umdf-2.2.0.xml"

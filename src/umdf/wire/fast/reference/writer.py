@@ -12,9 +12,25 @@ from typing import Any
 
 from umdf.errors import EncodeError
 from umdf.wire.columns import shown
-from umdf.wire.fast import convert
-from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Assigned, Dictionary, Reset, initial_base, successor, to_bytes
+from umdf.wire.fast import conversion
 from umdf.wire.fast.message import Message
+from umdf.wire.fast.reference.dictionary import (
+    EMPTY,
+    UNDEFINED,
+    Assigned,
+    Dictionary,
+    Reset,
+    initial_base,
+    successor,
+    to_bytes,
+)
+from umdf.wire.fast.reference.transfer_encoding import (
+    write_ascii,
+    write_presence_map,
+    write_signed,
+    write_unsigned,
+    write_vector,
+)
 from umdf.wire.fast.templates import (
     ASCII,
     BYTES,
@@ -37,7 +53,6 @@ from umdf.wire.fast.templates import (
     TemplateSet,
     Value,
 )
-from umdf.wire.fast.values import write_ascii, write_presence_map, write_signed, write_unsigned, write_vector
 
 
 class Writer:
@@ -239,8 +254,8 @@ class Writer:
 
 def _converted(given: Any, type: str, path: list[str]) -> Value:
     try:
-        return convert.to_type(given, type)
-    except convert.ConversionError as error:
+        return conversion.to_type(given, type)
+    except conversion.ConversionError as error:
         value = f"{given.mantissa}e{given.exponent}" if isinstance(given, Decimal) else shown(given)
         raise _field_error(
             path, error.code, error.reason if value in error.reason else f"{value}: {error.reason}"

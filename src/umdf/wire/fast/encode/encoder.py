@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 from umdf.buffers import Memory, Pool
 from umdf.errors import EncodeError
 from umdf.wire.columns import exact, shown
-from umdf.wire.fast import encode_tables_kernel as e
-from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.encode_columns import NodeColumns, message_values
-from umdf.wire.fast.encode_kernel import encode_messages
-from umdf.wire.fast.encode_program import EncodeProgram
+from umdf.wire.fast.encode import tables_kernel as e
+from umdf.wire.fast.encode.columns import NodeColumns, message_values
+from umdf.wire.fast.encode.messages_kernel import encode_messages
+from umdf.wire.fast.encode.program import EncodeProgram
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
 from umdf.wire.fast.message import Message
+from umdf.wire.fast.reference.dictionary import Reset
+from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import DynamicRef, TemplateSet
-from umdf.wire.fast.writer import Writer
 
 Offsets = NDArray[np.int64]
 BYTES_PER_ROW = 96  # what the first buffer has room for, for messages and entries alike

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, ListColumn, Node, RowItem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from umdf.wire.fast.decoder import Decoder
+    from umdf.wire.fast.decode.decoder import Decoder
     from umdf.wire.fast.message import Message
 
 CODES = {
@@ -131,7 +131,7 @@ class Batch:
 
     def to_messages(self) -> dict[int, Message]:
         """Every message that is among the rows, by its number: for people and tests, not for speed."""
-        from umdf.wire.fast.rows import messages_of
+        from umdf.wire.fast.decode.batch_messages import messages_of
 
         return messages_of(self)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8, store_u8
-from umdf.wire.fast import careful_kernel as careful
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.interpreter_kernel import run_program
-from umdf.wire.fast.operator_kernel import check_presence_map, read_presence_map
-from umdf.wire.fast.tables_kernel import put, word
+from umdf.wire.fast.decode import slow_path_kernel as careful
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.interpreter_kernel import run_program
+from umdf.wire.fast.decode.operator_kernel import check_presence_map, read_presence_map
+from umdf.wire.fast.decode.tables_kernel import put, word
 
 
 @inlined

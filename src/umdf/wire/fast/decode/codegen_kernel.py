@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, load_u8, load_u64, store_u64
-from umdf.wire.fast.careful_kernel import is_utf8
-from umdf.wire.fast.read_kernel import (
+from umdf.wire.fast.decode.slow_path_kernel import is_utf8
+from umdf.wire.fast.decode.stop_bit_kernel import (
     DATA_BITS,
     STOP_BITS,
     copy_bytes,

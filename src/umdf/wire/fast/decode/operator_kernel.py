@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.careful_kernel import (
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.slow_path_kernel import (
     add_delta,
     count_combined,
     is_utf8,
@@ -20,8 +20,8 @@ from umdf.wire.fast.careful_kernel import (
     set_fault,
     splice_text,
 )
-from umdf.wire.fast.read_kernel import copy_bytes
-from umdf.wire.fast.tables_kernel import put, word
+from umdf.wire.fast.decode.stop_bit_kernel import copy_bytes
+from umdf.wire.fast.decode.tables_kernel import put, word
 
 
 @inlined

@@ -17,20 +17,20 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.batch import Batch, QuarantineRow
-from umdf.wire.fast.dictionary import Reset
-from umdf.wire.fast.finish_kernel import build_validity, copy_text
-from umdf.wire.fast.generate import can_generate, is_worth_generating
-from umdf.wire.fast.generated import GeneratedDecode, load_generated
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.batch import Batch, QuarantineRow
+from umdf.wire.fast.decode.codegen import can_generate, is_worth_generating
+from umdf.wire.fast.decode.codegen_cache import GeneratedDecode, load_generated
+from umdf.wire.fast.decode.column_store import ColumnStore
+from umdf.wire.fast.decode.messages_kernel import interpret_messages
+from umdf.wire.fast.decode.program import Program
+from umdf.wire.fast.decode.reference_rows import ReferenceRows
+from umdf.wire.fast.decode.validity_kernel import build_validity, copy_text
 from umdf.wire.fast.layout import Layout, Node, has_dynamic_reference
 from umdf.wire.fast.loader import load
-from umdf.wire.fast.messages_kernel import interpret_messages
-from umdf.wire.fast.plain import ReferenceRows
-from umdf.wire.fast.program import Program
-from umdf.wire.fast.store import ColumnStore
+from umdf.wire.fast.reference.dictionary import Reset
+from umdf.wire.fast.reference.transfer_encoding import Limits, write_unsigned
 from umdf.wire.fast.templates import TemplateSet
-from umdf.wire.fast.values import Limits, write_unsigned
 
 INITIAL_QUARANTINE_ROWS = 64
 INITIAL_SCRATCH_BYTES = 4096

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.batch import QuarantineRow
-from umdf.wire.fast.dictionary import Reset, to_bytes
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.batch import QuarantineRow
+from umdf.wire.fast.decode.column_store import ColumnStore
 from umdf.wire.fast.layout import Layout, Node
 from umdf.wire.fast.message import Message
-from umdf.wire.fast.reader import Reader
-from umdf.wire.fast.store import ColumnStore
+from umdf.wire.fast.reference.dictionary import Reset, to_bytes
+from umdf.wire.fast.reference.reader import Reader
+from umdf.wire.fast.reference.transfer_encoding import FastError, Limits, Report
 from umdf.wire.fast.templates import CONSTANT, DECIMAL, DynamicRef, Group, Segment, Sequence
-from umdf.wire.fast.values import FastError, Limits, Report
 
 Grow = Callable[[Node, int | None, int], None]  # a node, one of its text columns or its rows, and how much is needed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u64, store_u64
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.read_kernel import copy_bytes
-from umdf.wire.fast.tables_kernel import word
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.stop_bit_kernel import copy_bytes
+from umdf.wire.fast.decode.tables_kernel import word
 
 
 @inlined

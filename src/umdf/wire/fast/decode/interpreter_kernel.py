@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8, load_u64, store_i32, store_i64, store_u32
-from umdf.wire.fast import careful_kernel as careful
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.operator_kernel import (
+from umdf.wire.fast.decode import slow_path_kernel as careful
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.operator_kernel import (
     apply_text_operator,
     assign,
     assign_integer,
@@ -20,8 +20,14 @@ from umdf.wire.fast.operator_kernel import (
     read_presence_map,
     value_not_sent,
 )
-from umdf.wire.fast.read_kernel import STOP_BITS, copy_stop_bit_string, read_signed, read_unsigned, wrapping_sum
-from umdf.wire.fast.tables_kernel import put, word
+from umdf.wire.fast.decode.stop_bit_kernel import (
+    STOP_BITS,
+    copy_stop_bit_string,
+    read_signed,
+    read_unsigned,
+    wrapping_sum,
+)
+from umdf.wire.fast.decode.tables_kernel import put, word
 
 
 @inlined

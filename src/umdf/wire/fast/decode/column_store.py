@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from umdf.buffers import ALIGNMENT, Memory, Pool
-from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.layout import Node
 
 INITIAL_ROWS = 256

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from umdf.wire.fast.decode.skip_runs import FieldCode
 from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, Node, RowItem
-from umdf.wire.fast.skips import FieldCode
 from umdf.wire.fast.templates import (
     ASCII,
     BYTES,

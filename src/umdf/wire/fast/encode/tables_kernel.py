@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.tables_kernel import put, word
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.tables_kernel import put, word
 
 # The table of arguments.
 BUFFER, CAPACITY, USED, STARTS, ROWS, ENDS, FIRST, MESSAGES = range(8)

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 
 from umdf.kernels import ENTRY_POINTS, cache_dir, source_stamp
-from umdf.wire.fast import tables_kernel
-from umdf.wire.fast.generate import HEADER, Generator
+from umdf.wire.fast.decode import tables_kernel
+from umdf.wire.fast.decode.codegen import HEADER, Generator
 from umdf.wire.fast.layout import Layout, Node
 
 GeneratedDecode = Callable[[int], int]

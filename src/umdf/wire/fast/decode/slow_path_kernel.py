@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8, store_u8, store_u32
-from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.read_kernel import copy_bytes, copy_stop_bit_string
-from umdf.wire.fast.tables_kernel import put, word
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.stop_bit_kernel import copy_bytes, copy_stop_bit_string
+from umdf.wire.fast.decode.tables_kernel import put, word
 
 
 @kernel

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.wire.fast import encode_tables_kernel as e
-from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.program import OPERATORS
+from umdf.wire.fast.encode import tables_kernel as e
 from umdf.wire.fast.layout import TEXTS, Column, Layout, ListColumn, Node, RowItem
-from umdf.wire.fast.program import OPERATORS
 from umdf.wire.fast.templates import (
     CONSTANT,
     DECIMAL,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from umdf.wire.fast.generate_fields import (
+from umdf.wire.fast.decode.codegen_fields import (
     MAX_WORD_TEXT,
     CodeScope,
     FieldEmitter,
@@ -21,8 +21,8 @@ from umdf.wire.fast.generate_fields import (
     store_value,
     values_variable,
 )
+from umdf.wire.fast.decode.skip_runs import FieldCode, SkipEmitter, insert_skips
 from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, Layout, ListColumn, Node
-from umdf.wire.fast.skips import FieldCode, SkipEmitter, insert_skips
 from umdf.wire.fast.templates import (
     CONSTANT,
     COPY,
@@ -48,7 +48,7 @@ import numpy as np
 
 from umdf.kernels import kernel, load_i64, load_u8, load_u64, store_i32, store_i64, store_u32, store_u64
 from umdf.wire.fast import tables_kernel as k
-from umdf.wire.fast.generated_kernel import (
+from umdf.wire.fast.decode.codegen_kernel import (
     ascii_optional,
     ascii_sent,
     delta_optional,
@@ -64,8 +64,8 @@ from umdf.wire.fast.generated_kernel import (
     vector_optional,
     vector_sent,
 )
-from umdf.wire.fast.read_kernel import STOPS
-from umdf.wire.fast.tables_kernel import put, word
+from umdf.wire.fast.decode.stop_bit_kernel import STOPS
+from umdf.wire.fast.decode.tables_kernel import put, word
 
 U = np.uint64
 '''

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u32, load_u64, outlined, store_u8, store_u64
-from umdf.wire.fast import encode_tables_kernel as e
-from umdf.wire.fast.encode_tables_kernel import put, word
-from umdf.wire.fast.encode_values_kernel import (
+from umdf.wire.fast.encode import tables_kernel as e
+from umdf.wire.fast.encode.stop_bit_kernel import (
     close_presence_map,
     flush_presence_map,
     is_same_text,
@@ -22,6 +21,7 @@ from umdf.wire.fast.encode_values_kernel import (
     put_text,
     put_unsigned,
 )
+from umdf.wire.fast.encode.tables_kernel import put, word
 
 MAX_INT64 = (1 << 63) - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from umdf.wire.fast.batch import Batch
+from umdf.wire.fast.decode.batch import Batch
 from umdf.wire.fast.layout import Column, Node, RowItem
 from umdf.wire.fast.message import Message
 from umdf.wire.fast.templates import (

@@ -23,8 +23,8 @@ from umdf.kernels import (
     store_u64,
     swap_u64,
 )
-from umdf.wire.fast import encode_tables_kernel as e
-from umdf.wire.fast.encode_tables_kernel import put, word
+from umdf.wire.fast.encode import tables_kernel as e
+from umdf.wire.fast.encode.tables_kernel import put, word
 
 
 def _leading_zeros() -> Any:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.decode import tables_kernel as k
+from umdf.wire.fast.decode.skip_runs import FieldCode, absence_encoding, insert_skips
 from umdf.wire.fast.layout import ALWAYS_PRESENT, Column, Layout, ListColumn, Node, RowItem, has_dynamic_reference
-from umdf.wire.fast.skips import FieldCode, absence_encoding, insert_skips
 from umdf.wire.fast.templates import (
     CONSTANT,
     DECIMAL,

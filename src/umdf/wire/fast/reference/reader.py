@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from umdf.wire.fast.convert import MAX_EXPONENT
-from umdf.wire.fast.dictionary import EMPTY, UNDEFINED, Dictionary, Reset, from_bytes, initial_base, successor, to_bytes
+from umdf.wire.fast.conversion import MAX_EXPONENT
 from umdf.wire.fast.message import Message
+from umdf.wire.fast.reference.dictionary import (
+    EMPTY,
+    UNDEFINED,
+    Dictionary,
+    Reset,
+    from_bytes,
+    initial_base,
+    successor,
+    to_bytes,
+)
+from umdf.wire.fast.reference.transfer_encoding import Cursor, FastError, Limits, PresenceMap
 from umdf.wire.fast.templates import (
     ASCII,
     BYTES,
@@ -38,7 +48,6 @@ from umdf.wire.fast.templates import (
     TemplateSet,
     Value,
 )
-from umdf.wire.fast.values import Cursor, FastError, Limits, PresenceMap
 
 
 class TraceStep(NamedTuple):

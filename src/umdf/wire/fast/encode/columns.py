@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from umdf.errors import EncodeError
 from umdf.wire.columns import exact
-from umdf.wire.fast.dictionary import to_bytes
-from umdf.wire.fast.encode_kernel import set_mask_bits
+from umdf.wire.fast.encode.messages_kernel import set_mask_bits
 from umdf.wire.fast.layout import DTYPES, TEXTS, Column, Constant, GroupPresence, Layout, ListColumn, Node
 from umdf.wire.fast.message import Message
+from umdf.wire.fast.reference.dictionary import to_bytes
 from umdf.wire.fast.templates import (
     BYTES,
     DECIMAL,
