@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import book_traffic_kernel as g
-from umdf.market.events import MBO
+from umdf.market.families import MBO
 from umdf.market.rows import Rows
 
 INSTRUMENTS = 500

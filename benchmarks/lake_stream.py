@@ -27,7 +27,7 @@ from umdf.lake.schemas import tables
 from umdf.lake.session import session_scope
 from umdf.lake.stream import MicroBatch, StreamIngest
 from umdf.lake.writer import open_writer
-from umdf.market.events import FAMILIES
+from umdf.market.families import FAMILIES
 from umdf.transport.recording import MANIFEST
 
 FOLLOW = FollowSettings()

@@ -11,7 +11,7 @@ from umdf.book.engine import Books
 from umdf.cli.replaying import expand_captures, replay
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe.events import SbeEventMapper
 from umdf.transport.capture import open_capture
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.decode import Decoder

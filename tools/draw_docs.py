@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.market import phases as p
 from umdf.market.arrow import JOINED, TYPES
 
@@ -33,7 +33,7 @@ def events_page() -> str:
         "# Events",
         GENERATED_NOTICE,
         "One vocabulary for both wires, every book and every table. A family is one set of columns "
-        "(`market/events.py`); `market/arrow.py` shows it as a RecordBatch. NULL means absent, never a sentinel.",
+        "(`market/families.py`); `market/arrow.py` shows it as a RecordBatch. NULL means absent, never a sentinel.",
         "## Types",
         table(
             ["type", "Arrow", "means"],

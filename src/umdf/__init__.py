@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from umdf.errors import UmdfError as UmdfError
     from umdf.lake.query.lake import Lake as Lake
     from umdf.lake.source import register as register_source
-    from umdf.market.fast_events import FastEventMapper as FastEventMapper
-    from umdf.market.sbe_events import SbeEventMapper as SbeEventMapper
+    from umdf.market.fast.events import FastEventMapper as FastEventMapper
+    from umdf.market.sbe.events import SbeEventMapper as SbeEventMapper
     from umdf.market.state import MarketState as MarketState
     from umdf.transport.capture import open_capture as open_capture
     from umdf.transport.pcap_writer import PcapWriter as PcapWriter
@@ -45,8 +45,8 @@ _EXPORTS = {
     "load_fast_templates": ("umdf.wire.fast.loader", "load"),
     "FastDecoder": ("umdf.wire.fast.decode.decoder", "Decoder"),
     "FastEncoder": ("umdf.wire.fast.encode.encoder", "Encoder"),
-    "SbeEvents": ("umdf.market.sbe_events", "SbeEvents"),
-    "FastEvents": ("umdf.market.fast_events", "FastEvents"),
+    "SbeEvents": ("umdf.market.sbe.events", "SbeEvents"),
+    "FastEvents": ("umdf.market.fast.events", "FastEvents"),
     "MarketState": ("umdf.market.state", "MarketState"),
     "Books": ("umdf.book.engine", "Books"),
     "Lake": ("umdf.lake.query.lake", "Lake"),

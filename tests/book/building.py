@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from umdf.book.engine import MBO_COLUMNS
-from umdf.market.events import MBO
+from umdf.market.families import MBO
 from umdf.market.rows import Rows
 
 Row = Mapping[str, Any]

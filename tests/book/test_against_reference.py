@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from umdf.book.engine import Books
 from umdf.book.ladders import Ladders
 from umdf.book.views import Book
-from umdf.market.events import NULL, NULL_I32
+from umdf.market.families import NULL, NULL_I32
 
 SEEDS = st.integers(0, 2**32)
 STEPS = st.integers(1, 80)

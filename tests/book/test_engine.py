@@ -14,13 +14,13 @@ from book.reference import ReferenceBook, ReferenceBooks
 from hypothesis import given
 from hypothesis import strategies as st
 
+from umdf.book import memory_layout_kernel as k
 from umdf.book import outcomes as o
-from umdf.book import tables_kernel as k
 from umdf.book.engine import MBO_COLUMNS, Books
-from umdf.book.row_kernel import set_columns
+from umdf.book.input_row_kernel import set_columns
 from umdf.book.views import Book
 from umdf.buffers import buffer_address
-from umdf.market.events import MBO, OUT_OF_RANGE
+from umdf.market.families import MBO, OUT_OF_RANGE
 from umdf.market.rows import Rows
 
 MASK = (1 << 64) - 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from umdf.book.engine import Books
 from umdf.book.live import PacketApplier
-from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe.events import SbeEventMapper
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.loader import load
 

@@ -10,7 +10,7 @@ from book.building import PETR, order, price, rows, rows_of
 from umdf.book import outcomes as o
 from umdf.book.engine import Books
 from umdf.book.views import Book, Level
-from umdf.market.events import CHANGE, DELETE_FROM, DELETE_THRU, IMPLIED, LAST, RECOVERY, SNAPSHOT
+from umdf.market.families import CHANGE, DELETE_FROM, DELETE_THRU, IMPLIED, LAST, RECOVERY, SNAPSHOT
 
 Side = list[tuple[str | None, int | None, int]]
 

@@ -11,7 +11,7 @@ from umdf.book import outcomes as o
 from umdf.book.bell import bell_prices
 from umdf.book.engine import Books
 from umdf.book.views import Book, Level
-from umdf.market.events import DELETE_FROM, DELETE_THRU, OVERLAY
+from umdf.market.families import DELETE_FROM, DELETE_THRU, OVERLAY
 
 Prices = list[tuple[int | None, int, str | None]]  # number of orders, size, price: as the tables have them
 GENERATIONS = pytest.mark.parametrize("by_position", [False, True], ids=["by price", "by position"])

@@ -13,7 +13,7 @@ from lake.lake_order import Key
 
 from umdf.lake.book_states import decode_states, restore_books
 from umdf.lake.snapshot import open_snapshot
-from umdf.market.events import LAST, SNAPSHOT
+from umdf.market.families import LAST, SNAPSHOT
 
 pc: Any = pyarrow.compute  # its functions are made at run time
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.lake.staged_day import Day
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows
 
 Place = tuple[int, int]  # rank of the numbering, number

@@ -17,7 +17,7 @@ from umdf.lake.ledger import LedgerEntry
 from umdf.lake.log import Change
 from umdf.lake.schemas import table
 from umdf.lake.writer import open_writer
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 
 DAY = datetime.date(2026, 11, 13)
 OTHER_DAY = datetime.date(2026, 11, 12)

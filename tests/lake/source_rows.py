@@ -15,7 +15,7 @@ from umdf.lake.source_options import SourceOptions
 from umdf.lake.source_plan import CaptureSet, plan_partitions, survey_files
 from umdf.lake.source_stream import RecordingReader
 from umdf.lake.source_tasks import PartitionTask, Scan, read_partition
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 
 pc: Any = pyarrow.compute
 SPAN_NUMBERS = 500  # several partitions even of a small day

@@ -17,8 +17,8 @@ from umdf.lake import books_task
 from umdf.lake.hashing import logical_hash
 from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, StagedWriter
 from umdf.market.rows import Events
+from umdf.sync.arbitration import Gap
 from umdf.sync.channel import Channel
-from umdf.sync.lines import Gap
 from umdf.sync.session import ChannelKey
 from umdf.sync.snapshots import Snapshots
 from umdf.wire.fast.loader import load as load_templates

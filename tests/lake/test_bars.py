@@ -17,7 +17,7 @@ from umdf.lake.healing_kernel import UNKNOWN_START
 from umdf.lake.intervals import OPEN_SUFFIX, IntervalTables
 from umdf.lake.levels import NO_LAST_PRICE
 from umdf.market.calendar import local_date
-from umdf.market.events import CONDITIONS, MAYBE_BAD_BOOK, NULL
+from umdf.market.families import CONDITIONS, MAYBE_BAD_BOOK, NULL
 
 IDS = np.array([11, 22, 33], np.int64)
 SYMBOLS = pa.array(["ELEVEN", None, "THIRTY"], pa.utf8())

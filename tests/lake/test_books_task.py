@@ -24,7 +24,7 @@ from umdf.lake.derive import derive_mbp_10
 from umdf.lake.files import is_sorted
 from umdf.lake.hashing import logical_hash
 from umdf.lake.schemas import REPLACE, table
-from umdf.market.events import LAST, MAYBE_BAD_BOOK, SNAPSHOT
+from umdf.market.families import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
 NAMES = [f"{wire}-{generation}" for wire, generation in KINDS]

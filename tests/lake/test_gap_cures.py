@@ -23,9 +23,9 @@ from umdf.lake.plan import ChannelDay
 from umdf.lake.schemas import REPLACE, table
 from umdf.lake.timeline import Gap as DayGap
 from umdf.lake.timeline import gap_rows
-from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 from umdf.market.rows import Events, Rows
-from umdf.sync.lines import Gap
+from umdf.sync.arbitration import Gap
 from umdf.sync.snapshots import Snapshots
 
 Makes = Callable[[str], Day]

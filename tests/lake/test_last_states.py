@@ -14,7 +14,7 @@ from market.histories import Happening, define, happenings, status
 
 from umdf.lake.last_states import LastStates, phases_and_states
 from umdf.lake.listed import InstrumentList, build_instrument_list
-from umdf.market.events import NULL_I16
+from umdf.market.families import NULL_I16
 from umdf.market.phases import UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState

@@ -13,7 +13,7 @@ from tests.lake.staged_day import Day, arguments_of, day_of, read
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
 from umdf.lake import books_task
-from umdf.market.events import CONDITIONS, LAST, MAYBE_BAD_BOOK, NULL
+from umdf.market.families import CONDITIONS, LAST, MAYBE_BAD_BOOK, NULL
 
 Top = tuple[int | None, ...]  # bid and ask: price, size, number of orders
 LEVELS = ("bid_px_00", "bid_sz_00", "bid_ct_00", "ask_px_00", "ask_sz_00", "ask_ct_00")

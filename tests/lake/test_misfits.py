@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from umdf.lake.misfits import Headers, mask_far_sequences
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 
 def headers(number: Sequence[int], epoch: Sequence[int]) -> Headers:

@@ -23,7 +23,7 @@ from lake.lake_order import Key, Row, epochs_of, place_of
 from umdf.lake.advance import TABLES
 from umdf.lake.schemas import EVENT_SORT
 from umdf.lake.snapshot import open_snapshot
-from umdf.market.events import MAYBE_BAD_BOOK, SNAPSHOT
+from umdf.market.families import MAYBE_BAD_BOOK, SNAPSHOT
 
 pytestmark = pytest.mark.xdist_group("lake-parity")
 pc: Any = pyarrow.compute  # its functions are made at run time

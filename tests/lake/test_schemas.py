@@ -13,7 +13,7 @@ import pytest
 from umdf.errors import ConfigError
 from umdf.lake import dialects, schemas
 from umdf.lake.schemas import tables
-from umdf.market.events import FAMILIES
+from umdf.market.families import FAMILIES
 
 OWN = """packets gaps quality book_check quarantine ledger mbp_1 mbp_10 tbbo bbo_1s bbo_1m ohlcv_1s ohlcv_1m ohlcv_1h
 ohlcv_1d day_statistics book_state channel_state""".split()

@@ -17,7 +17,7 @@ from umdf.errors import UmdfError
 from umdf.lake import staging
 from umdf.lake.spare import StagingFilePool
 from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, StagedFile, StagedWriter, bucket_of, read_staged, staged_batches
-from umdf.market.events import FAMILIES, NULL
+from umdf.market.families import FAMILIES, NULL
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, strings_of, text_column
 
 ALL = range(BUCKETS + 1)

@@ -16,7 +16,7 @@ from umdf.lake.segments import assign_streams
 from umdf.lake.survey import SEGMENT_FIELDS
 from umdf.lake.tasks import TaskAttempt
 from umdf.market.calendar import local_date
-from umdf.sync.streams import StreamSurvey
+from umdf.sync.stream_detection import StreamSurvey
 from umdf.transport.capture import open_capture
 
 

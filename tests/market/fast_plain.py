@@ -10,7 +10,7 @@ from typing import Any
 
 from market.fast_reading import I8, I16, I32, Reading, Tags, tail_digits, whole
 
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.wire.fast.message import Message
 
 Row = dict[str, Any]

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.wire.fast.templates import Decimal as WireDecimal
 from umdf.wire.fast.templates import Segment, Sequence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from umdf.market.events import COMMON, FAMILIES, UNIT_COLUMNS, Column
+from umdf.market.families import COMMON, FAMILIES, UNIT_COLUMNS, Column
 from umdf.market.rows import Events, Numbers, Rows, Text, strings_of
 
 

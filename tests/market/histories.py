@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from umdf.market.events import COMMON, FAMILIES, UNIT_COLUMNS, Column
+from umdf.market.families import COMMON, FAMILIES, UNIT_COLUMNS, Column
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, text_column
 
 Happening = tuple[str, Mapping[str, Any]]  # a family, and the values of a row; chars are written as strings

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from umdf.market.events import FAMILIES, Column
+from umdf.market.families import FAMILIES, Column
 from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text
 from umdf.wire.sbe.loader import load
 from umdf.wire.sbe.schema import SIZES, Block, Field, Schema

@@ -7,8 +7,8 @@ from typing import Any
 
 from market.histories import Happening
 
-from umdf.market import events as e
-from umdf.market.events import CONDITIONS
+from umdf.market import families as e
+from umdf.market.families import CONDITIONS
 from umdf.market.statistics import Statistics
 from umdf.market.tape import LastPrice, TradeTotals
 

@@ -15,7 +15,7 @@ from market.histories import MORNING_NS, define, happenings, statistic, trade
 
 from umdf.market.arrow import record_batch, schema
 from umdf.market.calendar import DAY_NS, local_date, local_dates, transitions
-from umdf.market.events import COMMON, FAMILIES, NULL, NULL_I32, Column
+from umdf.market.families import COMMON, FAMILIES, NULL, NULL_I32, Column
 from umdf.market.instruments import Instruments
 from umdf.market.rows import Events, Rows
 

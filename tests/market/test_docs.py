@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from umdf.market import phases as p
-from umdf.market.events import COMMON, FAMILIES, STATISTICS
+from umdf.market.families import COMMON, FAMILIES, STATISTICS
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.errors import EncodeError
-from umdf.market import events as e
-from umdf.market.fast_convert import digit_array, split_decimals
-from umdf.market.fast_messages import FastMessageMapper
+from umdf.market import families as e
+from umdf.market.fast.messages import FastMessageMapper
+from umdf.market.fast.node_builder import digit_array, split_decimals
 from umdf.market.rows import Events, Rows, Units
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.encode.encoder import Encoder

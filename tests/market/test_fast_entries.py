@@ -9,8 +9,8 @@ import pytest
 from market.fast_making import messages
 from market.fast_showing import shown
 
-from umdf.market import events as e
-from umdf.market.fast_events import FastEventMapper
+from umdf.market import families as e
+from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load, loads

@@ -13,8 +13,8 @@ from market.fast_making import messages
 from market.fast_plain import Plain
 from market.fast_showing import shown_all
 
-from umdf.market.events import NULL
-from umdf.market.fast_events import FastEventMapper
+from umdf.market.families import NULL
+from umdf.market.fast.events import FastEventMapper
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load
 

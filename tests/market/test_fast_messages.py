@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from market.fast_making import clean_messages
 from market.fast_showing import shown_all
 
-from umdf.market.fast_events import FastEventMapper
-from umdf.market.fast_messages import FastMessageMapper
+from umdf.market.fast.events import FastEventMapper
+from umdf.market.fast.messages import FastMessageMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.encode.encoder import Encoder

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umdf.market import fast_table as t
-from umdf.market.events import FAMILIES
-from umdf.market.fast_columns import TemplateTags
+from umdf.market.families import FAMILIES
+from umdf.market.fast import mapping_table as t
+from umdf.market.fast.conversion_plan import TemplateTags
 from umdf.wire.fast.layout import Layout
 from umdf.wire.fast.loader import load
 

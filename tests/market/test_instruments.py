@@ -8,7 +8,7 @@ import time
 import numpy as np
 from market.histories import MORNING_NS, PRICE, Happening, define, happenings
 
-from umdf.market.events import DEFINITION, FAMILIES
+from umdf.market.families import DEFINITION, FAMILIES
 from umdf.market.instruments import DefinitionChanges, Instruments
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, text_column
 

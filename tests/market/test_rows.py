@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from umdf.market.events import DEFINITION, FAMILIES, NULL
+from umdf.market.families import DEFINITION, FAMILIES, NULL
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, empty_rows, strings_of, text_column
 
 NAMES = ["PETR4", "", "VALE3", "WINZ26"]

@@ -14,9 +14,9 @@ from market.sbe_reference import events as expected_events
 from wire.sbe.building import gathered, split
 from wire.sbe.strategies import MODES, framed, values
 
-from umdf.market.events import LAST, NULL, SNAPSHOT
-from umdf.market.sbe_events import SbeEventMapper
-from umdf.market.sbe_plan import REQUIRED_COLUMNS
+from umdf.market.families import LAST, NULL, SNAPSHOT
+from umdf.market.sbe.conversion_plan import REQUIRED_COLUMNS
+from umdf.market.sbe.events import SbeEventMapper
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.loader import loads

@@ -11,10 +11,10 @@ from market.sbe_cases import SCHEMA, plain
 from wire.sbe.building import gathered
 from wire.sbe.strategies import framed
 
-from umdf.market import live_plan_kernel as live
-from umdf.market.events import MBO, OUT_OF_RANGE
-from umdf.market.live_plan import PLAN_COLUMNS, build_live_plan
-from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.families import MBO, OUT_OF_RANGE
+from umdf.market.sbe import live_plan_kernel as live
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.market.sbe.live_plan import PLAN_COLUMNS, build_live_plan
 from umdf.wire.sbe.decode import Decoder
 from umdf.wire.sbe.layout import Layout
 

@@ -12,7 +12,7 @@ from market.sbe_cases import BOTH_WAYS, SCHEMA, believable, plain
 from wire.sbe.building import fields_of, gathered, shown, split
 
 from umdf.errors import EncodeError
-from umdf.market.events import (
+from umdf.market.families import (
     CONDITIONS,
     FAMILIES,
     LAST,
@@ -25,8 +25,8 @@ from umdf.market.events import (
     VWAP,
 )
 from umdf.market.rows import Events, Rows, Units, text_column
-from umdf.market.sbe_events import SbeEventMapper
-from umdf.market.sbe_messages import SbeMessageMapper
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.market.sbe.messages import SbeMessageMapper
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.encode import Encoder

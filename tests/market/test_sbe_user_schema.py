@@ -14,10 +14,10 @@ from umdf.book.engine import Books
 from umdf.book.live import PacketApplier
 from umdf.buffers import buffer_address
 from umdf.errors import EncodeError
-from umdf.market.events import OUT_OF_RANGE
+from umdf.market.families import OUT_OF_RANGE
 from umdf.market.rows import Events
-from umdf.market.sbe_events import SbeEventMapper
-from umdf.market.sbe_messages import SbeMessageMapper
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.market.sbe.messages import SbeMessageMapper
 from umdf.wire.sbe.compose import compose_message
 from umdf.wire.sbe.decode import Batch, Decoder
 from umdf.wire.sbe.encode import Encoder

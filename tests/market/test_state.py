@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from market.histories import MORNING_NS, PRICE, Happening, bust, define, happenings, statistic, status, trade
 
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.market.rows import Events, Rows
 from umdf.market.state import MarketState
 

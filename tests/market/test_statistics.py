@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from market.histories import MORNING_NS, PRICE, Happening, bust, define, happenings, statistic, status, trade
 from market.statistics_reference import Reference, assert_equal
 
-from umdf.market import events as e
-from umdf.market.events import CONDITIONS, FAMILIES, NULL
+from umdf.market import families as e
+from umdf.market.families import CONDITIONS, FAMILIES, NULL
 from umdf.market.rows import Rows
 from umdf.market.state import MarketState
 from umdf.market.statistics import Statistics

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.market.rows import Events, Rows, Units
 
 BASE_NS = 1_763_038_800_000_000_000

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.parity.histories import History, as_events, random_history
 from umdf.book.engine import Books
-from umdf.market.fast_events import FastEventMapper
-from umdf.market.fast_messages import FastMessageMapper
+from umdf.market.fast.events import FastEventMapper
+from umdf.market.fast.messages import FastMessageMapper
 from umdf.market.rows import Events
-from umdf.market.sbe_events import SbeEventMapper
-from umdf.market.sbe_messages import SbeMessageMapper
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.market.sbe.messages import SbeMessageMapper
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.encode.encoder import Encoder as FastEncoder
 from umdf.wire.fast.loader import load as load_templates

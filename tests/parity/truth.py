@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from umdf.cli.replaying import ReplayResult, expand_captures, replay
 from umdf.market.arrow import record_batch
-from umdf.market.events import CONDITIONS, SETTLEMENT_PRICE, TRADE_VOLUME
+from umdf.market.families import CONDITIONS, SETTLEMENT_PRICE, TRADE_VOLUME
 from umdf.market.rows import Events
 from umdf.sync.channel import Channel
 from umdf.sync.session import ChannelKey, UnitFilter

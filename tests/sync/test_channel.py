@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.market.events import FAMILIES, MBO, NEW, NULL, SNAPSHOT
+from umdf.market.families import FAMILIES, MBO, NEW, NULL, SNAPSHOT
 from umdf.market.rows import Events, Rows, Units
+from umdf.sync.arbitration import Gap
 from umdf.sync.channel import Channel
-from umdf.sync.lines import Gap
 from umdf.sync.snapshots import Snapshots, find_snapshots
 
 PETR4, VALE3 = 5, 6

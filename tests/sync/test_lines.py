@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.sync.lines import ArbitrationResult, Gap, LineArbiter
-from umdf.sync.pieces import RawUnits
+from umdf.sync.arbitration import ArbitrationResult, Gap, LineArbiter
+from umdf.sync.raw_units import RawUnits
 
 MS = 1_000_000
 

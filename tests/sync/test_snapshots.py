@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from umdf.market.events import FAMILIES, NULL
+from umdf.market.families import FAMILIES, NULL
 from umdf.market.rows import Events, Rows, Units
 from umdf.sync.snapshots import find_snapshots
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.arena_kernel import (
     A_BOOKS,
     A_HASH,
@@ -29,9 +29,7 @@ from umdf.book.arena_kernel import (
     side_of,
     slots_of,
 )
-from umdf.book.orders_kernel import apply_order
-from umdf.book.places_kernel import apply_position_order, apply_price_level
-from umdf.book.row_kernel import (
+from umdf.book.input_row_kernel import (
     ACTION,
     FLAGS,
     INSTRUMENT,
@@ -49,8 +47,10 @@ from umdf.book.row_kernel import (
     u8_in,
     update_action_in,
 )
-from umdf.book.show_kernel import save_ladder
-from umdf.book.tables_kernel import get, invalidate_ladders, put
+from umdf.book.ladder_kernel import save_ladder
+from umdf.book.memory_layout_kernel import get, invalidate_ladders, put
+from umdf.book.orders_kernel import apply_order
+from umdf.book.price_and_position_kernel import apply_position_order, apply_price_level
 from umdf.kernels import (
     inlined,
     kernel,

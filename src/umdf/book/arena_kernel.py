@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from umdf.book import tables_kernel as k
-from umdf.book.tables_kernel import get, put
+from umdf.book import memory_layout_kernel as k
+from umdf.book.memory_layout_kernel import get, put
 from umdf.kernels import (
     inlined,
     kernel,

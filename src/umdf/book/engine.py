@@ -16,13 +16,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.apply_kernel import apply_without_ladders
+from umdf.book.arenas import Arenas
+from umdf.book.input_row_kernel import set_columns
+from umdf.book.ladder_rows_kernel import apply_with_depth, apply_with_depth_at_event_end, apply_with_top
 from umdf.book.ladders import Ladders, ladder_dtype
-from umdf.book.memory import Arenas
 from umdf.book.outcomes import Outcomes, Stale
-from umdf.book.row_kernel import set_columns
-from umdf.book.rows_kernel import apply_with_depth, apply_with_depth_at_event_end, apply_with_top
 from umdf.book.state import BOOK_COLUMNS, ENTRY_COLUMNS, BooksState, record_columns
 from umdf.book.state_kernel import (
     book_number,
@@ -38,7 +38,7 @@ from umdf.book.state_kernel import (
 )
 from umdf.book.views import ENTRY_DTYPE, Book
 from umdf.buffers import Memory, Pool, buffer_address
-from umdf.market.events import MBO, NULL
+from umdf.market.families import MBO, NULL
 from umdf.market.rows import Rows
 
 MBO_COLUMNS = (

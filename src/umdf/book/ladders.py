@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book.rows_kernel import R_BODY
-from umdf.book.show_kernel import BODY_BYTES
+from umdf.book.ladder_kernel import BODY_BYTES
+from umdf.book.ladder_rows_kernel import R_BODY
 
 
 @cache

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.book import live_kernel as v
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.apply_kernel import apply_without_ladders
 from umdf.book.engine import MBO_COLUMNS, Books
 from umdf.buffers import buffer_address
-from umdf.market import live_plan_kernel as p
-from umdf.market.events import MBO, NULL
-from umdf.market.live_plan import build_live_plan
-from umdf.market.sbe_table import RULES
+from umdf.market.families import MBO, NULL
+from umdf.market.sbe import live_plan_kernel as p
+from umdf.market.sbe.live_plan import build_live_plan
+from umdf.market.sbe.mapping_table import RULES
 from umdf.wire.sbe.layout import Layout
 
 NUMBER_FIELDS = {

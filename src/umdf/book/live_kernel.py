@@ -2,18 +2,18 @@
 
 The packet's messages are read into the rows of a small scratch, checked as the decoder checks them, and applied as rows
 of a batch are. A message in its expected shape is read without a question asked, by offsets found once; any other (an
-older version, a shorter block) by the plan of `umdf.market.live_plan_kernel`, column by column.
+older version, a shorter block) by the plan of `umdf.market.sbe.live_plan_kernel`, column by column.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import row_kernel as r
-from umdf.book import tables_kernel as k
+from umdf.book import input_row_kernel as r
+from umdf.book import memory_layout_kernel as k
 from umdf.book.apply_kernel import ORDER_DISTANCE, apply_rows, prefetch_order
 from umdf.book.arena_kernel import arenas
-from umdf.book.tables_kernel import get, put
+from umdf.book.memory_layout_kernel import get, put
 from umdf.kernels import (
     inlined,
     kernel,
@@ -29,7 +29,7 @@ from umdf.kernels import (
     store_i64,
     store_u8,
 )
-from umdf.market.live_plan_kernel import (
+from umdf.market.sbe.live_plan_kernel import (
     CODED,
     CONSTANT,
     E_COLUMNS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.arena_kernel import (
     A_LEVELS,
     A_ORDERS,
@@ -29,7 +29,7 @@ from umdf.book.arena_kernel import (
     side_of,
     slots_of,
 )
-from umdf.book.row_kernel import (
+from umdf.book.input_row_kernel import (
     FIRM,
     FLAGS,
     ORDER_ID,
@@ -42,7 +42,7 @@ from umdf.book.row_kernel import (
     load_row,
     mark_stale,
 )
-from umdf.book.tables_kernel import get
+from umdf.book.memory_layout_kernel import get
 from umdf.kernels import inlined, load_i32, load_i64, load_u32, outlined, store_i32, store_i64, store_u32
 
 

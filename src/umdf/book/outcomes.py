@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book import tables_kernel as k
-from umdf.market.events import NULL
+from umdf.book import memory_layout_kernel as k
+from umdf.market.families import NULL
 
 NO_CHANGE, ADDED, CHANGED, DELETED, CLEARED = k.NO_CHANGE, k.ADDED, k.CHANGED, k.DELETED, k.CLEARED
 REPLACED, ALREADY_APPLIED = k.REPLACED, k.ALREADY_APPLIED

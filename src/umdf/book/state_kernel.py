@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.apply_kernel import clear_side
 from umdf.book.arena_kernel import (
     A_BOOKS,
@@ -29,9 +29,9 @@ from umdf.book.arena_kernel import (
     side_of,
     slots_of,
 )
+from umdf.book.memory_layout_kernel import get, invalidate_ladders, put
 from umdf.book.orders_kernel import add_order, store_cold_fields
-from umdf.book.places_kernel import delete_level
-from umdf.book.tables_kernel import get, invalidate_ladders, put
+from umdf.book.price_and_position_kernel import delete_level
 from umdf.kernels import (
     inlined,
     kernel,

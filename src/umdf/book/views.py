@@ -13,11 +13,11 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.outcomes import Stale
 from umdf.book.state_kernel import ENTRY_BYTES, checksum_entries
 from umdf.buffers import buffer_address
-from umdf.market.events import NULL, NULL_I32
+from umdf.market.families import NULL, NULL_I32
 
 ENTRY_DTYPE = np.dtype(
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from umdf.errors import CaptureError
 from umdf.sync.session import EventObserver, Session, UnitFilter
-from umdf.sync.streams import DetectedStream, StreamSurvey
+from umdf.sync.stream_detection import DetectedStream, StreamSurvey
 from umdf.transport.capture import PacketBatch, open_capture
 from umdf.transport.capture_merge import merged_windows
 from umdf.transport.recording import files_below

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from umdf.book.views import ENTRY_DTYPE, Book, Level
-from umdf.market.events import NULL, PRICE_EXPONENT
+from umdf.market.families import NULL, PRICE_EXPONENT
 from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
 from umdf.sync.channel import Channel

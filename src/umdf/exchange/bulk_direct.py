@@ -12,7 +12,7 @@ from umdf.buffers import Pool
 from umdf.exchange import bulk_direct_kernel as x
 from umdf.exchange import bulk_layout_kernel as w
 from umdf.exchange import bulk_places_kernel as k
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.wire.sbe.schema import Schema
 
 Numbers = NDArray[np.int64]

@@ -12,7 +12,7 @@ from umdf.exchange import bulk_places_kernel as k
 from umdf.exchange.bulk_layout import FamilyColumns, UnitBatch
 from umdf.exchange.bulk_listing import Listing
 from umdf.exchange.bulk_settings import POSITION, BulkSettings
-from umdf.market import events as e
+from umdf.market import families as e
 from umdf.market.rows import Events, RepeatingGroup, Rows, Text, Units, text_column
 
 Numbers = NDArray[Any]

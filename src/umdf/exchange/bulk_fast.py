@@ -21,7 +21,7 @@ from umdf.exchange.bulk_publisher import (
     kernel_limits,
 )
 from umdf.exchange.bulk_settings import POSITION
-from umdf.market.fast_messages import FastMessageMapper
+from umdf.market.fast.messages import FastMessageMapper
 from umdf.market.rows import Events
 from umdf.wire.fast.encode.encoder import EncodedMessages, Encoder
 from umdf.wire.fast.loader import load

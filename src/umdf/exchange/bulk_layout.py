@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from umdf.buffers import Pool
 from umdf.exchange import bulk_layout_kernel as w
 from umdf.exchange import bulk_places_kernel as k
-from umdf.market.events import FAMILIES
+from umdf.market.families import FAMILIES
 
 Records = NDArray[np.int64]
 FAMILY_NAMES = tuple(FAMILIES)

@@ -23,7 +23,7 @@ from umdf.exchange.bulk_publisher import (
 )
 from umdf.exchange.bulk_settings import POSITION
 from umdf.market.rows import Events
-from umdf.market.sbe_messages import SbeMessageMapper
+from umdf.market.sbe.messages import SbeMessageMapper
 from umdf.wire.sbe.encode import EncodedPackets, Encoder
 from umdf.wire.sbe.loader import load
 

@@ -36,7 +36,7 @@ from umdf.lake.ledger import file_id
 from umdf.lake.schemas import table
 from umdf.lake.tasks import TaskAttempt
 from umdf.market.arrow import numbers_array
-from umdf.market.events import NULL, Column
+from umdf.market.families import NULL, Column
 from umdf.transport.capture import PacketBatch
 
 FileTarget = tuple[str, FileStamp, Mapping[str, Any], TaskAttempt, bool]  # the last: with zstd

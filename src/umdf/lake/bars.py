@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from umdf.lake.healing_kernel import UNKNOWN_START
 from umdf.lake.levels import NO_LAST_PRICE
 from umdf.market.calendar import DAY_NS, transitions
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 Numbers = NDArray[np.int64]
 OTHER_VENUES = [ord(stream) for stream in "XOT"]

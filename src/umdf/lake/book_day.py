@@ -42,7 +42,7 @@ from umdf.lake.intervals import BBO_INTERVALS_S, OPEN_SUFFIX, IntervalTables
 from umdf.lake.levels import bbo_records, mbp_table, tbbo_table
 from umdf.lake.schemas import table
 from umdf.lake.snapshot_rows import BookSnapshots
-from umdf.market.events import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 MINUTE_NS = 60 * b.SECOND_NS
 LAST_KEY = (1 << 64) - 1  # of an epoch

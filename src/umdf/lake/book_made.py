@@ -18,7 +18,7 @@ from umdf.lake.book_rows import Epochs, RowsByBook, StreamPosition, is_between, 
 from umdf.lake.book_state import BookState
 from umdf.lake.staging import NO_INSTRUMENT, StagedFile, read_staged, staged_batches
 from umdf.market.calendar import local_dates
-from umdf.market.events import FAMILIES, LAST, NULL, UNIT_COLUMNS
+from umdf.market.families import FAMILIES, LAST, NULL, UNIT_COLUMNS
 
 CLEAR, NEITHER, DELETE = ord("R"), ord("N"), ord("D")
 EVERY_BUCKET = range(NO_INSTRUMENT + 1)

@@ -20,7 +20,7 @@ from umdf.errors import UmdfError
 from umdf.lake.instruments import count_by_id, indices_of_ids
 from umdf.lake.staging import RowMove, StagedFile, as_events, bucket_of, scatter_columns, staged_batches
 from umdf.market.calendar import are_all_on_date, local_dates
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows, Units
 
 LENDING = ord("L")

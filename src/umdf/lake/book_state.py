@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.book.engine import Books
 from umdf.book.state import BOOK_COLUMNS
 from umdf.book.state_kernel import book_number
@@ -27,7 +27,7 @@ from umdf.lake.bars import BAR_DTYPE, TRADE_DTYPE
 from umdf.lake.gap_cures import UNANSWERED_DTYPE
 from umdf.lake.levels import BBO_DTYPE
 from umdf.lake.schemas import table
-from umdf.market.events import LAST, NULL, SNAPSHOT
+from umdf.market.families import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
 EVENT_FLAGS = SNAPSHOT | LAST  # flags of what is no state at the end

@@ -22,8 +22,8 @@ from umdf.lake.book_state import BOOK_FIELDS, EMPTY_BOOK, EVENT_FLAGS, FORMAT, H
 from umdf.lake.file_reader import read_file
 from umdf.lake.schemas import table
 from umdf.lake.staging import bucket_of
-from umdf.market.events import NULL
-from umdf.sync.pieces_kernel import gather_bytes
+from umdf.market.families import NULL
+from umdf.sync.raw_units_kernel import gather_bytes
 
 Numbers = NDArray[np.int64]
 Columns = dict[str, Numbers]

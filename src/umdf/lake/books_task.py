@@ -39,7 +39,7 @@ from umdf.lake.parquet import ROW_GROUP_ROWS
 from umdf.lake.snapshot_rows import DaySpan, read_snapshots
 from umdf.lake.staging import NO_INSTRUMENT, StagedFile, as_events, read_staged
 from umdf.lake.tasks import TaskAttempt
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 MAX_RANGE_ROWS = 1 << 19
 MAX_RANGE_ROWS_MBP_10 = 1 << 18  # with mbp_10: a row of it takes 400 bytes

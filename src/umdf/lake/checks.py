@@ -17,7 +17,7 @@ from umdf.book.engine import Books
 from umdf.buffers import buffer_address
 from umdf.lake import checks_kernel as c
 from umdf.lake.schemas import table
-from umdf.market.events import NULL, NULL_I32
+from umdf.market.families import NULL, NULL_I32
 
 if TYPE_CHECKING:
     from umdf.lake.healing import BookReplay

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
+from umdf.book.memory_layout_kernel import AGGREGATED, B_BOOK_TYPE, BOOK_BYTES, get
 from umdf.book.state_kernel import (
     E_COUNT,
     E_FIRM,
@@ -16,7 +17,6 @@ from umdf.book.state_kernel import (
     count_entries,
     write_entries,
 )
-from umdf.book.tables_kernel import AGGREGATED, B_BOOK_TYPE, BOOK_BYTES, get
 from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
 
 FIRST, PAIRS, OURS, SNAPSHOT_BOOKS, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SNAPSHOT_ENTRIES = range(10)

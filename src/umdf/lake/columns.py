@@ -17,7 +17,7 @@ from umdf.buffers import buffer_address
 from umdf.lake import columns_kernel as k
 from umdf.lake.schemas import table as table_named
 from umdf.market import arrow
-from umdf.market.events import Column
+from umdf.market.families import Column
 from umdf.market.rows import Events
 
 COLUMN_KINDS = {

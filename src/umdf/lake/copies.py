@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
 from umdf.lake import copies_kernel as k
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 WRONG_SEQUENCE = "it has the number of another packet"
 Numbers = NDArray[np.int64]

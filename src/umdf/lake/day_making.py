@@ -23,7 +23,7 @@ from umdf.lake.plan import DAY_START, ChannelDay, DayPosition
 from umdf.lake.segments import ChannelDayKey
 from umdf.lake.snapshot_rows import epoch_ranks
 from umdf.lake.timeline import find_gaps
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 BOOK_TABLES = (
     "mbo", "trades", "statistics", "mbp_1", "mbp_10", "tbbo", "bbo_1s", "bbo_1m", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h",

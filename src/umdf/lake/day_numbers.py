@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from umdf.lake.bars import OTHER_VENUES, Numbers, financial_volume, run_starts, vwap
 from umdf.lake.book_rows import RowsByBook
 from umdf.lake.columns import table_from_columns
-from umdf.market import events as e
-from umdf.market.events import MAYBE_BAD_BOOK, NULL
+from umdf.market import families as e
+from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
 # Column of day_statistics: the statistics that say it, the best last, and in which of their columns.
 STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {

@@ -17,7 +17,7 @@ from umdf.lake.segments import date_of
 from umdf.lake.snapshot_rows import DaySpan
 from umdf.lake.staging import BUCKETS
 from umdf.lake.timeline import Gap, books_timeline
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 MIN_ROWS_PER_TASK = 50_000  # of `mbo`, in a task of the books
 TARGET_ROWS_PER_TASK = 1_000_000  # with fewer, it is only for the sake of another core

@@ -21,7 +21,7 @@ from umdf.lake.refusals import QuarantineEntry
 from umdf.lake.staging import StagedWriter, staged_writer
 from umdf.lake.tasks import TaskAttempt
 from umdf.lake.wires import PROTOCOLS, FeedProtocol
-from umdf.market.events import LAST, NULL
+from umdf.market.families import LAST, NULL
 
 DECODE_BATCH_UNITS = 1 << 14  # packets
 # How a part of a day is cut behind an event: its last span may turn out to be empty, or must not.

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.book import tables_kernel as k
+from umdf.book import memory_layout_kernel as k
 from umdf.errors import UmdfError
 from umdf.lake.book_made import resets_from_states
 from umdf.lake.book_rows import Epochs, RowsByBook, StagedRows, group_by_book
@@ -22,7 +22,7 @@ from umdf.lake.gap_cures import Timeline
 from umdf.lake.healing import BookReplay, ReplayResult
 from umdf.lake.levels import mbp_table
 from umdf.lake.snapshot_rows import BookSnapshots
-from umdf.market.events import COMMON, IMPLIED, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT, Column
+from umdf.market.families import COMMON, IMPLIED, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT, Column
 from umdf.market.rows import Rows
 
 DEPTH = 10

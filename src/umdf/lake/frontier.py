@@ -25,7 +25,7 @@ from umdf.lake.file_reader import read_file
 from umdf.lake.plan import DAY_START, ChannelDay, DayPosition, Planner
 from umdf.lake.segments import ChannelDayKey, MulticastGroup, date_of
 from umdf.lake.snapshot import LakeSnapshot
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 STATE_FORMAT = 2
 SECOND_NS = 10**9

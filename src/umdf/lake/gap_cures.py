@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
 from umdf.lake import healing_kernel as h
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 if TYPE_CHECKING:
     from umdf.lake.book_rows import Epochs

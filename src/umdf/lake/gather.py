@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from umdf.lake.copies import WRONG_SEQUENCE, DuplicateTracker, first_arrivals_by_key
 from umdf.lake.refusals import QuarantineEntry, quarantine_entries
 from umdf.lake.survey import split_of
-from umdf.market.events import NULL
-from umdf.sync.lines import WAIT_MS
-from umdf.sync.pieces import RawUnits, empty_units
+from umdf.market.families import NULL
+from umdf.sync.arbitration import WAIT_MS
+from umdf.sync.raw_units import RawUnits, empty_units
 from umdf.transport.capture import PacketBatch, open_capture
 
 Numbers = NDArray[np.int64]

@@ -24,7 +24,7 @@ from umdf.lake.checks import SnapshotChecks, Verdict, compare_snapshots
 from umdf.lake.gap_cures import GapLog, Timeline, first_unanswered
 from umdf.lake.instruments import distinct_values, take_records
 from umdf.lake.snapshot_rows import BookSnapshots
-from umdf.market.events import LAST, NULL, NULL_I32
+from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
 
 Numbers = NDArray[np.int64]

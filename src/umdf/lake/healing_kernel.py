@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.book.arena_kernel import A_BOOKS, arenas, find_book
-from umdf.book.show_kernel import store_level, write_side
-from umdf.book.tables_kernel import ACTION_CLEAR, BOOK_BYTES, F_SNAPSHOT, NULL_I32, SIDE_NEITHER, get, put
+from umdf.book.ladder_kernel import store_level, write_side
+from umdf.book.memory_layout_kernel import ACTION_CLEAR, BOOK_BYTES, F_SNAPSHOT, NULL_I32, SIDE_NEITHER, get, put
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, load_u64, store_i64, store_u8
 
 NULL = -(1 << 63)

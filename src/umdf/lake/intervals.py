@@ -23,7 +23,7 @@ from umdf.lake.columns import table_from_columns
 from umdf.lake.instruments import take_records
 from umdf.lake.levels import BBO_DTYPE
 from umdf.market.calendar import DAY_NS
-from umdf.market.events import MAYBE_BAD_BOOK, NULL
+from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
 BBO_INTERVALS_S = {"bbo_1s": 1, "bbo_1m": 60}
 BAR_INTERVALS_S = {"ohlcv_1s": 1, "ohlcv_1m": 60}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.lake.listed import InstrumentList
-from umdf.market.events import NULL, NULL_I16
+from umdf.market.families import NULL, NULL_I16
 from umdf.market.instruments import Group
 from umdf.market.phases import NEW, SEPARATES, UNKNOWN, Phases, Status
 from umdf.market.rows import Events, Numbers

@@ -19,7 +19,7 @@ from umdf.lake.columns import table_from_columns
 from umdf.lake.healing import POSITION_BITS, Numbers, ReplayResult
 from umdf.lake.instruments import last_at_or_before, take_records
 from umdf.lake.snapshot_rows import BookSnapshots
-from umdf.market.events import CONDITIONS, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
+from umdf.market.families import CONDITIONS, LAST, MAYBE_BAD_BOOK, MBO, NULL, NULL_I32, SNAPSHOT
 
 BID, ASK, NEITHER = ord("B"), ord("A"), ord("N")
 IS_BOOK_CHANGE = np.zeros(256, np.bool_)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.market.events import NULL, NULL_I32
+from umdf.market.families import NULL, NULL_I32
 from umdf.market.instruments import DEFAULT_EXCHANGE, Group
 from umdf.market.rows import Rows, strings_of
 

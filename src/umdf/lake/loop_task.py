@@ -30,9 +30,9 @@ from umdf.lake.staging import staged_writer
 from umdf.lake.tasks import TaskAttempt
 from umdf.lake.wires import PACKET_HEADER, PROTOCOLS, SBE
 from umdf.market.calendar import local_dates
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows, Units
-from umdf.sync.pieces import RawUnits, concat_units
+from umdf.sync.raw_units import RawUnits, concat_units
 from umdf.sync.snapshots import find_snapshots
 
 SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"

@@ -16,7 +16,7 @@ from umdf.lake.gather import OVERLAP
 from umdf.lake.plan_doubts import exclude_unconfirmed
 from umdf.lake.segments import LINES, ChannelDayKey, MulticastGroup, Segment, StreamLine, foreign_segments, segments_of
 from umdf.lake.survey import SPLIT_FIELDS
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 MIN_SPAN_SEQUENCES = 1 << 14  # of a span that is only for the sake of another core
 SPAN_SEQUENCES = 1 << 18  # packets of some 1,400 bytes at most: a task stays well below 2 GiB

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from umdf.lake.misfits import MAX_FIRST_SEQUENCE, MAX_OVERTAKING
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 if TYPE_CHECKING:
     from umdf.lake.segments import MulticastGroup, Segment

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from umdf.lake.hashing import LogicalHash
 from umdf.market.arrow import record_batch
-from umdf.market.events import COMMON
+from umdf.market.families import COMMON
 from umdf.market.rows import Events
-from umdf.sync.pieces import RawUnits
+from umdf.sync.raw_units import RawUnits
 
 # About the packet and the list, not about the instrument.
 IGNORED_COLUMNS = {column.name for column in COMMON} - {"instrument_id"} | {"total_instruments", "is_last"}

@@ -13,7 +13,7 @@ from umdf.lake import ledger
 from umdf.lake.book_state import HEADER, HEADER_FIELDS
 from umdf.lake.report_day import LakeDay, has_flag
 from umdf.lake.timeline import START
-from umdf.market.events import MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.market.families import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 INCREMENTAL = "incremental"
 EQUAL, DIFFERENT = "equal", "different"

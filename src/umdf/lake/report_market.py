@@ -20,7 +20,7 @@ from umdf.lake.file_reader import TableFiles
 from umdf.lake.report_day import LakeDay, has_flag
 from umdf.lake.report_feed import INCREMENTAL
 from umdf.market.calendar import ZONE
-from umdf.market.events import MAYBE_BAD_BOOK, PRICE_EXPONENT
+from umdf.market.families import MAYBE_BAD_BOOK, PRICE_EXPONENT
 from umdf.units import fix_decimal, strip_trailing_zeros
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The tables of the lake: columns, partitions, order of rows, and whether rows are added or replaced.
 
-A table is written down once: event families in umdf.market.events, all others here. Delta's schema, Spark's schema and
+A table is written down once: event families in umdf.market.families, all others here. Delta's schema, Spark's schema and
 CREATE TABLE texts are derived from the Arrow schema (umdf.lake.dialects).
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from umdf.errors import UsageError
 from umdf.market import arrow
-from umdf.market.events import COMMON, FAMILIES, TRADES, Column
+from umdf.market.families import COMMON, FAMILIES, TRADES, Column
 
 APPEND = "append"  # rows are final at the frontier
 REPLACE = "replace"  # rewritten for a trading_date and channel

@@ -15,8 +15,8 @@ from umdf.errors import ConfigError
 from umdf.lake.ledger import LedgerEntry
 from umdf.lake.survey import SEGMENT_FIELDS
 from umdf.lake.survey_walk import NO_CHANNEL, templates
-from umdf.market.events import NULL, NULL_I32
-from umdf.sync.streams import StreamKind, StreamSurvey
+from umdf.market.families import NULL, NULL_I32
+from umdf.sync.stream_detection import StreamKind, StreamSurvey
 
 PROTOCOLS = {1: "sbe", 2: "fast"}
 STREAMS = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from umdf.errors import UmdfError
 from umdf.lake.book_rows import LENDING, Epochs, StagedFamily, StreamPosition, is_between
 from umdf.lake.staging import as_events
-from umdf.market.events import LAST, MBO, NULL
+from umdf.market.families import LAST, MBO, NULL
 from umdf.market.rows import Events, Rows, empty_rows, take_ranges
 
 CLEAR, NEITHER = ord("R"), ord("N")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from umdf.errors import UsageError
 from umdf.lake.given import read_channel_config
 from umdf.lake.schemas import table
-from umdf.market.events import FAMILIES
+from umdf.market.families import FAMILIES
 
 PACKETS = "packets"
 READABLE_SCHEMAS = (*FAMILIES, PACKETS)

@@ -35,7 +35,7 @@ from umdf.lake.source_tasks import (
 )
 from umdf.lake.source_unpack import temporary_decompression
 from umdf.lake.tasks import TaskAttempt as TaskPlace
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 MAX_CACHED_SURVEYS = 10_000
 MIN_PARALLEL_BYTES = 64 << 20  # less is surveyed in this process

@@ -35,7 +35,7 @@ from umdf.lake.source_tasks import (
     read_partition,
     source_identity,
 )
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.transport.recording import closed_files, has_manifest
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from umdf.lake.plan import ChannelDay
 from umdf.lake.wires import PROTOCOLS, SBE, FeedProtocol
 from umdf.market.arrow import record_batch
 from umdf.market.rows import Events
-from umdf.sync import streams_kernel as k
-from umdf.sync.pieces import RawUnits
-from umdf.sync.streams import (
+from umdf.sync import template_scan_kernel as k
+from umdf.sync.raw_units import RawUnits
+from umdf.sync.stream_detection import (
     DEFINITION,
     KINDS_OF_TEMPLATES,
     KINDS_OF_TYPES,

@@ -29,7 +29,7 @@ from umdf.lake.source_unpack import decompress_tasks, temporary_decompression
 from umdf.lake.wires import PROTOCOLS
 from umdf.market.arrow import record_batch
 from umdf.market.calendar import local_dates
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.market.rows import Events
 
 SPAN, SPAN_PACKETS, INSTRUMENT_LOOP, SNAPSHOT_LOOP, LOOP_PACKETS = (

@@ -25,7 +25,7 @@ from umdf.lake import staging_kernel as k
 from umdf.lake.durable import write_error
 from umdf.lake.instruments import count_by_id, indices_of_ids
 from umdf.lake.spare import StagingFilePool
-from umdf.market.events import FAMILIES, UNIT_COLUMNS, Column, Family
+from umdf.market.families import FAMILIES, UNIT_COLUMNS, Column, Family
 from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text, Units
 
 BUCKETS, NO_INSTRUMENT = k.BUCKETS, k.NO_INSTRUMENT

@@ -19,7 +19,7 @@ from umdf.lake.durable import write_error
 from umdf.lake.ledger import FileDigest
 from umdf.lake.survey_walk import SurveyScan, templates
 from umdf.lake.tasks import TaskAttempt
-from umdf.sync.streams import StreamSurvey
+from umdf.sync.stream_detection import StreamSurvey
 from umdf.transport.capture import Split, damage_in, open_capture
 from umdf.transport.capture_reader import ByteObserver, Header
 from umdf.transport.compression import decompressor

@@ -26,10 +26,10 @@ from umdf.lake.misfits import (
     mask_wrong_sequences,
 )
 from umdf.market.calendar import local_dates
-from umdf.market.events import NULL
-from umdf.market.fast_events import FastEventMapper
+from umdf.market.families import NULL
+from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Units
-from umdf.sync.streams import message_type, peek_templates
+from umdf.sync.stream_detection import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode.decoder import Decoder
 from umdf.wire.fast.loader import load as load_templates

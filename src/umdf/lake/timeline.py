@@ -19,7 +19,7 @@ from umdf.lake.files import FileAdd, FileStamp, sort_rows
 from umdf.lake.plan import ChannelDay
 from umdf.lake.schemas import table
 from umdf.lake.segments import date_of
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 LOSS, START = "loss", "start"
 SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"

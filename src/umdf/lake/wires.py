@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from umdf.lake.gather import CORRUPT, HEARTBEAT, PENDING, RESET, UNKNOWN, FlowPackets, Numbers, SplitSource
 from umdf.lake.survey_walk import PACKET_HEADER, SEQUENCE_RESET, UNKNOWN_TEMPLATE
 from umdf.market.calendar import are_all_on_date, local_dates
-from umdf.market.events import NULL
-from umdf.market.fast_events import FastEventMapper
+from umdf.market.families import NULL
+from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events
-from umdf.market.sbe_events import SbeEventMapper
-from umdf.sync.pieces import RawUnits, concat_units, empty_units
-from umdf.sync.streams import message_type, peek_templates
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.sync.raw_units import RawUnits, concat_units, empty_units
+from umdf.sync.stream_detection import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.loader import load as load_templates

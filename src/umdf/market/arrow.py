@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.market.calendar import local_dates
-from umdf.market.events import COMMON, FAMILIES, UNIT_COLUMNS, Column, Family
+from umdf.market.families import COMMON, FAMILIES, UNIT_COLUMNS, Column, Family
 from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text, Units, strings_of
 
 # Type of a column: its Arrow type, and what a number of it means (unit, scale) for whoever reads the schema.

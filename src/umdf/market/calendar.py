@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.events import NULL, NULL_I32
+from umdf.market.families import NULL, NULL_I32
 
 ZONE = "America/Sao_Paulo"
 DAY_NS = 86_400 * 10**9

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from umdf.market.current import InstrumentIndex
-from umdf.market.events import DEFINITION, NULL, Column
+from umdf.market.families import DEFINITION, NULL, Column
+from umdf.market.latest_rows import InstrumentIndex
 from umdf.market.rows import Numbers, RepeatingGroup, Rows, Text, Units, strings_of
 
 SUB_TYPES_WITHOUT_STRIKE = {90, 140, 141}  # strategies and rollovers among the options: a strike of zero is none (12.3)

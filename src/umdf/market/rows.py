@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.events import FAMILIES, Family
+from umdf.market.families import FAMILIES, Family
 
 Numbers = NDArray[Any]
 RowSelection = NDArray[Any]  # rows: their numbers, or a mask

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from umdf.market.events import NULL, SNAPSHOT
+from umdf.market.families import NULL, SNAPSHOT
 from umdf.market.instruments import DEFAULT_EXCHANGE, DefinitionChanges, Instruments
 from umdf.market.phases import Phases, Status
 from umdf.market.rows import Events, Numbers, strings_of

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umdf.market import events as e
-from umdf.market.current import LatestRows, Operations
-from umdf.market.events import FAMILIES, NULL, Family
+from umdf.market import families as e
+from umdf.market.families import FAMILIES, NULL, Family
+from umdf.market.latest_rows import LatestRows, Operations
 from umdf.market.rows import Events, Numbers, Rows
 from umdf.market.statistics_kernel import (
     AUCTION_ENDS,

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.market.arrow import numbers_array
-from umdf.market.current import LatestRows, unpack_text_8
-from umdf.market.events import PRICE_EXPONENT, STATISTICS, VOLUME_EXPONENT, Column
+from umdf.market.families import PRICE_EXPONENT, STATISTICS, VOLUME_EXPONENT, Column
+from umdf.market.latest_rows import LatestRows, unpack_text_8
 from umdf.market.statistics import KEY_COLUMNS, Statistics
 from umdf.market.statistics_kernel import S_ID, S_VALUES
 from umdf.market.tape import LastPrice, TradeTotals

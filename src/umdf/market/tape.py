@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
-from umdf.market.current import Operations, SlotTable
-from umdf.market.events import NULL
+from umdf.market.families import NULL
+from umdf.market.latest_rows import Operations, SlotTable
 from umdf.market.rows import Numbers, Rows
 from umdf.market.statistics_kernel import (
     ACTIONS,

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from umdf.book.engine import Books
 from umdf.book.views import Book
-from umdf.market.events import NULL, SNAPSHOT
+from umdf.market.families import NULL, SNAPSHOT
 from umdf.market.phases import Phases
 from umdf.market.rows import Events, Rows
 from umdf.market.state import MarketState, Stream
-from umdf.sync.lines import Gap
+from umdf.sync.arbitration import Gap
 from umdf.sync.snapshots import Snapshots
 
 MAX_HISTORY_ROWS = 2_000_000  # kept for snapshots that are older than what was already applied

@@ -19,14 +19,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.fast_events import FastEventMapper
+from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events, Units
-from umdf.market.sbe_events import SbeEventMapper
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.sync.arbitration import FOREVER, Gap, LineArbiter
 from umdf.sync.channel import Channel
-from umdf.sync.lines import FOREVER, Gap, LineArbiter
-from umdf.sync.pieces import RawUnits, concat_units, empty_units
+from umdf.sync.raw_units import RawUnits, concat_units, empty_units
 from umdf.sync.snapshots import find_snapshots
-from umdf.sync.streams import CapturedPackets, DetectedStream, StreamKind, message_type, peek_templates
+from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind, message_type, peek_templates
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
 from umdf.wire.packet import ChunkParser

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows
 
 STATISTICS = ("statistics", "imbalance", "price_band", "status")  # what totNumStats counts

@@ -19,7 +19,7 @@ from umdf.lake.export.job import ExportRequest, Options, export
 from umdf.lake.export.lobster import LobsterConverter, LobsterLine
 from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, Row, UntrustedDataError, merge_rows
 from umdf.lake.schemas import table
-from umdf.market.events import LAST, MAYBE_BAD_BOOK
+from umdf.market.families import LAST, MAYBE_BAD_BOOK
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
 NEW, CANCEL, DELETE, EXECUTE, HIDDEN, CROSS, STATE = range(1, 8)

@@ -16,7 +16,7 @@ from lake.query.query_lakes import FIRST, delta, next_day
 
 import umdf
 from umdf.lake.query.joins import quotes_before
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 
 RAW: dict[str, Any] = {"price_type": "fixed", "pretty_ts": False}
 LEVEL = [f"{side}_{part}_00" for side in ("bid", "ask") for part in ("px", "sz", "ct")]

@@ -17,7 +17,7 @@ import umdf
 from umdf.book.views import Book
 from umdf.lake.derive import DEPTH
 from umdf.lake.query.times import midnight_ns
-from umdf.market.events import LAST, MAYBE_BAD_BOOK, MBO
+from umdf.market.families import LAST, MAYBE_BAD_BOOK, MBO
 from umdf.market.rows import Rows
 
 

@@ -21,7 +21,7 @@ import umdf
 from umdf.lake.hashing import logical_hash
 from umdf.lake.query.names import STREAM_ORDERED_TABLES
 from umdf.lake.schemas import table, tables
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 
 RAW: dict[str, Any] = {"price_type": "fixed", "pretty_ts": False}
 DERIVED_ON = FIRST  # mbp_10 is not stored of it

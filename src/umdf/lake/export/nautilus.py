@@ -22,7 +22,7 @@ from umdf.lake.export.nautilus_instruments import PACKAGE, UnsupportedTypeError,
 from umdf.lake.export.nautilus_instruments import to_instrument as instrument_of
 from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, UntrustedDataError, merge_rows
 from umdf.lake.export.pieces import InstrumentDay
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 from umdf.units import fix_decimal
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 from umdf.lake.export.nautilus_instruments import nautilus_module
 from umdf.lake.export.orderflow import BOTH, OrderBook, Row
-from umdf.market.events import LAST, SNAPSHOT
+from umdf.market.families import LAST, SNAPSHOT
 
 UINT64_MASK = (1 << 64) - 1  # order ids are unsigned on the wire
 Change = tuple[str, str, int | None, int, int]  # word of `mbo`, side, price, size, order id

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from umdf.errors import UmdfError
-from umdf.market.events import DELETE_FROM, LAST, MAYBE_BAD_BOOK, OVERLAY
+from umdf.market.families import DELETE_FROM, LAST, MAYBE_BAD_BOOK, OVERLAY
 
 pc: Any = pyarrow.compute  # its functions are made at run time
 

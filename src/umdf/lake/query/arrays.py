@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 from umdf.units import EPOCH
 
 

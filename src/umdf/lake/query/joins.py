@@ -31,7 +31,7 @@ from umdf.lake.query.reading import (
 from umdf.lake.schemas import Table, levels
 from umdf.lake.schemas import table as table_named
 from umdf.lake.snapshot import LakeSnapshot
-from umdf.market.events import MAYBE_BAD_BOOK, NULL
+from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
 JOIN_ORDERS = ("position", "ts_event", "ts_recv")
 QUOTE_TABLES = tuple(DERIVED_DEPTHS)

@@ -34,7 +34,7 @@ from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 from umdf.lake.session import with_this_python
 from umdf.lake.snapshot import LakeSnapshot, open_snapshot
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

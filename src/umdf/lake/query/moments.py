@@ -22,7 +22,7 @@ from umdf.lake.query.reading import InstrumentFilter, Partition, ReadStats, quer
 from umdf.lake.query.symbols import InstrumentCatalog
 from umdf.lake.query.times import TimeRange, parse_time, to_trading_date
 from umdf.lake.snapshot import LakeSnapshot
-from umdf.market.events import MAYBE_BAD_BOOK, NULL
+from umdf.market.families import MAYBE_BAD_BOOK, NULL
 from umdf.units import utc_text
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class _BookLookup:
         """What `mbo` and `book_state` have up to there."""
         from umdf.lake.book_rows import is_between, wire_key
         from umdf.lake.book_state import EVENT_FLAGS
-        from umdf.market.events import SNAPSHOT
+        from umdf.market.families import SNAPSHOT
 
         until = (int(day.rows.epoch[end]), int(day.rows.key[end])) if end >= 0 else (-1, 0)
 

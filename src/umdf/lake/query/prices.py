@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from umdf.lake.query.arrays import int64_values, int_array, is_valid
 from umdf.lake.query.names import check_choice
-from umdf.market.events import NULL
+from umdf.market.families import NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

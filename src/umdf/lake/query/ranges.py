@@ -40,7 +40,7 @@ from umdf.lake.query.reading import (
 )
 from umdf.lake.query.symbols import Selection
 from umdf.lake.snapshot import LakeSnapshot
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 
 if TYPE_CHECKING:
     import pandas

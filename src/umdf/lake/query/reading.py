@@ -26,7 +26,7 @@ from umdf.lake.query.times import TimeRange
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 from umdf.lake.snapshot import LakeSnapshot
-from umdf.market.events import MAYBE_BAD_BOOK
+from umdf.market.families import MAYBE_BAD_BOOK
 
 Partition = tuple[date | None, int | None]  # trading_date, channel_id
 ALL_ROW_GROUPS = 1 << 30  # row groups at once: all of a file

@@ -1,0 +1,305 @@
+"""The MDEntries (268) of X and W → rows of their families.
+
+First, for all entries, the few columns that say what kind each is; then, family by family, the columns of the rows
+that were chosen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.buffers import Pool, buffer_address
+from umdf.market import families as e
+from umdf.market.fast import mapping_table as t
+from umdf.market.fast import select_kernel as s
+from umdf.market.fast.conversion_plan import ConversionPlan, TemplateTags, text_rows
+from umdf.market.rows import Rows
+from umdf.wire.fast.decode.batch import Batch
+
+Numbers = NDArray[Any]
+
+FAMILIES = ("mbo", "trades", "statistics", "status", "imbalance", "price_band", "control")  # as the kernel numbers them
+# These are there in every batch, whatever the template has.
+REQUIRED_COLUMNS = {
+    "mbo": (
+        *("price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert", "stream"),
+        *("update_action", "entry_type", "ts_event"),
+    ),
+}
+# What says the kind of an entry, with what stands for an absent one. The first takes the flags of all.
+_KIND_COLUMNS = {
+    "quoted": (t.TagRule("flags", t.QUOTE_CONDITION, conversion=t.WORDS), e.Column("", "i32", ""), 0),
+    "conditions": (t.TagRule("conditions", t.TRADE_CONDITION, conversion=t.WORDS), e.Column("", "i32", ""), 0),
+    "entry_type": (t.TagRule("entry_type", t.ENTRY_TYPE), e.Column("", "char", ""), 0),
+    "settl_flag": (t.TagRule("", t.OPEN_CLOSE_SETTL_FLAG), e.Column("", "i8", ""), e.NULL_I8),
+    "update_action": (t.TagRule("update_action", t.UPDATE_ACTION), e.Column("", "i8", ""), e.NULL_I8),
+    "rpt_seq": (t.TagRule("rpt_seq", t.RPT_SEQ), e.Column("", "i64", ""), e.NULL),
+    "instrument_id": (
+        t.TagRule("instrument_id", t.SECURITY_ID, groups=(t.ENTRIES, t.BODY)),
+        e.Column("", "i64", ""),
+        e.NULL,
+    ),
+}
+_CONDITION_CODES = {
+    t.LAST_NOT_TRADE: s.IS_LAST_PRICE,
+    t.FLAG_THEORETICAL: s.IS_THEORETICAL,
+    t.NO_INSTRUMENT: s.NO_INSTRUMENT,
+}
+# What is written about each chosen row, in the order of the kernel.
+_SELECTION_DTYPES = {
+    "entry": np.dtype(np.int32),
+    "body": np.dtype(np.int32),
+    "sub": np.dtype(np.int32),
+    "kind": np.dtype(np.uint8),
+    "place": np.dtype(np.uint16),
+    "flags": np.dtype(np.int32),
+}
+
+
+def _entry_type_kinds() -> Numbers:
+    """For each letter of 269 its kind, the other kind it may have, and when it has that."""
+    table = np.zeros((256, 3), np.int64)
+    for number, kind in enumerate(t.ENTRY_KINDS):
+        if kind.entry_type:
+            line = table[ord(kind.entry_type)]
+            if kind.condition:
+                line[1:] = number, _CONDITION_CODES[kind.condition]
+            else:
+                line[0] = number
+    return table
+
+
+def _families_of_kinds() -> Numbers:
+    own = {"": s.NO_FAMILY, "mbo": s.MBO_ONLY, **{name: number for number, name in enumerate(FAMILIES) if number}}
+    return np.array([own[kind.family] for kind in t.ENTRY_KINDS], np.int64)
+
+
+_ENTRY_TYPE_KINDS, _FAMILIES_OF_KINDS = _entry_type_kinds(), _families_of_kinds()
+_STAT_TYPES = np.array([kind.stat_type for kind in t.ENTRY_KINDS], np.int16)
+# 279 as a byte → action of what is not a book entry.
+_ACTION_OF_UPDATE = np.full(256, ord("A"), np.uint8)
+_ACTION_OF_UPDATE[[e.DELETE, e.DELETE_THRU, e.DELETE_FROM]] = ord("C")
+
+
+@dataclass
+class EntrySelection:
+    """Which entries the rows of a family come from; -1 is none."""
+
+    entry: Numbers
+    body: Numbers
+    sub: Numbers
+    kind: Numbers
+    entry_index: Numbers
+    flags: Numbers
+    is_identity: bool  # row i is entry i
+
+    def __len__(self) -> int:
+        return len(self.entry)
+
+
+class EntryRows:
+    """Makes the rows of one template's entries."""
+
+    def __init__(self, tags: TemplateTags, is_snapshot: bool) -> None:
+        self.tags, self.is_snapshot = tags, is_snapshot
+        self.unknown: Counter[str] = Counter()
+        self._pools = {name: Pool() for name in FAMILIES}
+        self._kind_plan, self._header_plan = ConversionPlan(tags), ConversionPlan(tags)
+        for name, (rule, column, absent) in _KIND_COLUMNS.items():
+            self._kind_plan.add(name, column, rule, absent, required=True)
+        for name, tag in (("instrument_id", t.SECURITY_ID), ("rpt_seq", t.RPT_SEQ)):
+            self._header_plan.add(name, e.MBO.column(name), t.TagRule(name, tag, groups=(t.BODY,)), required=True)
+        self._plans = {name: ConversionPlan(tags) for name in FAMILIES}
+        self._shared_columns: dict[str, list[str]] = {name: [] for name in FAMILIES}  # columns that tell the kind, too
+        for name, plan in self._plans.items():
+            self._add_columns(name, plan)
+        self._arguments = np.zeros(s.ARGUMENTS, np.int64)
+        self._counts = np.zeros(s.FAMILIES, np.int64)
+        self._targets = np.zeros((s.FAMILIES, s.TARGET), np.int64)
+        self._seen_instruments = np.zeros((2, 2), np.int64)
+        self._stamp = 1
+        fixed = {
+            s.IS_SNAPSHOT: int(is_snapshot),
+            s.ENTRY_TYPE_KINDS: _ENTRY_TYPE_KINDS.ctypes.data,
+            s.FAMILY_OF: _FAMILIES_OF_KINDS.ctypes.data,
+            s.COUNTS: self._counts.ctypes.data,
+            s.TARGETS: self._targets.ctypes.data,
+            s.EXCHANGE_LAST: e.CONDITIONS["U"],
+            s.IMPLIED_CONDITION: e.CONDITIONS["IM"],
+            s.IMPLIED: e.IMPLIED,
+            s.THEORETICAL: t.THEORETICAL,
+            s.LAST_FLAG: e.LAST,
+            s.SNAPSHOT_FLAG: e.SNAPSHOT,
+            s.COMPOSITE: t.COMPOSITE,
+            s.TRADE: t.TRADE,
+            s.HEADER: t.SNAPSHOT_HEADER,
+        }
+        for argument, value in fixed.items():
+            self._arguments[argument] = value
+
+    def _add_columns(self, name: str, plan: ConversionPlan) -> None:
+        for rule in t.ENTRY_RULES[name]:
+            column = e.FAMILIES[name].column(rule.column)
+            # Those of statistics may be absent, which the bits that tell the kind never are.
+            if rule.column in _KIND_COLUMNS and not (rule.column == "conditions" and column.nullable):
+                if rule.column not in self._shared_columns[name]:
+                    self._shared_columns[name].append(rule.column)
+                continue
+            absent = ord(rule.absent) if rule.absent else None
+            always = bool(rule.absent) or rule.column in REQUIRED_COLUMNS.get(name, ()) or rule.column == "ts_event"
+            plan.add(rule.column, column, rule, absent, always)
+
+    def rows(self, batch: Batch, sent: Numbers) -> dict[str, Rows]:
+        """The rows by family; `sent` is SendingTime of each message of this template. Their `unit` is the message's
+        number in the batch, their `msg_index` is for the caller to fill."""
+        root, item = self.tags.lists[t.ENTRIES]
+        entries, offsets = self.tags.entry_count(batch, t.ENTRIES), batch.offsets(root, item)
+        owners = np.repeat(np.arange(len(sent), dtype=np.int32), np.diff(offsets))
+        kind_columns = self._kind_plan.run(batch, entries, {t.ENTRIES: None, t.BODY: owners}, flags="quoted")
+        selections = self._select(batch, entries, offsets, kind_columns)
+        number = batch.message(root)
+        families = {
+            name: self._family_rows(batch, name, rows, kind_columns, sent, number) for name, rows in selections.items()
+        }
+        if self.is_snapshot and "mbo" in families:
+            self._fill_snapshot_headers(batch, families["mbo"].columns, selections["mbo"])
+        return families
+
+    def _select(
+        self, batch: Batch, entries: int, offsets: Numbers, kind_columns: dict[str, Numbers]
+    ) -> dict[str, EntrySelection]:
+        arguments, longest = self._arguments, int(np.diff(offsets).max(initial=1))
+        kinds, marks = np.empty(entries, np.uint8), np.empty(entries, np.uint8)
+        size = 1 << (2 * longest).bit_length()
+        if self._seen_instruments.shape[0] < 2 * size:
+            self._seen_instruments = np.zeros((2 * size, 2), np.int64)
+        subs = self.tags.lists.get(t.UNDERLYINGS)
+        underlying_offsets = (
+            batch.offsets(*subs) if subs and batch.rows[self.tags.groups[t.UNDERLYINGS].index] else None
+        )
+        for argument, array in (
+            (s.OFFSETS, offsets),
+            (s.ENTRY_TYPES, kind_columns["entry_type"]),
+            (s.CONDITIONS, kind_columns["conditions"]),
+            (s.SETTL_FLAGS, kind_columns["settl_flag"]),
+            (s.INSTRUMENTS, kind_columns["instrument_id"]),
+            (s.RPT_SEQS, kind_columns["rpt_seq"]),
+            (s.ACTIONS, kind_columns["update_action"]),
+            (s.QUOTE_FLAGS, kind_columns["quoted"]),
+            (s.KINDS, kinds),
+            (s.MARKS, marks),
+            (s.SEEN, self._seen_instruments),
+        ):
+            arguments[argument] = buffer_address(array)
+        arguments[s.MESSAGES], arguments[s.ENTRIES] = len(offsets) - 1, entries
+        arguments[s.SEEN_MASK] = self._seen_instruments.shape[0] // 2 - 1
+        arguments[s.SUB_OFFSETS] = 0 if underlying_offsets is None else buffer_address(underlying_offsets)
+        self._counts[:] = 0
+        self._stamp = s.classify_entries(arguments.ctypes.data, self._stamp)
+        self._count_unknown(batch, kinds)
+        selections: dict[str, EntrySelection] = {}
+        for number, (family, rows) in enumerate(zip(FAMILIES, self._counts.tolist(), strict=True)):
+            if rows:
+                arrays = self._allocate_selection(family, rows)
+                self._targets[number] = [buffer_address(array) for array in arrays.values()]
+                one_to_one = number == s.MBO and rows == entries and not self.is_snapshot
+                selections[family] = EntrySelection(**arrays, is_identity=one_to_one)
+        self._counts[:] = 0
+        s.select_entries(arguments.ctypes.data)
+        return selections
+
+    def _allocate_selection(self, family: str, rows: int) -> dict[str, Numbers]:
+        memory, at, arrays = (
+            self._pools[family].acquire(sum(64 + rows * d.itemsize for d in _SELECTION_DTYPES.values())),
+            0,
+            {},
+        )
+        for name, dtype in _SELECTION_DTYPES.items():
+            arrays[name] = memory.array[at : at + rows * dtype.itemsize].view(dtype)
+            at += -(-rows * dtype.itemsize // 64) * 64
+        return arrays
+
+    def _count_unknown(self, batch: Batch, kinds: Numbers) -> None:
+        source = self.tags.find(t.ENTRY_TYPE, t.ENTRIES)
+        unknown_rows = np.flatnonzero(kinds == t.UNKNOWN)
+        if source is not None and len(unknown_rows):
+            text = text_rows(batch, source, unknown_rows)
+            if text is not None:
+                ends, content = text[0].tolist(), text[1].tobytes()
+                self.unknown.update(content[a:b].decode("utf-8", "replace") for a, b in pairwise(ends))
+
+    def _family_rows(
+        self,
+        batch: Batch,
+        name: str,
+        selection: EntrySelection,
+        kind_columns: dict[str, Numbers],
+        sent: Numbers,
+        number: Numbers,
+    ) -> Rows:
+        entry = None if selection.is_identity else selection.entry
+        index = {t.ENTRIES: entry, t.UNDERLYINGS: selection.sub, t.BODY: selection.body}
+        plan, rows = self._plans[name], len(selection)
+        columns = plan.run(batch, rows, index, kinds=selection.kind, flags=selection.flags, sent=sent)
+        columns["flags"] = selection.flags
+        for column in self._shared_columns[name]:
+            columns[column] = (
+                kind_columns[column]
+                if entry is None
+                else _take_entries(kind_columns[column], entry, _KIND_COLUMNS[column][2])
+            )
+        self._add_derived(name, selection, kind_columns, columns)
+        texts = plan.run_texts(batch, index)
+        return Rows(
+            e.FAMILIES[name], number[selection.body], np.zeros(rows, np.uint16), selection.entry_index, columns, texts
+        )
+
+    def _add_derived(
+        self, name: str, selection: EntrySelection, kind_columns: dict[str, Numbers], columns: dict[str, Numbers]
+    ) -> None:
+        """What follows from the kind of an entry and from 279."""
+        rows = len(selection)
+        if name == "mbo":
+            columns["action"], columns["side"] = np.empty(rows, np.uint8), np.empty(rows, np.uint8)
+            sources = selection.kind, columns["update_action"], columns["price"], columns["size"]
+            s.book_actions(
+                *map(buffer_address, sources),
+                rows,
+                buffer_address(columns["action"]),
+                buffer_address(columns["side"]),
+                t.BID,
+            )
+        elif name in ("trades", "statistics", "imbalance"):
+            columns["action"] = _ACTION_OF_UPDATE[kind_columns["update_action"][selection.entry].view(np.uint8)]
+        if name == "statistics":
+            columns["stat_type"] = _STAT_TYPES[selection.kind]
+        elif name == "trades":
+            columns["side"] = np.full(rows, ord("N"), np.uint8)
+        elif name == "imbalance":
+            bits = columns["conditions"]
+            buyers, sellers = bits & e.CONDITIONS["P"] != 0, bits & e.CONDITIONS["Q"] != 0
+            columns["side"] = np.where(buyers, ord("B"), np.where(sellers, ord("A"), ord("N"))).astype(np.uint8)
+        elif name == "control":
+            columns["kind"] = np.full(rows, ord("R"), np.uint8)
+
+    def _fill_snapshot_headers(self, batch: Batch, columns: dict[str, Numbers], selection: EntrySelection) -> None:
+        """The clearing row at the start of a snapshot: its instrument and RptSeq stand in the body."""
+        headers = np.flatnonzero(selection.kind == t.SNAPSHOT_HEADER)
+        body = np.ascontiguousarray(selection.body[headers])
+        for name, values in self._header_plan.run(batch, len(headers), {t.BODY: body}).items():
+            columns[name][headers] = values
+
+
+def _take_entries(values: Numbers, entry: Numbers, absent: int) -> Numbers:
+    """Values of the chosen entries; -1 is none."""
+    if not len(values):
+        return np.full(len(entry), absent, values.dtype)
+    taken = values[entry]
+    taken[entry < 0] = absent
+    return taken

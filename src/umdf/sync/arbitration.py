@@ -1,0 +1,126 @@
+"""Two identical lines → one stream without duplicates, in order; what neither line had is a gap.
+
+    lines = Lines()
+    merged = lines.take(pieces, now_ns)     # pieces of all lines as they came
+    merged.pieces, merged.gaps
+
+The one rule: a hole is believed only when its wait is over (13.7: 20 ms), so that the slower line can still fill it.
+Until then what comes behind it is held. Numbers are compared within one epoch only: a restart of numbering (a new
+sequence version, or a SequenceReset of FAST) is a new epoch, and what is still open in the old one is closed by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.sync.raw_units import RawUnits, concat_units, empty_units
+
+WAIT_MS = 20  # 13.7
+FOREVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Numbers that came on no line."""
+
+    epoch: int
+    first: int
+    last: int
+    ts_recv: int  # when the first one behind it came
+
+    def __str__(self) -> str:
+        span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
+        return f"{span} of epoch {self.epoch}"
+
+
+@dataclass(frozen=True, eq=False)
+class ArbitrationResult:
+    units: RawUnits  # in order, each number once
+    gaps: list[Gap]  # in order
+    gap_rows: list[int]  # for each gap, the row of `pieces` that it stands before
+    duplicates: int
+    late: int  # behind a gap that was already believed, or of an epoch that is over
+
+
+class LineArbiter:
+    """The lines of one channel. What is held between calls is in memory of its own."""
+
+    def __init__(self, wait_ms: int = WAIT_MS) -> None:
+        self._wait_ns = wait_ms * 1_000_000
+        self._ranks: dict[int, int] = {}  # of the epochs, in the order in which they first came
+        self._rank = -1  # of the last number that was given out
+        self._last = 0
+        self._gaps: list[tuple[int, int]] = []  # of the epoch at hand: first and last, in order
+        self._waiting: RawUnits | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """How many pieces wait behind a hole."""
+        return 0 if self._waiting is None else len(self._waiting)
+
+    def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
+        """What is in order now. Nothing that comes later may have a receive time before `now_ns`."""
+        if self._waiting is not None:
+            units, self._waiting = concat_units([self._waiting, units]), None
+        rank = self._rank_of(units)
+        order = np.lexsort((units.ts_recv, units.sequence, rank))
+        sequence, rank = units.sequence[order], rank[order]
+        is_duplicate = np.zeros(len(order), np.bool_)
+        is_duplicate[1:] = (sequence[1:] == sequence[:-1]) & (rank[1:] == rank[:-1])
+        is_old = (rank < self._rank) | ((rank == self._rank) & (sequence <= self._last))
+        late = self._count_late(sequence[is_old & ~is_duplicate & (rank == self._rank)])
+        is_new = ~(is_duplicate | is_old)
+        counts = len(order) - int(is_new.sum()) - late, late
+        return self._release(units, order[is_new], sequence[is_new], rank[is_new], now_ns, counts)
+
+    def finish(self) -> ArbitrationResult:
+        """No more will come: every hole is a gap."""
+        waiting, self._waiting = self._waiting, None
+        return self.arbitrate(empty_units() if waiting is None else waiting, FOREVER)
+
+    def _rank_of(self, units: RawUnits) -> NDArray[np.int64]:
+        found, first, which = np.unique(units.epoch, return_index=True, return_inverse=True)
+        for at in np.argsort(units.ts_recv[first], kind="stable").tolist():
+            self._ranks.setdefault(int(found[at]), len(self._ranks))
+        return np.array([self._ranks[epoch] for epoch in found.tolist()], np.int64)[which]
+
+    def _count_late(self, sequence: NDArray[np.int64]) -> int:
+        """How many of these numbers were already believed to be lost."""
+        spans = np.array(self._gaps or [(0, -1)], np.int64)
+        at = np.searchsorted(spans[:, 0], sequence, side="right") - 1
+        return int(((at >= 0) & (sequence <= spans[at, 1])).sum())
+
+    def _release(
+        self,
+        units: RawUnits,
+        order: NDArray[np.int64],
+        sequence: NDArray[np.int64],
+        rank: NDArray[np.int64],
+        now_ns: int,
+        counts: tuple[int, int],
+    ) -> ArbitrationResult:
+        """Give out what is contiguous, and what stands behind a hole whose wait is over."""
+        before_rank = np.concatenate([[self._rank], rank])[:-1]
+        before = np.concatenate([[self._last], sequence])[:-1]
+        # A numbering begins with 1; but where we join in the middle of our first one, that is no gap.
+        begins = np.where(rank == 0, sequence, 1)
+        expected = np.where(rank == before_rank, before + 1, begins)
+        ready, gaps, gap_rows, epochs = len(order), [], [], list(self._ranks)
+        for row in np.flatnonzero(sequence != expected).tolist():
+            ts_recv = int(units.ts_recv[order[row]])
+            if ts_recv > now_ns - self._wait_ns:
+                ready = row
+                break
+            gaps.append(Gap(epochs[int(rank[row])], int(expected[row]), int(sequence[row]) - 1, ts_recv))
+            gap_rows.append(row)
+        if ready:
+            if rank[ready - 1] != self._rank:
+                self._gaps.clear()
+            self._rank, self._last = int(rank[ready - 1]), int(sequence[ready - 1])
+        self._gaps += [(gap.first, gap.last) for gap in gaps if self._ranks[gap.epoch] == self._rank]
+        if ready < len(order):
+            self._waiting = units.take(order[ready:]).compacted()
+        return ArbitrationResult(units.take(order[:ready]), gaps, gap_rows, *counts)

@@ -1,0 +1,62 @@
+"""Datagrams or messages on their way to a decoder: where their bytes are, and what is known without decoding them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.sync.raw_units_kernel import gather_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class RawUnits:
+    """A row each: the packets of Binary, the messages of FAST."""
+
+    buffer: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    epoch: NDArray[np.int64]  # which numbering `sequence` belongs to
+    ts_recv: NDArray[np.int64]
+    msg_index: NDArray[np.uint16]  # of a FAST message, its place in the datagram
+    line: NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: NDArray[Any] | slice) -> RawUnits:
+        """These rows (numbers, a mask, or some that follow each other), in this order, of the same buffer."""
+        columns = (getattr(self, column.name)[rows] for column in fields(self)[1:])
+        return RawUnits(self.buffer, *columns)
+
+    def compacted(self) -> RawUnits:
+        """The same rows with a buffer of their own that holds nothing else: what can be kept."""
+        size = self.end - self.start
+        end = np.cumsum(size)
+        start = np.ascontiguousarray(end - size)
+        buffer = np.empty(int(end[-1]) if len(end) else 0, np.uint8)
+        source = np.ascontiguousarray(self.start), np.ascontiguousarray(size)
+        addresses = (array.ctypes.data for array in (self.buffer, *source, buffer, start))
+        gather_bytes(*addresses, len(self))
+        return RawUnits(buffer, start, end, *(getattr(self, column.name) for column in fields(self)[3:]))
+
+
+def concat_units(parts: list[RawUnits]) -> RawUnits:
+    """Several as one, in this order."""
+    if len(parts) == 1:
+        return parts[0]
+    compacted = [part.compacted() for part in parts]
+    shift = np.cumsum([0, *(len(part.buffer) for part in compacted)])
+    buffer = np.concatenate([part.buffer for part in compacted])
+    start = np.concatenate([part.start + at for part, at in zip(compacted, shift, strict=False)])
+    end = np.concatenate([part.end + at for part, at in zip(compacted, shift, strict=False)])
+    rest = (np.concatenate([getattr(part, column.name) for part in compacted]) for column in fields(RawUnits)[3:])
+    return RawUnits(buffer, start, end, *rest)
+
+
+def empty_units() -> RawUnits:
+    number, short = np.empty(0, np.int64), np.empty(0, np.uint16)
+    return RawUnits(np.empty(0, np.uint8), number, number, number, number, number, short, short)
