@@ -25,7 +25,7 @@ from umdf.lake.advance import IngestSettings
 from umdf.lake.frontier import FollowSettings
 from umdf.lake.schemas import tables
 from umdf.lake.session import session_scope
-from umdf.lake.stream import MicroBatch, StreamIngest
+from umdf.lake.stream_ingest import MicroBatch, StreamIngest
 from umdf.lake.writer import open_writer
 from umdf.market.families import FAMILIES
 from umdf.transport.recording import MANIFEST

@@ -12,7 +12,7 @@ from lake.lake_rows import rows_of, write
 
 from umdf.errors import UmdfError
 from umdf.lake.files import FileStamp
-from umdf.lake.tasks import TaskAttempt
+from umdf.lake.spark_tasks import TaskAttempt
 
 
 def answer(task: dict[str, Any], place: TaskAttempt) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from umdf.lake import survey
 from umdf.lake.ahead import SurveyPrefetch
 from umdf.lake.inputs import pack_survey_tasks, survey_task
 from umdf.lake.plain_run import LocalRunner
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.survey import SPLIT_BYTES
-from umdf.lake.tasks import TaskAttempt
 from umdf.transport.recording import MANIFEST
 
 RUN = LocalRunner(1)

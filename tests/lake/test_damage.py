@@ -18,8 +18,8 @@ from lake.damaging import WIRES, Sound, captures_in, differing, flip, line, mark
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
 from umdf.lake import accounts, care
+from umdf.lake.day_report import day_report
 from umdf.lake.plain_run import LocalRunner
-from umdf.lake.report import day_report
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.wires import WRONG_CHECKSUM
 from umdf.lake.writer import open_writer, restore

@@ -21,7 +21,7 @@ from umdf.lake import survey
 from umdf.lake.ledger import digest_of, file_id
 from umdf.lake.outcome import IngestResult
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.tasks import TaskAttempt as Task
+from umdf.lake.spark_tasks import TaskAttempt as Task
 from umdf.transport.capture import open_capture
 from umdf.transport.pcap_writer import PcapWriter
 

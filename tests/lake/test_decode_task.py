@@ -18,10 +18,10 @@ from umdf.cli.replaying import replay
 from umdf.lake import decode_task, survey
 from umdf.lake.gather import VERDICTS, Span, SplitSource, gather_span
 from umdf.lake.hashing import logical_hash
-from umdf.lake.plan import Planner
+from umdf.lake.planner import Planner
 from umdf.lake.segments import assign_streams, days_of
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.staging import BUCKETS, StagedFile, read_staged
-from umdf.lake.tasks import TaskAttempt
 from umdf.lake.wires import SbeProtocol
 from umdf.market.arrow import record_batch
 from umdf.market.calendar import local_date

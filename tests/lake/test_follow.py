@@ -28,7 +28,7 @@ from umdf.lake.frontier import FollowSettings
 from umdf.lake.hashing import logical_hash
 from umdf.lake.outcome import IngestResult
 from umdf.lake.plain_run import LocalRunner
-from umdf.lake.plan import DayPosition
+from umdf.lake.planner import DayPosition
 from umdf.lake.snapshot import open_snapshot
 from umdf.lake.writer import open_writer
 

@@ -19,7 +19,7 @@ from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
 from umdf.lake import books_task
 from umdf.lake.gap_cures import MAX_LISTED, merge_gap_records
-from umdf.lake.plan import ChannelDay
+from umdf.lake.planner import ChannelDay
 from umdf.lake.schemas import REPLACE, table
 from umdf.lake.timeline import Gap as DayGap
 from umdf.lake.timeline import gap_rows

@@ -22,7 +22,7 @@ from umdf.lake.ledger import LedgerEntry
 from umdf.lake.outcome import IngestResult
 from umdf.lake.plain_run import LocalRunner
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.tasks import TaskAttempt
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.writer import open_writer
 
 CUT = 150_001  # bytes: inside a record

@@ -18,8 +18,8 @@ from lake.parquet_rows import FLAT, Given, with_unreadable_neighbours, write_fla
 from lake.parquet_rows import tables as tables_of
 from numpy.typing import NDArray
 
-from umdf.lake import parquet, parquet_kernel
-from umdf.lake.parquet import ROW_GROUP_ROWS, FlatFileWriter, is_flat
+from umdf.lake import flat_file_writer, parquet_kernel
+from umdf.lake.flat_file_writer import ROW_GROUP_ROWS, FlatFileWriter, is_flat
 from umdf.lake.schemas import tables
 from umdf.lake.session import session_scope
 
@@ -243,4 +243,4 @@ def test_memory_of_a_column_is_of_its_thread(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(check, range(8)))
-    assert parquet._scratch().stamp > 0
+    assert flat_file_writer._scratch().stamp > 0

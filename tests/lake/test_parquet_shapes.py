@@ -21,7 +21,7 @@ from lake.parquet_rows import FLAT, NESTED, Given, tables, with_unreadable_neigh
 from umdf.errors import UmdfError
 from umdf.lake.file_writer import ArrowFileWriter, FileWriter
 from umdf.lake.files import FileStamp
-from umdf.lake.parquet import FlatFileWriter
+from umdf.lake.flat_file_writer import FlatFileWriter
 
 WHERE = {"trading_date": DAY, "channel_id": 72}
 

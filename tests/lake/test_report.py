@@ -16,8 +16,8 @@ from lake.captures import NO_BOOKS, day, files_of, ingest, truth
 from lake.report_lake import DAY, DIGEST, NINE, OTHER_DAY, bad_state, gap, quality, state, traded, write_lake
 
 from umdf.errors import UmdfError
+from umdf.lake.day_report import day_report
 from umdf.lake.ledger import file_id
-from umdf.lake.report import day_report
 from umdf.lake.report_drawing import bar_chart, decimal, decimals, duration, percentage, size
 from umdf.lake.report_page import render_page
 from umdf.lake.snapshot import open_snapshot

@@ -16,7 +16,7 @@ import pytest
 from lake.lake_rows import TABLES, day, rows_of
 
 from umdf.errors import UmdfError
-from umdf.lake import session, sweep, tasks
+from umdf.lake import session, spark_tasks, sweep
 from umdf.lake.files import FileAdd
 from umdf.lake.hashing import logical_hash
 from umdf.lake.log import Change
@@ -65,32 +65,32 @@ def test_the_session_is_as_it_should_be(spark: SparkSession, logs: Path) -> None
 
 def test_each_task_answers_once_in_order_from_our_python(spark: SparkSession) -> None:
     seen: list[tuple[int, int]] = []
-    found = tasks.run_tasks(
+    found = spark_tasks.run_tasks(
         spark, numbered(5), "lake.spark_jobs:answer", progress=lambda done, total: seen.append((done, total))
     )
     assert [answer["n"] for answer in found] == [answer["task"] for answer in found] == list(range(5))
     assert {answer["python"] for answer in found} == {sys.executable} and os.getpid() not in {a["pid"] for a in found}
     assert seen[-1] == (5, 5) and sorted(seen) == seen
-    assert tasks.run_tasks(spark, [], "lake.spark_jobs:answer") == []
+    assert spark_tasks.run_tasks(spark, [], "lake.spark_jobs:answer") == []
 
 
 def test_a_lost_worker_is_tried_again_and_a_hopeless_one_given_up(spark: SparkSession) -> None:
-    found = tasks.run_tasks(spark, numbered(3), "lake.spark_jobs:dying")
+    found = spark_tasks.run_tasks(spark, numbered(3), "lake.spark_jobs:dying")
     assert found[1]["attempt"] == 1 and [answer["n"] for answer in found] == [0, 1, 2]
     with pytest.raises(UmdfError, match=r"day one \(1 tasks\): Spark gave up: .*worker.*; more in .*spark-\d+\.log"):
-        tasks.run_tasks(spark, numbered(1), "lake.spark_jobs:doomed", description="day one")
+        spark_tasks.run_tasks(spark, numbered(1), "lake.spark_jobs:doomed", description="day one")
 
 
 def test_failures_are_one_clear_error_or_values(spark: SparkSession) -> None:
     with pytest.raises(UmdfError) as caught:
-        tasks.run_tasks(spark, numbered(4), "lake.spark_jobs:failing")
+        spark_tasks.run_tasks(spark, numbered(4), "lake.spark_jobs:failing")
     assert str(caught.value) == "channel 1: no space left on the disk (and 1 more of 4 tasks); free some"
-    found = tasks.task_outcomes(spark, numbered(4), "lake.spark_jobs:failing")
+    found = spark_tasks.task_outcomes(spark, numbered(4), "lake.spark_jobs:failing")
     assert [list(answer) for answer in (found[0], found[3])] == [["peak_memory_bytes"]] * 2  # type: ignore[arg-type]
-    assert isinstance(found[2], tasks.TaskFailure) and str(found[2].error()) == "channel 2: ValueError: two lines"
+    assert isinstance(found[2], spark_tasks.TaskFailure) and str(found[2].error()) == "channel 2: ValueError: two lines"
     assert "spark_jobs.py" in found[2].trace
     with pytest.raises(UmdfError, match="channel 0: ModuleNotFoundError: No module named 'no_such'"):
-        tasks.run_tasks(spark, numbered(1), "no_such:function")
+        spark_tasks.run_tasks(spark, numbered(1), "no_such:function")
 
 
 def test_a_job_is_described_while_it_runs(spark: SparkSession) -> None:
@@ -109,7 +109,7 @@ def test_tasks_write_files_a_commit_lists_them_and_a_lost_attempt_leaves_an_orph
     root = tmp_path / "lake [1] é"  # no pattern, no URL
     with open_writer(root) as writer:
         given = {"root": root, "commit": writer.stamp.commit, "token": writer.stamp.token}
-        made = tasks.run_tasks(spark, numbered(3, **given), "lake.spark_jobs:writing")
+        made = spark_tasks.run_tasks(spark, numbered(3, **given), "lake.spark_jobs:writing")
         assert len(list(root.rglob("*.parquet"))) == 4
         writer.commit([Change("mbo", tuple(FileAdd.from_json(answer["file"]) for answer in made))])
         assert sweep.delete_orphans(writer).files == 1

@@ -23,7 +23,7 @@ from umdf.errors import UmdfError
 from umdf.lake import care, session
 from umdf.lake.advance import IngestSettings
 from umdf.lake.snapshot import open_snapshot
-from umdf.lake.stream import MicroBatch, StreamIngest, wait_for_manifest
+from umdf.lake.stream_ingest import MicroBatch, StreamIngest, wait_for_manifest
 from umdf.lake.writer import open_writer
 from umdf.transport.recording import MANIFEST
 

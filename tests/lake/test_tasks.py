@@ -9,8 +9,8 @@ import pytest
 
 from umdf.lake.day_parts import DayResults
 from umdf.lake.plain_run import run_locally
-from umdf.lake.plan import MIN_SPAN_SEQUENCES, ChannelDay, Planner
-from umdf.lake.tasks import TaskAttempt
+from umdf.lake.planner import MIN_SPAN_SEQUENCES, ChannelDay, Planner
+from umdf.lake.spark_tasks import TaskAttempt
 
 MIB = 1 << 20
 

@@ -30,7 +30,7 @@ def report(
     where --out says so.
     """
     from umdf.cli.moment import parse_trading_date
-    from umdf.lake.report import day_report
+    from umdf.lake.day_report import day_report
     from umdf.lake.report_page import render_page
 
     report_data = day_report(lake, parse_trading_date(date_text))

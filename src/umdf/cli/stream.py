@@ -24,7 +24,7 @@ from umdf.errors import UsageError
 from umdf.lake.given import read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.stream import MicroBatch
+    from umdf.lake.stream_ingest import MicroBatch
 
 EXAMPLES = (
     "umdf stream live/capture --lake lake                         follow a recording until Ctrl-C",
@@ -72,7 +72,7 @@ def stream(
     """
     from umdf.lake.advance import IngestSettings
     from umdf.lake.frontier import FollowSettings
-    from umdf.lake.stream import StreamIngest, refuse_without_manifest, wait_for_manifest
+    from umdf.lake.stream_ingest import StreamIngest, refuse_without_manifest, wait_for_manifest
     from umdf.lake.writer import open_writer
 
     if finish and not once:

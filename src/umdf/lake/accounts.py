@@ -34,7 +34,7 @@ from umdf.lake.gather import (
 )
 from umdf.lake.ledger import file_id
 from umdf.lake.schemas import table
-from umdf.lake.tasks import TaskAttempt
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.market.arrow import numbers_array
 from umdf.market.families import NULL, Column
 from umdf.transport.capture import PacketBatch

@@ -37,7 +37,7 @@ from umdf.lake.gap_cures import merge_gap_records
 from umdf.lake.inputs import Inputs, SurveyLookup, days_of_entries
 from umdf.lake.log import Change
 from umdf.lake.outcome import IngestResult
-from umdf.lake.plan import SPAN_SEQUENCES, TASK_SOURCES, ChannelDay, Planner
+from umdf.lake.planner import SPAN_SEQUENCES, TASK_SOURCES, ChannelDay, Planner
 from umdf.lake.refusals import damage_of
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
@@ -52,8 +52,8 @@ from umdf.lake.segments import (
     ledger_entries_of,
 )
 from umdf.lake.spare import StagingFilePool
+from umdf.lake.spark_tasks import Progress
 from umdf.lake.survey import SPLIT_BYTES
-from umdf.lake.tasks import Progress
 from umdf.lake.timeline import gap_rows, merge_quality, quality_rows, write_small_table
 from umdf.lake.writer import Writer
 from umdf.transport.damage import told
@@ -64,7 +64,7 @@ TABLES_WITHOUT_DAYS = frozenset({"ledger"})
 
 
 class TaskRunner(Protocol):
-    """Runs tasks: umdf.lake.tasks.run_tasks with its session, or umdf.lake.plain_run."""
+    """Runs tasks: umdf.lake.spark_tasks.run_tasks with its session, or umdf.lake.plain_run."""
 
     parallel: int
 

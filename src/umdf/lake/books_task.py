@@ -30,15 +30,15 @@ from umdf.lake.book_states import read_states
 from umdf.lake.columns import family_table
 from umdf.lake.file_writer import FileWriter
 from umdf.lake.files import FileAdd, FileStamp
+from umdf.lake.flat_file_writer import ROW_GROUP_ROWS
 from umdf.lake.gap_cures import GapRecoveries, Timeline
 from umdf.lake.healing import Numbers
 from umdf.lake.intervals import OPEN_SUFFIX
 from umdf.lake.last_states import phases_and_states
 from umdf.lake.listed import build_instrument_list
-from umdf.lake.parquet import ROW_GROUP_ROWS
 from umdf.lake.snapshot_rows import DaySpan, read_snapshots
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.staging import NO_INSTRUMENT, StagedFile, as_events, read_staged
-from umdf.lake.tasks import TaskAttempt
 from umdf.market.families import NULL
 
 MAX_RANGE_ROWS = 1 << 19

@@ -23,8 +23,8 @@ from umdf.lake.listed import build_instrument_list as symbols_and_depths
 from umdf.lake.repeats import DefinitionFilter
 from umdf.lake.schemas import table
 from umdf.lake.snapshot_rows import DaySpan
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.staging import BUCKETS, StagedFile, StagedWriter, read_staged
-from umdf.lake.tasks import TaskAttempt
 from umdf.market.arrow import record_batch
 
 INCREMENTAL_FAMILIES = ("status", "news", "price_band", "imbalance", "execution_summary", "control")

@@ -20,7 +20,7 @@ from umdf.lake.plain_run import LocalRunner
 from umdf.lake.repair import repair_hint, size_damage
 from umdf.lake.schemas import table, tables
 from umdf.lake.segments import ChannelDayKey, date_of
-from umdf.lake.tasks import TaskAttempt
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.writer import Writer
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from umdf.lake.decode_task import CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY
 from umdf.lake.file_reader import read_file
 from umdf.lake.files import FileStamp
 from umdf.lake.frontier import ChannelState
-from umdf.lake.plan import DAY_START, ChannelDay, DayPosition
+from umdf.lake.planner import DAY_START, ChannelDay, DayPosition
 from umdf.lake.segments import ChannelDayKey
 from umdf.lake.snapshot_rows import epoch_ranks
 from umdf.lake.timeline import find_gaps

@@ -12,7 +12,7 @@ import numpy as np
 
 from umdf.lake.files import FileAdd
 from umdf.lake.frontier import ChannelState
-from umdf.lake.plan import ChannelDay
+from umdf.lake.planner import ChannelDay
 from umdf.lake.segments import date_of
 from umdf.lake.snapshot_rows import DaySpan
 from umdf.lake.staging import BUCKETS

@@ -18,8 +18,8 @@ from umdf.lake.accounts import line_quality, overflow_count, write_packets, writ
 from umdf.lake.files import FileStamp
 from umdf.lake.gather import NEVER, OVERLAP, GatheredSpan, Numbers, Span, SplitSource, gather_span
 from umdf.lake.refusals import QuarantineEntry
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.staging import StagedWriter, staged_writer
-from umdf.lake.tasks import TaskAttempt
 from umdf.lake.wires import PROTOCOLS, FeedProtocol
 from umdf.market.families import LAST, NULL
 

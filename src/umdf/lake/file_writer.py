@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from umdf.errors import UmdfError
 from umdf.lake.durable import make_directory, sync_directory, write_error
 from umdf.lake.files import NULL_PARTITION, FileAdd, FileStamp, partition_values
-from umdf.lake.parquet import ROW_GROUP_ROWS, Bounds, FlatFileWriter, is_flat, null_error
+from umdf.lake.flat_file_writer import ROW_GROUP_ROWS, Bounds, FlatFileWriter, is_flat, null_error
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from umdf.errors import UmdfError
 from umdf.lake.file_reader import read_file
-from umdf.lake.plan import DAY_START, ChannelDay, DayPosition, Planner
+from umdf.lake.planner import DAY_START, ChannelDay, DayPosition, Planner
 from umdf.lake.segments import ChannelDayKey, MulticastGroup, date_of
 from umdf.lake.snapshot import LakeSnapshot
 from umdf.market.families import NULL

@@ -7,7 +7,7 @@ from typing import Any
 
 from umdf.kernels import compile_kernels
 from umdf.lake import books_task, channel_task, decode_task, survey  # noqa: F401
-from umdf.lake.tasks import TaskAttempt
+from umdf.lake.spark_tasks import TaskAttempt
 
 
 def load(task: Any, attempt: TaskAttempt) -> dict[str, Any]:

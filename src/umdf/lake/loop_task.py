@@ -26,8 +26,8 @@ from umdf.lake.files import FileAdd, FileStamp
 from umdf.lake.gather import SplitSource, read_packets
 from umdf.lake.refusals import QuarantineEntry, quarantine_entries
 from umdf.lake.repeats import DefinitionFilter
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.staging import staged_writer
-from umdf.lake.tasks import TaskAttempt
 from umdf.lake.wires import PACKET_HEADER, PROTOCOLS, SBE
 from umdf.market.calendar import local_dates
 from umdf.market.families import NULL

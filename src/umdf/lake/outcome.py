@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from umdf.errors import CaptureError
-from umdf.lake.plan import DayPosition
+from umdf.lake.planner import DayPosition
 from umdf.lake.segments import ChannelDayKey
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from umdf.errors import UmdfError
 from umdf.lake.memory import retain_memory
-from umdf.lake.tasks import Progress, TaskAttempt, call_function
+from umdf.lake.spark_tasks import Progress, TaskAttempt, call_function
 
 
 def run_locally(tasks: Sequence[Any], function: str) -> list[dict[str, Any]]:
@@ -23,7 +23,7 @@ def run_locally(tasks: Sequence[Any], function: str) -> list[dict[str, Any]]:
 
 
 class LocalRunner:
-    """As `umdf.lake.tasks.run_tasks`, in so many processes of our own; one is this process itself."""
+    """As `umdf.lake.spark_tasks.run_tasks`, in so many processes of our own; one is this process itself."""
 
     def __init__(self, processes: int = 1) -> None:
         context = multiprocessing.get_context("spawn")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from umdf.lake.report import COMPLETE, DAMAGED, RECOVERED, UNKNOWN, DayReport
+from umdf.lake.day_report import COMPLETE, DAMAGED, RECOVERED, UNKNOWN, DayReport
 from umdf.lake.report_drawing import (
     ABSENT,
     Html,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from umdf.errors import CaptureError
 from umdf.lake import survey
 from umdf.lake.loop_task import INSTRUMENTS, SNAPSHOT
-from umdf.lake.plan import ChannelDay, Planner
+from umdf.lake.planner import ChannelDay, Planner
 from umdf.lake.segments import ChannelDayKey, MulticastGroup, StreamLine, assign_streams, date_of, days_of, segments_of
 from umdf.lake.source_options import PACKETS
 from umdf.lake.source_symbols import SymbolCache, SymbolTable, resolve_symbols
@@ -34,7 +34,7 @@ from umdf.lake.source_tasks import (
     Task,
 )
 from umdf.lake.source_unpack import temporary_decompression
-from umdf.lake.tasks import TaskAttempt as TaskPlace
+from umdf.lake.spark_tasks import TaskAttempt as TaskPlace
 from umdf.market.families import NULL
 
 MAX_CACHED_SURVEYS = 10_000

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from umdf.lake.gather import SplitSource, read_packets
 from umdf.lake.loop_task import INSTRUMENTS, LoopingStream
-from umdf.lake.plan import ChannelDay
+from umdf.lake.planner import ChannelDay
 from umdf.lake.wires import PROTOCOLS, SBE, FeedProtocol
 from umdf.market.arrow import record_batch
 from umdf.market.rows import Events

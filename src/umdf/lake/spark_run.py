@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from umdf.lake.plain_run import run_locally
 from umdf.lake.session import context_of
-from umdf.lake.tasks import Progress, run_tasks
+from umdf.lake.spark_tasks import Progress, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

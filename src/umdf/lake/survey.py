@@ -17,8 +17,8 @@ from typing import Any
 from umdf.errors import CaptureError
 from umdf.lake.durable import write_error
 from umdf.lake.ledger import FileDigest
+from umdf.lake.spark_tasks import TaskAttempt
 from umdf.lake.survey_walk import SurveyScan, templates
-from umdf.lake.tasks import TaskAttempt
 from umdf.sync.stream_detection import StreamSurvey
 from umdf.transport.capture import Split, damage_in, open_capture
 from umdf.transport.capture_reader import ByteObserver, Header

@@ -16,7 +16,7 @@ import pyarrow as pa
 from umdf.lake.accounts import quality_row, sum_quality
 from umdf.lake.file_writer import write_file
 from umdf.lake.files import FileAdd, FileStamp, sort_rows
-from umdf.lake.plan import ChannelDay
+from umdf.lake.planner import ChannelDay
 from umdf.lake.schemas import table
 from umdf.lake.segments import date_of
 from umdf.market.families import NULL

@@ -35,7 +35,7 @@ from umdf.lake.schemas import tables
 from umdf.lake.segments import ChannelDayKey
 from umdf.lake.spare import StagingFilePool
 from umdf.lake.spark_run import SparkRunner
-from umdf.lake.tasks import Progress
+from umdf.lake.spark_tasks import Progress
 from umdf.lake.writer import Writer
 from umdf.transport.recording import MANIFEST, closed_files, has_manifest
 
