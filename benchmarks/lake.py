@@ -21,12 +21,12 @@ from benchmarks.__main__ import _line
 from benchmarks.measure import Result
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import BOOK_TABLES, DEFAULT_TABLES, IngestSettings, TaskRunner, ingest_captures
-from umdf.lake.outcome import IngestResult
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.session import session_scope
-from umdf.lake.spark_run import SparkRunner
-from umdf.lake.writer import open_writer
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.ingest import BOOK_TABLES, DEFAULT_TABLES, IngestSettings, TaskRunner, ingest_captures
+from umdf.lake.ingest_result import IngestResult
+from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.lake.runtime.session import session_scope
+from umdf.lake.runtime.spark_runner import SparkRunner
 
 MESSAGES, WARM_MESSAGES, INSTRUMENTS, ROUNDS = 20_000_000, 60_000, 2_000, 3
 EVENTS = DEFAULT_TABLES - set(BOOK_TABLES) | {"mbo", "trades", "statistics"}

@@ -21,12 +21,12 @@ from typing import Any
 from benchmarks.measure import Result
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import IngestSettings
-from umdf.lake.frontier import FollowSettings
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.ingest import IngestSettings
+from umdf.lake.plan.frontier import FollowSettings
+from umdf.lake.runtime.session import session_scope
 from umdf.lake.schemas import tables
-from umdf.lake.session import session_scope
-from umdf.lake.stream_ingest import MicroBatch, StreamIngest
-from umdf.lake.writer import open_writer
+from umdf.lake.stream.stream_ingest import MicroBatch, StreamIngest
 from umdf.market.families import FAMILIES
 from umdf.transport.recording import MANIFEST
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from umdf.cli.replaying import expand_captures, replay
+from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import open_snapshot
 from umdf.transport.pcap_writer import PcapWriter
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.fast.reference.writer import Writer

@@ -15,9 +15,9 @@ if not is_warm():
     print(f"compiled in {time.monotonic() - started_s:.0f} s")
 
 if importlib.util.find_spec("pyspark"):
-    from umdf.lake import java_archive
+    from umdf.lake.runtime import class_archive
 
     started_s = time.monotonic()
-    kept = java_archive.create()
+    kept = class_archive.create()
     if kept and time.monotonic() - started_s > 1:
         print(f"kept Spark's classes ({kept.stat().st_size >> 20} MB) in {time.monotonic() - started_s:.0f} s")

@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from umdf.book.engine import Books as Books
     from umdf.errors import UmdfError as UmdfError
-    from umdf.lake.data_source import register as register_source
     from umdf.lake.query.lake import Lake as Lake
+    from umdf.lake.source.data_source import register as register_source
     from umdf.market.fast.events import FastEventMapper as FastEventMapper
     from umdf.market.sbe.events import SbeEventMapper as SbeEventMapper
     from umdf.market.state import MarketState as MarketState
@@ -50,7 +50,7 @@ _EXPORTS = {
     "MarketState": ("umdf.market.state", "MarketState"),
     "Books": ("umdf.book.engine", "Books"),
     "Lake": ("umdf.lake.query.lake", "Lake"),
-    "register_source": ("umdf.lake.data_source", "register"),
+    "register_source": ("umdf.lake.source.data_source", "register"),
 }
 __all__ = [
     "Books",

@@ -16,7 +16,7 @@ from enum import StrEnum
 from importlib import metadata
 
 from umdf.errors import UmdfError
-from umdf.lake import java as lake_java
+from umdf.lake.runtime import java as lake_java
 from umdf.transport import udp_probe
 
 MIN_PYTHON = (3, 11)

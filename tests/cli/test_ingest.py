@@ -61,7 +61,7 @@ def test_a_lake_is_looked_after(lake: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_row_is_explained_to_its_bits(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from umdf.lake.snapshot import open_snapshot
+    from umdf.lake.commit.lake_snapshot import open_snapshot
 
     row = open_snapshot(lake).arrow_table("execution_summary").to_pylist()[0]
     key = f"execution_summary:72:{row['seq_version']}:{row['sequence']}:{row['msg_index']}"

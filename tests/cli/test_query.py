@@ -19,7 +19,7 @@ from lake.captures import day, files_of, ingest
 from umdf.cli.app import run
 from umdf.cli.rows import json_rows, text_rows, unique_names
 from umdf.errors import ConfigError
-from umdf.lake.chart import MAX_CANDLES, draw
+from umdf.lake.report.chart import MAX_CANDLES, draw
 
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 SQL = "SELECT symbol, count(*) AS n, sum(price * size) AS notional FROM trades WHERE price IS NOT NULL GROUP BY symbol"
@@ -64,7 +64,7 @@ def test_a_range_needs_no_spark_and_every_form_has_the_same_rows(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("umdf.lake.session.embedded", None)  # a Spark that is started would fail
+    monkeypatch.setattr("umdf.lake.runtime.session.embedded", None)  # a Spark that is started would fail
     symbol = trades["symbol"].mode()[0]
     own = trades.filter(polars.col("symbol") == symbol)
     wanted = [

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import BulkSettings
-from umdf.lake.advance import TABLES, IngestSettings, TaskRunner, ingest_captures
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.outcome import IngestResult
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
+from umdf.lake.ingest import TABLES, IngestSettings, TaskRunner, ingest_captures
+from umdf.lake.ingest_result import IngestResult
+from umdf.lake.runtime.local_runner import LocalRunner
 
 ALL = frozenset(TABLES)
 NO_BOOKS = frozenset(

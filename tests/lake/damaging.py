@@ -6,8 +6,8 @@ from pathlib import Path
 
 from lake.captures import ALL, day, files_of, hashes, ingest
 
+from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.hashing import logical_hash
-from umdf.lake.snapshot import open_snapshot
 from umdf.transport.capture import open_capture
 
 WIRES = ("sbe", "fast")

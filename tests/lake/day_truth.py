@@ -11,8 +11,8 @@ import pyarrow.compute
 from lake.captures import rows, truth
 from lake.lake_order import Key
 
-from umdf.lake.book_states import decode_states, restore_books
-from umdf.lake.snapshot import open_snapshot
+from umdf.lake.books.state_columns import decode_states, restore_books
+from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.market.families import LAST, SNAPSHOT
 
 pc: Any = pyarrow.compute  # its functions are made at run time

@@ -12,15 +12,15 @@ import pyarrow.compute
 from lake.captures import ALL, day, hashes, ingest
 from lake.lake_order import epochs_of
 
-from umdf.lake import care
-from umdf.lake.advance import IngestSettings, ingest_captures
-from umdf.lake.frontier import FollowSettings
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.outcome import IngestResult
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.planner import DayPosition
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
+from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.ingest_result import IngestResult
+from umdf.lake.plan.frontier import FollowSettings
+from umdf.lake.plan.planner import DayPosition
+from umdf.lake.runtime.local_runner import LocalRunner
 from umdf.transport.recording import closed_files
 
 SECOND_NS = 10**9
@@ -89,7 +89,7 @@ def check_is_the_beginning(root: Path, made: Made, edge: DayPosition) -> None:
     for name in IN_ORDER:
         expected = up_to(whole.arrow_table(name), edge, ranks)
         assert logical_hash(snapshot.arrow_table(name)) == logical_hash(expected), (name, edge)
-    assert care.verify(root) == []
+    assert lake_status.verify(root) == []
 
 
 def following(

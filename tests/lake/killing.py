@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lake.lake_commands import Command
 
+from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import open_snapshot
 
 # How far an ingest has come, as its directory shows it, and how much of that there is in a small one.
 STEPS: dict[str, tuple[str, int]] = {

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from umdf.lake import ledger
-from umdf.lake.file_writer import write_file
-from umdf.lake.files import FileAdd, FileStamp, sort_rows
+from umdf.lake.commit import ledger
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.log import Change
+from umdf.lake.commit.writer import Writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.log import Change
+from umdf.lake.parquet.data_files import FileAdd, FileStamp, sort_rows
+from umdf.lake.parquet.file_writer import write_file
 from umdf.lake.schemas import table
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import Writer
 
 DAY = datetime.date(2026, 11, 13)
 TABLES = ("mbo", "trades", "definition", "gaps")

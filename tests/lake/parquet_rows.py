@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from umdf.lake.flat_file_writer import FlatFileWriter
+from umdf.lake.parquet.flat_file_writer import FlatFileWriter
 
 CODES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32())
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.lake.book_state import HEADER, HEADER_FIELDS
-from umdf.lake.file_writer import write_file
-from umdf.lake.files import sort_rows
-from umdf.lake.ledger import LedgerEntry
-from umdf.lake.log import Change
+from umdf.lake.books.state_record import HEADER, HEADER_FIELDS
+from umdf.lake.commit.ledger import LedgerEntry
+from umdf.lake.commit.log import Change
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.parquet.data_files import sort_rows
+from umdf.lake.parquet.file_writer import write_file
 from umdf.lake.schemas import table
-from umdf.lake.writer import open_writer
 from umdf.market.families import MAYBE_BAD_BOOK
 
 DAY = datetime.date(2026, 11, 13)

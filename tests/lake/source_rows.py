@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.source_filters import PushedFilters
-from umdf.lake.source_options import SourceOptions
-from umdf.lake.source_plan import CaptureSet, plan_partitions, survey_files
-from umdf.lake.source_stream import RecordingReader
-from umdf.lake.source_tasks import PartitionTask, Scan, read_partition
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.source.filters import PushedFilters
+from umdf.lake.source.options import SourceOptions
+from umdf.lake.source.partition_plan import CaptureSet, plan_partitions, survey_files
+from umdf.lake.source.partition_reader import PartitionTask, Scan, read_partition
+from umdf.lake.source.stream_reader import RecordingReader
 from umdf.market.families import MAYBE_BAD_BOOK
 
 pc: Any = pyarrow.compute

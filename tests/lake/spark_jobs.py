@@ -11,8 +11,8 @@ from typing import Any
 from lake.lake_rows import rows_of, write
 
 from umdf.errors import UmdfError
-from umdf.lake.files import FileStamp
-from umdf.lake.spark_tasks import TaskAttempt
+from umdf.lake.parquet.data_files import FileStamp
+from umdf.lake.runtime.spark_tasks import TaskAttempt
 
 
 def answer(task: dict[str, Any], place: TaskAttempt) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from umdf.cli.replaying import expand_captures, replay
-from umdf.lake import books_task
 from umdf.lake.hashing import logical_hash
-from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, StagedWriter
+from umdf.lake.tasks import books_task
+from umdf.lake.tasks.staging import BUCKETS, NO_INSTRUMENT, StagedWriter
 from umdf.market.rows import Events
 from umdf.sync.arbitration import Gap
 from umdf.sync.channel import Channel

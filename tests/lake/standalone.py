@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lake.lake_commands import until
 
-from umdf.lake import java
+from umdf.lake.runtime import java
 
 DEPLOY = "org.apache.spark.deploy"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -14,10 +14,11 @@ from deltalake import DeltaTable
 from lake.lake_rows import append, day, entry, hashes
 
 from umdf.errors import UmdfError
-from umdf.lake import care, delta, log, sweep
-from umdf.lake.log import Intent
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import FaultPoint, Writer, open_writer
+from umdf.lake.admin import lake_status
+from umdf.lake.commit import delta, log, vacuum
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.log import Intent
+from umdf.lake.commit.writer import FaultPoint, Writer, open_writer
 
 SHORT = ("mbo", "gaps")
 TABLES = (*SHORT, "ledger")
@@ -67,8 +68,8 @@ def refuse_leftovers(root: Path) -> None:
     for name, version in snapshot.marker.versions.items():
         table = DeltaTable(root / name)
         assert (table.version(), set(table.file_uris())) == (version, set(map(str, snapshot.files(name)))), name
-    assert care.verify(root, deep=True) == []
-    status = care.status(root)
+    assert lake_status.verify(root, deep=True) == []
+    status = lake_status.status(root)
     assert (status.orphans.files, status.pending, status.pending_damage, status.unknown) == (0, None, (), ())
     assert not any(table.changed_by or table.damage for table in status.tables)
 
@@ -95,18 +96,18 @@ def test_wherever_an_abort_is_cut_the_lake_ends_as_if_the_commit_had_not_been_be
         open_writer(tmp_path, abort=True).close()
     with open_writer(tmp_path) as writer:  # an ordinary writer ends the abort, not the aborted commit
         assert log.is_aborted(writer.paths, begun.number)
-        sweep.delete_orphans(writer)
+        vacuum.delete_orphans(writer)
         refuse_leftovers(tmp_path)
         assert {name: writer.snapshot.rows(name) for name in TABLES} == before
         day(writer, range(2), SHORT)
-        sweep.vacuum(writer, 0.0)
+        vacuum.vacuum(writer, 0.0)
     assert hashes(tmp_path) == undisturbed
     refuse_leftovers(tmp_path)
 
 
 CHILD = """
 import os, signal, sys
-from umdf.lake.writer import open_writer
+from umdf.lake.commit.writer import open_writer
 
 def die(now):
     if now == sys.argv[2]:
@@ -152,7 +153,7 @@ def test_a_slow_writer_cannot_finish_what_was_aborted(tmp_path: Path) -> None:
     day(other[0], range(1), SHORT)
     other[0].close()
     with open_writer(tmp_path) as writer:
-        sweep.delete_orphans(writer)
+        vacuum.delete_orphans(writer)
         assert (writer.snapshot.rows("mbo"), writer.snapshot.rows("gaps")) == (50, 50)
     refuse_leftovers(tmp_path)
 
@@ -182,7 +183,7 @@ def test_what_a_slow_writer_does_after_an_abort_is_taken_back(
     assert delta.last_version(tmp_path / "gaps") == late_gaps
     with open_writer(tmp_path) as writer:
         day(writer, range(2), SHORT)
-        sweep.delete_orphans(writer)
+        vacuum.delete_orphans(writer)
     assert hashes(tmp_path) == undisturbed
     refuse_leftovers(tmp_path)
 
@@ -194,12 +195,12 @@ def test_a_table_that_moves_after_an_abort_is_taken_back_by_the_next_writer(tmp_
     delta.commit(home, begun, mbo, 0)
     assert DeltaTable(tmp_path / "mbo").version() == 1 and open_snapshot(tmp_path).rows("mbo") == 50
     with open_writer(tmp_path) as writer:
-        sweep.delete_orphans(writer)
+        vacuum.delete_orphans(writer)
     refuse_leftovers(tmp_path)
 
 
 def test_an_abort_lets_a_table_be_mended_that_someone_else_changed_meanwhile(tmp_path: Path) -> None:
-    from umdf.lake.writer import restore
+    from umdf.lake.commit.writer import restore
 
     begin(tmp_path, 1, "intent created", damage=False)
     DeltaTable(tmp_path / "mbo").delete()
@@ -220,13 +221,13 @@ def test_an_abort_lets_a_table_be_mended_that_someone_else_changed_meanwhile(tmp
 def test_a_commit_whose_intent_cannot_be_read_is_reported_and_aborted(tmp_path: Path) -> None:
     begin(tmp_path, 1)
     (tmp_path / "_lake" / "intents" / "00000002.json").write_bytes(b"\xffgarbage")
-    [damage] = care.verify(tmp_path)
+    [damage] = lake_status.verify(tmp_path)
     assert "00000002.json is damaged" in damage.reason and "`umdf lake abort LAKE`" in damage.repair
-    assert care.status(tmp_path).pending == 2
+    assert lake_status.status(tmp_path).pending == 2
     with pytest.raises(UmdfError, match=r"commit 2 was begun, and .*00000002.json is damaged.*`umdf lake abort LAKE`"):
         open_writer(tmp_path)
     with open_writer(tmp_path, abort=True) as writer:
-        assert sweep.delete_orphans(writer).files == 3
+        assert vacuum.delete_orphans(writer).files == 3
     refuse_leftovers(tmp_path)
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from umdf.lake.accounts import SECOND_NS, LoopingPackets, looping_quality, wire_order
-from umdf.lake.gather import USED, PacketRecords
+from umdf.lake.tasks.gather import USED, PacketRecords
+from umdf.lake.tasks.packet_accounts import SECOND_NS, LoopingPackets, looping_quality, wire_order
 
 
 def datagrams(lines: list[int], numbers: list[int], offsets: list[int]) -> PacketRecords:

@@ -19,11 +19,13 @@ from lake.captures import ALL, NO_BOOKS, day, files_of, hashes, ingest, rows, tr
 from lake.lake_commands import umdf, until
 
 from umdf.errors import UmdfError
-from umdf.lake import care, file_writer, session
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.provenance import find_origin, parse_row
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.spark_run import SparkRunner
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.parquet import file_writer
+from umdf.lake.query.provenance import find_origin, parse_row
+from umdf.lake.runtime import session
+from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.lake.runtime.spark_runner import SparkRunner
 from umdf.transport.capture import open_capture
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def test_every_row_of_a_clean_day_is_there(tmp: Path, tmp_path: Path, wire: str)
     listed = truth(captured, "instruments")["instrument_id"].to_pylist()
     assert {row["instrument_id"] for row in rows(tmp_path, "definition")} == set(listed)
     assert {row["verdict"] for row in rows(tmp_path, "book_check")} == {"equal"}
-    assert care.verify(tmp_path, deep=True) == []
+    assert lake_status.verify(tmp_path, deep=True) == []
 
 
 def _runs(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -306,7 +308,7 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_seen(
             ingest(tmp_path, files_of(captured))
     assert open_snapshot(tmp_path).number == 0
     assert ingest(tmp_path, files_of(captured)).commit == 1
-    assert hashes(tmp_path) == hashes(root) and care.status(tmp_path).orphans.files == 0
+    assert hashes(tmp_path) == hashes(root) and lake_status.status(tmp_path).orphans.files == 0
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -352,7 +354,7 @@ def test_a_killed_ingest_leaves_nothing_half_done(
     assert not (tmp_path / "lake.json").exists() or open_snapshot(tmp_path).number in (0, 1)
     ingest(tmp_path, files_of(captured))
     assert hashes(tmp_path) == hashes(root)
-    status = care.status(tmp_path)
+    status = lake_status.status(tmp_path)
     assert status.orphans.files == 0 and status.pending is None
     assert not [path for path in (tmp_path / "_lake" / "work").glob("ingest-*")]
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from lake.captures import day, files_of
 
-from umdf.lake import survey
-from umdf.lake.ahead import SurveyPrefetch
-from umdf.lake.inputs import pack_survey_tasks, survey_task
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.spark_tasks import TaskAttempt
-from umdf.lake.survey import SPLIT_BYTES
+from umdf.lake.plan.inputs import pack_survey_tasks, survey_task
+from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.lake.runtime.spark_tasks import TaskAttempt
+from umdf.lake.stream.survey_prefetch import SurveyPrefetch
+from umdf.lake.tasks import survey
+from umdf.lake.tasks.survey import SPLIT_BYTES
 from umdf.transport.recording import MANIFEST
 
 RUN = LocalRunner(1)

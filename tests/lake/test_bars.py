@@ -10,12 +10,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.lake import bars as b
-from umdf.lake.book_state import BOOK_FIELDS, HEADER_FIELDS
-from umdf.lake.book_states import BookStates
-from umdf.lake.healing_kernel import UNKNOWN_START
-from umdf.lake.intervals import OPEN_SUFFIX, IntervalTables
-from umdf.lake.levels import NO_LAST_PRICE
+from umdf.lake.books import bars as b
+from umdf.lake.books.intervals import OPEN_SUFFIX, IntervalTables
+from umdf.lake.books.levels import NO_LAST_PRICE
+from umdf.lake.books.state_columns import BookStates
+from umdf.lake.books.state_record import BOOK_FIELDS, HEADER_FIELDS
+from umdf.lake.books.trust_kernel import UNKNOWN_START
 from umdf.market.calendar import local_date
 from umdf.market.families import CONDITIONS, MAYBE_BAD_BOOK, NULL
 

@@ -18,12 +18,13 @@ from umdf.book.engine import Books
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
-from umdf.lake import book_states, books_task
-from umdf.lake.book_state import decode_state_rows
-from umdf.lake.derive import derive_mbp_10
-from umdf.lake.files import is_sorted
+from umdf.lake.books import state_columns
+from umdf.lake.books.derived_levels import derive_mbp_10
+from umdf.lake.books.state_record import decode_state_rows
 from umdf.lake.hashing import logical_hash
+from umdf.lake.parquet.data_files import is_sorted
 from umdf.lake.schemas import REPLACE, table
+from umdf.lake.tasks import books_task
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
@@ -58,7 +59,7 @@ def _mask(rows: pa.Table, name: str, test: Callable[[Any], bool]) -> pa.Array:
 
 def final_books(states: pa.Table) -> Books:
     ends = states.filter(_mask(states, "flags", lambda flags: not flags & (SNAPSHOT | LAST)))
-    return book_states.restore_books(book_states.decode_states(ends))
+    return state_columns.restore_books(state_columns.decode_states(ends))
 
 
 def orders_of(books: Books) -> list[tuple[Any, ...]]:
@@ -257,7 +258,7 @@ def test_a_day_in_two_halves_with_the_state_between_is_the_day_in_one(
     states = states_of(root, [first])
     for kept in (pq.ParquetFile(path).read() for path in states):  # many at once are what they are one by one
         assert kept.column("content").to_pylist() == [one.encode() for one in decode_state_rows(kept)]
-        assert book_states.decode_states(kept).to_table().equals(kept)
+        assert state_columns.decode_states(kept).to_table().equals(kept)
     second = books_task.run(arguments_of(day.part(cut + 1, 1 << 60), root, tmp_path / "second", state_in=states))
     assert not second["is_late"]
     for name in books_task.TABLES:

@@ -11,7 +11,7 @@ import pytest
 from lake.captures import day, files_of, ingest
 from lake.lake_order import Key, Row, epochs_of, place_of
 
-from umdf.lake.snapshot import open_snapshot
+from umdf.lake.commit.lake_snapshot import open_snapshot
 
 pytestmark = pytest.mark.xdist_group("lake-parity")
 MS = 1_000_000

@@ -9,12 +9,13 @@ from deltalake import DeltaTable
 from lake.lake_rows import TABLES, day, hashes, rows_of, write
 
 from umdf.errors import UmdfError
-from umdf.lake import care, log, sweep
-from umdf.lake.compaction import compact
-from umdf.lake.files import FileStamp
-from umdf.lake.log import Change
-from umdf.lake.snapshot import LakeSnapshot, open_snapshot
-from umdf.lake.writer import accept, no_fault, open_writer, restore
+from umdf.lake.admin import lake_status
+from umdf.lake.admin.compaction import compact
+from umdf.lake.commit import log, vacuum
+from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
+from umdf.lake.commit.log import Change
+from umdf.lake.commit.writer import accept, no_fault, open_writer, restore
+from umdf.lake.parquet.data_files import FileStamp
 
 
 def test_files_in_flight_and_files_of_others_are_not_swept(tmp_path: Path) -> None:
@@ -24,23 +25,23 @@ def test_files_in_flight_and_files_of_others_are_not_swept(tmp_path: Path) -> No
         stranger = tmp_path / "mbo" / "notes.parquet"
         stranger.write_bytes(b"mine")
         late = write(tmp_path, FileStamp(1, writer.lease.token), "mbo", rows_of("mbo", 5))  # a lost attempt of commit 1
-        assert sweep.delete_orphans(writer) == sweep.FileTotals(1, late.bytes)
+        assert vacuum.delete_orphans(writer) == vacuum.FileTotals(1, late.bytes)
         assert (tmp_path / "mbo" / flying.path).exists() and stranger.exists()
         writer.commit([Change("mbo", (flying,))])
-    assert care.status(tmp_path).unknown == (str(stranger),)
-    assert care.verify(tmp_path) == []
+    assert lake_status.status(tmp_path).unknown == (str(stranger),)
+    assert lake_status.verify(tmp_path) == []
 
 
 def test_vacuum_deletes_removed_files_after_their_time_and_nothing_else(tmp_path: Path) -> None:
     now = [10**18]
     with open_writer(tmp_path, clock=lambda: now[0]) as writer:
         day(writer, range(3))
-        removed = care.status(tmp_path).removed
+        removed = lake_status.status(tmp_path).removed
         assert removed.files == 2  # of gaps
-        assert sweep.vacuum(writer, 3600, lambda: now[0]).files == 0
-        assert sweep.vacuum(writer, 3600, lambda: now[0] + 3601 * 10**9) == removed
-        assert sweep.vacuum(writer, 3600, lambda: now[0] + 9999 * 10**9).files == 0
-    assert care.verify(tmp_path) == [] and care.status(tmp_path).removed.files == 0
+        assert vacuum.vacuum(writer, 3600, lambda: now[0]).files == 0
+        assert vacuum.vacuum(writer, 3600, lambda: now[0] + 3601 * 10**9) == removed
+        assert vacuum.vacuum(writer, 3600, lambda: now[0] + 9999 * 10**9).files == 0
+    assert lake_status.verify(tmp_path) == [] and lake_status.status(tmp_path).removed.files == 0
 
 
 WEEK_S, DAY_NS = 7 * 86400.0, 86400 * 10**9
@@ -56,16 +57,16 @@ def test_vacuum_keeps_what_another_engine_has_restored_until_it_is_removed_again
     with open_writer(tmp_path, clock=lambda: now[0], check=False) as writer:
         assert accept(writer, "gaps").number == 4 and writer.snapshot.files("gaps") == [first]
         now[0] += 8 * DAY_NS
-        assert (sweep.delete_orphans(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 2)
-    assert care.verify(tmp_path) == [] and open_snapshot(tmp_path).rows("gaps") == 50
+        assert (vacuum.delete_orphans(writer).files, vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 2)
+    assert lake_status.verify(tmp_path) == [] and open_snapshot(tmp_path).rows("gaps") == 50
     with open_writer(tmp_path, clock=lambda: now[0]) as writer:
         day(writer, range(3, 4))
         now[0] += 6 * DAY_NS
-        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 0  # commit 4 can be read for a week
+        assert vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files == 0  # commit 4 can be read for a week
         assert open_snapshot(tmp_path, 4).arrow_table("gaps").num_rows == 50
         now[0] += 2 * DAY_NS
-        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 1 and not first.exists()
-    assert care.verify(tmp_path) == [] and care.status(tmp_path).removed.files == 0
+        assert vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files == 1 and not first.exists()
+    assert lake_status.verify(tmp_path) == [] and lake_status.status(tmp_path).removed.files == 0
 
 
 def test_a_file_that_was_removed_twice_stays_as_long_as_its_younger_commits(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_file_that_was_removed_twice_stays_as_long_as_its_younger_commits(tmp_
     with open_writer(tmp_path, clock=lambda: now[0], check=False) as writer:
         accept(writer, "gaps")
         day(writer, range(2, 3))
-        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 0  # removed long ago, and just now
+        assert vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files == 0  # removed long ago, and just now
         assert open_snapshot(tmp_path, 3).arrow_table("gaps").num_rows == 50
 
 
@@ -93,12 +94,12 @@ def test_files_of_another_engine_are_kept_while_they_are_live_and_vacuumed_after
         before, [mbo], [gaps] = hashes(tmp_path), writer.snapshot.files("mbo"), writer.snapshot.files("gaps")
         now[0] += 8 * DAY_NS
         # Three of mbo, three of gaps: also those that the other engine has removed.
-        assert (sweep.delete_orphans(writer).files, sweep.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 6)
-        assert care.verify(tmp_path) == [] and hashes(tmp_path) == before and care.status(tmp_path).unknown == ()
+        assert (vacuum.delete_orphans(writer).files, vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 6)
+        assert lake_status.verify(tmp_path) == [] and hashes(tmp_path) == before and lake_status.status(tmp_path).unknown == ()
         day(writer, range(3, 4))
         now[0] += 8 * DAY_NS
-        assert sweep.vacuum(writer, WEEK_S, lambda: now[0]).files == 1
-        assert mbo.exists() and not gaps.exists() and care.verify(tmp_path) == []
+        assert vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files == 1
+        assert mbo.exists() and not gaps.exists() and lake_status.verify(tmp_path) == []
 
 
 def test_vacuum_keeps_what_our_own_restore_has_brought_back(tmp_path: Path) -> None:
@@ -108,28 +109,28 @@ def test_vacuum_keeps_what_our_own_restore_has_brought_back(tmp_path: Path) -> N
     DeltaTable(tmp_path / "gaps").restore(1)
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "gaps")
-        assert (sweep.delete_orphans(writer).files, sweep.vacuum(writer, 0.0).files) == (0, 2)
+        assert (vacuum.delete_orphans(writer).files, vacuum.vacuum(writer, 0.0).files) == (0, 2)
         with pytest.raises(
             UmdfError, match="gaps is at version 4, where the lake's last commit left it; there is nothi"
         ):
             restore(writer, "gaps")
-    assert care.verify(tmp_path) == [] and hashes(tmp_path) == before
+    assert lake_status.verify(tmp_path) == [] and hashes(tmp_path) == before
 
 
 def test_a_damaged_mark_of_vacuum_and_a_damaged_intent_delete_nothing_that_is_live(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         day(writer, range(3))
         writer.paths.vacuumed.write_text("garbage")
-        assert sweep.vacuum(writer, 0.0).files == 2
+        assert vacuum.vacuum(writer, 0.0).files == 2
         day(writer, range(3, 4))
         (writer.paths.intents / "00000003.json").write_text("[]")
-        assert sweep.delete_orphans(writer).files == 0
-        assert sweep.vacuum(writer, 0.0).files == 1
+        assert vacuum.delete_orphans(writer).files == 0
+        assert vacuum.vacuum(writer, 0.0).files == 1
         day(writer, range(4, 5))
         (writer.paths.intents / "00000005.json").unlink()
         with pytest.raises(UmdfError, match=r"intents/00000005.json is missing; restore it from a backup"):
-            sweep.vacuum(writer, 0.0)
-    assert care.verify(tmp_path) == []
+            vacuum.vacuum(writer, 0.0)
+    assert lake_status.verify(tmp_path) == []
 
 
 def test_compact_keeps_rows_and_order_in_fewer_files(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_compact_keeps_rows_and_order_in_fewer_files(tmp_path: Path) -> None:
         assert compact(writer) is None
     assert len(open_snapshot(tmp_path).files("mbo")) == 1
     assert hashes(tmp_path) == before
-    assert care.verify(tmp_path, deep=True) == []
+    assert lake_status.verify(tmp_path, deep=True) == []
 
 
 def test_verify_names_what_is_missing_cut_or_unsorted(tmp_path: Path) -> None:
@@ -154,17 +155,17 @@ def test_verify_names_what_is_missing_cut_or_unsorted(tmp_path: Path) -> None:
     trades.write_bytes(trades.read_bytes()[:-1])
     definition = snapshot.files("definition")[0]
     definition.write_bytes(bytes(definition.stat().st_size))
-    found = {damage.table: damage.reason for damage in care.verify(tmp_path, deep=True)}
+    found = {damage.table: damage.reason for damage in lake_status.verify(tmp_path, deep=True)}
     assert found["mbo"] == "is missing" and "bytes instead of" in found["trades"]
     assert found["definition"].startswith("cannot be read") and "not sorted by" in found["status"]
-    assert "status" not in {damage.table for damage in care.verify(tmp_path)}
+    assert "status" not in {damage.table for damage in lake_status.verify(tmp_path)}
 
 
 def test_a_lake_of_another_layout_is_refused(tmp_path: Path) -> None:
     with open_writer(tmp_path / "lake"):
         pass
     (tmp_path / "lake" / "lake.json").write_text('{"layout": 2, "lake_id": "x", "producer": "umdf 9.0"}')
-    for look in (open_snapshot, open_writer, care.status, care.verify):
+    for look in (open_snapshot, open_writer, lake_status.status, lake_status.verify):
         with pytest.raises(UmdfError, match=r"made by a newer umdf \(umdf 9.0, layout 2\)"):
             look(tmp_path / "lake")
     with pytest.raises(UmdfError, match="is no lake"):
@@ -183,4 +184,4 @@ def test_the_log_says_what_was_done(tmp_path: Path) -> None:
     assert [change.table for change in intent.changes] == [*TABLES, "ledger"]
     assert log.Intent.from_json(intent.to_json()) == intent
     assert no_fault("") is None
-    assert "CREATE TABLE IF NOT EXISTS umdf.mbo" in care.ddl(tmp_path)
+    assert "CREATE TABLE IF NOT EXISTS umdf.mbo" in lake_status.ddl(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 
-from umdf.lake.closed_files import ClosedFilesReader
+from umdf.lake.stream.closed_files import ClosedFilesReader
 from umdf.transport.recording import MANIFEST
 
 ALL = ReadAllAvailable()

@@ -18,9 +18,10 @@ from lake.standalone import Standalone, connect_server, pythons, standalone
 
 import umdf as package
 from umdf.errors import ConfigError, UmdfError
-from umdf.lake import care, cluster, java, session
-from umdf.lake.cluster import SparkMode
-from umdf.lake.writer import open_writer
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.runtime import cluster, java, session
+from umdf.lake.runtime.cluster import SparkMode
 
 pytestmark = pytest.mark.xdist_group("cluster")
 TABLES = ",".join(sorted(ALL))
@@ -80,9 +81,9 @@ def test_a_worker_of_the_cluster_is_killed_in_mid_ingest_and_the_tables_are_iden
     [log] = (root / "_lake" / "logs").glob("spark-*.log")
     assert "Lost executor" in log.read_text()  # Spark had work for it still
     assert hashes(root) == undisturbed
-    assert care.verify(root, deep=True) == []
+    assert lake_status.verify(root, deep=True) == []
     assert ingest(root, files_of(captured)).commit is None  # it knows every file, and sweeps
-    status = care.status(root)
+    status = lake_status.status(root)
     assert (status.orphans.files, status.pending, status.writer, status.unknown) == (0, None, None, ())
     assert not list((root / "_lake" / "work").glob("*"))
     assert hashes(root) == undisturbed

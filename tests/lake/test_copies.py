@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.lake.copies import DuplicateTracker, first_arrivals_by_key
+from umdf.lake.tasks.duplicates import DuplicateTracker, first_arrivals_by_key
 
 
 def test_the_first_copy_by_number_is_the_first_copy_by_comparison() -> None:

@@ -17,12 +17,13 @@ from lake.damaging import WIRES, Sound, captures_in, differing, flip, line, mark
 
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
-from umdf.lake import accounts, care
-from umdf.lake.day_report import day_report
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.wires import WRONG_CHECKSUM
-from umdf.lake.writer import open_writer, restore
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer, restore
+from umdf.lake.report.day_report import day_report
+from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.lake.tasks import packet_accounts
+from umdf.lake.tasks.protocols import WRONG_CHECKSUM
 from umdf.transport.capture import open_capture
 
 pytestmark = pytest.mark.xdist_group("lake-damage")
@@ -151,7 +152,7 @@ def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
         assert quarantine and all(row["reason"] for row in quarantine)
         assert {(row["file_id"], row["file_offset"]) for row in quarantine} <= places
         assert sum(row["packets"] for row in rows(root, "quality")) == len(packets)
-        assert care.verify(root, deep=True) == []
+        assert lake_status.verify(root, deep=True) == []
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -289,7 +290,7 @@ def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended
         restore(writer, "ohlcv_1m")
     ingest(root, inputs)
     assert differing(root, whole) == set()
-    assert [status.changed_by for status in care.status(root).tables if status.changed_by] == []
+    assert [status.changed_by for status in lake_status.status(root).tables if status.changed_by] == []
 
 
 def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(sound: Sound, tmp_path: Path) -> None:
@@ -297,10 +298,10 @@ def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(so
     inputs, root = files_of(captured), tmp_path / "lake"
     ingest(root, inputs[:4])
     open_snapshot(root).files("mbo")[0].unlink()
-    [damage] = care.verify(root)
+    [damage] = lake_status.verify(root)
     assert (damage.table, damage.reason) == ("mbo", "is missing")
     ingest(root, inputs)
-    assert differing(root, whole) == set() and care.verify(root, deep=True) == []
+    assert differing(root, whole) == set() and lake_status.verify(root, deep=True) == []
 
 
 # Our own mistakes
@@ -346,12 +347,12 @@ def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_in
     sound: Sound, tmp_path: Path, change: Any, message: str
 ) -> None:
     captured, whole = sound["sbe"]
-    meddling = Meddling("umdf.lake.books_task:run", change)
+    meddling = Meddling("umdf.lake.tasks.books_task:run", change)
     with pytest.raises(UmdfError, match=message):
         ingest(tmp_path, files_of(captured), meddling, span_numbers=1_000)
     assert open_snapshot(tmp_path).number == 0 and Counter(rows(tmp_path, "mbo")) == Counter()
     ingest(tmp_path, files_of(captured))
-    assert differing(tmp_path, whole) == set() and care.status(tmp_path).orphans.files == 0
+    assert differing(tmp_path, whole) == set() and lake_status.status(tmp_path).orphans.files == 0
 
 
 def test_a_capture_that_vanishes_or_grows_in_the_middle_is_one_clear_error(
@@ -366,7 +367,7 @@ def test_a_capture_that_vanishes_or_grows_in_the_middle_is_one_clear_error(
         return tasks
 
     with pytest.raises(UmdfError, match=target.name):
-        ingest(tmp_path / "lake", inputs, Meddling("umdf.lake.decode_task:run", gone))
+        ingest(tmp_path / "lake", inputs, Meddling("umdf.lake.tasks.decode_task:run", gone))
     target.write_bytes(kept)
     assert open_snapshot(tmp_path / "lake").number == 0
     ingest(tmp_path / "lake", inputs)

@@ -17,11 +17,11 @@ import pytest
 from lake.captures import files_of, ingest, rows
 from lake.damaging import Sound, captures_in, differing, flip, market, payloads, sound_days
 
-from umdf.lake import survey
-from umdf.lake.ledger import digest_of, file_id
-from umdf.lake.outcome import IngestResult
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.spark_tasks import TaskAttempt as Task
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.ledger import digest_of, file_id
+from umdf.lake.ingest_result import IngestResult
+from umdf.lake.runtime.spark_tasks import TaskAttempt as Task
+from umdf.lake.tasks import survey
 from umdf.transport.capture import open_capture
 from umdf.transport.pcap_writer import PcapWriter
 

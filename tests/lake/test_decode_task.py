@@ -15,14 +15,14 @@ import pytest
 from lake.captures import day, files_of
 
 from umdf.cli.replaying import replay
-from umdf.lake import decode_task, survey
-from umdf.lake.gather import VERDICTS, Span, SplitSource, gather_span
 from umdf.lake.hashing import logical_hash
-from umdf.lake.planner import Planner
-from umdf.lake.segments import assign_streams, days_of
-from umdf.lake.spark_tasks import TaskAttempt
-from umdf.lake.staging import BUCKETS, StagedFile, read_staged
-from umdf.lake.wires import SbeProtocol
+from umdf.lake.plan.planner import Planner
+from umdf.lake.plan.segments import assign_streams, days_of
+from umdf.lake.runtime.spark_tasks import TaskAttempt
+from umdf.lake.tasks import decode_task, survey
+from umdf.lake.tasks.gather import VERDICTS, Span, SplitSource, gather_span
+from umdf.lake.tasks.protocols import SbeProtocol
+from umdf.lake.tasks.staging import BUCKETS, StagedFile, read_staged
 from umdf.market.arrow import record_batch
 from umdf.market.calendar import local_date
 from umdf.market.rows import Events

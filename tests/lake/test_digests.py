@@ -15,14 +15,14 @@ from lake.lake_rows import day
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
-from umdf.lake import care
-from umdf.lake.compaction import compact
-from umdf.lake.file_reader import read_file
-from umdf.lake.ledger import entries
-from umdf.lake.query.reading import query_of, read_rows
-from umdf.lake.snapshot import LakeSnapshot, open_snapshot
-from umdf.lake.thrift import i32
-from umdf.lake.writer import accept, open_writer, restore
+from umdf.lake.admin import lake_status
+from umdf.lake.admin.compaction import compact
+from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
+from umdf.lake.commit.ledger import entries
+from umdf.lake.commit.writer import accept, open_writer, restore
+from umdf.lake.parquet.file_reader import read_file
+from umdf.lake.parquet.thrift import i32
+from umdf.lake.query.table_reader import query_of, read_rows
 
 NAMES = ("mbo", "trades", "definition", "gaps", "packets", "mbp_1", "ohlcv_1m", "book_state")
 FLIPS = 40
@@ -88,9 +88,9 @@ def test_verify_finds_a_bit_that_has_flipped_anywhere(root: Path, snapshot: Lake
     name = (*NAMES, "ledger")[seed % (len(NAMES) + 1)]
     [path] = snapshot.files(name)
     with flipped(path, chance.randrange(path.stat().st_size), chance.randrange(8)):
-        [damage] = care.verify(root, deep=True)
+        [damage] = lake_status.verify(root, deep=True)
         assert damage.table == name and path.as_posix().endswith(damage.path)
-    assert care.verify(root, deep=True) == []
+    assert lake_status.verify(root, deep=True) == []
 
 
 @pytest.mark.parametrize("seed", range(FLIPS))
@@ -134,25 +134,25 @@ def test_digests_outlive_compaction_restore_and_what_others_do(tmp_path: Path) -
     with open_writer(tmp_path) as writer:
         day(writer, range(3), ("mbo", "trades"))
         compact(writer, ["trades"])
-        assert care.count_without_digest(tmp_path) == 0
+        assert lake_status.count_without_digest(tmp_path) == 0
         mine = writer.snapshot.version("mbo")
         assert mine is not None
     DeltaTable(tmp_path / "mbo").delete("instrument_id >= 0")
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "mbo")
-    assert care.count_without_digest(tmp_path) == 0 and open_snapshot(tmp_path).rows("mbo") == 150
+    assert lake_status.count_without_digest(tmp_path) == 0 and open_snapshot(tmp_path).rows("mbo") == 150
     DeltaTable(tmp_path / "mbo").restore(mine - 1)  # two of three files
     with open_writer(tmp_path, check=False) as writer:
         accept(writer, "mbo")
-    assert care.count_without_digest(tmp_path) == 0 and len(open_snapshot(tmp_path).files("mbo")) == 2
+    assert lake_status.count_without_digest(tmp_path) == 0 and len(open_snapshot(tmp_path).files("mbo")) == 2
     [path] = open_snapshot(tmp_path).files("trades")
     with flipped(path, 100, 0):
-        assert [damage.table for damage in care.verify(tmp_path, deep=True)] == ["trades"]
+        assert [damage.table for damage in lake_status.verify(tmp_path, deep=True)] == ["trades"]
     DeltaTable(tmp_path / "mbo").optimize.compact()  # a file of someone else
     with open_writer(tmp_path, check=False) as writer:
         accept(writer, "mbo")
-    assert care.count_without_digest(tmp_path) == 1
-    assert {damage.table for damage in care.verify(tmp_path, deep=True)} <= {"mbo"}  # theirs may not be sorted
+    assert lake_status.count_without_digest(tmp_path) == 1
+    assert {damage.table for damage in lake_status.verify(tmp_path, deep=True)} <= {"mbo"}  # theirs may not be sorted
 
 
 def test_files_of_an_older_lake_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +165,7 @@ def test_files_of_an_older_lake_are_counted(tmp_path: Path, capsys: pytest.Captu
             for add in (*change["adds"], *change["removes"]):
                 del add["digest"]
         path.write_text(json.dumps(said))
-    assert care.verify(tmp_path, deep=True) == [] and care.count_without_digest(tmp_path) == 4
+    assert lake_status.verify(tmp_path, deep=True) == [] and lake_status.count_without_digest(tmp_path) == 4
     assert run(["lake", "verify", str(tmp_path), "--deep"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "sound\n" and "4 files have no digest to be compared with" in shown.err

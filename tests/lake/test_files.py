@@ -12,10 +12,10 @@ import pytest
 from lake.lake_rows import DAY, rows_of, write
 
 from umdf.errors import UmdfError
-from umdf.lake import file_writer
-from umdf.lake.file_writer import FileWriter
-from umdf.lake.files import FileAdd, FileStamp, stamp_of
-from umdf.lake.query.names import time_column
+from umdf.lake.parquet import file_writer
+from umdf.lake.parquet.data_files import FileAdd, FileStamp, stamp_of
+from umdf.lake.parquet.file_writer import FileWriter
+from umdf.lake.query.name_lookup import time_column
 from umdf.lake.schemas import tables
 
 STAMP = FileStamp(12, 3)

@@ -21,16 +21,16 @@ from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_settings import TRADING_DATE
-from umdf.lake.advance import IngestSettings, ingest_captures
-from umdf.lake.compaction import compact
-from umdf.lake.derive import derive_mbp_10
-from umdf.lake.frontier import FollowSettings
+from umdf.lake.admin.compaction import compact
+from umdf.lake.books.derived_levels import derive_mbp_10
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.outcome import IngestResult
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.planner import DayPosition
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
+from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.ingest_result import IngestResult
+from umdf.lake.plan.frontier import FollowSettings
+from umdf.lake.plan.planner import DayPosition
+from umdf.lake.runtime.local_runner import LocalRunner
 
 pytestmark = pytest.mark.xdist_group("lake-follow")
 LOSSES, LINES, SIZES = (0.0, 0.02, 0.1), ("AB", "A"), (1, 2, 3, 7)

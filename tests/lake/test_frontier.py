@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from umdf.lake.frontier import SECOND_NS, ReadProgress
+from umdf.lake.plan.frontier import SECOND_NS, ReadProgress
 
 A, B = ("239.0.0.1", 30001), ("239.0.0.2", 30002)
 WAIT_NS = 120 * SECOND_NS

@@ -17,8 +17,9 @@ from lake.captures import ALL, day, files_of, hashes, ingest
 from lake.lake_commands import UMDF
 
 from umdf.errors import UmdfError
-from umdf.lake import care, durable
-from umdf.lake.snapshot import open_snapshot
+from umdf.lake import atomic_files
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
 
 pytestmark = pytest.mark.xdist_group("lake-damage")
 
@@ -37,14 +38,14 @@ class Filling:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
         self.free, self.count = free, 0
-        os_file, put = pa.OSFile, durable._write
+        os_file, put = pa.OSFile, atomic_files._write
 
         def sink(path: Any, mode: str = "r", **more: Any) -> Any:
             return os_file("/dev/full", mode) if mode == "wb" and self._is_full() else os_file(path, mode, **more)
 
         def small(path: Path, text: str, name: Any) -> bool:
             if "leases" not in path.parts and self._is_full():
-                raise durable.write_error(path, OSError(28, "No space left on device"))
+                raise atomic_files.write_error(path, OSError(28, "No space left on device"))
             return put(path, text, name)
 
         monkeypatch.setattr(pa, "OSFile", sink)
@@ -80,7 +81,7 @@ def test_a_disk_that_fills_up_at_any_file_is_one_clear_error_and_space_is_all_th
         assert not list((own / "_lake" / "work").glob("*"))
         ingest(own, inputs)
         assert hashes(own) == hashes(whole)
-        status = care.status(own)
+        status = lake_status.status(own)
         assert (status.orphans.files, status.pending) == (0, None)
 
 

@@ -17,12 +17,12 @@ from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes
 from umdf.errors import UmdfError
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
-from umdf.lake import books_task
-from umdf.lake.gap_cures import MAX_LISTED, merge_gap_records
-from umdf.lake.planner import ChannelDay
+from umdf.lake.books.gap_recovery import MAX_LISTED, merge_gap_records
+from umdf.lake.plan.gap_timeline import Gap as DayGap
+from umdf.lake.plan.gap_timeline import gap_rows
+from umdf.lake.plan.planner import ChannelDay
 from umdf.lake.schemas import REPLACE, table
-from umdf.lake.timeline import Gap as DayGap
-from umdf.lake.timeline import gap_rows
+from umdf.lake.tasks import books_task
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 from umdf.market.rows import Events, Rows
 from umdf.sync.arbitration import Gap

@@ -13,17 +13,19 @@ from lake.captures import day, files_of, hashes, ingest, rows
 from lake.follow_days import following
 
 from umdf.errors import ConfigError, UmdfError
-from umdf.lake import care, ledger, survey
-from umdf.lake.advance import IngestSettings, ingest_captures
-from umdf.lake.files import FileAdd, FileStamp
-from umdf.lake.forget import find_input, forget_input
-from umdf.lake.inputs import known_days
-from umdf.lake.ledger import LedgerEntry
-from umdf.lake.outcome import IngestResult
-from umdf.lake.plain_run import LocalRunner
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.spark_tasks import TaskAttempt
-from umdf.lake.writer import open_writer
+from umdf.lake.admin import lake_status
+from umdf.lake.admin.forget_input import find_input, forget_input
+from umdf.lake.commit import ledger
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.ledger import LedgerEntry
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.ingest_result import IngestResult
+from umdf.lake.parquet.data_files import FileAdd, FileStamp
+from umdf.lake.plan.inputs import known_days
+from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.lake.runtime.spark_tasks import TaskAttempt
+from umdf.lake.tasks import survey
 
 CUT = 150_001  # bytes: inside a record
 TABLES = frozenset({"packets", "quality", "gaps", "quarantine", "definition"})
@@ -106,7 +108,7 @@ def test_a_file_that_was_ingested_while_it_was_written_is_added_whole_later(
     assert outcome.grown == [str(first)]
     assert tables_of(root) == tables_of(tmp_path / "whole")
     assert not (root / "_lake" / "surveys" / f"{kept.partition(':')[2]}.json").exists()
-    assert reprocess(root).grown == [] and care.verify(root, deep=True) == []
+    assert reprocess(root).grown == [] and lake_status.verify(root, deep=True) == []
 
 
 def test_a_file_that_grows_twice_and_one_of_its_name_elsewhere(files: list[Path], tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.lake import instruments_kernel as k
-from umdf.lake.instruments import count_by_id, distinct_values, indices_of_ids, last_at_or_before, take_records
+from umdf.lake.tasks import id_lookup_kernel as k
+from umdf.lake.tasks.id_lookup import count_by_id, distinct_values, indices_of_ids, last_at_or_before, take_records
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 5, 9, -(2**63)]), max_size=60)
 

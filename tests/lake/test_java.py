@@ -9,7 +9,7 @@ import pytest
 
 from umdf import doctor
 from umdf.errors import UmdfError
-from umdf.lake import java
+from umdf.lake.runtime import java
 
 
 def stand_in(home: Path, release: str, code: int = 0) -> Path:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from umdf.lake import java, java_archive
-from umdf.lake.java_archive import JAVA_OPTIONS
-from umdf.lake.session import QUICK_START_SETTINGS
+from umdf.lake.runtime import class_archive, java
+from umdf.lake.runtime.class_archive import JAVA_OPTIONS
+from umdf.lake.runtime.session import QUICK_START_SETTINGS
 
 
 @pytest.fixture
@@ -22,29 +22,29 @@ def home(tmp_path: Path) -> Path:
 def _keep(home: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> Path:
     monkeypatch.setattr(java, "places", lambda: [place])
     place.mkdir()
-    [path] = java_archive._archive_paths(home)
+    [path] = class_archive._archive_paths(home)
     path.touch()
     return path
 
 
 def test_without_an_archive_nothing_is_said(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(java, "places", lambda: [tmp_path / "none"])
-    assert java_archive.with_archive({"a": "b"}, home) == {"a": "b"}
-    assert java_archive.with_archive(QUICK_START_SETTINGS, home) == QUICK_START_SETTINGS
+    assert class_archive.with_archive({"a": "b"}, home) == {"a": "b"}
+    assert class_archive.with_archive(QUICK_START_SETTINGS, home) == QUICK_START_SETTINGS
 
 
 def test_an_archive_goes_with_what_was_asked_for(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = _keep(home, monkeypatch, tmp_path / "place")
-    assert java_archive.with_archive({}, home) == {JAVA_OPTIONS: f"-XX:SharedArchiveFile={kept}"}
+    assert class_archive.with_archive({}, home) == {JAVA_OPTIONS: f"-XX:SharedArchiveFile={kept}"}
     assert (
-        java_archive.with_archive(QUICK_START_SETTINGS, home)[JAVA_OPTIONS]
+        class_archive.with_archive(QUICK_START_SETTINGS, home)[JAVA_OPTIONS]
         == f"{QUICK_START_SETTINGS[JAVA_OPTIONS]} -XX:SharedArchiveFile={kept}"
     )
     mine = {JAVA_OPTIONS: "-XX:SharedArchiveFile=/mine.jsa"}
-    assert java_archive.with_archive(mine, home) == mine
+    assert class_archive.with_archive(mine, home) == mine
     base = kept.with_suffix(".base.jsa")
     base.touch()
-    assert java_archive.with_archive({}, home) == {JAVA_OPTIONS: f"-XX:SharedArchiveFile={base}:{kept}"}
+    assert class_archive.with_archive({}, home) == {JAVA_OPTIONS: f"-XX:SharedArchiveFile={base}:{kept}"}
 
 
 def test_another_java_has_another_archive(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -52,13 +52,13 @@ def test_another_java_has_another_archive(home: Path, monkeypatch: pytest.Monkey
     other = tmp_path / "other" / "bin" / "java"
     other.parent.mkdir(parents=True)
     other.touch()
-    assert java_archive.with_archive({}, tmp_path / "other") == {}
-    assert [kept] != java_archive._archive_paths(tmp_path / "other")
+    assert class_archive.with_archive({}, tmp_path / "other") == {}
+    assert [kept] != class_archive._archive_paths(tmp_path / "other")
 
 
 def test_a_place_that_an_option_cannot_name_is_passed_over(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(java, "places", lambda: [tmp_path / "a place", tmp_path / "b:c"])
-    assert java_archive._archive_paths(home) == []
-    assert java_archive.create() is None
+    assert class_archive._archive_paths(home) == []
+    assert class_archive.create() is None

@@ -15,9 +15,9 @@ from lake.captures import ALL, day, files_of, hashes, ingest
 from lake.killing import STEPS, kill_a_worker, reached_step, reading, rows_of_all
 from lake.lake_commands import umdf, until
 
-from umdf.lake import care
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer
 
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 TABLES = ",".join(sorted(ALL))
@@ -49,7 +49,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], 
 
 def _shown(lakes: Lakes, root: Path) -> str:
     """Which of the three a reader sees: it must be one of them, to the last row, and files must be sound."""
-    assert care.verify(root, deep=True) == []
+    assert lake_status.verify(root, deep=True) == []
     found = hashes(root)
     return next(name for name, expected in lakes.content.items() if found == expected)
 
@@ -86,7 +86,7 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
     assert seen <= {lakes.rows[before], lakes.rows["whole"]} and seen
     assert ingest(root, files_of(lakes.capture.parent)).commit is None  # it knows every file, and sweeps
     assert _shown(lakes, root) == "whole"
-    status = care.status(root)
+    status = lake_status.status(root)
     assert (status.orphans.files, status.pending, status.writer, status.unknown) == (0, None, None, ())
     assert not list((root / "_lake" / "work").glob("*"))
 
@@ -111,4 +111,4 @@ def test_a_second_writer_gets_one_clear_error_and_others_wait_in_turn(lakes: Lak
     assert [code for code, _, _ in outcomes] == [0, 0], outcomes
     assert sum("nothing to do" in printed for _, printed, _ in outcomes) == 1
     assert _shown(lakes, root) == "whole" and open_snapshot(root).number == 2
-    assert care.status(root).orphans.files == 0
+    assert lake_status.status(root).orphans.files == 0

@@ -14,10 +14,10 @@ from lake.follow_days import Made, check_is_the_beginning
 from lake.killing import STEPS, kill_a_worker, reached_step, reading
 from lake.lake_commands import umdf, until
 
-from umdf.lake import care
-from umdf.lake.frontier import ChannelState
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.plan.frontier import ChannelState
 
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 MOMENTS = 10
@@ -33,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], i
 
 def check_what_is_seen(root: Path, made: Made) -> None:
     """Whatever a reader finds: files are sound, and events are there up to where the stream has come."""
-    assert care.verify(root, deep=True) == []
+    assert lake_status.verify(root, deep=True) == []
     states = open_snapshot(root).arrow_table("channel_state").to_pylist()
     if states:
         [row] = states
@@ -71,7 +71,7 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_stream_goes_on(made: Made
     assert seen and made.differing(root) == set()
     assert ingest(root, made.files).commit is None  # it knows every file, and sweeps
     check_what_is_seen(root, made)
-    status = care.status(root)
+    status = lake_status.status(root)
     assert (status.orphans.files, status.pending, status.writer, status.unknown) == (0, None, None, ())
     assert not list((root / "_lake" / "work").glob("*"))
 

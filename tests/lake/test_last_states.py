@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from market.histories import Happening, define, happenings, status
 
-from umdf.lake.last_states import LastStates, phases_and_states
-from umdf.lake.listed import InstrumentList, build_instrument_list
+from umdf.lake.tasks.instrument_list import InstrumentList, build_instrument_list
+from umdf.lake.tasks.last_states import LastStates, phases_and_states
 from umdf.market.families import NULL_I16
 from umdf.market.phases import UNKNOWN
 from umdf.market.rows import Events

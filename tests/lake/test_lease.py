@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from umdf.errors import UmdfError
-from umdf.lake import lease
-from umdf.lake.lease import acquire, latest_lease, this_process
+from umdf.lake.commit import lease
+from umdf.lake.commit.lease import acquire, latest_lease, this_process
 
 SECOND = 10**9
 

@@ -12,7 +12,7 @@ import pytest
 from tests.lake.staged_day import Day, arguments_of, day_of, read
 from umdf.exchange.bulk_capture import write_capture
 from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
-from umdf.lake import books_task
+from umdf.lake.tasks import books_task
 from umdf.market.families import CONDITIONS, LAST, MAYBE_BAD_BOOK, NULL
 
 Top = tuple[int | None, ...]  # bid and ask: price, size, number of orders

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from umdf.lake.misfits import Headers, mask_far_sequences
+from umdf.lake.tasks.damaged_headers import Headers, mask_far_sequences
 from umdf.market.families import NULL
 
 

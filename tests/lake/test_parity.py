@@ -20,9 +20,9 @@ from lake.captures import day, files_of, hashes, ingest, rows, truth
 from lake.day_truth import check_is_the_truth, columns
 from lake.lake_order import Key, Row, epochs_of, place_of
 
-from umdf.lake.advance import TABLES
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.ingest import TABLES
 from umdf.lake.schemas import EVENT_SORT
-from umdf.lake.snapshot import open_snapshot
 from umdf.market.families import MAYBE_BAD_BOOK, SNAPSHOT
 
 pytestmark = pytest.mark.xdist_group("lake-parity")

@@ -18,10 +18,10 @@ from lake.parquet_rows import FLAT, Given, with_unreadable_neighbours, write_fla
 from lake.parquet_rows import tables as tables_of
 from numpy.typing import NDArray
 
-from umdf.lake import flat_file_writer, parquet_kernel
-from umdf.lake.flat_file_writer import ROW_GROUP_ROWS, FlatFileWriter, is_flat
+from umdf.lake.parquet import column_encoding_kernel, flat_file_writer
+from umdf.lake.parquet.flat_file_writer import ROW_GROUP_ROWS, FlatFileWriter, is_flat
+from umdf.lake.runtime.session import session_scope
 from umdf.lake.schemas import tables
-from umdf.lake.session import session_scope
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,7 +154,7 @@ def test_bounds_are_of_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_dictionary_that_is_too_large_is_given_up_and_the_next_one_is_not(tmp_path: Path) -> None:
-    count = 2 * parquet_kernel.MAX_DICTIONARY_VALUES + 2
+    count = 2 * column_encoding_kernel.MAX_DICTIONARY_VALUES + 2
     many = pa.array(np.arange(count) * 1_000_003 % 1_000_000_007)
     late = pa.array(np.where(np.arange(count) < 5_000, 1, np.arange(count)))
     over = pa.array(np.arange(count) // 2 * (1 << 20))  # one more than there is room for

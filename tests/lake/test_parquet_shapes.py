@@ -19,9 +19,9 @@ from lake.lake_rows import DAY, rows_of
 from lake.parquet_rows import FLAT, NESTED, Given, tables, with_unreadable_neighbours, write_flat
 
 from umdf.errors import UmdfError
-from umdf.lake.file_writer import ArrowFileWriter, FileWriter
-from umdf.lake.files import FileStamp
-from umdf.lake.flat_file_writer import FlatFileWriter
+from umdf.lake.parquet.data_files import FileStamp
+from umdf.lake.parquet.file_writer import ArrowFileWriter, FileWriter
+from umdf.lake.parquet.flat_file_writer import FlatFileWriter
 
 WHERE = {"trading_date": DAY, "channel_id": 72}
 

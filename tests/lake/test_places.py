@@ -12,11 +12,11 @@ from lake.captures import day, files_of, hashes
 
 from umdf.cli.app import run
 from umdf.errors import ConfigError
-from umdf.lake import ledger
-from umdf.lake.given import find_captures
+from umdf.lake.commit import ledger
+from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.layout import create_lake_paths, open_lake_paths
-from umdf.lake.places import local_path
-from umdf.lake.snapshot import open_snapshot
+from umdf.lake.locations import local_path
+from umdf.lake.plan.input_paths import find_captures
 from umdf.transport.pcap_writer import PcapWriter
 
 SAME = {

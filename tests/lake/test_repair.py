@@ -16,12 +16,13 @@ from lake.lake_rows import day, hashes
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
-from umdf.lake import care, delta, log
+from umdf.lake.admin import lake_status
+from umdf.lake.commit import delta, log
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.log import Intent
+from umdf.lake.commit.repair import rebuild_lost_logs
+from umdf.lake.commit.writer import accept, open_writer
 from umdf.lake.layout import open_lake_paths
-from umdf.lake.log import Intent
-from umdf.lake.repair import rebuild_lost_logs
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import accept, open_writer
 
 SHORT = ("mbo", "gaps")
 Spoil = Callable[[Path], object]
@@ -59,19 +60,19 @@ LOGS: dict[str, tuple[Spoil, str]] = {
 def test_a_lost_log_is_named_and_made_again_from_the_lakes_own(root: Path, damage: str) -> None:
     before, (spoil, said) = hashes(root), LOGS[damage]
     spoil(root)
-    [status] = [table for table in care.status(root).tables if table.damage]
+    [status] = [table for table in lake_status.status(root).tables if table.damage]
     assert status.name == "mbo" and said in status.damage and "`umdf lake reprocess LAKE`" in status.damage
     if damage != "garbage behind":  # readers do not need it
-        [found] = care.verify(root)
+        [found] = lake_status.verify(root)
         assert said in found.reason and found.repair == "`umdf lake reprocess LAKE` makes it again"
     refused = pytest.raises(UmdfError, match=rf"table mbo cannot be read: .*{said}; `umdf lake reprocess LAKE`")
     with refused, open_writer(root) as writer:
         day(writer, range(3, 4), SHORT)
-    assert care.status(root).pending is None
+    assert lake_status.status(root).pending is None
     with open_writer(root, check=False) as writer:
         assert rebuild_lost_logs(writer) == ["mbo"] and rebuild_lost_logs(writer) == []
         writer.refuse_foreign_changes()
-        assert hashes(root) == before and care.verify(root, deep=True) == []
+        assert hashes(root) == before and lake_status.verify(root, deep=True) == []
         day(writer, range(3, 5), SHORT)
     now = open_snapshot(root)
     assert (now.number, now.rows("mbo")) == (6, 250)
@@ -97,7 +98,7 @@ def test_a_log_that_is_being_made_again_can_be_stopped_at_any_time(root: Path) -
         mbo = [add for add in files if add.table == "mbo"]
         assert delta.rebuild_log(writer.paths, stopped, "mbo", mbo, 2) == 3  # and no commit
         assert rebuild_lost_logs(writer) == ["mbo"] and writer.snapshot.version("mbo") == 4
-    assert hashes(root) == before and care.verify(root) == []
+    assert hashes(root) == before and lake_status.verify(root) == []
 
 
 def test_a_log_with_an_accepted_change_is_made_again_and_a_lost_one_of_an_older_lake_is_refused(root: Path) -> None:
@@ -132,7 +133,7 @@ def test_a_lost_log_below_an_unfinished_commit_needs_an_abort_first(root: Path) 
     with open_writer(root, check=False) as writer:
         assert rebuild_lost_logs(writer) == ["mbo"]
         day(writer, range(3), SHORT)
-    assert open_snapshot(root).rows("mbo") == 150 and care.verify(root) == []
+    assert open_snapshot(root).rows("mbo") == 150 and lake_status.verify(root) == []
 
 
 COMMANDS = (["status"], ["verify"], ["vacuum"], ["compact"], ["restore", "mbo"], ["accept", "mbo"], ["abort"])
@@ -195,7 +196,7 @@ def test_a_marker_that_was_damaged_is_made_again(root: Path) -> None:
     before, marker = hashes(root), root / "_lake" / "commits" / "00000003.json"
     intact = marker.read_text()
     marker.unlink()
-    assert care.verify(root) == [] and care.status(root).pending == 3
+    assert lake_status.verify(root) == [] and lake_status.status(root).pending == 3
     assert run(["lake", "vacuum", str(root)]) == 0
     assert marker.read_text() == intact and hashes(root) == before
 
@@ -213,7 +214,7 @@ def test_reprocess_makes_a_lost_table_and_a_cut_file_again(
     assert "2 files are damaged" in said and "`umdf lake reprocess LAKE` makes it again" in said
     assert run(["lake", "reprocess", str(root), "--plain", "--json"]) == 0
     capsys.readouterr()
-    assert care.verify(root, deep=True) == []
+    assert lake_status.verify(root, deep=True) == []
     now = hashes_of_all(root)
     assert {name: now[name] for name in NO_BOOKS} == {name: before[name] for name in NO_BOOKS}
 
@@ -234,4 +235,4 @@ def test_other_directories_are_lakes(tmp_path: Path, name: str) -> None:
     with open_writer(root, check=False) as writer:
         rebuild_lost_logs(writer)
         day(writer, range(3), SHORT)
-    assert open_snapshot(root).arrow_table("mbo").num_rows == 150 and care.verify(root) == []
+    assert open_snapshot(root).arrow_table("mbo").num_rows == 150 and lake_status.verify(root) == []

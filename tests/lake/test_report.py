@@ -16,11 +16,11 @@ from lake.captures import NO_BOOKS, day, files_of, ingest, truth
 from lake.report_lake import DAY, DIGEST, NINE, OTHER_DAY, bad_state, gap, quality, state, traded, write_lake
 
 from umdf.errors import UmdfError
-from umdf.lake.day_report import day_report
-from umdf.lake.ledger import file_id
-from umdf.lake.report_drawing import bar_chart, decimal, decimals, duration, percentage, size
-from umdf.lake.report_page import render_page
-from umdf.lake.snapshot import open_snapshot
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.ledger import file_id
+from umdf.lake.report.day_report import day_report
+from umdf.lake.report.html import bar_chart, decimal, decimals, duration, percentage, size
+from umdf.lake.report.page import render_page
 
 EVIL = '<script>alert("x")</script>&amp;'
 

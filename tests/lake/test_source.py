@@ -16,10 +16,10 @@ from pyspark.sql import datasource as pushed
 
 import umdf
 from umdf.errors import UmdfError
-from umdf.lake import session
 from umdf.lake.hashing import logical_hash
-from umdf.lake.source_options import PACKETS, READABLE_SCHEMAS, SourceOptions
-from umdf.lake.source_tasks import SPAN
+from umdf.lake.runtime import session
+from umdf.lake.source.options import PACKETS, READABLE_SCHEMAS, SourceOptions
+from umdf.lake.source.partition_reader import SPAN
 from umdf.transport.capture import open_capture
 
 if TYPE_CHECKING:

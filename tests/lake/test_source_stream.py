@@ -17,10 +17,10 @@ from lake.source_rows import options, read, streamed
 
 import umdf
 from umdf.errors import UmdfError
-from umdf.lake import session
 from umdf.lake.hashing import logical_hash
-from umdf.lake.source_options import PACKETS, READABLE_SCHEMAS
-from umdf.lake.source_stream import RecordingReader
+from umdf.lake.runtime import session
+from umdf.lake.source.options import PACKETS, READABLE_SCHEMAS
+from umdf.lake.source.stream_reader import RecordingReader
 from umdf.transport.recording import MANIFEST, closed_files
 
 if TYPE_CHECKING:

@@ -16,13 +16,14 @@ import pytest
 from lake.lake_rows import TABLES, day, rows_of
 
 from umdf.errors import UmdfError
-from umdf.lake import session, spark_tasks, sweep
-from umdf.lake.files import FileAdd
+from umdf.lake.commit import vacuum
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.log import Change
+from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.log import Change
+from umdf.lake.parquet.data_files import FileAdd
 from umdf.lake.query import sql
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.writer import open_writer
+from umdf.lake.runtime import session, spark_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +113,7 @@ def test_tasks_write_files_a_commit_lists_them_and_a_lost_attempt_leaves_an_orph
         made = spark_tasks.run_tasks(spark, numbered(3, **given), "lake.spark_jobs:writing")
         assert len(list(root.rglob("*.parquet"))) == 4
         writer.commit([Change("mbo", tuple(FileAdd.from_json(answer["file"]) for answer in made))])
-        assert sweep.delete_orphans(writer).files == 1
+        assert vacuum.delete_orphans(writer).files == 1
     snapshot = open_snapshot(root)
     truth = [rows_of("mbo", 50, n) for n in range(3)]
     assert snapshot.logical_hash("mbo") == logical_hash([batch for rows in truth for batch in rows.to_batches()])

@@ -14,9 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.errors import UmdfError
-from umdf.lake import staging
-from umdf.lake.spare import StagingFilePool
-from umdf.lake.staging import BUCKETS, NO_INSTRUMENT, StagedFile, StagedWriter, bucket_of, read_staged, staged_batches
+from umdf.lake.stream.staging_file_pool import StagingFilePool
+from umdf.lake.tasks import staging
+from umdf.lake.tasks.staging import (
+    BUCKETS,
+    NO_INSTRUMENT,
+    StagedFile,
+    StagedWriter,
+    bucket_of,
+    read_staged,
+    staged_batches,
+)
 from umdf.market.families import FAMILIES, NULL
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, strings_of, text_column
 
@@ -215,7 +223,7 @@ def test_spare_files_are_taken_once_by_kind_the_longest_first_and_few_are_kept(
     assert spare.acquire("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
     assert spare.acquire("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
     assert not spare.acquire("mbo", tmp_path / "c") and spare.acquire("trades", tmp_path / "c")
-    monkeypatch.setattr("umdf.lake.spare.KEPT_BYTES", 50)
+    monkeypatch.setattr("umdf.lake.stream.staging_file_pool.KEPT_BYTES", 50)
     spare.release([("mbo", file(size)) for size in (10, 40, 20)])
     assert [path.stat().st_size for path in spare.directory.iterdir()] == [40]
     spare.clear()

@@ -20,11 +20,12 @@ from lake.lake_commands import umdf, until
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
-from umdf.lake import care, session
-from umdf.lake.advance import IngestSettings
-from umdf.lake.snapshot import open_snapshot
-from umdf.lake.stream_ingest import MicroBatch, StreamIngest, wait_for_manifest
-from umdf.lake.writer import open_writer
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.ingest import IngestSettings
+from umdf.lake.runtime import session
+from umdf.lake.stream.stream_ingest import MicroBatch, StreamIngest, wait_for_manifest
 from umdf.transport.recording import MANIFEST
 
 if TYPE_CHECKING:
@@ -97,10 +98,10 @@ def test_micro_batches_of_a_recording_that_grows_are_its_ingest(
     rest = stream(spark, recording, root, max_files=7, finish=True)
     assert rest[0].number == len(first) and sum(batch.files for batch in rest) == len(files) - half
     assert made.differing(root) == set()
-    assert rest[-1].outcome.closed_days and care.verify(root, deep=True) == []
+    assert rest[-1].outcome.closed_days and lake_status.verify(root, deep=True) == []
     names = ("mbo", "trades", "mbp_1", "packets", "ohlcv_1s")
     assert [len(open_snapshot(root).files(name)) for name in names] == [1] * len(names)  # a day that is over
-    assert care.status(root).orphans.files == 0
+    assert lake_status.status(root).orphans.files == 0
 
 
 @pytest.mark.full_size
@@ -264,4 +265,4 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
             assert until(lambda: not command.family(), 30, 0.1), command.family()
             assert waiting.finish()[0] == 0
     assert made.differing(root) & FEW == set()
-    assert care.status(root).writer is None and not list((root / "_lake" / "work").glob("*"))
+    assert lake_status.status(root).writer is None and not list((root / "_lake" / "work").glob("*"))

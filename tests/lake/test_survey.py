@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from lake.captures import day, files_of, truth
 
-from umdf.lake import survey
-from umdf.lake.ledger import digest_of
-from umdf.lake.segments import assign_streams
-from umdf.lake.spark_tasks import TaskAttempt
-from umdf.lake.survey import SEGMENT_FIELDS
+from umdf.lake.commit.ledger import digest_of
+from umdf.lake.plan.segments import assign_streams
+from umdf.lake.runtime.spark_tasks import TaskAttempt
+from umdf.lake.tasks import survey
+from umdf.lake.tasks.survey import SEGMENT_FIELDS
 from umdf.market.calendar import local_date
 from umdf.sync.stream_detection import StreamSurvey
 from umdf.transport.capture import open_capture

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from umdf.lake.day_parts import DayResults
-from umdf.lake.plain_run import run_locally
-from umdf.lake.planner import MIN_SPAN_SEQUENCES, ChannelDay, Planner
-from umdf.lake.spark_tasks import TaskAttempt
+from umdf.lake.plan.day_results import DayResults
+from umdf.lake.plan.planner import MIN_SPAN_SEQUENCES, ChannelDay, Planner
+from umdf.lake.runtime.local_runner import run_locally
+from umdf.lake.runtime.spark_tasks import TaskAttempt
 
 MIB = 1 << 20
 

@@ -57,10 +57,10 @@ def demo(
 def _build(directory: Path, messages: int, seed: int) -> dict[str, Any]:
     from umdf.exchange.bulk_capture import write_capture
     from umdf.exchange.bulk_settings import BulkSettings
-    from umdf.lake.advance import IngestSettings, ingest_captures
-    from umdf.lake.plain_run import LocalRunner
+    from umdf.lake.commit.writer import open_writer
+    from umdf.lake.ingest import IngestSettings, ingest_captures
     from umdf.lake.query.lake import Lake
-    from umdf.lake.writer import open_writer
+    from umdf.lake.runtime.local_runner import LocalRunner
 
     rate = max(messages // (MINUTES * 60), 10)
     write_capture(BulkSettings(messages, INSTRUMENTS, loss=LOSS, seed=seed, rate=rate, roll_s=300), directory / "day")

@@ -154,7 +154,7 @@ def _packet_location(file: Path | None, packet: int | None, lake: Path | None, r
         return captures[0], packet
     if file is not None or packet is not None or lake is None or row is None:
         raise UsageError("which packet?", "give FILE and --packet, or --lake and --row")
-    from umdf.lake.provenance import find_origin, parse_row
+    from umdf.lake.query.provenance import find_origin, parse_row
 
     origin = find_origin(lake, *parse_row(row))
     return Path(origin.path), origin.packet

@@ -31,9 +31,9 @@ def forget(
     """
     from umdf.cli.ingest import open_runner, progress_bars
     from umdf.cli.spark_options import spark_session_options
-    from umdf.lake.forget import find_input, forget_input
+    from umdf.lake.admin.forget_input import find_input, forget_input
+    from umdf.lake.commit.writer import open_writer
     from umdf.lake.layout import open_lake_paths
-    from umdf.lake.writer import open_writer
 
     open_lake_paths(root)
     started_s = time.monotonic()

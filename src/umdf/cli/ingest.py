@@ -23,11 +23,11 @@ from umdf.cli.spark_options import (
 from umdf.cli.tables import print_table
 from umdf.cli.voice import DamagedError, JsonFlag, Printer, print_json, printer_of
 from umdf.errors import UsageError
-from umdf.lake.given import find_captures, read_channel_config
+from umdf.lake.plan.input_paths import find_captures, read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.advance import StageProgress, TaskRunner
-    from umdf.lake.outcome import IngestResult
+    from umdf.lake.ingest import StageProgress, TaskRunner
+    from umdf.lake.ingest_result import IngestResult
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                           every capture below a directory",
@@ -67,8 +67,8 @@ def ingest(
     --config names groups where their content does not tell enough, and is kept in the lake for all that comes later:
     [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
     """
-    from umdf.lake.advance import IngestSettings, ingest_captures
-    from umdf.lake.writer import open_writer
+    from umdf.lake.commit.writer import open_writer
+    from umdf.lake.ingest import IngestSettings, ingest_captures
 
     spark_options = spark_session_options(master, cores, packed, conf, plain)
     printer, (paths, skipped) = printer_of(ctx), find_captures(captures)
@@ -90,7 +90,7 @@ def ingest(
 
 
 def parse_tables(text: str) -> frozenset[str]:
-    from umdf.lake.advance import DEFAULT_TABLES, TABLES
+    from umdf.lake.ingest import DEFAULT_TABLES, TABLES
 
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     unknown = sorted(names - set(TABLES))
@@ -102,12 +102,12 @@ def parse_tables(text: str) -> frozenset[str]:
 @contextmanager
 def open_runner(lake: Path, spark_options: Mapping[str, Any], plain: bool) -> Iterator[TaskRunner]:
     if plain:
-        from umdf.lake.plain_run import LocalRunner
+        from umdf.lake.runtime.local_runner import LocalRunner
 
         with LocalRunner(spark_options["cores"] or 1) as runner:
             yield runner
         return
-    from umdf.lake.spark_run import SparkRunner
+    from umdf.lake.runtime.spark_runner import SparkRunner
 
     with open_lake_session(lake, spark_options) as session:
         yield SparkRunner(session)

@@ -66,7 +66,7 @@ def lake(ctx: typer.Context, as_json: JsonFlag = False) -> None:
 
 def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
     """Tables with their rows, files and bytes; a writer at work, an unfinished commit, files that can be swept."""
-    from umdf.lake.care import status as status_of
+    from umdf.lake.admin.lake_status import status as status_of
 
     found = status_of(root)
     if as_json:
@@ -112,10 +112,10 @@ def verify(
     as_json: JsonFlag = False,
 ) -> None:
     """Every file of the last commit, and of one that was begun, is there, with the size and rows it should have."""
-    from umdf.lake.care import count_without_digest
-    from umdf.lake.care import verify as verify_lake
+    from umdf.lake.admin.lake_status import count_without_digest
+    from umdf.lake.admin.lake_status import verify as verify_lake
+    from umdf.lake.commit.log import pending_number
     from umdf.lake.layout import open_lake_paths
-    from umdf.lake.log import pending_number
 
     damages = verify_lake(root, deep)
     if deep and (unknown := count_without_digest(root)):
@@ -140,8 +140,8 @@ def compact(
     as_json: JsonFlag = False,
 ) -> None:
     """Join the small files of each channel and day."""
-    from umdf.lake.compaction import compact as compact_lake
-    from umdf.lake.writer import open_writer
+    from umdf.lake.admin.compaction import compact as compact_lake
+    from umdf.lake.commit.writer import open_writer
 
     names = [name.strip() for name in tables.split(",") if name.strip()] or None
     with open_writer(_require_lake(root), "compact") as writer:
@@ -155,11 +155,11 @@ def vacuum(
     as_json: JsonFlag = False,
 ) -> None:
     """Delete orphans, and the files that older commits have replaced."""
-    from umdf.lake import sweep
-    from umdf.lake.writer import open_writer
+    from umdf.lake.commit import vacuum
+    from umdf.lake.commit.writer import open_writer
 
     with open_writer(_require_lake(root), "vacuum") as writer:
-        orphans, replaced = sweep.delete_orphans(writer), sweep.vacuum(writer, days * DAY_S)
+        orphans, replaced = vacuum.delete_orphans(writer), vacuum.vacuum(writer, days * DAY_S)
     result = {"files": orphans.files + replaced.files, "bytes": orphans.bytes + replaced.bytes}
     _print_result(result, "", as_json)
 
@@ -184,11 +184,11 @@ def reprocess(
     from umdf.cli.ingest import open_runner, print_outcome, progress_bars
     from umdf.cli.moment import parse_trading_date
     from umdf.cli.spark_options import spark_session_options
-    from umdf.lake.advance import IngestSettings, ingest_captures
-    from umdf.lake.given import read_channel_config
-    from umdf.lake.inputs import known_days
-    from umdf.lake.repair import rebuild_lost_logs
-    from umdf.lake.writer import open_writer
+    from umdf.lake.commit.repair import rebuild_lost_logs
+    from umdf.lake.commit.writer import open_writer
+    from umdf.lake.ingest import IngestSettings, ingest_captures
+    from umdf.lake.plan.input_paths import read_channel_config
+    from umdf.lake.plan.inputs import known_days
 
     if config is not None and (date is not None or channel is not None):
         raise UsageError("--config is of the whole lake", "leave --date and --channel out")
@@ -215,7 +215,7 @@ def ddl(
     as_json: JsonFlag = False,
 ) -> None:
     """Statements that make every stored table known to a catalogue: Spark, Unity Catalog, Hive or Trino."""
-    from umdf.lake.care import ddl as ddl_of
+    from umdf.lake.admin.lake_status import ddl as ddl_of
 
     text = ddl_of(root, dialect.value, catalogue, location)
     print_json({"ddl": text}) if as_json else print(text)
@@ -223,7 +223,7 @@ def ddl(
 
 def accept(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
     """Keep what someone else has done to a table."""
-    from umdf.lake import writer
+    from umdf.lake.commit import writer
 
     with writer.open_writer(_require_lake(root), "accept", check=False) as lake_writer:
         _print_result({"commit": writer.accept(lake_writer, table).number}, "", as_json)
@@ -231,7 +231,7 @@ def accept(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
 
 def restore(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
     """Take a table back to where the lake's last commit left it."""
-    from umdf.lake import writer
+    from umdf.lake.commit import writer
 
     with writer.open_writer(_require_lake(root), "restore", check=False) as lake_writer:
         _print_result({"commit": writer.restore(lake_writer, table).number}, "", as_json)
@@ -243,9 +243,9 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
     Tables that it has changed already are taken back; its captures can be ingested again. Without an unfinished commit
     there is nothing to do.
     """
-    from umdf.lake import log
+    from umdf.lake.commit import log
+    from umdf.lake.commit.writer import open_writer
     from umdf.lake.layout import open_lake_paths
-    from umdf.lake.writer import open_writer
 
     started_s = log.pending_number(open_lake_paths(root))
     with open_writer(root, "abort", abort=True) as writer:
@@ -266,8 +266,8 @@ def pack(
 
     Workers need the same Python at the same path, and processors of the same kind (else kernels are compiled there).
     """
-    from umdf.lake.cluster_pack import SPARK_PACKAGES
-    from umdf.lake.cluster_pack import write_archive as pack_environment
+    from umdf.lake.runtime.environment_archive import SPARK_PACKAGES
+    from umdf.lake.runtime.environment_archive import write_archive as pack_environment
     from umdf.warmup import warm_all
 
     warm_all()

@@ -9,7 +9,7 @@ import typer
 
 
 def parse_path(text: str | Path) -> Path:
-    from umdf.lake.places import local_path
+    from umdf.lake.locations import local_path
 
     return local_path(text)
 

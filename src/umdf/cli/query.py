@@ -106,9 +106,9 @@ def _read_range(lake: Path, schema: str, row_limit: int | None, **filters: Any) 
 
 
 def _run_sql(lake: Path, statement: str, row_limit: int | None, options: dict[str, Any]) -> pa.Table:
+    from umdf.lake.commit.lake_snapshot import open_snapshot
     from umdf.lake.query.sql import register, run_sql, tables_in
-    from umdf.lake.session import session_scope
-    from umdf.lake.snapshot import open_snapshot
+    from umdf.lake.runtime.session import session_scope
 
     logging.getLogger(
         "SQLQueryContextLogger"
@@ -136,7 +136,7 @@ def _write_parquet(rows: pa.Table, path: Path) -> None:
 
 
 def _write_chart(rows: pa.Table, path: Path, y: str, title: str) -> None:
-    from umdf.lake.chart import draw
+    from umdf.lake.report.chart import draw
 
     columns = [name.strip() for name in y.split(",") if name.strip()] or None
     draw(rows, columns, " ".join(title.split())).save(path)

@@ -30,8 +30,8 @@ def report(
     where --out says so.
     """
     from umdf.cli.moment import parse_trading_date
-    from umdf.lake.day_report import day_report
-    from umdf.lake.report_page import render_page
+    from umdf.lake.report.day_report import day_report
+    from umdf.lake.report.page import render_page
 
     report_data = day_report(lake, parse_trading_date(date_text))
     path = out or (None if as_json else Path(f"report-{report_data.trading_date}.html"))

@@ -26,8 +26,8 @@ SparkConfOption = Annotated[
 def spark_session_options(
     master: str | None, cores: int | None, environment: Path | None, conf: Sequence[str] | None, plain: bool = False
 ) -> dict[str, Any]:
-    """For umdf.lake.session.running; what cannot be meant is refused before anything is made."""
-    from umdf.lake.cluster import environment_archive, spark_mode
+    """For umdf.lake.runtime.session.running; what cannot be meant is refused before anything is made."""
+    from umdf.lake.runtime.cluster import environment_archive, spark_mode
 
     if not plain:
         require("pyspark", "Spark")
@@ -41,7 +41,7 @@ def spark_session_options(
 @contextmanager
 def open_lake_session(lake: Path, options: Mapping[str, Any]) -> Iterator[Any]:
     """For the one writer of a lake, which has Spark's temporary files and words."""
-    from umdf.lake.session import session_scope
+    from umdf.lake.runtime.session import session_scope
 
     work = lake / "_lake" / "work"
     for stale in work.glob("umdf-spark-*"):  # a writer that was killed has left it

@@ -21,10 +21,10 @@ from umdf.cli.spark_options import (
 )
 from umdf.cli.voice import JsonFlag, print_json, printer_of
 from umdf.errors import UsageError
-from umdf.lake.given import read_channel_config
+from umdf.lake.plan.input_paths import read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.stream_ingest import MicroBatch
+    from umdf.lake.stream.stream_ingest import MicroBatch
 
 EXAMPLES = (
     "umdf stream live/capture --lake lake                         follow a recording until Ctrl-C",
@@ -70,10 +70,10 @@ def stream(
     where it was; a day that is over is compacted. While it runs it is the one writer of the lake. A recording that has
     no manifest yet is waited for.
     """
-    from umdf.lake.advance import IngestSettings
-    from umdf.lake.frontier import FollowSettings
-    from umdf.lake.stream_ingest import StreamIngest, refuse_without_manifest, wait_for_manifest
-    from umdf.lake.writer import open_writer
+    from umdf.lake.commit.writer import open_writer
+    from umdf.lake.ingest import IngestSettings
+    from umdf.lake.plan.frontier import FollowSettings
+    from umdf.lake.stream.stream_ingest import StreamIngest, refuse_without_manifest, wait_for_manifest
 
     if finish and not once:
         raise UsageError("--finish goes with --once", "a stream that is still followed cannot be over")

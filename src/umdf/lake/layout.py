@@ -22,8 +22,8 @@ from pathlib import Path
 
 from umdf import __version__
 from umdf.errors import ConfigError, UmdfError
-from umdf.lake import durable
-from umdf.lake.places import local_path
+from umdf.lake import atomic_files
+from umdf.lake.locations import local_path
 
 LAYOUT = 1
 PATH_FAULTS = {
@@ -74,7 +74,7 @@ class LakePaths:
 def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
     path = local_path(root).absolute()
     refuse_path(path)
-    description = durable.read_json(path / "lake.json") if path.is_dir() else None
+    description = atomic_files.read_json(path / "lake.json") if path.is_dir() else None
     if description is None:
         raise _not_a_lake_error(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
     layout = description.get("layout")
@@ -116,7 +116,7 @@ def create_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
             raise _not_a_lake_error(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
         description = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
-        durable.create_exclusively(
+        atomic_files.create_exclusively(
             path / "lake.json", description
         )  # another process may be quicker: then its lake is ours
     return open_lake_paths(path)

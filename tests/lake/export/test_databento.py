@@ -18,8 +18,8 @@ from lake.captures import truth
 
 from umdf.errors import UmdfError
 from umdf.lake.export.databento import DatabentoOptions, to_databento
+from umdf.lake.export.databento_columns import SCHEMAS
 from umdf.lake.export.job import ExportRequest, Options, export
-from umdf.lake.export.shapes import SCHEMAS
 from umdf.lake.schemas import table
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)

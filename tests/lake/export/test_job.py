@@ -12,8 +12,8 @@ import pytest
 
 from umdf.cli.app import run
 from umdf.errors import UmdfError
+from umdf.lake.export.databento_columns import SCHEMAS
 from umdf.lake.export.job import FORMATS, ExportRequest, Options, export
-from umdf.lake.export.shapes import SCHEMAS
 from umdf.lake.schemas import tables
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)

@@ -17,7 +17,7 @@ from lake.captures import truth
 from umdf.errors import UmdfError
 from umdf.lake.export.job import ExportRequest, Options, export
 from umdf.lake.export.lobster import LobsterConverter, LobsterLine
-from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, Row, UntrustedDataError, merge_rows
+from umdf.lake.export.order_flow import MBO_COLUMNS, TOP_COLUMNS, Row, UntrustedDataError, merge_rows
 from umdf.lake.schemas import table
 from umdf.market.families import LAST, MAYBE_BAD_BOOK
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lake.report_lake import DAY, NINE, write_lake
 
 from umdf.cli.app import run
+from umdf.lake.export.instrument_days import Instrument
 from umdf.lake.export.nautilus_instruments import catalog_symbol
-from umdf.lake.export.pieces import Instrument
 
 # By instrument; those without a name of their own go by their number.
 SYMBOLS: dict[int, str | None] = {

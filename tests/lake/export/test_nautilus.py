@@ -15,7 +15,7 @@ from lake.captures import truth
 from umdf.errors import UmdfError
 from umdf.lake.export import nautilus
 from umdf.lake.export.job import ExportRequest, export
-from umdf.lake.export.orderflow import UntrustedDataError
+from umdf.lake.export.order_flow import UntrustedDataError
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
 TABLES = ["mbo", "mbp_1", "trades", "ohlcv_1m", "ohlcv_1d"]

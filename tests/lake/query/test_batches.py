@@ -17,13 +17,13 @@ from lake.report_lake import write_lake
 
 import umdf
 from umdf.cli.app import run
-from umdf.lake.file_writer import FileWriter
-from umdf.lake.log import Change
+from umdf.lake.commit.log import Change
+from umdf.lake.commit.writer import open_writer
+from umdf.lake.parquet.file_writer import FileWriter
 from umdf.lake.query import ordering
 from umdf.lake.query.ordering import ExternalSorter
-from umdf.lake.query.reading import sort_rows
+from umdf.lake.query.table_reader import sort_rows
 from umdf.lake.schemas import table, tables
-from umdf.lake.writer import open_writer
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from lake.query.query_lakes import FIRST, SECOND, STORED, delta
 
 import umdf
 from umdf.book.views import Book
-from umdf.lake.derive import DEPTH
+from umdf.lake.books.derived_levels import DEPTH
 from umdf.lake.query.times import midnight_ns
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, MBO
 from umdf.market.rows import Rows

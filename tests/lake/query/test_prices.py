@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umdf.errors import UmdfError
-from umdf.lake.query.prices import OutputFormat, to_float64
+from umdf.lake.query.price_styles import OutputFormat, to_float64
 from umdf.lake.schemas import table
 
 LEAST, MOST = -(1 << 63) + 1, (1 << 63) - 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import umdf
-from umdf.lake.writer import open_writer
+from umdf.lake.commit.writer import open_writer
 
 
 def mbo(**more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from lake.query.query_docs import examples, run
 from lake.query.query_lakes import FIRST, next_day
 
 import umdf
-from umdf.lake import session
+from umdf.lake.runtime import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from lake.report_lake import write_lake
 
 import umdf
 from umdf.lake.hashing import logical_hash
-from umdf.lake.query.names import STREAM_ORDERED_TABLES
+from umdf.lake.query.name_lookup import STREAM_ORDERED_TABLES
 from umdf.lake.schemas import table, tables
 from umdf.market.families import MAYBE_BAD_BOOK
 
@@ -188,9 +188,9 @@ def test_only_files_that_can_have_rows_are_opened(many_files: Path) -> None:
 
 
 def test_only_row_groups_that_can_have_rows_are_read(tmp_path: Path) -> None:
-    from umdf.lake.file_writer import FileWriter
-    from umdf.lake.log import Change
-    from umdf.lake.writer import open_writer
+    from umdf.lake.commit.log import Change
+    from umdf.lake.commit.writer import open_writer
+    from umdf.lake.parquet.file_writer import FileWriter
 
     listed = [{"channel_id": 1, "instrument_id": n, "symbol": f"S{n}", "action": "A"} for n in range(5)]
     write_lake(tmp_path, {"definition": listed})

@@ -15,12 +15,13 @@ import pytest
 from lake.captures import ALL, day, files_of, ingest
 
 from umdf.errors import ConfigError, UmdfError
-from umdf.lake import care, session
+from umdf.lake.admin import lake_status
+from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.query import levels_view, sql
 from umdf.lake.query.levels_view import SLICE_EVENTS, LevelSlice
-from umdf.lake.query.prices import PRICE, TIME, unit_of
+from umdf.lake.query.price_styles import PRICE, TIME, unit_of
+from umdf.lake.runtime import session
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -337,7 +338,7 @@ def test_only_the_tables_of_a_statement_are_looked_up() -> None:
 
 @pytest.mark.parametrize("dialect", ["spark", "unity", "hive"])
 def test_spark_itself_can_read_the_ddl(dialect: str, spark: SparkSession, lake: Path) -> None:
-    text = care.ddl(lake, dialect, "umdf", "s3://bucket/b3's lake/")
+    text = lake_status.ddl(lake, dialect, "umdf", "s3://bucket/b3's lake/")
     parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
     code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     statements = [one.strip() for one in code.split(";\n") if one.strip()]

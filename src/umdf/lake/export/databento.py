@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.export.definitions import to_definition_records
-from umdf.lake.export.shapes import (
+from umdf.lake.export.databento_columns import (
     PRICE,
     SCHEMAS,
     TEXT,
@@ -30,6 +29,7 @@ from umdf.lake.export.shapes import (
     DatabentoField,
     DatabentoSchema,
 )
+from umdf.lake.export.definitions import to_definition_records
 from umdf.lake.schemas import table as table_named
 
 if TYPE_CHECKING:

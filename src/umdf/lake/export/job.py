@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from umdf import __version__
 from umdf.errors import UmdfError, UsageError
 from umdf.lake.export import output
-from umdf.lake.export.orderflow import UntrustedDataError
-from umdf.lake.export.pieces import ExportDay, ExportRequest, InstrumentDay, export_days
-from umdf.lake.query.names import resolve_schema
+from umdf.lake.export.instrument_days import ExportDay, ExportRequest, InstrumentDay, export_days
+from umdf.lake.export.order_flow import UntrustedDataError
+from umdf.lake.query.name_lookup import resolve_schema
 
 if TYPE_CHECKING:
     from umdf.lake.query.lake import Lake

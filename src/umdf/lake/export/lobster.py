@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.export.orderflow import (
+from umdf.lake.export.order_flow import (
     MBO_COLUMNS,
     TOP_COLUMNS,
     Ladder,

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from umdf.errors import UmdfError, require
+from umdf.lake.export.instrument_days import InstrumentDay
 from umdf.lake.export.nautilus_book import DeltaBuilder
 from umdf.lake.export.nautilus_instruments import PACKAGE, UnsupportedTypeError, nautilus_module, price_precision
 from umdf.lake.export.nautilus_instruments import to_instrument as instrument_of
-from umdf.lake.export.orderflow import MBO_COLUMNS, TOP_COLUMNS, UntrustedDataError, merge_rows
-from umdf.lake.export.pieces import InstrumentDay
+from umdf.lake.export.order_flow import MBO_COLUMNS, TOP_COLUMNS, UntrustedDataError, merge_rows
 from umdf.market.families import MAYBE_BAD_BOOK
 from umdf.units import fix_decimal
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from umdf.lake.export.nautilus_instruments import nautilus_module
-from umdf.lake.export.orderflow import BOTH, OrderBook, Row
+from umdf.lake.export.order_flow import BOTH, OrderBook, Row
 from umdf.market.families import LAST, SNAPSHOT
 
 UINT64_MASK = (1 << 64) - 1  # order ids are unsigned on the wire

@@ -13,7 +13,7 @@ from typing import Any
 
 from umdf.errors import UmdfError
 from umdf.lake.export.definitions import OPTION_TYPES, STRATEGY
-from umdf.lake.export.pieces import Instrument, percent_encode
+from umdf.lake.export.instrument_days import Instrument, percent_encode
 from umdf.units import EPOCH, fix_decimal
 
 PACKAGE = "nautilus_trader"

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from umdf.errors import UmdfError, UsageError
 from umdf.lake.query.arrays import distinct_texts, filter_rows, int64_values, is_in
-from umdf.lake.query.names import close_matches
-from umdf.lake.query.reading import InstrumentFilter, partition_of, query_of, read_rows
+from umdf.lake.query.name_lookup import close_matches
 from umdf.lake.query.symbols import InstrumentCatalog, contracts_of_parent
+from umdf.lake.query.table_reader import InstrumentFilter, partition_of, query_of, read_rows
 from umdf.lake.query.times import TimeRange, format_dates, to_trading_date
 
 CONTINUOUS_SYMBOL = re.compile(r"(?P<asset>.+)\.(?P<rule>[cv])\.(?P<rank>\d{1,3})")

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.errors import UmdfError
+from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import filter_rows, int64_values, is_in, take_rows
-from umdf.lake.query.made import TASK_ROWS, DeriveTask
-from umdf.lake.query.reading import InstrumentFilter, Partition, Query, ReadStats, query_of, read_rows
+from umdf.lake.query.computed_rows import TASK_ROWS, DeriveTask
 from umdf.lake.query.symbols import DELETED, InstrumentCatalog
+from umdf.lake.query.table_reader import InstrumentFilter, Partition, Query, ReadStats, query_of, read_rows
 from umdf.lake.query.times import TimeRange, format_dates, parse_time, to_trading_date
 from umdf.lake.schemas import Table
-from umdf.lake.snapshot import LakeSnapshot
 
 
 @dataclass(frozen=True)

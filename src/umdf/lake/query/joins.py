@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import filter_rows, int64_values
-from umdf.lake.query.made import TASK_ROWS, DerivedLevels, DeriveTask, instrument_tasks, partitions_to_derive
-from umdf.lake.query.names import DERIVED_DEPTHS, STREAM_ORDER
-from umdf.lake.query.reading import (
+from umdf.lake.query.computed_rows import TASK_ROWS, DerivedLevels, DeriveTask, instrument_tasks, partitions_to_derive
+from umdf.lake.query.name_lookup import DERIVED_DEPTHS, STREAM_ORDER
+from umdf.lake.query.table_reader import (
     ALL_TIMES,
     InstrumentFilter,
     Query,
@@ -30,7 +31,6 @@ from umdf.lake.query.reading import (
 )
 from umdf.lake.schemas import Table, levels
 from umdf.lake.schemas import table as table_named
-from umdf.lake.snapshot import LakeSnapshot
 from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
 JOIN_ORDERS = ("position", "ts_event", "ts_recv")

@@ -17,18 +17,18 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from umdf.errors import UsageError, require
+from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
+from umdf.lake.query.book_at import BookAt, book_at
 from umdf.lake.query.continuous import roll_table
 from umdf.lake.query.definitions import DefinitionsAsOf, partitions_in_force
 from umdf.lake.query.joins import JOIN_ORDERS, QUOTE_TABLES, TradesWithQuotes, quote_fields
-from umdf.lake.query.moments import BookAt, book_at
-from umdf.lake.query.names import DERIVED_DEPTHS, check_choice, resolve_columns, resolve_schema, time_column
-from umdf.lake.query.prices import OutputFormat
+from umdf.lake.query.name_lookup import DERIVED_DEPTHS, check_choice, resolve_columns, resolve_schema, time_column
+from umdf.lake.query.price_styles import OutputFormat
 from umdf.lake.query.ranges import Range, derived_rows_of
-from umdf.lake.query.reading import Query
 from umdf.lake.query.symbols import InstrumentCatalog, parse_symbols
+from umdf.lake.query.table_reader import Query
 from umdf.lake.query.times import TimeRange, parse_time, to_trading_date
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,7 +204,7 @@ class Lake:
         if self._spark is not None:
             return self._spark
         if not _SHARED_SESSIONS:
-            from umdf.lake.session import start_session, stop_session
+            from umdf.lake.runtime.session import start_session, stop_session
 
             _SHARED_SESSIONS.append(start_session())
             atexit.register(stop_session, _SHARED_SESSIONS[0])

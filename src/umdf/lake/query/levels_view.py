@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
 from umdf.lake.dialects import sql_type
-from umdf.lake.query.made import DerivedLevels, DeriveTask, partitions_to_derive
-from umdf.lake.query.names import DERIVED_DEPTHS
-from umdf.lake.query.reading import InstrumentFilter, Partition, Query, ReadStats, group_by_partition
+from umdf.lake.query.computed_rows import DerivedLevels, DeriveTask, partitions_to_derive
+from umdf.lake.query.name_lookup import DERIVED_DEPTHS
+from umdf.lake.query.table_reader import InstrumentFilter, Partition, Query, ReadStats, group_by_partition
+from umdf.lake.runtime.session import context_of
 from umdf.lake.schemas import table
-from umdf.lake.session import context_of
-from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
 from umdf.lake.query.arrays import int64_values, take_rows
-from umdf.lake.query.names import STREAM_ORDERED_TABLES, sort_columns
-from umdf.lake.query.reading import sort_rows
+from umdf.lake.query.name_lookup import STREAM_ORDERED_TABLES, sort_columns
+from umdf.lake.query.table_reader import sort_rows
 from umdf.lake.schemas import Table
 
 MAX_BUFFERED_ROWS = 1 << 16  # of mbp_10, some 30 MB

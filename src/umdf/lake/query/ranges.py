@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.errors import UmdfError, UsageError
-from umdf.lake.files import FileAdd
+from umdf.lake.commit.lake_snapshot import LakeSnapshot
+from umdf.lake.parquet.data_files import FileAdd
 from umdf.lake.query.arrays import empty_table, int64_values, take_rows
-from umdf.lake.query.made import (
+from umdf.lake.query.computed_rows import (
     BATCH_ROWS,
     DerivedLevels,
     DerivedRows,
@@ -26,10 +27,11 @@ from umdf.lake.query.made import (
     derive_local,
     partitions_to_derive,
 )
-from umdf.lake.query.names import DERIVED_DEPTHS
+from umdf.lake.query.name_lookup import DERIVED_DEPTHS
 from umdf.lake.query.ordering import MAX_BUFFERED_ROWS, ExternalSorter
-from umdf.lake.query.prices import OutputFormat
-from umdf.lake.query.reading import (
+from umdf.lake.query.price_styles import OutputFormat
+from umdf.lake.query.symbols import Selection
+from umdf.lake.query.table_reader import (
     Partition,
     Query,
     ReadStats,
@@ -38,8 +40,6 @@ from umdf.lake.query.reading import (
     read_partition,
     select_files,
 )
-from umdf.lake.query.symbols import Selection
-from umdf.lake.snapshot import LakeSnapshot
 from umdf.market.families import MAYBE_BAD_BOOK
 
 if TYPE_CHECKING:

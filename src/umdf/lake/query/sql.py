@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from umdf.errors import UmdfError, UsageError
+from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
+from umdf.lake.commit.log import last_number
 from umdf.lake.dialects import create_schema, create_table, spark_type
-from umdf.lake.file_reader import read_error
-from umdf.lake.log import last_number
+from umdf.lake.parquet.file_reader import read_error
 from umdf.lake.query import levels_view
-from umdf.lake.query.names import close_matches
-from umdf.lake.query.prices import OutputFormat
+from umdf.lake.query.name_lookup import close_matches
+from umdf.lake.query.price_styles import OutputFormat
 from umdf.lake.schemas import table, tables
-from umdf.lake.snapshot import LakeSnapshot, open_snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa

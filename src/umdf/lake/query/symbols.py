@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.errors import UmdfError, UsageError
+from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import distinct_texts, empty_table, filter_rows, int64_values, is_in
-from umdf.lake.query.names import check_choice, close_matches
-from umdf.lake.query.reading import MARGIN_DAYS, InstrumentFilter, Partition, partition_of, query_of, read_rows
+from umdf.lake.query.name_lookup import check_choice, close_matches
+from umdf.lake.query.table_reader import MARGIN_DAYS, InstrumentFilter, Partition, partition_of, query_of, read_rows
 from umdf.lake.query.times import TimeRange, format_dates
-from umdf.lake.report_day import trading_dates
+from umdf.lake.report.lake_day import trading_dates
 from umdf.lake.schemas import tables
-from umdf.lake.snapshot import LakeSnapshot
 
 SYMBOL_TYPES = ("raw", "parent", "continuous", "instrument_id")
 SYMBOL_TYPE_ALIASES = {"raw_symbol": "raw"}

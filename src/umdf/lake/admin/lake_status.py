@@ -1,0 +1,183 @@
+"""Looking after a lake: status, verify, ddl. The one rule: they only read, and read what readers see."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from umdf.errors import UmdfError
+from umdf.lake.commit import delta, log, vacuum
+from umdf.lake.commit.file_digests import FileDigests, current_digest
+from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
+from umdf.lake.commit.lease import LeaseRecord, is_dead, latest_lease
+from umdf.lake.commit.log import Marker
+from umdf.lake.commit.repair import pending_commit_damage, repair_hint
+from umdf.lake.dialects import create_schema, create_table, notes
+from umdf.lake.layout import LakePaths, open_lake_paths
+from umdf.lake.parquet.data_files import FileAdd, is_sorted
+from umdf.lake.schemas import table, tables
+
+
+@dataclass(frozen=True)
+class FileDamage:
+    table: str
+    path: str
+    reason: str
+    repair: str = ""  # what to do about it
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    name: str
+    mode: str
+    version: int | None
+    files: int
+    rows: int
+    bytes: int
+    partitions: int
+    changed_by: str = ""  # someone else who has moved it since the last commit
+    damage: str = ""  # why it cannot be read, and what repairs it
+
+
+@dataclass(frozen=True)
+class LakeStatus:
+    lake_id: str
+    producer: str
+    marker: Marker
+    pending: int | None  # a commit that was begun and not finished
+    pending_damage: tuple[FileDamage, ...]  # why it cannot be finished
+    writer: LeaseRecord | None  # who is writing now
+    tables: tuple[TableStatus, ...]
+    orphans: vacuum.FileTotals
+    removed: vacuum.FileTotals  # waiting for a vacuum
+    unknown: tuple[str, ...]  # files below tables whose names are not ours
+
+
+def status(root: str | os.PathLike[str]) -> LakeStatus:
+    paths = open_lake_paths(root)
+    snapshot, pending, lease = open_snapshot(root), log.pending_number(paths), latest_lease(paths.leases)
+    found = list(vacuum.find_unlisted(paths, snapshot))
+    writing = lease is not None and not lease.released and not is_dead(lease.owner)
+    orphans = [] if writing else [stray for stray in found if stray.stamp and not stray.committed]
+    return LakeStatus(
+        paths.lake_id,
+        paths.producer,
+        snapshot.marker,
+        pending,
+        _pending_damage(paths),
+        lease if writing else None,
+        tuple(_table_status(snapshot, name, pending) for name in tables()),
+        _totals(orphans),
+        _totals(
+            [stray for stray in found if stray.committed and stray.stamp and stray.stamp.commit <= snapshot.number]
+        ),
+        tuple(str(stray.path) for stray in found if stray.stamp is None),
+    )
+
+
+def _pending_damage(paths: LakePaths) -> tuple[FileDamage, ...]:
+    """What keeps a commit that was begun from being finished."""
+    abort = "`umdf lake abort LAKE` drops the commit that was begun"
+    try:
+        intent = log.pending(paths)
+    except UmdfError as error:
+        return (FileDamage("", str(paths.intents), error.reason, error.hint),)
+    found = pending_commit_damage(paths, intent) if intent else []
+    return tuple(FileDamage(add.table, add.path, f"{what} (of the unfinished commit)", abort) for add, what in found)
+
+
+def _totals(files: list[vacuum.UnlistedFile]) -> vacuum.FileTotals:
+    return vacuum.FileTotals(len(files), sum(stray.bytes for stray in files))
+
+
+def _table_status(snapshot: LakeSnapshot, name: str, pending: int | None) -> TableStatus:
+    version = snapshot.version(name)
+    try:
+        adds, step = snapshot.adds(name), delta.foreign_version(snapshot.paths, name, version, pending)
+    except delta.TableError as error:
+        return TableStatus(name, table(name).mode, version, 0, 0, 0, 0, damage=str(error))
+    return TableStatus(
+        name,
+        table(name).mode,
+        version,
+        len(adds),
+        sum(add.rows for add in adds),
+        sum(add.bytes for add in adds),
+        len({tuple(add.partition.items()) for add in adds}),
+        f"{step.operation} of {step.engine}" if step else "",
+    )
+
+
+def verify(root: str | os.PathLike[str], deep: bool = False) -> list[FileDamage]:
+    """Every file of the last commit is there, with the size and the rows stated. Deep: its bytes are those that were
+    written, by their digest, and its rows can be read."""
+    snapshot = open_snapshot(root)
+    digests = FileDigests(snapshot.paths) if deep else None
+    found = [*_pending_damage(snapshot.paths)]
+    for name in tables():
+        try:
+            adds = snapshot.adds(name)
+        except delta.TableError as error:
+            found.append(FileDamage(name, "_delta_log", error.reason, error.hint))
+            continue
+        for add in adds:
+            reason = _file_damage(snapshot, add, digests)
+            if reason:
+                found.append(FileDamage(name, add.path, reason, repair_hint(add)))
+    return found
+
+
+def count_without_digest(root: str | os.PathLike[str]) -> int:
+    """How many files of the last commit have no digest to be compared with: an older umdf has written them, or someone
+    else."""
+    snapshot = open_snapshot(root)
+    digests, count = FileDigests(snapshot.paths), 0
+    for name in tables():
+        try:
+            count += sum(not digests.digest_of(add) for add in snapshot.adds(name))
+        except delta.TableError:  # `verify` reports the table
+            continue
+    return count
+
+
+def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | None) -> str:
+    """What is wrong with a file; nothing, if that is empty. Without digests only its footer is read."""
+    path, known = snapshot.paths.table(add.table) / add.path, table(add.table)
+    if not path.exists():
+        return "is missing"
+    if path.stat().st_size != add.bytes:
+        return f"has {path.stat().st_size} bytes instead of {add.bytes}"
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            rows = file.metadata.num_rows
+            if rows != add.rows:
+                return f"has {rows} rows instead of {add.rows}"
+            if digests is None:
+                return ""
+            written = digests.digest_of(add)
+            now = current_digest(path, written) if written else ""
+            if now != written:
+                return f"has changed since it was written: its digest is {now}, not {written}"
+            for group in range(file.num_row_groups):
+                read = file.read_row_group(group)
+                if not is_sorted(read, known):
+                    return f"rows of group {group} are not sorted by {', '.join(known.sort)}"
+    except (OSError, pa.ArrowException) as error:
+        return f"cannot be read: {str(error).splitlines()[0]}"
+    return ""
+
+
+def ddl(
+    root: str | os.PathLike[str], dialect: str = "spark", catalogue: str = "umdf", location: str | None = None
+) -> str:
+    """Statements for every table that has been written; `location` is the lake as the catalogue reaches it, a URL."""
+    snapshot = open_snapshot(root)
+    parts = [notes(dialect, catalogue), create_schema(dialect, catalogue)]
+    for name in tables():
+        if snapshot.version(name) is not None:
+            table_location = f"{location.rstrip('/')}/{name}" if location else snapshot.paths.table(name)
+            parts.append(create_table(table(name), table_location, dialect, catalogue))
+    return "\n".join(parts)

@@ -1,0 +1,107 @@
+"""One row for each instrument and day: what its trades came to, beside what the exchange published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.lake.books.bars import OTHER_VENUES, Numbers, financial_volume, run_starts, vwap
+from umdf.lake.books.instrument_rows import RowsByBook
+from umdf.lake.books.table_columns import table_from_columns
+from umdf.market import families as e
+from umdf.market.families import MAYBE_BAD_BOOK, NULL
+
+# Column of day_statistics: the statistics that say it, the best last, and in which of their columns.
+STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {
+    "exchange_open": ((e.OPENING_PRICE, "price"),),
+    "exchange_high": ((e.SESSION_HIGH, "price"),),
+    "exchange_low": ((e.SESSION_LOW, "price"),),
+    "exchange_close": ((e.CLOSING_PRICE, "price"),),
+    "exchange_vwap": ((e.VWAP, "price"),),
+    "settlement_price": ((e.SETTLEMENT_PRICE, "price"),),
+    "open_interest": ((e.OPEN_INTEREST, "size"),),
+    "exchange_volume": ((e.VWAP, "size"), (e.TRADE_VOLUME, "size")),
+    "exchange_trade_count": ((e.VWAP, "trade_count"), (e.TRADE_VOLUME, "trade_count")),
+}
+PUBLISHED_COLUMNS = tuple(STATISTIC_SOURCES)
+
+
+class PublishedStatistics:
+    """The newest of what the incremental stream says, else what the snapshots said; NULL is unknown or deleted."""
+
+    def __init__(self, instruments: int) -> None:
+        self.incremental_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
+        self.snapshot_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
+        self.has_incremental = np.zeros(
+            (instruments, len(PUBLISHED_COLUMNS)), np.int64
+        )  # by the incremental stream, even if deleted since
+
+    def update(self, rows: RowsByBook, *, snapshot: bool = False) -> None:
+        """Statistics by instrument, in the order of the wire."""
+        own, instrument_index = rows.rows, rows.book >> 1
+        counts = ~np.isin(own.column("stream"), OTHER_VENUES)
+        for number, sources in enumerate(STATISTIC_SOURCES.values()):
+            for stat_type, column in sources:
+                some = np.flatnonzero(counts & (own.column("stat_type") == stat_type))
+                if not len(some):
+                    continue
+                last = some[np.append(run_starts(instrument_index[some])[1:], len(some)) - 1]
+                is_deleted = own.column("action")[last] == ord("C")
+                value = np.where(is_deleted, NULL, own.column(column)[last])
+                has_value = is_deleted | (value != NULL)
+                if snapshot:
+                    self.snapshot_values[instrument_index[last[has_value]], number] = value[has_value]
+                else:
+                    self.incremental_values[instrument_index[last[has_value]], number] = value[has_value]
+                    self.has_incremental[instrument_index[last[has_value]], number] = 1
+
+    def value(self, name: str) -> Numbers:
+        number = PUBLISHED_COLUMNS.index(name)
+        return np.where(
+            self.has_incremental[:, number] != 0, self.incremental_values[:, number], self.snapshot_values[:, number]
+        )
+
+    def to_rows(self) -> Numbers:
+        """A row for each instrument."""
+        return np.concatenate([self.incremental_values, self.snapshot_values, self.has_incremental], axis=1)
+
+    def restore(self, instrument_index: Numbers, rows: Numbers) -> None:
+        if len(rows):
+            (
+                self.incremental_values[instrument_index],
+                self.snapshot_values[instrument_index],
+                self.has_incremental[instrument_index],
+            ) = np.split(rows, 3, axis=1)
+
+
+def day_statistics(
+    day_bars: NDArray[np.void],
+    busted: Numbers,
+    published: PublishedStatistics,
+    extra_columns: dict[str, Any],
+    bad: NDArray[np.bool_],
+    ids: Numbers,
+    symbols: pa.Array,
+) -> pa.Table:
+    """A row for each instrument that had any row, trade or statistic. `day`: what its trades come to (`bars.SUMS`);
+    `others`: columns as they are."""
+    total = len(ids)
+    columns: dict[str, Any] = {
+        name: np.full(total, NULL) for name in "open high low close vwap financial_volume ts_first ts_last".split()
+    }
+    columns |= {"volume": np.zeros(total, np.int64), "trade_count": np.zeros(total, np.int64)}
+    computed = {"vwap": vwap(day_bars), "financial_volume": financial_volume(day_bars)}
+    for name, values in columns.items():
+        values[day_bars["place"]] = computed[name] if name in computed else day_bars[name]
+    columns |= {name: published.value(name) for name in PUBLISHED_COLUMNS} | extra_columns
+    columns |= {"busted": busted, "instrument_id": ids}
+    columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+    has_published = np.logical_or.reduce([columns[name] != NULL for name in PUBLISHED_COLUMNS])
+    has_row = np.flatnonzero(
+        (extra_columns["events"] > 0) | has_published | (columns["trade_count"] > 0) | (busted > 0)
+    )
+    chosen = {name: values[has_row] for name, values in columns.items()}
+    return table_from_columns("day_statistics", chosen, symbols, has_row)

@@ -1,0 +1,263 @@
+"""What the books have to say of each gap: whom it hit, and when those that were in doubt had their answer.
+
+A book owes an answer to every gap since its last row. If its next update follows on by RptSeq, or a snapshot shows that
+nothing is missing, that is the answer. If numbers are missing the gap has touched it, and it owes the answer until a
+snapshot or an Empty Book. A new numbering answers everything.
+
+The one rule: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
+into the books' state, by the numbers of the gaps, and `merge` puts together what runs and tasks have said. A timeline
+has all gaps of the day up to the end of the run, not only those of the run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.errors import UmdfError
+from umdf.lake.books import trust_kernel as h
+from umdf.market.families import NULL
+
+if TYPE_CHECKING:
+    from umdf.lake.books.instrument_rows import Epochs
+
+Numbers = NDArray[np.int64]
+GapRecord = dict[str, Any]  # of one gap
+SEND_DELAY_NS = 10**9
+MAX_LISTED = 1_000  # instruments of a gap that are listed by number
+ROW_BITS = 40  # of a row or a gap, behind the number of a book
+UNANSWERED_DTYPE = np.dtype(
+    [("first", "i8"), ("last", "i8")]
+)  # in a stored book: first numbers of the gaps that it is stale for
+_NO_GAPS = np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a channel's own task found out: gaps by epoch, how far the stream goes, when each epoch began."""
+
+    gaps: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)  # by epoch rank: first, last, sorted
+    last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
+    epoch_starts: dict[int, int] = field(default_factory=dict)  # by epoch rank
+    sent_before: dict[int, Numbers] = field(default_factory=dict)  # as `gaps`: when the number before each was sent
+
+    def missing_since(self, epoch: int, gap: Numbers, ts: Numbers) -> Numbers:
+        """Since when something may be missing because of a gap, if a book had its last row at `ts`: what is sent behind
+        a number may have happened a little before it was."""
+        sent = self.sent_before.get(epoch, np.empty(0, np.int64))
+        known = (gap < len(sent)) & (ts != h.UNKNOWN_START)
+        when = sent[np.minimum(gap, len(sent) - 1)] if len(sent) else ts
+        return np.where(known & (when != NULL), np.maximum(ts, when - SEND_DELAY_NS), ts)
+
+    def count(self, epoch: int) -> int:
+        return len(self.gaps[epoch][0]) if epoch in self.gaps else 0
+
+    def gaps_before(self, epoch: int, sequence: Numbers, *, within: bool = False) -> Numbers:
+        """How many gaps of an epoch end before each number; `within`: or on it."""
+        gaps = self.gaps.get(epoch)
+        if gaps is None:
+            return np.zeros(len(sequence), np.int64)
+        return np.searchsorted(gaps[1], sequence, side="right" if within else "left").astype(np.int64)
+
+    def gaps_started_by(self, epoch: int, sequence: Numbers) -> Numbers:
+        """How many gaps of an epoch begin before each number or on it."""
+        gaps = self.gaps.get(epoch)
+        if gaps is None:
+            return np.zeros(len(sequence), np.int64)
+        return np.searchsorted(gaps[0], sequence, side="right").astype(np.int64)
+
+    def gaps_at(self, epoch: int, numbers: Numbers) -> Numbers:
+        """The gaps with these first numbers, which an earlier run has seen."""
+        firsts = self.gaps[epoch][0] if epoch in self.gaps else np.empty(0, np.int64)
+        at = np.searchsorted(firsts, numbers)
+        strange = np.append(firsts, NULL)[at] != numbers
+        if strange.any():
+            reason = f"a book is in doubt because of a gap at {numbers[strange][0]}, which the timeline does not have"
+            raise UmdfError(reason, "this is a bug: please report it")
+        return at
+
+
+class GapLog:
+    """The answers of the books of a group, as they come. Gaps are counted within their epoch."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.unanswered = (
+            _NO_GAPS  # (book, gaps from, to), in the epoch that the books are in: it is stale because of them
+        )
+        self.unverified = _NO_GAPS  # likewise, at the end of the run
+        self.epoch = -1  # at the end of the run
+        self.touched: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)
+        self.recovered_ts: dict[int, Numbers] = {}  # by epoch: of each gap, when the last answer came
+
+    def add_rows(
+        self, epoch: int, book: Numbers, said: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
+    ) -> None:
+        """Rows by book, in their order: what `healing_kernel.follow` says of the gaps `first` to `last`."""
+        answered, missed = np.flatnonzero(said & h.ANSWERED), np.flatnonzero(said & h.MISSED)
+        self._mark_recovered(epoch, first[answered], last[answered], ts[answered])
+        lost = np.stack([book[missed], first[missed], last[missed]], axis=1)
+        lost, at = lost[lost[:, 2] > lost[:, 1]], missed[last[missed] > first[missed]]
+        if len(lost):
+            self.touched[epoch].append(lost)
+        if not len(lost) and not len(self.unanswered):
+            return
+        owed = np.concatenate([self.unanswered, lost])
+        key = owed[:, 0] << ROW_BITS | np.concatenate([np.zeros(len(self.unanswered), np.int64), at + 1])
+        emptied = np.flatnonzero(said & h.EMPTIED)
+        following = np.searchsorted(book[emptied] << ROW_BITS | (emptied + 1), key)
+        by = np.append(emptied, -1)[following]
+        is_answered = (by >= 0) & (book[by] == owed[:, 0])
+        self._mark_recovered(epoch, owed[is_answered, 1], owed[is_answered, 2], ts[by[is_answered]])
+        self.unanswered = owed[~is_answered]
+
+    def add_snapshots(
+        self, epoch: int, book: Numbers, ts: Numbers, answered: tuple[Numbers, Numbers], missed: tuple[Numbers, Numbers]
+    ) -> None:
+        """Snapshots, of different books, and the gaps (from, to) that each one answers and of which it shows that
+        numbers are missing. What the books owed is paid."""
+        self._mark_recovered(epoch, *answered, ts)
+        lost = np.stack([book, *missed], axis=1)
+        lost = lost[lost[:, 2] > lost[:, 1]]
+        if len(lost):
+            self.touched[epoch].append(lost)
+        if len(self.unanswered):
+            order = np.argsort(book)
+            at = np.minimum(np.searchsorted(book[order], self.unanswered[:, 0]), len(book) - 1)
+            is_answered = book[order][at] == self.unanswered[:, 0]
+            paid, self.unanswered = self.unanswered[is_answered], self.unanswered[~is_answered]
+            self._mark_recovered(epoch, paid[:, 1], paid[:, 2], ts[order][at[is_answered]])
+
+    def end_epoch(self, epoch: int, in_doubt: Numbers) -> None:
+        """An epoch is over, and its books with it."""
+        over = np.concatenate([self.unanswered, in_doubt])
+        ts = self._timeline.epoch_starts.get(epoch + 1, NULL)
+        self._mark_recovered(epoch, over[:, 1], over[:, 2], np.full(len(over), ts))
+        self.unanswered = _NO_GAPS
+
+    def finish(self, epoch: int, in_doubt: Numbers) -> None:
+        """The run is over."""
+        self.epoch, self.unverified = epoch, in_doubt
+
+    def to_state(self) -> tuple[Numbers, NDArray[np.void]]:
+        """What books owe, at the end of the run: the book, and the first numbers of its gaps."""
+        owed = self.unanswered[np.lexsort(self.unanswered.T[::-1])]
+        found = np.zeros(len(owed), UNANSWERED_DTYPE)
+        if len(owed):
+            firsts = self._timeline.gaps[self.epoch][0]
+            found["first"], found["last"] = firsts[owed[:, 1]], firsts[owed[:, 2] - 1]
+        return owed[:, 0], found
+
+    def restore(self, book: Numbers, epoch: int, stored: NDArray[np.void]) -> None:
+        first, last = (self._timeline.gaps_at(epoch, stored[name]) for name in ("first", "last"))
+        self.unanswered = np.concatenate([self.unanswered, np.stack([book, first, last + 1], axis=1)])
+
+    def _mark_recovered(self, epoch: int, first: Numbers, last: Numbers, ts: Numbers) -> None:
+        gaps, which = _expand_ranges(first, last)
+        if len(gaps):
+            cured = self.recovered_ts.setdefault(epoch, np.full(len(self._timeline.gaps[epoch][0]), NULL))
+            np.maximum.at(cured, gaps, ts[which])
+
+
+def first_unanswered(states: Numbers) -> Numbers:
+    """Of some books, by their states: the first gap that they have no answer to, or else the next one to come."""
+    return np.where(states[:, h.S_UNVERIFIED] != 0, states[:, h.S_FIRST_GAP], states[:, h.S_GAPS])
+
+
+def _expand_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """Every number of some ranges, and which range it is of."""
+    size = np.maximum(last - first, 0)
+    which = np.repeat(np.arange(len(size)), size)
+    return np.arange(len(which)) + np.repeat(first - (np.cumsum(size) - size), size), which
+
+
+class GapRecoveries:
+    """What a task says of the gaps, in one run."""
+
+    def __init__(self, timeline: Timeline, epochs: Epochs) -> None:
+        self._timeline, self._epochs = timeline, epochs
+        self._touched: dict[int, list[Numbers]] = defaultdict(list)  # (instrument_id, gaps from, to)
+        count = {epoch: len(gaps[0]) for epoch, gaps in timeline.gaps.items()}
+        self._recovered_ts = {epoch: np.full(some, NULL) for epoch, some in count.items()}
+        self._open = {
+            epoch: np.zeros(some + 1, np.int64) for epoch, some in count.items()
+        }  # more than of the gap before
+
+    def add(self, log: GapLog, ids: Numbers) -> None:
+        for epoch, cured in log.recovered_ts.items():
+            np.maximum(self._recovered_ts[epoch], cured, out=self._recovered_ts[epoch])
+        for epoch, some in log.touched.items():
+            touched = np.concatenate(some)
+            touched[:, 0] = ids[touched[:, 0] >> 1]
+            self._touched[epoch].append(touched)
+        place, first, last = _merge_overlaps(np.concatenate([log.unanswered, log.unverified]))
+        if len(place):
+            np.add.at(self._open[log.epoch], first, 1)
+            np.add.at(self._open[log.epoch], last, -1)
+
+    def to_json(self) -> list[GapRecord]:
+        found = []
+        for epoch in sorted(self._timeline.gaps):
+            touched = self._instruments_by_gap(epoch)
+            known = zip(
+                self._timeline.gaps[epoch][0].tolist(),
+                np.cumsum(self._open[epoch]).tolist(),
+                self._recovered_ts[epoch].tolist(),
+                strict=False,
+            )
+            for gap, (first, still, cured) in enumerate(known):
+                if gap in touched or still or cured != NULL:
+                    about = {"seq_version": self._epochs.versions[epoch], "first": first}
+                    answer = {"open": still, "ts_cured": None if cured == NULL else cured}
+                    found.append(about | {"touched": touched.get(gap, [])} | answer)
+        return found
+
+    def _instruments_by_gap(self, epoch: int) -> dict[int, list[int]]:
+        """The instruments that each gap has touched, sorted."""
+        touched = np.concatenate([_NO_GAPS, *self._touched[epoch]])
+        gaps, which = _expand_ranges(touched[:, 1], touched[:, 2])
+        pairs = np.unique(np.stack([gaps, touched[which, 0]], axis=1), axis=0)
+        every, start = np.unique(pairs[:, 0], return_index=True)
+        parts = np.split(pairs[:, 1], start[1:])
+        return {gap: ids.tolist() for gap, ids in zip(every.tolist(), parts, strict=False)}
+
+
+def _merge_overlaps(owing: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """(book, gaps from, to) → (instrument, gaps from, to), no gap of an instrument twice."""
+    place, first, last = owing[:, 0] >> 1, owing[:, 1], owing[:, 2]
+    order = np.lexsort((first, place))
+    place, first, last = place[order], first[order], last[order]
+    reached = np.maximum.accumulate(place << ROW_BITS | last)[:-1] & ((1 << ROW_BITS) - 1)
+    first[1:] = np.maximum(first[1:], np.where(place[1:] == place[:-1], reached, 0))
+    return place, first, np.maximum(first, last)
+
+
+def merge_gap_records(before: Sequence[GapRecord], task_records: Sequence[Iterable[GapRecord]]) -> list[GapRecord]:
+    """What earlier runs have said of the gaps, and the words of all tasks of the run behind them, put together:
+    {"seq_version", "first", "touched", "touched_count", "open", "ts_cured"} of each gap. `touched` are the lowest
+    numbers, if they are more than MOST_LISTED. A gap that no task speaks of any more is open for nobody."""
+    if not task_records:
+        return list(before)
+    found: dict[tuple[int, int], GapRecord] = {}
+    for each in before:
+        found[each["seq_version"], each["first"]] = each | {"touched": set(each["touched"]), "open": 0}
+    for each in (each for task in task_records for each in task):
+        key = each["seq_version"], each["first"]
+        now = found.setdefault(key, dict(zip(("seq_version", "first"), key, strict=True)) | _empty_record())
+        new = set(each["touched"]) - now["touched"]
+        now["touched"] |= new
+        now["touched_count"] += len(new)
+        now["open"] += each["open"]
+        times = [ts for ts in (now["ts_cured"], each["ts_cured"]) if ts is not None]
+        now["ts_cured"] = max(times, default=None)
+    listed = {key: sorted(each["touched"])[:MAX_LISTED] for key, each in found.items()}
+    return [found[key] | {"touched": listed[key]} for key in sorted(found)]
+
+
+def _empty_record() -> GapRecord:
+    return {"touched": set(), "touched_count": 0, "open": 0, "ts_cured": None}

@@ -1,0 +1,429 @@
+"""The day of a group of instruments as it goes on: books, trades, best prices, losses; and what it comes to at the end.
+
+    day = GroupDay(ids, symbols, depths, timeline, epochs, depth, stored)
+    day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this stretch, final
+    day.finish()                                                 -> tables of the whole day
+
+The one rule: a day in several stretches, or in several runs with the state between them, is the day in one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.errors import UmdfError
+from umdf.lake.books import bars as b
+from umdf.lake.books import trust_kernel as h
+from umdf.lake.books.day_statistics import PublishedStatistics, day_statistics
+from umdf.lake.books.gap_recovery import Timeline
+from umdf.lake.books.instrument_rows import HINT, Epochs, RowsByBook, event_times
+from umdf.lake.books.intervals import BBO_INTERVALS_S, OPEN_SUFFIX, IntervalTables
+from umdf.lake.books.levels import bbo_records, mbp_table, tbbo_table
+from umdf.lake.books.replay import L_BOOK, L_SINCE, L_UNTIL, NO_END, BookReplay, Numbers, ReplayResult, merge_positions
+from umdf.lake.books.snapshot_rows import BookSnapshots
+from umdf.lake.books.state_columns import BookStates, RecordSection, book_contents, group_records, restore_books
+from umdf.lake.books.state_record import (
+    EMPTY_BOOK,
+    HEADER_FIELDS,
+    LOSS_DTYPE,
+    PUBLISHED_DTYPE,
+    BookState,
+    read_book,
+    state_table,
+)
+from umdf.lake.books.table_columns import family_table
+from umdf.lake.parquet.data_files import sort_rows
+from umdf.lake.schemas import table
+from umdf.lake.tasks.id_lookup import distinct_values
+from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
+
+MINUTE_NS = 60 * b.SECOND_NS
+LAST_KEY = (1 << 64) - 1  # of an epoch
+Tables = dict[str, pa.Table]
+# What a state has of a book as it is.
+_STATE_COLUMNS = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_UNVERIFIED, "ts": h.S_TS, "seen": h.S_SEEN}
+
+
+@dataclass(eq=False)
+class InstrumentSet:
+    """Some instruments, sorted: what is known of them without their rows."""
+
+    ids: Numbers
+    symbols: pa.Array
+    depths: Mapping[int, int]  # 264 of those whose definition says it
+    last_phase: NDArray[np.int16]
+    last_state: NDArray[np.int16]
+
+
+class BookDayBuilder:
+    def __init__(
+        self,
+        instruments: InstrumentSet,
+        timeline: Timeline,
+        epochs: Epochs,
+        trading_date: int,
+        table_names: frozenset[str],
+        stored: BookStates | None = None,
+    ) -> None:
+        self.instruments, self.timeline, self.epochs = instruments, timeline, epochs
+        self.trading_date, self.table_names = trading_date, table_names
+        self.ids, count = instruments.ids, len(instruments.ids)
+        depth = 10 if "mbp_10" in table_names else 1
+        self.replay = BookReplay(
+            instruments.ids, timeline, depth, restore_books(stored) if stored is not None else None
+        )
+        self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # behind every key, until there is one
+        self.has_row = np.zeros(2 * count, np.bool_)
+        self.last_epoch = np.zeros(2 * count, np.int32)
+        self.events, self.unverified_events, self.loss_counts = np.zeros((3, 2 * count), np.int64)
+        self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date)
+        self.loss_windows: list[Numbers] = []
+        self.published = PublishedStatistics(count)
+        self.book_events: list[BookState] = []
+        self.gap_log = self.replay.gap_log
+        for instrument_id, levels in instruments.depths.items():
+            self.replay.books.set_depth(instrument_id, levels)
+        if stored is not None:
+            self._restore(stored)
+
+    def _restore(self, stored: BookStates) -> None:
+        head, run, timeline = stored.header, self.replay, self.timeline
+        instrument_index = np.searchsorted(self.ids, stored.instrument_id)
+        book = 2 * instrument_index + head["lending"]
+        epochs = self.epochs.ranks(head["epoch"])
+        run.epoch = max(run.epoch, int(epochs.max(initial=-1)))
+        for name, column in _STATE_COLUMNS.items():
+            run.states[book, column] = head[name]
+        run.last_bad[book] = head["shown_bad"]
+        shown = np.flatnonzero(head["shown_epoch"] != NULL)
+        run.last_shown_epoch[book[shown]] = self.epochs.ranks(head["shown_epoch"][shown])
+        unanswered = stored.sections["owed"]
+        gap_owner = np.repeat(np.arange(len(stored)), unanswered.counts)
+        for epoch in np.unique(epochs).tolist():
+            own = np.flatnonzero(epochs == epoch)
+            run.states[book[own], h.S_GAPS] = timeline.gaps_before(epoch, head["covered"][own], within=True)
+            doubt = own[head["doubt"][own] != 0]
+            run.states[book[doubt], h.S_FIRST_GAP] = timeline.gaps_at(epoch, head["doubt_from"][doubt])
+            some = np.flatnonzero(epochs[gap_owner] == epoch)
+            self.gap_log.restore(book[gap_owner[some]], epoch, unanswered.records[some])
+        self.last_key[book], self.last_epoch[book] = stored.key, self.epochs.ranks(stored.seq_version)
+        self.has_row[book] = True
+        self.events[book], self.unverified_events[book] = head["events"], head["events_in_doubt"]
+        self.loss_counts[book] = head["losses"]
+        self.intervals.restore(instrument_index, stored)
+        lost = stored.sections["lost"]
+        self.loss_windows.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
+        published = stored.sections["published"]
+        has_statistics = np.flatnonzero(published.counts)
+        self.published.restore(
+            instrument_index[has_statistics], published.records["value"].reshape(len(has_statistics), -1)
+        )
+
+    def advance(
+        self,
+        mbo: RowsByBook,
+        trades: RowsByBook,
+        statistics: RowsByBook,
+        snapshots: BookSnapshots,
+        *,
+        more: bool = False,
+    ) -> Tables:
+        """A stretch: rows of every instrument, its trades, its statistics, its snapshots."""
+        families = mbo, trades, statistics
+        epochs = distinct_values(*(each.epoch for each in (*families, snapshots)))
+        if len(epochs) < 2:
+            return self._advance_epoch(*families, snapshots, more=more)
+        tables: dict[str, list[pa.Table]] = defaultdict(list)
+        for epoch in epochs:  # each for itself: books end with their numbering
+            limits = (epoch - 1, LAST_KEY), (epoch, LAST_KEY)
+            families_of_epoch = mbo.between(*limits), trades.between(*limits), statistics.between(*limits)
+            epoch_tables = self._advance_epoch(
+                *families_of_epoch, snapshots.between(*limits), more=more and epoch == epochs[-1]
+            )
+            for name, rows in epoch_tables.items():
+                tables[name].append(rows)
+        merged = {name: pa.concat_tables(parts).unify_dictionaries() for name, parts in tables.items()}
+        return {name: sort_rows(rows, table(name)) for name, rows in merged.items()}
+
+    def _advance_epoch(
+        self, mbo: RowsByBook, trades: RowsByBook, statistics: RowsByBook, snapshots: BookSnapshots, *, more: bool
+    ) -> Tables:
+        self._check_not_older(mbo)
+        result = self.replay.apply(mbo, snapshots, more=more)
+        times = event_times(mbo.rows, mbo.units) if len(mbo) else np.empty(0, np.int64)
+        mbo_rows_before, trade_bad = self._book_trust_at(mbo, result, trades)
+        _, statistic_bad = self._book_trust_at(mbo, result, statistics)
+        self.loss_windows.append(result.loss_windows)
+        self.intervals.check_losses(result.loss_windows[:, L_BOOK] >> 1, result.loss_windows[:, L_SINCE])
+        np.add.at(self.loss_counts, result.loss_windows[:, L_BOOK], 1)
+        staged = np.flatnonzero(~mbo.is_synthetic) if mbo.is_synthetic is not None else None
+        books = mbo.book if staged is None else mbo.book[staged]
+        bad = result.bad if staged is None else result.bad[staged]
+        self.events += np.bincount(books, minlength=len(self.events))
+        self.unverified_events += np.bincount(books[bad != 0], minlength=len(self.events))
+        if len(mbo):
+            real = (
+                np.arange(len(mbo))
+                if mbo.is_synthetic is None
+                else np.flatnonzero(~mbo.is_synthetic | result.is_emptied)
+            )
+            own = mbo.book[real]
+            ends = real[np.append(own[1:] != own[:-1], True)] if len(real) else real
+            self.last_key[mbo.book[ends]], self.last_epoch[mbo.book[ends]] = mbo.key[ends], mbo.epoch[ends]
+            self.has_row[mbo.book[ends]] = True
+        self._record_recoveries(result, snapshots)
+        self._record_resets(mbo, result)
+        if len(statistics):
+            self.published.update(statistics)
+        if len(trades):
+            self.intervals.add_trades(trade_records(trades))
+        for name, seconds in BBO_INTERVALS_S.items():
+            if name in self.table_names:
+                self.intervals.add_bbo(name, bbo_records(mbo, times, result, trades, mbo_rows_before, seconds))
+        return self._tables(
+            mbo, staged, result, trades, mbo_rows_before, trade_bad, statistics, statistic_bad, snapshots
+        )
+
+    def _tables(
+        self,
+        mbo: RowsByBook,
+        staged: Numbers | None,
+        result: ReplayResult,
+        trades: RowsByBook,
+        mbo_rows_before: Numbers,
+        trade_bad: NDArray[np.bool_],
+        statistics: RowsByBook,
+        statistic_bad: NDArray[np.bool_],
+        snapshots: BookSnapshots,
+    ) -> Tables:
+        tables: Tables = {}
+        symbols, wanted = self.instruments.symbols, self.table_names
+        for name, depth in (("mbp_1", 1), ("mbp_10", 10)):
+            if name in wanted:
+                tables[name] = mbp_table(mbo, snapshots, result, depth, self.ids, symbols, self.epochs)
+        if "book_check" in wanted and len(snapshots):
+            tables["book_check"] = result.checks.to_table(snapshots, self.ids, symbols)
+        trade_flags = _with_maybe_bad(trades, trade_bad)
+        if "tbbo" in wanted and len(trades):
+            tables["tbbo"] = tbbo_table(trades, mbo_rows_before, result, trade_flags, self.ids, symbols)
+        if "mbo" in wanted and len(mbo):
+            flags, events, book = _with_maybe_bad(mbo, result.bad != 0), mbo.events, mbo.book
+            if staged is not None:
+                events = events.take({"mbo": staged})
+                flags, book = flags[staged], book[staged]
+            tables["mbo"] = family_table(events, "mbo", flags, symbols, book >> 1)
+        if "trades" in wanted and len(trades):
+            tables["trades"] = family_table(trades.events, "trades", trade_flags, symbols, trades.book >> 1)
+        if "statistics" in wanted and len(statistics):
+            flags = _with_maybe_bad(statistics, statistic_bad)
+            tables["statistics"] = family_table(statistics.events, "statistics", flags, symbols, statistics.book >> 1)
+        return tables
+
+    def _check_not_older(self, mbo: RowsByBook) -> None:
+        """What comes must be behind what came before."""
+        first = b.run_starts(mbo.book)
+        book = mbo.book[first]
+        known = self.has_row[book]
+        older = (mbo.epoch[first] == self.last_epoch[book]) & (mbo.key[first] <= self.last_key[book])
+        wrong = np.flatnonzero(known & (older | (mbo.epoch[first] < self.last_epoch[book])))
+        if len(wrong):
+            number, at = int(self.ids[book[wrong[0]] >> 1]), int(mbo.key[first[wrong[0]]]) >> 32
+            last = int(self.last_key[book[wrong[0]]]) >> 32
+            raise UmdfError(f"rows of instrument {number} are out of order in mbo: sequence {at} after {last}", HINT)
+
+    def _book_trust_at(
+        self, mbo: RowsByBook, result: ReplayResult, others: RowsByBook
+    ) -> tuple[Numbers, NDArray[np.bool_]]:
+        """How many rows of mbo come before each row of another family, and whether its book may be wrong there."""
+        if not len(others):
+            return np.empty(0, np.int64), np.empty(0, np.bool_)
+        size = len(self.epochs.versions)
+        groups = [some.book * np.int32(size) + some.epoch for some in (mbo, others)]
+        mbo_rows_before = merge_positions(groups[0], mbo.key, groups[1], others.key, behind=False)
+        bad = result.initial_bad[others.book] != 0
+        if len(mbo):
+            here = np.minimum(mbo_rows_before, len(mbo) - 1)
+            itself = (mbo_rows_before < len(mbo)) & (groups[0][here] == groups[1]) & (mbo.key[here] == others.key)
+            before = np.maximum(mbo_rows_before - 1, 0)
+            follows = (mbo_rows_before > 0) & (mbo.book[before] == others.book)
+            bad = np.where(itself, result.bad[here] != 0, np.where(follows, result.bad[before] != 0, bad))
+        return mbo_rows_before, bad
+
+    def _record_recoveries(self, result: ReplayResult, snapshots: BookSnapshots) -> None:
+        if "book_state" not in self.table_names or not len(result.recovery_snapshots):
+            return
+        books = self.replay.snapshot_books  # any engine will do: a snapshot alone says what its book is
+        for line in result.recovery_snapshots.tolist():
+            book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
+            instrument_id, lending = int(self.ids[book >> 1]), book & 1
+            books.delete(instrument_id, lending=bool(lending))  # an earlier one may have said of what kind it is
+            books.apply(snapshots.rows_of(np.array([line]))[0])
+            header, entries = read_book(books, instrument_id, lending)
+            head = dict.fromkeys(HEADER_FIELDS, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
+            head |= {"ts_send": int(snapshots.ts_send[line]), "ts_recv": int(snapshots.ts_recv[line])}
+            key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
+            version = self.epochs.versions[int(snapshots.epoch[line])]
+            stored = BookState(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
+            self.book_events.append(stored)
+
+    def _record_resets(self, mbo: RowsByBook, result: ReplayResult) -> None:
+        """What emptied a book without a row of its own."""
+        if "book_state" not in self.table_names or mbo.is_synthetic is None:
+            return
+        units, own = mbo.units, mbo.rows
+        for row in np.flatnonzero(mbo.is_synthetic & result.is_emptied).tolist():
+            unit, book = own.unit[row], int(mbo.book[row])
+            head = dict.fromkeys(HEADER_FIELDS, 0) | {"lending": book & 1, "known": NULL}
+            head |= {"ts": int(own.column("ts_event")[row])}
+            head |= {"ts_send": int(units.ts_send[unit]), "ts_recv": int(units.ts_recv[unit])}
+            key_fields = int(self.ids[book >> 1]), int(units.seq_version[unit]), int(mbo.key[row])
+            self.book_events.append(BookState(*key_fields, NULL, LAST, head, EMPTY_BOOK[0]))
+
+    def finish(self, final_before_ns: int | None = None) -> Tables:
+        """The tables of the whole day, as far as they are new or open. `settle_ns`: before this nothing more will come;
+        None: nothing more at all."""
+        self.replay.finish()
+        lost, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
+        final_before = np.full(
+            instrument_count, NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
+        )
+        if final_before_ns is not None:  # what is in doubt may yet turn out to be whole
+            doubt = lost[lost[:, L_UNTIL] == NO_END]
+            np.minimum.at(final_before, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
+        tables = self.intervals.finish(lost, final_before)
+        if "day_statistics" in self.table_names:
+            columns = {"events": self.events, "events_in_doubt": self.unverified_events, "losses": self.loss_counts}
+            extra_columns: dict[str, Any] = {
+                name: values.reshape(-1, 2).sum(axis=1) for name, values in columns.items()
+            }
+            extra_columns |= {"last_phase": self.instruments.last_phase, "last_state": self.instruments.last_state}
+            bad = np.zeros(instrument_count, np.bool_)
+            bad[lost[:, L_BOOK]] = True
+            trades = self.intervals.day_bars, self.intervals.busted_counts
+            tables["day_statistics"] = day_statistics(
+                *trades, self.published, extra_columns, bad, self.ids, self.instruments.symbols
+            )
+        if "book_state" in self.table_names:
+            tables["book_state"] = state_table(self.book_events)
+            tables["book_state" + OPEN_SUFFIX] = self._book_states().to_table()
+        return tables
+
+    def untrusted_books(self) -> list[dict[str, Any]]:
+        """What cannot be trusted at the end."""
+        found = []
+        for book in np.flatnonzero(self.replay.current_bad()).tolist():
+            instrument_id, symbol = int(self.ids[book >> 1]), self.instruments.symbols[book >> 1].as_py()
+            is_stale = bool(self.replay.states[book, h.S_STALE])
+            of_book = self.replay.books.book(instrument_id, lending=bool(book & 1))
+            reason = str(of_book.stale) if of_book is not None and of_book.stale else "messages are known to be lost"
+            if not is_stale:
+                reason = "messages were lost and nothing came since that shows whether they touched it"
+            found.append({"instrument_id": instrument_id, "symbol": symbol, "is_stale": is_stale, "reason": reason})
+        return found
+
+    def _loss_windows_by_instrument(self) -> Numbers:
+        """(instrument, since, until) of everything that is missing, and of what may be."""
+        states = self.replay.states
+        doubt = np.flatnonzero(states[:, h.S_UNVERIFIED])
+        since = self.timeline.missing_since(self.replay.epoch, states[doubt, h.S_FIRST_GAP], states[doubt, h.S_TS])
+        open_ones = np.stack([doubt, since, np.full(len(doubt), NO_END)], axis=1)
+        lost = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows, open_ones])
+        lost[:, L_BOOK] >>= 1
+        return lost[np.argsort(lost[:, L_BOOK], kind="stable")]
+
+    def _book_states(self) -> BookStates:
+        """The state of every book, and of every instrument that had a day."""
+        states, day_sections = self.replay.states, self.intervals.to_sections()
+        has_day_data = np.logical_or.reduce([part.counts > 0 for part in day_sections.values()])
+        # A snapshot alone may have shown that nothing is missing.
+        is_known = (states[:, h.S_SEEN] != 0) | (states[:, h.S_GAPS] != 0) | (self.events != 0)
+        is_known[::2] |= has_day_data
+        books = np.flatnonzero(is_known)
+        instrument_index, states, has_row = books >> 1, states[books], self.has_row[books]
+        is_first = np.append(True, instrument_index[1:] != instrument_index[:-1])[
+            : len(books)
+        ]  # the day is the instrument's, not the book's
+        header, entries = book_contents(self.replay.books, self.ids, books)
+        nothing, row_of = np.zeros(len(books), np.int64), np.full(len(self.has_row), -1)
+        row_of[books] = np.arange(len(books))
+        lost, (gap_owner, unanswered) = (
+            np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows]),
+            self.gap_log.to_state(),
+        )
+        sections = {"entries": entries, "lost": group_records(row_of[lost[:, 0]], _loss_records(lost), len(books))}
+        sections["owed"] = group_records(row_of[gap_owner], unanswered, len(books))
+        first = np.flatnonzero(is_first)
+        for name, part in day_sections.items():
+            own, counts = part.take(instrument_index[first]), nothing.copy()
+            counts[first] = own.counts
+            sections[name] = RecordSection(counts, own.records)
+        statistics = self.published.to_rows()[instrument_index[first]]
+        sections["published"] = RecordSection(
+            is_first * np.int64(statistics.shape[1]), statistics.ravel().view(PUBLISHED_DTYPE)
+        )
+        versions, shown = np.array([*self.epochs.versions, NULL]), self.replay.last_shown_epoch[books]
+        gaps = self.timeline.gaps.get(self.replay.epoch, (np.empty(0, np.int64),) * 2)
+        doubt, covered = states[:, h.S_UNVERIFIED] != 0, states[:, h.S_GAPS]
+        state_header = {name: states[:, column] for name, column in _STATE_COLUMNS.items()}
+        state_header |= {
+            "lending": books & 1,
+            "shown_bad": self.replay.last_bad[books].astype(np.int64),
+            "shown_epoch": versions[shown],
+            "epoch": nothing + self._current_seq_version(),
+            "doubt_from": _sequences_at(gaps[0], np.where(doubt, states[:, h.S_FIRST_GAP], -1)),
+            "covered": _sequences_at(gaps[1], covered - 1),
+            "events": self.events[books],
+            "events_in_doubt": self.unverified_events[books],
+            "losses": self.loss_counts[books],
+            "ts_send": nothing + NULL,
+            "ts_recv": nothing + NULL,
+            "settled": self.intervals.final_before[instrument_index],
+            "busted": np.where(is_first, self.intervals.busted_counts[instrument_index], 0),
+        }
+        return BookStates(
+            self.ids[instrument_index],
+            np.where(has_row, versions[self.last_epoch[books]], self._current_seq_version()),
+            np.where(has_row, self.last_key[books], np.uint64(0)),
+            states[:, h.S_RPT_SEQ],
+            np.where((states[:, h.S_STALE] != 0) | doubt, MAYBE_BAD_BOOK, 0).astype(np.int32),
+            state_header,
+            header,
+            sections,
+        )
+
+    def _current_seq_version(self) -> int:
+        return self.epochs.versions[max(self.replay.epoch, 0)] if self.epochs.versions else 0
+
+
+def trade_records(trades: RowsByBook) -> NDArray[np.void]:
+    """What bars need of trades and busts."""
+    rows = trades.rows
+    log = np.zeros(len(trades), b.TRADE_DTYPE)
+    log["ts"], log["place"] = event_times(rows, trades.units), trades.book >> 1
+    for name in ("price", "size", "trade_id", "conditions", "action", "stream"):
+        log[name] = rows.column(name)
+    return log
+
+
+def _with_maybe_bad(rows: RowsByBook, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
+    if not len(rows):
+        return np.empty(0, np.int32)
+    return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
+
+
+def _sequences_at(values: Numbers, indices: Numbers) -> Numbers:
+    """0 where there is no place."""
+    return np.append(values, 0)[np.where((indices >= 0) & (indices < len(values)), indices, len(values))]
+
+
+def _loss_records(lost: Numbers) -> NDArray[np.void]:
+    found = np.zeros(len(lost), LOSS_DTYPE)
+    found["since"], found["until"] = lost[:, 1], lost[:, 2]
+    return found

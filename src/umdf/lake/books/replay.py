@@ -1,0 +1,406 @@
+"""The books of some instruments through a stretch of a day: what they show, whether it is right, what snapshots say.
+
+Rows come by book, so that a book stays in the processor's cache. Every snapshot is put where it belongs, behind the
+last row that it holds (369), not where it arrived: what is right after it is known to be right. There it is compared
+with the rebuilt book, and where that one is stale, in doubt or unknown it takes its place.
+
+The one rule: nothing wrong is shown as right. A book is sound from its first update (83 RptSeq 1), from an Empty Book
+or from a snapshot; after a gap it is in doubt until its next update follows on (5.2.2) or a snapshot covers the gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book.engine import Books
+from umdf.book.ladders import ladder_dtype
+from umdf.buffers import buffer_address
+from umdf.lake.books import trust_kernel as h
+from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
+from umdf.lake.books.instrument_rows import RowsByBook, event_times, select_book_columns
+from umdf.lake.books.snapshot_checks import SnapshotChecks, Verdict, compare_snapshots
+from umdf.lake.books.snapshot_rows import BookSnapshots
+from umdf.lake.tasks.id_lookup import distinct_values, take_records
+from umdf.market.families import LAST, NULL, NULL_I32
+from umdf.market.rows import Rows
+
+Numbers = NDArray[np.int64]
+POSITION_BITS = 40  # of a place in `Ladders`
+NO_END = (1 << 63) - 1
+L_BOOK, L_SINCE, L_UNTIL = range(3)  # a loss: the book, from when to when
+LOSS_COLUMNS = 3
+
+
+@dataclass(eq=False)
+class ReplayResult:
+    """What a stretch came to. `place` orders all of a book: row i stands at 2 i + 1, a snapshot before it at 2 i."""
+
+    bad: NDArray[np.uint8]  # of each row: bits IS_STALE and IN_DOUBT, after it
+    is_event_end: NDArray[np.bool_]  # of each row: whether its event ends for its book
+    ladders: NDArray[np.void]  # by (book, place): what there was to see from there on
+    ladder_book: NDArray[np.int32]
+    ladder_position: Numbers
+    recovery_snapshots: Numbers  # lines of the snapshots that took the place of a book
+    recovery_position: Numbers
+    recovery_ladder: Numbers  # what was to be seen after each: at the same place there may be more
+    loss_windows: Numbers  # of LOSS columns: something is missing there, or may be
+    checks: SnapshotChecks
+    initial_bad: NDArray[np.uint8]  # of each book, before the first row
+    initial_epoch: NDArray[np.int32]  # of what was last shown of each book; -1: nothing was
+    is_emptied: NDArray[np.bool_]  # of each row: whether it emptied a book of which something was known
+
+
+class BookReplay:
+    """The books of a group of instruments; their state goes on from stretch to stretch."""
+
+    def __init__(self, ids: Numbers, timeline: Timeline, depth: int, books: Books | None = None) -> None:
+        self.ids, self.timeline, self.depth = ids, timeline, depth
+        self.books = books or Books(requires_full_history=True)
+        self.snapshot_books = Books()
+        self.states = np.zeros((2 * len(ids), h.STATE_COLUMNS), np.int64)
+        self.last_bad = np.zeros(2 * len(ids), np.uint8)  # as `Told.bad`, of the last row or heal of each book
+        self.last_shown_epoch = np.full(2 * len(ids), -1, np.int32)
+        self.always_recovers = False  # every snapshot takes the place of its book
+        self.epoch = -1  # rank of the one that the books are in
+        self.gap_log = GapLog(timeline)
+
+    def apply(self, rows: RowsByBook, snapshots: BookSnapshots, *, more: bool = False) -> ReplayResult:
+        """Rows of a stretch; `more`: others follow, so the last row need not end its event."""
+        return _BatchReplay(self, rows, snapshots, more).run()
+
+    def start_epoch(self, epoch: int) -> None:
+        """Numbering began anew: all is as at the start of a day (4.2.8)."""
+        if self.epoch >= 0 and epoch != self.epoch:
+            self.gap_log.end_epoch(self.epoch, self._unanswered_gaps())
+            self.books = Books(requires_full_history=True)
+            self.states[:] = 0
+        self.epoch = epoch
+
+    def finish(self) -> None:
+        """No more rows will come in this run. Books of a numbering that is over have ended; those with gaps behind
+        their last row are in doubt, for all that is known."""
+        if 0 <= self.epoch < max(self.timeline.epoch_starts, default=-1):
+            self.start_epoch(max(self.timeline.epoch_starts))
+        unanswered = self._unanswered_gaps()
+        book, first, last = unanswered.T
+        self.states[book, h.S_UNVERIFIED], self.states[book, h.S_FIRST_GAP], self.states[book, h.S_GAPS] = (
+            1,
+            first,
+            last,
+        )
+        self.gap_log.finish(self.epoch, unanswered)
+
+    def _unanswered_gaps(self) -> Numbers:
+        """(book, gaps from, to) that have no answer yet, and that no row has shown to touch the book."""
+        states, count = self.states, self.timeline.count(self.epoch)
+        first = first_unanswered(states)
+        books = np.flatnonzero((states[:, h.S_SEEN] == h.ACTIVE) & (first < count))
+        return np.stack([books, first[books], np.full(len(books), count)], axis=1)
+
+    def current_ladders(self) -> NDArray[np.void]:
+        """What there is to see of every book now."""
+        kind = ladder_dtype(self.depth)
+        records = np.zeros(2 * len(self.ids), kind)
+        ids, lending = np.repeat(self.ids, 2), np.tile(np.array([0, 1], np.int64), len(self.ids))
+        arguments = np.zeros(h.LADDER_ARGUMENTS, np.int64)
+        arguments[h.TABLE], arguments[h.BOOKS] = self.books.arenas.address, len(ids)
+        arguments[h.IDS], arguments[h.LENDING] = buffer_address(ids), buffer_address(lending)
+        arguments[h.DEPTH], arguments[h.STRIDE] = self.depth, kind.itemsize
+        arguments[h.OUT] = buffer_address(records) + 24
+        if len(ids):
+            h.write_ladders(buffer_address(arguments))
+        records["instrument_id"] = ids
+        return records
+
+    def current_bad(self) -> NDArray[np.uint8]:
+        stale, doubt = self.states[:, h.S_STALE] != 0, self.states[:, h.S_UNVERIFIED] != 0
+        return (stale * h.IS_STALE + doubt * h.IS_UNVERIFIED).astype(np.uint8)
+
+
+class _BatchReplay:
+    def __init__(self, run: BookReplay, rows: RowsByBook, snapshots: BookSnapshots, more: bool) -> None:
+        self.replay, self.rows, self.snapshots = run, rows, snapshots
+        count = len(rows)
+        self.family = select_book_columns(rows.rows) if count else None
+        self.times = event_times(rows.rows, rows.units) if count else np.empty(0, np.int64)
+        self.sequence = (rows.key >> np.uint64(32)).astype(np.int64)
+        self.bad = np.zeros(count, np.uint8)
+        self.emptied = np.zeros(count, np.bool_)
+        self.is_end = _event_ends(rows, self.times, more)
+        self.ladders: list[NDArray[np.void]] = []
+        self.ladder_books: list[NDArray[np.int32]] = []
+        self.ladder_positions: list[Numbers] = []
+        self.recovery_snapshots: list[Numbers] = []
+        self.recovery_positions: list[Numbers] = []
+        self.recovery_turns: list[Numbers] = []  # how many of `ladders` there were
+        self.lost: list[Numbers] = []
+        self.checks = SnapshotChecks(len(snapshots))
+
+    def run(self) -> ReplayResult:
+        run, begun = self.replay, (self.replay.last_bad.copy(), self.replay.last_shown_epoch.copy())
+        books = np.arange(2 * len(run.ids), dtype=np.int32)
+        self._add_ladders(run.current_ladders(), books, np.full(len(books), -1))
+        epochs = distinct_values(self.rows.epoch, self.snapshots.epoch)
+        for epoch in (epoch for epoch in epochs if epoch >= max(run.epoch, 0)):
+            before = run.epoch
+            run.start_epoch(epoch)
+            rows = np.arange(len(self.rows)) if epochs == [epoch] else np.flatnonzero(self.rows.epoch == epoch)
+            if before not in (-1, epoch):
+                self._clear_ladders(epoch)
+            self._replay_epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
+        self.checks.add_unknown_epochs(self.snapshots)
+        book, place = np.concatenate(self.ladder_books), np.concatenate(self.ladder_positions)
+        key, records = book.astype(np.int64) << POSITION_BITS | (place + 1), np.concatenate(self.ladders)
+        turn = np.repeat(np.arange(len(self.ladders)), [len(each) for each in self.ladders])
+        order = np.argsort(key, kind="stable")
+        lost, none = np.concatenate([np.empty((0, LOSS_COLUMNS), np.int64), *self.lost]), np.empty(0, np.int64)
+        told = self.recovery_snapshots, self.recovery_positions, self.recovery_turns
+        heals, places, turns = (np.concatenate([none, *some]) for some in told)
+        healed = self.snapshots.book[heals].astype(np.int64) << POSITION_BITS | (places + 1)
+        ladder = np.searchsorted(key[order], healed, side="right") - 1
+        while (later := turn[order][ladder] >= turns).any():
+            ladder[later] -= 1
+        self._update_last_shown(heals, places)
+        shown = take_records(records, order), book[order], place[order]
+        return ReplayResult(
+            self.bad, self.is_end, *shown, heals, places, ladder, lost, self.checks, *begun, self.emptied
+        )
+
+    def _update_last_shown(self, heals: Numbers, places: Numbers) -> None:
+        book = self.rows.book
+        last = np.flatnonzero(np.append(book[1:] != book[:-1], True)) if len(book) else np.empty(0, np.int64)
+        newest = np.full(len(self.replay.last_bad), -1)
+        newest[book[last]], self.replay.last_bad[book[last]] = last, self.bad[last]
+        healed = self.snapshots.book[heals]
+        self.replay.last_bad[healed[places > 2 * newest[healed] + 1]] = 0
+        np.maximum.at(self.replay.last_shown_epoch, book[self.is_end], self.rows.epoch[self.is_end])
+        np.maximum.at(self.replay.last_shown_epoch, healed, self.snapshots.epoch[heals])
+
+    def _add_ladders(self, records: NDArray[np.void], book: NDArray[np.int32], place: Numbers) -> None:
+        self.ladders.append(records)
+        self.ladder_books.append(book)
+        self.ladder_positions.append(place)
+
+    def _clear_ladders(self, epoch: int) -> None:
+        """Nothing is to be seen of the books of an epoch that is over."""
+        books = np.arange(2 * len(self.replay.ids), dtype=np.int32)
+        empty = np.zeros(len(books), kind := ladder_dtype(self.replay.depth))
+        for name in (kind.names or ())[4:]:
+            empty[name] = NULL_I32 if "_ct_" in name else NULL
+        self._add_ladders(empty, books, 2 * self._epoch_starts(epoch))
+
+    def _epoch_starts(self, epoch: int) -> Numbers:
+        """Where the rows of each book begin in an epoch, or would."""
+        of_epoch = self.rows.book.astype(np.int64) << 16 | self.rows.epoch
+        return np.searchsorted(of_epoch, np.arange(2 * len(self.replay.ids)) << 16 | epoch)
+
+    def _replay_epoch(self, epoch: int, rows: Numbers, lines: Numbers) -> None:
+        run, snapshots = self.replay, self.snapshots
+        book, key = self.rows.book[rows], self.rows.key[rows]
+        edges = np.searchsorted(book, np.arange(2 * len(run.ids) + 1))
+        gaps = run.timeline.gaps_before(epoch, self.sequence[rows])
+        held = (snapshots.last_sequence[lines].astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
+        place = merge_positions(book, key, snapshots.book[lines], held, behind=True)
+        rank = np.arange(len(lines)) - np.searchsorted(snapshots.book[lines], snapshots.book[lines])
+        reached, ends = edges[:-1].copy(), edges[1:]
+        starts = self._epoch_starts(epoch)
+        for turn in range(int(rank.max(initial=-1)) + 1):
+            now = np.flatnonzero(rank == turn)
+            here = snapshots.book[lines[now]]
+            until = reached.copy()
+            until[here] = place[now]
+            self._apply(rows, gaps, reached, until)
+            reached = until
+            before = np.where(place[now] > edges[here], _values_at(rows, place[now] - 1) + 1, starts[here])
+            self._check_snapshots(epoch, lines[now], 2 * before)
+        self._apply(rows, gaps, reached, ends)
+
+    def _apply(self, rows: Numbers, gaps: Numbers, first: Numbers, last: Numbers) -> None:
+        size = last - first
+        total = int(size.sum())
+        if not total:
+            return
+        assert self.family is not None
+        if total == len(self.rows):
+            some, chosen, own_gaps = None, self.family, gaps
+        else:
+            offsets = np.cumsum(size) - size
+            inside = np.arange(total) + np.repeat(first - offsets, size)
+            some, own_gaps = rows[inside], gaps[inside]
+            chosen = self.family.take(some)
+        book = self.rows.book if some is None else self.rows.book[some]
+        times = self.times if some is None else self.times[some]
+        flags = chosen.column("flags")
+        ends = self.is_end if some is None else self.is_end[some]
+        chosen = Rows(chosen.family, chosen.unit, chosen.msg_index, chosen.entry_index, dict(chosen.columns))
+        chosen.columns["flags"] = np.where(ends, flags | LAST, flags & ~LAST).astype(np.int32)
+        base = self.replay.books.rows_applied
+        outcomes, ladders = self.replay.books.apply_depth(chosen, self.replay.depth, "end")
+        first_gap = own_gaps.copy()
+        bad, lost_from, said = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
+        lost = np.flatnonzero(lost_from != NULL)
+        if len(lost):
+            since = self.replay.timeline.missing_since(self.replay.epoch, first_gap[lost], lost_from[lost])
+            self.lost.append(np.stack([book[lost], since, times[lost]], axis=1).astype(np.int64))
+        told = np.flatnonzero(said)
+        if len(told):
+            sent = self.rows.units.ts_send[chosen.unit[told]]
+            books = book[told].astype(np.int64)
+            self.replay.gap_log.add_rows(self.replay.epoch, books, said[told], first_gap[told], own_gaps[told], sent)
+            emptied = told[said[told] & h.EMPTIED != 0]
+            self.emptied[emptied if some is None else some[emptied]] = True
+        records = ladders.records  # nobody else writes there as long as we look at it
+        local = records["row"] - base
+        there = local if some is None else some[local]
+        self._add_ladders(records, book[local], 2 * there + 1)
+        if some is None:
+            self.bad[:] = bad
+        else:
+            self.bad[some] = bad
+
+    def _track_trust(
+        self,
+        rows: Rows,
+        book: NDArray[np.int32],
+        outcomes: NDArray[np.int8],
+        gaps: Numbers,
+        times: Numbers,
+        some: Numbers | None,
+    ) -> tuple[NDArray[np.uint8], Numbers, NDArray[np.uint8]]:
+        count = len(rows)
+        bad, lost_from, said = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
+        columns = [np.ascontiguousarray(rows.column(name)) for name in ("action", "side", "flags", "rpt_seq")]
+        for mask, bit in ((self.rows.is_synthetic, h.IS_SYNTHETIC), (self.rows.is_deletion, h.IS_DELETED)):
+            if mask is not None:
+                columns[2] = columns[2] | np.where(mask if some is None else mask[some], np.int32(bit), np.int32(0))
+        held = [np.ascontiguousarray(outcomes), gaps, np.ascontiguousarray(times)]
+        arguments = np.zeros(h.TRUST_ARGUMENTS, np.int64)
+        arguments[h.ROWS], book = count, np.ascontiguousarray(book)
+        arrays = [book, *columns, *held, self.replay.states, bad, lost_from, said]
+        arguments[h.BOOK :] = [buffer_address(array) for array in arrays]
+        h.track_trust(buffer_address(arguments))
+        return bad, lost_from, said
+
+    def _check_snapshots(self, epoch: int, lines: Numbers, place: Numbers) -> None:
+        """Compare some snapshots, of different books, with the books as they are now; heal what needs it."""
+        run, snapshots = self.replay, self.snapshots
+        states = run.states[snapshots.book[lines]]
+        gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)
+        is_ahead = snapshots.last_sequence[lines] > run.timeline.last_sequence.get(epoch, NO_END)
+        verdict = _initial_verdicts(states, snapshots.last_rpt_seq[lines], gaps, is_ahead)
+        if run.always_recovers:
+            verdict[:] = Verdict.STALE
+        compared = np.flatnonzero(verdict == Verdict.EQUAL)
+        if len(compared):
+            result = compare_snapshots(run, snapshots, lines[compared])
+            verdict[compared[result.first_difference >= 0]] = Verdict.DIFFERENT
+            self.checks.add_comparisons(lines[compared], result)
+        self.checks.add_verdicts(lines, verdict, states[:, h.S_RPT_SEQ], snapshots)
+        healed = np.isin(verdict, Verdict.RECOVERS)
+        sure = healed | (verdict == Verdict.EQUAL)
+        self._log_answers(epoch, lines[sure], states[sure], gaps[sure])
+        settled = snapshots.book[lines[sure]]
+        run.states[settled, h.S_UNVERIFIED] = 0
+        run.states[settled, h.S_GAPS] = np.maximum(gaps[sure], run.states[settled, h.S_GAPS])
+        if healed.any():
+            self._recover(lines[healed], place[healed], first_unanswered(states[healed]))
+
+    def _log_answers(self, epoch: int, lines: Numbers, states: Numbers, gaps: Numbers) -> None:
+        """What snapshots say of the gaps. After an Empty Book RptSeq starts again (4.2.9)."""
+        run, snapshots = self.replay, self.snapshots
+        first = first_unanswered(states)
+        missed = snapshots.last_rpt_seq[lines] > np.maximum(states[:, h.S_RPT_SEQ], 0)
+        begun = run.timeline.gaps_started_by(epoch, snapshots.last_sequence[lines])
+        is_owed = missed | (states[:, h.S_SEEN] == h.ACTIVE)
+        answered, touched = (first, np.where(is_owed, gaps, first)), (first, np.where(missed, begun, first))
+        books = snapshots.book[lines].astype(np.int64)
+        if len(books):
+            run.gap_log.add_snapshots(epoch, books, snapshots.ts_send[lines], answered, touched)
+
+    def _recover(self, lines: Numbers, place: Numbers, first_gap: Numbers) -> None:
+        run, snapshots = self.replay, self.snapshots
+        rows, offsets = snapshots.rows_of(lines)
+        books = snapshots.book[lines]
+        for line in lines[snapshots.depth[lines] != NULL_I32].tolist():
+            book = int(snapshots.book[line])
+            run.books.set_depth(int(run.ids[book >> 1]), int(snapshots.depth[line]), lending=bool(book & 1))
+        base = run.books.rows_applied
+        _, ladders = run.books.apply_depth(rows, run.depth, "end")
+        records = ladders.records.copy()
+        which = np.searchsorted(offsets, records["row"] - base, side="right") - 1
+        self._add_ladders(records, books[which], place[which])
+        known, said = run.states[books, h.S_RPT_SEQ], rows.column("rpt_seq")[offsets[:-1]]
+        missed = known != said
+        seen = run.states[books, h.S_SEEN] != h.UNSEEN
+        begin = np.where(seen, run.states[books, h.S_TS], h.UNKNOWN_START)
+        since = run.timeline.missing_since(run.epoch, first_gap, begin)
+        self.lost.append(np.stack([books, since, snapshots.ts_send[lines]], axis=1).astype(np.int64)[missed])
+        run.states[books, h.S_RPT_SEQ] = said
+        run.states[books, h.S_STALE] = 0
+        run.states[books, h.S_SEEN] = h.ACTIVE
+        run.states[books, h.S_TS] = np.maximum(begin, run.states[books, h.S_TS])
+        self.recovery_snapshots.append(lines)
+        self.recovery_positions.append(place)
+        self.recovery_turns.append(np.full(len(lines), len(self.ladders)))
+
+
+def _initial_verdicts(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """What can be said without looking into the books; EQUAL where they have to be compared."""
+    known, stale = states[:, h.S_RPT_SEQ], states[:, h.S_STALE] != 0
+    doubt = (states[:, h.S_UNVERIFIED] != 0) | (gaps > states[:, h.S_GAPS])
+    unknown = (states[:, h.S_SEEN] == h.UNSEEN) & (known == 0)
+    same = (known == said) | (unknown & (said == NULL))
+    unsaid = (known == NULL) | (said == NULL)
+    cases = [
+        (same & ~stale & ~((known == NULL) & doubt), Verdict.EQUAL),
+        (is_ahead, Verdict.AHEAD),
+        (unknown, Verdict.NO_BOOK),
+        (stale, Verdict.STALE),
+        (doubt, Verdict.UNVERIFIED),
+        (unsaid, Verdict.EQUAL),
+        (said < known, Verdict.OLDER),
+    ]
+    found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
+    return found.astype(np.int8)
+
+
+def _values_at(values: Numbers, places: Numbers) -> Numbers:
+    """Values at some places; anything for those that are not there."""
+    return values[np.clip(places, 0, len(values) - 1)] if len(values) else np.zeros(len(places), np.int64)
+
+
+def _event_ends(rows: RowsByBook, times: Numbers, more: bool) -> NDArray[np.bool_]:
+    """Where an event ends for a book. Binary marks only the last row of an event, which can be another instrument's:
+    for this one it ends where its next row has another time. If that row does not follow on by RptSeq, the end of the
+    event may have been lost, and what is half of it is not shown."""
+    if not len(rows):
+        return np.zeros(0, np.bool_)
+    ends, rpt_seq = rows.rows.column("flags") & LAST != 0, rows.rows.column("rpt_seq")
+    follows = (rpt_seq[1:] == rpt_seq[:-1] + 1) | (rpt_seq[1:] == NULL) | (rpt_seq[:-1] == NULL)
+    ends[:-1] |= (follows & (times[1:] != times[:-1])) | (rows.book[1:] != rows.book[:-1])
+    if not more:
+        ends[-1] = True
+    return ends
+
+
+def merge_positions(
+    book: NDArray[np.int32],
+    key: NDArray[np.uint64],
+    of_book: NDArray[np.int32],
+    of_key: NDArray[np.uint64],
+    *,
+    behind: bool,
+) -> Numbers:
+    """For some (book, key), sorted, how many rows (sorted) come before; with `behind` also those of their key."""
+    places = np.zeros(len(of_book), np.int64)
+    held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
+    arguments = np.zeros(h.POSITION_ARGUMENTS, np.int64)
+    arguments[h.IN_ROWS], arguments[h.OTHERS], arguments[h.INCLUDE_EQUAL] = len(book), len(of_book), behind
+    arguments[h.IN_GROUP], arguments[h.IN_KEY], arguments[h.OF_GROUP], arguments[h.OF_KEY] = map(buffer_address, held)
+    arguments[h.POSITIONS] = buffer_address(places)
+    if len(of_book):
+        h.find_positions(buffer_address(arguments))
+    return places

@@ -1,0 +1,121 @@
+"""Rows that a book needs and the stream has only once for all, or in another family: a channel reset, a deletion.
+
+A channel reset empties every book of the channel (4.2.9); an instrument that is deleted has no book any more (7.3).
+Both become an Empty Book of each instrument concerned; they are never written to `mbo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.lake.books.instrument_rows import Epochs, RowsByBook, StreamPosition, is_between, wire_key
+from umdf.lake.books.state_record import BookState
+from umdf.lake.tasks.staging import NO_INSTRUMENT, StagedFile, read_staged, staged_batches
+from umdf.market.calendar import local_dates
+from umdf.market.families import FAMILIES, LAST, NULL, UNIT_COLUMNS
+
+CLEAR, NEITHER, DELETE = ord("R"), ord("N"), ord("D")
+EVERY_BUCKET = range(NO_INSTRUMENT + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class BookResets:
+    """Where something empties books: of one instrument, or (NULL) of all."""
+
+    instrument_id: NDArray[np.int64]
+    epoch: NDArray[np.int32]
+    key: NDArray[np.uint64]
+    position_columns: dict[str, NDArray[Any]]  # the columns that say where it stands in the stream
+    schema: pa.Schema | None  # of staged rows of mbo
+
+    @classmethod
+    def from_staged(
+        cls, staged: Sequence[StagedFile], buckets: Sequence[int], trading_date: int, epochs: Epochs
+    ) -> BookResets:
+        parts: list[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]] = []
+        for family, family_buckets in (("mbo", [NO_INSTRUMENT]), ("definition", buckets)):
+            events = read_staged(staged, family, family_buckets)
+            rows = events.rows(family)
+            is_reset = rows.column("action") == (CLEAR if family == "mbo" else DELETE)
+            rows = rows.take(is_reset & (local_dates(events.units.ts_send)[rows.unit] == trading_date))
+            position_columns = {name: getattr(events.units, name)[rows.unit] for name in UNIT_COLUMNS}
+            position_columns |= {
+                "msg_index": rows.msg_index,
+                "entry_index": rows.entry_index,
+                "ts_event": rows.column("ts_event"),
+            }
+            parts.append((rows.column("instrument_id"), position_columns))
+        ids = np.concatenate([some for some, _ in parts])
+        position_columns = {name: np.concatenate([of[name] for _, of in parts]) for name in parts[0][1]}
+        schema = next((batch.schema for _, _, batch in staged_batches(staged, "mbo", EVERY_BUCKET)), None)
+        key = wire_key(position_columns["sequence"], position_columns["msg_index"], position_columns["entry_index"])
+        return cls(ids, epochs.ranks(position_columns["seq_version"]), key, position_columns, schema)
+
+    def rows(self, ids: NDArray[np.int64], after: StreamPosition, until: StreamPosition) -> pa.RecordBatch | None:
+        """For these (sorted) instruments, between two places of the stream."""
+        inside = is_between(self.epoch, self.key, after, until)
+        own = (self.instrument_id == NULL) | np.isin(self.instrument_id, ids)
+        events = np.flatnonzero(inside & own)
+        if not len(events) or self.schema is None:
+            return None
+        pairs = [(e, i) for e in events.tolist() for i in self._affected_ids(e, ids)]
+        event, instrument_id = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+        return _reset_rows(
+            {name: values[event] for name, values in self.position_columns.items()}, instrument_id, self.schema
+        )
+
+    def deletion_mask(self, rows: RowsByBook) -> NDArray[np.bool_] | None:
+        """Which of the rows that were made are those of deletions."""
+        own = self.instrument_id != NULL
+        if rows.is_synthetic is None or not own.any():
+            return None
+        found = np.zeros(len(rows), np.bool_)
+        for epoch in np.unique(self.epoch[own]).tolist():  # the key is that of a message: no reset has the same
+            found |= (rows.epoch == epoch) & np.isin(rows.key, self.key[own & (self.epoch == epoch)])
+        return found & rows.is_synthetic
+
+    def _affected_ids(self, event: int, ids: NDArray[np.int64]) -> list[int]:
+        own = int(self.instrument_id[event])
+        return ids.tolist() if own == NULL else [own]
+
+
+_RESET_VALUES = {"action": CLEAR, "side": NEITHER, "flags": LAST}
+
+
+def _reset_rows(
+    position_columns: dict[str, NDArray[Any]], instrument_id: NDArray[np.int64], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Rows that empty the books of some instruments."""
+    arrays = []
+    for each in schema:
+        if each.name in position_columns:
+            values = position_columns[each.name]
+        else:
+            column = FAMILIES["mbo"].column(each.name)
+            value = _RESET_VALUES.get(each.name, column.null if column.nullable else 0)
+            values = np.full(len(instrument_id), value, column.dtype)
+        arrays.append(pa.array(instrument_id if each.name == "instrument_id" else values))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def resets_from_states(states: Sequence[BookState], schema: pa.Schema) -> pa.RecordBatch | None:
+    """Those that were kept in `book_state`."""
+    if not states:
+        return None
+    position_columns: dict[str, NDArray[Any]] = {
+        "channel_id": np.zeros(len(states), np.int16),
+        "seq_version": np.array([one.seq_version for one in states], np.int64),
+        "sequence": np.array([one.key >> 32 for one in states], np.int64),
+        "msg_index": np.array([one.key >> 16 & 0xFFFF for one in states], np.uint16),
+        "entry_index": np.array([one.key & 0xFFFF for one in states], np.uint16),
+        "ts_event": np.array([one.header["ts"] for one in states], np.int64),
+        "ts_send": np.array([one.header["ts_send"] for one in states], np.int64),
+        "ts_recv": np.array([one.header["ts_recv"] for one in states], np.int64),
+    }
+    return _reset_rows(position_columns, np.array([one.instrument_id for one in states], np.int64), schema)

@@ -1,0 +1,167 @@
+"""Rebuilt books against the snapshots in the capture: the rows of `book_check`.
+
+The one rule: every complete snapshot has a row. Either it was compared (equal, different), or the row says why not.
+RptSeq makes sure that both are of the same moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.book.engine import Books
+from umdf.buffers import buffer_address
+from umdf.lake.books import snapshot_checks_kernel as c
+from umdf.lake.schemas import table
+from umdf.market.families import NULL, NULL_I32
+
+if TYPE_CHECKING:
+    from umdf.lake.books.replay import BookReplay
+    from umdf.lake.books.snapshot_rows import BookSnapshots
+
+Numbers = NDArray[np.int64]
+SIDES = ("bid", "ask")
+
+
+class Verdict:
+    EQUAL, DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED, AHEAD, OLDER, OTHER_EPOCH = range(9)
+    RECOVERS = (DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED)  # the snapshot takes the place of the book
+
+
+VERDICT_NAMES = {
+    Verdict.EQUAL: "equal",
+    Verdict.DIFFERENT: "different",
+    Verdict.NO_BOOK: "no_book",
+    Verdict.STALE: "stale",
+    Verdict.UNVERIFIED: "in_doubt",
+    Verdict.MISSED: "different",
+    Verdict.AHEAD: "ahead",
+    Verdict.OLDER: "older",
+    Verdict.OTHER_EPOCH: "other_epoch",
+}
+VERDICT_REASONS = {
+    Verdict.NO_BOOK: "nothing of the book was known before",
+    Verdict.STALE: "our book was stale",
+    Verdict.UNVERIFIED: "our book has rpt_seq {known}, the snapshot {said}: what is between was lost",
+    Verdict.MISSED: "our book has rpt_seq {known}, the snapshot {said}",
+    Verdict.AHEAD: "the incremental stream ends before it",
+    Verdict.OLDER: "our book has rpt_seq {known} already, the snapshot {said}",
+    Verdict.OTHER_EPOCH: "it belongs to a numbering that was not captured",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonResult:
+    found: Numbers
+    expected: Numbers
+    first_difference: Numbers  # of the first entry that differs; -1: equal
+    differences: list[str | None]
+
+
+class SnapshotChecks:
+    """One for each snapshot of a stretch."""
+
+    def __init__(self, count: int) -> None:
+        self.verdict = np.full(count, Verdict.OLDER, np.int8)
+        self.found, self.expected = np.full((2, count), NULL)
+        self.reasons: list[str | None] = [None] * count
+
+    def add_comparisons(self, lines: Numbers, result: ComparisonResult) -> None:
+        self.found[lines], self.expected[lines] = result.found, result.expected
+        for line, words in zip(lines.tolist(), result.differences, strict=True):
+            self.reasons[line] = words
+
+    def add_verdicts(self, lines: Numbers, verdict: NDArray[np.int8], known: Numbers, snapshots: BookSnapshots) -> None:
+        self.verdict[lines] = verdict
+        self.expected[lines] = np.diff(snapshots.offsets)[lines] - 1
+        for line, code, rpt_seq in zip(lines.tolist(), verdict.tolist(), known.tolist(), strict=True):
+            if code in VERDICT_REASONS:
+                said = _format_rpt_seq(int(snapshots.last_rpt_seq[line]))
+                self.reasons[line] = VERDICT_REASONS[code].format(known=_format_rpt_seq(rpt_seq), said=said)
+
+    def add_unknown_epochs(self, snapshots: BookSnapshots) -> None:
+        lines = np.flatnonzero(snapshots.epoch < 0)
+        self.add_verdicts(
+            lines, np.full(len(lines), Verdict.OTHER_EPOCH, np.int8), np.zeros(len(lines), np.int64), snapshots
+        )
+
+    def to_table(self, snapshots: BookSnapshots, ids: Numbers, symbols: pa.Array) -> pa.Table:
+        """As the table wants it, sorted."""
+        instrument_id = ids[snapshots.book >> 1]
+        order = np.lexsort((snapshots.sequence, snapshots.seq_version, instrument_id))
+        schema = table("book_check").file_schema
+        columns = {
+            "instrument_id": instrument_id[order],
+            "symbol": symbols.take(pa.array(snapshots.book[order] >> 1)),
+            "seq_version": snapshots.seq_version[order],
+            "sequence": snapshots.sequence[order],
+            "ts_recv": snapshots.ts_recv[order],
+            "last_sequence": snapshots.last_sequence[order],
+            "last_rpt_seq": _nullable(snapshots.last_rpt_seq[order]),
+            "verdict": [VERDICT_NAMES[code] for code in self.verdict[order].tolist()],
+            "orders_expected": _nullable(self.expected[order]),
+            "orders_found": _nullable(self.found[order]),
+            "difference": [self.reasons[line] for line in order.tolist()],
+        }
+        return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def _nullable(values: Numbers) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values == NULL)
+
+
+def compare_snapshots(run: BookReplay, snapshots: BookSnapshots, lines: Numbers) -> ComparisonResult:
+    """The books of a run with what some snapshots, each of another book, say."""
+    said, books = run.snapshot_books, snapshots.book[lines]
+    ids, lending = run.ids[books >> 1], (books & 1).astype(np.int64)
+    for line in lines[snapshots.depth[lines] != NULL_I32].tolist():
+        book = int(snapshots.book[line])
+        for some in (said, run.books):
+            some.set_depth(int(run.ids[book >> 1]), int(snapshots.depth[line]), lending=bool(book & 1))
+    said.apply(snapshots.rows_of(lines)[0])
+    results = np.zeros((len(lines), c.RESULT_COLUMNS), np.int64)
+    arguments = np.zeros(c.ARGUMENTS, np.int64)
+    arguments[c.PAIRS], arguments[c.OURS], arguments[c.SNAPSHOT_BOOKS] = (
+        len(lines),
+        run.books.arenas.address,
+        said.arenas.address,
+    )
+    arguments[c.IDS], arguments[c.LENDING], arguments[c.OUT] = map(buffer_address, (ids, lending, results))
+    capacity = 1 << 12
+    while True:
+        room = np.empty((2, capacity * c.ENTRY_BYTES), np.uint8)
+        arguments[c.CAPACITY] = capacity
+        arguments[c.OUR_ENTRIES], arguments[c.SNAPSHOT_ENTRIES] = buffer_address(room[0]), buffer_address(room[1])
+        arguments[c.FIRST] = c.compare_books(buffer_address(arguments))
+        if arguments[c.FIRST] == len(lines):
+            break
+        capacity *= 4
+    place = results[:, c.R_FIRST_DIFFERENCE]
+    words: list[str | None] = [None] * len(lines)
+    for at in np.flatnonzero(place >= 0).tolist():
+        words[at] = _describe_difference(run.books, said, int(ids[at]), bool(lending[at]), int(place[at]))
+    return ComparisonResult(results[:, c.R_FOUND], results[:, c.R_EXPECTED], place, words)
+
+
+def _describe_difference(ours: Books, said: Books, instrument_id: int, lending: bool, place: int) -> str:
+    found, expected = (_describe_entry(books, instrument_id, lending, place) for books in (ours, said))
+    return f"our book has {found}, the snapshot {expected}"
+
+
+def _describe_entry(books: Books, instrument_id: int, lending: bool, place: int) -> str:
+    book = books.book(instrument_id, lending=lending)
+    if book is None or place >= len(book.entries):
+        return "nothing more"
+    entry = book.entries[place]
+    position = int((book.entries["side"][: place + 1] == entry["side"]).sum())
+    price = "without price" if entry["price"] == NULL else f"at {int(entry['price']) / 1e9:.9g}"
+    order = "" if entry["order_id"] == NULL else f" order {int(entry['order_id'])}"
+    return f"{SIDES[int(entry['side'])]} {position}:{order} {int(entry['size'])} {price}"
+
+
+def _format_rpt_seq(value: int) -> str:
+    return "none" if value == NULL else str(value)

@@ -1,0 +1,135 @@
+"""The ledger: every input that is in the lake, by its content. A known input is a no-op, whoever sends it.
+
+The one rule: an input is what its bytes are. Its name, its path and Spark's batch numbers are only hints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from umdf.errors import CaptureError, UmdfError
+from umdf.lake.commit.lake_snapshot import LakeSnapshot
+from umdf.lake.locations import local_path, stored_text
+from umdf.lake.parquet.data_files import FileAdd, FileStamp, sort_rows
+from umdf.lake.parquet.file_reader import read_file
+from umdf.lake.parquet.file_writer import write_file
+from umdf.lake.schemas import table
+
+DIGEST_ALGORITHM = "sha256"  # twice as fast as blake2b where the processor helps
+CHUNK_BYTES = 1 << 20
+MAX_CACHED_FILES = 10_000  # files of the ledger that are kept in mind
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What one input holds of one channel, line and stream. An input with nothing to use has one entry without them."""
+
+    digest: str
+    size_bytes: int
+    path: str | None = None
+    trading_date: date | None = None
+    channel_id: int | None = None
+    line: str | None = None
+    stream: str | None = None
+    seq_version: int | None = None
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    packets: int | None = None
+    ts_first: int | None = None
+    ts_last: int | None = None
+    flow: str | None = None  # address:port; None in lakes that were made before it was kept
+    channel_config: str | None = field(default=None, compare=False)  # of umdf.lake.plan.channel_config; not what it holds
+
+
+def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:
+    """Digest and size of a file as it lies there (compressed, if it is), or of its first bytes."""
+    return FileDigest(path, size).finish()
+
+
+class FileDigest:
+    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then. A file may
+    grow meanwhile: what counts is its first `size` bytes, those that it has now, or as many as were read.
+
+    `prefixes` are sizes; `of_prefix` then has the digest of so many bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], size: int | None = None, prefixes: Iterable[int] = ()) -> None:
+        self.path, self.size, self._digest = path, 0, hashlib.sha256()
+        self.prefix_digests: dict[int, str] = {}
+        self._prefixes = sorted(prefixes)
+        try:
+            self._target_bytes = os.path.getsize(path) if size is None else size
+        except OSError as error:
+            raise self._read_error(error) from error
+
+    def update(self, content: bytes | memoryview) -> None:
+        while self._prefixes and self.size + len(content) >= self._prefixes[0]:
+            part = self._prefixes.pop(0) - self.size
+            self._add(content[:part])
+            self.prefix_digests[self.size] = self._digest_text()
+            content = content[part:]
+        self._add(content)
+
+    def finish(self) -> tuple[str, int]:
+        try:
+            with Path(self.path).open("rb") as file:
+                file.seek(self.size)
+                while chunk := file.read(min(CHUNK_BYTES, max(self._target_bytes - self.size, 0))):
+                    self.update(chunk)
+        except OSError as error:
+            raise self._read_error(error) from error
+        return self._digest_text(), self.size
+
+    def _add(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        self.size += len(content)
+
+    def _digest_text(self) -> str:
+        return f"{DIGEST_ALGORITHM}:{self._digest.hexdigest()}"
+
+    def _read_error(self, error: OSError) -> CaptureError:
+        return CaptureError(f"cannot read {self.path}: {error.strerror}")
+
+
+def file_id(digest: str) -> int:
+    """The number that stands for an input in `packets` and `quarantine`: the first 8 bytes of its digest, signed."""
+    return int.from_bytes(bytes.fromhex(digest.partition(":")[2][:16]), "big", signed=True)
+
+
+def known_digests(snapshot: LakeSnapshot, digests: Iterable[str]) -> set[str]:
+    """Which of these inputs the lake has."""
+    requested = pa.array(sorted(set(digests)), pa.utf8())
+    found = snapshot.arrow_dataset("ledger").to_table(columns=["digest"], filter=pc.field("digest").isin(requested))
+    return set(found.column("digest").to_pylist())
+
+
+def entries(snapshot: LakeSnapshot) -> list[LedgerEntry]:
+    return [entry for path in snapshot.files("ledger") for entry in _entries_of(path)]
+
+
+@lru_cache(MAX_CACHED_FILES)
+def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
+    """A file never changes, and a stream asks for the same ones again and again."""
+    try:
+        rows = read_file(path).drop_columns(["commit"]).to_pylist()
+    except (OSError, UmdfError) as error:
+        lost = f"{path}, which lists captures of the lake, cannot be read: {str(error).splitlines()[0]}"
+        raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake") from error
+    return tuple(LedgerEntry(**row | {"path": row["path"] and str(local_path(row["path"]))}) for row in rows)
+
+
+def write_entries(root: Path, stamp: FileStamp, added: Iterable[LedgerEntry]) -> FileAdd | None:
+    """The file of a commit's entries."""
+    known_table = table("ledger")
+    said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
+    rows = pa.Table.from_pylist(said, known_table.schema)
+    return write_file(root, "ledger", stamp, sort_rows(rows, known_table))

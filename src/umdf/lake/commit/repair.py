@@ -1,0 +1,88 @@
+"""What is damaged in a lake, which command repairs it, and logs of tables made again.
+
+The one rule: the lake's own log says which files each table has. What Delta's log has lost is made again from it; what
+the files have lost is made again from the captures (`umdf lake reprocess`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from umdf.errors import UmdfError
+from umdf.lake.commit import delta, log
+from umdf.lake.commit.log import Change, Intent
+from umdf.lake.layout import LakePaths
+from umdf.lake.parquet.data_files import FileAdd
+
+if TYPE_CHECKING:
+    from umdf.lake.commit.writer import Writer
+
+REINGEST_HINT = "ingest the captures into a new lake"
+
+
+def size_damage(paths: LakePaths, add: FileAdd) -> str:
+    """Whether a file is there with the size that it should have; empty if it is."""
+    path = paths.table(add.table) / add.path
+    size = path.stat().st_size if path.exists() else None
+    if size == add.bytes:
+        return ""
+    return "is missing" if size is None else f"has {size} bytes instead of {add.bytes}"
+
+
+def pending_commit_damage(paths: LakePaths, intent: Intent) -> list[tuple[FileAdd, str]]:
+    """The files of a commit that was begun without which it cannot be finished."""
+    added = [add for change in intent.changes if change.table not in intent.moved for add in change.adds]
+    return [(add, damage) for add in added if (damage := size_damage(paths, add))]
+
+
+def repair_hint(add: FileAdd) -> str:
+    """What makes a damaged file again: its day is made again, unless it belongs to none."""
+    date, channel = add.partition.get("trading_date"), add.partition.get("channel_id")
+    if date is None or channel is None:
+        return REINGEST_HINT
+    return f"`umdf lake reprocess LAKE --date {date} --channel {channel}` makes it again from its captures"
+
+
+def rebuild_lost_logs(writer: Writer) -> list[str]:
+    """Tables whose Delta log cannot be read get a new one, in one commit; which they are.
+
+    Their files may be gone, too: then the log says so, and making the days again replaces them.
+    """
+    paths, versions = writer.paths, writer.snapshot.marker.versions
+    lost = [name for name, version in versions.items() if _is_lost(writer, name, version)]
+    if not lost:
+        return []
+    files = {name: _files_at(paths, name, writer.snapshot.number) for name in lost}
+    new_log_intent = Intent(writer.stamp.commit, writer.lease.token, f"new log of {', '.join(lost)}", writer.clock())
+    moved = {name: delta.rebuild_log(paths, new_log_intent, name, files[name], versions[name]) for name in lost}
+    changes = tuple(Change(name) for name in lost)
+    writer.commit_intent(
+        Intent(new_log_intent.number, new_log_intent.token, new_log_intent.what, new_log_intent.ts_ns, changes, moved)
+    )
+    return lost
+
+
+def _is_lost(writer: Writer, table: str, version: int) -> bool:
+    try:
+        delta.refuse_damaged_log(writer.paths, table, version)
+        delta.versions_after(writer.paths.table(table), version)
+        writer.snapshot.adds(table)
+    except delta.TableError:
+        return True
+    return False
+
+
+def _files_at(paths: LakePaths, table: str, last: int) -> list[FileAdd]:
+    """The files of a table after a commit, by the lake's own log."""
+    found: dict[str, FileAdd] = {}
+    for intent in log.finished_intents(paths, 1, last):
+        changes = [change for change in intent.changes if change.table == table]
+        if table in intent.moved and not changes:
+            raise UmdfError(
+                f"the log of {table} is damaged, and commit {intent.number} does not list its files", REINGEST_HINT
+            )
+        for change in changes:
+            for remove in change.removes:
+                found.pop(remove.path, None)
+            found |= {add.path: add for add in change.adds}
+    return list(found.values())

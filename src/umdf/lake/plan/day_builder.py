@@ -1,0 +1,151 @@
+"""The steps of an ingest for some channel-days, or for the next part of each: decode, channel, books.
+
+The one rule: a part of a day is appended only if nothing of it stands behind the frontier. That shows only while it is
+made (a snapshot of an earlier number, another symbol); such a day is left out here and made again as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umdf.lake.books.snapshot_rows import epoch_ranks
+from umdf.lake.parquet.data_files import FileStamp
+from umdf.lake.parquet.file_reader import read_file
+from umdf.lake.plan.day_results import DayResults
+from umdf.lake.plan.frontier import ChannelState
+from umdf.lake.plan.gap_timeline import find_gaps
+from umdf.lake.plan.planner import DAY_START, ChannelDay, DayPosition
+from umdf.lake.plan.segments import ChannelDayKey
+from umdf.lake.tasks import channel_task
+from umdf.lake.tasks.decode_task import CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY
+from umdf.market.families import NULL
+
+BOOK_TABLES = (
+    "mbo", "trades", "statistics", "mbp_1", "mbp_10", "tbbo", "bbo_1s", "bbo_1m", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h",
+    "ohlcv_1d", "book_check", "day_statistics", "book_state",
+)  # fmt: skip
+TABLES = (*BOOK_TABLES, *channel_task.TABLES, "packets", "quarantine", "gaps", "quality")
+RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What all tasks are told, and how they are run."""
+
+    root: Path
+    stamp: FileStamp
+    work: Path
+    run_step: RunStep
+    rows_per_task: int
+    parallel: int
+    file_pool: Path | None = None  # of files that may be written over
+
+    @property
+    def common_arguments(self) -> dict[str, Any]:
+        stamp = [self.stamp.commit, self.stamp.token]
+        file_pool = None if self.file_pool is None else str(self.file_pool)
+        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged"), "spare": file_pool}
+
+
+def build_days(
+    context: TaskContext,
+    days: Sequence[ChannelDay],
+    states: Mapping[ChannelDayKey, ChannelState],
+    tables_by_day: Mapping[ChannelDayKey, list[str]],
+) -> tuple[list[DayResults], list[ChannelDayKey]]:
+    """What was made, and the days that have to be made again. `states` are those that days go on from."""
+
+    def arguments(day: ChannelDay) -> dict[str, Any]:
+        day_arguments = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
+        # The files of a day that goes on are joined when it is over: until then they need not be small.
+        return (
+            context.common_arguments | day_arguments | {"tables": tables_by_day[day.key], "packed": day.until is None}
+        )
+
+    for day in days:
+        if day.until is not None and day.decode_tasks:
+            day.decode_tasks[-1]["cut"] = CUT_MAY_BE_EMPTY if len(day.decode_tasks) == 1 else CUT_NEVER_EMPTY
+    tasks = [arguments(day) | task for day in days for task in (*day.decode_tasks, *day.looping_tasks)]
+    decoded = context.run_step(tasks, "umdf.lake.tasks.decode_task:run", "decode")
+    results = []
+    for day in days:
+        day_results = [each for each in decoded if (each["channel_id"], each["trading_date"]) == day.key]
+        results.append(DayResults(day, day_results, states.get(day.key)))
+    late = [each for each in results if has_late_snapshots(each)]
+    results = [each for each in results if each not in late]
+    for each in results:
+        _set_day_end(each)
+    channel = context.run_step(
+        [arguments(each.day) | each.channel_task(context.work) for each in results],
+        "umdf.lake.tasks.channel_task:run",
+        "channel",
+    )
+    with_changed_instruments = []
+    for each, channel_result in zip(list(results), channel, strict=True):
+        each.take_channel(channel_result)
+        if (
+            channel_result["renamed"]
+            and each.before
+            and _have_state_rows(context, each.before, channel_result["renamed"])
+        ):
+            with_changed_instruments.append(each)
+            results.remove(each)
+    book_tasks = []
+    for each in results:
+        each.gaps += find_gaps(each.day, each.spans, each.before.ts_sent if each.before else NULL)
+        needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # the books know what became of them
+        if each.is_moving and any(name in needed for name in tables_by_day[each.day.key]):
+            packs = each.packs(context.rows_per_task, context.parallel)
+            book_tasks += [
+                arguments(each.day) | task for task in each.book_tasks(packs, _state_paths(context, each.before))
+            ]
+    book_tasks.sort(key=lambda task: -task["rows"])  # the longest first, so that none is left for the end
+    by_day = {each.day.key: each for each in results}
+    for books_result, task in zip(
+        context.run_step(book_tasks, "umdf.lake.tasks.books_task:run", "books"), book_tasks, strict=True
+    ):
+        by_day[task["channel_id"], task["trading_date"]].take_books(books_result, task["rows"])
+    late += [each for each in results if each.is_late and each.before]
+    return [each for each in results if each not in late], [each.day.key for each in (*late, *with_changed_instruments)]
+
+
+def has_late_snapshots(results: DayResults) -> bool:
+    """Whether a snapshot came that holds nothing behind what is done already: it would have been used there."""
+    since = results.day.since
+    held = [held_snapshot for manifest in results.looping_results for held_snapshot in manifest.get("held", ())]
+    if since is None or since.rank < 0 or not held:
+        return False
+    version, last, ts_recv = np.array(held, np.int64).T
+    versions = [epoch for epoch, _, _ in results.day.epochs]
+    rank = epoch_ranks(version, ts_recv, versions, np.array(results.day.epoch_starts, np.int64))
+    return bool(((rank >= 0) & ((rank < since.rank) | ((rank == since.rank) & (last <= since.number)))).any())
+
+
+def _set_day_end(results: DayResults) -> None:
+    """The last task has found out where an event ends: that is how far this part goes."""
+    day = results.day
+    if day.until is None or not results.span_results:
+        return
+    span = results.span_results[-1]
+    epoch, number = span["epoch"], span["span"][1]
+    rank = day.until.rank
+    if span["ts_last"] is not None:
+        day.until = DayPosition(rank, number, epoch, span["ts_last"], day.until.ts_rest)
+    else:
+        day.until = (day.since or DayPosition(*DAY_START))._replace(ts_rest=day.until.ts_rest)
+    day.epochs[rank] = (epoch, day.epochs[rank][1], number)
+
+
+def _state_paths(context: TaskContext, state: ChannelState | None) -> list[str]:
+    return [str(context.root / "book_state" / path) for path in state.open.get("book_state", [])] if state else []
+
+
+def _have_state_rows(context: TaskContext, state: ChannelState, ids: Sequence[int]) -> bool:
+    """Whether the tables have something of these instruments, with what they were called before."""
+    known = [read_file(path, ["instrument_id"]) for path in _state_paths(context, state)]
+    return any(bool(np.isin(rows.column("instrument_id").to_numpy(), ids).any()) for rows in known)

@@ -1,0 +1,165 @@
+"""The timeline of a channel-day: what was lost between which numbers, and the rows of `gaps` and `quality`.
+
+Tasks know only their own span; here their words are put together. A gap that crosses a cut between spans is one gap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from umdf.lake.parquet.data_files import FileAdd, FileStamp, sort_rows
+from umdf.lake.parquet.file_writer import write_file
+from umdf.lake.plan.planner import ChannelDay
+from umdf.lake.plan.segments import date_of
+from umdf.lake.schemas import table
+from umdf.lake.tasks.packet_accounts import quality_row, sum_quality
+from umdf.market.families import NULL
+
+LOSS, START = "loss", "start"
+SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Numbers that no line had; when what followed them came and was sent, and when what was before them was sent."""
+
+    epoch: int
+    first: int
+    last: int
+    ts_recv: int
+    ts_send: int
+    ts_before: int
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "seq_version": self.epoch,
+            "first": self.first,
+            "last": self.last,
+            "ts_recv": self.ts_recv,
+            "ts_send": self.ts_send,
+            "ts_before": self.ts_before,
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, int]) -> Gap:
+        rest = (content[name] for name in ("first", "last", "ts_recv", "ts_send", "ts_before"))
+        return cls(content["seq_version"], *rest)
+
+
+def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
+    """In the order of the numbers. `manifests` are those of the day's spans; `ts_sent` is when the last number before
+    them was sent."""
+    by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for result in span_results:
+        by_epoch[result["epoch"]].append(result)
+    found = []
+    for rank, (epoch, first, _) in enumerate(day.epochs):
+        if day.since is not None and rank < day.since.rank:
+            continue
+        runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed, ts_send of what was before
+        expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
+        for result in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
+            low, high = result["span"]
+            missing = result["missing"]
+            skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has anything of such a span
+            _append_runs(runs, skipped, ts_sent)
+            if runs and runs[-1][2] is None and missing["begins"] and runs[-1][1] + 1 == missing["begins"][0]:
+                runs[-1][2] = missing["begins"][1]
+            _append_runs(runs, missing["runs"], ts_sent)
+            expected, ts_sent = high + 1, result["ts_sent"] if result["ts_sent"] is not None else ts_sent
+        for low, high, moment, before in runs:
+            ts_recv, ts_send = moment or (NULL, NULL)
+            found.append(Gap(epoch, low, high, ts_recv, ts_send, before))
+        ts_sent = NULL
+    return found
+
+
+def _append_runs(runs: list[list[Any]], more: list[Any], ts_sent: int) -> None:
+    for run in more:
+        if runs and runs[-1][1] + 1 == run[0]:
+            runs[-1][1:3] = run[1:3]
+        else:
+            runs.append([*run[:3], ts_sent if run[3] is None else run[3]])
+
+
+def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
+    """What the books need to know."""
+    return {
+        "gaps": [gap.to_json() for gap in gaps],
+        "epochs": [
+            {"seq_version": epoch, "first": first, "last": last, "ts_recv": ts_start}
+            for (epoch, first, last), ts_start in zip(day.epochs, day.epoch_starts, strict=True)
+        ],
+    }
+
+
+def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`merged` is what the books say of the gaps (umdf.lake.books.gap_recovery.merge)."""
+    answers_by_gap = {(each["seq_version"], each["first"]): each for each in answers}
+    rows = [_gap_row(gap, answers_by_gap.get((gap.epoch, gap.first))) for gap in gaps]
+    if day.epochs and day.epochs[0][1] > 1:
+        epoch, first, _ = day.epochs[0]
+        start = _gap_row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
+        rows.append(start | {"cause": START, "cure": None, "touched": None, "instruments": None})
+    return rows
+
+
+def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
+    """Of a gap of which the books say nothing, no book was there that it could have put in doubt."""
+    opened = None if gap.ts_send == NULL else gap.ts_send
+    answer = answer or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
+    touched, is_cured = answer["touched_count"], not answer["open"]
+    return {
+        "stream": "incremental",
+        "seq_version": gap.epoch,
+        "first_sequence": gap.first,
+        "last_sequence": gap.last,
+        "missing": gap.last - gap.first + 1,
+        "cause": LOSS,
+        "cure": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
+        "ts_opened": opened,
+        "ts_cured": answer["ts_cured"] if is_cured else None,
+        "touched": touched,
+        "instruments": answer["touched"] if touched == len(answer["touched"]) else None,
+    }
+
+
+def merge_quality(
+    earlier: Iterable[dict[str, Any]], spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """By stream and line, what all tasks said; `before` is what this function came to for the earlier part of a day."""
+    parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for quality in earlier:
+        parts[quality["stream"], quality["line"]].append(quality)
+    for manifest in spans:
+        for line, quality in manifest["quality"].items():
+            parts["incremental", line].append(quality)
+    for manifest in loops:
+        parts[manifest["role"], manifest["line"]].append(manifest["quality"])
+    return [{"stream": stream, "line": line} | sum_quality(said) for (stream, line), said in parts.items()]
+
+
+def quality_rows(day: ChannelDay, quality: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    numbers = sum(last - first + 1 for _, first, last in day.epochs)
+    return [
+        {"stream": line_quality["stream"], "line": line_quality["line"]}
+        | quality_row(line_quality, numbers if line_quality["stream"] == "incremental" else 0)
+        for line_quality in quality
+    ]
+
+
+def write_small_table(
+    root: Path, stamp: FileStamp, name: str, rows: list[dict[str, Any]], day: ChannelDay | None
+) -> FileAdd | None:
+    """A small table of a channel-day; without a day, of none."""
+    if not rows:
+        return None
+    known = table(name)
+    partition = {"trading_date": date_of(day.date) if day else None, "channel_id": day.channel if day else None}
+    return write_file(root, name, stamp, sort_rows(pa.Table.from_pylist(rows, known.file_schema), known), partition)

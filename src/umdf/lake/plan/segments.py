@@ -1,0 +1,184 @@
+"""Which stream a group carries, and what a file has of each: the words that surveys and plans share.
+
+The one rule: what a group is depends on the content of all files together, or on the configuration, never on names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, timedelta
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+from umdf.errors import ConfigError
+from umdf.lake.commit.ledger import LedgerEntry
+from umdf.lake.tasks.survey import SEGMENT_FIELDS
+from umdf.lake.tasks.survey_scan import NO_CHANNEL, templates
+from umdf.market.families import NULL, NULL_I32
+from umdf.sync.stream_detection import StreamKind, StreamSurvey
+
+PROTOCOLS = {1: "sbe", 2: "fast"}
+STREAMS = {
+    StreamKind.INCREMENTAL: "incremental",
+    StreamKind.SNAPSHOT: "snapshot",
+    StreamKind.INSTRUMENTS: "instruments",
+}
+LINES = "ABCDEFGH"
+EPOCH_DAY = date(1970, 1, 1)
+
+MulticastGroup = tuple[str, int]  # address and port
+ChannelDayKey = tuple[int, int]  # channel and trading date
+
+
+class StreamLine(NamedTuple):
+    """What a group is."""
+
+    protocol: str
+    stream: str
+    channel: int
+    line: int  # among those of its channel and role
+
+
+class Segment(NamedTuple):
+    """Numbers of one group, numbering and date in one split of a file."""
+
+    survey: dict[str, Any]
+    split: int
+    group: MulticastGroup
+    epoch: int | None
+    date: int
+    first: int
+    last: int
+    packets: int
+    ts_first: int
+    ts_last: int
+    marks: list[list[int]]  # (number, ts_recv)
+    few: list[list[int]]  # (offset, number), where there are one or two
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        return self.ts_first, self.survey["digest"], self.split
+
+
+def assign_streams(
+    surveys: Iterable[dict[str, Any]], config: Mapping[MulticastGroup, Mapping[str, Any]]
+) -> dict[MulticastGroup, StreamLine]:
+    """Every group that carries a stream: by what is in it, or as it is named in the configuration."""
+    stream_survey = StreamSurvey(templates())
+    for survey in sorted(surveys, key=lambda survey: survey["digest"]):
+        stream_survey.merge(survey.get("streams", []))
+    found: dict[MulticastGroup, tuple[str, str, int]] = {}
+    for stream in stream_survey.streams():
+        group: Any = stream.name
+        configured = config.get(group, {})
+        protocol, role = (
+            configured.get("protocol", PROTOCOLS[int(stream.protocol)]),
+            configured.get("stream", STREAMS[stream.kind]),
+        )
+        found[group] = protocol, role, int(configured.get("channel", stream.channel))
+    _refuse_two_protocols(found)
+    groups_by_stream: dict[tuple[str, str, int], list[MulticastGroup]] = defaultdict(list)
+    for group, about in found.items():
+        groups_by_stream[about].append(group)
+    stream_lines = {}
+    for about, groups in groups_by_stream.items():
+        for line, group in enumerate(
+            sorted(groups, key=lambda group: (_configured_line(config, group), _address_order(group)))
+        ):
+            stream_lines[group] = StreamLine(*about, line)
+    return stream_lines
+
+
+def _configured_line(config: Mapping[MulticastGroup, Mapping[str, Any]], group: MulticastGroup) -> str:
+    return config.get(group, {}).get("line", "")
+
+
+def _address_order(group: MulticastGroup) -> tuple[int, int]:
+    return int(ip_address(group[0])), group[1]
+
+
+def _refuse_two_protocols(found: Mapping[MulticastGroup, tuple[str, str, int]]) -> None:
+    protocols: dict[int, set[str]] = defaultdict(set)
+    for protocol, _, channel in found.values():
+        protocols[channel].add(protocol)
+    both = sorted(channel for channel, channel_protocols in protocols.items() if len(channel_protocols) > 1)
+    if both:
+        raise ConfigError(
+            f"channel {both[0]} is there in Binary and in FIX/FAST, and both number their messages in their own way",
+            "ingest them into two lakes, or give one of them another channel number with --config",
+        )
+
+
+def segments_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
+    """What a file has of known streams."""
+    return [segment for segment, is_own in _segments(survey, stream_lines) if is_own]
+
+
+def foreign_segments(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
+    """Packets in a known group that say another channel, or none: they have to be accounted for, and that is all."""
+    nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": []}
+    return [segment._replace(**nothing) for segment, is_own in _segments(survey, stream_lines) if not is_own]
+
+
+def _segments(
+    survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]
+) -> Iterator[tuple[Segment, bool]]:
+    """And whether they are of the group's channel."""
+    for number, split in enumerate(survey.get("splits", [])):
+        for values in split["segments"]:
+            fields = dict(zip(SEGMENT_FIELDS, values, strict=True))
+            group: MulticastGroup = tuple(survey["flows"][fields.pop("flow")])  # type: ignore[assignment]
+            stream_line, channel = stream_lines.get(group), fields.pop("channel")
+            if stream_line is not None and fields["date"] != NULL_I32:
+                is_own = channel != NO_CHANNEL and (stream_line.protocol != "sbe" or stream_line.channel == channel)
+                yield Segment(survey, number, group, **fields), is_own
+
+
+def days_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> set[ChannelDayKey]:
+    return {(stream_lines[segment.group].channel, segment.date) for segment in segments_of(survey, stream_lines)}
+
+
+def days_touched_by(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> set[ChannelDayKey]:
+    """Days for which a file has something, if they are there: strangers do not make a day."""
+    foreign_days = {
+        (stream_lines[segment.group].channel, segment.date) for segment in foreign_segments(survey, stream_lines)
+    }
+    return days_of(survey, stream_lines) | foreign_days
+
+
+def date_of(days: int) -> date:
+    return EPOCH_DAY + timedelta(days)
+
+
+def ledger_entries_of(
+    survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine], config: str | None = None
+) -> list[LedgerEntry]:
+    """The file's rows of the ledger; `config` is the digest of the channel configuration."""
+    file_fields = survey["digest"], survey["size_bytes"], survey["path"]
+    parts: dict[tuple[MulticastGroup, int, int | None], list[Segment]] = defaultdict(list)
+    for segment in segments_of(survey, stream_lines):
+        epoch = segment.epoch if stream_lines[segment.group].protocol == "sbe" else None
+        parts[segment.group, segment.date, epoch].append(segment)
+    return [
+        LedgerEntry(
+            *file_fields,
+            date_of(day),
+            stream_lines[group].channel,
+            LINES[stream_lines[group].line],
+            stream_lines[group].stream,
+            epoch,
+            min((part.first for part in found if part.first != NULL), default=None),
+            max((part.last for part in found if part.last != NULL), default=None),
+            sum(part.packets for part in found),
+            min(part.ts_first for part in found),
+            max(part.ts_last for part in found),
+            flow_text(group),
+            config,
+        )
+        for (group, day, epoch), found in sorted(parts.items(), key=lambda part: str(part[0]))
+    ] or [LedgerEntry(*file_fields)]
+
+
+def flow_text(group: MulticastGroup) -> str:
+    return f"{group[0]}:{group[1]}"

@@ -1,0 +1,223 @@
+"""The day report: what a lake holds of one trading date, and whether it is whole.
+
+Facts are gathered here and in report_feed and report_market; report_page makes a page of them. The one rule: a day is
+called whole only if the tables that can say so are there and say so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+from umdf.lake.commit import ledger
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.report.feed import (
+    DIFFERENT,
+    EQUAL,
+    CheckSummary,
+    GapSummary,
+    LineQuality,
+    QuarantineGroup,
+    UntrustedBook,
+    line_quality,
+    summarize_checks,
+    summarize_gaps,
+    summarize_quarantine,
+    untrusted_books,
+)
+from umdf.lake.report.lake_day import LakeDay
+from umdf.lake.report.market import (
+    ActiveInstrument,
+    Activity,
+    ChannelTotals,
+    build_activity,
+    channel_totals,
+    day_statistics,
+    messages_by_second,
+    most_active,
+    symbols_by_id,
+)
+from umdf.lake.schemas import tables
+
+COMPLETE, RECOVERED, DAMAGED, UNKNOWN = "whole", "healed", "damaged", "unknown"
+HEADLINES = {
+    COMPLETE: "The day is whole.",
+    RECOVERED: "Something is missing, but every book was healed.",
+    DAMAGED: "The day is not whole.",
+    UNKNOWN: "This lake cannot tell whether the day is whole.",
+}
+MAX_NAMED = 3
+
+
+@dataclass(frozen=True)
+class TableSize:
+    name: str
+    doc: str
+    rows: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DayReport:
+    trading_date: str
+    channels: tuple[int, ...]
+    lake: str
+    lake_id: str
+    producer: str
+    commit: int
+    ts_commit: int
+    inputs: int  # files
+    input_bytes: int
+    messages: int | None  # each once, whatever lines it came on
+    verdict: str
+    summary: tuple[str, ...]  # whether the day is whole, in plain words
+    tables: tuple[TableSize, ...]
+    totals: tuple[ChannelTotals, ...]
+    active: tuple[ActiveInstrument, ...]
+    activity: Activity | None
+    lines: tuple[LineQuality, ...]
+    gaps: GapSummary
+    checks: CheckSummary
+    quarantine: tuple[QuarantineGroup, ...]
+    books: int | None  # instruments with a book; None: the lake has no states of books
+    bad_books: tuple[UntrustedBook, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def day_report(root: str | os.PathLike[str], trading_date: date | None = None) -> DayReport:
+    """Of the last finished commit; without a date, of the lake's last one."""
+    snapshot = open_snapshot(root)
+    day = LakeDay(snapshot, trading_date)
+    statistics = day_statistics(day)
+    names = symbols_by_id(day, statistics)
+    gaps, checks, quarantine = summarize_gaps(day, names), summarize_checks(day, names), summarize_quarantine(day)
+    lines, states, messages = line_quality(day, gaps), untrusted_books(day, names), messages_by_second(day)
+    books, bad_books = states or (None, ())
+    verdict = _verdict(bool(lines) and states is not None, gaps, checks, quarantine, bad_books)
+    inputs = {entry.digest: entry.size_bytes for entry in ledger.entries(snapshot) if entry.trading_date == day.date}
+    return DayReport(
+        trading_date=str(day.date),
+        channels=day.channels(),
+        lake=str(snapshot.paths.root),
+        lake_id=snapshot.paths.lake_id,
+        producer=snapshot.paths.producer,
+        commit=snapshot.number,
+        ts_commit=snapshot.marker.ts_ns,
+        inputs=len(inputs),
+        input_bytes=sum(inputs.values()),
+        messages=None if messages is None else sum(messages.values()),
+        verdict=verdict,
+        summary=(HEADLINES[verdict], *_summary(bool(lines), gaps, checks, quarantine, books, bad_books)),
+        tables=tuple(_table_sizes(day)),
+        totals=channel_totals(statistics),
+        active=most_active(day, statistics, names),
+        activity=build_activity(day, messages),
+        lines=lines,
+        gaps=gaps,
+        checks=checks,
+        quarantine=quarantine,
+        books=books,
+        bad_books=bad_books,
+    )
+
+
+def _table_sizes(day: LakeDay) -> Iterable[TableSize]:
+    for name, known in tables().items():
+        adds = day.snapshot.adds(name, trading_date=day.date) if "trading_date" in known.partition else []
+        if adds:
+            yield TableSize(name, known.doc, sum(a.rows for a in adds), len(adds), sum(a.bytes for a in adds))
+
+
+def _verdict(
+    is_known: bool,
+    gaps: GapSummary,
+    checks: CheckSummary,
+    quarantine: tuple[QuarantineGroup, ...],
+    bad: tuple[UntrustedBook, ...],
+) -> str:
+    if bad or gaps.total("open") or gaps.total("unaccounted") or quarantine or checks.total(DIFFERENT):
+        return DAMAGED
+    if not is_known:
+        return UNKNOWN
+    return RECOVERED if gaps.channels else COMPLETE
+
+
+def _summary(
+    has_lines: bool,
+    gaps: GapSummary,
+    checks: CheckSummary,
+    quarantine: tuple[QuarantineGroup, ...],
+    books: int | None,
+    bad: tuple[UntrustedBook, ...],
+) -> Iterable[str]:
+    yield _sentence(*_gap_phrases(has_lines, gaps), *_book_phrases(checks, books, bad))
+    if checks.snapshots:
+        yield _sentence(_check_phrase(checks))
+    if quarantine:
+        more = ", …" if len({refused.reason for refused in quarantine}) > 1 else ""
+        rows = sum(refused.rows for refused in quarantine)
+        yield _sentence(f"{_plural(rows, 'piece')} of the input could not be used ({quarantine[0].reason}{more})")
+    if unread := sum(refused.size_bytes for refused in quarantine if refused.channel_id is None):
+        yield _sentence(f"{_plural(unread, 'byte')} of the capture files could not be read")
+
+
+def _gap_phrases(has_lines: bool, gaps: GapSummary) -> Iterable[str]:
+    for channel in gaps.channels:
+        if channel.before:
+            yield f"the capture of channel {channel.channel_id} begins {_plural(channel.before, 'sequence number')} late"
+        if channel.unaccounted:
+            missing = _plural(channel.unaccounted, "sequence number")
+            yield f"{missing} of channel {channel.channel_id} are missing, and `gaps` does not say which"
+    lossy = [channel for channel in gaps.channels if channel.gaps]
+    for channel in lossy if len(lossy) <= MAX_NAMED else ():
+        lost = f"{_plural(channel.gaps, 'gap')} lost {_plural(channel.missing, 'sequence number')}"
+        yield f"{lost} on channel {channel.channel_id}"
+    if len(lossy) > MAX_NAMED:
+        lost = f"{_plural(gaps.total('gaps'), 'gap')} lost {_plural(gaps.total('missing'), 'sequence number')}"
+        yield f"{lost} on {len(lossy)} channels"
+    if not gaps.channels:
+        yield "nothing was lost on the way" if has_lines else "`quality` has no rows that tell what the lines delivered"
+    if open_gaps := gaps.total("open"):
+        yield f"{_plural(open_gaps, 'gap')} {'is' if open_gaps == 1 else 'are'} not cured"
+
+
+def _book_phrases(checks: CheckSummary, books: int | None, bad: tuple[UntrustedBook, ...]) -> Iterable[str]:
+    if books is None:
+        yield "`book_state` has no rows that tell how the books ended"
+        return
+    if checks.healed:
+        verb = "was" if checks.healed == 1 else "were"
+        yield f"{checks.healed:,} of {_plural(books, 'book')} {verb} healed from snapshots"
+    if not bad:
+        yield "none is stale at the end" if checks.healed else f"none of {_plural(books, 'book')} is stale at the end"
+        return
+    named = ", ".join(book.symbol for book in bad[:MAX_NAMED]) + (", …" if len(bad) > MAX_NAMED else "")
+    noun = "" if checks.healed else " of the books" if len(bad) > 1 else " book"
+    yield f"{len(bad):,}{noun} {'is' if len(bad) == 1 else 'are'} stale or in doubt at the end ({named})"
+
+
+def _check_phrase(checks: CheckSummary) -> str:
+    equal, different = checks.total(EQUAL), checks.total(DIFFERENT)
+    if equal == checks.snapshots:
+        return f"{'every one of ' if equal > 1 else ''}{_plural(equal, 'snapshot')} is equal to our book"
+    if not equal + different:
+        return f"none of {_plural(checks.snapshots, 'snapshot')} could be compared with a book"
+    result = f"{different:,} {'differs' if different == 1 else 'differ'}" if different else "no difference was found"
+    return (
+        f"{equal + different:,} of {_plural(checks.snapshots, 'snapshot')} could be compared with a book, and {result}"
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _sentence(*parts: str) -> str:
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,116 @@
+"""The options of `spark.read.format("umdf")`, checked before anything is read.
+
+The one rule: an option that is not known is refused, with the nearest that is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from umdf.errors import UsageError
+from umdf.lake.plan.input_paths import read_channel_config
+from umdf.lake.schemas import table
+from umdf.market.families import FAMILIES
+
+PACKETS = "packets"
+READABLE_SCHEMAS = (*FAMILIES, PACKETS)
+DEFAULT_SPAN_UNITS = (
+    1 << 16
+)  # packets (Binary) or messages (FAST) of a partition: its rows are held until it is decoded
+MAX_FILES = "maxFilesPerTrigger"
+OPTIONS = {
+    "schema": "which family of events (or packets) to read",
+    "path": "a capture, a directory, a manifest or a pattern: what load() is given",
+    "paths": "several of them: what load() is given",
+    "columns": "the columns to read, with commas between them",
+    "config": "groups and ports of channels: the TOML file of `umdf ingest --config`",
+    "spanNumbers": "how many packets (Binary) or messages (FAST) make a partition",
+    MAX_FILES: "of a stream: how many files a micro-batch takes at most",
+}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    family: str
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]  # in their order
+    config: str | None
+    span_units: int
+    max_files: int | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        lowercase_options = {key.lower(): value for key, value in options.items()}
+        known = {name.lower() for name in OPTIONS}
+        for name in lowercase_options:
+            if name not in known:
+                raise UsageError(f"the umdf source has no option {name}", _suggestion(name, OPTIONS))
+        family = lowercase_options.get("schema")
+        if family is None:
+            raise UsageError("the umdf source needs to know what to read", 'say .option("schema", "mbo")')
+        if family not in READABLE_SCHEMAS:
+            raise UsageError(f"the umdf source has no schema {family}", _suggestion(family, READABLE_SCHEMAS))
+        return cls(
+            family,
+            _paths(lowercase_options),
+            _columns(lowercase_options.get("columns"), table(family).schema),
+            lowercase_options.get("config"),
+            _positive_int("spanNumbers", lowercase_options) or DEFAULT_SPAN_UNITS,
+            _positive_int(MAX_FILES, lowercase_options),
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the columns that are read."""
+        return pa.schema([table(self.family).schema.field(name) for name in self.columns])
+
+    @property
+    def configured_streams(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+        return read_channel_config(Path(self.config) if self.config else None)
+
+    def with_columns(self, names: Iterable[str]) -> SourceOptions:
+        """Only these: a schema that the caller gave."""
+        columns = _columns(",".join(names), table(self.family).schema)
+        return SourceOptions(self.family, self.paths, columns, self.config, self.span_units, self.max_files)
+
+
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    paths = [options["path"]] if "path" in options else []
+    if "paths" in options:
+        paths += json.loads(options["paths"])
+    if not paths:
+        raise UsageError("the umdf source was given no path", 'say .load("day/capture")')
+    return tuple(paths)
+
+
+def _columns(column_list: str | None, schema: pa.Schema) -> tuple[str, ...]:
+    if column_list is None:
+        return tuple(schema.names)
+    names = [name.strip() for name in column_list.split(",") if name.strip()]
+    for name in names:
+        if name not in schema.names:
+            raise UsageError(f"no column {name}", _suggestion(name, schema.names))
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"columns {column_list!r}: each is named once, and at least one is", "")
+    return tuple(names)
+
+
+def _positive_int(name: str, options: Mapping[str, str]) -> int | None:
+    value = options.get(name.lower())
+    if value is None:
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        raise UsageError(f"{name} {value!r} is no number from 1 on")
+    return int(value)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    matches = get_close_matches(name, {each.lower(): each for each in known}, 3, 0.6)
+    return f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(known)}"

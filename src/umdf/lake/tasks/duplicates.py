@@ -1,0 +1,69 @@
+"""Copies of a packet on several lines: whether they are the same.
+
+The one rule: copies of a Binary packet were sent at the same time. Where two packets have one number and were not, the
+number of one of them is damaged, in a way that its neighbours did not show (umdf.lake.tasks.damaged_headers).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.buffers import buffer_address
+from umdf.lake.tasks import duplicates_kernel as k
+from umdf.market.families import NULL
+
+WRONG_SEQUENCE = "it has the number of another packet"
+Numbers = NDArray[np.int64]
+PacketLocation = tuple[str, int, int]  # digest, offset and number
+
+
+class DuplicateTracker:
+    """Of the numbers from `base` on; `doubtful` are those of which every copy is wanted."""
+
+    def __init__(self, base: int, count: int, conflicting: frozenset[int] = frozenset()) -> None:
+        self.conflicting = set(conflicting)  # numbers whose copies were sent at different times
+        self._base = base
+        self._ts_send = np.full(count, NULL)
+        self._copies: dict[int, dict[int, list[PacketLocation]]] = {number: {} for number in conflicting}  # by ts_send
+
+    def add(self, digest: str, offset: Numbers, number: Numbers, ts_send: Numbers) -> None:
+        """FAST says no time here: a message has its number in its body, too."""
+        for row in np.flatnonzero(np.isin(number, [*self._copies])).tolist() if self._copies else ():
+            copies = self._copies[int(number[row])].setdefault(int(ts_send[row]), [])
+            copies.append((digest, int(offset[row]), int(number[row])))
+        at = number - self._base
+        known = self._ts_send[at]
+        self._ts_send[at] = np.where(known == NULL, ts_send, known)
+        self.conflicting.update(number[self._ts_send[at] != ts_send].tolist())
+
+    def first_arrivals(self, number: Numbers, ts_recv: Numbers, line: NDArray[np.uint8]) -> Numbers:
+        """`first_copies` of numbers from `base` on, by their number."""
+        first = np.full(len(self._ts_send), -1)
+        k.first_arrivals(*map(buffer_address, (number, ts_recv, line)), len(number), self._base, buffer_address(first))
+        return first[first >= 0]
+
+    def misnumbered(self) -> frozenset[PacketLocation]:
+        """Of the numbers in doubt: that copy is right that was sent between its neighbours, or else most of them."""
+        wrong: list[PacketLocation] = []
+        for number, copies in self._copies.items():
+            at = number - self._base
+            early, late = (self._ts_send[row] if 0 <= row < len(self._ts_send) else NULL for row in (at - 1, at + 1))
+            fitting_times = [sent for sent in copies if early <= sent and (late == NULL or sent <= late)]
+            most_copies = max(map(len, copies.values()), default=0)
+            right_times = (
+                fitting_times
+                if len(fitting_times) == 1
+                else [sent for sent, some in copies.items() if len(some) == most_copies]
+            )
+            if len(right_times) == 1:
+                wrong += [copy for sent, some in copies.items() if sent != right_times[0] for copy in some]
+        return frozenset(wrong)
+
+
+def first_arrivals_by_key(key: Numbers, ts_recv: Numbers, line: NDArray[np.uint8]) -> Numbers:
+    """Of the copies of each key that which came first; of those that came together that of the first line."""
+    order = np.lexsort((line, ts_recv, key))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = key[order][1:] != key[order][:-1]
+    return order[begins]

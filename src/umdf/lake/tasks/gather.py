@@ -1,0 +1,418 @@
+"""Packets of one span of numbers, from all lines that have any: each number once, and every datagram accounted for.
+
+The one rule: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
+that came twice is taken once; it came when its first copy came. Copies have the same bytes, so only those of the copy
+that is read first are kept; should they turn out to be damaged, `without` says so and the next copy is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.tasks.duplicates import WRONG_SEQUENCE, DuplicateTracker, first_arrivals_by_key
+from umdf.lake.tasks.quarantine import QuarantineEntry, quarantine_entries
+from umdf.lake.tasks.survey import split_of
+from umdf.market.families import NULL
+from umdf.sync.arbitration import WAIT_MS
+from umdf.sync.raw_units import RawUnits, empty_units
+from umdf.transport.capture import PacketBatch, open_capture
+
+Numbers = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max
+BATCH_PACKETS = 1 << 15
+CHUNK_BYTES = 8 << 20
+OVERLAP = 256  # numbers before and behind a span that are looked at with it
+
+# What became of a datagram.
+USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, PENDING = range(8)
+VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
+PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
+
+
+@dataclass(frozen=True)
+class SplitSource:
+    """A split, of which one flow is wanted: a line of the channel."""
+
+    line: int  # place among the channel's lines
+    digest: str
+    path: str
+    flow: tuple[str, int]
+    split: dict[str, Any]
+    own_rest: bool = False  # what has no number is this task's to account for
+    rest_from: int = 0  # together with this number
+    is_fresh: bool = True  # the lake does not have the file yet
+    epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this numbering
+    refused: tuple[tuple[int, int, int], ...] = ()  # offset, number and date of what fits nothing around it
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> SplitSource:
+        pairs = {name: tuple(tuple(each) for each in content[name]) for name in ("epochs", "refused")}
+        return cls(**{**content, "flow": tuple(content["flow"]), **pairs})
+
+    def quarantined_at(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
+        """Which datagrams at these offsets are refused, and the date of each of them; the others have none."""
+        is_quarantined, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
+        if self.refused:
+            table = np.array(sorted(self.refused), np.int64)
+            at = np.minimum(np.searchsorted(table[:, 0], offset), len(table) - 1)
+            is_quarantined = table[at, 0] == offset
+            date[is_quarantined] = table[at[is_quarantined], 2]
+        return is_quarantined, date
+
+
+@dataclass(frozen=True)
+class Span:
+    epoch: int
+    first: int
+    last: int
+    overlap: int = 0  # numbers before and behind it that are looked at, too
+
+    @property
+    def base(self) -> int:
+        return self.first - self.overlap
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1 + 2 * self.overlap
+
+
+@dataclass(frozen=True, eq=False)
+class FlowPackets:
+    """What a reader makes of some datagrams of one flow. Columns have a row for each datagram, or for each frame."""
+
+    units: RawUnits  # what can be decoded; `line` is not yet known
+    unit_packet_row: Numbers  # the datagram that completed it
+    number: Numbers  # of the datagram: that of its first frame; 0 where it has none
+    epoch: Numbers
+    ts_send: Numbers
+    kind: NDArray[np.uint8]  # MERGED where lines decide, else the verdict
+    message_counts: NDArray[np.int32]  # how many messages, as far as can be told without decoding
+    message_packet_row: Numbers
+    message_sequence: Numbers
+    message_key: Numbers  # tells chunks of one number apart
+    reasons: dict[int, str] = field(default_factory=dict)  # of datagrams that are corrupt or unknown
+    is_other_date: NDArray[np.bool_] | None = None  # datagrams of another date
+
+
+class PacketReader(Protocol):
+    """Of one wire."""
+
+    def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets: ...
+
+
+@dataclass
+class PacketRecords:
+    """Every datagram that is this span's to account for."""
+
+    line: NDArray[np.uint8]
+    number: Numbers
+    ts_send: Numbers
+    ts_recv: Numbers
+    size: NDArray[np.int32]
+    source: NDArray[np.int32]
+    offset: Numbers
+    message_counts: NDArray[np.int32]
+    verdict: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+_NO_ROWS = np.empty(0, np.int64)
+_NO_RECORDS = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".split())]
+
+
+@dataclass
+class GatheredSpan:
+    span: Span
+    sources: Sequence[SplitSource]
+    units: RawUnits  # by number, those of the overlap too; `ts_recv` of the first copy, `line` of the copy at hand
+    unit_source: NDArray[np.int32]
+    unit_offset: Numbers
+    arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
+    repeated: dict[int, Numbers]  # by line: numbers of the span (without overlap) that came again on that line
+    packets: PacketRecords
+    quarantined: list[QuarantineEntry]
+
+    @property
+    def own(self) -> slice:
+        return slice(self.span.overlap, self.span.size - self.span.overlap)
+
+    def cut_at(self, last: int) -> GatheredSpan:
+        """The same, of a span that ends sooner."""
+        span = Span(self.span.epoch, self.span.first, last, self.span.overlap)
+        rest_from = np.array([source.rest_from for source in self.sources], np.int64)
+        packets, is_unit_kept = self.packets, self.units.sequence < span.base + span.size
+        is_unnumbered = (packets.number < self.span.first) | (packets.number > self.span.last)
+        is_packet_kept = np.where(is_unnumbered, rest_from[packets.source] <= last, packets.number <= last)
+        quarantined = [row for row in self.quarantined if (row.number or int(rest_from[row.source])) <= last]
+        return GatheredSpan(
+            span,
+            self.sources,
+            self.units.take(is_unit_kept),
+            self.unit_source[is_unit_kept],
+            self.unit_offset[is_unit_kept],
+            {line: times[: span.size] for line, times in self.arrival.items()},
+            {line: numbers[numbers <= last] for line, numbers in self.repeated.items()},
+            PacketRecords(*(column[is_packet_kept] for column in vars(packets).values())),
+            quarantined,
+        )
+
+    def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
+        """When each number of the span came first, and on which line (-1: on none)."""
+        return self._first_arrival
+
+    @cached_property
+    def _first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
+        first, line = np.full(self.span.size, NEVER), np.full(self.span.size, -1, np.int8)
+        for number, times in sorted(self.arrival.items()):
+            sooner = times < first
+            first[sooner], line[sooner] = times[sooner], number
+        return first, line
+
+
+def gather_span(
+    sources: Sequence[SplitSource],
+    span: Span,
+    reader: PacketReader,
+    known_spans: Sequence[Span],
+    excluded: PacketLocations = frozenset(),
+) -> GatheredSpan:
+    """`known` are all spans of the channel: a number in none of them is damage."""
+
+    def read(
+        excluded: PacketLocations, misnumbered: PacketLocations = frozenset(), conflicting: frozenset[int] = frozenset()
+    ) -> _Gatherer:
+        gatherer = _Gatherer(span, sources, known_spans, excluded, misnumbered, conflicting)
+        for number, source in enumerate(sources):
+            for batch in read_packets(source):
+                gatherer.add(number, batch, reader.read(batch, source))
+        return gatherer
+
+    gatherer = read(excluded)
+    if gatherer.duplicates.conflicting:
+        misnumbered = read(excluded, conflicting=frozenset(gatherer.duplicates.conflicting)).duplicates.misnumbered()
+        gatherer = read(excluded | misnumbered, misnumbered)
+    return gatherer.finish()
+
+
+def read_packets(source: SplitSource) -> Iterator[PacketBatch]:
+    """The datagrams of the source's flow, batch by batch."""
+    split = split_of(source.split, source.path)
+    with open_capture(split, batch_packets=BATCH_PACKETS, buffer_bytes=CHUNK_BYTES, corrupt=True) as capture:
+        for batch in capture:
+            flow_numbers = [
+                number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow
+            ]
+            is_selected = batch.flow == flow_numbers[0] if len(flow_numbers) == 1 else np.isin(batch.flow, flow_numbers)
+            if is_selected.all():
+                yield batch
+            elif is_selected.any():
+                yield batch.take(np.flatnonzero(is_selected))
+
+
+class _Gatherer:
+    def __init__(
+        self,
+        span: Span,
+        sources: Sequence[SplitSource],
+        known_spans: Sequence[Span],
+        excluded: PacketLocations,
+        misnumbered: PacketLocations,
+        conflicting: frozenset[int],
+    ) -> None:
+        self.span, self.sources, self.known_spans, self.excluded, self.misnumbered = (
+            span,
+            sources,
+            known_spans,
+            excluded,
+            misnumbered,
+        )
+        self.duplicates = DuplicateTracker(span.base, span.size, conflicting)
+        self._is_present = np.zeros(span.size, np.bool_)
+        self._arrival: dict[int, Numbers] = {}
+        self._repeated: dict[int, list[Numbers]] = {}
+        self._parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]] = []
+        self._columns: list[tuple[Any, ...]] = []
+        # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
+        self._messages: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
+        self._is_keyed_by_sequence = True  # a frame is a number, no chunk of one
+        self._count = 0
+        self._quarantined: list[QuarantineEntry] = []
+
+    def add(self, number: int, batch: PacketBatch, packets: FlowPackets) -> None:
+        source, span = self.sources[number], self.span
+        kind, packet_row, units = packets.kind.copy(), packets.unit_packet_row, packets.units
+        is_usable = (units.epoch == span.epoch) & (units.sequence >= span.base)
+        is_usable &= units.sequence < span.base + span.size
+        if packets.is_other_date is not None:
+            is_usable &= ~packets.is_other_date[packet_row]
+        damaged = self._damaged_units(source, batch.offset, packets)
+        if len(damaged):
+            is_usable[damaged] = False
+            kind[packet_row[damaged]] = CORRUPT
+            for row in packet_row[damaged].tolist() if self.misnumbered else ():
+                if (source.digest, int(batch.offset[row]), int(packets.number[row])) in self.misnumbered:
+                    packets.reasons[row] = WRONG_SEQUENCE
+        chosen = np.flatnonzero(is_usable)
+        at = packet_row[chosen]
+        self.duplicates.add(source.digest, batch.offset[at], units.sequence[chosen], packets.ts_send[at])
+        self._keep_units(number, source, batch.offset, units, chosen, packet_row)
+        self._account_packets(number, batch, packets, kind)
+
+    def _damaged_units(self, source: SplitSource, offset: Numbers, packets: FlowPackets) -> Numbers:
+        """Pieces that cannot be used."""
+        excluded_here = {(at, number) for digest, at, number in self.excluded if digest == source.digest}
+        suspects = (
+            np.flatnonzero(np.isin(offset[packets.unit_packet_row], [at for at, _ in excluded_here]))
+            if excluded_here
+            else _NO_ROWS
+        )
+        candidates = zip(
+            offset[packets.unit_packet_row[suspects]].tolist(), packets.units.sequence[suspects].tolist(), strict=True
+        )
+        return suspects[[each in excluded_here for each in candidates]] if len(suspects) else suspects
+
+    def _keep_units(
+        self, number: int, source: SplitSource, offset: Numbers, units: RawUnits, chosen: Numbers, packet_row: Numbers
+    ) -> None:
+        if not len(chosen):
+            return
+        at = units.sequence[chosen] - self.span.base
+        arrival = self._arrival.setdefault(source.line, np.full(self.span.size, NEVER))
+        is_repeated = np.zeros(len(at), np.bool_)
+        if (at[1:] <= at[:-1]).any():
+            order = np.argsort(at, kind="stable")
+            chosen, at = chosen[order], at[order]
+            is_repeated[1:] = at[1:] == at[:-1]
+        own = (at >= self.span.overlap) & (at < self.span.size - self.span.overlap)
+        known_arrival = arrival[at]
+        repeated = at[own & (is_repeated | (known_arrival != NEVER))] + self.span.base
+        self._repeated.setdefault(source.line, []).append(repeated)
+        if is_repeated.any():
+            np.minimum.at(arrival, at, units.ts_recv[chosen])
+        else:
+            arrival[at] = np.minimum(known_arrival, units.ts_recv[chosen])
+        new = ~is_repeated & ~self._is_present[at]
+        self._is_present[at[new]] = True
+        rows = chosen[new]
+        if len(rows):
+            kept_units = units.take(rows).compacted()
+            kept_units.line[:] = source.line
+            origin = np.full(len(rows), number, np.int32), offset[packet_row[rows]]
+            self._parts.append((kept_units, *origin))
+
+    def _account_packets(self, number: int, batch: PacketBatch, packets: FlowPackets, kind: NDArray[np.uint8]) -> None:
+        source, span = self.sources[number], self.span
+        numbered = packets.number > 0
+        is_own = (
+            numbered & (packets.epoch == span.epoch) & (packets.number >= span.first) & (packets.number <= span.last)
+        )
+        if source.own_rest:
+            is_far = numbered & ~_is_within(packets, self.known_spans)
+            kind[is_far] = UNKNOWN
+            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), "its number is far from all others"))
+            is_own |= ~numbered | is_far
+        if packets.is_other_date is not None:
+            is_own &= ~packets.is_other_date
+        is_quarantined = (kind == CORRUPT) | (kind == UNKNOWN)
+        self._quarantined += quarantine_entries(number, batch, packets, is_own & is_quarantined)
+        count = int(np.count_nonzero(is_own))
+        record_row = np.cumsum(is_own) + (self._count - 1)
+        if count < len(is_own):
+            record_row[~is_own] = -1
+        self._count += count
+        size = (batch.end - batch.start).astype(np.int32)
+        columns = packets.number, packets.ts_send, batch.ts_ns, size, batch.offset, packets.message_counts, kind
+        numbers, sent, ts_recv, size, offset, frames, kinds = (
+            column.copy() if count == len(is_own) else column[is_own] for column in columns
+        )
+        lines, sources = np.full(count, source.line, np.uint8), np.full(count, number, np.int32)
+        self._columns.append((lines, numbers, sent, ts_recv, size, sources, offset, frames, kinds))
+        # A frame of a datagram that is another span's, or damaged, still may be the first copy of its number.
+        message_row = record_row[packets.message_packet_row]
+        is_in_span = (packets.message_sequence >= span.base) & (packets.message_sequence < span.base + span.size)
+        is_in_span &= packets.epoch[packets.message_packet_row] == span.epoch
+        if packets.is_other_date is not None:
+            is_in_span &= ~packets.is_other_date[packets.message_packet_row]
+        is_in_span &= ~is_quarantined[packets.message_packet_row]
+        key, ts = packets.message_key, batch.ts_ns[packets.message_packet_row]
+        self._is_keyed_by_sequence &= key is packets.message_sequence
+        if not is_in_span.all():
+            message_row, key, ts = message_row[is_in_span], key[is_in_span], ts[is_in_span]
+        self._messages.append((message_row, key, ts, np.full(len(ts), source.line, np.uint8)))
+
+    def finish(self) -> GatheredSpan:
+        units, source, offset = _concat_units(self._parts)
+        if (units.sequence[1:] < units.sequence[:-1]).any():
+            order = np.argsort(units.sequence, kind="stable")
+            units, source, offset = units.take(order), source[order], offset[order]
+        packets = PacketRecords(*(np.concatenate(column) for column in zip(*self._columns or _NO_RECORDS, strict=True)))
+        gathered = GatheredSpan(
+            self.span,
+            self.sources,
+            units,
+            source,
+            offset,
+            self._arrival,
+            {line: np.concatenate(numbers) for line, numbers in self._repeated.items()},
+            packets,
+            self._quarantined,
+        )
+        first, _ = gathered.first_arrival()
+        gathered.units.ts_recv[:] = first[gathered.units.sequence - self.span.base]
+        self._set_verdicts(packets, first)
+        return gathered
+
+    def _set_verdicts(self, packets: PacketRecords, first: Numbers) -> None:
+        """The first copy of a number is used, every other one is a duplicate."""
+        if not self._messages:
+            return
+        row, key, ts_recv, line = (np.concatenate(column) for column in zip(*self._messages, strict=True))
+        used = row[
+            self.duplicates.first_arrivals(key, ts_recv, line)
+            if self._is_keyed_by_sequence
+            else first_arrivals_by_key(key, ts_recv, line)
+        ]
+        is_pending = packets.verdict == PENDING
+        packets.verdict[is_pending] = DUPLICATE
+        used = used[used >= 0]
+        used = used[is_pending[used]]
+        packets.verdict[used] = USED
+        # It came after the wait for a hole was over (13.7): a live client would have given it up.
+        following = np.minimum.accumulate(np.append(first[1:], NEVER)[::-1])[::-1]
+        limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
+        late = packets.ts_recv[used] > limit[packets.number[used] - self.span.base]
+        packets.verdict[used[late]] = LATE
+
+
+def _is_within(packets: FlowPackets, spans: Sequence[Span]) -> NDArray[np.bool_]:
+    inside = np.zeros(len(packets.number), np.bool_)
+    for span in spans:
+        inside |= (packets.epoch == span.epoch) & (packets.number >= span.first) & (packets.number <= span.last)
+    return inside
+
+
+def _concat_units(
+    parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]],
+) -> tuple[RawUnits, NDArray[np.int32], Numbers]:
+    """Packed parts as one."""
+    if not parts:
+        return empty_units(), np.empty(0, np.int32), np.empty(0, np.int64)
+    shift = np.cumsum([0, *(len(part.buffer) for part, _, _ in parts[:-1])])
+    columns = {
+        name: np.concatenate([getattr(part, name) for part, _, _ in parts])
+        for name in ("buffer", "sequence", "epoch", "ts_recv", "msg_index", "line")
+    }
+    for name in ("start", "end"):
+        shifted = [getattr(part[0], name) + at for part, at in zip(parts, shift, strict=True)]
+        columns[name] = np.concatenate(shifted)
+    source, offset = np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+    parts.clear()
+    return RawUnits(**columns), source, offset

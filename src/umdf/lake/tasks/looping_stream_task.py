@@ -1,0 +1,183 @@
+"""Step 1 of an ingest, looping streams: snapshots that are whole, and definitions that change something.
+
+A task has some splits of one stream. A Binary snapshot crosses packets: it belongs to the task in which it begins,
+which reads on until it is whole. A FAST message of several chunks belongs to the task in which its last chunk is, which
+has looked at the split before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.lake.parquet.data_files import FileAdd, FileStamp
+from umdf.lake.runtime.spark_tasks import TaskAttempt
+from umdf.lake.tasks.gather import SplitSource, read_packets
+from umdf.lake.tasks.packet_accounts import (
+    FileTarget,
+    LoopingPackets,
+    looping_quality,
+    overflow_count,
+    write_looping_packets,
+    write_quarantine,
+)
+from umdf.lake.tasks.protocols import PACKET_HEADER, PROTOCOLS, SBE
+from umdf.lake.tasks.quarantine import QuarantineEntry, quarantine_entries
+from umdf.lake.tasks.staging import staged_writer
+from umdf.lake.tasks.unchanged_definitions import DefinitionFilter
+from umdf.market.calendar import local_dates
+from umdf.market.families import NULL
+from umdf.market.rows import Events, Rows, Units
+from umdf.sync.raw_units import RawUnits, concat_units
+from umdf.sync.snapshots import find_snapshots
+
+SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
+
+
+def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
+    """{"directory", "channel_id", "protocol", "role", "trading_date", "sources", "before", "after"} → manifest."""
+    stream = LoopingStream(task)
+    writer = staged_writer(task, task["role"])
+    for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
+        writer.add(events)
+    partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(), "channel_id": task["channel_id"]}
+    target = (task["root"], FileStamp(*task["stamp"]), partition, attempt, task.get("packed", True))
+    files = {
+        "packets": write_looping_packets(target, task, stream.packets) if "packets" in task["tables"] else None,
+        "quarantine": stream.write_quarantine(target) if "quarantine" in task["tables"] else None,
+    }
+    return {
+        "channel_id": task["channel_id"],
+        "protocol": task["protocol"],
+        "role": task["role"],
+        "trading_date": task["trading_date"],
+        "staged": [staged.to_json() for staged in writer.close()],
+        "files": {name: [file.to_json()] for name, file in files.items() if file},
+        "line": task["lines"][stream.line],
+        "quality": looping_quality(stream.packets, stream.messages),
+        "held": stream.held_sequences,
+        "not_kept": overflow_count(stream.quarantined) if files["quarantine"] else 0,
+        "notices": stream.protocol.notices(),
+    }
+
+
+class LoopingStream:
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.task = task
+        self.protocol = PROTOCOLS[task["protocol"]](task["channel_id"], task["trading_date"])
+        self.line = task["sources"][0]["line"]
+        self.messages = 0
+        self.packets: list[LoopingPackets] = []
+        self.quarantined: list[QuarantineEntry] = []
+        self.held_sequences: list[
+            list[int]
+        ] = []  # numbering, number and ts_recv of the lowest that is held by a new snapshot
+        self._emitted = 0  # snapshots in the first packet of what is carried that were dealt with before
+
+    def _units(self, source_key: str) -> Iterator[tuple[RawUnits, bool]]:
+        """And whether they are of a file that is new."""
+        for number, source in enumerate(map(SplitSource.from_json, self.task[source_key])):
+            for batch in read_packets(source):
+                flow_packets = self.protocol.read(batch, source)
+                if source_key == "sources" and source.is_fresh:
+                    is_today = (
+                        np.ones(len(batch), np.bool_)
+                        if flow_packets.is_other_date is None
+                        else ~flow_packets.is_other_date
+                    )
+                    self.packets.append(LoopingPackets.from_batch(batch, source, flow_packets, is_today))
+                    self.quarantined += quarantine_entries(number, batch, flow_packets, is_today)
+                units = flow_packets.units
+                if flow_packets.is_other_date is not None:
+                    units = units.take(~flow_packets.is_other_date[flow_packets.unit_packet_row])
+                if len(units):
+                    yield units, source.is_fresh
+
+    def write_quarantine(self, target: FileTarget) -> FileAdd | None:
+        return write_quarantine(
+            target, self.task, [*map(SplitSource.from_json, self.task["sources"])], None, self.quarantined
+        )
+
+    def _prime_reassembly(self) -> None:
+        """Chunks of messages that end here may have come before."""
+        if self.task["protocol"] != SBE:
+            for _ in self._units("before"):
+                pass
+
+    def snapshots(self) -> Iterator[Events]:
+        self._prime_reassembly()
+        carry: RawUnits | None = None
+        for units, is_fresh in self._units("sources"):
+            found, carry = self._complete_snapshots(carry, units, is_fresh)
+            yield from found
+        for units, is_fresh in self._units("after"):
+            if carry is None:
+                return
+            found, carry = self._complete_snapshots(carry, units, is_fresh, only_first=True)
+            yield from found
+
+    def _complete_snapshots(
+        self, carry: RawUnits | None, units: RawUnits, is_fresh: bool, only_first: bool = False
+    ) -> tuple[list[Events], RawUnits | None]:
+        """Snapshots that are whole by now, and packets of one that is not. A unit of the events is a piece."""
+        carried = 0 if carry is None else len(carry)
+        units = concat_units([carry, units]) if carry is not None else units
+        decoded = self.protocol.decode(units, snapshot=True)
+        if is_fresh and not only_first:
+            self.messages += int(decoded.messages[carried:].sum())
+        events, is_today = decoded.events, local_dates(decoded.events.units.ts_send) == self.task["trading_date"]
+        found = find_snapshots(events)
+        is_selected = found.is_complete & is_today[found.header.unit]
+        is_selected[: self._emitted] = False
+        if only_first:
+            is_selected &= found.header.unit < carried
+        parts = [found.events_of(is_selected)] if is_selected.any() else []
+        if is_fresh and is_selected.any():
+            self._record_held(found.header.take(is_selected), events.units)
+        status = events.rows("status")
+        if len(status) and not only_first:  # the phases of groups stand for themselves
+            is_group_phase = (status.column("instrument_id") == NULL) & (status.unit >= carried) & is_today[status.unit]
+            parts.append(events.take({"status": is_group_phase}))
+        is_over = only_first and len(found) - self._emitted != 1
+        self._emitted = 0
+        if is_over or found.incomplete_from >= len(units):
+            return parts, None
+        self._emitted = int(np.count_nonzero(found.header.unit == found.incomplete_from)) - 1
+        return parts, units.take(np.arange(found.incomplete_from, len(units))).compacted()
+
+    def _record_held(self, header: Rows, units: Units) -> None:
+        version, last = header.column("last_seq_version"), header.column("last_sequence")
+        lowest = np.unique(version[np.argsort(last, kind="stable")], return_index=True)[1]
+        at = np.argsort(last, kind="stable")[lowest]
+        ts_recv = units.ts_recv[header.unit]
+        self.held_sequences += [[int(column[row]) for column in (version, last, ts_recv)] for row in at]
+
+    def definitions(self) -> Iterator[Events]:
+        self._prime_reassembly()
+        deduplicator, messages_by_unit = DefinitionFilter(), dict[tuple[int, int], int]()
+        for units, is_fresh in self._units("sources"):
+            if not is_fresh:
+                continue
+            is_new_unit = np.ones(len(units), np.bool_)
+            if self.task["protocol"] == SBE:
+                is_new_unit = deduplicator.changed_packets(units, PACKET_HEADER)
+            numbers = zip(units.epoch.tolist(), units.sequence.tolist(), strict=True)
+            messages = iter(())
+            if is_new_unit.any():
+                decoded = self.protocol.decode(units.take(is_new_unit))
+                messages = iter(decoded.messages.tolist())
+                yield deduplicator.changed_definitions(_events_of_date(decoded.events, self.task["trading_date"]))
+            for number, is_new in zip(numbers, is_new_unit.tolist(), strict=True):
+                messages_by_unit[number] = next(messages) if is_new else messages_by_unit[number]
+                self.messages += messages_by_unit[number]
+
+
+def _events_of_date(events: Events, trading_date: int) -> Events:
+    is_today: NDArray[np.bool_] = local_dates(events.units.ts_send) == trading_date
+    if is_today.all():
+        return events
+    return events.take({name: is_today[rows.unit] for name, rows in events.families.items()})

@@ -1,0 +1,240 @@
+"""What the two wires have of their own in an ingest: how datagrams are numbered, and how they become events.
+
+The one rule: a damaged datagram is a kind of its own with a reason, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.tasks.gather import CORRUPT, HEARTBEAT, PENDING, RESET, UNKNOWN, FlowPackets, Numbers, SplitSource
+from umdf.lake.tasks.survey_scan import PACKET_HEADER, SEQUENCE_RESET, UNKNOWN_TEMPLATE
+from umdf.market.calendar import are_all_on_date, local_dates
+from umdf.market.families import NULL
+from umdf.market.fast.events import FastEventMapper
+from umdf.market.rows import Events
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.sync.raw_units import RawUnits, concat_units, empty_units
+from umdf.sync.stream_detection import message_type, peek_templates
+from umdf.transport.capture import PacketBatch
+from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.packet import ChunkParser, Chunks
+from umdf.wire.reassembly import Limits, Reassembler
+from umdf.wire.sbe.decode import Decoder as SbeDecoder
+from umdf.wire.sbe.headers import read_packet_headers
+from umdf.wire.sbe.loader import load as load_schema
+from umdf.wire.sbe.schema import OtherVersions
+
+SBE, FAST = "sbe", "fast"
+IMPLAUSIBLE_HEADER = "its header does not fit the packets around it"
+WRONG_CHECKSUM = "its UDP checksum is wrong"
+# Loops of snapshots and instruments begin again and again (4.2.6).
+LOOPING_LIMITS = Limits(wait_ms=60_000, restart_distance=4)
+
+
+@dataclass(eq=False)
+class DecodedUnits:
+    events: Events
+    messages: NDArray[np.int32]  # in each piece
+    corrupt: dict[int, str] = field(default_factory=dict)  # pieces that cannot be used, and why
+    unknown: dict[int, str] = field(default_factory=dict)  # pieces with a message that no schema knows
+
+
+class SbeProtocol:
+    """Binary: a datagram is a packet, which has a number and says its channel."""
+
+    def __init__(self, channel: int, trading_date: int) -> None:
+        self.channel, self.trading_date = channel, trading_date
+        self.decoder, self.mapper = _sbe_codec()
+        self.mapper.reset()
+        self._versions = OtherVersions(self.decoder.layout.schema)
+
+    def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets:
+        start, end = batch.start, batch.end
+        headers = read_packet_headers(batch.buffer, start, end)
+        number, epoch = headers.sequence.astype(np.int64), headers.seq_version.astype(np.int64)
+        kind = np.where(number > 0, np.uint8(PENDING), np.uint8(HEARTBEAT))  # heartbeats use no number up
+        sent = headers.sending_time.view(np.int64)
+        is_truncated, is_foreign = end - start < PACKET_HEADER, headers.channel != self.channel
+        is_implausible, date = source.quarantined_at(batch.offset)
+        has_wrong_checksum = _has_wrong_checksum(batch)
+        is_truncated, is_foreign = is_truncated | has_wrong_checksum, is_foreign & ~has_wrong_checksum
+        reasons: dict[int, str] = {}
+        if is_truncated.any() or is_foreign.any() or is_implausible.any():
+            for row in np.flatnonzero(is_implausible).tolist():
+                reasons[row] = IMPLAUSIBLE_HEADER
+            for row in np.flatnonzero(is_foreign).tolist():
+                reasons[row] = f"a packet of channel {headers.channel[row]} among those of channel {self.channel}"
+            for row in np.flatnonzero(is_truncated).tolist():
+                reasons[row] = f"the packet header needs {PACKET_HEADER} bytes, the packet has {end[row] - start[row]}"
+            reasons |= dict.fromkeys(np.flatnonzero(has_wrong_checksum).tolist(), WRONG_CHECKSUM)
+            kind[is_foreign], kind[is_implausible], kind[is_truncated] = UNKNOWN, CORRUPT, CORRUPT
+            number = np.where(is_truncated | is_foreign | is_implausible, 0, number)
+            sent = np.where(is_truncated | is_implausible, NULL, sent)
+        numbered = np.flatnonzero(number > 0)
+        zeros = np.zeros(len(number), np.uint16)
+        units = RawUnits(batch.buffer, start, end, number, epoch, batch.ts_ns, zeros, zeros)
+        if len(numbered) < len(number):
+            units = units.take(numbered)
+        message_counts = np.zeros(len(batch), np.int32)
+        message_columns = numbered, units.sequence, units.sequence
+        # A numbering may begin again with every day: the date tells its numbers apart.
+        is_other_date = None
+        if reasons or not are_all_on_date(sent, self.trading_date):
+            dates = np.where(is_truncated, local_dates(batch.ts_ns), local_dates(sent))
+            is_other_date = np.where(date != NULL, date, dates) != self.trading_date
+        return FlowPackets(
+            units, numbered, number, epoch, sent, kind, message_counts, *message_columns, reasons, is_other_date
+        )
+
+    def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
+        batch = self.decoder.decode(units.buffer, units.start, units.end)
+        self._versions.add(batch.other_versions)
+        events = self.mapper.events(batch, units.ts_recv, snapshot=snapshot)
+        decoded = DecodedUnits(events, batch.messages.astype(np.int32))
+        for entry in batch.quarantine:
+            (decoded.unknown if entry.is_skipped else decoded.corrupt).setdefault(entry.packet, _reason_text(entry))
+        return decoded
+
+    def notices(self) -> list[str]:
+        """What to say once about all that was decoded."""
+        return self._versions.notices()
+
+
+class FastProtocol:
+    """FIX/FAST: a datagram holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
+
+    def __init__(self, channel: int, trading_date: int) -> None:
+        self.channel, self.trading_date = channel, trading_date
+        self.decoder, self.mapper, self._resets = _fast_codec()
+        self._framer = ChunkParser()
+        self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING_LIMITS))
+
+    def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets:
+        is_implausible, date = source.quarantined_at(batch.offset)
+        has_wrong_checksum = _has_wrong_checksum(batch)
+        units, packet_row, frames = self._messages(batch, source, is_implausible | has_wrong_checksum)
+        count = np.bincount(frames.packet, minlength=len(batch)).astype(np.int32)
+        kind = np.full(len(batch), PENDING, np.uint8)
+        kind[count == 0] = CORRUPT
+        message_columns = frames.packet.astype(np.int64), frames.msg_seq_num.astype(np.int64), frames.current_chunk
+        is_reset = np.isin(peek_templates(units), self._resets)  # type: ignore[arg-type]
+        if is_reset.any():  # a reset stands in no numbering
+            reset = packet_row[is_reset] << 16 | units.msg_index[is_reset]
+            kind[packet_row[is_reset]] = RESET
+            others = ~np.isin(message_columns[0] << 16 | frames.msg_index, reset)
+            message_columns = message_columns[0][others], message_columns[1][others], message_columns[2][others]
+            kind[message_columns[0]] = PENDING  # what else is in its datagram does
+            units, packet_row = units.take(~is_reset), packet_row[~is_reset]
+        frame_row, numbers, chunk = message_columns
+        number = np.zeros(len(batch), np.int64)
+        number[frame_row[::-1]] = numbers[::-1]  # of its first frame
+        reasons = dict.fromkeys(np.flatnonzero(is_implausible).tolist(), IMPLAUSIBLE_HEADER)
+        reasons |= {entry.packet: entry.reason for entry in frames.quarantine}
+        reasons |= dict.fromkeys(np.flatnonzero(has_wrong_checksum).tolist(), WRONG_CHECKSUM)
+        kind[list(reasons)] = CORRUPT
+        epoch = _epochs(batch.ts_ns, source)
+        units.epoch[:] = epoch[packet_row]
+        sent, keys = np.full(len(batch), NULL), numbers << 16 | chunk
+        # Numbers are of the plan's date; when something without a number was sent, the survey says, or nobody.
+        date = np.where(date != NULL, date, local_dates(batch.ts_ns))
+        is_other_date = (number == 0) & (date != self.trading_date)
+        message_columns = frame_row, numbers, keys
+        return FlowPackets(
+            units, packet_row, number, epoch, sent, kind, count, *message_columns, reasons, is_other_date
+        )
+
+    def _messages(
+        self, batch: PacketBatch, source: SplitSource, is_quarantined: NDArray[np.bool_]
+    ) -> tuple[RawUnits, Numbers, Chunks]:
+        frames = self._framer.parse(batch.buffer, batch.start, batch.end)
+        if is_quarantined.any():
+            frames = _without_damaged(frames, batch, source)
+        ts_ns = batch.ts_ns
+        reassembled = self._reassemblers[source.line].add(frames, np.zeros(len(batch), np.uint16), ts_ns)
+        parts_found = [found for found in reassembled[:2] if len(found)]
+        if not parts_found:
+            return empty_units(), np.empty(0, np.int64), frames
+        parts = []
+        for found in parts_found:
+            numbers, nothing = found.msg_seq_num.astype(np.int64), np.zeros(len(found), np.int64)
+            lines = np.zeros(len(found), np.uint16)
+            received = ts_ns[found.packet]
+            columns = (found.start, found.end, numbers, nothing, received, found.msg_index, lines)
+            parts.append(RawUnits(found.buffer, *columns))
+        order = np.argsort(np.concatenate([found.order for found in parts_found]), kind="stable")
+        packet = np.concatenate([found.packet for found in parts_found])[order].astype(np.int64)
+        return concat_units(parts).take(order), packet, frames
+
+    def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
+        batch = self.decoder.decode(units.buffer, units.start, units.end)
+        events = self.mapper.events(batch, units.msg_index, units.ts_recv, channel_id=self.channel)
+        decoded = DecodedUnits(events, np.ones(len(units), np.int32))
+        stated = events.units.sequence
+        for row in np.flatnonzero((stated != units.sequence) & (stated != NULL)).tolist():
+            decoded.corrupt[row] = f"MsgSeqNum is {stated[row]}, the technical header says {units.sequence[row]}"
+        events.units.sequence[:], events.units.seq_version[:] = units.sequence, units.epoch
+        for entry in batch.quarantine:
+            if entry.is_quarantined:
+                entries = decoded.unknown if entry.code == UNKNOWN_TEMPLATE else decoded.corrupt
+                entries.setdefault(entry.message, _reason_text(entry))
+        return decoded
+
+    def notices(self) -> list[str]:
+        return []
+
+
+FeedProtocol = SbeProtocol | FastProtocol
+
+PROTOCOLS: dict[str, type[SbeProtocol] | type[FastProtocol]] = {SBE: SbeProtocol, FAST: FastProtocol}
+
+
+def _reason_text(entry: Any) -> str:
+    where = f", field {entry.field}" if entry.field else ""
+    template = f" of template {entry.template_id}" if entry.template_id is not None else ""
+    return f"at byte {entry.offset}{template}{where}: {entry.reason}"
+
+
+def _has_wrong_checksum(batch: PacketBatch) -> NDArray[np.bool_]:
+    return np.zeros(len(batch), np.bool_) if batch.corrupt is None else batch.corrupt
+
+
+def _without_damaged(frames: Chunks, batch: PacketBatch, source: SplitSource) -> Chunks:
+    """Without messages that are refused: a number that is wrong would let the reassembler believe in a new loop."""
+    damaged = {(at, number) for at, number, _ in source.refused}
+    message_keys = zip(batch.offset[frames.packet].tolist(), frames.msg_seq_num.tolist(), strict=True)
+    sound = (
+        np.array([each not in damaged for each in message_keys], np.bool_) & ~_has_wrong_checksum(batch)[frames.packet]
+    )
+    names = ("start", "end", "packet", "msg_seq_num", "no_chunks", "current_chunk", "msg_index")
+    columns: dict[str, Any] = {name: getattr(frames, name)[sound] for name in names}
+    return replace(frames, chunked=int((columns["no_chunks"] > 1).sum()), **columns)
+
+
+def _epochs(ts_recv: Numbers, source: SplitSource) -> Numbers:
+    """FAST does not say to which numbering a message belongs: the last reset before it does (0 if none was seen)."""
+    since = np.array([ts for ts, _ in source.epochs], np.int64)
+    epochs = np.array([0, *(epoch for _, epoch in source.epochs)], np.int64)
+    return epochs[np.searchsorted(since, ts_recv, side="right")]
+
+
+# Decoders are dear to make, and a worker runs many tasks.
+@cache
+def _sbe_codec() -> tuple[SbeDecoder, SbeEventMapper]:
+    decoder = SbeDecoder(load_schema(), validity=False)
+    return decoder, SbeEventMapper(decoder.layout)
+
+
+@cache
+def _fast_codec() -> tuple[FastDecoder, FastEventMapper, list[int]]:
+    templates = load_templates()
+    decoder = FastDecoder(templates)
+    resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
+    return decoder, FastEventMapper(decoder.layout), resets

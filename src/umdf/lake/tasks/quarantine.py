@@ -1,0 +1,58 @@
+"""What could not be used, and why: datagrams, messages of them, and stretches of damaged files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.commit.ledger import file_id
+from umdf.transport.capture import PacketBatch
+from umdf.transport.damage import Damage
+
+if TYPE_CHECKING:
+    from umdf.lake.tasks.gather import FlowPackets
+
+
+class QuarantineEntry(NamedTuple):
+    """A datagram, or a message of it, that could not be used."""
+
+    source: int
+    offset: int
+    ts_recv: int
+    number: int  # 0 where it has none
+    reason: str
+    content: bytes
+
+
+def quarantine_entries(
+    source: int, batch: PacketBatch, packets: FlowPackets, is_selected: NDArray[np.bool_]
+) -> list[QuarantineEntry]:
+    """Those of some datagrams for which there is a reason."""
+    entries = []
+    for row in np.flatnonzero(is_selected).tolist():
+        if reason := packets.reasons.get(row, ""):
+            location = int(batch.offset[row]), int(batch.ts_ns[row]), int(packets.number[row])
+            entries.append(QuarantineEntry(source, *location, reason, batch.payload(row)))
+    return entries
+
+
+def damage_of(survey: dict[str, Any]) -> list[Damage]:
+    """What is wrong with a file, by its survey."""
+    return [Damage(survey["path"], *each) for each in survey["warnings"]]
+
+
+def damage_rows(surveys: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same as rows of `quarantine`."""
+    return [
+        {
+            "file_id": file_id(survey["digest"]),
+            "file_offset": damage.offset,
+            "reason": damage.reason,
+            "size_bytes": damage.unread_bytes or None,
+        }
+        for survey in surveys
+        for damage in damage_of(survey)
+    ]

@@ -1,0 +1,172 @@
+"""Step 0 of an ingest: what is in a capture file, and where. A task for each new file, or for some small ones.
+
+A survey says which groups the file has, what speaks there, and for every split of some 8 MB which numbers of which
+numbering and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
+it is kept in the lake by the file's digest. The one rule: a file that is no capture is a value, not an error.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from umdf.errors import CaptureError
+from umdf.lake.atomic_files import write_error
+from umdf.lake.commit.ledger import FileDigest
+from umdf.lake.runtime.spark_tasks import TaskAttempt
+from umdf.lake.tasks.survey_scan import SurveyScan, templates
+from umdf.sync.stream_detection import StreamSurvey
+from umdf.transport.capture import Split, damage_in, open_capture
+from umdf.transport.capture_reader import ByteObserver, Header
+from umdf.transport.compression import decompressor
+from umdf.transport.damage import Damage
+from umdf.wire.packet import Protocol, detect_protocols
+
+SPLIT_FIELDS = ("offset", "end", "number", "header", "damage", "has_checksums")  # what must be known to read one
+SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the ends of a span are read by two
+COPY_BYTES = 1 << 20
+BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also how finely a stream knows what has come until when
+SURVEY_FORMAT = 4  # of a survey that is kept
+
+# What a split has of one flow, numbering and date. FAST says no numbering: there it is the reset seen last, if any.
+# `marks` are (number, ts_recv), one a batch: up to that number all had come by then. `few` are (offset, number) of the
+# packets, where they are one or two. Beside the segments, `refused` are the packets of the split that fit nothing
+# around them: flow, offset, number and date.
+SEGMENT_FIELDS = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few")
+
+
+def run_all(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
+    """{"files": what `run` takes, for each} → {"surveys"}."""
+    return {"surveys": [run(each, attempt) for each in task["files"]]}
+
+
+def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
+    """{"path", "known": digests of that size, "shorter": sizes and digests of inputs that it may have grown from,
+    "unpacked": directory, "split_bytes"} → a survey, or that it is known; with "grown_from", if it has."""
+    path, is_compressed = task["path"], _is_compressed(task["path"])
+    if task["known"] or is_compressed:
+        identity = _file_identity(path, FileDigest(path, prefixes=_prefix_sizes(task)), task)
+        if identity["digest"] in task["known"]:
+            return identity | {"known": True}
+        if is_compressed:
+            return identity | _survey_compressed(identity, Path(task["unpacked"]), task["split_bytes"])
+    digest = FileDigest(path, prefixes=_prefix_sizes(task))  # what it is and what is in it, in one go
+    try:
+        survey = {"format": SURVEY_FORMAT, "packed": "", **_survey(path, "", task["split_bytes"], digest.update)}
+    except CaptureError as error:
+        survey = _not_a_capture(path, error)
+    identity = _file_identity(path, digest, task)
+    if "splits" in survey and survey["splits"][-1]["end"] is not None:
+        survey["splits"][-1]["end"] = identity["size_bytes"]  # it may have grown since: that is of another digest
+    return identity | survey
+
+
+def _prefix_sizes(task: dict[str, Any]) -> list[int]:
+    return [size for size, _ in task.get("shorter", ())]
+
+
+def _survey_compressed(identity: dict[str, Any], directory: Path, split_bytes: int) -> dict[str, Any]:
+    path = identity["path"]
+    try:
+        plain_path, compression, damage = decompress(path, identity["digest"], directory)
+        if os.path.getsize(path) != identity["size_bytes"]:
+            raise CaptureError(f"{path}: it is compressed and still being written", "ingest it when it is closed")
+        return {"format": SURVEY_FORMAT, "packed": compression, **_survey(plain_path, damage, split_bytes)}
+    except CaptureError as error:
+        return _not_a_capture(path, error)
+
+
+def _file_identity(path: str, digest: FileDigest, task: dict[str, Any]) -> dict[str, Any]:
+    text, size = digest.finish()
+    identity = {"path": path, "digest": text, "size_bytes": size, "mtime_ns": os.stat(path).st_mtime_ns}
+    prefixes = [part for length, part in task.get("shorter", ()) if digest.prefix_digests.get(length) == part]
+    return identity | ({"grown_from": prefixes} if prefixes else {})
+
+
+def _not_a_capture(path: str, error: CaptureError) -> dict[str, Any]:
+    reason = error.reason.removeprefix(f"{path}: ")
+    return {"format": SURVEY_FORMAT, "packed": "", "no_capture": True, "warnings": [(0, reason, 0)]}
+
+
+def _is_compressed(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return bool(decompressor(file, file.peek(4)[:4]).name)
+    except OSError:
+        return True  # it cannot be read: whoever opens it says why
+
+
+def decompress(path: str, digest: str, directory: Path) -> tuple[str, str, str]:
+    """A file that can be read from anywhere in it: its path, how it was compressed, and what was wrong with that."""
+    try:
+        with open(path, "rb") as file:
+            source = decompressor(file, file.peek(4)[:4])
+            if not source.name:
+                return path, "", ""
+            target = directory / f"{digest.partition(':')[2]}.pcap"
+            directory.mkdir(parents=True, exist_ok=True)
+            chunk = memoryview(bytearray(COPY_BYTES))
+            temporary = target.with_suffix(
+                f".{uuid.uuid4().hex}"
+            )  # a second attempt, or a second file, may be at it too
+            with temporary.open("wb") as plain:
+                while read_bytes := source.readinto(chunk):
+                    plain.write(chunk[:read_bytes])
+            os.replace(temporary, target)
+            return str(target), source.name, source.damage
+    except OSError as error:
+        raise write_error(directory, error) from error
+
+
+def split_of(content: dict[str, Any], path: str) -> Split:
+    header = content["header"]
+    if header is not None:
+        header = Header(**{**header, "interfaces": bytes.fromhex(header["interfaces"])})
+    damage = content.get("damage")  # without: whoever reads it finds out
+    known = None if damage is None else tuple(Damage(path, *each) for each in damage)
+    return Split(
+        path, content["offset"], content["end"], content["number"], header, known, content.get("has_checksums")
+    )
+
+
+def _survey(path: str, damage: str, split_bytes: int, watch: ByteObserver | None = None) -> dict[str, Any]:
+    survey, scan = StreamSurvey(templates()), SurveyScan()
+    warnings: list[tuple[int, str, int]] = [(0, damage, 0)] if damage else []
+    chunk = min(CHUNK_BYTES, max(split_bytes // 2, 1))  # a split ends with a chunk
+    with open_capture(path, batch_packets=BATCH_PACKETS, buffer_bytes=chunk, observer=watch, corrupt=True) as capture:
+        splits = [capture.remaining()]
+        for batch in capture:
+            names: list[Hashable] = [(flow.dest, flow.dest_port) for flow in batch.flows]
+            protocol = detect_protocols(batch.buffer, batch.start, batch.end)
+            if batch.corrupt is not None:
+                protocol[batch.corrupt] = Protocol.UNKNOWN
+            survey.add(batch, names, protocol)
+            scan.add(batch, names, len(splits) - 1, protocol)
+            rest = capture.remaining()
+            if rest.offset - splits[-1].offset >= split_bytes and rest.offset < (rest.end or 0):
+                splits[-1] = replace(splits[-1], end=rest.offset)
+                splits.append(rest)
+    scan.end()
+    found = [(one.offset, one.reason, one.unread_bytes) for one in capture.warnings]
+    known = {"has_checksums": capture.has_checksums}
+    return {
+        "warnings": warnings + found,
+        "counts": vars(capture.counts),
+        "flows": list(scan.flows),
+        "streams": survey.export(),
+        "resets": scan.resets,
+        "splits": [
+            _split_to_json(split, capture.warnings) | known | scan.split_summary(number)
+            for number, split in enumerate(splits)
+        ],
+    }
+
+
+def _split_to_json(split: Split, damages: Sequence[Damage]) -> dict[str, Any]:
+    header = split.header and {**vars(split.header), "interfaces": split.header.interfaces.hex()}
+    damage = [(one.offset, one.reason, one.unread_bytes) for one in damage_in(damages, split.offset, split.end)]
+    return {"offset": split.offset, "end": split.end, "number": split.number, "header": header, "damage": damage}

@@ -1,0 +1,428 @@
+"""What a survey notes while it goes through a file: by split, flow, numbering and date, which numbers there are.
+
+The one rule: a packet is sound or refused here, once for all. What is refused has no part in any number, numbering or
+date; it is written down with its place and the date of its neighbours, and the reader of the split refuses just that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.tasks.damaged_headers import (
+    MAX_LAG_DIFFERENCE_NS,
+    MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS,
+    NO_HEADERS,
+    HeaderChecker,
+    Headers,
+    concat_headers,
+    mask_far_sequences,
+    mask_foreign_headers,
+    mask_wrong_sequences,
+)
+from umdf.market.calendar import local_dates
+from umdf.market.families import NULL
+from umdf.market.fast.events import FastEventMapper
+from umdf.market.rows import Units
+from umdf.sync.stream_detection import message_type, peek_templates
+from umdf.transport.capture import PacketBatch
+from umdf.wire.fast.decode.decoder import Decoder
+from umdf.wire.fast.loader import load as load_templates
+from umdf.wire.fast.templates import TemplateSet
+from umdf.wire.packet import ChunkParser, Chunks, FlowProtocols, Protocol
+from umdf.wire.sbe.headers import read_packet_headers
+
+PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
+SEQUENCE_RESET = "4"
+UNKNOWN_TEMPLATE = "D9"  # a message that the templates do not know
+MAX_LISTED_PACKETS = 2  # numbers that are written down one by one: a plan compares them with what other files have
+MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until it is clear what it speaks
+SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (
+    9,
+    33,
+    3,
+)  # times of FAST messages: looked at in a batch, kept, enough to be believed
+NO_CHANNEL = -1  # of packets that say none
+
+Numbers = NDArray[np.int64]
+SegmentKey = tuple[int, int, int, int | None, int]  # split, flow, channel, numbering and date
+
+
+@cache
+def templates() -> TemplateSet:
+    return load_templates()
+
+
+@cache
+def _fast_reader() -> tuple[Decoder, FastEventMapper, list[int]]:
+    """For a few messages of a batch, which are not worth compiling for; and the templates of SequenceReset."""
+    decoder = Decoder(templates(), generated=())
+    resets = [n for n, template in templates().by_id.items() if message_type(template) == SEQUENCE_RESET]
+    return decoder, FastEventMapper(decoder.layout), resets
+
+
+class SegmentCollector:
+    """Segments and refused packets, by split."""
+
+    def __init__(self) -> None:
+        self._segments: dict[SegmentKey, list[Any]] = {}
+        self._few: dict[SegmentKey, list[tuple[int, int]]] = defaultdict(list)
+        self._quarantined: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+
+    def split_summary(self, split: int) -> dict[str, Any]:
+        found = [
+            [*key[1:], *values, few if len(few := self._few[key]) <= MAX_LISTED_PACKETS else []]
+            for key, values in self._segments.items()
+            if key[0] == split
+        ]
+        return {"segments": found, "refused": self._quarantined[split]}
+
+    def add_sound(self, flow: int, headers: Headers) -> None:
+        for rows, date in _group_by_date(headers):
+            part = headers.take(rows) if len(rows) < len(headers.number) else headers
+            epoch = int(part.epoch[0])
+            key = int(part.split[0]), flow, int(part.channel[0]), None if epoch == NULL else epoch, date
+            self._add(key, part, part.number[part.number > 0])
+
+    def add_damaged(self, flow: int, headers: Headers, neighbours: Headers, is_known: bool = True) -> None:
+        """`like`: for each, the header of a sound neighbour."""
+        if not len(headers.number):
+            return
+        dates = local_dates(neighbours.sent)
+        for row, date in enumerate(dates.tolist()):
+            offset, number, split = (int(column[row]) for column in (headers.offset, headers.number, headers.split))
+            channel, epoch = (
+                (int(neighbours.channel[row]), int(neighbours.epoch[row])) if is_known else (NO_CHANNEL, NULL)
+            )
+            self._quarantined[split].append((flow, offset, number, date))
+            part = headers.take(slice(row, row + 1))
+            self._add((split, flow, channel, None if epoch == NULL else epoch, date), part, part.number[:0])
+
+    def _add(self, key: SegmentKey, headers: Headers, numbers: Numbers) -> None:
+        low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (NULL, NULL)
+        ts_recv, packets = headers.ts_recv, int(headers.weight.sum())
+        new: list[Any] = [low, high, packets, int(ts_recv.min()), int(ts_recv.max())]
+        marks = [(high, new[4])] if high != NULL else []
+        old, few = self._segments.get(key), self._few[key]
+        if len(few) <= MAX_LISTED_PACKETS:
+            numbered = headers.number > 0 if len(numbers) else slice(0)
+            few += zip(
+                headers.offset[numbered][: MAX_LISTED_PACKETS + 1].tolist(),
+                numbers[: MAX_LISTED_PACKETS + 1].tolist(),
+                strict=True,
+            )
+        if old is not None:
+            firsts = [n for n in (old[0], low) if n != NULL]
+            new[0], new[1] = min(firsts, default=NULL), max(old[1], high)
+            new[2], new[3], new[4] = old[2] + packets, min(old[3], new[3]), max(old[4], new[4])
+            marks = old[5] + marks
+        self._segments[key] = [*new, marks]
+
+
+class SurveyScan:
+    """All packets of a file, in their order."""
+
+    def __init__(self) -> None:
+        self.flows: dict[Hashable, int] = {}
+        self.collector = SegmentCollector()
+        self._protocols = FlowProtocols()
+        self._packets: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self._binary: dict[int, _BinaryFlow] = {}
+        self._fast: dict[int, _FastFlow] = {}
+        self._undecided: dict[int, list[Headers]] = defaultdict(list)
+
+    @property
+    def resets(self) -> list[tuple[int, int, int]]:
+        """Flow, ts_recv and ts_send of each SequenceReset of FAST."""
+        return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
+
+    def add(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
+        """`protocol`: what `recognise` says of each packet."""
+        present = np.flatnonzero(np.bincount(batch.flow, minlength=len(names))).tolist()
+        own = np.zeros(len(names), np.int64)  # flows are numbered anew in every split
+        own[present] = [self.flows.setdefault(names[number], len(self.flows)) for number in present]
+        flows = own[batch.flow]
+        verdict = self._protocols.add(protocol, flows)  # type: ignore[arg-type]
+        for flow in dict.fromkeys(own[present].tolist()):
+            rows = np.flatnonzero(flows == flow)
+            self._packets[split][flow] += len(rows)
+            if verdict[flow] == Protocol.FAST:
+                corrupt = _has_wrong_checksum(batch, rows)
+                if corrupt.any():
+                    self._fast_flow(flow).add_damaged(_binary_headers(batch, rows[corrupt], split))
+                    rows = rows[~corrupt]
+                if flow in self._undecided:
+                    self._fast_flow(flow).add_damaged(concat_headers(self._undecided.pop(flow)))
+                self._fast_flow(flow).add(batch, rows, split)
+                continue
+            headers = _binary_headers(batch, rows, split)
+            if verdict[flow] == Protocol.SBE:
+                self._binary_flow(flow).add(concat_headers([*self._undecided.pop(flow, []), headers]))
+            elif sum(len(part.number) for part in self._undecided[flow]) < MAX_UNDECIDED_PACKETS:
+                self._undecided[flow].append(headers.take(slice(0, MAX_UNDECIDED_PACKETS)))
+
+    def _binary_flow(self, number: int) -> _BinaryFlow:
+        return self._binary.setdefault(number, _BinaryFlow(number, self.collector))
+
+    def _fast_flow(self, number: int) -> _FastFlow:
+        return self._fast.setdefault(number, _FastFlow(number, self.collector))
+
+    def end(self) -> None:
+        """There are no more packets."""
+        for flow, parts in self._undecided.items():
+            # Heartbeats are headers and nothing else, so nothing tells what they are; the others are damaged.
+            self._binary_flow(flow).undecided = concat_headers(parts)
+        lags: list[float] = []
+        for flow in sorted(self._binary.values(), key=lambda flow: -flow.packets):
+            flow.finish(float(np.median(lags)) if lags else 0.0)
+            lags += flow.lags
+        for flow in self._fast.values():
+            flow.finish()
+
+    def split_summary(self, split: int) -> dict[str, Any]:
+        return self.collector.split_summary(split) | {"packets": sorted(self._packets[split].items())}
+
+
+def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
+    start, end = batch.start[rows], batch.end[rows]
+    headers = read_packet_headers(batch.buffer, start, end)
+    return Headers(
+        headers.sequence.astype(np.int64),
+        headers.channel,
+        headers.seq_version,
+        headers.sending_time.view(np.int64),
+        batch.ts_ns[rows],
+        batch.offset[rows],
+        np.full(len(rows), split, np.int32),
+        np.ones(len(rows), np.int8),
+        (end - start < PACKET_HEADER) | _has_wrong_checksum(batch, rows),
+    )
+
+
+def _has_wrong_checksum(batch: PacketBatch, rows: Numbers) -> NDArray[np.bool_]:
+    """Of which the UDP checksum is wrong."""
+    return np.zeros(len(rows), np.bool_) if batch.corrupt is None else batch.corrupt[rows]
+
+
+class _BinaryFlow:
+    """Numbers are compared among packets that have one: between two of them any number of heartbeats may lie."""
+
+    def __init__(self, number: int, collector: SegmentCollector) -> None:
+        self.number, self.collector, self.packets = number, collector, 0
+        self.undecided: Headers | None = None  # if it is one of this kind at all, this is all of it
+        self.lags: list[float] = []  # one or two, of many: how much later than sent packets are received
+        self._identity_checker, self._sequence_checker = (
+            HeaderChecker(mask_foreign_headers),
+            HeaderChecker(mask_wrong_sequences),
+        )
+        self._last = NO_HEADERS  # the sound packet that came last
+        self._waiting: list[Headers] = []  # refused before there was one
+
+    def add(self, new: Headers) -> None:
+        self.packets += len(new.number)
+        self._add_checked(*self._identity_checker.add(new))
+
+    def finish(self, usual_lag: float) -> None:
+        """`usual_lag`: what other flows say, for one that is too short to say anything."""
+        headers, bad = (
+            self._identity_checker.add(None)
+            if self.undecided is None
+            else (self.undecided, mask_foreign_headers(self.undecided))
+        )
+        if self.packets <= MAX_LISTED_PACKETS:
+            lag = headers.sent.astype(np.float64) - headers.ts_recv
+            bad |= (np.abs(lag - usual_lag) > MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS) & (headers.ts_recv > 0)
+        self._add_checked(headers, bad)
+        self._add_numbered(*self._sequence_checker.add(None))
+        if self._waiting:
+            refused = concat_headers(self._waiting)
+            self.collector.add_damaged(self.number, refused, refused._replace(sent=refused.ts_recv), is_known=False)
+
+    def _add_checked(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
+        sound = headers
+        if is_damaged.any():
+            good, rows = np.flatnonzero(~is_damaged), np.flatnonzero(is_damaged)
+            sound, damaged = headers.take(good), headers.take(rows)
+            known = concat_headers([self._last, sound])
+            neighbour_rows = np.searchsorted(good, rows) - 1 + len(self._last.number)
+            if len(known.number):
+                self.collector.add_damaged(self.number, damaged, known.take(np.maximum(neighbour_rows, 0)))
+            else:
+                self._waiting.append(damaged)
+        if not len(sound.number):
+            return
+        if self._waiting:
+            waiting = concat_headers(self._waiting)
+            self.collector.add_damaged(self.number, waiting, sound.take(np.zeros(len(waiting.number), np.int64)))
+            self._waiting = []
+        self._last = sound.take(slice(-1, None))
+        if len(self.lags) < MAX_LISTED_PACKETS and self.packets > MAX_LISTED_PACKETS:
+            self.lags.append(float(self._last.sent[0]) - float(self._last.ts_recv[0]))
+        numbered = sound.number > 0
+        if not numbered.all():
+            self.collector.add_sound(self.number, sound.take(~numbered))
+            sound = sound.take(numbered)
+        self._add_numbered(*self._sequence_checker.add(sound))
+
+    def _add_numbered(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
+        if is_damaged.any():
+            damaged, headers = headers.take(is_damaged), headers.take(~is_damaged)
+            self.collector.add_damaged(self.number, damaged, damaged)
+        self.collector.add_sound(self.number, headers)
+
+
+class _FastFlow:
+    """Messages are numbered, and say neither their channel nor their numbering: the reset seen last does."""
+
+    def __init__(self, number: int, collector: SegmentCollector) -> None:
+        self.number, self.collector = number, collector
+        self.resets: list[tuple[int, int]] = []
+        self._framer = ChunkParser()
+        self._sequence_checker = HeaderChecker(mask_far_sequences)
+        self._epoch, self._previous = NULL, 0
+        self._lags: deque[float] = deque(maxlen=MAX_LAG_SAMPLES)
+
+    def add_damaged(self, headers: Headers) -> None:
+        """Datagrams without any message."""
+        zeros = np.zeros(len(headers.number), np.int64)
+        neighbours = headers._replace(epoch=zeros + self._epoch, channel=zeros, sent=headers.ts_recv + self._lag())
+        self.collector.add_damaged(self.number, headers._replace(number=zeros), neighbours)
+
+    def add(self, batch: PacketBatch, rows: Numbers, split: int) -> None:
+        frames = self._framer.parse(batch.buffer, batch.start[rows], batch.end[rows])
+        whole, ts_recv = np.flatnonzero(frames.no_chunks == 1), batch.ts_ns[rows]
+        self._sample_lags(frames, whole, ts_recv)
+        is_empty = np.ones(len(rows), np.bool_)
+        is_empty[frames.packet] = False
+        if is_empty.any():
+            self.add_damaged(_binary_headers(batch, rows[is_empty], split))
+        if not len(frames):
+            return
+        sent = self._send_times(frames, whole, ts_recv)
+        first = np.ones(len(frames), np.int8)
+        first[1:] = frames.packet[1:] != frames.packet[:-1]
+        zeros = np.zeros(len(frames), np.int64)
+        headers = Headers(
+            frames.msg_seq_num.astype(np.int64),
+            zeros,
+            zeros + self._epoch,
+            sent,
+            ts_recv[frames.packet],
+            batch.offset[rows][frames.packet],
+            np.full(len(frames), split, np.int32),
+            first,
+            zeros.astype(np.bool_),
+        )
+        resets = whole[np.isin(peek_templates(frames)[whole], _fast_reader()[2])]  # type: ignore[arg-type]
+        for row in resets.tolist():
+            self._start_epoch(frames, row, headers)
+        numbered = headers.number > 0
+        numbered[self._misnumbered_rows(frames, headers)] = False
+        if not numbered.all():
+            self.collector.add_damaged(self.number, headers.take(~numbered), headers.take(~numbered))
+        if len(resets):  # they stand in no numbering
+            self.collector.add_sound(self.number, headers.take(resets)._replace(number=zeros[resets]))
+            numbered[resets] = False
+        if not numbered.all():
+            headers = headers.take(numbered)
+        self._add_numbered(*self._sequence_checker.add(headers))
+
+    def finish(self) -> None:
+        self._add_numbered(*self._sequence_checker.add(None))
+
+    def _add_numbered(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
+        if is_damaged.any():
+            damaged, headers = headers.take(is_damaged), headers.take(~is_damaged)
+            self.collector.add_damaged(self.number, damaged, damaged)
+        self.collector.add_sound(self.number, headers)
+
+    def _misnumbered_rows(self, frames: Chunks, headers: Headers) -> Numbers:
+        """A message says its number, too: where numbers are out of order, it must be whole and say the same."""
+        number = headers.number
+        before = np.concatenate([[self._previous], number[:-1]])
+        self._previous = int(number[-1])
+        doubtful = np.flatnonzero((frames.no_chunks == 1) & (number != before) & (number != before + 1))
+        if not len(doubtful):
+            return doubtful
+        decoder, mapper, _ = _fast_reader()
+        batch = decoder.decode(frames.buffer, frames.start[doubtful], frames.end[doubtful])
+        stated = mapper.events(batch).units.sequence
+        wrong = (stated != NULL) & (stated != number[doubtful])
+        rejected = [entry for entry in batch.quarantine if entry.is_quarantined]
+        wrong[[entry.message for entry in rejected if entry.code != UNKNOWN_TEMPLATE]] = True
+        headers.is_cut[doubtful[[entry.message for entry in rejected if entry.code == UNKNOWN_TEMPLATE]]] = True
+        return doubtful[wrong]
+
+    def _start_epoch(self, frames: Chunks, row: int, headers: Headers) -> None:
+        """A numbering begins, if that is what the message really is."""
+        decoder, mapper, _ = _fast_reader()
+        batch = decoder.decode(frames.buffer, frames.start[row : row + 1], frames.end[row : row + 1])
+        units = mapper.events(batch).units
+        sent, stated, expected = int(units.ts_send[0]), int(units.sequence[0]), int(headers.sent[row])
+        is_sound = not any(entry.is_quarantined for entry in batch.quarantine) and stated in (
+            NULL,
+            int(headers.number[row]),
+        )
+        if is_sound and abs(sent - expected) <= MAX_LAG_DIFFERENCE_NS:
+            self._epoch = sent
+            headers.epoch[row:] = sent
+            self.resets.append((int(headers.ts_recv[row]), sent))
+        else:
+            some = headers.take(slice(row, row + 1))
+            self.collector.add_damaged(self.number, some, some)
+
+    # When a message was sent is in the message, and to decode them all would take too long. It came a little later,
+    # by a clock that may be wrong but not now so and now so: what a few of them say is enough, except at midnight.
+
+    def _lag(self) -> int:
+        if len(self._lags) < MIN_LAG_SAMPLES:
+            return 0
+        lag = int(np.median(self._lags))
+        return lag if abs(lag) > MAX_LAG_DIFFERENCE_NS else 0
+
+    def _sample_lags(self, frames: Chunks, whole: Numbers, ts_recv: Numbers) -> None:
+        if len(whole):
+            some = whole[np.unique(np.linspace(0, len(whole) - 1, SAMPLES_PER_BATCH).astype(np.int64))]
+            sent = _units(frames, some).ts_send
+            known = sent != NULL
+            self._lags.extend((sent[known].astype(np.float64) - ts_recv[frames.packet[some[known]]]).tolist())
+
+    def _send_times(self, frames: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
+        """About when; just before and after midnight just when."""
+        expected = ts_recv[frames.packet] + self._lag()
+        at_midnight = local_dates(expected - MAX_LAG_DIFFERENCE_NS) != local_dates(expected + MAX_LAG_DIFFERENCE_NS)
+        doubtful = whole[at_midnight[whole]]
+        if len(doubtful):
+            sent = _units(frames, doubtful).ts_send
+            sound = np.abs(sent.astype(np.float64) - expected[doubtful]) <= MAX_LAG_DIFFERENCE_NS
+            expected[doubtful[sound]] = sent[sound]
+        return expected
+
+
+def _units(frames: Chunks, some: Numbers) -> Units:
+    decoder, mapper, _ = _fast_reader()
+    return mapper.events(decoder.decode(frames.buffer, frames.start[some], frames.end[some])).units
+
+
+def _group_by_date(headers: Headers) -> Iterator[tuple[Numbers, int]]:
+    """Rows of the same split, channel, numbering and date; nearly always that is all of them."""
+    if not len(headers.number):
+        return
+    lowest, highest = local_dates(np.array([headers.sent.min(), headers.sent.max()])).tolist()
+    columns = [headers.split, headers.channel, headers.epoch]
+    if lowest == highest and all((column == column[0]).all() for column in columns):
+        yield np.arange(len(headers.number)), lowest
+        return
+    dates = local_dates(headers.sent)
+    stacked = np.stack([column.astype(np.int64) for column in (*columns, dates)])
+    starts = np.flatnonzero(np.append(True, (stacked[:, 1:] != stacked[:, :-1]).any(axis=0)))
+    runs: dict[tuple[int, ...], list[Numbers]] = defaultdict(list)  # of neighbours that are alike
+    for values, low, high in zip(stacked[:, starts].T.tolist(), starts, [*starts[1:], stacked.shape[1]], strict=True):
+        runs[tuple(values)].append(np.arange(low, high))
+    for values, row_ranges in sorted(runs.items()):
+        yield np.concatenate(row_ranges), values[-1]
