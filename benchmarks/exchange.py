@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import Result
-from umdf.exchange.bulk_capture import Summary, write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import Summary, write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 
 MESSAGES = {"sbe": 4_000_000, "fast": 400_000}
 WARM_MESSAGES = 20_000

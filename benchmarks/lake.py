@@ -19,8 +19,8 @@ from pathlib import Path
 from benchmarks import lake_stream
 from benchmarks.__main__ import _line
 from benchmarks.measure import Result
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 from umdf.lake.commit.writer import open_writer
 from umdf.lake.ingest import BOOK_TABLES, DEFAULT_TABLES, IngestSettings, TaskRunner, ingest_captures
 from umdf.lake.ingest_result import IngestResult

@@ -19,8 +19,8 @@ from threading import Thread
 from typing import Any
 
 from benchmarks.measure import Result
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 from umdf.lake.commit.writer import open_writer
 from umdf.lake.ingest import IngestSettings
 from umdf.lake.plan.frontier import FollowSettings

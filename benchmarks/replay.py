@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.measure import Result, fastest
 from umdf.book.engine import Books
-from umdf.cli.replaying import expand_captures, replay
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.cli.replay import expand_captures, replay
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 from umdf.market.sbe.events import SbeEventMapper
 from umdf.transport.capture import open_capture
 from umdf.wire.fast.loader import load as load_templates

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from umdf.cli.replaying import expand_captures, replay
+from umdf.cli.replay import expand_captures, replay
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.schemas import tables
 from umdf.transport.pcap_writer import PcapWriter

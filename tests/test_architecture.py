@@ -145,7 +145,7 @@ def test_a_closed_door_is_noticed(place: str, text: str, said: str) -> None:
         ("wire/sbe/decode_kernel.py", "import numba"),
         ("lake/source/data_source.py", "import pyspark, time\nfrom umdf.sync import merge"),
         ("transport/udp.py", "import socket, time"),
-        ("cli/decode.py", "import rich\nfrom umdf import __version__, lake\nprint(1)"),
+        ("cli/commands/decode.py", "import rich\nfrom umdf import __version__, lake\nprint(1)"),
         ("market/phases.py", "import datetime\nx = datetime.datetime(2026, 1, 1)"),
     ],
 )

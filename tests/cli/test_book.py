@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from umdf.cli.app import run
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 
 SYMBOL = "AAAF27"
 Shown = pytest.CaptureFixture[str]

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from umdf.cli.app import COMMANDS, build, run
-from umdf.cli.voice import EXIT_CODES
+from umdf.cli.output import EXIT_CODES
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

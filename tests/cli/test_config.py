@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from umdf.cli.app import run
-from umdf.cli.voice import JsonFlag, print_json
+from umdf.cli.output import JsonFlag, print_json
 
 
 class Format(enum.StrEnum):

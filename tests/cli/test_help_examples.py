@@ -19,7 +19,7 @@ from typer.main import get_command
 import umdf
 from umdf.cli import app
 from umdf.cli.app import build, run
-from umdf.cli.voice import Printer
+from umdf.cli.output import Printer
 from umdf.transport.capture import open_capture
 
 SCHEMAS = Path(umdf.__file__).parent / "schemas"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from umdf.cli.app import run
-from umdf.cli.ingest import find_captures
+from umdf.cli.commands.ingest import find_captures
 from umdf.errors import CaptureError
 
 PCAP_HEADER = bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from umdf.cli.moment import parse_at, parse_time_ns
+from umdf.cli.time_options import parse_at, parse_time_ns
 from umdf.errors import ConfigError
 from umdf.market.rows import Units
 

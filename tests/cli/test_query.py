@@ -17,7 +17,7 @@ import pytest
 from lake.captures import day, files_of, ingest
 
 from umdf.cli.app import run
-from umdf.cli.rows import json_rows, text_rows, unique_names
+from umdf.cli.row_formats import json_rows, text_rows, unique_names
 from umdf.errors import ConfigError
 from umdf.lake.report.chart import MAX_CANDLES, draw
 

@@ -16,7 +16,7 @@ import pytest
 
 import umdf
 from umdf.cli.app import run
-from umdf.cli.voice import EXIT_CODES, DamagedError, JsonFlag, Printer, json_text
+from umdf.cli.output import EXIT_CODES, DamagedError, JsonFlag, Printer, json_text
 from umdf.errors import CaptureError, Fault, SchemaError, UsageError
 
 ROOT = Path(__file__).parents[2]

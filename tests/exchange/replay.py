@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from umdf.cli.found import DecodedMessage
-from umdf.cli.reading import AUTO, DecodeCounts, Readers, decode_files
-from umdf.cli.reading_fast import FastReader
-from umdf.cli.reading_sbe import SbeReader
+from umdf.cli.decoding.fast_reader import FastReader
+from umdf.cli.decoding.files import AUTO, DecodeCounts, Readers, decode_files
+from umdf.cli.decoding.messages import DecodedMessage
+from umdf.cli.decoding.sbe_reader import SbeReader
 from umdf.wire.fast.loader import load as load_templates
 from umdf.wire.sbe.loader import load as load_schema
 

@@ -14,9 +14,9 @@ import pytest
 from exchange.replay import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
 
 from umdf.errors import ConfigError
-from umdf.exchange.bulk_capture import PUBLISHERS, Clock, Summary, write_capture
-from umdf.exchange.bulk_sbe import SbePublisher
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
+from umdf.exchange.bulk.publish.sbe_publisher import SbePublisher
+from umdf.exchange.bulk.settings import BulkSettings
 
 KINDS = [(wire, generation) for wire in ("sbe", "fast") for generation in ("priority", "position")]
 OPS = {"sbe": ops_of_sbe, "fast": ops_of_fast}

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from umdf.cli.replaying import expand_captures, replay
+from umdf.cli.replay import expand_captures, replay
 from umdf.lake.hashing import logical_hash
 from umdf.lake.tasks import books_task
 from umdf.lake.tasks.staging import BUCKETS, NO_INSTRUMENT, StagedWriter

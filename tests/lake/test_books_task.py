@@ -16,8 +16,8 @@ import pytest
 from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, staged_files, states_of
 from umdf.book.engine import Books
 from umdf.errors import UmdfError
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import TRADING_DATE, BulkSettings
 from umdf.lake.books import state_columns
 from umdf.lake.books.derived_levels import derive_mbp_10
 from umdf.lake.books.state_record import decode_state_rows

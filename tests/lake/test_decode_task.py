@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from lake.captures import day, files_of
 
-from umdf.cli.replaying import replay
+from umdf.cli.replay import replay
 from umdf.lake.hashing import logical_hash
 from umdf.lake.plan.planner import Planner
 from umdf.lake.plan.segments import assign_streams, days_of

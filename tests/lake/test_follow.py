@@ -20,7 +20,7 @@ from lake.follow_days import SECOND_NS, Made, Maker, behind, check_is_the_beginn
 from lake.renumbered import renumbered
 
 from umdf.errors import UmdfError
-from umdf.exchange.bulk_settings import TRADING_DATE
+from umdf.exchange.bulk.settings import TRADING_DATE
 from umdf.lake.admin.compaction import compact
 from umdf.lake.books.derived_levels import derive_mbp_10
 from umdf.lake.commit.lake_snapshot import open_snapshot

@@ -15,8 +15,8 @@ import pytest
 from tests.lake.gaps_by_hand import Place, gaps_by_hand, lines_of
 from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, states_of
 from umdf.errors import UmdfError
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import TRADING_DATE, BulkSettings
 from umdf.lake.books.gap_recovery import MAX_LISTED, merge_gap_records
 from umdf.lake.plan.gap_timeline import Gap as DayGap
 from umdf.lake.plan.gap_timeline import gap_rows

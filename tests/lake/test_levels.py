@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.lake.staged_day import Day, arguments_of, day_of, read
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import TRADING_DATE, BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import TRADING_DATE, BulkSettings
 from umdf.lake.tasks import books_task
 from umdf.market.families import CONDITIONS, LAST, MAYBE_BAD_BOOK, NULL
 

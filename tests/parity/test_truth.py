@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.parity.truth import Rebuilt, columns, compare, newest_settlements, orders_of, snapshots_of
-from umdf.exchange.bulk_capture import write_capture
-from umdf.exchange.bulk_settings import BulkSettings
+from umdf.exchange.bulk.capture import write_capture
+from umdf.exchange.bulk.settings import BulkSettings
 from umdf.market.families import LAST_PRICE
 from umdf.sync.channel import Channel
 from umdf.sync.snapshots import Snapshots

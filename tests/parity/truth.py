@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from umdf.cli.replaying import ReplayResult, expand_captures, replay
+from umdf.cli.replay import ReplayResult, expand_captures, replay
 from umdf.market.arrow import record_batch
 from umdf.market.families import CONDITIONS, SETTLEMENT_PRICE, TRADE_VOLUME
 from umdf.market.rows import Events

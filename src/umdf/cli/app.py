@@ -17,8 +17,9 @@ import typer
 from typer.main import get_command
 
 import umdf
-from umdf.cli import book, config, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
-from umdf.cli.voice import ExitCode, JsonFlag, Printer, exit_with, help_epilog, prepare_streams, print_json, printer_of
+from umdf.cli import config
+from umdf.cli.commands import book, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
+from umdf.cli.output import ExitCode, JsonFlag, Printer, exit_with, help_epilog, prepare_streams, print_json, printer_of
 
 COMMANDS: tuple[ModuleType, ...] = (
     decode, explain, book, exchange, ingest, stream, lake, query, report, export, doctor

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lake.captures import ALL, day, files_of, ingest
 
-from umdf.exchange.bulk_settings import TRADING_DATE
+from umdf.exchange.bulk.settings import TRADING_DATE
 from umdf.lake.query.lake import Lake
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)

@@ -10,7 +10,7 @@ from typing import Any
 import polars
 from lake.captures import ALL, day, files_of, ingest
 
-from umdf.exchange.bulk_settings import TRADING_DATE
+from umdf.exchange.bulk.settings import TRADING_DATE
 from umdf.units import EPOCH
 
 FIRST, SECOND = EPOCH + timedelta(days=TRADING_DATE), EPOCH + timedelta(days=TRADING_DATE + 3)

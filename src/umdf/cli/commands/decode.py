@@ -1,0 +1,317 @@
+"""`umdf decode`: captures as JSON, FIX, a table or Parquet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from umdf.cli.arguments import parse_path
+from umdf.cli.output import DamagedError, JsonFlag, Printer, json_text, printer_of
+from umdf.cli.text_table import print_table
+from umdf.errors import UsageError
+
+if TYPE_CHECKING:
+    from umdf.cli.decoding.files import DecodeCounts
+    from umdf.cli.decoding.messages import DecodedBatch, DecodedMessage
+
+EXAMPLES = (
+    "umdf decode day.pcap --limit 20                  the first messages, as a table",
+    "umdf decode day/capture --json                   every capture below a directory, by name",
+    "umdf decode day.pcap.zst --format json --names   one object a message, codes by name",
+    "umdf decode a.pcap b.pcap.gz --format fix --out day.fix",
+    "umdf decode day.pcap --format parquet --out day  a Parquet file per template in day/",
+    "umdf decode day.pcap --schema b3-market-data-messages.xml --json",
+    "umdf decode fast.bin --templates templates-FIX.xml --format fix",
+)
+MAX_TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
+MAX_WARNINGS = 10
+COLUMNS = ("packet", "time (UTC)", "channel", "sequence", "msg", "message", "fields")
+ALWAYS_SHOWN = ("packet", "message", "fields")  # however narrow the terminal is
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    FIX = "fix"
+    PARQUET = "parquet"
+
+
+class ProtocolName(StrEnum):
+    AUTO = "auto"
+    FAST = "fast"
+    SBE = "sbe"
+
+
+def decode(
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            parser=parse_path,
+            help="Captures (pcap, pcapng), directories of them, or raw FAST streams; also as .gz or .zst.",
+            metavar="FILE…",
+        ),
+    ],
+    protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packets look like.")] = ProtocolName.AUTO,
+    schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
+    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the messages.")] = Format.TABLE,
+    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout; for parquet a directory.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Maximum messages; 0 is all. Default: {MAX_TABLE_ROWS} in a table on a terminal, else all.", min=0
+        ),
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Codes and set bits by their names (Binary).")] = False,
+    quarantine: Annotated[Path | None, typer.Option(help="Write every quarantined message here (JSON lines).")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 4 if anything was damaged.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Decode captures, message by message.
+
+    JSON is one object a message: file, packet (its number in the file), ts_recv and ts_send (nanoseconds UTC), channel,
+    seq_version, sequence, msg_index, template_id, name and fields. Values are exact: integers and codes as sent,
+    decimals as text, dates of Binary as 2026-11-13; absent fields are left out. FIX is tag=value, a line a message; 34
+    and 52 of a Binary message are its packet's. What cannot be decoded is quarantined and counted; the rest goes on.
+    """
+    from umdf.cli.decoding.fast_reader import FastReader
+    from umdf.cli.decoding.files import AUTO, DecodeCounts, Readers, Speaks, decode_files
+    from umdf.cli.decoding.sbe_reader import SbeReader
+    from umdf.cli.replay import expand_captures
+    from umdf.wire.fast.loader import load as load_templates
+    from umdf.wire.sbe.loader import load as load_schema
+
+    printer, tally = printer_of(ctx), DecodeCounts()
+    format_ = _effective_format(ctx, format_, as_json)
+    if format_ is Format.PARQUET and out is None:
+        raise UsageError("Parquet needs a directory", "say which with --out DIR")
+    if format_ in (Format.FIX, Format.PARQUET) and _is_on_command_line(ctx, "names"):
+        raise UsageError(f"--names does not go with --format {format_}, which has codes", "leave one of them out")
+    paths = expand_captures(files)
+    # A file that was named is read at once, so that its faults are told even if no packet needs it.
+    loaded_schema = load_schema(schema) if schema else None
+    loaded_templates = load_templates(templates) if templates else None
+    readers = Readers(
+        lambda: SbeReader(loaded_schema or load_schema()), lambda: FastReader(loaded_templates or load_templates())
+    )
+    chosen = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: Speaks.SBE, ProtocolName.FAST: Speaks.FAST}[protocol]
+    with ExitStack() as stack:
+        faults = stack.enter_context(quarantine.open("w")) if quarantine else None
+        sink = stack.enter_context(_open_sink(printer, format_, out, names, limit, len(paths) > 1))
+        for decoded in decode_files(paths, readers, chosen, tally):
+            tally.messages += sink.write_batch(decoded)
+            _handle_quarantine(printer, tally, decoded, faults)
+            if sink.is_full:
+                break
+    _print_summary(printer, tally)
+    if strict and not tally.is_undamaged:
+        raise DamagedError("part of the input was damaged")
+
+
+def _is_on_command_line(ctx: typer.Context, name: str) -> bool:
+    """Whether a flag stands on the command line, behind `decode` or before it; settings of a file are only defaults."""
+    sources = (at.get_parameter_source(name) for at in (ctx, ctx.find_root()))
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+
+def _effective_format(ctx: typer.Context, format_: Format, as_json: bool) -> Format:
+    is_explicit = _is_on_command_line(ctx, "format_")
+    if is_explicit and format_ is not Format.JSON and _is_on_command_line(ctx, "as_json"):
+        raise UsageError(f"--json and --format {format_} contradict each other", "give one of them")
+    return Format.JSON if as_json and not is_explicit else format_
+
+
+def _handle_quarantine(printer: Printer, tally: DecodeCounts, decoded: DecodedBatch, faults: TextIO | None) -> None:
+    tally.skipped.update(decoded.skip_reasons())
+    tally.anomalies.update(decoded.anomalies())
+    for fault in decoded.quarantine():
+        tally.quarantined += 1
+        if faults:
+            faults.write(json.dumps(fault.as_json()) + "\n")
+        if tally.quarantined <= MAX_WARNINGS:
+            printer.warn(str(fault))
+        elif tally.quarantined == MAX_WARNINGS + 1:
+            printer.warn("more messages are quarantined; --quarantine FILE writes them all")
+
+
+def _print_summary(printer: Printer, tally: DecodeCounts) -> None:
+    for damage in tally.damaged:
+        printer.warn(damage)
+    for notice in tally.notices:
+        printer.warn(notice)
+    for reason, count in tally.skipped.most_common():
+        printer.warn(f"{count} messages skipped: {reason}")
+    for reason, count in tally.anomalies.most_common():
+        printer.warn(f"{count} messages decoded in spite of {reason}")
+    if tally.quarantined:
+        printer.warn(f"{tally.quarantined} messages quarantined, {tally.messages} decoded")
+    if tally.packets and tally.unrecognised == tally.packets:
+        printer.warn("no packet looks like UMDF; --protocol sbe or fast decodes them as such all the same")
+    elif tally.unrecognised:
+        printer.warn(f"{tally.unrecognised} of {tally.packets} packets are not UMDF")
+
+
+def _open_sink(
+    printer: Printer, format_: Format, out: Path | None, names: bool, limit: int | None, has_several_files: bool
+) -> Sink:
+    if format_ is Format.PARQUET:
+        assert out is not None
+        return ParquetSink(out, limit or None)
+    stream: TextIO = out.open("w", encoding="utf-8") if out else sys.stdout
+    if format_ is Format.TABLE:
+        return TableSink(printer, stream, limit, has_several_files)
+    return LineSink(stream, names, limit or None, as_fix=format_ is Format.FIX)
+
+
+class Sink(ABC):
+    """Where decoded messages go; a context manager. `take` says how many it took."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.remaining = limit
+
+    @property
+    def is_full(self) -> bool:
+        return self.remaining == 0
+
+    def reserve(self, wanted: int) -> int:
+        count = wanted if self.remaining is None else min(wanted, self.remaining)
+        self.remaining = None if self.remaining is None else self.remaining - count
+        return count
+
+    @abstractmethod
+    def write_batch(self, decoded: DecodedBatch) -> int: ...
+
+    def __enter__(self) -> Sink:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *error: Any) -> None: ...
+
+
+class RowSink(Sink):
+    """Takes messages one by one."""
+
+    def __init__(self, stream: TextIO, names: bool, limit: int | None) -> None:
+        super().__init__(limit)
+        self.stream, self.names = stream, names
+
+    def write_batch(self, decoded: DecodedBatch) -> int:
+        count = 0
+        for message in decoded.messages(self.names):
+            if not self.reserve(1):
+                break
+            self.write_message(message)
+            count += 1
+        return count
+
+    @abstractmethod
+    def write_message(self, message: DecodedMessage) -> None: ...
+
+    def __exit__(self, *error: Any) -> None:
+        self.stream.flush()
+        if self.stream is not sys.stdout:
+            self.stream.close()
+
+
+class LineSink(RowSink):
+    def __init__(self, stream: TextIO, names: bool, limit: int | None, as_fix: bool) -> None:
+        super().__init__(stream, names and not as_fix, limit)
+        self.as_fix = as_fix
+
+    def write_message(self, message: DecodedMessage) -> None:
+        from umdf.wire.fix.text import format_fields
+
+        self.stream.write(format_fields(message.fix()) if self.as_fix else json_text(message.as_json()))
+        self.stream.write("\n")
+
+
+class TableSink(RowSink):
+    """On a terminal a drawn table of the first messages; elsewhere all of them, in tab-separated lines as they come."""
+
+    def __init__(self, printer: Printer, stream: TextIO, limit: int | None, has_several_files: bool) -> None:
+        self.is_drawn = stream.isatty()
+        self.max_rows = MAX_TABLE_ROWS if self.is_drawn and limit is None else None
+        super().__init__(
+            stream, True, self.max_rows + 1 if self.max_rows else limit or None
+        )  # one more: is there another?
+        self.printer, self.has_several_files, self.row_count, self.file = printer, has_several_files, 0, ""
+        # Not written yet. The file of a drawn table is its title: as a column it would leave no room for the others.
+        self.lines: list[tuple[str, ...]] = [("file", *COLUMNS) if has_several_files and not self.is_drawn else COLUMNS]
+
+    def write_batch(self, decoded: DecodedBatch) -> int:
+        count = super().write_batch(decoded)
+        if not self.is_drawn:
+            self.print_rows()
+        return count
+
+    def write_message(self, message: DecodedMessage) -> None:
+        from umdf.units import utc_text
+
+        self.row_count += 1
+        if self.row_count - 1 == self.max_rows:  # it is only there to be known of
+            return
+        if self.is_drawn and message.file != self.file:
+            if self.file:
+                self.print_rows()
+                self.lines = [COLUMNS]
+            self.file = message.file
+        time = "" if message.ts_recv is None else utc_text(message.ts_recv)[11:]
+        channel = "" if message.channel is None else str(message.channel)
+        numbers = str(message.packet), time, channel, str(message.sequence), str(message.msg_index)
+        fields = " ".join(f"{name}={_short_text(value)}" for name, value in message.fields.items())
+        place = (message.file,) if self.has_several_files and not self.is_drawn else ()
+        self.lines.append((*place, *numbers, message.name, fields))
+
+    def print_rows(self) -> None:
+        if self.lines:  # in tab-separated lines, the names of the columns are one of them
+            title = self.file if self.has_several_files else ""
+            print_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=ALWAYS_SHOWN)
+            self.lines = []
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            self.print_rows()
+            if self.max_rows and self.row_count > self.max_rows:
+                self.printer.warn(f"only the first {self.max_rows} messages are shown; --limit 0 shows all")
+        super().__exit__(*error)
+
+
+def _short_text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{len(value)}]" if value and isinstance(value[0], dict) else "|".join(map(str, value)) or "0"
+    if isinstance(value, dict):
+        return "-".join(map(str, value.values()))
+    return str(value)
+
+
+class ParquetSink(Sink):
+    """A file per template, opened when its first message comes."""
+
+    def __init__(self, directory: Path, limit: int | None) -> None:
+        super().__init__(limit)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.writers: dict[str, Any] = {}
+
+    def write_batch(self, decoded: DecodedBatch) -> int:
+        import pyarrow.parquet as pq
+
+        count = self.reserve(decoded.count)
+        for name, table in decoded.tables(count):
+            if name not in self.writers:
+                path = self.directory / f"{name}.parquet"
+                self.writers[name] = pq.ParquetWriter(path, table.schema, compression="zstd")
+            self.writers[name].write_batch(table)
+        return count
+
+    def __exit__(self, *error: Any) -> None:
+        for writer in self.writers.values():
+            writer.close()

@@ -1,0 +1,274 @@
+"""`umdf explain`: every header and field of one packet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from umdf.cli.arguments import parse_path
+from umdf.cli.commands.decode import ProtocolName
+from umdf.cli.output import JsonFlag, print_json
+from umdf.cli.text_table import print_table
+from umdf.errors import CaptureError, UsageError
+
+if TYPE_CHECKING:
+    from umdf.transport.capture import Flow
+    from umdf.wire.fast.templates import TemplateSet
+    from umdf.wire.sbe.schema import Schema
+
+EXAMPLES = (
+    "umdf explain day.pcap --packet 17             every byte of frame 17 (as Wireshark counts)",
+    "umdf explain day.pcap.zst --packet 17 --json",
+    "umdf explain day.pcap --packet 1 --schema b3-market-data-messages.xml",
+    "umdf explain fast.pcap --packet 3 --templates templates-FIX.xml",
+    "umdf explain --lake lake --row mbo:72:273:1005:2      the packet that a row of a table came from",
+)
+HEADER = ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength")
+MAX_RAW_BYTES = 16  # bytes of a long value
+
+
+@dataclass(frozen=True)
+class ExplainedLine:
+    """One thing in a packet. What is not sent (constants, defaults, absent fields) has no offset and no bytes."""
+
+    depth: int
+    name: str
+    offset: int | None
+    raw: str  # in base 16
+    tag: int | None
+    how: str  # FAST: operator, presence-map bit, where the value came from
+    value: Any
+    meaning: str
+    fault: bool = False
+
+
+@dataclass(frozen=True)
+class CapturedPacket:
+    file: Path
+    number: int
+    flow_number: int  # as the file counts them
+    flow: Flow
+    ts_ns: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class ChunkedMessage:
+    """A FAST message of several chunks. Offsets in its lines are from its own start."""
+
+    sequence: int
+    packets: tuple[int, ...]  # of its chunks, in their order
+    bytes: int
+    lines: list[ExplainedLine]
+
+
+def explain(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            parser=parse_path,
+            help="A capture (pcap, pcapng), a directory with one, or a raw FAST stream; also as .gz or .zst.",
+            metavar="[FILE]",
+        ),
+    ] = None,
+    packet: Annotated[
+        int | None, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)
+    ] = None,
+    lake: Annotated[
+        Path | None, typer.Option(parser=parse_path, help="A lake, instead of a file.", metavar="DIR")
+    ] = None,
+    row: Annotated[
+        str | None, typer.Option(help="table:channel:seq_version:sequence[:msg_index[:entry_index]] in that lake.")
+    ] = None,
+    protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packet looks like.")] = ProtocolName.AUTO,
+    schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
+    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what every byte of one packet means: offset, raw bytes, value, meaning.
+
+    Of FAST also the operator of each field, its presence-map bit, and what came from a default or the dictionary. If
+    the packet holds a chunk of a message, the whole message follows, with offsets from its own start.
+    """
+    from umdf.units import utc_text
+    from umdf.wire.fast.loader import load as load_templates
+    from umdf.wire.sbe.loader import load as load_schema
+
+    file, packet = _packet_location(file, packet, lake, row)
+    found = _find_packet(file, packet)
+    if _is_fast(found.payload, protocol):
+        lines, messages = _fast_lines(load_templates(templates), found)
+    else:
+        lines, messages = list(_sbe_lines(load_schema(schema), found.payload)), []
+    if as_json:
+        result: dict[str, Any] = {"file": str(file), "packet": packet, "ts_recv": found.ts_ns, "flow": list(found.flow)}
+        result |= {"lines": _as_json(lines)}
+        if messages:
+            result |= {"messages": [asdict(message) | {"lines": _as_json(message.lines)} for message in messages]}
+        print_json(result)
+        return
+    source, source_port, dest, dest_port = found.flow
+    title = f"packet {packet} of {file}: {len(found.payload)} bytes, {source}:{source_port} → {dest}:{dest_port}, "
+    _print_lines(lines, title + utc_text(found.ts_ns) + " UTC")
+    for message in messages:
+        print()
+        _print_lines(message.lines, f"message {message.sequence}, whole: {message.bytes} bytes")
+
+
+def _as_json(lines: list[ExplainedLine]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in asdict(line).items() if _is_set(value)} for line in lines]
+
+
+def _print_lines(lines: list[ExplainedLine], title: str) -> None:
+    rows = [
+        (
+            "" if line.offset is None else f"{line.offset:04x}",
+            _hex_text(line.raw),
+            "  " * line.depth + line.name,
+            "" if line.tag is None else str(line.tag),
+            line.how,
+            "" if line.value is None else str(line.value),
+            f"✗ {line.meaning}" if line.fault else line.meaning,
+        )
+        for line in lines
+    ]
+    columns = ["offset", "bytes", "field", "tag", "how", "value", "meaning"]
+    if not any(line.how for line in lines):
+        columns.remove("how")
+        rows = [row[:4] + row[5:] for row in rows]
+    print_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
+
+
+def _packet_location(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
+    """The packet that is meant: by its number in a file, or by a row that came from it."""
+    from umdf.cli.replay import expand_captures
+
+    if file is not None and packet is not None and lake is None and row is None:
+        captures = expand_captures([file])
+        if len(captures) > 1:
+            raise UsageError(f"{file} has {len(captures)} captures", f"name one of them, as {captures[0]}")
+        return captures[0], packet
+    if file is not None or packet is not None or lake is None or row is None:
+        raise UsageError("which packet?", "give FILE and --packet, or --lake and --row")
+    from umdf.lake.query.provenance import find_origin, parse_row
+
+    origin = find_origin(lake, *parse_row(row))
+    return Path(origin.path), origin.packet
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None and value is not False and value != ""
+
+
+def _hex_text(raw: str) -> str:
+    shown = bytes.fromhex(raw)[:MAX_RAW_BYTES].hex(" ")
+    return f"{shown} …" if len(raw) > 2 * MAX_RAW_BYTES else shown
+
+
+def _is_fast(payload: bytes, protocol: ProtocolName) -> bool:
+    import numpy as np
+
+    from umdf.wire.packet import Protocol, detect_protocols
+
+    if protocol is not ProtocolName.AUTO:
+        return protocol is ProtocolName.FAST
+    buffer = np.frombuffer(payload, np.uint8)
+    return bool(detect_protocols(buffer, np.array([0]), np.array([len(payload)]))[0] == Protocol.FAST)
+
+
+def _sbe_lines(schema: Schema, payload: bytes) -> Iterator[ExplainedLine]:
+    from umdf.wire.sbe.explain import explain as explain_packet
+
+    for line in explain_packet(schema, payload):
+        sent = line.offset, line.raw.hex(), line.tag, ""
+        yield ExplainedLine(line.depth, line.name, *sent, line.value, line.meaning, line.is_damaged)
+
+
+def _fast_lines(templates: TemplateSet, found: CapturedPacket) -> tuple[list[ExplainedLine], list[ChunkedMessage]]:
+    """The lines of a datagram; and the messages that it has chunks of, as far as they are in the file."""
+    import numpy as np
+
+    from umdf.cli.decoding.message_chunks import Chunk, reassemble_message
+    from umdf.wire.packet import ChunkParser
+
+    payload, lines, messages = found.payload, [], []
+    buffer = np.frombuffer(payload, np.uint8)
+    frames = ChunkParser().parse(buffer, np.array([0]), np.array([len(payload)]))
+    for i in range(len(frames)):
+        start, end = int(frames.start[i]), int(frames.end[i])
+        sequence, no_chunks, number = int(frames.msg_seq_num[i]), int(frames.no_chunks[i]), int(frames.current_chunk[i])
+        lines += _technical_header(payload, start - 10, (sequence, no_chunks, number, end - start))
+        if no_chunks == 1:
+            lines += _fast_message(templates, payload[start:end], start)
+            continue
+        message = reassemble_message(
+            found.file, Chunk(found.flow_number, found.number, sequence, no_chunks, payload[start:end])
+        )
+        if isinstance(message, str):
+            meaning = f"{message}: the message cannot be explained"
+        else:
+            explained = list(_fast_message(templates, message.content, 0))
+            messages.append(ChunkedMessage(sequence, message.packets, len(message.content), explained))
+            meaning = f"its chunks are in packets {', '.join(map(str, message.packets))}; the whole message is below"
+        name = f"chunk {number} of {no_chunks}"
+        lines.append(ExplainedLine(0, name, start, payload[start:end].hex(), None, "", None, meaning))
+    for entry in frames.quarantine:
+        raw = payload[entry.offset : entry.offset + entry.skipped_bytes].hex()
+        lines.append(ExplainedLine(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True))
+    return lines, messages
+
+
+def _technical_header(payload: bytes, offset: int, values: tuple[int, ...]) -> Iterator[ExplainedLine]:
+    yield ExplainedLine(0, "Technical header", offset, "", None, "", None, "")
+    for name, size, value in zip(HEADER, (4, 2, 2, 2), values, strict=True):
+        yield ExplainedLine(1, name, offset, payload[offset : offset + size].hex(), None, "", value, "")
+        offset += size
+
+
+def _fast_message(templates: TemplateSet, message: bytes, start: int) -> Iterator[ExplainedLine]:
+    from umdf.wire.fast.explain import explain as explain_message
+
+    for line in explain_message(templates, message):
+        depth = 1 + line.path.count("[")
+        bit = f"bit {line.bit.index}={int(line.bit.set)}" if line.bit else ""
+        operator = "" if line.operator in ("none", line.origin) else line.operator
+        encoding = " ".join(filter(None, (operator, bit, line.origin)))
+        offset = start + line.offset if line.raw else None
+        name = line.path or line.kind
+        sent = name, offset, line.raw.hex(), line.tag, encoding
+        yield ExplainedLine(depth, *sent, _value(line), line.meaning, line.kind == "error")
+
+
+def _value(line: Any) -> Any:
+    from umdf.wire.fast.templates import Decimal
+    from umdf.wire.fast.view import json_value
+
+    if line.what == "presence map":
+        return None
+    return json_value(line.value) if isinstance(line.value, Decimal | bytes | str) else line.value
+
+
+def _find_packet(file: Path, number: int) -> CapturedPacket:
+    from umdf.cli.decoding.files import open_source
+
+    last = 0
+    with open_source(file) as source:
+        for batch in source:
+            offset = int(batch.number.searchsorted(number))
+            if offset < len(batch) and batch.number[offset] == number:
+                flow = int(batch.flow[offset])
+                return CapturedPacket(
+                    file, number, flow, batch.flows[flow], int(batch.ts_ns[offset]), batch.payload(offset)
+                )
+            last = int(batch.number[-1])
+            if last > number:
+                raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
+        counts = getattr(source, "counts", None)
+    records = counts.records if counts else last
+    if number <= records:
+        raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
+    raise UsageError(f"{file} has no packet {number}", f"it has {records} packets, the last with UDP is {last}")

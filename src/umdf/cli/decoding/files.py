@@ -1,0 +1,131 @@
+"""Captures and raw streams → decoded messages of either protocol. Joins transport and wire."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umdf.cli.decoding import fast_reader, sbe_reader
+from umdf.cli.decoding.messages import DecodedBatch, DecodedMessage, QuarantineEntry
+from umdf.errors import CaptureError
+from umdf.transport.capture import Capture, PacketBatch, is_capture, open_capture
+from umdf.transport.damage import told
+from umdf.transport.input_file import is_pipe, open_input
+from umdf.transport.raw_stream import RawStream, open_raw_stream
+from umdf.wire.packet import FastFraming, FlowProtocols, detect_protocols
+from umdf.wire.packet import Protocol as Speaks
+
+Source = Capture | RawStream
+
+AUTO = Speaks.UNKNOWN  # no choice made: by what the packets look like
+
+
+@dataclass
+class DecodeCounts:
+    """What was found in all files, for the last lines of a command."""
+
+    packets: int = 0
+    messages: int = 0
+    quarantined: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)  # messages that the schema does not know, by reason
+    anomalies: Counter[str] = field(default_factory=Counter)  # oddities of messages that were decoded all the same
+    unrecognised: int = 0
+    damaged: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)  # said once: traffic that the schema was not written for
+
+    @property
+    def is_undamaged(self) -> bool:
+        return not (self.quarantined or self.damaged)
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Makes the decoders when the first packet of their protocol comes: most files speak only one."""
+
+    sbe: Callable[[], sbe_reader.SbeReader]
+    fast: Callable[[], fast_reader.FastReader]
+
+
+@dataclass(frozen=True)
+class ChecksumFailures:
+    """Datagrams that nobody decodes."""
+
+    path: str
+    packets: PacketBatch
+    count: int = 0  # messages
+
+    def messages(self, names: bool) -> Iterator[DecodedMessage]:
+        return iter(())
+
+    def tables(self, limit: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+        return iter(())
+
+    def quarantine(self) -> Iterator[QuarantineEntry]:
+        for number, offset in zip(self.packets.number.tolist(), self.packets.offset.tolist(), strict=True):
+            reason = f"the UDP checksum is wrong (the record is at offset {offset} of the file)"
+            yield QuarantineEntry(self.path, number, None, 0, None, None, None, reason)
+
+    def skip_reasons(self) -> Iterator[str]:
+        return iter(())
+
+    def anomalies(self) -> Iterator[str]:
+        return iter(())
+
+
+def open_source(path: Path) -> Source:
+    """A capture, or a raw stream of framed FAST messages, told apart by content; `-` is stdin. Datagrams with a wrong
+    checksum are in the batches, and marked."""
+    if is_pipe(path):
+        file = open_input(path)  # once, as nothing can be read again
+        return open_capture(file, corrupt=True) if is_capture(file) else open_raw_stream(file, FastFraming())
+    try:
+        return open_capture(path, corrupt=True)
+    except CaptureError as error:
+        try:
+            return open_raw_stream(path, FastFraming())
+        except CaptureError:
+            raise error from None
+
+
+def decode_files(
+    paths: Sequence[Path], readers: Readers, protocol: Speaks, tally: DecodeCounts
+) -> Iterator[DecodedBatch]:
+    """Decode files batch by batch. What is wrong with a file is in the tally when it has been read."""
+    sbe: sbe_reader.SbeReader | None = None
+    fast: fast_reader.FastReader | None = None
+    for path in paths:
+        with open_source(path) as source:
+            flows = FlowProtocols()
+            for packets in source:
+                if packets.corrupt is not None:
+                    yield ChecksumFailures(str(path), packets.take(np.flatnonzero(packets.corrupt)))
+                    packets = packets.take(np.flatnonzero(~packets.corrupt))
+                protocols = _protocols(packets, flows) if protocol is AUTO else np.full(len(packets), protocol)
+                tally.packets += len(packets)
+                tally.unrecognised += int((protocols == Speaks.UNKNOWN).sum())
+                rows = np.flatnonzero(protocols == Speaks.SBE)
+                if len(rows):
+                    sbe = sbe or readers.sbe()
+                    decoded = sbe.decode(str(path), packets, rows)
+                    tally.notices = sbe.notices()
+                    yield decoded
+                rows = np.flatnonzero(protocols == Speaks.FAST)
+                if len(rows):
+                    fast = fast or readers.fast()
+                    yield fast.decode(str(path), packets, rows)
+            if fast:
+                tally.damaged += [f"{path}: {reason}" for reason in fast.finish()]
+            tally.damaged += told(source.warnings)
+
+
+def _protocols(packets: PacketBatch, flows: FlowProtocols) -> NDArray[np.uint8]:
+    """By flow where a packet alone does not tell, so that a damaged one is quarantined where it belongs."""
+    by_packet = detect_protocols(packets.buffer, packets.start, packets.end)
+    by_flow = flows.add(by_packet, packets.flow)
+    return np.where(by_packet == Speaks.UNKNOWN, by_flow[packets.flow], by_packet)

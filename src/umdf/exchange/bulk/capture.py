@@ -1,0 +1,184 @@
+"""A whole bulk capture: the market in this thread, a publisher for each wire in a thread of its own.
+
+summary = write_capture(BulkSettings(messages=1_000_000), Path("day"))
+
+day/capture/*.pcap, manifest.jsonl      day/truth/*.parquet (see bulk_truth)      day/session.json
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+
+from umdf.errors import ConfigError
+from umdf.exchange.bulk.listing import Listing, generate_listing
+from umdf.exchange.bulk.market import Market
+from umdf.exchange.bulk.publish.capture_files import Manifest
+from umdf.exchange.bulk.publish.fast_publisher import FastPublisher
+from umdf.exchange.bulk.publish.publisher import INCREMENTAL, JournalBatch, Publisher
+from umdf.exchange.bulk.publish.sbe_publisher import SbePublisher
+from umdf.exchange.bulk.settings import FAST, SBE, SECOND_NS, BulkSettings
+from umdf.exchange.bulk.trading_day import TradingDay
+from umdf.exchange.bulk.truth import Truth
+
+PUBLISHERS: dict[str, type[Publisher]] = {SBE: SbePublisher, FAST: FastPublisher}
+QUEUED_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Summary:
+    messages: int  # of the incremental stream
+    trades: int
+    packets: int
+    files: int
+    bytes: int
+    simulated_s: float
+    elapsed_s: float
+    messages_per_s: float
+    directory: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Real time, or what a test takes for it: nanoseconds, and how to wait for seconds."""
+
+    now_ns: Callable[[], int] = time.monotonic_ns
+    sleep_s: Callable[[float], None] = time.sleep
+
+
+class PublisherThread:
+    """A publisher at work: it gets pieces in order, and its failure is the next caller's."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self._queue: queue.Queue[JournalBatch | None] = queue.Queue(QUEUED_BATCHES)
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run, name=f"publish-{publisher.protocol}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            if self._failure is None:
+                try:
+                    self.publisher.publish(batch)
+                except BaseException as error:  # told to whoever hands over the next piece
+                    self._failure = error
+
+    def publish(self, batch: JournalBatch) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._queue.put(batch)
+
+    def finish(self) -> None:
+        """All pieces are written and all files closed."""
+        self._queue.put(None)
+        self._thread.join()
+        self.publisher.close()
+        if self._failure is not None:
+            raise self._failure
+
+
+def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None = None) -> Summary:
+    """Write a capture into a directory that has none yet."""
+    clock, started_s = clock or Clock(), time.monotonic()
+    capture, truth = _make_directories(directory)
+    listing = generate_listing(settings, np.random.default_rng([settings.seed, 0]))
+    market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
+    publisher_threads = [
+        PublisherThread(PUBLISHERS[wire](settings, listing, manifest, truth_writer)) for wire in settings.wires
+    ]
+    _write_session(directory, settings, listing, [publisher_thread.publisher for publisher_thread in publisher_threads])
+    pacer = Pacer(clock) if settings.live_pace else None
+
+    def publish(piece: JournalBatch) -> None:
+        if pacer:
+            pacer.wait_until(piece.ts_ns)
+        if piece.stream == INCREMENTAL:
+            truth_writer.add_trades(piece.records)
+        for desk in publisher_threads:
+            desk.publish(piece)
+
+    session = TradingDay(market, settings, publish)
+    try:
+        session.run()
+    finally:
+        for desk in publisher_threads:
+            desk.finish()
+    truth_writer.close()
+    _write_truth(truth_writer, market, [desk.publisher for desk in publisher_threads])
+    elapsed, totals = time.monotonic() - started_s, manifest.totals
+    simulated = (market.now - settings.midnight_ns) / SECOND_NS - 12.75 * 3600
+    return Summary(
+        session.messages,
+        truth_writer.trade_count,
+        totals.packets,
+        totals.files,
+        totals.bytes,
+        round(simulated, 3),
+        round(elapsed, 3),
+        round(session.messages / elapsed),
+        str(directory),
+    )
+
+
+class Pacer:
+    """Holds pieces back until their time has come, counted from the first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._start_ns, self._first_ns = clock, 0, -1
+
+    def wait_until(self, ts_ns: int) -> None:
+        if self._first_ns < 0:
+            self._first_ns, self._start_ns = ts_ns, self._clock.now_ns()
+        ahead_ns = (ts_ns - self._first_ns) - (self._clock.now_ns() - self._start_ns)
+        if ahead_ns > 0:
+            self._clock.sleep_s(ahead_ns / SECOND_NS)
+
+
+def _make_directories(directory: Path) -> tuple[Path, Path]:
+    capture, truth = directory / "capture", directory / "truth"
+    if capture.exists() and any(capture.iterdir()):
+        raise ConfigError(f"{capture} already holds files", "name a new directory, or remove it first")
+    capture.mkdir(parents=True, exist_ok=True)
+    return capture, truth
+
+
+def _write_session(directory: Path, settings: BulkSettings, listing: Listing, publishers: list[Publisher]) -> None:
+    """session.json: what was asked for, and where each stream is."""
+    wires = {
+        publisher.protocol: {
+            "sequence_versions": publisher.seq_versions,
+            **publisher.format_versions,
+            "streams": [
+                {"stream": flow.stream, "line": flow.line, "group": flow.dest[0], "port": flow.dest[1]}
+                for flow in publisher.flows
+            ],
+        }
+        for publisher in publishers
+    }
+    session = {
+        "settings": asdict(settings),
+        "channels": [{"channel": settings.channel, "groups": listing.groups, "wires": wires}],
+        "instruments": settings.instruments,
+        "note": "snapshot and instrument streams are on the first line only, and are never lost",
+    }
+    (directory / "session.json").write_text(json.dumps(session, indent=2) + "\n")
+
+
+def _write_truth(truth: Truth, market: Market, publishers: list[Publisher]) -> None:
+    truth.write_market(market)
+    sequences = [(publisher.protocol, *row) for publisher in publishers for row in publisher.sequences()]
+    names = ("wire", "stream", "first", "last", "packets")
+    truth.write("sequences", {name: [row[i] for row in sequences] for i, name in enumerate(names)})
+    counts = [
+        (publisher.protocol, *key, rows) for publisher in publishers for key, rows in sorted(publisher.counts.items())
+    ]
+    names = ("wire", "stream", "family", "rows")
+    truth.write("counts", {name: [row[i] for row in counts] for i, name in enumerate(names)})

@@ -1,0 +1,71 @@
+"""The looping streams of a bulk capture: the list of instruments, and snapshots of all books.
+
+A loop of snapshots goes out in parts, each of the market as it is then, so that a loop has several sequence numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from umdf.exchange.bulk import memory_layout_kernel as k
+from umdf.exchange.bulk.market import Indices, Market, Records
+from umdf.exchange.bulk.publish.publisher import INSTRUMENTS, SNAPSHOTS, JournalBatch
+
+PARTS_PER_LOOP = 4  # of a loop
+
+
+class LoopingStreams:
+    """What has been said on the incremental stream must be handed over before any of these is called."""
+
+    def __init__(self, market: Market, phase: Indices, publish: Callable[[JournalBatch], None]) -> None:
+        self._market, self._phases, self._publish = market, phase, publish
+        self._next_index = self._snapshot_count = 0  # the next instrument of the loop at hand; snapshots in it
+
+    @property
+    def is_active(self) -> bool:
+        return self._snapshot_count > 0
+
+    def send_definitions(self) -> None:
+        """All definitions, and the mark that the loop starts again."""
+        indices, listing = np.flatnonzero(self._market.is_listed), self._market.listing
+        records = self._records(
+            k.DEFINITION,
+            len(indices),
+            id=indices,
+            instrument=listing.security_id[indices],
+            code=ord("A"),
+            size=len(indices),
+            other=listing.lot[indices],  # as it is now: it may change before this is encoded
+            position=np.arange(len(indices)) == len(indices) - 1,
+        )
+        records = np.concatenate([records, self._records(k.SEQUENCE_RESET)])
+        self._publish(JournalBatch(INSTRUMENTS, records, self._market.now, starts_loop=True))
+
+    def send_snapshots(self) -> None:
+        """The next part of a loop of snapshots, perhaps the first of a new one."""
+        market, starts, parts = self._market, not self.is_active, list[Records]()
+        if starts:
+            self._next_index, self._snapshot_count = 0, int(market.is_listed.sum())
+            groups = np.arange(len(self._phases))
+            parts.append(self._records(k.GROUP_PHASE, len(groups), id=groups, aux=self._phases, flags=k.SNAPSHOT))
+        total, count = self._snapshot_count, len(market.listing)
+        records, self._next_index = market.snapshots(
+            self._next_index, min(self._next_index + -(-count // PARTS_PER_LOOP), count)
+        )
+        parts.append(records)
+        if self._next_index == count:
+            parts.append(self._records(k.SEQUENCE_RESET))
+            self._snapshot_count = 0
+        self._publish(JournalBatch(SNAPSHOTS, np.concatenate(parts), market.now, starts, total))
+
+    def _records(self, kind: int, count: int = 1, **columns: Any) -> Records:
+        """Lines that move nothing."""
+        records = np.full((count, k.RECORD_COLUMNS), k.NULL, np.int64)
+        records[:, k.KIND], records[:, k.SIDE], records[:, k.FLAGS] = kind, k.NO_SIDE, 0
+        records[:, k.TS] = self._market.now
+        for name, values in columns.items():
+            records[:, getattr(k, name.upper())] = values
+        return records

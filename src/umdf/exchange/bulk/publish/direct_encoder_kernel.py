@@ -1,0 +1,130 @@
+"""Lines of the journal → Binary packets in one pass: the short road for what a busy channel is made of.
+
+Each kind has an image of its message, headers and null values included, and a list of instructions: which column of the
+line goes where, and how. `bulk_direct` makes both from the schema.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.exchange.bulk.book_side_kernel import memmove
+from umdf.exchange.bulk.memory_layout_kernel import (
+    BID,
+    C_LEG,
+    IMPLIED,
+    KIND,
+    LAST,
+    NO_SIDE,
+    NULL,
+    RECORD_BYTES,
+    RECOVERY,
+    TS,
+)
+from umdf.exchange.bulk.publish.unit_builder_kernel import HEARTBEAT_UNIT, PACKET_HEADER, SHARED_UNIT
+from umdf.kernels import inlined, kernel, load_i64, store_i64, store_u8, store_u16, store_u32, store_u64
+
+# Places in the table of arguments.
+X_JOURNAL, X_ROWS, X_KINDS, X_OUT, X_CAPACITY, X_START, X_END, X_SEQUENCE, X_TS = 0, 1, 2, 3, 4, 5, 6, 7, 8
+X_NEXT, X_MAX_BYTES, X_MAX_MESSAGES, X_WINDOW_NS, X_SEND_NS, X_HEADER = 9, 10, 11, 12, 13, 14
+ARGUMENT_COUNT = 15
+
+# A kind: bytes of its message (0: not on this wire), its image, its instructions and how many, how it is sent.
+Y_BYTES, Y_IMAGE, Y_INSTRUCTIONS, Y_COUNT, Y_MODE = 0, 1, 2, 3, 4
+DIRECT_KIND_BYTES = 40
+# An instruction: the column, where in the message, and how.
+Z_COLUMN, Z_OFFSET, Z_CONVERSION = 0, 1, 2
+INSTRUCTION_BYTES = 24
+(
+    COPY_64,
+    COPY_32,
+    COPY_8,
+    PRICE,
+    FINE_PRICE,
+    SIDE_CHAR,
+    AGGRESSOR,
+    EVENT_INDICATOR,
+    CONDITIONS,
+    LEG_TRADE,
+    NEXT_SEQUENCE,
+) = range(11)
+PRICE_UNIT, FINE_PRICE_UNIT = 100_000, 10  # 1e-4 and 1e-8, of 1e-9
+LEG_CODE = 102
+BUFFER_FULL = -1
+
+
+@inlined
+def write_field(message, instruction, record, next_sequence):
+    """One column of a line into its message; an absent value leaves the image's null."""
+    value = load_i64(record, load_i64(instruction, Z_COLUMN * 8) * 8)
+    offset, mode = load_i64(instruction, Z_OFFSET * 8), load_i64(instruction, Z_CONVERSION * 8)
+    if mode == EVENT_INDICATOR:
+        bits = (value & LAST) | ((value & IMPLIED) >> 4) | ((value & RECOVERY) >> 4)
+        store_u8(message, offset, np.uint8(bits))
+    elif mode == NEXT_SEQUENCE:
+        store_u32(message, offset, np.uint32(next_sequence))
+    elif value == NULL:
+        return
+    elif mode == COPY_64:
+        store_i64(message, offset, value)
+    elif mode == PRICE:
+        store_i64(message, offset, value // PRICE_UNIT)
+    elif mode == COPY_32:
+        store_u32(message, offset, np.uint32(value))
+    elif mode == SIDE_CHAR:
+        store_u8(message, offset, np.uint8(48 if value == BID else 49))
+    elif mode == FINE_PRICE:
+        store_i64(message, offset, value // FINE_PRICE_UNIT)
+    elif mode == AGGRESSOR:
+        store_u8(message, offset, np.uint8(0 if value == NO_SIDE else 1 if value == BID else 2))
+    elif mode == CONDITIONS:
+        store_u16(message, offset, np.uint16(value & 0x7FFF))
+    elif mode == LEG_TRADE:
+        if value & C_LEG:
+            store_u8(message, offset, np.uint8(LEG_CODE))
+    else:
+        store_u8(message, offset, np.uint8(value))
+
+
+@kernel
+def encode_packets(x):
+    """The packets, as `lay_out_sbe` would make them; how many there are, or NO_ROOM."""
+    journal, rows, kinds = load_i64(x, X_JOURNAL * 8), load_i64(x, X_ROWS * 8), load_i64(x, X_KINDS * 8)
+    out, capacity = load_i64(x, X_OUT * 8), load_i64(x, X_CAPACITY * 8)
+    starts, ends, times = load_i64(x, X_START * 8), load_i64(x, X_END * 8), load_i64(x, X_TS * 8)
+    sequences, next_sequence, header = load_i64(x, X_SEQUENCE * 8), load_i64(x, X_NEXT * 8), load_i64(x, X_HEADER * 8)
+    max_bytes, max_messages = load_i64(x, X_MAX_BYTES * 8), load_i64(x, X_MAX_MESSAGES * 8)
+    window, send_ns = load_i64(x, X_WINDOW_NS * 8), load_i64(x, X_SEND_NS * 8)
+    unit, at, used, index, opened_ts, closed = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), True
+    for row in range(rows):
+        record = journal + row * RECORD_BYTES
+        ts, kind_entry = load_i64(record, TS * 8), kinds + load_i64(record, KIND * 8) * DIRECT_KIND_BYTES
+        size, mode = load_i64(kind_entry, Y_BYTES * 8), load_i64(kind_entry, Y_MODE * 8)
+        if size == 0:
+            continue
+        if at + size + PACKET_HEADER > capacity:
+            return BUFFER_FULL
+        late = ts - opened_ts > window
+        if closed or mode != SHARED_UNIT or late or used + size > max_bytes or index + 1 >= max_messages:
+            unit += 1
+            sequence = next_sequence if mode != HEARTBEAT_UNIT else np.int64(0)
+            next_sequence += 1 if mode != HEARTBEAT_UNIT else 0
+            store_i64(starts, unit * 8, at)
+            store_i64(sequences, unit * 8, sequence)
+            store_i64(out, at, header)
+            store_u32(out, at + 4, np.uint32(sequence))
+            at += PACKET_HEADER
+            used, index, opened_ts, closed = np.int64(PACKET_HEADER), np.int64(-1), ts, mode != SHARED_UNIT
+        used, index = used + size, index + 1
+        store_u64(out, load_i64(starts, unit * 8) + 8, np.uint64(ts + send_ns))
+        store_i64(times, unit * 8, ts + send_ns)
+        message = out + at
+        memmove(message, load_i64(kind_entry, Y_IMAGE * 8), size)
+        instruction = load_i64(kind_entry, Y_INSTRUCTIONS * 8)
+        for _ in range(load_i64(kind_entry, Y_COUNT * 8)):
+            write_field(message, instruction, record, next_sequence)
+            instruction += INSTRUCTION_BYTES
+        at += size
+        store_i64(ends, unit * 8, at)
+    store_i64(x, X_NEXT * 8, next_sequence)
+    return unit + 1

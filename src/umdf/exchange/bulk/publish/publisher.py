@@ -1,0 +1,161 @@
+"""A bulk capture on one wire: lines of the journal → events → messages → packets, stream by stream.
+
+The incremental stream is published on every line, the looping streams on the first one only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.exchange.bulk import memory_layout_kernel as k
+from umdf.exchange.bulk.listing import Listing
+from umdf.exchange.bulk.publish import unit_builder_kernel as w
+from umdf.exchange.bulk.publish.capture_files import Flow, Manifest, RollingFiles
+from umdf.exchange.bulk.publish.events import EventBuilder
+from umdf.exchange.bulk.publish.lossy_lines import LossyLines
+from umdf.exchange.bulk.publish.unit_builder import Records, UnitBatch, UnitBuilder
+from umdf.exchange.bulk.settings import SECOND_NS, BulkSettings
+from umdf.exchange.bulk.truth import Truth
+from umdf.market.rows import Events
+
+INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
+STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
+SEND_DELAY_NS = 5_000  # from the engine to the wire
+LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its pieces
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JournalBatch:
+    """Some lines of one stream. A loop of a looping stream may come in several pieces."""
+
+    stream: str
+    records: Records
+    ts_ns: int
+    starts_loop: bool = False
+    snapshot_count: int = 0  # snapshots in the loop
+
+
+@dataclass(frozen=True)
+class Packets:
+    buffer: NDArray[np.uint8]
+    start: Numbers
+    end: Numbers
+    ts_ns: Numbers
+    first_sequence: Numbers  # number of the first message or of the packet, 0 where there is none
+    last_sequence: Numbers
+
+
+class Publisher(ABC):
+    """What both wires have in common."""
+
+    protocol: str
+    rpt_seq: int  # column of a line
+    seq_versions: dict[str, int]  # sequence version of each stream
+    format_versions: dict[str, Any]  # of schema or templates
+
+    def __init__(self, settings: BulkSettings, listing: Listing, manifest: Manifest, truth: Truth) -> None:
+        self.settings, self.listing = settings, listing
+        self._event_builder = EventBuilder(settings, listing, self.rpt_seq)
+        self._next_sequence: dict[str, int] = dict.fromkeys(STREAMS, 1)
+        self._loop_end_ns: dict[str, int] = dict.fromkeys(STREAMS, 0)
+        self._lines: dict[str, LossyLines] = {stream: self._open_lines(stream, manifest, truth) for stream in STREAMS}
+        self._unit_builders: dict[str, UnitBuilder] = {stream: self._unit_builder(stream) for stream in STREAMS}
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def _open_lines(self, stream: str, manifest: Manifest, truth: Truth) -> LossyLines:
+        settings = self.settings
+        lines = settings.lines if stream == INCREMENTAL else settings.lines[:1]
+        series = [
+            RollingFiles(manifest, self.flow(stream, line), settings.roll_bytes, settings.roll_s * SECOND_NS)
+            for line in lines
+        ]
+        seed = [settings.seed, 2, self.protocol == "fast", STREAMS.index(stream)]
+        return LossyLines(
+            self.protocol, series, truth, settings.loss, np.random.default_rng([int(part) for part in seed])
+        )
+
+    def flow(self, stream: str, line: str) -> Flow:
+        """Groups and ports: each stream and line has its own."""
+        protocol_index, line_index, stream_index = int(self.protocol == "fast"), "AB".index(line), STREAMS.index(stream)
+        dest = (
+            f"224.0.{20 + 10 * protocol_index + line_index}.{self.settings.channel}",
+            20_001 + 1_000 * protocol_index + 100 * line_index + stream_index,
+        )
+        source = f"10.{protocol_index}.{line_index}.1", 40_001 + stream_index
+        return Flow(self.protocol, self.settings.channel, stream, line, source, dest)
+
+    @property
+    def flows(self) -> list[Flow]:
+        return [series.flow for copies in self._lines.values() for series in copies.files]
+
+    @abstractmethod
+    def _unit_builder(self, stream: str) -> UnitBuilder: ...
+
+    @abstractmethod
+    def _encode(self, events: Events) -> Any:
+        """Something with buffer, start and end, a row for each unit."""
+
+    @abstractmethod
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets: ...
+
+    @abstractmethod
+    def _fill_sizes(self, batch: JournalBatch) -> None:
+        """Fill in what only this wire knows about some lines, before they are laid out."""
+
+    def publish(self, batch: JournalBatch) -> None:
+        stream = batch.stream
+        if batch.starts_loop:
+            self._next_sequence[stream] = 1
+        self._fill_sizes(batch)
+        units, next_sequence = self._unit_builders[stream].build(batch.records, self._next_sequence[stream])
+        self._fill_sequences(units, batch)
+        self._next_sequence[stream] = next_sequence
+        ts_ns = units.ts_ns + SEND_DELAY_NS if stream == INCREMENTAL else self._loop_times(batch, len(units.sequence))
+        events = self._event_builder.events(units, self.seq_versions[stream], ts_ns)
+        for family, rows in events.families.items():
+            self.counts[stream, family] += len(rows)
+        self._write(batch, self._to_packets(self._encode(events), units, ts_ns, stream))
+
+    def _loop_times(self, batch: JournalBatch, count: int) -> Numbers:
+        """A looping stream sends at its own pace, also while the market stands still."""
+        first = max(batch.ts_ns, self._loop_end_ns[batch.stream] + LOOP_PAUSE_NS)
+        times = first + LOOP_PACKET_NS * np.arange(count)
+        self._loop_end_ns[batch.stream] = first + LOOP_PACKET_NS * count
+        return times
+
+    def _write(self, batch: JournalBatch, packets: Packets) -> None:
+        stream = batch.stream
+        sequences = (packets.first_sequence, packets.last_sequence) if stream == INCREMENTAL else (None, None)
+        self._lines[stream].write(packets.buffer, packets.start, packets.end, packets.ts_ns, *sequences)
+        for copies in self._lines.values():
+            copies.close_if_due(batch.ts_ns)
+
+    def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
+        """Headers of snapshots say what they hold, heartbeats what comes next."""
+        headers, control = units.families.get("snapshot"), units.families.get("control")
+        if headers is not None:
+            headers[k.ID][:] = self._next_sequence[INCREMENTAL] - 1
+            headers[k.CODE][:] = self.seq_versions[INCREMENTAL] or k.NULL
+            headers[k.AUX][:] = batch.snapshot_count
+        if control is not None:
+            previous = np.maximum.accumulate(np.append(self._next_sequence[batch.stream] - 1, units.sequence))[1:]
+            control[k.ID][:] = previous[control.unit] + 1
+
+    def sequences(self) -> list[tuple[str, int, int, int]]:
+        """Stream, first and last number of it, packets."""
+        return [(stream, 1, self._next_sequence[stream] - 1, self._lines[stream].packets) for stream in STREAMS]
+
+    def close(self) -> None:
+        for copies in self._lines.values():
+            copies.close()
+
+
+def kernel_limits(**values: int) -> dict[int, int]:
+    return {getattr(w, f"L_{name.upper()}"): value for name, value in values.items()}

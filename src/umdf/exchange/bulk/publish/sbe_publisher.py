@@ -1,0 +1,127 @@
+"""A bulk capture as Binary UMDF: version 16 by price and priority, version 10 by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from umdf.exchange.bulk import memory_layout_kernel as k
+from umdf.exchange.bulk.publish import unit_builder_kernel as w
+from umdf.exchange.bulk.publish.direct_encoder import DirectEncoder
+from umdf.exchange.bulk.publish.publisher import (
+    INCREMENTAL,
+    INSTRUMENTS,
+    SEND_DELAY_NS,
+    SNAPSHOTS,
+    JournalBatch,
+    Numbers,
+    Packets,
+    Publisher,
+    kernel_limits,
+)
+from umdf.exchange.bulk.publish.unit_builder import FAMILY_OF_KIND, UnitBatch, UnitBuilder
+from umdf.exchange.bulk.settings import POSITION
+from umdf.market.rows import Events
+from umdf.market.sbe.messages import SbeMessageMapper
+from umdf.wire.sbe.encode import EncodedPackets, Encoder
+from umdf.wire.sbe.loader import load
+
+TEMPLATES = {
+    k.ADD: 50, k.CHANGE: 50, k.DELETE: 51, k.DELETE_FROM: 52, k.DELETE_THRU: 52, k.EMPTY_BOOK: 9, k.CHANNEL_RESET: 11,
+    k.SNAPSHOT_ORDER: 71, k.TRADE: 53, k.BUST: 57, k.EXECUTION_SUMMARY: 55, k.OPENING: 15, k.THEORETICAL: 16, k.CLOSING: 17,
+    k.SETTLEMENT: 28, k.HIGH: 24, k.LOW: 25, k.EXECUTION: 56, k.OPEN_INTEREST: 29, k.LAST_PRICE: 27, k.IMBALANCE: 19,
+    k.PRICE_BAND: 22, k.QUANTITY_BAND: 21, k.GROUP_PHASE: 10, k.STATE: 3, k.DEFINITION: 12, k.NEWS: 5,
+    k.SNAPSHOT_HEADER: 30, k.HEARTBEAT: 2, k.SEQUENCE_RESET: 1,
+}  # fmt: skip
+UNIT_MODES = {
+    k.HEARTBEAT: w.HEARTBEAT_UNIT,
+    k.SEQUENCE_RESET: w.OWN_UNIT,
+    k.CHANNEL_RESET: w.OWN_UNIT,
+    k.NEWS: w.OWN_UNIT,
+}
+SIZE_IN_RECORD = 0  # a definition's length stands in its line
+MESSAGE_HEADER, GROUP_HEADER = 12, 3
+MAX_BYTES, MAX_MESSAGES, WINDOW_NS = 1_400, 18, 30_000
+MAX_ORDERS, MAX_DEFINITIONS, MAX_SNAPSHOT_MESSAGES = 33, 4, 200
+NO_WINDOW = 1 << 62
+PRIORITY_VERSION, POSITION_VERSION = 16, 10
+
+
+class SbePublisher(Publisher):
+    protocol, rpt_seq = "sbe", k.RPT_SBE
+    seq_versions = {"incremental": 273, "snapshot": 20_287, "instruments": 14_295}
+
+    def __init__(self, settings: Any, listing: Any, manifest: Any, truth: Any) -> None:
+        schema = load()
+        self.schema_version = POSITION_VERSION if settings.generation == POSITION else PRIORITY_VERSION
+        self.format_versions = {"schema_version": self.schema_version}
+        self._messages, self._encoder = (
+            SbeMessageMapper(schema, self.schema_version),
+            Encoder(schema, self.schema_version),
+        )
+        roots = self._encoder.layout.roots
+        self._block_bytes = {
+            template: roots[template].block.block_length_of(self.schema_version) for template in TEMPLATES.values()
+        }
+        self._entry_bytes = roots[71].block.groups[0].block_length_of(self.schema_version)
+        super().__init__(settings, listing, manifest, truth)
+        header = settings.channel | self.seq_versions[INCREMENTAL] << 16
+        packet_limits = MAX_BYTES, MAX_MESSAGES, WINDOW_NS, SEND_DELAY_NS
+        self.direct_encoder: DirectEncoder | None = DirectEncoder(
+            schema, self.schema_version, TEMPLATES, settings.trading_date, header, packet_limits
+        )
+
+    def publish(self, batch: JournalBatch) -> None:
+        if (
+            batch.stream == INCREMENTAL
+            and self.direct_encoder is not None
+            and self.direct_encoder.supports(batch.records)
+        ):
+            self._publish_direct(self.direct_encoder, batch)
+        else:
+            super().publish(batch)
+
+    def _publish_direct(self, direct: DirectEncoder, batch: JournalBatch) -> None:
+        buffer, (start, end, sequence, ts_ns), self._next_sequence[INCREMENTAL] = direct.encode(
+            batch.records, self._next_sequence[INCREMENTAL]
+        )
+        kind_counts = np.bincount(batch.records[:, k.KIND], minlength=k.KINDS)
+        for kind in np.flatnonzero(kind_counts).tolist():
+            if kind in TEMPLATES:
+                self.counts[INCREMENTAL, FAMILY_OF_KIND[kind]] += int(kind_counts[kind])
+        self._write(batch, Packets(buffer, start, end, ts_ns, sequence, sequence))
+
+    def _unit_builder(self, stream: str) -> UnitBuilder:
+        sizes = {kind: MESSAGE_HEADER + self._block_bytes[template] for kind, template in TEMPLATES.items()}
+        sizes[k.SNAPSHOT_ORDER] += GROUP_HEADER
+        sizes[k.DEFINITION] = SIZE_IN_RECORD
+        messages, window = {
+            SNAPSHOTS: (MAX_SNAPSHOT_MESSAGES, NO_WINDOW),
+            INSTRUMENTS: (MAX_DEFINITIONS, NO_WINDOW),
+        }.get(stream, (MAX_MESSAGES, WINDOW_NS))
+        return UnitBuilder(
+            w.build_packets,
+            {kind: (size, UNIT_MODES.get(kind, w.SHARED_UNIT)) for kind, size in sizes.items()},
+            kernel_limits(
+                most_bytes=MAX_BYTES,
+                most_messages=messages,
+                window_ns=window,
+                entry_bytes=self._entry_bytes,
+                most_entries=MAX_ORDERS,
+            ),
+        )
+
+    def _fill_sizes(self, batch: JournalBatch) -> None:
+        rows = np.flatnonzero(batch.records[:, k.KIND] == k.DEFINITION)
+        if len(rows):
+            indices = batch.records[rows, k.ID]
+            batch.records[rows, k.AUX] = self.listing.sbe_message_bytes(indices, self._block_bytes[12])
+
+    def _encode(self, events: Events) -> EncodedPackets:
+        headers, batches = self._messages.messages(events)
+        assert not self._messages.unmapped_rows, self._messages.unmapped_rows
+        return self._encoder.encode(headers, batches)
+
+    def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets:
+        return Packets(encoded.buffer, encoded.start, encoded.end, ts_ns, units.sequence, units.sequence)
