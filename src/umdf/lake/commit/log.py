@@ -131,7 +131,9 @@ def is_aborted(paths: LakePaths, number: int) -> bool:
 
 def intent(paths: LakePaths, number: int) -> Intent | None:
     """What a commit did or does; None if there is no such commit, or it was aborted."""
-    return None if is_aborted(paths, number) else atomic_files.read_json_as(_path(paths.intents, number), Intent.from_json)
+    return (
+        None if is_aborted(paths, number) else atomic_files.read_json_as(_path(paths.intents, number), Intent.from_json)
+    )
 
 
 def finished_intents(paths: LakePaths, first: int, last: int) -> Iterator[Intent]:
