@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 from lake.captures import rows, truth
-from lake.lake_order import Key
+from lake.wire_order import Key
 
 from umdf.lake.books.state_columns import decode_states, restore_books
 from umdf.lake.commit.lake_snapshot import open_snapshot

@@ -27,7 +27,7 @@ SIZES = {"ohlcv_1s": 1, "ohlcv_1m": 60, "ohlcv_1h": 3600}
 
 trade = st.fixed_dictionaries(
     {
-        "place": st.integers(0, 2),
+        "instrument_index": st.integers(0, 2),
         "ts": st.integers(0, 8 * 10**9).map(lambda ns: NOON_NS + ns),
         "price": st.one_of(st.just(NULL), st.integers(-3 * 10**12, 9 * 10**12)),
         "size": st.integers(1, 10**9),
@@ -55,17 +55,17 @@ def plain_counted(trades: list[dict[str, int]]) -> tuple[list[dict[str, int]], l
         if one["action"] == ord("A"):
             left.append(one)
             continue
-        same = [t for t in left if (t["place"], t["trade_id"]) == (one["place"], one["trade_id"])]
+        same = [t for t in left if (t["instrument_index"], t["trade_id"]) == (one["instrument_index"], one["trade_id"])]
         if same:
             left = [t for t in left if t is not same[-1]]
-            busted[one["place"]] += 1
+            busted[one["instrument_index"]] += 1
     return [t for t in left if t["stream"] not in map(ord, "XOT")], busted
 
 
 def plain_bars(trades: list[dict[str, int]], size_s: int) -> dict[tuple[int, int], dict[str, Any]]:
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for one in sorted(trades, key=lambda t: (t["ts"], t["trade_id"])):
-        key = int(IDS[one["place"]]), one["ts"] // (size_s * 10**9) * size_s * 10**9
+        key = int(IDS[one["instrument_index"]]), one["ts"] // (size_s * 10**9) * size_s * 10**9
         bar = found.setdefault(
             key, {"open": None, "high": None, "low": None, "close": None, "volume": 0, "count": 0, "notional": 0}
         )
@@ -115,9 +115,11 @@ def test_a_day_is_one_bar_and_its_vwap_is_exact(trades: list[dict[str, int]]):
     intervals, made = made_of(trades)
     rows = made["ohlcv_1d"].to_pylist()
     true, _ = plain_counted(trades)
-    assert {row["instrument_id"] for row in rows} == {int(IDS[one["place"]]) for one in true}
-    for place, vwap in zip(intervals.day_bars["place"].tolist(), b.vwap(intervals.day_bars).tolist(), strict=True):
-        own = [one for one in true if one["place"] == place]
+    assert {row["instrument_id"] for row in rows} == {int(IDS[one["instrument_index"]]) for one in true}
+    for place, vwap in zip(
+        intervals.day_bars["instrument_index"].tolist(), b.vwap(intervals.day_bars).tolist(), strict=True
+    ):
+        own = [one for one in true if one["instrument_index"] == place]
         notional = sum(one["price"] * one["size"] for one in own if one["price"] != NULL)
         volume = sum(one["size"] for one in own)
         assert vwap == (2 * notional + volume) // (2 * volume)

@@ -240,8 +240,8 @@ def test_small_groups_and_stretches_do_not_matter(tmp_path: Path, captures: Any,
     _, day = captures(loss=0.02)
     root, arguments = tmp_path / "lake", arguments_of(day, tmp_path / "lake", tmp_path / "stage", spans=9)
     expected = hashes(root, [books_task.run(arguments)], books_task.TABLES)
-    monkeypatch.setattr(books_task, "GROUP_ROWS", 300)
-    monkeypatch.setattr(books_task, "HELD_ROWS", 100)
+    monkeypatch.setattr(books_task, "MAX_RANGE_ROWS", 300)
+    monkeypatch.setattr(books_task, "BUFFERED_ROWS", 100)
     assert hashes(root, [books_task.run(arguments)], books_task.TABLES) == expected
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from lake.captures import ALL, day, files_of, hashes, ingest
 from lake.lake_commands import umdf, until
-from lake.standalone import Standalone, connect_server, pythons, standalone
+from lake.spark_cluster import Standalone, connect_server, pythons, standalone
 
 import umdf as package
 from umdf.errors import ConfigError, UmdfError

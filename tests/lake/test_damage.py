@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lake.captures import ALL, files_of, hashes, ingest, rows
-from lake.damaging import WIRES, Sound, captures_in, differing, flip, line, market, payloads, sound_days
+from lake.damaged_days import WIRES, Sound, captures_in, differing, flip, line, market, payloads, sound_days
 
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
@@ -162,7 +162,7 @@ def test_flipped_bits_come_to_the_same_tables_however_the_work_is_cut(
     for seed in range(sized(1, 12)):
         inputs = _flipped(sound[wire][0] / "capture", tmp_path / f"capture-{seed}", seed)
         ingest(tmp_path / f"lake-{seed}", inputs)
-        ingest(tmp_path / f"cut-{seed}", inputs[::-1], span_numbers=400, split_bytes=90_000, rows_a_task=700)
+        ingest(tmp_path / f"cut-{seed}", inputs[::-1], span_sequences=400, split_bytes=90_000, rows_per_task=700)
         assert differing(tmp_path / f"lake-{seed}", tmp_path / f"cut-{seed}") == set(), seed
 
 
@@ -197,7 +197,7 @@ def test_a_wrong_checksum_is_a_corrupt_datagram_and_the_other_line_has_it(
 ) -> None:
     captured, clean = sound[wire]
     shutil.copytree(captured / "capture", tmp_path / "capture")
-    monkeypatch.setattr(accounts, "MOST_QUARANTINED", 10)
+    monkeypatch.setattr(packet_accounts, "MAX_QUARANTINE_ROWS", 10)
     struck, root = 0, tmp_path / "lake"
     for path in (tmp_path / "capture").glob("*incremental-A.pcap"):
         raw, places = bytearray(path.read_bytes()), payloads(path)
@@ -349,7 +349,7 @@ def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_in
     captured, whole = sound["sbe"]
     meddling = Meddling("umdf.lake.tasks.books_task:run", change)
     with pytest.raises(UmdfError, match=message):
-        ingest(tmp_path, files_of(captured), meddling, span_numbers=1_000)
+        ingest(tmp_path, files_of(captured), meddling, span_sequences=1_000)
     assert open_snapshot(tmp_path).number == 0 and Counter(rows(tmp_path, "mbo")) == Counter()
     ingest(tmp_path, files_of(captured))
     assert differing(tmp_path, whole) == set() and lake_status.status(tmp_path).orphans.files == 0

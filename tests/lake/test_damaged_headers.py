@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lake.captures import files_of, ingest, rows
-from lake.damaging import Sound, captures_in, differing, flip, market, payloads, sound_days
+from lake.damaged_days import Sound, captures_in, differing, flip, market, payloads, sound_days
 
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.ledger import digest_of, file_id
@@ -133,7 +133,7 @@ def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_n
         outcome = ingest(root, captures_in(mine))
         _assert_only_these_are_refused(root, sound["sbe"][1], target, offsets, outcome, CORRUPT)
         if soak or spot == "first two":
-            ingest(tmp_path / f"cut {spot}", captures_in(mine)[::-1], span_numbers=300, split_bytes=40_000)
+            ingest(tmp_path / f"cut {spot}", captures_in(mine)[::-1], span_sequences=300, split_bytes=40_000)
             assert differing(root, tmp_path / f"cut {spot}") == set(), spot
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_technical_header_makes_no_gap_numbering_day_or_lateness(
 
 def test_small_splits_lose_no_snapshot_whose_chunks_lie_in_many_of_them(sound: Sound, tmp_path: Path) -> None:
     captured, whole = sound["fast"]
-    ingest(tmp_path / "lake", files_of(captured), split_bytes=2_500, span_numbers=1_000)
+    ingest(tmp_path / "lake", files_of(captured), split_bytes=2_500, span_sequences=1_000)
     assert differing(tmp_path / "lake", whole) == set()
     assert len(rows(whole, "snapshot")) > 20
 

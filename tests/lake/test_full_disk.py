@@ -49,7 +49,7 @@ class Filling:
             return put(path, text, name)
 
         monkeypatch.setattr(pa, "OSFile", sink)
-        monkeypatch.setattr(durable, "_put", small)
+        monkeypatch.setattr(atomic_files, "_write", small)
 
     def _is_full(self) -> bool:
         self.count += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lake.captures import day, files_of, hashes, ingest, rows
-from lake.follow_days import following
+from lake.followed_days import following
 
 from umdf.errors import ConfigError, UmdfError
 from umdf.lake.admin import lake_status
@@ -232,8 +232,8 @@ def fast(tmp: Path) -> list[Path]:
 
 def test_a_lake_remembers_the_channel_configuration(fast: list[Path], tmp_path: Path) -> None:
     root, config = tmp_path / "lake", named(tmp_path, fast, 99)
-    ingest(root, fast[:2], tables=TABLES, named=config)
-    ingest(tmp_path / "whole", fast, tables=TABLES, named=config)
+    ingest(root, fast[:2], tables=TABLES, channel_config=config)
+    ingest(tmp_path / "whole", fast, tables=TABLES, channel_config=config)
     reprocess(root)
     assert channels(root) == {99}
     list(following(root, [fast[2:3]], tables=TABLES))
@@ -250,16 +250,16 @@ def test_another_configuration_is_refused_and_a_reprocess_takes_it(
 ) -> None:
     """Whether the lake has its channels from a configuration or from what is in the files."""
     root, config = tmp_path / "lake", named(tmp_path, fast, 98)
-    ingest(root, fast[:3], tables=TABLES, named=named(tmp_path, fast, 99) if first else {})
+    ingest(root, fast[:3], tables=TABLES, channel_config=named(tmp_path, fast, 99) if first else {})
     before = tables_of(root)
     with pytest.raises(
         ConfigError, match=f"channel 98, and it is in the lake with channel {99 if first else 72}"
     ) as fault:
-        ingest(root, fast[3:], tables=TABLES, named=config)
+        ingest(root, fast[3:], tables=TABLES, channel_config=config)
     assert "umdf lake reprocess" in fault.value.hint and tables_of(root) == before
-    reprocess(root, named=config, rename=True)
+    reprocess(root, channel_config=config, is_config_replaced=True)
     ingest(root, fast[3:], tables=TABLES)
-    ingest(tmp_path / "whole", fast, tables=TABLES, named=config)
+    ingest(tmp_path / "whole", fast, tables=TABLES, channel_config=config)
     assert tables_of(root) == tables_of(tmp_path / "whole")
     assert channels(root, "ledger") == {98}
 
@@ -273,7 +273,7 @@ def test_a_ledger_of_before_flows_were_kept_is_read_and_not_made_again(
         return write(root, stamp, [replace(entry, flow=None) for entry in added])
 
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "write", older)
+        patched.setattr(ledger, "write_entries", older)
         ingest(root, fast, tables=TABLES)
     reprocess(root)
     assert {row["flow"] for row in rows(root, "ledger")} == {None} and open_snapshot(root).number == 2

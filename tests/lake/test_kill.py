@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from lake.captures import ALL, day, files_of, hashes, ingest
-from lake.killing import STEPS, kill_a_worker, reached_step, reading, rows_of_all
+from lake.kill_helpers import STEPS, kill_a_worker, reached_step, reading, rows_of_all
 from lake.lake_commands import umdf, until
 
 from umdf.lake.admin import lake_status

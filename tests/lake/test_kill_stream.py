@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from lake.captures import ALL, day, files_of, ingest
-from lake.follow_days import Made, check_is_the_beginning
-from lake.killing import STEPS, kill_a_worker, reached_step, reading
+from lake.followed_days import Made, check_is_the_beginning
+from lake.kill_helpers import STEPS, kill_a_worker, reached_step, reading
 from lake.lake_commands import umdf, until
 
 from umdf.lake.admin import lake_status

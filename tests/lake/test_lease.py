@@ -97,7 +97,7 @@ def test_of_two_that_take_over_one_wins(tmp_path: Path, monkeypatch: pytest.Monk
     time = Time()
     acquire(tmp_path, "first", clock=time.clock)
     time.now += 100 * SECOND
-    create, rivals = lease.durable.create_exclusively, []
+    create, rivals = lease.atomic_files.create_exclusively, []
 
     def rival_is_quicker(path: Path, content: dict[str, object]) -> bool:
         if not rivals:
@@ -105,7 +105,7 @@ def test_of_two_that_take_over_one_wins(tmp_path: Path, monkeypatch: pytest.Monk
             rivals[0] = acquire(tmp_path, "rival", clock=time.clock)
         return create(path, content)
 
-    monkeypatch.setattr(lease.durable, "create_once", rival_is_quicker)
+    monkeypatch.setattr(lease.atomic_files, "create_exclusively", rival_is_quicker)
     with pytest.raises(UmdfError, match="written by rival"):
         acquire(tmp_path, "second", clock=time.clock)
     found = latest_lease(tmp_path)

@@ -1,6 +1,6 @@
 """The whole way from captures to tables, beside the truth, beside a day without loss, and beside the other wire.
 
-What the steps do alone is tested elsewhere (test_advance.py, test_books_task.py); here a lake is only read, and only
+What the steps do alone is tested elsewhere (test_ingest.py, test_books_task.py); here a lake is only read, and only
 through its door.
 """
 
@@ -18,7 +18,7 @@ import pyarrow.compute
 import pytest
 from lake.captures import day, files_of, hashes, ingest, rows, truth
 from lake.day_truth import check_is_the_truth, columns
-from lake.lake_order import Key, Row, epochs_of, place_of
+from lake.wire_order import Key, Row, epochs_of, place_of
 
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.ingest import TABLES
@@ -258,10 +258,10 @@ def test_random_cuts_orders_and_repeats_come_to_the_same_tables(
         again = tmp_path / f"again-{len(sent)}.pcap"
         shutil.copy(chance.choice([*sent, *some]), again)
         sizes: Row = {
-            "span_numbers": chance.choice((300, 1_000, 7_777, 1 << 20)),
+            "span_sequences": chance.choice((300, 1_000, 7_777, 1 << 20)),
             # The largest message must not cross more than two splits: chunks of FAST are looked for in the one before.
             "split_bytes": chance.choice((300_000 if soak else 50_000, 700_000, 32 << 20)),
-            "rows_a_task": chance.choice((500, 4_000, 2_000_000)),
+            "rows_per_task": chance.choice((500, 4_000, 2_000_000)),
         }
         ingest(tmp_path / "lake", [*some, again, *chance.sample(sent, min(len(sent), 2))], **sizes)
         sent += some

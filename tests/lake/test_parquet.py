@@ -94,7 +94,9 @@ def test_every_column_comes_back(tmp_path: Path, count: int, growing: bool, pack
     rows = table_of(count, count)
     names = frozenset(rows.schema.names)
     path = tmp_path / "file.parquet"
-    written(path, rows, growing=names if growing else frozenset(), packed=names if packed else frozenset())
+    written(
+        path, rows, delta_columns=names if growing else frozenset(), compressed_columns=names if packed else frozenset()
+    )
     assert pq.read_table(path).equals(rows)
     found = pl.read_parquet(path)
     assert found.equals(pl.from_arrow(rows))  # type: ignore[arg-type]
@@ -114,7 +116,7 @@ def test_row_groups_slices_and_chunks(tmp_path: Path, growing: bool) -> None:
     names = frozenset(rows.schema.names)
     path = tmp_path / "file.parquet"
     schema = pa.schema([each if each.name != "letter" else pa.field("letter", pa.utf8()) for each in rows.schema])
-    written(path, rows, schema, growing=names if growing else frozenset())
+    written(path, rows, schema, delta_columns=names if growing else frozenset())
     assert pq.read_table(path).equals(rows.cast(schema))
     about = pq.ParquetFile(path).metadata
     assert (about.num_rows, about.num_row_groups) == (count, 3)
@@ -202,7 +204,7 @@ def test_spark_reads_them_with_both_of_its_readers(spark: SparkSession, tmp_path
     rows = rows.select([name for name in rows.schema.names if not name.startswith("date")])  # Spark's years end at 9999
     rows = rows.append_column("day", pa.array([n % 400 for n in range(1000)], pa.int32()).cast(pa.date32()))
     names = frozenset(name for name in rows.schema.names if "growing" in name or "anything" in name)
-    written(tmp_path / "file.parquet", rows, growing=names, packed=names)
+    written(tmp_path / "file.parquet", rows, delta_columns=names, compressed_columns=names)
     for found in read_by_spark(spark, tmp_path / "file.parquet", rows.schema):
         assert found.equals(rows)
 

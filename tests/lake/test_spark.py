@@ -67,29 +67,29 @@ def test_the_session_is_as_it_should_be(spark: SparkSession, logs: Path) -> None
 def test_each_task_answers_once_in_order_from_our_python(spark: SparkSession) -> None:
     seen: list[tuple[int, int]] = []
     found = spark_tasks.run_tasks(
-        spark, numbered(5), "lake.spark_jobs:answer", progress=lambda done, total: seen.append((done, total))
+        spark, numbered(5), "lake.spark_functions:answer", progress=lambda done, total: seen.append((done, total))
     )
     assert [answer["n"] for answer in found] == [answer["task"] for answer in found] == list(range(5))
     assert {answer["python"] for answer in found} == {sys.executable} and os.getpid() not in {a["pid"] for a in found}
     assert seen[-1] == (5, 5) and sorted(seen) == seen
-    assert spark_tasks.run_tasks(spark, [], "lake.spark_jobs:answer") == []
+    assert spark_tasks.run_tasks(spark, [], "lake.spark_functions:answer") == []
 
 
 def test_a_lost_worker_is_tried_again_and_a_hopeless_one_given_up(spark: SparkSession) -> None:
-    found = spark_tasks.run_tasks(spark, numbered(3), "lake.spark_jobs:dying")
+    found = spark_tasks.run_tasks(spark, numbered(3), "lake.spark_functions:dying")
     assert found[1]["attempt"] == 1 and [answer["n"] for answer in found] == [0, 1, 2]
     with pytest.raises(UmdfError, match=r"day one \(1 tasks\): Spark gave up: .*worker.*; more in .*spark-\d+\.log"):
-        spark_tasks.run_tasks(spark, numbered(1), "lake.spark_jobs:doomed", description="day one")
+        spark_tasks.run_tasks(spark, numbered(1), "lake.spark_functions:doomed", description="day one")
 
 
 def test_failures_are_one_clear_error_or_values(spark: SparkSession) -> None:
     with pytest.raises(UmdfError) as caught:
-        spark_tasks.run_tasks(spark, numbered(4), "lake.spark_jobs:failing")
+        spark_tasks.run_tasks(spark, numbered(4), "lake.spark_functions:failing")
     assert str(caught.value) == "channel 1: no space left on the disk (and 1 more of 4 tasks); free some"
-    found = spark_tasks.task_outcomes(spark, numbered(4), "lake.spark_jobs:failing")
+    found = spark_tasks.task_outcomes(spark, numbered(4), "lake.spark_functions:failing")
     assert [list(answer) for answer in (found[0], found[3])] == [["peak_memory_bytes"]] * 2  # type: ignore[arg-type]
     assert isinstance(found[2], spark_tasks.TaskFailure) and str(found[2].error()) == "channel 2: ValueError: two lines"
-    assert "spark_jobs.py" in found[2].trace
+    assert "spark_functions.py" in found[2].trace
     with pytest.raises(UmdfError, match="channel 0: ModuleNotFoundError: No module named 'no_such'"):
         spark_tasks.run_tasks(spark, numbered(1), "no_such:function")
 
@@ -110,7 +110,7 @@ def test_tasks_write_files_a_commit_lists_them_and_a_lost_attempt_leaves_an_orph
     root = tmp_path / "lake [1] é"  # no pattern, no URL
     with open_writer(root) as writer:
         given = {"root": root, "commit": writer.stamp.commit, "token": writer.stamp.token}
-        made = spark_tasks.run_tasks(spark, numbered(3, **given), "lake.spark_jobs:writing")
+        made = spark_tasks.run_tasks(spark, numbered(3, **given), "lake.spark_functions:writing")
         assert len(list(root.rglob("*.parquet"))) == 4
         writer.commit([Change("mbo", tuple(FileAdd.from_json(answer["file"]) for answer in made))])
         assert vacuum.delete_orphans(writer).files == 1
@@ -196,11 +196,11 @@ def marked(mark: str) -> list[int]:
 
 CHILD = """
 import sys
-from umdf.lake import session, tasks
+from umdf.lake.runtime import session, spark_tasks
 
-with session.running(cores=1, memory="512m", work=sys.argv[1], quick=True) as spark:
+with session.session_scope(cores=1, memory="512m", work=sys.argv[1], quick=True) as spark:
     print(spark.sparkContext._jvm.java.lang.System.getProperty("java.version"), flush=True)
-    tasks.run_tasks(spark, [{"started": sys.argv[1] + "/started"}], "lake.spark_jobs:sleeping")
+    spark_tasks.run_tasks(spark, [{"started": sys.argv[1] + "/started"}], "lake.spark_functions:sleeping")
 """
 
 

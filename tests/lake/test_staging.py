@@ -172,7 +172,7 @@ def test_lists_and_texts_of_one_bucket_are_those_of_its_rows(tmp_path: Path) -> 
 
 
 def test_what_does_not_fit_in_memory_is_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "HELD_BYTES", 1_000)
+    monkeypatch.setattr(staging, "MAX_BUFFERED_BYTES", 1_000)
     parts = [events("mbo", [5, 9, 5], at) for at in range(1, 300, 3)]
     staged = written(tmp_path, *parts)
     assert len(staged) > 5 and len({file.path for file in staged}) == len(staged)
@@ -223,7 +223,7 @@ def test_spare_files_are_taken_once_by_kind_the_longest_first_and_few_are_kept(
     assert spare.acquire("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
     assert spare.acquire("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
     assert not spare.acquire("mbo", tmp_path / "c") and spare.acquire("trades", tmp_path / "c")
-    monkeypatch.setattr("umdf.lake.stream.staging_file_pool.KEPT_BYTES", 50)
+    monkeypatch.setattr("umdf.lake.stream.staging_file_pool.MAX_POOL_BYTES", 50)
     spare.release([("mbo", file(size)) for size in (10, 40, 20)])
     assert [path.stat().st_size for path in spare.directory.iterdir()] == [40]
     spare.clear()

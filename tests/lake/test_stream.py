@@ -1,6 +1,7 @@
 """A growing recording into a lake with Structured Streaming: `umdf stream` and what is below it.
 
-What micro-batches come to is tested without Spark (test_follow.py), and what is left by a kill in test_kill_stream.py.
+What micro-batches come to is tested without Spark (test_followed_days.py), and what is left by a kill in
+test_kill_stream.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from lake.captures import ALL, day, files_of, hashes, ingest
-from lake.follow_days import Made, cut
+from lake.followed_days import Made, cut
 from lake.lake_commands import umdf, until
 
 from umdf.cli.app import run

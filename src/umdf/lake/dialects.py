@@ -1,6 +1,6 @@
 """An Arrow schema in other words: Delta's and Spark's JSON, Spark's DDL, CREATE TABLE for catalogues.
 
-The one rule: types are never inferred from files; every reader is told the schema that was written down.
+Invariant: types are never inferred from files; every reader is told the schema that was written down.
 """
 
 from __future__ import annotations

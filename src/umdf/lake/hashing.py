@@ -1,7 +1,7 @@
 """A hash of rows as a set: independent of their order, of files, batches and the order of columns.
 
 It proves that batch, stream and truth are equal. Each value is mixed with its column's name, values of a row are
-summed, the sum is mixed, and the rows are summed: twice over, with different constants, 128 bits in all. The one rule:
+summed, the sum is mixed, and the rows are summed: twice over, with different constants, 128 bits in all. Invariant:
 NULL adds nothing, so a column that is NULL everywhere is no column; 0 and an empty text are values.
 """
 

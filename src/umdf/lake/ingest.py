@@ -3,7 +3,7 @@
     survey (a task for each new file) → decode (for each span) → channel (for each day) → books (for each pack of
     instruments) → one lake commit, with the inputs in the ledger
 
-The one rule: the order in which files come cannot matter. A known file is a no-op. An ingest makes a channel-day from
+Invariant: the order in which files come cannot matter. A known file is a no-op. An ingest makes a channel-day from
 all its files, and again when a new one brings something for it. A stream (`Settings.follow`) takes a channel-day as far
 as its frontier and goes on from there with the next files; what comes for a place behind the frontier makes it again.
 """
@@ -77,16 +77,14 @@ class TaskRunner(Protocol):
 @dataclass(frozen=True)
 class IngestSettings:
     tables: frozenset[str] = DEFAULT_TABLES
-    channel_config: Mapping[MulticastGroup, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # groups as the configuration names them
+    # Groups as the channel configuration names them.
+    channel_config: Mapping[MulticastGroup, Mapping[str, Any]] = field(default_factory=dict)
     span_sequences: int = SPAN_SEQUENCES
     split_bytes: int = SPLIT_BYTES
     rows_per_task: int = ROWS_PER_TASK
     follow: FollowSettings | None = None  # files still come: go as far as is final
-    is_config_replaced: bool = (
-        False  # `named` stands in the place of what the lake was made with, and every day is made again
-    )
+    # `channel_config` replaces that of the lake, and every day is rebuilt.
+    is_config_replaced: bool = False
 
 
 StageProgress = Callable[[str, int], Progress | None]  # told of each step and its number of tasks

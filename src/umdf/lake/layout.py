@@ -9,7 +9,7 @@
     _lake/lost                     what was left of Delta logs that were made again
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
-The one rule: a lake of another layout is refused before anything in it is read.
+Invariant: a lake of another layout is refused before anything in it is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where a lake or a capture is: a path, or the file: URL of one.
 
-The one rule: what is not a path of a mounted file system is refused. A commit needs a name that can be created only if
+Invariant: what is not a path of a mounted file system is refused. A commit needs a name that can be created only if
 it is absent, and a task needs to read a capture from the middle; neither is promised by object stores.
 """
 

@@ -1,7 +1,7 @@
 """The tables of the lake: columns, partitions, order of rows, and whether rows are added or replaced.
 
-A table is written down once: event families in umdf.market.families, all others here. Delta's schema, Spark's schema and
-CREATE TABLE texts are derived from the Arrow schema (umdf.lake.dialects).
+A table is defined once: event families in umdf.market.families, all others here. Delta's schema, Spark's schema and
+CREATE TABLE statements are derived from the Arrow schema (umdf.lake.dialects).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lake.lake_order import epochs_of, place_of
 from lake.query.query_lakes import FIRST, delta, next_day
+from lake.wire_order import epochs_of, place_of
 
 import umdf
 from umdf.lake.query.joins import quotes_before

@@ -13,9 +13,9 @@ import polars
 import pyarrow as pa
 import pytest
 from lake.captures import rows as rows_of
-from lake.lake_order import epochs_of, place_of
 from lake.query.query_lakes import FIRST, SECOND, delta, next_day
 from lake.report_lake import write_lake
+from lake.wire_order import epochs_of, place_of
 
 import umdf
 from umdf.lake.hashing import logical_hash

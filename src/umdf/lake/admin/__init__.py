@@ -1,0 +1,1 @@
+"""Looking after a lake: status, compaction, and forgetting inputs."""

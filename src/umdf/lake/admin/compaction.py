@@ -1,6 +1,6 @@
 """The small files of a partition joined to larger ones, a task for each: what a stream leaves behind of a day.
 
-The one rule: the same rows in other files. It is a commit like any other, and changes no data.
+Invariant: the same rows in other files. It is a commit like any other, and changes no data.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Take inputs out of a lake, with their rows: the days that they belong to are made again from their other inputs.
 
-The one rule: all or nothing. Where another input that a day needs is gone, nothing changes.
+Invariant: all or nothing. Where another input that a day needs is gone, nothing changes.
 """
 
 from __future__ import annotations

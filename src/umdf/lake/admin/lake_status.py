@@ -1,4 +1,4 @@
-"""Looking after a lake: status, verify, ddl. The one rule: they only read, and read what readers see."""
+"""Looking after a lake: status, verify, ddl. Invariant: they only read, and read what readers see."""
 
 from __future__ import annotations
 

@@ -28,17 +28,17 @@ OTHER_VENUES = [ord(stream) for stream in "XOT"]
 SECOND_NS = 10**9
 PRICE_TO_VOLUME = 10**5  # price (1e-9) · size → financial volume (1e-4)
 INT64_MAX = (1 << 63) - 1
-# A trade or a bust, as bars need it; `place` is that of the instrument in its group.
+# A trade or a bust, as bars need it; `instrument_index` is the place of the instrument in its range.
 TRADE_DTYPE = np.dtype(
-    [("ts", "i8"), ("price", "i8"), ("size", "i8"), ("trade_id", "i8"), ("place", "i4"), ("conditions", "i4"),
-     ("action", "u1"), ("stream", "u1"), ("spare", "u2"), ("spare_2", "u4")]
+    [("ts", "i8"), ("price", "i8"), ("size", "i8"), ("trade_id", "i8"), ("instrument_index", "i4"),
+     ("conditions", "i4"), ("action", "u1"), ("stream", "u1"), ("padding", "u2"), ("padding_2", "u4")]
 )  # fmt: skip
 
 
-# What the trades of an interval come to; prices are NULL where nothing moved them. `place` as in TRADE.
-# Σ price · size = notional_high · 1e5 + notional_low, exactly.
+# What the trades of an interval come to; prices are NULL where nothing moved them. `instrument_index`
+# as in TRADE_DTYPE. Σ price · size = notional_high · 1e5 + notional_low, exactly.
 BAR_DTYPE = np.dtype(
-    [("place", "i4"), ("spare", "i4")]
+    [("instrument_index", "i4"), ("padding", "i4")]
     + [(name, "i8") for name in ("ts_interval open high low close volume trade_count notional_high notional_low "
        "ts_first ts_last").split()]
 )  # fmt: skip
@@ -51,13 +51,13 @@ def match_busts(trades: NDArray[np.void]) -> tuple[NDArray[np.bool_], Numbers, N
     is_valid = trades["action"] == ord("A")
     busted, unmatched = _find_busted(trades)
     is_valid[busted] = False
-    return is_valid, trades["place"][busted], trades["place"][unmatched]
+    return is_valid, trades["instrument_index"][busted], trades["instrument_index"][unmatched]
 
 
 def sort_trades(trades: NDArray[np.void]) -> NDArray[np.void]:
     """The trades that count, by instrument, time, trade id and wire."""
     trades = trades[~np.isin(trades["stream"], OTHER_VENUES)]
-    return trades[np.lexsort((trades["trade_id"], trades["ts"], trades["place"]))]
+    return trades[np.lexsort((trades["trade_id"], trades["ts"], trades["instrument_index"]))]
 
 
 def _find_busted(trades: NDArray[np.void]) -> tuple[Numbers, Numbers]:
@@ -65,16 +65,18 @@ def _find_busted(trades: NDArray[np.void]) -> tuple[Numbers, Numbers]:
     busts = np.flatnonzero((trades["action"] == ord("C")) & (trades["trade_id"] != NULL))
     if not len(busts):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    busted_keys = set(zip(trades["place"][busts].tolist(), trades["trade_id"][busts].tolist(), strict=True))
+    busted_keys = set(zip(trades["instrument_index"][busts].tolist(), trades["trade_id"][busts].tolist(), strict=True))
     rows = np.flatnonzero(np.isin(trades["trade_id"], trades["trade_id"][busts]))
     open_trades: dict[tuple[int, int], list[int]] = {}
     busted, unmatched = [], []
-    for row, place, trade_id, action in zip(
-        rows.tolist(), *(trades[name][rows].tolist() for name in ("place", "trade_id", "action")), strict=True
+    for row, instrument_index, trade_id, action in zip(
+        rows.tolist(),
+        *(trades[name][rows].tolist() for name in ("instrument_index", "trade_id", "action")),
+        strict=True,
     ):
-        if (place, trade_id) not in busted_keys:
+        if (instrument_index, trade_id) not in busted_keys:
             continue
-        candidates = open_trades.setdefault((place, trade_id), [])
+        candidates = open_trades.setdefault((instrument_index, trade_id), [])
         if action == ord("A"):
             candidates.append(row)
         elif candidates:
@@ -87,14 +89,14 @@ def _find_busted(trades: NDArray[np.void]) -> tuple[Numbers, Numbers]:
 def aggregate_trades(trades: NDArray[np.void], size_ns: int) -> NDArray[np.void]:
     """What trades (`in_order`) come to in each interval."""
     interval = trades["ts"] // size_ns
-    first = run_starts(trades["place"], interval)
+    first = run_starts(trades["instrument_index"], interval)
     bars = np.zeros(len(first), BAR_DTYPE)
     if not len(first):
         return bars
     sets_price = (trades["conditions"] & NO_LAST_PRICE == 0) & (trades["price"] != NULL)
     size = np.where(trades["size"] == NULL, 0, trades["size"])
     high, low = np.divmod(np.where(trades["price"] == NULL, 0, trades["price"]), PRICE_TO_VOLUME)
-    bars["place"], bars["ts_interval"] = trades["place"][first], interval[first] * size_ns
+    bars["instrument_index"], bars["ts_interval"] = trades["instrument_index"][first], interval[first] * size_ns
     _fill_prices(bars, first, sets_price, *(trades["price"] for _ in range(4)))
     bars["volume"], bars["trade_count"] = np.add.reduceat(size, first), np.diff(np.append(first, len(trades)))
     bars["notional_high"] = np.add.reduceat(high * size, first)
@@ -107,9 +109,9 @@ def aggregate_trades(trades: NDArray[np.void], size_ns: int) -> NDArray[np.void]
 def merge_bars(parts: NDArray[np.void], size_ns: int | None) -> NDArray[np.void]:
     """Sums of parts of intervals as those of whole ones; without a size, of all that an instrument has. What comes
     later in time must not stand before what comes earlier."""
-    parts = parts[np.lexsort((parts["ts_interval"], parts["place"]))]
+    parts = parts[np.lexsort((parts["ts_interval"], parts["instrument_index"]))]
     interval = parts["ts_interval"] // size_ns if size_ns else np.zeros(len(parts), np.int64)
-    first = run_starts(parts["place"], interval)
+    first = run_starts(parts["instrument_index"], interval)
     bars = parts[first].copy()
     if not len(first):
         return bars

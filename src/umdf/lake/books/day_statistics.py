@@ -95,7 +95,7 @@ def day_statistics(
     columns |= {"volume": np.zeros(total, np.int64), "trade_count": np.zeros(total, np.int64)}
     computed = {"vwap": vwap(day_bars), "financial_volume": financial_volume(day_bars)}
     for name, values in columns.items():
-        values[day_bars["place"]] = computed[name] if name in computed else day_bars[name]
+        values[day_bars["instrument_index"]] = computed[name] if name in computed else day_bars[name]
     columns |= {name: published.value(name) for name in PUBLISHED_COLUMNS} | extra_columns
     columns |= {"busted": busted, "instrument_id": ids}
     columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)

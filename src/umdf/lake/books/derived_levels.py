@@ -1,6 +1,6 @@
 """Books on demand: `mbp_10` (and `mbp_1`) from `mbo` and `book_state`, for whoever asks, without storing it.
 
-The one rule: exactly the rows that the books task would have written. Whether a book can be trusted is in the rows of
+Invariant: exactly the rows that the books task would have written. Whether a book can be trusted is in the rows of
 `mbo` (MAYBE_BAD_BOOK); what happened to books outside of them is in `book_state`.
 """
 

@@ -4,7 +4,7 @@ A book owes an answer to every gap since its last row. If its next update follow
 nothing is missing, that is the answer. If numbers are missing the gap has touched it, and it owes the answer until a
 snapshot or an Empty Book. A new numbering answers everything.
 
-The one rule: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
+Invariant: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
 into the books' state, by the numbers of the gaps, and `merge` puts together what runs and tasks have said. A timeline
 has all gaps of the day up to the end of the run, not only those of the run.
 """

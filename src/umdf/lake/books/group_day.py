@@ -4,7 +4,7 @@
     day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this stretch, final
     day.finish()                                                 -> tables of the whole day
 
-The one rule: a day in several stretches, or in several runs with the state between them, is the day in one.
+Invariant: a day in several stretches, or in several runs with the state between them, is the day in one.
 """
 
 from __future__ import annotations
@@ -406,7 +406,7 @@ def trade_records(trades: RowsByBook) -> NDArray[np.void]:
     """What bars need of trades and busts."""
     rows = trades.rows
     log = np.zeros(len(trades), b.TRADE_DTYPE)
-    log["ts"], log["place"] = event_times(rows, trades.units), trades.book >> 1
+    log["ts"], log["instrument_index"] = event_times(rows, trades.units), trades.book >> 1
     for name in ("price", "size", "trade_id", "conditions", "action", "stream"):
         log[name] = rows.column(name)
     return log

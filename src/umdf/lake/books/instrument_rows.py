@@ -1,6 +1,6 @@
 """Staged rows → rows of some instruments, each instrument's together and in the order of the wire.
 
-The one rule: a book must see all rows of its instrument, each once, in order. What is not so fails the job here, with
+Invariant: a book must see all rows of its instrument, each once, in order. What is not so fails the job here, with
 the instrument and the places, before anything wrong can be written (a shuffle that splits instruments is silent).
 """
 

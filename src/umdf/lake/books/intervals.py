@@ -4,7 +4,7 @@ What happened before a moment that a run says (`settle`) is final: its rows are 
 sums of each hour are kept. The rest is open: it is written to files that the next run replaces, and kept in the state.
 So a state does not grow with the day.
 
-The one rule: if something comes for an interval that is final (a bust of an older trade, an older time, a loss that
+Invariant: if something comes for an interval that is final (a bust of an older trade, an older time, a loss that
 reaches back) then `is_late` says so, and the day is made again.
 """
 
@@ -55,15 +55,15 @@ class IntervalTables:
         ):
             section = states.sections[name]
             records = section.records.copy()
-            records["place"] = section.owners(instrument_index)
+            records["instrument_index"] = section.owners(instrument_index)
             target.append(records)
 
     def add_trades(self, trades: Records) -> None:
-        self.has_late_rows |= bool((trades["ts"] < self.final_before[trades["place"]]).any())
+        self.has_late_rows |= bool((trades["ts"] < self.final_before[trades["instrument_index"]]).any())
         self._trades.append(trades)
 
     def add_bbo(self, name: str, rows: Records) -> None:
-        self.has_late_rows |= bool((rows["ts_interval"] <= self.final_before[rows["place"]]).any())
+        self.has_late_rows |= bool((rows["ts_interval"] <= self.final_before[rows["instrument_index"]]).any())
         self._bbo[name].append(rows)
 
     def check_losses(self, instrument_index: Numbers, since: Numbers) -> None:
@@ -89,7 +89,7 @@ class IntervalTables:
                 final_before,
                 0,
             )
-        is_final = trades["ts"] < final_before[trades["place"]]
+        is_final = trades["ts"] < final_before[trades["instrument_index"]]
         self._hour_bars = [
             b.merge_bars(
                 _concat_records([*self._hour_bars, b.aggregate_trades(trades[is_final], HOUR_NS)], b.BAR_DTYPE), HOUR_NS
@@ -105,7 +105,7 @@ class IntervalTables:
                 found[name] = self._bar_table(name, records, size, loss_windows)
         for name, seconds in BBO_INTERVALS_S.items():
             self._add_bbo_tables(found, name, seconds, loss_windows, final_before)
-        self._trades = [trade_log[is_valid & (trade_log["ts"] >= final_before[trade_log["place"]])]]
+        self._trades = [trade_log[is_valid & (trade_log["ts"] >= final_before[trade_log["instrument_index"]])]]
         self.final_before = final_before
         return found
 
@@ -114,58 +114,69 @@ class IntervalTables:
     ) -> None:
         """Rows that are final, and rows that are open."""
         if name in self.table_names:
-            is_final = records["ts_interval"] + length_ns < final_before[records["place"]]
+            is_final = records["ts_interval"] + length_ns < final_before[records["instrument_index"]]
             tables[name], tables[name + OPEN_SUFFIX] = rows.filter(pa.array(is_final)), rows.filter(pa.array(~is_final))
 
     def _bar_table(self, name: str, records: Records, size_ns: int, loss_windows: Numbers) -> pa.Table:
-        place, begins = records["place"], records["ts_interval"]
+        instrument_index, begins = records["instrument_index"], records["ts_interval"]
         columns: dict[str, Any] = {column: records[column] for column in b.BAR_COLUMNS}
-        columns |= {"ts_interval": begins, "instrument_id": self.ids[place]}
+        columns |= {"ts_interval": begins, "instrument_id": self.ids[instrument_index]}
         columns["financial_volume"] = b.financial_volume(records)
-        bad = b.overlaps_loss(place, begins, begins + size_ns, loss_windows)
+        bad = b.overlaps_loss(instrument_index, begins, begins + size_ns, loss_windows)
         columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
-        return table_from_columns(name, columns, self.symbols, place)
+        return table_from_columns(name, columns, self.symbols, instrument_index)
 
     def _add_bbo_tables(
         self, tables: Tables, name: str, seconds: int, loss_windows: Numbers, final_before: Numbers
     ) -> None:
         """The newest row of each interval; last trades go on from interval to interval."""
         every = _concat_records(self._bbo[name], BBO_DTYPE)
-        every = take_records(every, np.lexsort((every["ts_interval"], every["place"])))
+        every = take_records(every, np.lexsort((every["ts_interval"], every["instrument_index"])))
         _carry_last_trades(every)
-        newest = np.append(b.run_starts(every["place"], every["ts_interval"])[1:], len(every)) - 1 if len(every) else []
+        newest = (
+            np.append(b.run_starts(every["instrument_index"], every["ts_interval"])[1:], len(every)) - 1
+            if len(every)
+            else []
+        )
         rows = take_records(every, np.asarray(newest, np.int64))
-        is_open = rows["ts_interval"] > final_before[rows["place"]]
+        is_open = rows["ts_interval"] > final_before[rows["instrument_index"]]
         is_last = np.zeros(len(rows), np.bool_)  # of those that are final: the next one goes on from it
         final = np.flatnonzero(~is_open)
-        is_last[final[np.append(b.run_starts(rows["place"][final])[1:], len(final)) - 1] if len(final) else final] = (
-            True
-        )
+        is_last[
+            final[np.append(b.run_starts(rows["instrument_index"][final])[1:], len(final)) - 1] if len(final) else final
+        ] = True
         self._bbo[name] = [take_records(rows, np.flatnonzero(is_open | is_last))]
-        new = rows["ts_interval"] > self.final_before[rows["place"]]  # others were written by an earlier run
+        new = rows["ts_interval"] > self.final_before[rows["instrument_index"]]  # others were written by an earlier run
         rows = take_records(rows, np.flatnonzero(new))
         price, size = _known_last_trades(rows, loss_windows)
         ends = rows["ts_interval"]
-        bad = b.overlaps_loss(rows["place"], ends - seconds * b.SECOND_NS, ends, loss_windows)
+        bad = b.overlaps_loss(rows["instrument_index"], ends - seconds * b.SECOND_NS, ends, loss_windows)
         columns: dict[str, Any] = {
-            column: rows[column] for column in BBO_DTYPE.names or () if column not in ("place", "ts_trade")
+            column: rows[column] for column in BBO_DTYPE.names or () if column not in ("instrument_index", "ts_trade")
         }
-        columns |= {"price": price, "size": size, "instrument_id": self.ids[rows["place"]]}
+        columns |= {"price": price, "size": size, "instrument_id": self.ids[rows["instrument_index"]]}
         columns["flags"] = rows["flags"] | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
         self._split_final(
-            tables, name, rows, table_from_columns(name, columns, self.symbols, rows["place"]), final_before, -1
+            tables,
+            name,
+            rows,
+            table_from_columns(name, columns, self.symbols, rows["instrument_index"]),
+            final_before,
+            -1,
         )
 
     def to_sections(self) -> dict[str, RecordSection]:
-        """Sections of the state, by place; a record is of nobody in particular any more."""
+        """Sections of the state, by instrument; a record is of nobody in particular any more."""
         parts = {
             "trades": _concat_records(self._trades, b.TRADE_DTYPE),
             "hours": _concat_records(self._hour_bars, b.BAR_DTYPE),
         }
         parts |= {name: _concat_records(self._bbo[name], BBO_DTYPE) for name in BBO_INTERVALS_S}
-        found = {name: group_records(records["place"], records, len(self.ids)) for name, records in parts.items()}
+        found = {
+            name: group_records(records["instrument_index"], records, len(self.ids)) for name, records in parts.items()
+        }
         for section in found.values():
-            section.records["place"] = 0
+            section.records["instrument_index"] = 0
         return found
 
 
@@ -177,7 +188,7 @@ def _concat_records(parts: list[Records], kind: np.dtype[np.void]) -> Records:
 def _carry_last_trades(rows: Records) -> None:
     """A row without a last trade has that of the row before."""
     begins = np.zeros(len(rows), np.int64)
-    starts = b.run_starts(rows["place"])
+    starts = b.run_starts(rows["instrument_index"])
     begins[starts] = starts
     last = np.maximum.accumulate(np.where(rows["price"] != NULL, np.arange(len(rows)), np.maximum.accumulate(begins)))
     for name in ("price", "size", "ts_trade"):
@@ -188,7 +199,7 @@ def _known_last_trades(rows: Records, loss_windows: Numbers) -> tuple[Numbers, N
     """Price and size of the last trade. If something was lost since then it may have been a trade: it is not known."""
     price, size, when = (rows[name].copy() for name in ("price", "size", "ts_trade"))
     edges = (
-        np.searchsorted(rows["place"], [loss_windows[:, 0], loss_windows[:, 0] + 1])
+        np.searchsorted(rows["instrument_index"], [loss_windows[:, 0], loss_windows[:, 0] + 1])
         if len(loss_windows)
         else np.zeros((2, 0), np.int64)
     )

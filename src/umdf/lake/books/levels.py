@@ -1,6 +1,6 @@
 """What could be seen of books: `mbp_1` and `mbp_10`, `tbbo`, `bbo_1s` and `bbo_1m`.
 
-The one rule: only the ends of events are shown, never a half-applied event. `mbp_N` has a row where the best N levels
+Invariant: only the ends of events are shown, never a half-applied event. `mbp_N` has a row where the best N levels
 are others than at the end of the event before, and also where they begin or cease to be trusted (MAYBE_BAD_BOOK), so
 that the newest row always says whether it can be. A book that comes back by a snapshot has a row with the flag
 SNAPSHOT, at the number up to which the snapshot holds everything.
@@ -32,7 +32,7 @@ NO_LAST_PRICE = CONDITIONS["1"] | CONDITIONS["OUT_OF_SEQUENCE"]
 BBO_DTYPE = np.dtype(
     [(name, "i8") for name in "ts_interval ts_event seq_version sequence price size ts_trade".split()]
     + [(f"{side}_{part}_00", "i4" if part == "ct" else "i8") for part in ("px", "sz", "ct") for side in ("bid", "ask")]
-    + [("flags", "i4"), ("place", "i4")]  # place: of the instrument in its group
+    + [("flags", "i4"), ("instrument_index", "i4")]
 )
 
 
@@ -235,7 +235,7 @@ def bbo_records(
     records["ts_event"] = times[last_rows]
     unit = rows.rows.unit[last_rows]
     records["seq_version"], records["sequence"] = rows.units.seq_version[unit], rows.units.sequence[unit]
-    records["place"] = rows.book[last_rows] >> 1
+    records["instrument_index"] = rows.book[last_rows] >> 1
     records["flags"] = np.where(result.bad[last_rows] != 0, MAYBE_BAD_BOOK, 0)
     level = LadderHistory(result).index_at(
         rows.book[last_rows], 2 * _event_end_rows(rows, times, result, last_rows) + 1

@@ -4,7 +4,7 @@ Rows come by book, so that a book stays in the processor's cache. Every snapshot
 last row that it holds (369), not where it arrived: what is right after it is known to be right. There it is compared
 with the rebuilt book, and where that one is stale, in doubt or unknown it takes its place.
 
-The one rule: nothing wrong is shown as right. A book is sound from its first update (83 RptSeq 1), from an Empty Book
+Invariant: nothing wrong is shown as right. A book is sound from its first update (83 RptSeq 1), from an Empty Book
 or from a snapshot; after a gap it is in doubt until its next update follows on (5.2.2) or a snapshot covers the gap.
 """
 

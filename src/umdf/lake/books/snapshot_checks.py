@@ -1,6 +1,6 @@
 """Rebuilt books against the snapshots in the capture: the rows of `book_check`.
 
-The one rule: every complete snapshot has a row. Either it was compared (equal, different), or the row says why not.
+Invariant: every complete snapshot has a row. Either it was compared (equal, different), or the row says why not.
 RptSeq makes sure that both are of the same moment.
 """
 

@@ -1,6 +1,6 @@
 """Numbers of our own → the columns of a table of the lake.
 
-The one rule: what is absent inside (the smallest number, an empty char) is NULL in the table. Texts of few kinds go as
+Invariant: what is absent inside (the smallest number, an empty char) is NULL in the table. Texts of few kinds go as
 dictionaries: Parquet writes them as they are, without looking at every row.
 """
 

@@ -1,6 +1,6 @@
 """Whether the books can be trusted, row by row; where events of one list stand in another; the best levels at a moment.
 
-The one rule of `follow`: it says the same as the book engine about RptSeq (5.2.2) and knows more, the gaps of the
+Invariant of `follow`: it says the same as the book engine about RptSeq (5.2.2) and knows more, the gaps of the
 stream. Rows come grouped by book, each book in the order of the wire; what is known of a book stands in its state.
 """
 

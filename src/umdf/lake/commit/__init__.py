@@ -1,0 +1,1 @@
+"""Commits of a lake: log, lease, ledger, Delta tables, repair and vacuum."""

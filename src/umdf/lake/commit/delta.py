@@ -4,7 +4,7 @@ A commit to a table that exists is one file of JSON lines, the next in `_delta_l
 (Delta's protocol: add, remove, txn, commitInfo). delta-rs would read the whole table's log for it, 10 ms for each of
 twenty tables in every micro-batch of a stream. It creates tables, adds columns, writes checkpoints and restores.
 
-The one rule: a table moves only by our commits, each of which carries the lake's id and the commit's number; what
+Invariant: a table moves only by our commits, each of which carries the lake's id and the commit's number; what
 carries neither was done by someone else. Committing the same number twice is committing it once; what an aborted
 commit has done to a table is taken back by the next one.
 """
@@ -105,7 +105,8 @@ def is_from_aborted(paths: LakePaths, table_version: TableVersion) -> bool:
 def foreign_error(table: str, version: int | None, table_version: TableVersion) -> TableError:
     last_commit = "has no such table" if version is None else f"left it at version {version}"
     return TableError(
-        f"table {table} was changed by someone else: version {table_version.version} is a {table_version.operation} of {table_version.engine}, "
+        f"table {table} was changed by someone else: version {table_version.version} is a {table_version.operation} of "
+        f"{table_version.engine}, "
         f"and the lake's last commit {last_commit}",
         f"`umdf lake restore LAKE {table}` takes it back, `umdf lake accept LAKE {table}` keeps it",
     )

@@ -1,6 +1,6 @@
 """What the bytes of a lake's files were when they were written: the digests in the intents of the commits.
 
-The one rule: a digest belongs to a path, and no path is written twice. So it holds for a file wherever Delta has taken
+Invariant: a digest belongs to a path, and no path is written twice. So it holds for a file wherever Delta has taken
 it since (a restore, an accepted change), and a file that someone else has written has none.
 """
 

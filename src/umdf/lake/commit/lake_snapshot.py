@@ -1,6 +1,6 @@
 """The lake as the last finished commit left it; what is being committed is not seen.
 
-The one rule: tables are read by their list of files and with their written-down schema. An empty table is an empty
+Invariant: tables are read by their list of files and with their written-down schema. An empty table is an empty
 frame, and a column that older files do not have is NULL.
 """
 

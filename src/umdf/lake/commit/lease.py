@@ -1,7 +1,7 @@
 """One writer per lake: a lease with an owner, a heartbeat and a token that only grows.
 
 Leases are numbered files; the number is the token, and whoever creates the next number has it. A lease ends when its
-owner says so; one whose owner is dead or silent is taken over with a higher token. The one rule: holding a lease proves
+owner says so; one whose owner is dead or silent is taken over with a higher token. Invariant: holding a lease proves
 nothing later; a commit asks again, and its numbered intent, created only once, decides (umdf.lake.commit.writer).
 """
 

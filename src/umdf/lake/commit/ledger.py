@@ -1,6 +1,6 @@
 """The ledger: every input that is in the lake, by its content. A known input is a no-op, whoever sends it.
 
-The one rule: an input is what its bytes are. Its name, its path and Spark's batch numbers are only hints.
+Invariant: an input is what its bytes are. Its name, its path and Spark's batch numbers are only hints.
 """
 
 from __future__ import annotations

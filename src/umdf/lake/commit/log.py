@@ -1,6 +1,6 @@
 """The lake's own log: numbered intents (what a commit does) and markers (that it is done).
 
-The one rule: an intent is created only if its number is free and the commit before it is done; from then on the commit
+Invariant: an intent is created only if its number is free and the commit before it is done; from then on the commit
 will happen, whoever finishes it, unless a marker says that it was aborted: the marker, created only once, decides.
 Readers see the last marker, never an intent.
 """

@@ -1,6 +1,6 @@
 """What is damaged in a lake, which command repairs it, and logs of tables made again.
 
-The one rule: the lake's own log says which files each table has. What Delta's log has lost is made again from it; what
+Invariant: the lake's own log says which files each table has. What Delta's log has lost is made again from it; what
 the files have lost is made again from the captures (`umdf lake reprocess`).
 """
 

@@ -1,6 +1,6 @@
 """What may be deleted: orphans (files that no commit ever listed) and, after a while, files that a commit has removed.
 
-The one rule: only the lake's writer sweeps, and only files that no living process can still commit: those of older
+Invariant: only the lake's writer sweeps, and only files that no living process can still commit: those of older
 leases, and those of this lease's finished commits. A file that the last commit has is never deleted, whoever brought
 it back; a name that is not ours, and that none of our commits has removed, is never touched.
 """

@@ -4,7 +4,7 @@
     3. an intent, created only if its number is free, lists everything        4. each Delta table is committed from it
     5. a marker maps the commit to table versions: now readers see it
 
-The one rule: after step 3 the commit will happen. Whoever opens the lake next finishes it, and every step may be done
+Invariant: after step 3 the commit will happen. Whoever opens the lake next finishes it, and every step may be done
 again. Before step 3 nothing has happened, and the files are swept.
 
 A commit that cannot be finished is aborted by its marker, which leaves every table at the version before: the marker is

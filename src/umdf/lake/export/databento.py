@@ -1,6 +1,6 @@
 """Rows of the lake → tables in Databento's shape.
 
-The one rule: a value that does not fit the type that Databento gives its column is an error that names the instrument,
+Invariant: a value that does not fit the type that Databento gives its column is an error that names the instrument,
 never a cut number. Rows that Databento's schema has no place for are left out and counted.
 """
 
@@ -175,7 +175,7 @@ def _prepare_trades(rows: pa.Table) -> pa.Table:
 def _prepare_statistics(rows: pa.Table) -> pa.Table:
     rows = rows.filter(pc.less_equal(rows.column("stat_type"), MAX_STAT_TYPE))
     update_actions = [UPDATE_ACTIONS[action] for action in rows.column("action").to_pylist()]
-    return _with_columns(rows, {"told": pa.array(update_actions, pa.int64())})
+    return _with_columns(rows, {"databento_action": pa.array(update_actions, pa.int64())})
 
 
 def _prepare_status(rows: pa.Table) -> pa.Table:
@@ -187,10 +187,10 @@ def _prepare_status(rows: pa.Table) -> pa.Table:
     return _with_columns(
         rows,
         {
-            "told": pa.array([action for action, _, _ in status_actions], pa.int64()),
-            "trading": pa.array([trading for _, trading, _ in status_actions], pa.string()),
-            "quoting": pa.array([quoting for _, _, quoting in status_actions], pa.string()),
-            "changed": pa.array(events, pa.int64()),
+            "databento_action": pa.array([action for action, _, _ in status_actions], pa.int64()),
+            "is_trading": pa.array([trading for _, trading, _ in status_actions], pa.string()),
+            "is_quoting": pa.array([quoting for _, _, quoting in status_actions], pa.string()),
+            "databento_event": pa.array(events, pa.int64()),
         },
     )
 

@@ -1,6 +1,6 @@
 """The shape of Databento's Parquet files: every schema's columns, their types, and where our values come from.
 
-The one rule: names, types and order are those that `databento.DBNStore.to_parquet` writes (DBN version 3); a value that
+Invariant: names, types and order are those that `databento.DBNStore.to_parquet` writes (DBN version 3); a value that
 the exchange does not publish is what DBN calls undefined (the greatest number of the type, no price, no time, an empty
 text), never a guess. docs/export.md says in words what has no counterpart.
 """
@@ -153,15 +153,15 @@ sequence       u4
 ts_in_delta    i4
 stat_type      u2
 channel_id     u2
-update_action  u1    told
+update_action  u1    databento_action
 stat_flags     u1    -
 """)
 _STATUS = _parse_fields("""
-action         u2   told
+action         u2   databento_action
 reason         u2   -
-trading_event  u2   changed
-is_trading     text trading
-is_quoting     text quoting
+trading_event  u2   databento_event
+is_trading     text
+is_quoting     text
 is_short_sell_restricted text - ~
 """)
 _DEFINITION = _parse_fields("""
@@ -169,7 +169,7 @@ raw_symbol            text   symbol
 security_update_action text  action
 instrument_class      text
 min_price_increment   price  tick
-display_factor        price  one
+display_factor        price  fixed_one
 expiration            time   maturity_date
 activation            time   -
 high_limit_price      price  -

@@ -1,6 +1,6 @@
 """Instrument definitions as Databento's records: one for an instrument, one for each leg of a strategy.
 
-The one rule: a class that the exchange's security type does not tell is left empty.
+Invariant: a class that the exchange's security type does not tell is left empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPTION_TYPES = frozenset({"OPT", "FOPT", "SOPT", "INDEXOPT"})
 PUT_OR_CALL = {0: "P", 1: "C"}
 LEG_SIDES = {1: "B", 2: "A"}
 COMPUTED_COLUMNS = {
-    "one": pa.int64(),
+    "fixed_one": pa.int64(),
     "instrument_class": pa.string(),
     "underlying_id": pa.int64(),
     "underlying_symbol": pa.string(),
@@ -72,7 +72,7 @@ def _instrument_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     underlying = (row["underlyings"] or [{}])[0]
     matures = row["maturity_date"]
     return {
-        "one": FIXED_ONE,
+        "fixed_one": FIXED_ONE,
         "instrument_class": instrument_class(row["security_type"], row["put_or_call"], row["legs"] or []),
         "underlying_id": underlying.get("underlying_id"),
         "underlying_symbol": underlying.get("underlying_symbol"),

@@ -1,6 +1,6 @@
 """What an export is made of: one instrument on one trading date after the other, so that memory stays bounded.
 
-The one rule: rows come from `umdf.Lake`, at one commit for the whole export; nothing is read twice in another way. An
+Invariant: rows come from `umdf.Lake`, at one commit for the whole export; nothing is read twice in another way. An
 instrument goes by its symbol; one whose symbol is absent or blank by its number.
 """
 

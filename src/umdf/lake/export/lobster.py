@@ -1,6 +1,6 @@
 """An instrument's day as LOBSTER's two files: a message for every change, and the book after each message.
 
-The one rule: whoever replays the messages over an empty book gets the rows of the book file, line by line.
+Invariant: whoever replays the messages over an empty book gets the rows of the book file, line by line.
 
     message    time, type, order id, size, price, direction
     orderbook  ask price 1, ask size 1, bid price 1, bid size 1, ask price 2 …

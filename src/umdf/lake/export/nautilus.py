@@ -1,6 +1,6 @@
 """Rows of the lake → data of Nautilus, by the real classes of nautilus_trader, for its ParquetDataCatalog.
 
-The one rule: only what Nautilus can say truly. A quote needs a price on both sides, a bar needs prices, an order needs
+Invariant: only what Nautilus can say truly. A quote needs a price on both sides, a bar needs prices, an order needs
 one: rows that lack them are left out and counted. Rows that may be wrong are refused: Nautilus has no mark for doubt.
 `ts_init` is ts_recv, never earlier than the row before, because a catalog is ordered by it.
 """

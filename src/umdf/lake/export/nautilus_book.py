@@ -1,6 +1,6 @@
 """An instrument's day, order by order → OrderBookDelta of Nautilus.
 
-The one rule: a book that is rebuilt from them is the lake's after every event (flag LAST), and starts from nothing:
+Invariant: a book that is rebuilt from them is the lake's after every event (flag LAST), and starts from nothing:
 each day and each window begins with a clear book and the orders that stand in it.
 """
 

@@ -1,6 +1,6 @@
 """Definitions → Nautilus instruments, by the real classes of nautilus_trader.
 
-The one rule: a type that Nautilus has no class for is refused, never called something else. What a class has no field
+Invariant: a type that Nautilus has no class for is refused, never called something else. What a class has no field
 for stays in the instrument's `info`, as text.
 """
 

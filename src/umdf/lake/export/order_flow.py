@@ -1,6 +1,6 @@
 """An instrument's day, order by order: rows of `mbo` applied to a plain book, checked against `mbp_1` all the way.
 
-For formats that rebuild books from orders and have no mark for doubt (LOBSTER, Nautilus). The one rule: a day that
+For formats that rebuild books from orders and have no mark for doubt (LOBSTER, Nautilus). Invariant: a day that
 cannot be followed order by order from an empty book is refused, with the reason; nothing is guessed.
 """
 

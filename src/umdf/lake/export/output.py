@@ -1,6 +1,6 @@
 """Where an export goes: a directory that appears when it is complete, and never takes the place of anything else.
 
-The one rule: `--force` replaces only what an export made (it has `_export.json`); nobody's other files are deleted.
+Invariant: `--force` replaces only what an export made (it has `_export.json`); nobody's other files are deleted.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Parquet files of the tables: written, read and named."""

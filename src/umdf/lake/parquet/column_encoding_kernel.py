@@ -1,6 +1,6 @@
 """A column of numbers → the bytes of a Parquet page: definition levels, then deltas or the codes of a dictionary.
 
-The one rule: what is absent (a bit of the bitmap is 0) is in the levels only; the numbers that follow are those that
+Invariant: what is absent (a bit of the bitmap is 0) is in the levels only; the numbers that follow are those that
 are there. Every width is worked on as int64: `put_column` makes it so, then deltas and codes know one type.
 
 Encodings are those of Apache Parquet's format: RLE/bit-packed hybrid (RLE = 3), DELTA_BINARY_PACKED (= 5).

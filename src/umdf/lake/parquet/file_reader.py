@@ -1,6 +1,6 @@
 """How the files of tables are read: each page is compared with the checksum that was written with it.
 
-The one rule: a damaged file is one clear error that names it, never a row.
+Invariant: a damaged file is one clear error that names it, never a row.
 """
 
 from __future__ import annotations

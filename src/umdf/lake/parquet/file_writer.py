@@ -1,6 +1,6 @@
 """How a task writes a Parquet file of a table.
 
-The one rule: half a file is no file. What could not be written whole is gone, with one clear error.
+Invariant: half a file is no file. What could not be written whole is gone, with one clear error.
 """
 
 from __future__ import annotations

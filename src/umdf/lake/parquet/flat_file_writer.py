@@ -10,7 +10,7 @@ a dictionary, which every reader knows. Columns are integers, dates, decimals an
 is Arrow's to write (`is_flat`). Every page has its checksum. Row groups say of the columns that readers filter on how
 many values are NULL, the smallest and the largest, so that they can be skipped.
 
-The one rule: a column's bytes are made by one kernel; here are only the headers around them. A NULL in a column that
+Invariant: a column's bytes are made by one kernel; here are only the headers around them. A NULL in a column that
 must have values is refused: without levels there is no place for it in the file.
 """
 

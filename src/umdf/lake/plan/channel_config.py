@@ -1,7 +1,7 @@
 """The channel configuration (`--config`) that a lake was made with. It is kept in the lake, under its digest, and each
 input's entry in the ledger names the one that it was ingested with.
 
-The one rule: a flow is the same stream of the same channel in every day of a lake. Who wants it otherwise has to say
+Invariant: a flow is the same stream of the same channel in every day of a lake. Who wants it otherwise has to say
 so (`umdf lake reprocess --config`), and every day is made again.
 """
 

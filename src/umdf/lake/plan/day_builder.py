@@ -1,6 +1,6 @@
 """The steps of an ingest for some channel-days, or for the next part of each: decode, channel, books.
 
-The one rule: a part of a day is appended only if nothing of it stands behind the frontier. That shows only while it is
+Invariant: a part of a day is appended only if nothing of it stands behind the frontier. That shows only while it is
 made (a snapshot of an earlier number, another symbol); such a day is left out here and made again as a whole.
 """
 

@@ -6,7 +6,7 @@ a snapshot takes effect at the number that it holds (369), not where it arrived.
 than `wait_ns`, and for longer than its next file can take to be closed, is not waited for. Should something come for a
 place behind the frontier, the day is made again.
 
-The one rule: a frontier is a number that was seen. So no gap is ever cut in two.
+Invariant: a frontier is a number that was seen. So no gap is ever cut in two.
 """
 
 from __future__ import annotations

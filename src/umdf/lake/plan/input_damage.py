@@ -1,6 +1,6 @@
 """What is wrong with input files as a whole: the rows of `quarantine` that belong to no day.
 
-The one rule: they are there as long as their file is in the ledger.
+Invariant: they are there as long as their file is in the ledger.
 """
 
 from __future__ import annotations

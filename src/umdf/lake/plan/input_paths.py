@@ -1,6 +1,6 @@
 """What a user names as input: captures, directories, manifests and patterns; and groups that a configuration names.
 
-The one rule: what is named must be there, and a file that is named must be a capture. What else is in a directory is
+Invariant: what is named must be there, and a file that is named must be a capture. What else is in a directory is
 passed over, and counted.
 """
 

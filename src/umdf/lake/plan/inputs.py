@@ -1,6 +1,6 @@
 """The files of an ingest: which of them are new, what is in them (their surveys, kept in the lake), where they are now.
 
-The one rule: a file is what its bytes are. One that the lake knows is never read again unless a day needs it.
+Invariant: a file is what its bytes are. One that the lake knows is never read again unless a day needs it.
 """
 
 from __future__ import annotations
@@ -223,7 +223,8 @@ def _refuse_changed(path: str, digest: str, size: int) -> None:
     """A file that a day needs must be what it was."""
     needed = "the lake needs it, because a day that it belongs to is made again from all its files"
     if not os.path.isfile(path):
-        hint = f"give the file along with the new ones, wherever it is now; or `umdf lake forget LAKE {digest[:DIGEST_PREFIX]}`"
+        forget = f"`umdf lake forget LAKE {digest[:DIGEST_PREFIX]}`"
+        hint = f"give the file along with the new ones, wherever it is now; or {forget}"
         raise CaptureError(f"{path} is gone; {needed}", hint)
     now, length = ledger.digest_of(path)
     if now == digest:

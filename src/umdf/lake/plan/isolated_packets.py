@@ -1,8 +1,10 @@
-"""Packets that stand alone in their file: whether their number is sound is told by the other files.
+"""Packets that stand alone in their file: whether their sequence is sound is decided by the other files.
 
-A survey tells a damaged header by the packets around it in the same file (umdf.lake.tasks.damaged_headers). A file or a split that
-has one or two packets of a numbering tells nothing. The one rule: such a number counts if another split, of whatever
-line, has one near it; else, where there are others to go by at all, it is refused.
+A survey finds a damaged header by the packets around it in the same file (umdf.lake.tasks.damaged_headers). A file or a
+split that has one or two packets of an epoch decides nothing.
+
+Invariant: such a sequence counts if another split, of whatever line, has one near it; else, where there are others to
+go by at all, it is quarantined.
 """
 
 from __future__ import annotations

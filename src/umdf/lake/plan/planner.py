@@ -1,6 +1,6 @@
 """What an ingest has to do: the numberings of a channel-day, and its tasks, or those of its next part.
 
-The one rule: a plan depends on the content of the files, never on their names, their order or which of them are new.
+Invariant: a plan depends on the content of the files, never on their names, their order or which of them are new.
 Numbers are cut into even spans; each looks a little beyond its edges, so it does not matter where those are.
 """
 

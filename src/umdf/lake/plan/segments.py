@@ -1,6 +1,6 @@
 """Which stream a group carries, and what a file has of each: the words that surveys and plans share.
 
-The one rule: what a group is depends on the content of all files together, or on the configuration, never on names.
+Invariant: what a group is depends on the content of all files together, or on the configuration, never on names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Columns of Arrow as numpy sees them, and back.
 
-The one rule: nothing here loads pandas. pa.array, pa.scalar, to_numpy and comparisons with Python values do, where it
+Invariant: nothing here loads pandas. pa.array, pa.scalar, to_numpy and comparisons with Python values do, where it
 is installed, and that is a quarter of a second: too much for a query whose answer is in a few megabytes.
 """
 

@@ -1,6 +1,6 @@
 """The book of an instrument at a moment, with every order in it.
 
-The one rule: a book that may be wrong says so. It is what the feed had said when the last packet by then had come, cut
+Invariant: a book that may be wrong says so. It is what the feed had said when the last packet by then had come, cut
 at the end of an event, exactly as `mbp_10` would show it; and where the rows after the moment show that something was
 lost before them, and it cannot be told to have been lost after the moment, the book is not trusted.
 """
@@ -277,7 +277,7 @@ class _BookLookup:
 
     def _first_loss(self, day: DayReplay, end: int, since: int | None) -> int | None:
         """When the last packet before the first gap behind a number came: what was lost, was lost after it."""
-        question = query_of("gaps", wanted={self.part: InstrumentFilter()})
+        question = query_of("gaps", filters={self.part: InstrumentFilter()})
         rows = read_rows(self.snapshot, question, ["stream", "seq_version", "first_sequence"])
         rows = filter_rows(rows, is_in(rows.column("stream"), ["incremental"]))
         version = int(day.rows.units.seq_version[day.rows.rows.unit[end]]) if end >= 0 else None
@@ -290,7 +290,7 @@ class _BookLookup:
         return self._received_ts(version, int(behind.min()) - 1)
 
     def _received_ts(self, version: int, sequence: int) -> int | None:
-        question = query_of("packets", wanted={self.part: InstrumentFilter()})
+        question = query_of("packets", filters={self.part: InstrumentFilter()})
         rows = read_rows(self.snapshot, question, ["stream", "seq_version", "sequence", "ts_recv"])
         chosen = is_in(rows.column("stream"), ["incremental"]) & (int64_values(rows.column("sequence")) == sequence)
         own = filter_rows(rows, chosen & (int64_values(rows.column("seq_version")) == version))

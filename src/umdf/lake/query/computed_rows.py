@@ -1,6 +1,6 @@
 """Rows that no table has: books on demand, joins. The same function makes them here and in tasks of Spark.
 
-The one rule: a task is some instruments of one trading date and channel, and what it makes depends on nothing else. So
+Invariant: a task is some instruments of one trading date and channel, and what it makes depends on nothing else. So
 tasks run in any order and anywhere that sees the lake; nothing is written, so a task may run twice.
 """
 
@@ -167,7 +167,7 @@ class DerivedLevels:
             for each in self.schema
         ]
         rows = pa.Table.from_arrays(columns, schema=self.schema)
-        own = replace(self.question, wanted={task.partition: task.instrument_filter})
+        own = replace(self.question, filters={task.partition: task.instrument_filter})
         return sort_rows(filter_rows(rows, row_mask(rows, own, task.partition)), self.table)
 
 
@@ -192,5 +192,5 @@ class _DateRange(TimeRange):
 def read_book_rows(snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> tuple[pa.Table, pa.Table]:
     """Everything that `mbo` and `book_state` have of some instruments on a trading date and channel."""
     wanted = {task.partition: InstrumentFilter(task.instrument_filter.ids)}
-    mbo, states = (read_rows(snapshot, query_of(name, wanted=wanted), None, stats) for name in ("mbo", "book_state"))
+    mbo, states = (read_rows(snapshot, query_of(name, filters=wanted), None, stats) for name in ("mbo", "book_state"))
     return mbo, states

@@ -135,7 +135,7 @@ def volumes_on(catalogue: InstrumentCatalog, day: date) -> dict[str, int]:
     """What was traded of each symbol on a date. On several channels it is the same trades: they are not added up."""
     adds = catalogue.snapshot.adds("day_statistics", trading_date=day)
     parts = {partition_of(add): InstrumentFilter() for add in adds}
-    rows = read_rows(catalogue.snapshot, query_of("day_statistics", wanted=parts), ["symbol", "volume"])
+    rows = read_rows(catalogue.snapshot, query_of("day_statistics", filters=parts), ["symbol", "volume"])
     found: dict[str, int] = {}
     for symbol, volume in zip(*(rows.column(name).to_pylist() for name in ("symbol", "volume")), strict=True):
         if symbol is not None:

@@ -1,6 +1,6 @@
 """Definitions at a moment: what was known of each instrument then.
 
-The one rule: nothing that came later counts. A day begins with its own list, so of each channel the newest day counts
+Invariant: nothing that came later counts. A day begins with its own list, so of each channel the newest day counts
 whose list had begun by then, and of each instrument the last row up to then; one that was deleted is not in force.
 """
 
@@ -44,7 +44,7 @@ class DefinitionsAsOf:
         return [DeriveTask(part, wanted) for part, wanted in found if wanted is not None]
 
     def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table:
-        own = replace(self.query, wanted={task.partition: InstrumentFilter(task.instrument_filter.ids)})
+        own = replace(self.query, filters={task.partition: InstrumentFilter(task.instrument_filter.ids)})
         rows = read_rows(snapshot, own, None, stats)
         if self.as_of_ns is not None:
             rows = filter_rows(rows, int64_values(rows.column("ts_recv")) <= self.as_of_ns)
@@ -70,7 +70,8 @@ def partitions_in_force(catalogue: InstrumentCatalog, at: Any) -> tuple[tuple[Pa
             newest[part[1]] = part
     if not newest:
         catalogue.check_has_dates(TimeRange())
-        hint = f"the lake has definitions of {format_dates(sorted({day for day, _ in catalogue.defined_partitions if day}))}"
+        dates = sorted({day for day, _ in catalogue.defined_partitions if day})
+        hint = f"the lake has definitions of {format_dates(dates)}"
         raise UmdfError(f"no definitions were known at {at}", hint)
     return tuple(newest.values()), limit
 
@@ -79,6 +80,6 @@ def _first_definition_ns(snapshot: LakeSnapshot, part: Partition) -> int:
     """When the first definition of a day came."""
     bounds = [add.bounds("ts_recv") for add in snapshot.adds("definition", trading_date=part[0], channel_id=part[1])]
     if any(bound is None for bound in bounds):
-        question = query_of("definition", wanted={part: InstrumentFilter()})
+        question = query_of("definition", filters={part: InstrumentFilter()})
         return int(int64_values(read_rows(snapshot, question, ["ts_recv"]).column(0)).min())
     return min(int(bound[0]) for bound in bounds if bound is not None)

@@ -1,6 +1,6 @@
 """Trades with the quotes before them: an as-of join, instrument by instrument, without a loop over rows.
 
-The one rule: a quote is before a trade, never beside it. By "position" that is the order of the feed, which is exact:
+Invariant: a quote is before a trade, never beside it. By "position" that is the order of the feed, which is exact:
 the last event that ended before the trade's own. By a time, it is the last quote with an earlier time; rows of one
 packet or event have equal times, so quotes that a trade itself has caused are never joined to it. A new numbering of
 the channel (seq_version) begins with no quotes, as its books do.
@@ -71,7 +71,7 @@ class TradesWithQuotes:
         return self.quotes if snapshot.adds(self.quotes) else "mbo"
 
     def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table:
-        trades = read_rows(snapshot, replace(self.query, wanted={task.partition: task.instrument_filter}), None, stats)
+        trades = read_rows(snapshot, replace(self.query, filters={task.partition: task.instrument_filter}), None, stats)
         quotes = self._read_quotes(snapshot, task, stats)
         place = quotes_before(trades, quotes, self.by)
         own = [quotes.column(field.name.removeprefix("quote_")) for field in quote_fields(self.quotes)]
@@ -85,7 +85,7 @@ class TradesWithQuotes:
     def _read_quotes(self, snapshot: LakeSnapshot, task: DeriveTask, reading: ReadStats) -> pa.Table:
         """Those of the whole day: the one before the first trade can be hours old."""
         wanted = {task.partition: InstrumentFilter(task.instrument_filter.ids)}
-        question = query_of(self.quotes, wanted=wanted, span=ALL_TIMES)
+        question = query_of(self.quotes, filters=wanted, span=ALL_TIMES)
         if task.partition in partitions_to_derive(snapshot, question):
             return DerivedLevels(question).derive(snapshot, DeriveTask(task.partition, wanted[task.partition]), reading)
         names = {*KEYS, *(column.name for column in levels(DERIVED_DEPTHS[self.quotes]))}

@@ -4,7 +4,7 @@
     lake.get_range("mbp-1", "PETR4", "2026-11-13", "2026-11-14").to_polars()
     lake.book_at("PETR4", "2026-11-13T13:05:00").levels()
 
-The one rule: a lake is read at one commit, the last finished one when it was opened or refreshed. What is asked for
+Invariant: a lake is read at one commit, the last finished one when it was opened or refreshed. What is asked for
 wrongly is one clear error before anything is read.
 """
 

@@ -1,6 +1,6 @@
 """Names that a caller gives: schemas, columns, options; and which column of a table is its time, which its order.
 
-The one rule: a name that is not known is one clear error, with those that come near.
+Invariant: a name that is not known is one clear error, with those that come near.
 """
 
 from __future__ import annotations

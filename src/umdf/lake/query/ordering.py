@@ -3,7 +3,7 @@
 Files hold the rows of one instrument after those of another, and an answer comes in the order of the feed. What is more
 than `held_rows` is sorted piece by piece into temporary files (runs), which are then merged.
 
-The one rule: the rows are those of `in_order` of all of them, in the same order, also where keys are equal.
+Invariant: the rows are those of `in_order` of all of them, in the same order, also where keys are equal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prices and times as a caller wants them; inside the lake both are BIGINT.
 
-The one rule: "decimal" and timestamps are exact. decimal(19, 9) holds every BIGINT of 1e-9, timestamp[ns] every BIGINT
+Invariant: "decimal" and timestamps are exact. decimal(19, 9) holds every BIGINT of 1e-9, timestamp[ns] every BIGINT
 of nanoseconds. Spark's TIMESTAMP ends at the microsecond, so there `<name>_ns` stands beside each time. "float" is the
 nearest double. What a column is, its unit in the schema says (umdf.lake.schemas), also inside lists.
 """

@@ -1,6 +1,6 @@
 """From a row of a table back to the packet it came from: its file, its offset there, its number.
 
-The one rule: the way back goes by content. `packets` names a file by its digest, and the file must still have it.
+Invariant: the way back goes by content. `packets` names a file by its digest, and the file must still have it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A range of a table: a plan, which becomes rows when one of its outputs is asked for.
 
-The one rule: a range belongs to the commit of the lake at which it was made, and every output has the same rows. All
+Invariant: a range belongs to the commit of the lake at which it was made, and every output has the same rows. All
 but Spark's come in order: date by date, channel by channel, then as the feed had them. Only `to_spark` starts Spark,
 only `to_batches` takes no more memory for more rows.
 """

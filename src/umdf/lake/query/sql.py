@@ -1,6 +1,6 @@
 """The lake in Spark SQL: every table is a temporary view of its own name.
 
-The one rule: a statement means the same in every session. Prices are DECIMAL(19,9), times are TIMESTAMPs with the exact
+Invariant: a statement means the same in every session. Prices are DECIMAL(19,9), times are TIMESTAMPs with the exact
 nanoseconds beside them (`ts_event_ns`), a table without rows is an empty view, all at one commit of the lake; whether
 Spark reads the tables as Delta (where it can) or by the commit's list of files. No setting of the session is changed.
 """

@@ -1,6 +1,6 @@
 """Which instruments a caller means: by symbol, by parent (all contracts of an asset), by number, by continuous name.
 
-The one rule: an instrument is looked up in the definitions of each trading date and channel anew. A symbol can have
+Invariant: an instrument is looked up in the definitions of each trading date and channel anew. A symbol can have
 another number on another day, and one instrument can be on several channels (order depth, price depth): then the
 answer has the rows of all of them, told apart by `channel_id`.
 """
@@ -99,7 +99,10 @@ class InstrumentCatalog:
     def _read_definitions(self, day: date | None, names: Sequence[str]) -> pa.Table:
         parts = [part for part in self.defined_partitions if part[0] == day]
         return read_rows(
-            self.snapshot, query_of("definition", wanted=dict.fromkeys(parts, InstrumentFilter())), names, ordered=False
+            self.snapshot,
+            query_of("definition", filters=dict.fromkeys(parts, InstrumentFilter())),
+            names,
+            ordered=False,
         )
 
     def symbols(self, days: Iterable[date | None]) -> list[str]:
@@ -124,7 +127,7 @@ class InstrumentCatalog:
         if selection is None:
             return None
         wanted = {part: selection.filters[part] for part in parts if part in selection.filters}
-        return replace(selection, wanted=wanted)
+        return replace(selection, filters=wanted)
 
 
 def sort_partitions(parts: Iterable[Partition]) -> list[Partition]:

@@ -1,6 +1,6 @@
 """Rows of a table from as few bytes as possible: partitions, then statistics of files, then those of row groups.
 
-The one rule: what is skipped cannot hold a row that was asked for. A file or a row group is left out only by bounds
+Invariant: what is skipped cannot hold a row that was asked for. A file or a row group is left out only by bounds
 that were written down; without them it is read. `Reading` counts what was opened.
 """
 

@@ -1,6 +1,6 @@
 """A chart of rows: lines of numbers over time, or candles of bars; as a page of its own, or in a notebook.
 
-The one rule: what is drawn is what the rows say. A line breaks where a value is absent; of more points than the
+Invariant: what is drawn is what the rows say. A line breaks where a value is absent; of more points than the
 drawing has columns, the lowest and the highest of each column are kept.
 """
 
@@ -233,10 +233,11 @@ def _figure(name: str, series: Sequence[Series], draw_series: Any) -> Html:
         for at, one in enumerate(series)
         if one.name and len(series) > 1
     )
+    drawn = "".join(part for at, one in enumerate(series) for part in draw_series(one, at, scale))
     return Html(
         f"<figure><figcaption>{escape(name)} {legend}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">'
-        f"{''.join(_grid(scale))}{''.join(part for at, one in enumerate(series) for part in draw_series(one, at, scale))}"
+        f"{''.join(_grid(scale))}{drawn}"
         "</svg></figure>"
     )
 
@@ -283,7 +284,8 @@ def _candle_shapes(series: Series, at: int, scale: Scale) -> Iterator[str]:
         tip = f"{_format_time(when, '%Y-%m-%d %H:%M:%S')}: {opened:,.10g} {high:,.10g} {low:,.10g} {close:,.10g}"
         yield (
             f'<g class="{kind}"><title>{escape(tip)}</title><path d="M{x:.1f} {scale.y(high):.1f}V{scale.y(low):.1f}"/>'
-            f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(bottom - top, 0.8):.1f}"/></g>'
+            f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
+            f'height="{max(bottom - top, 0.8):.1f}"/></g>'
         )
 
 

@@ -1,6 +1,6 @@
 """The day report: what a lake holds of one trading date, and whether it is whole.
 
-Facts are gathered here and in report_feed and report_market; report_page makes a page of them. The one rule: a day is
+Facts are gathered here and in report_feed and report_market; report_page makes a page of them. Invariant: a day is
 called whole only if the tables that can say so are there and say so.
 """
 
@@ -170,7 +170,8 @@ def _summary(
 def _gap_phrases(has_lines: bool, gaps: GapSummary) -> Iterable[str]:
     for channel in gaps.channels:
         if channel.before:
-            yield f"the capture of channel {channel.channel_id} begins {_plural(channel.before, 'sequence number')} late"
+            missed = _plural(channel.before, "sequence number")
+            yield f"the capture of channel {channel.channel_id} begins {missed} late"
         if channel.unaccounted:
             missing = _plural(channel.unaccounted, "sequence number")
             yield f"{missing} of channel {channel.channel_id} are missing, and `gaps` does not say which"

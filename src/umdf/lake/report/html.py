@@ -1,6 +1,6 @@
 """The parts that a report's page is drawn with: escaped texts, numbers for people, tables, and bars as inline SVG.
 
-The one rule: every text that comes from outside goes through `text`, and what returns markup is of type `Html`.
+Invariant: every text that comes from outside goes through `text`, and what returns markup is of type `Html`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Html]], caption: str =
     caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
     kind = ' class="dense"' if len(columns) > MAX_NORMAL_COLUMNS else ""
     return Html(
-        f'<div class="wide"><table{kind}>{caption_html}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+        f'<div class="wide"><table{kind}>{caption_html}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

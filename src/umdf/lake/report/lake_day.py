@@ -1,6 +1,6 @@
 """One trading date of a lake, as reports read it: columns that are asked for, and which tables have anything.
 
-The one rule: a table that the lake does not have is not the same as a table that says "none".
+Invariant: a table that the lake does not have is not the same as a table that says "none".
 """
 
 from __future__ import annotations

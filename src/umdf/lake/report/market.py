@@ -1,6 +1,6 @@
 """What was traded on a day, by instrument and over time: the facts of the day report.
 
-The one rule: numbers are exact. Prices are texts of decimals, sums are whole numbers or decimals.
+Invariant: numbers are exact. Prices are texts of decimals, sums are whole numbers or decimals.
 """
 
 from __future__ import annotations

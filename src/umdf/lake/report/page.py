@@ -232,8 +232,8 @@ def _checks(report: DayReport) -> Iterator[Html]:
     if checks.different:
         columns = "channel|instrument|at|orders in the snapshot#|in our book#|first difference".split("|")
         listed = (
-            (escape(row["channel_id"]), escape(row["symbol"]), time_of_day(row["ts_recv"]), count(row["orders_expected"]),
-             count(row["orders_found"]), escape(row["difference"]))
+            (escape(row["channel_id"]), escape(row["symbol"]), time_of_day(row["ts_recv"]),
+             count(row["orders_expected"]), count(row["orders_found"]), escape(row["difference"]))
             for row in checks.different
         )  # fmt: skip
         yield table(columns, listed, "Snapshots that differ from our book")

@@ -3,7 +3,7 @@
     used(settings, home)    Spark's settings, with the archive if one was made for this Java and this Spark
     make()                  start a session, use it a little and keep what it loaded: half a minute, 180 MB
 
-The one rule: an archive is only a shortcut. The JVM itself looks whether it fits its jars, and starts without it where
+Invariant: an archive is only a shortcut. The JVM itself looks whether it fits its jars, and starts without it where
 it does not; so does everything here.
 """
 

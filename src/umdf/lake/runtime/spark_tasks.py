@@ -1,6 +1,6 @@
 """Our own functions as Spark tasks: each writes its files itself and returns one small manifest.
 
-The one rule: what Spark runs is collected exactly once, because running it again would write its files again. A
+Invariant: what Spark runs is collected exactly once, because running it again would write its files again. A
 function that fails is not tried again (it would fail again); a worker that is lost is, up to session.TASK_TRIES.
 """
 

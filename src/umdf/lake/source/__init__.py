@@ -1,0 +1,1 @@
+"""The Spark data source "umdf": captures as DataFrames, without a lake."""

@@ -4,7 +4,7 @@
     spark.read.format("umdf").option("schema", "mbo").load("day/capture").where("symbol = 'PETR4'")
     spark.readStream.format("umdf").option("schema", "trades").load("recording")
 
-The one rule: what comes out are the rows of the lake's table of that name, before its books say which are in doubt.
+Invariant: what comes out are the rows of the lake's table of that name, before its books say which are in doubt.
 docs/source.md has the options.
 """
 

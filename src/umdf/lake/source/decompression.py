@@ -1,6 +1,6 @@
 """Compressed captures for the DataFrame source: unpacked for as long as a partition reads them, and no longer.
 
-The one rule: nothing is shared between tasks, so nothing has to be kept, found again or swept.
+Invariant: nothing is shared between tasks, so nothing has to be kept, found again or swept.
 """
 
 from __future__ import annotations

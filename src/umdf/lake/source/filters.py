@@ -1,6 +1,6 @@
 """Filters that Spark pushes down to the DataFrame source: which files, days and rows they leave.
 
-The one rule: a filter is only ever used to read less. Spark evaluates every filter itself all the same, so what is not
+Invariant: a filter is only ever used to read less. Spark evaluates every filter itself all the same, so what is not
 understood here costs time, never a row.
 """
 

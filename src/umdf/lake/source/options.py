@@ -1,6 +1,6 @@
 """The options of `spark.read.format("umdf")`, checked before anything is read.
 
-The one rule: an option that is not known is refused, with the nearest that is.
+Invariant: an option that is not known is refused, with the nearest that is.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def partition_tasks(captures: CaptureSet, day: ChannelDayKey, scan: Scan) -> Ite
         loops[task["role"]].append(task)
     for work in _stream_tasks(planned, loops, scan.family):
         if work.kind not in (SPAN, SPAN_PACKETS) or _may_match(work.tasks[0], captures, scan):
-            yield replace(work, packed=captures.compressed_digests, symbols=symbols)
+            yield replace(work, compressed_digests=captures.compressed_digests, symbols=symbols)
 
 
 def _stream_tasks(planned: ChannelDay, loops: Mapping[str, list[Task]], family: str) -> Iterator[PartitionTask]:

@@ -1,6 +1,6 @@
 """What a partition of the DataFrame source does: packets of a span, or of loops, become Arrow batches of one family.
 
-It takes the steps of an ingest (gather, decode, map), with nothing written in between. The one rule: rows are those
+It takes the steps of an ingest (gather, decode, map), with nothing written in between. Invariant: rows are those
 that the lake's table of that name would have, before its books say which of them are in doubt.
 """
 
@@ -73,7 +73,7 @@ def source_identity(source: Task) -> tuple[str, int]:
 def read_partition(task: PartitionTask, scan: Scan) -> Iterator[pa.RecordBatch]:
     with temporary_decompression(task.compressed_digests) as decompress:
         tasks, previous_tasks = (decompress_tasks(some, decompress) for some in (task.tasks, task.previous_tasks))
-        plain_task = replace(task, tasks=tasks, told_tasks=previous_tasks)
+        plain_task = replace(task, tasks=tasks, previous_tasks=previous_tasks)
         for batch in READERS[plain_task.kind](plain_task, scan.family):
             rows = _project(batch, plain_task, scan)
             if rows.num_rows:

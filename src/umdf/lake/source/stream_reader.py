@@ -3,7 +3,7 @@
 An offset is a number of closed files (umdf.transport.recording). A micro-batch from offset s to offset e gives what can
 be read from the first e files and could not be read from the first s: numbers that the new files bring, messages that
 they complete, and streams whose channel they make known. So every event comes exactly once, whatever file or line it is
-in and wherever files are cut. The one rule: a micro-batch depends on its two offsets alone, so that Spark may ask for
+in and wherever files are cut. Invariant: a micro-batch depends on its two offsets alone, so that Spark may ask for
 it again.
 """
 
@@ -162,11 +162,11 @@ class MicroBatch:
         if not new:
             return None
         if work.kind in LOOP_STREAMS:
-            return replace(work, told_tasks=self._previous_tasks(day, LOOP_STREAMS[work.kind]))
+            return replace(work, previous_tasks=self._previous_tasks(day, LOOP_STREAMS[work.kind]))
         if work.kind == LOOP_PACKETS or self.scan.family == PACKETS:
-            return replace(work, told=already_read)
+            return replace(work, already_read=already_read)
         narrowed_task = self._narrow_span(work.tasks[0], new)
-        return None if narrowed_task is None else replace(work, tasks=[narrowed_task], told=already_read)
+        return None if narrowed_task is None else replace(work, tasks=[narrowed_task], already_read=already_read)
 
     def _previous_tasks(self, day: ChannelDayKey, role: str) -> list[Task]:
         if day not in self.previous.days:

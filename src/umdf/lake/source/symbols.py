@@ -1,6 +1,6 @@
 """Symbols of a channel-day's instruments for the DataFrame source, found before its partitions are read.
 
-The one rule is the lake's: an instrument's symbol is that of its last definition of the day, in every row of the day.
+Invariant, as in the lake: an instrument's symbol is that of its last definition of the day, in every row of the day.
 Definitions come on the instrument stream and, intraday, among the updates (7); there the few packets that hold one are
 picked out without decoding the others.
 """

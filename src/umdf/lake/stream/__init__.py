@@ -1,0 +1,1 @@
+"""A growing recording into a lake, with Structured Streaming."""

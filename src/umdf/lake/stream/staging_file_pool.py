@@ -4,7 +4,7 @@ What a micro-batch stages is as much as the next one stages. The pages of a dele
 takes several times as long to find new ones as to write to those that are there: on a virtual machine that returns free
 memory to its host, ten times. So a stream keeps such files for its next tasks.
 
-The one rule: only a file that its task has closed, and that no task will read again, is given back; it has one owner at
+Invariant: only a file that its task has closed, and that no task will read again, is given back; it has one owner at
 a time, because to take it is to rename it.
 """
 

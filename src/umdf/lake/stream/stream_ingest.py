@@ -9,7 +9,7 @@ Offsets and checkpoint are Spark's: an offset is a number of files that the mani
 what it says of them, so that a manifest that was begun anew is noticed. A batch that is done again, after a crash or
 for a new manifest, brings files that the lake knows, and is a no-op.
 
-The one rule: what is in the lake is decided by the lake alone. Spark's batch number and checkpoint are only hints.
+Invariant: what is in the lake is decided by the lake alone. Spark's batch number and checkpoint are only hints.
 """
 
 from __future__ import annotations

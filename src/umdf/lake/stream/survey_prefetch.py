@@ -3,7 +3,7 @@
 The books of a micro-batch end at different times, and while its commit is made nothing runs at all: a third of the time
 of a stream, and about what surveys take. They depend on the files' content only, so nothing is decided by them early.
 
-The one rule: this is a hint. A survey is used if its file still is what it was; else, or if anything went wrong, the
+Invariant: this is a hint. A survey is used if its file still is what it was; else, or if anything went wrong, the
 micro-batch makes its own and says what is wrong.
 """
 

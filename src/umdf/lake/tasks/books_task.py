@@ -8,7 +8,7 @@ A plain function: Spark calls it as a task, tests and benchmarks call it as it i
 GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
 instrument with more rows is done in stretches.
 
-The one rule: no instrument is in two tasks. What a task writes of an instrument depends on that instrument's rows, on
+Invariant: no instrument is in two tasks. What a task writes of an instrument depends on that instrument's rows, on
 the timeline and on the state only, never on what else is in the task.
 """
 

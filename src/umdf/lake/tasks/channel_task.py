@@ -1,7 +1,7 @@
 """Step 2 of an ingest: the tables of a channel-day that need no book, and what its books need to know of it.
 
 One task for each channel and date. Large families are written bucket by bucket, so that memory does not grow with the
-day. The one rule: an instrument's symbol is that of its last definition of the day, in every row of the day.
+day. Invariant: an instrument's symbol is that of its last definition of the day, in every row of the day.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _DayWriter:
             file_options = {
                 "task": self.attempt.task,
                 "attempt": self.attempt.attempt,
-                "packed": task.get("packed", True),
+                "compressed": task.get("packed", True),
             }
             added = write_file(task["root"], family, FileStamp(*task["stamp"]), rows, partition, **file_options)
             assert isinstance(added, FileAdd)

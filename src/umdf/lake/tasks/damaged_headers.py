@@ -2,7 +2,7 @@
 
 No checksum covers a header once it is in a file, so a wrong bit in a number would look like a loss of millions, and one
 in a time like a day of its own. But a loss, a reset and a new day go on with the next packet, and damage does not: a
-header is told by the few packets before and behind it. The one rule: what is said of a packet depends on the `MARGIN`
+header is told by the few packets before and behind it. Invariant: what is said of a packet depends on the `MARGIN`
 packets to either side of it and on nothing else, so never on where a batch or a split is cut.
 """
 

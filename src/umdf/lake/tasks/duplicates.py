@@ -1,6 +1,6 @@
 """Copies of a packet on several lines: whether they are the same.
 
-The one rule: copies of a Binary packet were sent at the same time. Where two packets have one number and were not, the
+Invariant: copies of a Binary packet were sent at the same time. Where two packets have one number and were not, the
 number of one of them is damaged, in a way that its neighbours did not show (umdf.lake.tasks.damaged_headers).
 """
 

@@ -1,6 +1,6 @@
 """Packets of one span of numbers, from all lines that have any: each number once, and every datagram accounted for.
 
-The one rule: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
+Invariant: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
 that came twice is taken once; it came when its first copy came. Copies have the same bytes, so only those of the copy
 that is read first are kept; should they turn out to be damaged, `without` says so and the next copy is taken.
 """

@@ -1,6 +1,6 @@
 """Instruments by their ids, and places in what is sorted: by a hash or by walking on, where numpy compares.
 
-The one rule: a table of SLOTS slots is at most half full; whoever has more instruments asks numpy.
+Invariant: a table of SLOTS slots is at most half full; whoever has more instruments asks numpy.
 """
 
 from __future__ import annotations

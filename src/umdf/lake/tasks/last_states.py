@@ -3,7 +3,7 @@
 The incremental stream has the word (market/phases.py has its rules); what it never said of a group or of an instrument
 is what the newest snapshot says, as with the statistics. So it does not matter in how many parts a day came.
 
-The one rule: the work grows with the statuses, not with the instruments: who is never named follows its group.
+Invariant: the work grows with the statuses, not with the instruments: who is never named follows its group.
 """
 
 from __future__ import annotations

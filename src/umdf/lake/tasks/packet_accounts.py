@@ -1,6 +1,6 @@
 """What became of every datagram: the rows of `packets` and `quarantine`, and how well each line delivered.
 
-The one rule: what a task says of a line can be added to what the other tasks say, whatever the cut: counts, counts by
+Invariant: what a task says of a line can be added to what the other tasks say, whatever the cut: counts, counts by
 second, and a histogram of skews whose bins never change.
 """
 

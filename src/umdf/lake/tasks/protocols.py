@@ -1,6 +1,6 @@
 """What the two wires have of their own in an ingest: how datagrams are numbered, and how they become events.
 
-The one rule: a damaged datagram is a kind of its own with a reason, never an exception.
+Invariant: a damaged datagram is a kind of its own with a reason, never an exception.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _without_damaged(frames: Chunks, batch: PacketBatch, source: SplitSource) ->
     )
     names = ("start", "end", "packet", "msg_seq_num", "no_chunks", "current_chunk", "msg_index")
     columns: dict[str, Any] = {name: getattr(frames, name)[sound] for name in names}
-    return replace(frames, chunked=int((columns["no_chunks"] > 1).sum()), **columns)
+    return replace(frames, multi_chunk_rows=int((columns["no_chunks"] > 1).sum()), **columns)
 
 
 def _epochs(ts_recv: Numbers, source: SplitSource) -> Numbers:

@@ -1,6 +1,6 @@
 """Rows of many batches to their places in one: a counting sort by instrument, then each column straight to its place.
 
-The one rule: rows of an instrument stay in their order. Nothing is put together first, so every value is moved once.
+Invariant: rows of an instrument stay in their order. Nothing is put together first, so every value is moved once.
 """
 
 from __future__ import annotations

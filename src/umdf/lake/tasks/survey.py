@@ -2,7 +2,7 @@
 
 A survey says which groups the file has, what speaks there, and for every split of some 8 MB which numbers of which
 numbering and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
-it is kept in the lake by the file's digest. The one rule: a file that is no capture is a value, not an error.
+it is kept in the lake by the file's digest. Invariant: a file that is no capture is a value, not an error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a survey notes while it goes through a file: by split, flow, numbering and date, which numbers there are.
 
-The one rule: a packet is sound or refused here, once for all. What is refused has no part in any number, numbering or
+Invariant: a packet is sound or refused here, once for all. What is refused has no part in any number, numbering or
 date; it is written down with its place and the date of its neighbours, and the reader of the split refuses just that.
 """
 

@@ -1,6 +1,6 @@
 """Definitions come again and again on the instrument stream: what does not change anything is left out.
 
-The one rule: a definition stays if it differs from the one before it of its instrument, in the order of the stream. So
+Invariant: a definition stays if it differs from the one before it of its instrument, in the order of the stream. So
 leaving out repeats within parts of a stream and then among what is left gives what one pass over all of it would.
 """
 

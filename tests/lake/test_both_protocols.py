@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lake.captures import day, files_of, ingest
-from lake.lake_order import Key, Row, epochs_of, place_of
+from lake.wire_order import Key, Row, epochs_of, place_of
 
 from umdf.lake.commit.lake_snapshot import open_snapshot
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from lake.captures import ALL, hashes, ingest
 from lake.day_truth import check_is_the_truth
-from lake.follow_days import SECOND_NS, Made, Maker, behind, check_is_the_beginning, cut, follow, following
-from lake.renumbered import renumbered
+from lake.followed_days import SECOND_NS, Made, Maker, behind, check_is_the_beginning, cut, follow, following
+from lake.second_epoch import renumbered
 
 from umdf.errors import UmdfError
 from umdf.exchange.bulk.settings import TRADING_DATE
@@ -348,7 +348,10 @@ def test_any_order_and_any_cut_with_repeats_and_compaction_comes_to_the_same_tab
     places = {path: at + chance.random() * far for at, path in enumerate(made.files)}
     order = sorted(made.files, key=lambda path: places[path])
     how = FollowSettings(chance.choice((0, SECOND_NS, 5 * SECOND_NS)), chance.choice((1, 3, 120)) * SECOND_NS)
-    sizes: dict[str, Any] = {"span_numbers": chance.choice((300, 1 << 20)), "rows_a_task": chance.choice((500, 10**6))}
+    sizes: dict[str, Any] = {
+        "span_sequences": chance.choice((300, 1 << 20)),
+        "rows_per_task": chance.choice((500, 10**6)),
+    }
     while order:
         size = chance.choice((1, 2, 3, 7) if soak else (7, 12))
         some, order = order[:size], order[size:]

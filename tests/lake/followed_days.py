@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 from lake.captures import ALL, day, hashes, ingest
-from lake.lake_order import epochs_of
+from lake.wire_order import epochs_of
 
 from umdf.lake.admin import lake_status
 from umdf.lake.commit.lake_snapshot import open_snapshot

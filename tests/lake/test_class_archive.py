@@ -20,7 +20,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def _keep(home: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> Path:
-    monkeypatch.setattr(java, "places", lambda: [place])
+    monkeypatch.setattr(java, "cache_directories", lambda: [place])
     place.mkdir()
     [path] = class_archive._archive_paths(home)
     path.touch()
@@ -28,7 +28,7 @@ def _keep(home: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> Path:
 
 
 def test_without_an_archive_nothing_is_said(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(java, "places", lambda: [tmp_path / "none"])
+    monkeypatch.setattr(java, "cache_directories", lambda: [tmp_path / "none"])
     assert class_archive.with_archive({"a": "b"}, home) == {"a": "b"}
     assert class_archive.with_archive(QUICK_START_SETTINGS, home) == QUICK_START_SETTINGS
 
@@ -59,6 +59,6 @@ def test_another_java_has_another_archive(home: Path, monkeypatch: pytest.Monkey
 def test_a_place_that_an_option_cannot_name_is_passed_over(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(java, "places", lambda: [tmp_path / "a place", tmp_path / "b:c"])
+    monkeypatch.setattr(java, "cache_directories", lambda: [tmp_path / "a place", tmp_path / "b:c"])
     assert class_archive._archive_paths(home) == []
     assert class_archive.create() is None

@@ -117,7 +117,7 @@ def test_order_of_files_splits_spans_and_packs_do_not_matter(
     shuffled = files_of(captured)
     random.Random(5).shuffle(shuffled)
     with LocalRunner(2 if wire == "sbe" else 1) as some:
-        ingest(tmp_path, shuffled, some, span_numbers=700, split_bytes=200_000, rows_a_task=900)
+        ingest(tmp_path, shuffled, some, span_sequences=700, split_bytes=200_000, rows_per_task=900)
     assert hashes(tmp_path) == hashes(root)
 
 
@@ -372,7 +372,7 @@ def test_spark_makes_what_plain_processes_make_and_another_engine_reads_it(
     import polars
 
     captured, root = clean[wire]
-    ingest(tmp_path, files_of(captured), SparkRunner(spark), span_numbers=900, rows_a_task=900)
+    ingest(tmp_path, files_of(captured), SparkRunner(spark), span_sequences=900, rows_per_task=900)
     assert hashes(tmp_path) == hashes(root)
     snapshot = open_snapshot(tmp_path)
     for name in ("mbo", "trades", "packets", "ohlcv_1m", "gaps"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.lake.gaps_by_hand import Place, gaps_by_hand, lines_of
+from tests.lake.gap_reference import Place, gaps_by_hand, lines_of
 from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, states_of
 from umdf.errors import UmdfError
 from umdf.exchange.bulk.capture import write_capture
