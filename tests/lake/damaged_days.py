@@ -1,4 +1,4 @@
-"""Sound days to be damaged, and what a lake says of the market."""
+"""Undamaged days, to be damaged by tests, and what a lake says of the market."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from umdf.lake.hashing import logical_hash
 from umdf.transport.capture import open_capture
 
 WIRES = ("sbe", "fast")
-Sound = dict[str, tuple[Path, Path]]
+UndamagedDay = dict[str, tuple[Path, Path]]
 
 
-def sound_days(tmp: Path, messages: int) -> Sound:
+def sound_days(tmp: Path, messages: int) -> UndamagedDay:
     """A clean day of each wire, and its lake."""
     made = {}
     for wire in WIRES:

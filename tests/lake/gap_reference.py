@@ -14,7 +14,7 @@ from tests.lake.staged_day import Day
 from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows
 
-Place = tuple[int, int]  # rank of the numbering, number
+Place = tuple[int, int]  # rank of the epoch, sequence
 CLEAR, NEITHER, DELETE, LENDING = ord("R"), ord("N"), ord("D"), ord("L")
 
 
@@ -57,29 +57,29 @@ class Reference:
         self.versions = [epoch["seq_version"] for epoch in day.epochs]
         self.begun, self.last = ([epoch[name] for epoch in day.epochs] for name in ("ts_recv", "last"))
         self.gaps = [[(gap.first, gap.last) for gap in day.gaps if gap.epoch == one] for one in self.versions]
-        self.touched, self.cured = set[Place](), dict[Place, int]()
-        self.owed = set[Place]()
+        self.touched, self.recovered = set[Place](), dict[Place, int]()
+        self.unanswered = set[Place]()
         self._new_book(0)
 
     def _new_book(self, rank: int) -> None:
-        self.rank, self.known, self.is_seen, self.is_stale = rank, 0, False, False
+        self.rank, self.rpt_seq, self.is_seen, self.is_stale = rank, 0, False, False
         self.is_deleted, self.passed = False, 0
-        self.doubt, self.stale_for = set[Place](), set[Place]()
+        self.unverified, self.stale_for = set[Place](), set[Place]()
 
-    def _cure(self, gaps: set[Place], ts: int) -> None:
+    def _recover(self, gaps: set[Place], ts: int) -> None:
         for gap in gaps:
-            self.cured[gap] = max(ts, self.cured.get(gap, ts))
+            self.recovered[gap] = max(ts, self.recovered.get(gap, ts))
 
     def _to_come(self) -> set[Place]:
         return {(self.rank, first) for first, _ in self.gaps[self.rank][self.passed :]}
 
     def finish(self, rank: int) -> set[Place]:
-        """Go on to a numbering; what was owed in the one that is over."""
+        """Go on to an epoch; what was unanswered in the one that is over."""
         while self.rank < rank:
-            over = (self.doubt | self._to_come() if self.is_seen else set()) | self.stale_for
-            self._cure(over, self.begun[self.rank + 1])
+            over = (self.unverified | self._to_come() if self.is_seen else set()) | self.stale_for
+            self._recover(over, self.begun[self.rank + 1])
             self._new_book(self.rank + 1)
-        return (self.doubt | self._to_come() if self.is_seen else set()) | self.stale_for
+        return (self.unverified | self._to_come() if self.is_seen else set()) | self.stale_for
 
     def take(self, line: dict[str, Any]) -> None:
         self.finish(line["order"][0])
@@ -90,26 +90,26 @@ class Reference:
         if line["kind"] in ("reset", "delete") and not self.is_seen:
             return
         while self.passed < len(own) and own[self.passed][1] < number:
-            self.doubt.add((self.rank, own[self.passed][0]))
+            self.unverified.add((self.rank, own[self.passed][0]))
             self.passed += 1
-        rpt_seq, known = line["rpt_seq"], self.known
+        rpt_seq, known = line["rpt_seq"], self.rpt_seq
         if line["kind"] != "row":
-            self._cure((self.doubt if self.is_seen else set()) | self.stale_for, line["ts"])
-            self.doubt, self.stale_for, self.known, self.is_stale = set(), set(), NULL, False
+            self._recover((self.unverified if self.is_seen else set()) | self.stale_for, line["ts"])
+            self.unverified, self.stale_for, self.rpt_seq, self.is_stale = set(), set(), NULL, False
         elif rpt_seq != NULL and rpt_seq > known:
-            follows = rpt_seq in (1, known + 1) or not self.doubt if known == NULL else rpt_seq == known + 1
+            follows = rpt_seq in (1, known + 1) or not self.unverified if known == NULL else rpt_seq == known + 1
             if not follows:
-                self.touched |= self.doubt
-                self.stale_for |= self.doubt
+                self.touched |= self.unverified
+                self.stale_for |= self.unverified
                 self.is_stale = True
             elif self.is_seen:
-                self._cure(self.doubt, line["ts"])
-            self.doubt, self.known = set(), rpt_seq
+                self._recover(self.unverified, line["ts"])
+            self.unverified, self.rpt_seq = set(), rpt_seq
         self.is_seen = line["kind"] != "delete"
 
     def _snapshot(self, line: dict[str, Any], covered: list[Place]) -> None:
-        said, known, number = line["rpt_seq"], self.known, line["sequence"]
-        new = self.doubt | {(self.rank, first) for first, _ in covered}
+        said, known, number = line["rpt_seq"], self.rpt_seq, line["sequence"]
+        new = self.unverified | {(self.rank, first) for first, _ in covered}
         is_unknown = not self.is_seen and known == 0
         same = (said == known or (is_unknown and said == NULL)) and not self.is_stale
         if not (same and not (known == NULL and new)):
@@ -121,18 +121,18 @@ class Reference:
             halves = [gap for gap in self.gaps[self.rank] if gap[0] <= number < gap[1]]
             self.touched |= new | {(self.rank, first) for first, _ in halves}
         if missed or self.is_seen:
-            self._cure(new, line["ts"])
-        self._cure(self.stale_for, line["ts"])
-        self.doubt, self.stale_for, self.passed = set(), set(), self.passed + len(covered)
+            self._recover(new, line["ts"])
+        self._recover(self.stale_for, line["ts"])
+        self.unverified, self.stale_for, self.passed = set(), set(), self.passed + len(covered)
         if not same or (known == NULL and new):
-            self.known, self.is_seen, self.is_stale = said if said != NULL or same else known, True, False
+            self.rpt_seq, self.is_seen, self.is_stale = said if said != NULL or same else known, True, False
 
 
-def gaps_by_hand(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
+def reference_gaps(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
     """Of each gap the instruments that it touched, how many have no answer, and when the last one had one."""
     lines = lines_of(day)
     ids = {line["id"] for line in lines if line["kind"] in ("row", "empty", "snapshot")}
-    touched, cured, still = defaultdict[Place, list[int]](list), dict[Place, int](), defaultdict[Place, int](int)
+    touched, recovered, still = defaultdict[Place, list[int]](list), dict[Place, int](), defaultdict[Place, int](int)
     for number in sorted(ids):
         book = Reference(day)
         for line in lines:
@@ -142,6 +142,6 @@ def gaps_by_hand(day: Day) -> dict[Place, tuple[list[int], int, int | None]]:
             still[gap] += 1
         for gap in book.touched:
             touched[gap].append(number)
-        for gap, ts in book.cured.items():
-            cured[gap] = max(ts, cured.get(gap, ts))
-    return {gap: (touched[gap], still[gap], cured.get(gap)) for gap in {*touched, *cured, *still}}
+        for gap, ts in book.recovered.items():
+            recovered[gap] = max(ts, recovered.get(gap, ts))
+    return {gap: (touched[gap], still[gap], recovered.get(gap)) for gap in {*touched, *recovered, *still}}

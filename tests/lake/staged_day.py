@@ -75,7 +75,7 @@ def day_of(directory: Path, trading_date: int) -> Day:
     """Decode every stream of a capture."""
     day = Day(trading_date=trading_date)
 
-    class Watching(Channel):
+    class RecordingChannel(Channel):
         def snapshots(self, found: Snapshots) -> None:
             day.snapshots.append(found)
 
@@ -92,7 +92,7 @@ def day_of(directory: Path, trading_date: int) -> Day:
     def keep(key: ChannelKey, events: Events) -> None:
         day.protocol, day.channel_id = key[0].name.lower(), key[1]
 
-    with mock.patch("umdf.sync.session.Channel", Watching):
+    with mock.patch("umdf.sync.session.Channel", RecordingChannel):
         replay(expand_captures([directory / "capture"]), load_schema(), load_templates(), None, keep)
     return day
 

@@ -307,7 +307,7 @@ def test_rows_that_are_split_or_out_of_order_fail_the_job(tmp_path: Path, captur
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 @pytest.mark.parametrize(("wire", "generation"), KINDS, ids=NAMES)
-def test_mbp_10_on_demand_is_mbp_10_stored(tmp_path: Path, captures: Any, wire: str, generation: str, loss: float):
+def test_derived_mbp_10_equals_stored_mbp_10(tmp_path: Path, captures: Any, wire: str, generation: str, loss: float):
     _, day = captures(wire, generation, loss, reset=not loss)
     tables = [*books_task.TABLES, "mbp_10"]
     manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=tables))

@@ -27,13 +27,13 @@ def _keep(home: Path, monkeypatch: pytest.MonkeyPatch, place: Path) -> Path:
     return path
 
 
-def test_without_an_archive_nothing_is_said(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_an_archive_no_option_is_added(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(java, "cache_directories", lambda: [tmp_path / "none"])
     assert class_archive.with_archive({"a": "b"}, home) == {"a": "b"}
     assert class_archive.with_archive(QUICK_START_SETTINGS, home) == QUICK_START_SETTINGS
 
 
-def test_an_archive_goes_with_what_was_asked_for(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_archive_keeps_the_callers_java_options(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = _keep(home, monkeypatch, tmp_path / "place")
     assert class_archive.with_archive({}, home) == {JAVA_OPTIONS: f"-XX:SharedArchiveFile={kept}"}
     assert (

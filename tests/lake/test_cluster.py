@@ -154,7 +154,7 @@ def test_workers_run_our_python_or_the_packed_one(tmp_path: Path) -> None:
         cluster.environment_archive(tmp_path / "env.tar", SparkMode.CLUSTER)
 
 
-def test_settings_that_are_the_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_server_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"spark.x": "1"}
     told = r"spark\.x: settings are of the server; give them to the server"
     with pytest.raises(ConfigError, match=told), session.session_scope(master="sc://127.0.0.1:1", **given):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lake.captures import ALL, files_of, hashes, ingest, rows
-from lake.damaged_days import WIRES, Sound, captures_in, differing, flip, line, market, payloads, sound_days
+from lake.damaged_days import WIRES, UndamagedDay, captures_in, differing, flip, line, market, payloads, sound_days
 
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
@@ -36,12 +36,12 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp: Path, sized: Callable[[int, int], int]) -> Sound:
+def sound(tmp: Path, sized: Callable[[int, int], int]) -> UndamagedDay:
     return sound_days(tmp, sized(6_000, 40_000))
 
 
 @pytest.fixture
-def mine(sound: Sound, tmp_path: Path) -> Path:
+def mine(sound: UndamagedDay, tmp_path: Path) -> Path:
     """The Binary day's captures, to be damaged."""
     shutil.copytree(sound["sbe"][0] / "capture", tmp_path / "capture")
     return tmp_path / "capture"
@@ -76,7 +76,7 @@ def _text(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [_cut, _overwritten, _packed_and_cut, _text])
 def test_what_one_line_has_lost_in_a_spoilt_file_the_other_line_has(
-    sound: Sound, mine: Path, tmp_path: Path, spoil: Callable[[Path], None]
+    sound: UndamagedDay, mine: Path, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     name = line(mine, "A").name
     spoil(line(mine, "A"))
@@ -94,7 +94,7 @@ def test_what_one_line_has_lost_in_a_spoilt_file_the_other_line_has(
 
 
 def test_what_both_lines_have_lost_is_one_gap_and_nothing_else_is_missing(
-    sound: Sound, mine: Path, tmp_path: Path
+    sound: UndamagedDay, mine: Path, tmp_path: Path
 ) -> None:
     for name in "AB":
         _cut(line(mine, name))
@@ -135,7 +135,7 @@ def _flipped(capture: Path, target: Path, seed: int) -> list[Path]:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
-    sound: Sound, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
+    sound: UndamagedDay, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
 ) -> None:
     """No checksum covers these messages, so a wrong price is a price; but what is told must add up."""
     captured, clean = sound[wire]
@@ -157,7 +157,7 @@ def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_flipped_bits_come_to_the_same_tables_however_the_work_is_cut(
-    sound: Sound, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
+    sound: UndamagedDay, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
 ) -> None:
     for seed in range(sized(1, 12)):
         inputs = _flipped(sound[wire][0] / "capture", tmp_path / f"capture-{seed}", seed)
@@ -176,7 +176,9 @@ def _impossible(path: Path, record: int) -> int:
     return starts[record + 1] - starts[record]
 
 
-def test_an_impossible_record_on_both_lines_costs_one_record_each(sound: Sound, mine: Path, tmp_path: Path) -> None:
+def test_an_impossible_record_on_both_lines_costs_one_record_each(
+    sound: UndamagedDay, mine: Path, tmp_path: Path
+) -> None:
     root = tmp_path / "lake"
     unread = [_impossible(line(mine, name), record) for name, record in (("A", 20), ("B", 30))]
     outcome = ingest(root, captures_in(mine), split_bytes=20_000)
@@ -193,7 +195,7 @@ def test_an_impossible_record_on_both_lines_costs_one_record_each(sound: Sound, 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_wrong_checksum_is_a_corrupt_datagram_and_the_other_line_has_it(
-    sound: Sound, tmp_path: Path, wire: str, monkeypatch: pytest.MonkeyPatch
+    sound: UndamagedDay, tmp_path: Path, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured, clean = sound[wire]
     shutil.copytree(captured / "capture", tmp_path / "capture")
@@ -252,7 +254,7 @@ def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
 
 
 def test_a_lake_of_another_version_is_left_alone(
-    sound: Sound, mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sound: UndamagedDay, mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "lake"
     shutil.copytree(sound["sbe"][1], root)
@@ -273,7 +275,7 @@ def test_a_lake_of_another_version_is_left_alone(
 
 
 def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended_and_readers_do_not_notice(
-    sound: Sound, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sound: UndamagedDay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import deltalake
 
@@ -293,7 +295,9 @@ def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended
     assert [status.changed_by for status in lake_status.status(root).tables if status.changed_by] == []
 
 
-def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(sound: Sound, tmp_path: Path) -> None:
+def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(
+    sound: UndamagedDay, tmp_path: Path
+) -> None:
     captured, whole = sound["sbe"]
     inputs, root = files_of(captured), tmp_path / "lake"
     ingest(root, inputs[:4])
@@ -307,7 +311,7 @@ def test_a_file_of_a_table_that_is_gone_is_told_and_the_day_can_be_made_again(so
 # Our own mistakes
 
 
-class Meddling(LocalRunner):
+class TamperingRunner(LocalRunner):
     """Changes the tasks of one step before they run."""
 
     def __init__(self, function: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
@@ -344,10 +348,10 @@ def _split(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ],
 )
 def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_ingest(
-    sound: Sound, tmp_path: Path, change: Any, message: str
+    sound: UndamagedDay, tmp_path: Path, change: Any, message: str
 ) -> None:
     captured, whole = sound["sbe"]
-    meddling = Meddling("umdf.lake.tasks.books_task:run", change)
+    meddling = TamperingRunner("umdf.lake.tasks.books_task:run", change)
     with pytest.raises(UmdfError, match=message):
         ingest(tmp_path, files_of(captured), meddling, span_sequences=1_000)
     assert open_snapshot(tmp_path).number == 0 and Counter(rows(tmp_path, "mbo")) == Counter()
@@ -356,7 +360,7 @@ def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_in
 
 
 def test_a_capture_that_vanishes_or_grows_in_the_middle_is_one_clear_error(
-    sound: Sound, mine: Path, tmp_path: Path
+    sound: UndamagedDay, mine: Path, tmp_path: Path
 ) -> None:
     inputs = captures_in(mine)
     target = line(mine, "B")
@@ -367,7 +371,7 @@ def test_a_capture_that_vanishes_or_grows_in_the_middle_is_one_clear_error(
         return tasks
 
     with pytest.raises(UmdfError, match=target.name):
-        ingest(tmp_path / "lake", inputs, Meddling("umdf.lake.tasks.decode_task:run", gone))
+        ingest(tmp_path / "lake", inputs, TamperingRunner("umdf.lake.tasks.decode_task:run", gone))
     target.write_bytes(kept)
     assert open_snapshot(tmp_path / "lake").number == 0
     ingest(tmp_path / "lake", inputs)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lake.captures import files_of, ingest, rows
-from lake.damaged_days import Sound, captures_in, differing, flip, market, payloads, sound_days
+from lake.damaged_days import UndamagedDay, captures_in, differing, flip, market, payloads, sound_days
 
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.ledger import digest_of, file_id
@@ -30,12 +30,12 @@ NOON = 1_794_574_800 * 10**9
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> UndamagedDay:
     return sound_days(tmp_path_factory.mktemp("headers"), 6_000)
 
 
 @pytest.fixture
-def mine(sound: Sound, tmp_path: Path) -> Path:
+def mine(sound: UndamagedDay, tmp_path: Path) -> Path:
     """The Binary day's captures, to be damaged."""
     shutil.copytree(sound["sbe"][0] / "capture", tmp_path / "capture")
     return tmp_path / "capture"
@@ -123,7 +123,7 @@ def sooner(fields: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize("field", sooner(BITS))
 def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_numbering_day_or_lateness(
-    sound: Sound, tmp_path: Path, field: str, soak: bool
+    sound: UndamagedDay, tmp_path: Path, field: str, soak: bool
 ) -> None:
     for spot in SPOTS if soak else [QUICK[field]]:
         mine, root = tmp_path / spot, tmp_path / f"lake {spot}"
@@ -139,7 +139,7 @@ def test_a_damaged_header_is_refused_where_its_neighbours_are_and_makes_no_gap_n
 
 @pytest.mark.parametrize("field", sooner(["far number", "channel", "numbering", "days away"]))
 def test_a_damaged_header_that_is_alone_in_its_file_is_told_by_the_other_files(
-    sound: Sound, mine: Path, tmp_path: Path, field: str
+    sound: UndamagedDay, mine: Path, tmp_path: Path, field: str
 ) -> None:
     target = _second(mine)
     alone = _lone(target, len(payloads(target)) // 3)
@@ -151,7 +151,7 @@ def test_a_damaged_header_that_is_alone_in_its_file_is_told_by_the_other_files(
 
 @pytest.mark.parametrize(("stream", "field"), [("snapshot", "far number"), ("instruments", "years away")])
 def test_a_damaged_header_of_a_loop_has_its_rows_too(
-    sound: Sound, mine: Path, tmp_path: Path, field: str, stream: str
+    sound: UndamagedDay, mine: Path, tmp_path: Path, field: str, stream: str
 ) -> None:
     target = max(mine.glob(f"*{stream}-A.pcap"), key=lambda path: path.stat().st_size)
     [offset] = _strike(target, [len(payloads(target)) // 2], BITS[field])
@@ -169,7 +169,7 @@ def test_a_damaged_header_of_a_loop_has_its_rows_too(
 
 @pytest.mark.parametrize("field", sooner(FAST_BITS))
 def test_a_damaged_technical_header_makes_no_gap_numbering_day_or_lateness(
-    sound: Sound, tmp_path: Path, field: str, soak: bool
+    sound: UndamagedDay, tmp_path: Path, field: str, soak: bool
 ) -> None:
     for spot in SPOTS if soak else [FAST_QUICK[field]]:
         mine, root = tmp_path / spot, tmp_path / f"lake {spot}"
@@ -185,7 +185,7 @@ def test_a_damaged_technical_header_makes_no_gap_numbering_day_or_lateness(
         assert {name for name, table in market(root).items() if table != clean[name]} <= OF_LINES, spot
 
 
-def test_small_splits_lose_no_snapshot_whose_chunks_lie_in_many_of_them(sound: Sound, tmp_path: Path) -> None:
+def test_small_splits_lose_no_snapshot_whose_chunks_lie_in_many_of_them(sound: UndamagedDay, tmp_path: Path) -> None:
     captured, whole = sound["fast"]
     ingest(tmp_path / "lake", files_of(captured), split_bytes=2_500, span_sequences=1_000)
     assert differing(tmp_path / "lake", whole) == set()

@@ -111,7 +111,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_clear_error_and_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Filling:
+    class FillingDisk:
         """Takes the first bytes, then the disk is full."""
 
         def __init__(self, path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_no_half_file(tmp_path: Path, mo
             self.closed = True
             self.file.close()
 
-    monkeypatch.setattr(file_writer, "_sink", Filling)
+    monkeypatch.setattr(file_writer, "_sink", FillingDisk)
     with pytest.raises(UmdfError, match=r"cannot write .*: no space left on the disk; free some space"):
         write(tmp_path, STAMP, "mbo", rows_of("mbo", 50))
     assert list(tmp_path.rglob("*.parquet")) == []

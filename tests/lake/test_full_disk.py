@@ -33,7 +33,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return captured, root
 
 
-class Filling:
+class FillingDisk:
     """The disk is full from the n-th file on, whoever writes it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
@@ -65,7 +65,7 @@ def test_a_disk_that_fills_up_at_any_file_is_one_clear_error_and_space_is_all_th
     before = hashes(root)
     shutil.copytree(root, tmp_path / "counted")
     with monkeypatch.context() as patch:
-        needed = Filling(patch, 1 << 60)
+        needed = FillingDisk(patch, 1 << 60)
         ingest(tmp_path / "counted", inputs)
     # The first, the last (the marker, before it what the tables' logs say), and some between them.
     some = random.Random(1).sample(range(1, needed.count - 3), sized(2, 12))
@@ -73,7 +73,7 @@ def test_a_disk_that_fills_up_at_any_file_is_one_clear_error_and_space_is_all_th
         own = tmp_path / f"filled-{free}"
         shutil.copytree(root, own)
         with monkeypatch.context() as patch:
-            Filling(patch, free)
+            FillingDisk(patch, free)
             with pytest.raises(UmdfError, match=r"[Nn]o space left") as caught:
                 ingest(own, inputs)
             assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.lake.gap_reference import Place, gaps_by_hand, lines_of
+from tests.lake.gap_reference import Place, lines_of, reference_gaps
 from tests.lake.staged_day import ALL_BUCKETS, Day, arguments_of, day_of, hashes, read, states_of
 from umdf.errors import UmdfError
 from umdf.exchange.bulk.capture import write_capture
@@ -148,7 +148,7 @@ def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(
         last = day.epochs[0]["last"]
         if second:
             day = numbered_again(day, last // 2)
-        expected = gaps_by_hand(day)
+        expected = reference_gaps(day)
         end = len(day.epochs) - 1, day.epochs[-1]["last"]
         whole = books_task.run(part_of(day, (0, 0), end, root, stage))
         assert told(day, merge_gap_records([], [whole["gaps"]])) == expected

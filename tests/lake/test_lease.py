@@ -93,7 +93,7 @@ def test_a_reused_process_number_is_another_process_and_another_host_is_not_aske
     assert not lease.is_dead(dataclasses.replace(me, started="1", host="elsewhere"))
 
 
-def test_of_two_that_take_over_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_takeovers_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time()
     acquire(tmp_path, "first", clock=time.clock)
     time.now += 100 * SECOND

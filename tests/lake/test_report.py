@@ -90,7 +90,7 @@ def test_the_market_of_a_clean_day_is_that_of_the_truth(clean: tuple[Path, Path]
         assert one.volume == sum(size for _, size, _ in own) and not one.is_incomplete
 
 
-def test_a_clean_day_is_whole_and_its_page_says_the_same_numbers(clean: tuple[Path, Path]) -> None:
+def test_a_clean_day_is_complete_and_its_page_shows_the_same_numbers(clean: tuple[Path, Path]) -> None:
     _, root = clean
     report, snapshot = day_report(root, DAY), open_snapshot(root)
     assert report.verdict == "whole" and report.summary[0] == "The day is whole."
@@ -110,7 +110,7 @@ def test_a_clean_day_is_whole_and_its_page_says_the_same_numbers(clean: tuple[Pa
     assert not re.search(r"https?://|url\(", render_page(report))
 
 
-def test_losses_are_those_that_the_truth_has_on_every_line(tmp: Path) -> None:
+def test_losses_of_every_line_equal_the_truth(tmp: Path) -> None:
     captured, root = day(tmp, messages=3_000, seed=3, loss=0.02), tmp / "lossy"
     ingest(root, files_of(captured), tables=NO_BOOKS)
     report = day_report(root)
@@ -130,7 +130,7 @@ def test_losses_are_those_that_the_truth_has_on_every_line(tmp: Path) -> None:
     assert not Page(render_page(report)).open
 
 
-def test_a_lake_by_hand_with_several_channels(tmp_path: Path) -> None:
+def test_a_report_over_several_channels(tmp_path: Path) -> None:
     write_lake(
         tmp_path,
         {
@@ -199,7 +199,7 @@ def test_a_lake_by_hand_with_several_channels(tmp_path: Path) -> None:
         ({"quarantine": [{"channel_id": 72, "reason": "cut"}] * 2}, "damaged", "2 pieces of the input could not be used (cut)."),  # noqa: E501
     ],
 )  # fmt: skip
-def test_a_day_is_whole_only_if_every_table_says_so(
+def test_a_day_is_complete_only_if_every_table_confirms_it(
     tmp_path: Path, changed: dict[str, Any], verdict: str, said: str
 ) -> None:
     sound = {
@@ -257,7 +257,7 @@ def test_json_is_the_report(clean: tuple[Path, Path]) -> None:
     assert said["active"][0]["notional"] == report.active[0].notional and said["verdict"] == "whole"
 
 
-def test_numbers_for_people_are_never_rounded_to_nothing_or_to_all() -> None:
+def test_percentages_never_round_to_0_or_100_unless_exact() -> None:
     assert [percentage(*pair) for pair in ((1, 10**6), (10**6 - 1, 10**6), (0, 5), (5, 5))] == [
         "&lt;0.01 %", "&gt;99.99 %", "0.00 %", "100.00 %",
     ]  # fmt: skip
@@ -268,7 +268,7 @@ def test_numbers_for_people_are_never_rounded_to_nothing_or_to_all() -> None:
     assert list(decimals("4.8", None, "12", "0.015"))[::2] == ["4.800", "12.000"]
 
 
-def test_bars_stand_in_proportion_and_keep_their_values() -> None:
+def test_chart_bars_are_proportional_and_show_their_values() -> None:
     drawn = str(bar_chart("Messages", [0, 5, 10], NINE, 60 * 10**9, [NINE + 90 * 10**9], str))
     heights = [float(found) for found in re.findall(r' height="([\d.]+)"', drawn)]
     assert len(heights) == 2 and heights[1] == 2 * heights[0]

@@ -78,7 +78,7 @@ def test_create_table_says_where_a_table_is() -> None:
         dialects.create_schema("spark", "x; DROP TABLE y")
 
 
-def test_hive_is_told_the_columns() -> None:
+def test_hive_statements_list_the_columns() -> None:
     text = dialects.create_table(tables()["gaps"], Path("/x"), "hive", "market")
     assert text.startswith("CREATE EXTERNAL TABLE IF NOT EXISTS market.gaps (\n  `trading_date` DATE COMMENT ")
     assert "`instruments` ARRAY<BIGINT>" in text and "NOT NULL" not in text and "PARTITIONED" not in text

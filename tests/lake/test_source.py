@@ -107,7 +107,7 @@ def test_what_a_lake_makes_on_demand_is_made_by_this_python_too(spark: SparkSess
     assert lake.get_range("mbp_10", symbol).to_spark().count() == lake.get_range("mbp_10", symbol).to_arrow().num_rows
 
 
-def test_names_of_the_input_may_be_many(spark: SparkSession, made: Made) -> None:
+def test_several_paths_can_be_loaded(spark: SparkSession, made: Made) -> None:
     captured, root = made("sbe")
     expected = of_lake(root, "trades").num_rows
     directory = captured / "capture"
@@ -136,7 +136,7 @@ def test_compressed_files_are_read_and_nothing_is_left_behind(
 
 
 @pytest.mark.parametrize("kind", ["sbe", "fast"])
-def test_a_damaged_copy_is_taken_from_the_other_line(made: Made, kind: str, tmp_path: Path) -> None:
+def test_a_damaged_packet_is_read_from_the_other_line(made: Made, kind: str, tmp_path: Path) -> None:
     captured, _ = made(kind)
     shutil.copytree(captured / "capture", tmp_path / "capture")
     files = sorted((tmp_path / "capture").glob("*incremental-A.pcap"))
@@ -262,7 +262,7 @@ BAD_OPTIONS: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("given", "said"), BAD_OPTIONS)
-def test_an_option_that_cannot_be_is_refused(given: dict[str, str], said: str) -> None:
+def test_an_invalid_option_is_rejected(given: dict[str, str], said: str) -> None:
     with pytest.raises(UmdfError) as error:
         SourceOptions.parse(given)
     assert said in str(error.value)

@@ -102,7 +102,7 @@ def test_a_file_that_is_sent_again_brings_nothing(captured: dict[str, Path], tmp
     assert first.num_rows > 0 and second.num_rows == 0
 
 
-def test_where_nothing_is_told_later_it_is_the_batch_to_the_last_column(
+def test_without_late_definitions_a_stream_equals_the_batch_in_every_column(
     captured: dict[str, Path], tmp_path: Path
 ) -> None:
     """One line, and definitions first."""

@@ -196,9 +196,8 @@ class _Ingest:
             days = [(planner.plan_day(day), Frontier(None, is_over=True)) for day in sorted(touched & days_with_data)]
         changes = self._build(planner, surveys, days)
         changes += [change for day in sorted(touched - days_with_data) for change in self._clear_day(day)]
-        clearing = Thread(
-            target=self._recycle_staged_files
-        )  # nobody needs it any more, and the commit waits for the disk
+        # Nobody needs it any more, and the commit waits for the disk.
+        clearing = Thread(target=self._recycle_staged_files)
         clearing.start()
         self._commit(new, reassigned, stream_lines, changes)
         clearing.join()

@@ -22,14 +22,12 @@ class IngestResult:
     not_kept: int = 0  # rows for which `quarantine` has no room
     unrecognised: int = 0  # datagrams of groups that carry no stream of the exchange
     days: list[ChannelDayKey] = field(default_factory=list)
-    open_days: dict[ChannelDayKey, DayPosition] = field(
-        default_factory=dict
-    )  # followed days, and how far they have come
+    # Followed days, and how far they have come.
+    open_days: dict[ChannelDayKey, DayPosition] = field(default_factory=dict)
     closed_days: list[ChannelDayKey] = field(default_factory=list)  # followed days that are over
     closings: list[tuple[int, int]] = field(default_factory=list)  # of new files: when closed, and ts_recv of the last
-    made_again: list[ChannelDayKey] = field(
-        default_factory=list
-    )  # followed days for which something came behind the frontier
+    # Followed days for which something came behind the frontier.
+    made_again: list[ChannelDayKey] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     messages: int = 0

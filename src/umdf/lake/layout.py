@@ -116,7 +116,6 @@ def create_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
             raise _not_a_lake_error(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
         description = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
-        atomic_files.create_exclusively(
-            path / "lake.json", description
-        )  # another process may be quicker: then its lake is ours
+        # Another process may be quicker: then its lake is ours.
+        atomic_files.create_exclusively(path / "lake.json", description)
     return open_lake_paths(path)

@@ -22,13 +22,8 @@ ROW_KEY = ("seq_version", "sequence", "msg_index", "entry_index")  # with channe
 EVENT_SORT = ("instrument_id", *ROW_KEY)
 # Minima and maxima of these go into the table's log, so that readers can skip files.
 STATISTICS_COLUMNS = ("instrument_id", "symbol", "sequence", "ts_event", "ts_recv", "ts_interval")
-LOOKUP_COLUMNS = (
-    "order_id",
-    "trade_id",
-    "file_id",
-    "first_sequence",
-    "last_sequence",
-)  # which people look for, besides
+# Which people look for, besides.
+LOOKUP_COLUMNS = ("order_id", "trade_id", "file_id", "first_sequence", "last_sequence")
 TYPES = {
     **{name: kind for name, (kind, _) in arrow.TYPES.items()},
     "bytes": pa.binary(),

@@ -124,7 +124,7 @@ def test_pandas_reads_the_index(exported: tuple[str, Path]):
     assert bars.index.name == "ts_event"
 
 
-def test_what_the_lake_has_is_there(exported: tuple[str, Path], whole: Any):
+def test_every_row_of_the_lake_is_exported(exported: tuple[str, Path], whole: Any):
     """Every row of mbo, with its times, numbers and absent values, read by hand."""
     price_type, out = exported
     rows = whole.lake.get_range("mbo", None, FIRST, SECOND, price_type="fixed", pretty_ts=False).to_arrow().to_pylist()
@@ -176,7 +176,7 @@ def one_row(name: str, **values: Any) -> pa.Table:
         ({"channel_id": 300}, "PETR4: channel_id 300 does not fit Databento's uint8"),
     ],
 )
-def test_a_number_that_does_not_fit_is_an_error_and_never_cut(values: dict[str, Any], reason: str):
+def test_a_number_that_does_not_fit_is_an_error_and_never_truncated(values: dict[str, Any], reason: str):
     with pytest.raises(UmdfError) as error:
         to_databento(one_row("mbo", **values), "mbo")
     assert error.value.reason == reason
@@ -191,12 +191,12 @@ def test_wide_columns_hold_the_exchanges_own_numbers():
     assert row["order_id"] == (1 << 64) - 1  # unsigned on the wire
 
 
-def test_a_delay_that_does_not_fit_is_the_limit():
+def test_a_delay_that_does_not_fit_is_clamped():
     made, _ = to_databento(one_row("mbo", ts_recv=10**10, ts_send=0), "mbo")
     assert made.column("ts_in_delta").to_pylist() == [(1 << 31) - 1]
 
 
-def test_what_has_no_place_is_left_out_and_counted():
+def test_rows_without_a_databento_counterpart_are_left_out_and_counted():
     assert to_databento(one_row("trades", action="C"), "trades")[1] == 1
     assert to_databento(one_row("statistics", stat_type=100), "statistics")[1] == 1
     assert to_databento(one_row("status", instrument_id=None, phase=17), "status")[1] == 1
@@ -215,13 +215,13 @@ def test_states_become_status_actions(state: int, action: int, trading: str):
         (Options(price_type="decimal"), "Databento's Parquet has no decimal prices"),
     ],
 )
-def test_options_that_cannot_be_honoured(whole: Any, tmp_path: Path, options: Options, reason: str):
+def test_invalid_options_are_rejected(whole: Any, tmp_path: Path, options: Options, reason: str):
     with pytest.raises(UmdfError) as error:
         export(whole.lake, "databento", tmp_path / "out", ["trades"], ExportRequest(start=FIRST, end=SECOND), options)
     assert error.value.reason == reason and not list(tmp_path.iterdir())
 
 
-def test_the_documentation_names_every_column_that_is_not_simply_ours():
+def test_the_documentation_lists_every_converted_column():
     text = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
     renamed = [field.name for shape in SCHEMAS.values() for field in shape.fields if field.source != field.name]
     assert len(renamed) > 50 and [name for name in renamed if f"`{name}`" not in text] == []

@@ -44,7 +44,7 @@ TRADES = ["export", "--format", "databento", "--schema", "trades", "--lake"]
         ),
     ],
 )
-def test_what_cannot_be_exported_is_one_clear_error_and_leaves_nothing(
+def test_an_impossible_export_is_one_clear_error_and_leaves_no_files(
     whole: Any, tmp_path: Path, format: str, schemas: list[str], asked: dict[str, Any], reason: str, hint: str
 ):
     with pytest.raises(UmdfError) as error:
@@ -121,9 +121,7 @@ def test_every_format_names_tables_that_the_lake_has():
     assert set(FORMATS["databento"].tables) == set(SCHEMAS)
 
 
-def test_the_command_tells_what_it_wrote_and_what_it_left_out(
-    whole: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_reports_written_and_left_out_rows(whole: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert run([*TRADES, str(whole.root), str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert said.startswith("what\trows\ntrades\t") and "left out: " in said and f"files in {tmp_path / 'out'}" in said

@@ -122,9 +122,7 @@ def test_the_books_are_the_lakes_mbp_10(files: dict[Any, tuple[Path, Path]], who
     assert compared > 1_000
 
 
-def test_the_last_row_is_the_truths_book_and_what_was_traded_is_all_there(
-    files: dict[Any, tuple[Path, Path]], whole: Any
-):
+def test_the_last_row_equals_the_truth_and_every_trade_is_exported(files: dict[Any, tuple[Path, Path]], whole: Any):
     for day, capture in whole.captures.items():
         names = {row["instrument_id"]: row["symbol"] for row in truth(capture, "instruments").to_pylist()}
         expected: dict[str, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: {"A": [], "B": []})
@@ -153,7 +151,7 @@ def test_pandas_reads_both_files(files: dict[Any, tuple[Path, Path]]):
     assert set(told[1]) <= set(range(1, 8)) and set(told[5]) == {1, -1}
 
 
-def test_a_window_is_cut_out_of_the_whole_day(files: dict[Any, tuple[Path, Path]], whole: Any, tmp_path: Path):
+def test_a_window_is_a_slice_of_the_whole_day(files: dict[Any, tuple[Path, Path]], whole: Any, tmp_path: Path):
     message_file, book_file = files["AAAF27", FIRST]
     told = [message[0] for message in messages(message_file, FIRST)]
     low, high = told[len(told) // 3] // 10**6 * 10**6, told[2 * len(told) // 3] // 10**6 * 10**6
@@ -182,7 +180,7 @@ def numbers(line: LobsterLine) -> list[int]:
     return list(map(int, line.message.split(",")[1:]))
 
 
-def test_more_traded_than_orders_show_was_hidden():
+def test_volume_beyond_the_visible_orders_is_a_hidden_execution():
     rows = [row("A"), row("T", size=150, ends=False, side="N", order_id=None), row("C")]
     assert lines_of(*rows) == [[1, 1, 100, 100_000, 1], [4, 1, 100, 100_000, 1], [5, 0, 50, 100_000, 1]]
 
@@ -193,7 +191,7 @@ def test_part_traded_and_part_cancelled_are_two_messages():
 
 
 @pytest.mark.parametrize("change", [{"size": 200}, {"price": 11 * 10**9}])
-def test_an_order_that_loses_its_place_is_deleted_and_new(change: dict[str, int]):
+def test_an_order_that_loses_priority_is_deleted_and_added_again(change: dict[str, int]):
     told = lines_of(row("A"), row("M", **change))
     assert [message[0] for message in told] == [NEW, DELETE, NEW]
 
@@ -249,14 +247,16 @@ def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
         ({}, {"sequence": 2}, "its book comes from a snapshot at packet 2"),
     ],
 )
-def test_days_that_orders_do_not_lead_through_are_refused(order: dict[str, Any], top: dict[str, Any], reason: str):
+def test_days_that_cannot_be_replayed_order_by_order_are_rejected(
+    order: dict[str, Any], top: dict[str, Any], reason: str
+):
     best = {"bid_px_00": 10**10, "bid_sz_00": 100}
     mbo, tops = as_table("mbo", MBO_COLUMNS, **order), as_table("mbp_1", TOP_COLUMNS, **(best | top))
     with pytest.raises(UntrustedDataError, match=f"PETR4: {reason}"):
         list(merge_rows("PETR4", mbo, tops))
 
 
-def test_what_may_be_wrong_is_refused_or_left_out(lossy: Any, tmp_path: Path):
+def test_untrusted_rows_are_rejected_or_left_out(lossy: Any, tmp_path: Path):
     with pytest.raises(UntrustedDataError, match="rows may be wrong") as error:
         export(lossy.lake, "lobster", tmp_path / "out")
     assert "--exclude-stale" in error.value.hint and not list(tmp_path.iterdir())
@@ -267,6 +267,6 @@ def test_what_may_be_wrong_is_refused_or_left_out(lossy: Any, tmp_path: Path):
     assert written and not written & doubtful and set(report.skipped) >= {f"{name} on {FIRST}" for name in doubtful}
 
 
-def test_levels_must_be_some(whole: Any, tmp_path: Path):
+def test_levels_must_be_between_1_and_200(whole: Any, tmp_path: Path):
     with pytest.raises(UmdfError, match="0 levels"):
         export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"]), options=Options(levels=0))

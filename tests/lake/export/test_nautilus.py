@@ -53,7 +53,7 @@ def symbols_of(whole: Any) -> list[str]:
     return whole.lake.symbols()
 
 
-def test_every_instrument_is_there_as_what_it_is(catalog: Any, whole: Any):
+def test_every_instrument_has_its_nautilus_class(catalog: Any, whole: Any):
     found = {instrument.raw_symbol.value: instrument for instrument in catalog.instruments()}
     assert sorted(found) == sorted(symbols_of(whole))
     kinds = {"CS": "Equity", "FUT": "FuturesContract", "OPT": "OptionContract", "MLEG": "FuturesSpread"}
@@ -132,7 +132,7 @@ def replayed(catalog: Any, symbol: str) -> dict[int, list[Any]]:
     return shown
 
 
-def test_nautilus_own_books_are_the_lakes_mbp_10(catalog: Any, whole: Any):
+def test_nautilus_order_books_equal_mbp_10(catalog: Any, whole: Any):
     compared = 0
     for symbol in symbols_of(whole)[:6]:
         shown = replayed(catalog, symbol)
@@ -144,15 +144,14 @@ def test_nautilus_own_books_are_the_lakes_mbp_10(catalog: Any, whole: Any):
                 sides.append([pair for pair in all_ten if pair[1] is not None])
             priceless = any(price is None for side in sides for price, _ in side)
             if not priceless:
-                now = bisect_right(
-                    times, row["ts_event"] or row["ts_send"]
-                )  # an order without a price is no event there
+                # An order without a price is no event there.
+                now = bisect_right(times, row["ts_event"] or row["ts_send"])
                 assert sides in shown[times[now - 1]]
                 compared += 1
     assert compared > 100
 
 
-def test_the_final_books_are_the_truths(catalog: Any, whole: Any):
+def test_final_books_equal_the_truth(catalog: Any, whole: Any):
     enums = pytest.importorskip("nautilus_trader.model.enums", reason=HOW_TO_RUN)
     books = pytest.importorskip("nautilus_trader.model.book", reason=HOW_TO_RUN)
     capture = whole.captures[SECOND]
@@ -180,7 +179,7 @@ def test_the_final_books_are_the_truths(catalog: Any, whole: Any):
     assert checked >= 5
 
 
-def test_a_window_starts_with_the_orders_that_stand(catalog: Any, whole: Any, tmp_path: Path):
+def test_a_window_starts_with_a_snapshot_of_resting_orders(catalog: Any, whole: Any, tmp_path: Path):
     real = pytest.importorskip("nautilus_trader.persistence.catalog", reason=HOW_TO_RUN)
     every = [delta for delta in catalog.order_book_deltas(["AAAF27.BVMF"]) if delta.ts_init < 1_794_700_000 * 10**9]
     low = every[len(every) // 2].ts_init
@@ -191,7 +190,7 @@ def test_a_window_starts_with_the_orders_that_stand(catalog: Any, whole: Any, tm
     assert replayed(own, "AAAF27")[last] == replayed(catalog, "AAAF27")[last]
 
 
-def test_what_may_be_wrong_is_refused_or_left_out(lossy: Any, tmp_path: Path):
+def test_untrusted_rows_are_rejected_or_left_out(lossy: Any, tmp_path: Path):
     real = pytest.importorskip("nautilus_trader.persistence.catalog", reason=HOW_TO_RUN)
     for schemas in (["mbo"], ["mbp_1"]):
         with pytest.raises(UntrustedDataError, match="may be wrong"):

@@ -42,13 +42,15 @@ def whole(plan: Any, batch_size: int = 100) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", list(tables()))
-def test_batches_are_the_table_in_the_same_order(lake: umdf.Lake, small: Path, name: str) -> None:
+def test_to_batches_gives_the_rows_of_to_arrow_in_order(lake: umdf.Lake, small: Path, name: str) -> None:
     plan = lake.get_range(name)
     assert whole(plan).equals(plan.to_arrow())
     assert not list(small.iterdir())
 
 
-def test_the_same_of_joins_definitions_and_continuous_contracts(lake: umdf.Lake, small: Path) -> None:
+def test_to_batches_equals_to_arrow_for_joins_definitions_and_continuous_contracts(
+    lake: umdf.Lake, small: Path
+) -> None:
     for plan in (
         lake.trades_with_quotes(price_type="float"),
         lake.trades_with_quotes(["AAAE3", "AAAF27"], quotes="mbp-10", by="ts_recv"),
@@ -71,7 +73,9 @@ def test_nothing_is_read_before_the_first_batch_and_nothing_is_left_behind(lake:
         plan.to_batches(0)
 
 
-def test_no_room_to_sort_is_one_clear_error(lake: umdf.Lake, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_temporary_directory_is_one_clear_error(
+    lake: umdf.Lake, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
@@ -135,7 +139,7 @@ def test_a_sorter_sorts_as_in_memory_also_where_keys_are_equal(pieces: list[list
     assert found == expected
 
 
-def test_from_a_moment_to_itself_there_is_nothing(lake: umdf.Lake) -> None:
+def test_an_empty_range_has_no_rows(lake: umdf.Lake) -> None:
     noon = "2026-11-13T12:45:05"
     for start, end in ((FIRST, FIRST), (noon, noon), ("2030-01-01", "2030-01-01")):
         for plan in (
@@ -148,7 +152,7 @@ def test_from_a_moment_to_itself_there_is_nothing(lake: umdf.Lake) -> None:
         assert lake.continuous_contracts("AAAF.c.0", start, end).num_rows == 0
 
 
-def test_the_command_says_why_there_is_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_explains_an_empty_result(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["query", "--schema", "trades", "--lake", str(root), "--start", "2026-11-13", "--end", "2026-11-13"]
     assert run(command) == 0
     said = capsys.readouterr()

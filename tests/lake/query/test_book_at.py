@@ -30,7 +30,7 @@ def told(book: Any) -> Any:
     ]
 
 
-def test_at_the_end_of_a_day_it_is_what_the_exchange_has(lake: umdf.Lake, tmp_path: Path, root: Path) -> None:
+def test_the_book_at_the_end_of_a_day_equals_the_truth(lake: umdf.Lake, tmp_path: Path, root: Path) -> None:
     capture = day(root.parent, 3_000, 12, seed=2, trading_date=20_773)
     orders, checked = truth(capture, "final_orders").to_pylist(), 0
     for number, symbol in {(one["instrument_id"], one["symbol"]) for one in truth(capture, "instruments").to_pylist()}:
@@ -63,7 +63,7 @@ def replayed(mbo: list[dict[str, Any]], number: int) -> Book | None:
     return books.book(number)
 
 
-def test_at_any_moment_it_is_a_replay_from_scratch(
+def test_the_book_at_any_time_equals_a_replay_from_scratch(
     lake: umdf.Lake, root: Path, sized: Callable[[int, int], int]
 ) -> None:
     """On a day without loss: rows up to the last packet that had come, cut at the end of an event."""
@@ -122,7 +122,7 @@ def arrivals(root: Path) -> dict[int, int]:
     return found
 
 
-def test_what_is_trusted_after_losses_is_true(tmp_path: Path, sized: Callable[[int, int], int]) -> None:
+def test_a_trusted_book_after_losses_equals_the_truth(tmp_path: Path, sized: Callable[[int, int], int]) -> None:
     """The same market twice, once with packets lost on both lines. A trusted book is the true one."""
     messages, seed = sized(2_000, 10_000), 1
     whole, lossy = tmp_path / "whole", tmp_path / "lossy"
@@ -156,7 +156,7 @@ def test_what_is_trusted_after_losses_is_true(tmp_path: Path, sized: Callable[[i
     assert trusted > doubted > 0 and wrong > 0
 
 
-def test_rows_after_a_loss_are_said_to_be_in_doubt(lake: umdf.Lake, root: Path) -> None:
+def test_a_book_after_a_loss_is_not_trusted(lake: umdf.Lake, root: Path) -> None:
     bad = [row for row in rows(root, "mbo") if row["flags"] & MAYBE_BAD_BOOK and row["flags"] & LAST]
     row = max(bad, key=lambda row: row["sequence"])
     book = lake.book_at(row["symbol"], row["ts_recv"], channel=72)
@@ -194,7 +194,7 @@ def test_on_a_day_without_a_list_the_last_one_is_in_force(lake: umdf.Lake) -> No
     assert lake.definitions().to_arrow().num_rows == lake.definitions(SECOND + timedelta(days=9)).to_arrow().num_rows
 
 
-def test_a_position_book_and_a_fast_book_too(tmp_path: Path) -> None:
+def test_book_at_works_for_position_books_and_fast_channels(tmp_path: Path) -> None:
     for name, more in (("position", {"generation": "position"}), ("fast", {"wire": "fast"})):
         one = day(tmp_path, 2_000, 12, **more)
         ingest(tmp_path / name, files_of(one), tables=ALL)

@@ -24,7 +24,7 @@ KEY = ["trading_date", "channel_id", "instrument_id", "seq_version", "sequence",
 
 
 @pytest.mark.parametrize("quotes", ["mbp-1", "mbp_10"])
-def test_by_position_it_is_tbbo(lake: umdf.Lake, root: Path, quotes: str) -> None:
+def test_the_join_by_position_equals_tbbo(lake: umdf.Lake, root: Path, quotes: str) -> None:
     """The books task writes tbbo while it has the books; here it comes from stored (or derived) rows only."""
     found = polars.from_arrow(lake.trades_with_quotes(quotes=quotes, **RAW).to_arrow())
     assert isinstance(found, polars.DataFrame) and found.height == delta(root, "trades").height
@@ -35,7 +35,7 @@ def test_by_position_it_is_tbbo(lake: umdf.Lake, root: Path, quotes: str) -> Non
 
 
 @pytest.mark.parametrize("by", ["position", "ts_event", "ts_recv"])
-def test_against_a_loop_over_all_quotes(lake: umdf.Lake, root: Path, by: str) -> None:
+def test_the_join_equals_a_plain_loop_over_all_quotes(lake: umdf.Lake, root: Path, by: str) -> None:
     epochs, quotes = epochs_of(root), delta(root, "mbp_1", trading_date=FIRST).to_dicts()
     symbols = ["AAAE3", "AAAF27"]
     found = lake.trades_with_quotes(symbols, FIRST, next_day(FIRST), by=by, **RAW).to_arrow().to_pylist()
@@ -74,7 +74,7 @@ def test_stale_trades_and_stale_quotes_can_be_left_out(lake: umdf.Lake) -> None:
     assert lake.trades_with_quotes(exclude_stale=True, **RAW).to_arrow().to_pylist() == clean
 
 
-def test_types_and_columns_are_as_elsewhere(lake: umdf.Lake) -> None:
+def test_price_type_and_columns_work_as_in_get_range(lake: umdf.Lake) -> None:
     plan = lake.trades_with_quotes("AAAE3", columns=["ts_event", "price", "bid_px_00", "quote_ts_event"])
     found = plan.to_arrow()
     assert found.schema.equals(plan.arrow_schema)
@@ -99,7 +99,7 @@ def made_rows(places: list[tuple[int, ...]]) -> pa.Table:
 @given(
     st.lists(PLACES, max_size=12), st.lists(PLACES, max_size=12), st.sampled_from(["position", "ts_event", "ts_recv"])
 )
-def test_any_rows_in_any_order(trades: list[Any], quotes: list[Any], by: str) -> None:
+def test_random_rows_in_random_order_join_like_the_reference(trades: list[Any], quotes: list[Any], by: str) -> None:
     quotes = sorted(set(quotes))
 
     def key(place: tuple[int, ...]) -> Any:

@@ -60,7 +60,7 @@ def test_financial_volume_is_a_decimal_already() -> None:
     assert OutputFormat("float").to_table(rows).column(0).to_pylist() == [12.34, None]
 
 
-def test_prices_inside_lists_are_shown_alike() -> None:
+def test_prices_inside_lists_are_converted_too() -> None:
     schema = pa.schema([table("definition").schema.field(name) for name in ("legs", "underlyings", "attributes")])
     leg = {"leg_id": 7, "leg_symbol": "A", "leg_ratio": 1_500_000_000, "leg_side": 1, "leg_security_type": None}
     rows = pa.Table.from_pylist(

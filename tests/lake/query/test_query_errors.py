@@ -76,7 +76,7 @@ def test_one_clear_error(lake: umdf.Lake, call: str, asked: dict[str, Any], said
     assert caught.value.hint and "\n" not in str(caught.value)
 
 
-def test_what_is_known_on_other_dates_is_said(lake: umdf.Lake, tmp_path: Path) -> None:
+def test_an_error_names_the_dates_on_which_a_symbol_is_listed(lake: umdf.Lake, tmp_path: Path) -> None:
     from lake.report_lake import DAY, OTHER_DAY, write_lake
 
     for day, symbol in ((OTHER_DAY, "OLD3"), (DAY, "NEW3")):
@@ -87,7 +87,7 @@ def test_what_is_known_on_other_dates_is_said(lake: umdf.Lake, tmp_path: Path) -
         umdf.Lake(tmp_path).get_range("mbo", "OLD3", "2026-11-13")
 
 
-def test_what_is_no_lake_and_what_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_lake_and_an_empty_lake_are_clear_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(umdf.UmdfError, match=r"is no lake; `umdf ingest CAPTURES --lake DIR` makes one"):
             umdf.Lake(path)

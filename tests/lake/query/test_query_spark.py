@@ -57,7 +57,7 @@ def test_the_same_rows_as_in_arrow(lake: umdf.Lake) -> None:
     assert same(lake.get_range("news", None, FIRST, next_day(FIRST), columns=["headline"]))
 
 
-def test_made_rows_are_made_by_tasks(lake: umdf.Lake) -> None:
+def test_derived_rows_are_computed_by_spark_tasks(lake: umdf.Lake) -> None:
     """Levels that are not stored (Friday) beside stored ones (Monday), and a join."""
     names = ["trading_date", "channel_id", "sequence", "instrument_id", "bid_px_00", "ask_sz_09", "flags"]
     assert same(lake.get_range("mbp_10", ["AAAE3", "AAAI3"], columns=names, **RAW)) > 100
@@ -108,6 +108,6 @@ def test_the_examples_with_spark_run(root: Path, spark: SparkSession, monkeypatc
     assert found and found[0]["frame"].count() > 0
 
 
-def test_another_session_of_this_process_is_not_taken_unasked(root: Path, spark: SparkSession) -> None:
+def test_an_existing_spark_session_is_not_used_unless_passed(root: Path, spark: SparkSession) -> None:
     with pytest.raises(umdf.UmdfError, match="already running in this process; use it: pass it as spark"):
         umdf.Lake(root).get_range("trades", "AAAE3").to_spark()

@@ -38,7 +38,7 @@ def same_rows(found: pa.Table, expected: polars.DataFrame) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in tables() if name not in ("mbp_10", "control", "channel_state")])
-def test_every_schema_is_the_delta_table(lake: umdf.Lake, root: Path, name: str) -> None:
+def test_get_range_equals_the_delta_table_for_every_schema(lake: umdf.Lake, root: Path, name: str) -> None:
     if name not in lake.schemas():
         assert lake.get_range(name).to_arrow().equals(lake.get_range(name).arrow_schema.empty_table())
         return
@@ -70,7 +70,7 @@ def test_symbols_dates_and_instants_choose_rows(lake: umdf.Lake, root: Path, nam
         assert same_rows(lake.get_range(name, None, start, end, **RAW).to_arrow(), stored.filter(chosen))
 
 
-def test_an_answer_is_in_the_order_of_the_feed(lake: umdf.Lake, root: Path) -> None:
+def test_rows_come_in_feed_order(lake: umdf.Lake, root: Path) -> None:
     epochs = epochs_of(root)
     for name in sorted(STREAM_ORDERED_TABLES & set(lake.schemas())):
         found = lake.get_range(name, **RAW).to_arrow().to_pylist()
@@ -82,7 +82,7 @@ def test_an_answer_is_in_the_order_of_the_feed(lake: umdf.Lake, root: Path) -> N
         assert keys == sorted(keys), name
 
 
-def test_levels_that_are_not_stored_are_made_on_demand(lake: umdf.Lake, root: Path) -> None:
+def test_mbp_10_is_derived_where_it_is_not_stored(lake: umdf.Lake, root: Path) -> None:
     """Monday's mbp_10 is stored, Friday's is not; its first level is what mbp_1 shows."""
     assert set(delta(root, "mbp_10")["trading_date"]) == {SECOND}
     whole = lake.get_range("mbp_10", **RAW).to_arrow()
@@ -101,7 +101,7 @@ def test_levels_that_are_not_stored_are_made_on_demand(lake: umdf.Lake, root: Pa
     assert some.to_arrow().to_pylist() == [row for row in rows if not row["flags"] & MAYBE_BAD_BOOK] != []
 
 
-def test_mbp_1_that_is_not_stored_is_made_too(tmp_path: Path) -> None:
+def test_mbp_1_is_derived_where_it_is_not_stored(tmp_path: Path) -> None:
     from lake.captures import ALL, day, files_of, ingest
 
     one = day(tmp_path, 2_000, 12, loss=0.02)
@@ -118,7 +118,7 @@ def test_stale_rows_can_be_left_out(lake: umdf.Lake, root: Path) -> None:
     assert same_rows(lake.get_range("mbo", exclude_stale=True, **RAW).to_arrow(), clean)
 
 
-def test_columns_come_as_they_are_named(lake: umdf.Lake) -> None:
+def test_columns_come_in_the_requested_order(lake: umdf.Lake) -> None:
     found = lake.get_range("trades", "AAAE3", columns=["price", "symbol", "ts_event"], **RAW).to_arrow()
     assert found.schema.names == ["price", "symbol", "ts_event"]
     whole = lake.get_range("trades", "AAAE3", **RAW).to_arrow()
@@ -227,7 +227,7 @@ def test_a_lake_stays_at_its_commit_until_it_is_refreshed(tmp_path: Path) -> Non
         lake.get_range("trades").to_arrow()
 
 
-def test_what_is_in_a_lake(lake: umdf.Lake, root: Path) -> None:
+def test_schemas_dates_and_symbols_of_a_lake(lake: umdf.Lake, root: Path) -> None:
     assert lake.dates() == [FIRST, SECOND]
     listed = delta(root, "definition")
     assert lake.symbols() == sorted(set(listed["symbol"]))

@@ -114,7 +114,9 @@ def test_every_view_is_its_delta_table_with_decimals_and_timestamps(
             assert view.count() == 0, name
 
 
-def test_statements_find_what_polars_finds(registered: sql.Registration, spark: SparkSession, lake: Path) -> None:
+def test_spark_sql_and_polars_give_the_same_results(
+    registered: sql.Registration, spark: SparkSession, lake: Path
+) -> None:
     col = polars.col
     trades = in_delta(lake, "trades").filter((col("action") == "A") & col("price").is_not_null())
     theirs = trades.group_by("symbol").agg(
@@ -158,7 +160,7 @@ def test_files_are_skipped_by_partition_and_statistics(
     assert "ReadSchema: struct<ts_recv:bigint,price:bigint,symbol:string>" in plan
 
 
-def test_mbp_10_on_demand_is_mbp_10_stored(
+def test_derived_mbp_10_equals_stored_mbp_10(
     registered: sql.Registration, spark: SparkSession, lake: Path, capture: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -177,7 +179,7 @@ def test_mbp_10_on_demand_is_mbp_10_stored(
     assert not levels_view.derived_partitions(open_snapshot(tmp_path), "mbp_10")
 
 
-def test_books_on_demand_need_no_day_statistics_and_know_the_days_that_are_stored(
+def test_levels_are_derived_without_day_statistics_and_only_for_days_not_stored(
     spark: SparkSession, capture: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "few [1] é"  # no pattern, no URL
@@ -195,7 +197,7 @@ def test_books_on_demand_need_no_day_statistics_and_know_the_days_that_are_store
     assert levels_view.levels_frame(spark, open_snapshot(empty), "mbp_10").count() == 0
 
 
-def test_pieces_of_an_instrument_are_its_rows() -> None:
+def test_the_slices_of_an_instrument_add_up_to_its_rows() -> None:
     busy = [LevelSlice(EPOCH.date(), 72, 7, 3 * SLICE_EVENTS, piece) for piece in range(3)]
     calm = [LevelSlice(EPOCH.date(), 72, number, 10, 0) for number in (8, 9)]
     other = [LevelSlice(EPOCH.date(), 73, 9, 390_000, 0), LevelSlice(EPOCH.date(), 73, 10, 20_000, 0)]
@@ -296,7 +298,7 @@ def test_a_session_with_delta_reads_delta(spark: SparkSession, lake: Path, regis
         ("SELECT sum(side, 1) FROM trades GROUP BY", "this is not SQL"),
     ],
 )
-def test_what_spark_says_becomes_one_line(
+def test_a_spark_error_becomes_one_line(
     statement: str, said: str, registered: sql.Registration, spark: SparkSession
 ) -> None:
     with pytest.raises(UmdfError, match=said) as caught:
@@ -305,7 +307,7 @@ def test_what_spark_says_becomes_one_line(
 
 
 @pytest.mark.parametrize(("more", "gone"), [((), "book_state"), (("day_statistics",), "mbo")], ids=["spark", "python"])
-def test_a_file_that_is_gone_is_named(
+def test_a_missing_file_is_named_in_the_error(
     more: tuple[str, ...], gone: str, spark: SparkSession, capture: Path, tmp_path: Path
 ) -> None:
     """Whether Spark's own reader misses it, or the function that makes books in its workers."""
@@ -320,7 +322,7 @@ def test_a_file_that_is_gone_is_named(
     assert "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_registered_is_said(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+def test_invalid_registrations_raise_clear_errors(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     with pytest.raises(UmdfError, match="tables in the database umdf need Delta"):
         sql.register(lake, spark, "umdf")
     with pytest.raises(UmdfError, match="the lake has no table mb0"):
@@ -331,7 +333,7 @@ def test_what_cannot_be_registered_is_said(spark: SparkSession, lake: Path, tmp_
         sql.register(tmp_path, spark)
 
 
-def test_only_the_tables_of_a_statement_are_looked_up() -> None:
+def test_only_tables_named_in_a_statement_are_registered() -> None:
     assert sql.tables_in("select * from Trades t join definition using (symbol)") == ["trades", "definition"]
     assert sql.tables_in("SHOW TABLES") == list(tables())
 

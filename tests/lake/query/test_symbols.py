@@ -112,7 +112,7 @@ def test_continuous_contracts_follow_the_roll_rule(tmp_path: Path, seed: int) ->
     assert checked > 20 and "DOLLATE" not in str(lake.continuous_contracts(["DOL.c.0", "DOL.c.1"]).to_pylist())
 
 
-def test_the_rank_of_a_day_knows_nothing_of_that_day(tmp_path: Path) -> None:
+def test_contracts_are_ranked_without_data_of_the_same_day(tmp_path: Path) -> None:
     """What is traded on a day changes the contract of the next day, not of its own."""
     rows = write_futures(tmp_path, 1)
     before = umdf.Lake(tmp_path).continuous_contracts("DOL.v.0").to_pylist()
@@ -127,7 +127,7 @@ def test_the_rank_of_a_day_knows_nothing_of_that_day(tmp_path: Path) -> None:
     assert after[-1]["volume_date"] == DAYS[-2]
 
 
-def test_one_contract_under_two_names_is_there_twice(tmp_path: Path) -> None:
+def test_a_contract_with_two_continuous_symbols_is_returned_twice(tmp_path: Path) -> None:
     write_futures(tmp_path, 1)
     lake = umdf.Lake(tmp_path)
     names = ["DOL.c.0", "DOL.c.1", "DOL.v.0"]
@@ -159,7 +159,7 @@ def test_a_parent_is_all_contracts_of_an_asset(tmp_path: Path) -> None:
     assert both.num_rows == delta(tmp_path, "trades").filter(polars.col("symbol") != "DOLC100").height
 
 
-def test_numbers_name_instruments_too(lake: umdf.Lake, root: Path) -> None:
+def test_instruments_can_be_requested_by_id(lake: umdf.Lake, root: Path) -> None:
     number = delta(root, "trades", trading_date=FIRST)["instrument_id"][0]
     expected = delta(root, "trades").filter(polars.col("instrument_id") == number).height
     for asked in (number, str(number), [number]):
@@ -174,7 +174,7 @@ def test_a_symbol_on_two_channels_has_the_rows_of_both(lake: umdf.Lake, root: Pa
     assert found.num_rows == delta(root, "trades", trading_date=FIRST, symbol="AAAF27").height
 
 
-def test_a_symbol_is_that_of_the_row_not_of_any_definition(tmp_path: Path) -> None:
+def test_symbols_match_the_row_not_another_definition(tmp_path: Path) -> None:
     """An instrument that changes its symbol has the last one on every row of that day."""
     old, new = listed(1, "OLD3", ts_recv=1), listed(1, "NEW3", ts_recv=2, action="M")
     row = {"channel_id": 72, "instrument_id": 1, "symbol": "NEW3", "seq_version": 1, "sequence": 1}
@@ -185,7 +185,7 @@ def test_a_symbol_is_that_of_the_row_not_of_any_definition(tmp_path: Path) -> No
     assert lake.definitions(symbols="NEW3").to_arrow().num_rows == 1
 
 
-def test_without_definitions_symbols_of_rows_count(tmp_path: Path) -> None:
+def test_without_definitions_the_symbols_of_rows_are_used(tmp_path: Path) -> None:
     row = {"channel_id": 72, "instrument_id": 1, "symbol": "AAAA3", "seq_version": 1, "sequence": 1}
     write_lake(tmp_path, {"trades": [row, row | {"symbol": "BBBB3", "sequence": 2}]})
     lake = umdf.Lake(tmp_path)

@@ -41,7 +41,7 @@ BRASILIA = timezone(timedelta(hours=-3))
         (np.int64(NOON), NOON),
     ],
 )
-def test_dates_and_instants_are_understood(said: Any, meant: date | int) -> None:
+def test_dates_and_instants_are_parsed(said: Any, meant: date | int) -> None:
     assert parse_time(said, "start") == meant and type(parse_time(said, "start")) is type(meant)
 
 
@@ -67,7 +67,7 @@ def test_a_range_that_ends_before_it_starts_is_refused(start: Any, end: Any) -> 
     ("start", "end"),
     [("2026-11-13", "2026-11-13"), (NOON, NOON), ("2026-11-13", "2026-11-13T03:00")],  # midnight in São Paulo
 )
-def test_a_range_from_a_moment_to_itself_is_empty(start: Any, end: Any) -> None:
+def test_a_range_whose_start_is_its_end_is_empty(start: Any, end: Any) -> None:
     span = TimeRange.parse(start, end)
     assert span.is_empty and not any(span.includes_date(DAY + timedelta(days=n), 1) for n in range(-2, 3))
 

@@ -35,9 +35,8 @@ class PublishedStatistics:
     def __init__(self, instruments: int) -> None:
         self.incremental_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
         self.snapshot_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
-        self.has_incremental = np.zeros(
-            (instruments, len(PUBLISHED_COLUMNS)), np.int64
-        )  # by the incremental stream, even if deleted since
+        # By the incremental stream, even if deleted since.
+        self.has_incremental = np.zeros((instruments, len(PUBLISHED_COLUMNS)), np.int64)
 
     def update(self, rows: RowsByBook, *, snapshot: bool = False) -> None:
         """Statistics by instrument, in the order of the wire."""

@@ -31,9 +31,8 @@ GapRecord = dict[str, Any]  # of one gap
 SEND_DELAY_NS = 10**9
 MAX_LISTED = 1_000  # instruments of a gap that are listed by number
 ROW_BITS = 40  # of a row or a gap, behind the number of a book
-UNANSWERED_DTYPE = np.dtype(
-    [("first", "i8"), ("last", "i8")]
-)  # in a stored book: first numbers of the gaps that it is stale for
+# In a stored book: first numbers of the gaps that it is stale for.
+UNANSWERED_DTYPE = np.dtype([("first", "i8"), ("last", "i8")])
 _NO_GAPS = np.empty((0, 3), np.int64)
 
 
@@ -87,9 +86,8 @@ class GapLog:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self.unanswered = (
-            _NO_GAPS  # (book, gaps from, to), in the epoch that the books are in: it is stale because of them
-        )
+        # (book, gaps from, to), in the epoch that the books are in: it is stale because of them.
+        self.unanswered = _NO_GAPS
         self.unverified = _NO_GAPS  # likewise, at the end of the run
         self.epoch = -1  # at the end of the run
         self.touched: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)

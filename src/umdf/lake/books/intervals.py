@@ -74,9 +74,8 @@ class IntervalTables:
         final_before, found = np.maximum(final_before, self.final_before), {}
         trade_log = _concat_records(self._trades, b.TRADE_DTYPE)
         is_valid, busted, unmatched = b.match_busts(trade_log)
-        self.has_late_rows |= bool(
-            (self.final_before[unmatched] != NULL).any()
-        )  # the trade may be among those that are final
+        # The trade may be among those that are final.
+        self.has_late_rows |= bool((self.final_before[unmatched] != NULL).any())
         self.busted_counts += np.bincount(busted, minlength=len(self.ids))
         trades = b.sort_trades(trade_log[is_valid])
         for name, seconds in BAR_INTERVALS_S.items():

@@ -21,11 +21,8 @@ from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
 
 FIRST, PAIRS, OURS, SNAPSHOT_BOOKS, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SNAPSHOT_ENTRIES = range(10)
 ARGUMENTS = 10
-R_FOUND, R_EXPECTED, R_FIRST_DIFFERENCE = (
-    0,
-    1,
-    2,
-)  # entries of ours, of the snapshot, the first that differ (-1: none do)
+# Entries of ours, of the snapshot, the first that differ (-1: none do).
+R_FOUND, R_EXPECTED, R_FIRST_DIFFERENCE = (0, 1, 2)
 RESULT_COLUMNS = 3
 
 

@@ -47,9 +47,8 @@ class LedgerEntry:
     ts_first: int | None = None
     ts_last: int | None = None
     flow: str | None = None  # address:port; None in lakes that were made before it was kept
-    channel_config: str | None = field(
-        default=None, compare=False
-    )  # of umdf.lake.plan.channel_config; not what it holds
+    # Of umdf.lake.plan.channel_config; not what it holds.
+    channel_config: str | None = field(default=None, compare=False)
 
 
 def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:

@@ -34,9 +34,8 @@ SLOTS = 1 << 16
 SLOT = 16
 SMALL_RANGE = 1 << 12  # the table of `_small_codes`, behind it: numbers that are less than this apart
 MAX_DICTIONARY_VALUES = 1 << 15  # more values than these are no dictionary
-DICTIONARY_TRIAL_VALUES = (
-    1 << 12
-)  # after so many values a dictionary that has grown to three quarters of them is given up
+# After so many values a dictionary that has grown to three quarters of them is given up.
+DICTIONARY_TRIAL_VALUES = 1 << 12
 DELTA_BLOCK, MINIBLOCK = 128, 32  # values of a block of deltas, of one of its four parts
 MIN_RUN = 16  # as many equal codes are written once
 

@@ -48,13 +48,11 @@ class ChannelState:
 
     done: DayPosition
     gaps: list[dict[str, int]] = field(default_factory=list)  # of umdf.lake.plan.gap_timeline.Gap
-    answers: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # what the books said of them (umdf.lake.books.gap_recovery)
+    # What the books said of them (umdf.lake.books.gap_recovery).
+    answers: list[dict[str, Any]] = field(default_factory=list)
     quality: list[dict[str, Any]] = field(default_factory=list)  # {"stream", "line", …} that more can be added to
-    listed: dict[str, int] = field(
-        default_factory=dict
-    )  # the last definition of each instrument (umdf.lake.tasks.unchanged_definitions)
+    # The last definition of each instrument (umdf.lake.tasks.unchanged_definitions).
+    listed: dict[str, int] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)  # of umdf.lake.tasks.last_states
     open: dict[str, list[str]] = field(default_factory=dict)  # by table: files that the next part replaces
     tables: list[str] = field(default_factory=list)  # that have the day so far

@@ -356,9 +356,8 @@ def _find_resets(
     surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
     """FAST: when each group's numbering began anew. A line that lost the reset has it when the others had."""
-    seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )  # channel, epoch, group
+    # Channel, epoch, group.
+    seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(lambda: defaultdict(dict))
     for survey in surveys:
         for flow, ts_recv, ts_send in survey.get("resets", []):
             group: MulticastGroup = tuple(survey["flows"][flow])  # type: ignore[assignment]

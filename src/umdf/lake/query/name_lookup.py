@@ -15,9 +15,8 @@ from umdf.lake.schemas import Table, tables
 ALIASES = {"cmbp_1": "mbp_1", "tcbbo": "tbbo", "definitions": "definition", "imbalances": "imbalance"}
 # What `start` and `end` are compared with, where they are instants: the first of these that a table has.
 TIME_COLUMNS = ("ts_interval", "ts_recv", "ts_opened", "ts_first")
-TABLES_WITHOUT_TIME = frozenset(
-    {"day_statistics", "book_state"}
-)  # a row is about a day, or about a place in the stream
+# A row is about a day, or about a place in the stream.
+TABLES_WITHOUT_TIME = frozenset({"day_statistics", "book_state"})
 STREAM_ORDER = ("sequence", "msg_index", "entry_index")
 # Tables whose `sequence` is the incremental stream's; all others are in the order of these columns.
 STREAM_ORDERED_TABLES = frozenset(

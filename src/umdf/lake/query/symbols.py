@@ -41,9 +41,8 @@ class Selection:
 
     requested: tuple[str, ...]
     filters: Mapping[Partition, InstrumentFilter]
-    continuous_names: Mapping[Partition, Mapping[int, tuple[str, ...]]] = field(
-        default_factory=dict
-    )  # of continuous contracts
+    # Of continuous contracts.
+    continuous_names: Mapping[Partition, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def is_continuous(self) -> bool:

@@ -26,15 +26,8 @@ from umdf.market.calendar import ZONE
 
 OHLC = ("open", "high", "low", "close")
 TIME_COLUMNS = ("ts_interval", "ts_event", "ts_recv", "ts_send")
-DEFAULT_COLUMNS = (
-    "close",
-    "price",
-    "bid_px_00",
-    "ask_px_00",
-    "vwap",
-    "volume",
-    "size",
-)  # what is drawn if nobody says what
+# What is drawn if nobody says what.
+DEFAULT_COLUMNS = ("close", "price", "bid_px_00", "ask_px_00", "vwap", "volume", "size")
 WIDTH, HEIGHT, MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 1000, 320, 76, 24, 14
 MAX_SERIES, MAX_CANDLES = 8, 400
 SECOND_NS = 10**9

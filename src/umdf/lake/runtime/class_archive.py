@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-LAST_LENIENT_RELEASE = (
-    17  # newer ones take no archive for Spark's class path, which names a jar twice; our shim tidies it
-)
+# Newer ones take no archive for Spark's class path, which names a jar twice; our shim tidies it.
+LAST_LENIENT_RELEASE = 17
 DUMP_TIMEOUT_S = 300  # the JVM writes the archive when it ends
 UNSAFE_CHARACTERS = " :"  # Spark splits options at the one, the JVM archives at the other
 

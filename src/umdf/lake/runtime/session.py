@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 MAX_TASK_FAILURES = 4  # plain local[N] gives up at the first lost Python worker
 STOP_TIMEOUT_S = 20
 DEFAULT_WORKER_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
-ERROR_MARKERS = (
-    "Application has been killed",
-    "rror",
-    "xception",
-)  # what a line says that tells why Spark did not start
+# What a line says that tells why Spark did not start.
+ERROR_MARKERS = ("Application has been killed", "rror", "xception")
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 
 # For every embedded session. Each line is there because its absence cost something.

@@ -21,9 +21,8 @@ from umdf.market.families import FAMILIES
 
 PACKETS = "packets"
 READABLE_SCHEMAS = (*FAMILIES, PACKETS)
-DEFAULT_SPAN_UNITS = (
-    1 << 16
-)  # packets (Binary) or messages (FAST) of a partition: its rows are held until it is decoded
+# Packets (Binary) or messages (FAST) of a partition: its rows are held until it is decoded.
+DEFAULT_SPAN_UNITS = 1 << 16
 MAX_FILES = "maxFilesPerTrigger"
 OPTIONS = {
     "schema": "which family of events (or packets) to read",

@@ -20,9 +20,8 @@ from umdf.lake.ingest import TaskRunner
 from umdf.lake.plan.inputs import SURVEY_TASK, pack_survey_tasks, survey_task
 from umdf.transport.recording import MANIFEST, read_manifest
 
-START_DELAY_S = (
-    0.05  # behind the books of this micro-batch: Spark takes tasks in the order in which they were handed in
-)
+# Behind the books of this micro-batch: Spark takes tasks in the order in which they were handed in.
+START_DELAY_S = 0.05
 UNCOMPRESSED_SUFFIXES = (".pcap", ".pcapng")
 MAX_PREFETCHED_FILES = 64  # of a recording that is far ahead of us, if nobody says how many files a micro-batch has
 

@@ -21,9 +21,8 @@ MAX_FIRST_SEQUENCE = 16  # a number so low may begin a numbering, or a loop
 MAX_WRONG_BITS = 3  # that are wrong in a number
 EDGE_PACKETS = 3  # packets at either end of a file for which there may be another rule
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
-MAX_LAG_DIFFERENCE_NS = (
-    60 * SECOND_NS
-)  # between sending and receiving: by how much it differs among neighbours, at most
+# Between sending and receiving: by how much it differs among neighbours, at most.
+MAX_LAG_DIFFERENCE_NS = 60 * SECOND_NS
 MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
 
 Numbers = NDArray[np.int64]

@@ -30,9 +30,8 @@ class LastStates:
     """Of a channel-day. `stored` is what `to_json` gave after the part before this one."""
 
     def __init__(self, stored: Mapping[str, Any], instruments: InstrumentList, versions: Sequence[int]) -> None:
-        self._group_of = dict(
-            zip(instruments.ids.tolist(), instruments.groups[:-1], strict=True)
-        )  # without the row of nobody
+        # Without the row of nobody.
+        self._group_of = dict(zip(instruments.ids.tolist(), instruments.groups[:-1], strict=True))
         self._ranks = {version: rank for rank, version in enumerate(versions)}
         stored_phases = stored.get("said") or _NO_PHASES
         self._created = {who for who, *_, membership, _ in stored_phases["own"] if membership == NEW}
@@ -97,9 +96,8 @@ class LastStates:
     def _apply_snapshot(self, ts: int, status: Status) -> None:
         instrument_id = status.instrument_id
         group = self.group_of(instrument_id) if instrument_id is not None else status.group
-        phase = (
-            status.state if status.phase is None and instrument_id is None else status.phase
-        )  # legacy 11 writes 326 for it
+        # Legacy 11 writes 326 for it.
+        phase = status.state if status.phase is None and instrument_id is None else status.phase
         if group is not None and phase is not None and ts >= self._snapshot_phases.get(group, [NULL])[0]:
             self._snapshot_phases[group] = [ts, phase]
         if instrument_id is None or ts < self._snapshot_states.get(instrument_id, [NULL])[0]:

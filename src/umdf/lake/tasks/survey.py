@@ -110,9 +110,8 @@ def decompress(path: str, digest: str, directory: Path) -> tuple[str, str, str]:
             target = directory / f"{digest.partition(':')[2]}.pcap"
             directory.mkdir(parents=True, exist_ok=True)
             chunk = memoryview(bytearray(COPY_BYTES))
-            temporary = target.with_suffix(
-                f".{uuid.uuid4().hex}"
-            )  # a second attempt, or a second file, may be at it too
+            # A second attempt, or a second file, may be at it too.
+            temporary = target.with_suffix(f".{uuid.uuid4().hex}")
             with temporary.open("wb") as plain:
                 while read_bytes := source.readinto(chunk):
                     plain.write(chunk[:read_bytes])

@@ -42,11 +42,8 @@ SEQUENCE_RESET = "4"
 UNKNOWN_TEMPLATE = "D9"  # a message that the templates do not know
 MAX_LISTED_PACKETS = 2  # numbers that are written down one by one: a plan compares them with what other files have
 MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until it is clear what it speaks
-SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (
-    9,
-    33,
-    3,
-)  # times of FAST messages: looked at in a batch, kept, enough to be believed
+# Times of FAST messages: looked at in a batch, kept, enough to be believed.
+SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (9, 33, 3)
 NO_CHANNEL = -1  # of packets that say none
 
 Numbers = NDArray[np.int64]
