@@ -6,7 +6,7 @@
             batch = decoder.decode(packets.buffer, packets.start, packets.end)
             batch.record_batch(50)      # Order_MBO_50 as Arrow, without a copy
 
-This is the public door; a name is loaded when it is first used, so that `import umdf` is quick.
+This is the public API; a name is loaded when it is first used, so that `import umdf` is quick.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _EXPORTS = {
     "UmdfError": ("umdf.errors", "UmdfError"),
     "open_capture": ("umdf.transport.capture", "open_capture"),
     "PcapWriter": ("umdf.transport.pcap_writer", "PcapWriter"),
-    "recognise": ("umdf.wire.packet", "recognise"),
+    "detect_protocols": ("umdf.wire.packet", "detect_protocols"),
     "load_sbe_schema": ("umdf.wire.sbe.loader", "load"),
     "SbeDecoder": ("umdf.wire.sbe.decode", "Decoder"),
     "SbeEncoder": ("umdf.wire.sbe.encode", "Encoder"),
     "load_fast_templates": ("umdf.wire.fast.loader", "load"),
     "FastDecoder": ("umdf.wire.fast.decode.decoder", "Decoder"),
     "FastEncoder": ("umdf.wire.fast.encode.encoder", "Encoder"),
-    "SbeEvents": ("umdf.market.sbe.events", "SbeEvents"),
-    "FastEvents": ("umdf.market.fast.events", "FastEvents"),
+    "SbeEventMapper": ("umdf.market.sbe.events", "SbeEventMapper"),
+    "FastEventMapper": ("umdf.market.fast.events", "FastEventMapper"),
     "MarketState": ("umdf.market.state", "MarketState"),
     "Books": ("umdf.book.engine", "Books"),
     "Lake": ("umdf.lake.query.lake", "Lake"),

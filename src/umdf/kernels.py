@@ -1,6 +1,6 @@
 """How every numba kernel is compiled, cached, and how it touches memory.
 
-The one rule: numba code lives in files named `*kernel*.py` (and in generated files) and kernels of other directories
+Invariant: numba code lives in files named `*kernel*.py` (and in generated files) and kernels of other directories
 are imported by full name, so that a digest of those files is a complete source stamp. numba itself stamps a cached
 function with its own file only and misses a changed callee.
 
@@ -120,7 +120,7 @@ ENTRY_POINTS: dict[Any, tuple[Any, ...]] = {}  # every kernel that was imported,
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls: cached on disk, without the GIL, without reference counting.
 
-    Its arguments are int64 (numbers and addresses), so that `compile_entries` knows its one signature.
+    Its arguments are int64 (numbers and addresses), so that `compile_kernels` knows its one signature.
     """
     return _entry_point(function, (types.int64,) * function.__code__.co_argcount)
 

@@ -1,6 +1,6 @@
-"""Compiles every kernel once, so that nobody waits for it later and no two processes compile the same one.
+"""Compiles every kernel once, so that nothing waits for it later and no two processes compile the same one.
 
-The one rule: a `warm()` that compiles something is named in WARMERS.
+Invariant: a `warm()` that compiles something is named in WARMERS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WARMERS: tuple[str, ...] = ("umdf.warmup:warm", "umdf.wire.fast.decode.decoder:w
 
 
 def warm() -> None:
-    """Compile every kernel of the package. (Code that is generated is its own room's to warm.)"""
+    """Compile every kernel of the package. (Generated code is warmed by its own package.)"""
     from umdf.kernels import PACKAGE, compile_kernels
 
     for path in sorted(PACKAGE.rglob("*_kernel.py")):

@@ -1,7 +1,7 @@
 """One row applied to the books of a channel, whatever kind the book is; and the loop that does only that.
 
-The order is always the same: find the book, make sure of room (so that nothing below can stop half-way), check
-rpt_seq, then place the entry by what the row carries.
+The order is always the same: find the book, make sure of capacity (so that nothing below can stop half-way), check
+rpt_seq, then apply the entry by what the row carries.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def clear_book(t, b, rpt_seq):
 
 @inlined
 def mark_pending(t, b, sides):
-    """Note that what is seen of a book changed; returns nothing."""
+    """Mark that the ladder of a book changed; returns nothing."""
     dirty = np.int64(load_i32(b, k.B_DIRTY))
     if dirty & k.DIRTY_SIDES == 0:
         count = get(t, k.PENDING_COUNT)
@@ -120,7 +120,7 @@ def mark_pending(t, b, sides):
 
 @outlined
 def _reset_channel(t):
-    """All books are empty and right; what they had is pending if anybody looks."""
+    """All books are empty and healthy; their ladders are pending if ladders are written."""
     for number in range(get(t, k.BOOK_HIGH_WATER)):
         b = get(t, k.BOOKS) + k.BOOK_BYTES * number
         if load_i32(b, k.B_ALIVE) != 0 and clear_book(t, b, np.int64(k.NULL)) and get(t, k.DEPTH) > 0:
@@ -161,7 +161,7 @@ def _is_already_applied(b, rpt_seq, flags, row):
 
 @outlined
 def _infer_book_type(b, r):
-    """While a book is empty, what comes next says which kind it is, as far as nobody else did (9.1, 9.3, 9.4)."""
+    """While a book is empty, the next row decides its book type, unless it was declared (9.1, 9.3, 9.4)."""
     declared_depth = np.int64(load_i32(b, k.B_DECLARED_DEPTH))
     overlay = r[UPDATE_ACTION] == k.OVERLAY
     aggregated = declared_depth > 0 if declared_depth >= 0 else overlay or r[ORDER_ID] == k.NULL
@@ -206,10 +206,10 @@ def _apply_uncommon_row(t, a, b, number, i, row, side):
 
 @inlined
 def apply_row(t, a, c, i, row, x, number, depth):
-    """Returns what it came to, the book's address (0: none, or all), the side and the rank that were touched.
+    """Returns the outcome, the book's address (0: none, or all), the side and the rank that were touched.
 
     x is the row's `order_hash`, number that of its book if it was already known (else below zero), depth how many
-    levels anybody looks at.
+    levels are written.
     """
     none, nobody, action, instrument = (
         np.int64(k.OUTSIDE_DEPTH),
@@ -254,7 +254,7 @@ def apply_row(t, a, c, i, row, x, number, depth):
     return outcome, b, side, rank
 
 
-# Memory is asked for before it is needed, in three steps that each wait for the one before: the row's slot in the hash
+# Memory is prefetched before it is needed, in three steps that each wait for the one before: the row's slot in the hash
 # and its book; what these lead to, the order and the ends of the side; the order's level. A step may guess wrong (the
 # order may stand in another slot), which costs nothing but time. What the first step found is kept in a ring.
 
@@ -313,7 +313,7 @@ def prefetch_ahead(t, a, c, i, rows):
 
 @inlined
 def prefetch_first(t, a, c, first, rows, prefetched):
-    """Before the first row: the steps that nobody else makes; the first step was made for rows before `looked`."""
+    """Before the first row: the steps not yet made; the first step was made for rows before `prefetched`."""
     for i in range(max(first, prefetched), min(first + ORDER_DISTANCE, rows)):
         prefetch_order(t, a, c, i)
     for i in range(first, min(first + SIDE_DISTANCE, rows)):

@@ -1,6 +1,6 @@
 """Where orders, levels, books and sides come from and go back to, and the two hash tables that find them.
 
-The one rule: nothing here runs out. Whoever calls has asked `ensure_room` before it changed anything.
+Invariant: no arena is ever full here. The caller has called `ensure_capacity` before it changed anything.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ A_ORDERS, A_HASH, A_SHIFT, A_MASK, A_LEVELS, A_BLOCKS, A_BOOKS = range(7)
 
 @inlined
 def order_hash(instrument, order_id):
-    """Of the row's own columns, so that a row's slot can be asked for long before its turn."""
+    """Of the row's own columns, so that a row's slot can be prefetched long before its turn."""
     x = np.uint64(order_id) * ORDER_FACTOR + np.uint64(instrument) * INSTRUMENT_FACTOR
     return (x ^ (x >> HALF)) * ORDER_FACTOR
 
@@ -121,7 +121,7 @@ def set_slot(a, slot, x, order):
 
 @inlined
 def delete_slot(a, slot):
-    """Backward shift: what was pushed past this slot moves up, so that no search ever walks over graves."""
+    """Backward shift: what was pushed past this slot moves up, so that there are no tombstones to search over."""
     hashes, shift, mask = a[A_HASH], np.uint64(a[A_SHIFT]), a[A_MASK]
     next_slot = slot
     while True:
@@ -143,7 +143,7 @@ def new_order(t, a):
     if order >= 0:
         following = np.int64(load_i32(a[A_ORDERS] + k.ORDER_BYTES * order, k.O_NEXT))
         put(t, k.ORDER_FREE_LIST, following)
-        prefetch(get(t, k.COLD_ORDERS), k.COLD_BYTES * following)  # nobody has looked at it since it was written
+        prefetch(get(t, k.COLD_ORDERS), k.COLD_BYTES * following)  # nothing has read it since it was written
         return order
     order = get(t, k.ORDER_HIGH_WATER)
     put(t, k.ORDER_HIGH_WATER, order + 1)
@@ -183,7 +183,7 @@ def free_level(t, a, level):
     put(t, k.LEVELS_AVAILABLE, get(t, k.LEVELS_AVAILABLE) + 1)
 
 
-# A side: keys and, behind the keys' capacity, slots. Positions count from the best, places from the worst.
+# A side: keys and, behind the keys' capacity, slots. Positions count from the best, indices from the worst.
 
 
 @inlined
@@ -214,9 +214,9 @@ def price_of(side, key):
 
 @inlined
 def find_key(keys, count, key):
-    """The place of a key among ascending ones, or where it would go.
+    """The index of a key among ascending ones, or where it would go.
 
-    Nearly everything happens close to the best: a few keys are compared at once, which never guesses wrong, and the
+    Nearly everything happens close to the best: a few keys are compared at once, without a branch, and the
     next few if need be; only what is far away is found by halves.
     """
     low, high, linear_end = np.int64(0), count, count - LINEAR_SEARCH_KEYS
@@ -285,7 +285,7 @@ def free_block(t, s):
 
 @outlined
 def ensure_capacity(t, s):
-    """Room for one order, one level and one more entry of this side; False (and FULL says what) if Python must grow."""
+    """Memory for one order, one level and one more entry of this side; False (and FULL is what) if Python must grow."""
     if get(t, k.ORDERS_AVAILABLE) < 1:
         put(t, k.FULL, k.ORDERS_FULL)
         return False
@@ -345,7 +345,7 @@ def insert_book_hash(t, instrument, lending, number):
 
 @outlined
 def add_book(t, instrument, lending):
-    """The number of a new, empty book; -1 (and FULL says so) if Python must grow."""
+    """The number of a new, empty book; -1 (with FULL set) if Python must grow."""
     if get(t, k.BOOKS_AVAILABLE) < 1:
         put(t, k.FULL, k.BOOKS_FULL)
         return np.int64(-1)
@@ -371,7 +371,7 @@ def add_book(t, instrument, lending):
     return number
 
 
-# After an arena has moved to a bigger place.
+# After an arena has moved to larger memory.
 
 
 @kernel

@@ -31,9 +31,9 @@ from umdf.kernels import (
 def columns_of(t):
     """The addresses of the columns."""
     return (
-        get(t, k.C_ACTION), get(t, k.C_SIDE), get(t, k.C_PRICE), get(t, k.C_SIZE), get(t, k.C_ORDER_ID), get(t, k.C_FIRM),
-        get(t, k.C_PREV_SIZE), get(t, k.C_POSITION), get(t, k.C_ORDER_COUNT), get(t, k.C_TS_INSERT), get(t, k.C_VENUE),
-        get(t, k.C_UPDATE_ACTION), get(t, k.C_INSTRUMENT_ID), get(t, k.C_RPT_SEQ), get(t, k.C_FLAGS),
+        get(t, k.C_ACTION), get(t, k.C_SIDE), get(t, k.C_PRICE), get(t, k.C_SIZE), get(t, k.C_ORDER_ID),
+        get(t, k.C_FIRM), get(t, k.C_PREV_SIZE), get(t, k.C_POSITION), get(t, k.C_ORDER_COUNT), get(t, k.C_TS_INSERT),
+        get(t, k.C_VENUE), get(t, k.C_UPDATE_ACTION), get(t, k.C_INSTRUMENT_ID), get(t, k.C_RPT_SEQ), get(t, k.C_FLAGS),
     )  # fmt: skip
 
 

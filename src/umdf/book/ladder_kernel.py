@@ -1,4 +1,4 @@
-"""What there is to see of a book: the best levels of its sides, and whether a row has changed them."""
+"""The ladder of a book: the best levels of its sides, and whether a row has changed them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_side(a, b, side, depth, body):
 
 @outlined
 def save_ladder(t, a, b, row):
-    """Keep what there is to see of a book before a row, if anybody looks."""
+    """Keep the ladder of a book before a row, if ladders are written."""
     if get(t, k.DEPTH) == 0:
         return
     for side in range(2):
@@ -67,7 +67,7 @@ def save_ladder(t, a, b, row):
 
 @outlined
 def is_ladder_changed(t, a, b, depth):
-    """Whether there is now something else to see than was noted."""
+    """Whether the ladder differs from the one that was kept."""
     saved = get(t, k.SAVED_LADDER)
     body, is_changed = saved + BODY_BYTES * depth, False
     for side in range(2):

@@ -1,10 +1,10 @@
 """Rows of the best N levels of both sides, written while rows are applied.
 
-A row is written when what it shows has changed: at once, or at the end of the event (flag LAST) for all books that the
+A row is written when its ladder has changed: immediately, or at the end of the event (flag LAST) for all books that the
 event changed. A book's last row is kept as its *ladder*, so that only a side that changed is read again.
 
-In a book of orders by price the rank of the level that was touched tells whether anybody can see it. In all others,
-which are small or old, what there was to see is noted before the row (by `apply_kernel`, off its hot path) and compared
+In a book of orders by price the rank of the touched level decides whether it is in the ladder. In all others,
+which are small or old, the ladder is kept before the row (by `apply_kernel`, off its hot path) and compared
 after it.
 """
 
@@ -20,9 +20,9 @@ from umdf.book.ladder_kernel import BODY_BYTES, is_ladder_changed, write_side
 from umdf.book.memory_layout_kernel import get, put
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, prefetch, store_i32, store_i64
 
-# A row: these, then the body of `show_kernel`.
+# A row: these, then the body of `ladder_kernel`.
 R_ROW, R_INSTRUMENT, R_BOOK, R_FLAGS, R_BODY = 0, 8, 16, 20, 24
-PREFETCH_ROWS = 4  # rows: memory to be written is asked for, or stores wait for it one after the other
+PREFETCH_ROWS = 4  # rows: memory to be written is prefetched, or stores wait for it one after the other
 LADDER_BODY = 8  # behind the epoch: a ladder of an earlier one is not trusted
 
 
@@ -68,7 +68,7 @@ def _write_pending(t, row, flags):
 
 @inlined
 def _row_limit(t, first):
-    """Up to which row there is room for what is written, if none of them is a channel reset: a row makes at most one,
+    """Up to which row the output has capacity, if none of them is a channel reset: a row makes at most one,
     a reset one of every book."""
     reserved = get(t, k.OUT_ROWS) + get(t, k.PENDING_COUNT) + get(t, k.BOOK_HIGH_WATER) + get(t, k.BOOKS_AVAILABLE)
     return max(first + get(t, k.OUT_CAPACITY) - reserved, first)
@@ -109,17 +109,17 @@ def _apply_with_ladders(t, depth, per_row):
 
 @kernel
 def apply_with_top(t):
-    """As `maintain`, and a row for each change of the best level of a book."""
+    """As `apply_without_ladders`, and a row for each change of the best level of a book."""
     return _apply_with_ladders(t, 1, True)
 
 
 @kernel
 def apply_with_depth(t):
-    """As `maintain`, and a row for each change of the best DEPTH levels of a book."""
+    """As `apply_without_ladders`, and a row for each change of the best DEPTH levels of a book."""
     return _apply_with_ladders(t, get(t, k.DEPTH), True)
 
 
 @kernel
 def apply_with_depth_at_event_end(t):
-    """As `maintain`, and at the end of an event a row for each book of which the best DEPTH levels have changed."""
+    """As `apply_without_ladders`, and at the end of an event a row for each book whose best DEPTH levels changed."""
     return _apply_with_ladders(t, get(t, k.DEPTH), False)

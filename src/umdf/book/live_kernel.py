@@ -1,8 +1,8 @@
 """One Binary packet → the books, in one call.
 
-The packet's messages are read into the rows of a small scratch, checked as the decoder checks them, and applied as rows
-of a batch are. A message in its expected shape is read without a question asked, by offsets found once; any other (an
-older version, a shorter block) by the plan of `umdf.market.sbe.live_plan_kernel`, column by column.
+The packet's messages are read into the rows of a scratch buffer, checked as the decoder checks them, and applied like
+rows of a batch. A message in its expected shape is read directly, by offsets found once; any other (an older version,
+a shorter block) by the plan of `umdf.market.sbe.live_plan_kernel`, column by column.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ IGNORED, BY_SHAPE, BY_PLAN, BY_BATCH = 0, 1, 2, 3  # X_HOW
 # Numbers: the offset (below zero: absent) and the null value.
 X_INSTRUMENT, X_SIZE, X_ORDER_ID, X_PREV_SIZE, X_TS_INSERT, X_FIRM, X_RPT_SEQ, X_PRICE = 5, 7, 9, 11, 13, 15, 17, 19
 X_LOW, X_HIGH, X_FACTOR = 21, 22, 23  # of the price
-# Codes: the offset and the place in the plan of what the codes mean.
+# Codes: the offset, and the position in the plan of what the codes mean.
 X_ACTION, X_SIDE, X_FLAGS, X_MORE_FLAGS = 24, 26, 28, 30
 X_UPDATE_ACTION = 32  # its offset, below zero: absent
 SHAPE = 33
@@ -195,7 +195,7 @@ def _read_by_plan(v, x, body, block, version, row):
 def _read_packet(t, a, c, v, packet, size):
     """Fill the scratch; returns how many rows, or NEEDS_BATCH. What cannot be framed is counted and left out.
 
-    The memory that a row needs is asked for while the next message is read.
+    The memory that a row needs is prefetched while the next message is read.
     """
     rows, here, end = np.int64(0), packet + PACKET_HEADER, packet + size
     if size < PACKET_HEADER or size > MAX_PACKET_BYTES:

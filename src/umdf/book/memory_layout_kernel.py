@@ -1,7 +1,7 @@
-"""How books lie in memory: the names of all places, and the codes that every row comes to.
+"""The memory layout of books: the names of all fields, and the outcome codes of rows.
 
 A channel's books are a few flat arenas, reached from one table of int64 (the argument of every kernel). Numbers, not
-addresses, lead from one thing to another, so that Python can move an arena to a bigger place between two calls.
+addresses, lead from one thing to another, so that Python can move an arena to larger memory between two calls.
 
     book hash ─► book ─► side: sorted keys and slots, the best last ─► level ─► its orders, a list in priority order
     order hash ─────────────────────────────────────────────────────► order ─► its level
@@ -16,7 +16,7 @@ import numpy as np
 
 from umdf.kernels import inlined, load_i64, store_i64
 
-# Places in the table. First where the arenas are, how much they hold and how much room is left.
+# Slots of the table. First where the arenas are, their capacity and how much is free.
 ORDERS, COLD_ORDERS, ORDER_FREE_LIST, ORDER_HIGH_WATER, ORDERS_AVAILABLE = 0, 1, 2, 3, 4
 HASH, HASH_SHIFT, HASH_MASK = 5, 6, 7
 LEVELS, LEVEL_FREE_LIST, LEVEL_HIGH_WATER, LEVELS_AVAILABLE = 8, 9, 10, 11
@@ -34,7 +34,7 @@ FIRST, ROWS, OUTCOMES, COLUMNS = 56, 57, 58, 59
 # Rows of the best levels, if wanted.
 OUT, OUT_CAPACITY, OUT_ROWS, DEPTH, LADDERS, LADDER_VERSION = 74, 75, 76, 77, 78, 79
 PENDING, PENDING_COUNT = 80, 81  # the books that changed since the last end of an event, in that order
-SAVED_LADDER = 82  # what there was to see of a book before a row, and room for as much
+SAVED_LADDER = 82  # the ladder of a book before a row, and space for another
 LIVE_TABLE = 83  # the table of `live_kernel`
 PREFETCH_RING = 84  # 16 pairs: what was found out about rows to come
 FIRST_RPT_SEQ = PREFETCH_RING + 32  # what a new book has: NULL accepts whatever comes first, 0 only 1
@@ -44,7 +44,7 @@ TABLE_WORDS = PREFETCH_RING + 34
 # FULL: nothing, or what Python has to enlarge before it calls again.
 NOTHING_FULL, ORDERS_FULL, LEVELS_FULL, BOOKS_FULL, BLOCKS_FULL, OUTPUT_FULL = 0, 1, 2, 3, 4, 5
 
-# An order, in two places: what every change touches, and what is only kept. Links and slots are numbers; -1 is none.
+# An order, in two parts: what every change touches, and what is only kept. Links and slots are numbers; -1 is none.
 O_SIZE, O_ID, O_LEVEL, O_NEXT, O_PREV, O_OWNER = 0, 8, 16, 20, 24, 28  # owner: book << 2 | side << 1 | implied
 ORDER_BYTES = 32
 O_FIRM, O_TS_INSERT = 0, 8
@@ -96,12 +96,12 @@ BEST, OUTSIDE_DEPTH = (
 )  # as the rank of what a row touched: perhaps the best level; nothing that can be seen
 BID, ASK = 0, 1
 
-# What a row came to. Below zero it was impossible, did nothing, and the book is stale.
+# Outcomes of a row. Below zero the row was impossible, did nothing, and the book is stale.
 NO_CHANGE, ADDED, CHANGED, DELETED, CLEARED, REPLACED, ALREADY_APPLIED = 0, 1, 2, 3, 4, 5, 6
 UNKNOWN_ORDER, DUPLICATE_ORDER, SIDE_MISMATCH, PRICE_MISMATCH, SIZE_MISMATCH = -1, -2, -3, -4, -5
 UNKNOWN_PRICE, DUPLICATE_PRICE, BAD_POSITION, GENERATION_MISMATCH, NO_ORDER_ID = -6, -7, -8, -9, -10
 BAD_SIZE, BAD_SIDE, UNKNOWN_ACTION, NO_INSTRUMENT, AMBIGUOUS_LEVEL = -11, -12, -13, -14, -15
-# Reasons to be stale that no row comes to.
+# Reasons to be stale that are no outcome of a row.
 RPT_SEQ_GAP, MESSAGES_LOST = -16, -17
 VALUE_OUT_OF_RANGE = -18  # of a row: a price or size that no column can hold
 NOT_HANDLED = 100  # of a first look at a row: it is one for a book of orders by price
@@ -116,7 +116,7 @@ F_LAST, F_SNAPSHOT, F_IMPLIED, F_RECOVERY, F_MAYBE_BAD_BOOK, F_OUT_OF_RANGE = 12
 
 @inlined
 def get(base, index):
-    """The int64 at this place of a table."""
+    """The int64 in this slot of a table."""
     return load_i64(base, 8 * index)
 
 
@@ -127,5 +127,5 @@ def put(base, index, value):
 
 @inlined
 def invalidate_ladders(t):
-    """Books have changed behind the back of `rows_kernel`."""
+    """Books have changed without `ladder_rows_kernel`."""
     put(t, LADDER_VERSION, get(t, LADDER_VERSION) + 1)

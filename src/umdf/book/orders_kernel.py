@@ -1,7 +1,7 @@
 """Books of orders by price and order id (9.1, 9.2): the hot path of every channel today.
 
-Each function returns what the row came to and the rank of the level that it touched, 0 the best, UNSEEN where nobody
-who looks at `depth` levels could see a difference. An order is found by instrument and order id; price and side, where
+Each function returns the row's outcome and the rank of the level that it touched, 0 the best, UNSEEN where
+the best `depth` levels did not change. An order is found by instrument and order id; price and side, where
 given, must agree (9.2).
 """
 
@@ -108,7 +108,7 @@ def add_order(t, a, b, number, side, key, size, order_id, implied, slot, x):
 
 @inlined
 def _visible_rank(a, s, key, depth):
-    """The rank of a level that is there, as far as it matters."""
+    """The rank of a level that is there, as far as it is in the ladder."""
     count = np.int64(load_i32(s, k.S_COUNT))
     seen = count < depth or key >= load_i64(keys_of(a, s), 8 * (count - depth))
     return np.int64(k.BEST if seen else k.OUTSIDE_DEPTH)

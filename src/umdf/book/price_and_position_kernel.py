@@ -1,7 +1,7 @@
-"""Books whose entries have places: orders by position (legacy 9), prices by price or position (9.3), top of book (9.4).
+"""Books by price or position: orders by position (legacy 9), prices by price or position (9.3), top of book (9.4).
 
-They are small or old, so nothing here is inlined into the hot path. As everywhere, a function returns what the row
-came to and the rank it touched: here BEST for any change, because `rows_kernel` compares what it shows.
+They are small or old, so nothing here is inlined into the hot path. As everywhere, a function returns the row's
+outcome and the rank it touched: here BEST for any change, because `ladder_rows_kernel` compares the ladders.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def delete_level(t, a, s, index):
 
 @outlined
 def _insert_level(t, a, b, s, index, key, r):
-    """Shift the others down; what is then beyond the depth is gone without a word (9.3.1)."""
+    """Shift the others down; what is then beyond the depth is removed without a message (9.3.1)."""
     count, depth = _count_of(s), np.int64(load_i32(b, k.B_DEPTH))
     if count >= depth and index == 0:
         return np.int64(k.NO_CHANGE)

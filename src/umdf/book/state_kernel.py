@@ -1,4 +1,4 @@
-"""Books as lists of entries and back; their checksum; and what is said about a book from outside.
+"""Books as lists of entries and back; their checksum; and what is declared about a book from outside.
 
 An entry is an order, or a level of a price-depth book. They stand bids first, then asks, the best first.
 """
@@ -78,7 +78,7 @@ def ensure_books(t, instruments, lending, first, rows, numbers):
 
 @kernel
 def declare_depth(t, number, depth):
-    """What a snapshot (264) or a definition says of a book: its depth, 0 for orders."""
+    """Declare the depth of a book, from a snapshot (264) or a definition; 0 for orders."""
     a = arenas(t)
     b = a[A_BOOKS] + k.BOOK_BYTES * number
     invalidate_ladders(t)
@@ -192,7 +192,7 @@ def write_all_entries(t, numbers, rows, counts, e):
 
 @kernel
 def load_entries(t, number, entries, count):
-    """Put entries, as `list_entries` wrote them, into an empty book of the right kind; there is room for the orders.
+    """Put entries, as `write_entries` wrote them, into an empty book of the right type; the orders have memory.
 
     The worst levels go first, so that every one is put on top. Returns how many entries are left because FULL.
     """
@@ -240,7 +240,7 @@ def load_entries(t, number, entries, count):
 
 @kernel
 def load_all_entries(t, numbers, first, rows, starts, counts, entries):
-    """`read_entries` of many books, from the first on; each has `counts` entries from `starts` on. Returns how many
+    """`load_entries` of many books, from the first on; each has `counts` entries from `starts` on. Returns how many
     books are done, fewer if FULL: the count of the next one is then what is left of it."""
     for row in range(first, rows):
         e, count = entries + ENTRY_BYTES * load_i64(starts, 8 * row), load_i64(counts, 8 * row)

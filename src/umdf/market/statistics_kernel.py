@@ -1,7 +1,7 @@
-"""The newest row of every key, folded in the order of the wire; and the hash that finds an instrument's keys.
+"""The newest row of every key, folded in wire order; and the hash that finds an instrument's keys.
 
 A slot is one key of one instrument. Slots of an instrument hang together in a chain that starts at its head slot, so
-that everything of it can be forgotten at once. Rows and orders to forget are merged by their order in the wire: only
+that everything of it can be deleted together. Rows and deletions are merged in wire order: only
 the last row of a key matters, and is copied at the end.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from umdf.kernels import inlined, kernel, load_i8, load_i16, load_i32, load_i64, load_u8, store_i32, store_i64
 
-# Places in the table of arguments. The first are shared with the tape.
+# Slots of the table of arguments. The first are shared with the tape.
 SLOTS, SLOT_COUNT, SLOT_CAPACITY, SLOT_SIZE, HASH, HASH_MASK = 0, 1, 2, 3, 4, 5
 ROWS, ROW, IDS, ORDER, ACTIONS = 6, 7, 8, 9, 10  # ROW: the next one; ACTIONS: 0 where nothing is ever deleted
 OPS, OP_COUNT, OP = 11, 12, 13  # OP: the next one
@@ -43,7 +43,7 @@ DELETED = 67  # C
 
 @inlined
 def get(base, index):
-    """The int64 at this place of a table."""
+    """The int64 in this slot of a table."""
     return load_i64(base, 8 * index)
 
 
@@ -83,7 +83,7 @@ def find(t, instrument_id, key, key_2):
 
 @inlined
 def _insert_hash(t, number, instrument_id, key, key_2):
-    """Write a slot into the hash. It is never full: there are two places for each slot."""
+    """Write a slot into the hash. It is never full: there are two entries for each slot."""
     table, mask, bucket = get(t, HASH), get(t, HASH_MASK), _first_bucket(t, instrument_id, key, key_2)
     while load_i32(table, 4 * bucket) != 0:
         bucket = (bucket + 1) & mask
@@ -146,7 +146,7 @@ def _touch(t, number, row):
 
 @inlined
 def type_bit(key):
-    """The bit of a key's statistics type in a mask; all types that nobody knows share one."""
+    """The bit of a key's statistics type in a mask; all unknown types share one."""
     kind = (key >> 8) & 0xFFFF
     if kind < 32:
         return np.int64(1) << kind

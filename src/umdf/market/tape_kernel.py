@@ -1,7 +1,7 @@
-"""Trades, in the order of the wire: the last price of each instrument and venue, and our own count of its trades.
+"""Trades, in wire order: the last price of each instrument and venue, and our own totals of its trades.
 
 A slot is one venue of one instrument. Every trade is kept in a log, newest first for each slot, because a bust names a
-trade and takes exactly that one out of the count.
+trade and takes exactly that one out of the totals.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from umdf.market.statistics_kernel import (
     slot_at,
 )
 
-# Places in the table of arguments that only the tape has, in those that only the fold has.
+# Slots of the table of arguments that only the tape has, in place of those that only the fold has.
 VENUES, PRICES, SIZES, TIMES, TRADE_IDS, BUYERS, SELLERS = 14, 15, 16, 17, 18, 19, 20
 CONDITIONS = 24
 TAPE_ARGUMENTS = 25
 
-# A slot, behind the fold's first four places.
+# A slot, behind the fold's first four fields.
 T_LAST = 6  # NO, A_TRADE or PUBLISHED: where the last price comes from
 T_PRICE, T_SIZE, T_TS, T_TRADE_ID, T_BUYER, T_SELLER, T_CONDITIONS, T_BUSTED = 7, 8, 9, 10, 11, 12, 13, 14
 T_COUNT, T_QUANTITY, T_NOTIONAL_LOW, T_NOTIONAL_HIGH = 15, 16, 17, 18
@@ -59,7 +59,7 @@ T_FIRST, T_HIGH, T_LOW, T_BUSTS, T_UNKNOWN_BUSTS, T_NEWEST = 19, 20, 21, 22, 23,
 TAPE_SLOT = 25
 NO_LAST_PRICE, FROM_TRADE, FROM_STATISTIC = 0, 1, 2
 
-# A trade in the log; T_NEWEST and L_OLDER are a place in it + 1, or 0.
+# A trade in the log; T_NEWEST and L_OLDER are an index into it + 1, or 0.
 L_TRADE_ID, L_PRICE, L_SIZE, L_OLDER, L_BUSTED = 0, 1, 2, 3, 4
 LOG_ENTRY = 5
 
@@ -179,7 +179,7 @@ def _recompute_prices(t, s):
 
 @inlined
 def _bust(t, s, trade_id):
-    """Take a trade out of the count and mark it. What the exchange publishes it sends again itself (13.4)."""
+    """Take a trade out of the totals and mark it. What the exchange publishes it sends again itself (13.4)."""
     if trade_id != NULL and get(s, T_LAST) != NO_LAST_PRICE and get(s, T_TRADE_ID) == trade_id:
         put(s, T_BUSTED, 1)
     older = get(s, T_NEWEST)
@@ -204,7 +204,7 @@ def _reset_slot(s, kind):
     if kind == NEW_SESSION or kind == RESET_ALL or kind == INSTRUMENT_DELETED:
         for word in range(T_LAST, T_BUSTED + 1):
             put(s, word, 0)
-    if kind == NEW_SESSION or kind == INSTRUMENT_DELETED:  # no snapshot and no channel reset sends our own count again
+    if kind == NEW_SESSION or kind == INSTRUMENT_DELETED:  # no snapshot and no channel reset restores our own totals
         _clear_totals(s)
 
 

@@ -1,4 +1,4 @@
-"""Bytes of many pieces into one buffer."""
+"""Copies the bytes of many raw units into one buffer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from umdf.kernels import kernel, load_i64, load_u8, load_u64, store_u8, store_u6
 
 @kernel
 def gather_bytes(source, starts, sizes, target, target_starts, rows):
-    """target[places[i]:] = source[starts[i]:][:sizes[i]]."""
+    """target[target_starts[i]:] = source[starts[i]:][:sizes[i]]."""
     for row in range(rows):
         start, size, target_start = (
             load_i64(starts, 8 * row),

@@ -1,4 +1,4 @@
-"""What kinds of messages packets hold, without decoding them."""
+"""The templates of the messages in packets, without decoding them."""
 
 from __future__ import annotations
 

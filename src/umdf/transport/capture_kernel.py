@@ -1,8 +1,8 @@
-"""The walk over the records of a chunk of a pcap file, and what it has in common with that over blocks (pcapng_kernel).
+"""Reads the records of a buffer of a pcap file, and what that has in common with reading blocks (`pcapng_kernel`).
 
-The one rule: a record is taken whole or not at all; the walk ends at its first byte (`POSITION`) and says why. All that
-a walk knows is in one table of int64, the slots below, so that it can go on in the next chunk; and what it does depends
-on the bytes of the file alone, not on where a chunk ends.
+Invariant: a record is taken whole or not at all; the kernel stops at its first byte (`POSITION`) with a reason. All its
+state is in one table of int64, the slots below, so that it can continue in the next buffer; and what it does depends
+on the bytes of the file alone, not on where a buffer ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARSE = 5  # 0: step over the records, as the index does
 SWAPPED, TICK_NS, LINK, MAX_RECORD_BYTES = 6, 7, 8, 9  # pcap: the file's header; SWAPPED also for pcapng: the section's
 INTERFACES, INTERFACE_COUNT = 10, 11  # pcapng: the section's interfaces
 FLOW_INDEX, FLOWS, FLOW_COUNT = 12, 13, 14
-# What it writes: addresses of the columns, their room, the packets in them
+# What it writes: addresses of the columns, their capacity, the packets in them
 START, END, TS_NS, NUMBER, OFFSET, FLOW, CAPACITY, COUNT = 15, 16, 17, 18, 19, 20, 21, 22
 # Why it ended, and what that needs or what is wrong there
 NEEDED = 23
@@ -40,15 +40,15 @@ FIRST_UNKNOWN_OFFSET, UNKNOWN_LINK_TYPE = (
     34,
 )  # file offset (-1: none) and link type of the first record that cannot be read
 # Of the file: its snap length, what a second's fraction stays below, whether nothing follows the bytes at hand, whether
-# somebody has found out already where the damage is, and the time of the last record that others agree with (-1: none)
+# a search has already found where the damage is, and the time of the last record that others agree with (-1: none)
 SNAP, FRACTIONS, DRAINED, TRUSTED, SECOND = 35, 36, 37, 38, 39
-CHECKSUM, RIGHT_SUMS, WRONG_SUMS = 40, 41, 42  # address of the column; datagrams
+CHECKSUM, RIGHT_SUMS, WRONG_SUMS = 40, 41, 42  # address of the column; UDP packets
 READ_BYTES = 43  # records and blocks that were taken
 SLOTS = 44
 
 # Why a walk ended
 NEED_MORE = 0  # at a record of NEEDED bytes that is not whole
-FULL = 1  # no room for another packet
+FULL = 1  # the columns are full
 STOPPED = 2  # at STOP
 # Damage; NEEDED is the number that is wrong
 LENGTH_TOO_LARGE, LENGTH_UNALIGNED, LENGTH_SHORT, LENGTH_DIFFERS, BYTE_ORDER_UNKNOWN, VERSION_UNKNOWN = 3, 4, 5, 6, 7, 8
@@ -147,7 +147,7 @@ def doubt(state, buffer, position, end, second, known):
         return 0 if follows else TIME_FAR
     if known >= 0:
         return 0 if follows else LENGTH_UNLIKELY
-    # The first one: nobody has told yet what to expect.
+    # The first one: there is nothing to compare with yet.
     is_likely = length == original or (length < original and length >= get(state, SNAP))
     return 0 if follows or (is_likely and (fits or end == filled)) else LENGTH_UNLIKELY
 
@@ -199,7 +199,7 @@ def walk_pcap(state):
                 needed = 32 + length
                 outcome = NEED_MORE
                 break
-            if not (is_usual and known < 0 and end > filled):  # that one is cut, and that is all that is wrong
+            if not (is_usual and known < 0 and end > filled):  # that one is truncated, and nothing else is wrong
                 outcome = doubt(state, buffer, position, end, second, known)
                 if outcome != 0:
                     needed = fraction if outcome == FRACTION_INSANE else second if outcome == TIME_FAR else length

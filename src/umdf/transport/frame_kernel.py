@@ -1,6 +1,6 @@
 """From a captured frame to its UDP payload and its flow.
 
-The one rule: nothing is read at or past `end`, the end of the captured bytes; every header is checked before it is
+Invariant: nothing is read at or past `end`, the end of the captured bytes; every header is checked before it is
 read, so that any bytes at all are safe.
 """
 
@@ -26,7 +26,7 @@ from ..kernels import (
 NOT_IP = -1
 NOT_UDP = -2
 FRAGMENT = -3
-MALFORMED = -4  # headers that are cut or contradict each other
+MALFORMED = -4  # headers that are truncated or contradict each other
 UNKNOWN_LINK = -5
 
 LINK_NULL, LINK_ETHERNET, LINK_LOOP, LINK_SLL, LINK_SLL2 = 0, 1, 108, 113, 276
@@ -40,7 +40,7 @@ MAX_PROBES = 64  # bounds the time that hostile addresses can cost
 
 NO_IP_LENGTH = 1 << 62  # an IP length of zero: the sender's network card was to fill it in
 
-MOST_TAGS = 4  # 802.1Q and the like, of a frame that nobody vouches for
+MOST_TAGS = 4  # 802.1Q and the like, of a frame whose record may be damaged
 LONGEST_TRAILER = 128  # bytes behind an IP packet: padding, checksum, the time stamp of a switch
 
 # Checksums of UDP: none to check, right, wrong
@@ -122,9 +122,9 @@ def find_ip(buffer, at, end, link):
 
 @inlined
 def frame_fits(buffer, at, end, frame_end, link):
-    """Whether bytes look like the begin of a frame of which `frame_end` is the end: for one that nobody vouches for.
+    """Whether bytes look like the begin of a frame of which `frame_end` is the end, when its record may be damaged.
 
-    Without a loop over what the bytes say, because it is asked of every byte of a damaged stretch.
+    Without a loop whose length depends on the bytes, because it is called for every byte of a damaged range.
     """
     ip = at
     if link == LINK_ETHERNET or link == LINK_SLL or link == LINK_SLL2:
@@ -218,7 +218,7 @@ def find_udp_ipv6(buffer, ip, end):
 
 @inlined
 def find_payload(buffer, at, end, link):
-    """(IP header or outcome, start of the payload, its end as the headers say: past `end` when the frame is cut)."""
+    """(IP header or outcome, start of the payload, its end by the headers: past `end` when the frame is truncated)."""
     ip = find_ip(buffer, at, end, link)
     if ip < 0:
         return ip, ip, ip
@@ -291,7 +291,7 @@ def check_udp(buffer, ip, udp, end):
 
 @inlined
 def find_flow(slots, flows, flow_count, buffer, ip, udp):
-    """(index of the packet's flow, number of flows known now); index 0 once there is no room for another."""
+    """(index of the packet's flow, number of flows known now); index 0 once the table is full."""
     ports = load_i32(buffer, udp)
     if u8(buffer, ip) >> 4 == 4:
         source_0, source_1 = np.int64(load_u32(buffer, ip + 12)), np.int64(0)

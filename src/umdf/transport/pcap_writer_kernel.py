@@ -1,6 +1,6 @@
 """Lays a batch of UDP payloads out as pcap records: record header, Ethernet, IPv4 or IPv6, UDP, payload.
 
-The one rule: all that is the same for every packet of a flow, sums included, is in the flow's template; per packet only
+Invariant: all that is the same for every packet of a flow, sums included, is in the flow's template; per packet only
 lengths, checksums and the time are filled in. The caller has checked every span and index.
 """
 
@@ -42,7 +42,7 @@ def network_word(value):
 
 @kernel
 def write_records(table):
-    """The first row that found no room (COUNT when all did); USED says how much was written."""
+    """The first row that did not fit (COUNT when all did); USED is how much was written."""
     buffer = load_i64(table, BUFFER * 8)
     starts = load_i64(table, START * 8)
     ends = load_i64(table, END * 8)

@@ -1,4 +1,4 @@
-"""The walk over the blocks of a chunk of a pcapng file. Its one rule and its table are those of capture_kernel."""
+"""Reads the blocks of a buffer of a pcapng file. Its invariant and its table are those of `capture_kernel`."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def shortest(kind):
 
 @inlined
 def take_block(state, buffer, block, end, kind, swapped, count):
-    """`take` for a block with a packet; `end` is where its content ends."""
+    """`append_packet` for a block with a packet; `end` is where its content ends."""
     interface = np.int64(0)  # of which simple packets are
     if kind == ENHANCED:
         interface = u32(buffer, block + 8, swapped)

@@ -1,7 +1,7 @@
-"""Where the records go on behind damage.
+"""Finds where the records continue after damage.
 
-The one rule: a place is believed when a record there and the next ones behind it are plausible, and every place is
-looked at with the same few steps, so that a search takes a time that grows with the bytes and with nothing else.
+Invariant: an offset is accepted when a record there and the next ones behind it are plausible, and every offset is
+checked in the same few steps, so that the time of a search grows with the bytes and with nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .pcapng_kernel import SECTION, shortest
 LONGEST_SOUGHT = 68 << 10  # bytes of a record: what IP can carry, and a link's header
 SHORTEST_FRAME = 14
 RECORDS_SOUGHT = 3  # that follow each other
-WINDOW = RECORDS_SOUGHT * (LONGEST_SOUGHT + 64)  # so much must be at hand to judge a place
+WINDOW = RECORDS_SOUGHT * (LONGEST_SOUGHT + 64)  # bytes that must be in memory to check an offset
 
 
 @inlined

@@ -1,6 +1,6 @@
-"""Which protocol a datagram speaks, and where the messages of a FAST datagram or stream are.
+"""The protocol of a packet, and the offsets of the messages of a FAST packet or raw stream.
 
-Every kernel takes the address of one table of int64, the names of whose places stand here, and first makes sure that
+Every kernel takes the address of one table of int64, whose slots are named here, and first makes sure that
 all packets lie within the buffer. No byte is read that has not been found to be inside its packet.
 """
 
@@ -24,26 +24,26 @@ from umdf.kernels import (
     swap_u64,
 )
 
-# Places in the table of arguments; addresses, but for the counts.
+# Slots of the table of arguments; addresses, but for the counts.
 BUFFER, BUFFER_SIZE, STARTS, ENDS, PACKETS, FIRST = 0, 1, 2, 3, 4, 5
 PROTOCOL = 6
 ROWS, CAPACITY, MULTI_CHUNK_ROWS, FULL = 7, 8, 9, 10
 START, END, PACKET, MSG_SEQ_NUM, NO_CHUNKS, CURRENT_CHUNK, MSG_INDEX = 11, 12, 13, 14, 15, 16, 17
 QUARANTINE, QUARANTINE_ROWS, QUARANTINE_CAPACITY = 18, 19, 20
-POSITION, NEEDED, REASON, NUMBER = 21, 22, 23, 24  # where a stream was left: the next unit's bytes, what is wrong
+POSITION, NEEDED, REASON, NUMBER = 21, 22, 23, 24  # where a stream stopped: the next unit's bytes, what is wrong
 KEYS, KEY_STATES, CHUNK_ARRIVALS, RESTART_DISTANCE = 25, 26, 27, 28
 ARGUMENTS = 29
 
-# A line of the journal, as int64s: the datagram, the message in it, the byte in the datagram, MsgSeqNum (or -1), why,
-# the two numbers of the sentence, and how many bytes are passed over.
+# A quarantine row, as int64s: the packet, the message in it, the byte in the packet, MsgSeqNum (or -1), why,
+# the two numbers of the reason's text, and how many bytes are skipped.
 Q_PACKET, Q_INDEX, Q_OFFSET, Q_SEQUENCE, Q_REASON, Q_FIRST, Q_SECOND, Q_SKIPPED = 0, 1, 2, 3, 4, 5, 6, 7
 QUARANTINE_ROW = 8
 
-# What is known of a key, as int64s: its frames so far, the highest MsgSeqNum of its numbering, its numberings so far.
+# What is known of a key, as int64s: its chunks so far, the highest MsgSeqNum of its epoch, its epochs so far.
 K_CHUNKS, K_HIGHEST, K_EPOCH = 0, 1, 2
 KEY_STATE = 3
 
-# Why a part of a datagram, or the rest of a stream, is not among the rows.
+# Why a part of a packet, or the rest of a stream, is not among the rows.
 VALID, HEADER_TRUNCATED, TRAILING_BYTES, TOO_LONG, LENGTH_PAST_END, NO_CHUNK, CHUNK_OUT_OF_RANGE, EMPTY_MESSAGE = (
     0,
     1,
@@ -61,7 +61,7 @@ UNKNOWN, SBE, FAST = 0, 1, 2
 SBE_PACKET_HEADER, SBE_MESSAGE_HEADER, SBE_FRAMING_HEADER = 16, 12, 4  # reference 5.1, 5.2
 SBE_LITTLE_ENDIAN = 0xEB50
 TECHNICAL_HEADER = 10  # messaging spec 4.2.4
-MAX_UNIT_BYTES = TECHNICAL_HEADER + 65535  # of one unit of a raw stream; a datagram is shorter
+MAX_UNIT_BYTES = TECHNICAL_HEADER + 65535  # of one unit of a raw stream; a packet is shorter
 OUTSIDE_BUFFER = -1
 
 
@@ -131,7 +131,7 @@ def _is_fast_chain(buffer, at, end):
 
 @inlined
 def _is_sbe_start(buffer, start, end):
-    """Whether the first framing header is one. The message may be cut: a capture can be, by its snap length."""
+    """Whether the first framing header is one. The message may be truncated by the capture's snap length."""
     if end - start < SBE_PACKET_HEADER + SBE_FRAMING_HEADER:
         return False
     framing = np.int64(load_u32(buffer, start + SBE_PACKET_HEADER))
@@ -140,7 +140,7 @@ def _is_sbe_start(buffer, start, end):
 
 @inlined
 def _is_sbe_chain(buffer, start, end):
-    """Whether messages, each with a framing header, end exactly at the end; asked only where the first one starts."""
+    """Whether messages, each with a framing header, end exactly at the end; checked only where the first one starts."""
     at = start + SBE_PACKET_HEADER
     while at + SBE_MESSAGE_HEADER <= end:
         framing = np.int64(load_u32(buffer, at))
@@ -154,7 +154,7 @@ def _is_sbe_chain(buffer, start, end):
 def detect_protocols(t):
     """The protocol of each packet, from its content alone.
 
-    A whole chain of either protocol says more than the start of one: what looks like SBE at first but is damaged, yet
+    A whole chain of either protocol is better evidence than the start of one: what starts like SBE but is damaged, yet
     chains as FAST, is FAST.
     """
     if not _all_inside(t):
@@ -177,7 +177,7 @@ def detect_protocols(t):
 
 @inlined
 def _quarantine(t, packet, index, offset, sequence, reason, first, second, skipped):
-    """Write a line of the journal; False when there is no room for it."""
+    """Write a quarantine row; False when its buffer is full."""
     row = _get(t, QUARANTINE_ROWS)
     if row >= _get(t, QUARANTINE_CAPACITY):
         _set(t, FULL, QUARANTINE_FULL)
@@ -197,9 +197,9 @@ def _quarantine(t, packet, index, offset, sequence, reason, first, second, skipp
 
 @outlined
 def _quarantine_chunk(t, packet, index, start, at, end):
-    """Note what is wrong at `at`; returns where to go on: behind this pair, or at the end, or OUTSIDE (no room).
+    """Note what is wrong at `at`; returns where to go on: behind this pair, or at the end, or OUTSIDE (buffer full).
 
-    The length of a damaged header is believed only if what follows it is a chain up to the end of the datagram.
+    The length of a damaged header is used only if what follows it is a chain up to the end of the packet.
     """
     buffer, left = _get(t, BUFFER), end - at
     if end - start > MAX_UNIT_BYTES:
@@ -229,7 +229,7 @@ def _quarantine_chunk(t, packet, index, start, at, end):
 
 @kernel
 def parse_packets(t):
-    """A row for every sound pair of header and chunk; returns the packet that could not be taken because FULL.
+    """A row for every valid pair of header and chunk; returns the packet that could not be taken because FULL.
 
     Starts with packet FIRST and goes on behind the rows there are, so that the caller can enlarge what was full.
     """
@@ -288,7 +288,7 @@ def parse_packets(t):
 
 @kernel
 def parse_stream(t):
-    """Cut the bytes from POSITION on into units of one header and its message: START and END of each.
+    """Split the bytes from POSITION on into units of one header and its message: START and END of each.
 
     Leaves in POSITION where it has stopped, in NEEDED how many bytes the unit there has at least, in REASON what is
     wrong with it. Returns the number of units.
@@ -319,9 +319,9 @@ def parse_stream(t):
 
 @kernel
 def count_chunk_arrivals(t):
-    """Count the frames and the numberings of each key; ARRIVED gets both for each frame that is a chunk of several.
+    """Count the chunks and the epochs of each key; ARRIVED gets both for each chunk of a message of several.
 
-    A MsgSeqNum that is RESTART below the highest one begins a new numbering.
+    A MsgSeqNum that is RESTART below the highest one begins a new epoch.
     """
     packet, no_chunks, sequences, keys = _get(t, PACKET), _get(t, NO_CHUNKS), _get(t, MSG_SEQ_NUM), _get(t, KEYS)
     key_states, chunk_arrivals, restart = _get(t, KEY_STATES), _get(t, CHUNK_ARRIVALS), _get(t, RESTART_DISTANCE)

@@ -1,4 +1,4 @@
-"""Decoded FAST columns → columns of events. A table has a line for each: where values come from, what they become.
+"""Decoded FAST columns → columns of events. An instruction for each: where values come from, what they become.
 
 A value that is absent becomes ABSENT, or stays as it was (KEEP); one that its column cannot hold exactly becomes NULL
 and its row gets the flag OUT_OF_RANGE. Rows take the source row that INDEX says; -1 is none.
@@ -37,7 +37,7 @@ from umdf.market.fast.values_kernel import (
     timestamp_ns,
 )
 
-# A line.
+# An instruction.
 (
     OP,
     INDEX,
@@ -63,7 +63,7 @@ NUMBER, DECIMAL, CHAR, DATE, TIMESTAMP, TIME_OF_DAY, WORDS, CODES, FILL, DAY_OF,
 # Types of a source. MORE: of a text its bytes, of numbers their exponents (or 0).
 INT32, UINT32, INT64, UINT64, TEXT = range(5)
 TYPES = {"int32": INT32, "uInt32": UINT32, "int64": INT64, "uInt64": UINT64}
-OUT_OF_RANGE = 1 << 10  # of events.FLAGS
+OUT_OF_RANGE = 1 << 10  # of `families.FLAGS`
 
 
 @inlined
@@ -279,7 +279,7 @@ def _convert_column(instruction, op, rows):
 
 @kernel
 def convert_columns(instructions, count, rows):
-    """Fill the columns of `count` lines, of `rows` rows each."""
+    """Run `count` instructions, of `rows` rows each."""
     for number in range(count):
         instruction = instructions + 8 * INSTRUCTION * number
         op = load_i64(instruction, 8 * OP)

@@ -10,7 +10,7 @@ from umdf.kernels import kernel, load_i64, load_u8, store_i32, store_u8
 @kernel
 def write_digits(values, valid, rows, width, offsets, content):
     """Where `valid` says so, each value in decimal with zeros in front up to `width` (at most 19); returns the bytes
-    written. `content` has room for 20 bytes a row."""
+    written. `content` has 20 bytes for each row."""
     used = np.int64(0)
     store_i32(offsets, 0, np.int32(0))
     for row in range(rows):

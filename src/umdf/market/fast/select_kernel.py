@@ -59,8 +59,8 @@ def is_delete(action):
 
 @inlined
 def _is_first(t, table, instrument, stamp):
-    """Whether this instrument is new among those with this stamp; it is remembered. There is always room: each of the
-    two tables has twice as many places as any message has entries."""
+    """Whether this instrument is new among those with this stamp; it is remembered. It is never full: each of the
+    two tables has twice as many slots as any message has entries."""
     mask = get(t, SEEN_MASK)
     seen = get(t, SEEN) + 16 * (mask + 1) * table
     bucket = np.int64(np.uint64(instrument) * _HASH_FACTOR >> np.uint64(20)) & mask
@@ -149,7 +149,7 @@ def _write_row(t, family, entry, body, sub, kind, entry_index, flags):
 
 @kernel
 def select_entries(t):
-    """Write the rows of every family; COUNTS starts at 0 again, the room is what `classify` counted."""
+    """Write the rows of every family; COUNTS starts at 0 again, the capacity is what `classify_entries` counted."""
     snapshot, subs = get(t, IS_SNAPSHOT), get(t, SUB_OFFSETS)
     for message in range(get(t, MESSAGES)):
         first, last = (

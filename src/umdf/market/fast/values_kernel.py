@@ -1,4 +1,4 @@
-"""Single values of the FAST feed: digits, dates, times, decimals, words. What makes no sense has a status for it."""
+"""Single values of the FAST feed: digits, dates, times, decimals, words. Invalid ones have a status of their own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def power_of_ten(n):
 
 @outlined
 def parse_digits(text, length, skip_separators, trailing_only):
-    """The number that a text says, its status, and how many digits it has. `lenient`: separators of dates and times
-    count for nothing; `anywhere`: only the digits at the end count."""
+    """The number that a text says, its status, and how many digits it has. `skip_separators`: those of dates and times
+    count for nothing; `trailing_only`: only the digits at the end count."""
     value, count, negative, status = np.int64(0), np.int64(0), False, VALID
     if length == 0:
         return value, NO_VALUE, count
@@ -64,7 +64,7 @@ def parse_eight_digits(word):
 
 @inlined
 def parse_number(text, length, skip_separators, trailing_only):
-    """As `written_digits`, quickly where there is nothing but up to 18 digits."""
+    """As `parse_digits`, quickly where there is nothing but up to 18 digits."""
     if length > 0 and length <= 18:
         value, at = np.int64(0), np.int64(0)
         while at + 8 <= length and value >= 0:

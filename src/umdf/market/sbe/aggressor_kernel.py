@@ -24,7 +24,7 @@ OPEN_COUNT, LAST_CHANNEL, LAST_VERSION, LAST_SEQUENCE, NEXT_UNIT, NEXT_ROW, ENTR
 MAX_OPEN = 64  # summaries of one event: beyond, the first is forgotten
 STATE_WORDS = ENTRIES + 2 * MAX_OPEN
 
-LAST = 128  # as in `events`
+LAST = 128  # as in `families`
 TRADE = 65  # the action A
 
 
@@ -86,7 +86,7 @@ def _advance_to(t, state, unit, slot):
 
 @outlined
 def _open_summary(t, state, i):
-    """Remember a summary; a later one of the same instrument takes its place."""
+    """Remember a summary; a later one of the same instrument replaces it."""
     instrument = load_i64(_get(t, S_INSTRUMENT), 8 * i)
     side = np.int64(load_u8(_get(t, S_SIDE), i))
     count = _get(state, OPEN_COUNT)

@@ -1,7 +1,7 @@
 """Decoded Binary columns → columns of events: a small machine that runs over a table of instructions.
 
-An instruction moves one column of one template into one column of one family, row by row to the places that the rows
-have in the order of the wire. `sbe_plan` writes the instructions and sizes every buffer, so that places are always
+An instruction moves one column of one template into one column of one family, row by row to the index that the row
+has in wire order. `conversion_plan` writes the instructions and sizes every buffer, so that indices are always
 inside: row 0 of a column takes what is thrown away, rows that count start at FIRST_ROW.
 """
 
@@ -34,7 +34,7 @@ OP, COUNT, KIND, SIZE, NULL, ABSENT, LOW, HIGH, FACTOR, TABLE, SHIFT = 6, 7, 8, 
 MASK = 17  # of a look-up: the bits that count; of other moves: whether there is a null value
 INSTRUCTION = 18
 
-# Operations that find places.
+# Operations that find row indices.
 MESSAGE_SLOTS, ZERO, MARK, MARK_IF, MARK_GROUP, PREFIX, POSITION, POSITION_GROUP, IDENTITY, FIRST_MESSAGES = (
     0,
     1,
@@ -56,7 +56,7 @@ U8, U16, U32, I64, I8, I16, I32 = 0, 1, 2, 3, 4, 5, 6  # kinds of sources; 64 bi
 FIRST_ROW = 64  # keeps every column aligned
 OTHER_CODE, ABSENT_CODE, CODES = 256, 257, 258  # the last entries of a table of codes, and its length
 OUT_OF_RANGE_CODE = 1 << 40  # in a table of codes: the value does not fit, and this much is to be said in the flags
-OUT_OF_RANGE = 1 << 10  # as in `events`
+OUT_OF_RANGE = 1 << 10  # as in `families`
 NULL_I64 = -(1 << 63)
 
 
@@ -111,7 +111,7 @@ def _flag_out_of_range(flags, row):
 
 @outlined
 def _find_positions(p, op):
-    """The operations that say where rows go: a count for each message, summed up, looked up by each row."""
+    """The operations that compute where rows go: a count for each message, summed up, looked up by each row."""
     source, second, target, positions = _get(p, SOURCE), _get(p, SECOND), _get(p, TARGET), _get(p, POSITIONS)
     count = _get(p, COUNT)
     if op == MESSAGE_SLOTS:

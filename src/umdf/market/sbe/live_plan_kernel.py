@@ -1,8 +1,8 @@
 """The layout of the live plan: what a kernel needs to read one Binary message straight into a book.
 
-The plan is one array of int64s (see `live_plan`); every number in it that is a place counts int64s from its start.
+The plan is one array of int64s (see `live_plan`); every position in it counts int64s from its start.
 
-    plan[template]                           place of the template's entry; 0: it makes no row from its root block
+    plan[template]                           position of the template's entry; 0: no row comes from its root block
     plan[entry + E_…]                        when it makes a row, and from when on every column is where it is expected
     plan[entry + E_COLUMNS + F_FIELDS · L_… + F_…]   one column of the row
 

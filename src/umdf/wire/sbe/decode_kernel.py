@@ -1,8 +1,8 @@
 """Bytes → columns, for every template, in one table-driven kernel.
 
 Packets are taken in passes, small enough to stay in the cache. A pass is walked first, which leaves for every node (a
-message's root block, or a group) a list of where its rows start; then each column is gathered from those places in one
-tight loop. A node with few rows waits for more of them until the end of a stretch of passes: starting the loops of its
+message's root block, or a group) a list of where its rows start; then each column is gathered from those offsets in one
+tight loop. A node with few rows waits for more of them until the end of several passes: starting the loops of its
 columns would cost more than they do.
 """
 
@@ -62,7 +62,7 @@ from umdf.wire.sbe.walk_kernel import walk_pass
 
 @inlined
 def _clear_pending(n):
-    """A node whose rows are all in its columns: it has room for as many as its list and its columns hold."""
+    """A node whose rows are all in its columns: its capacity is what its list and its columns hold."""
     put(n, N_PENDING, 0)
     put(n, N_FREE, min(get(n, N_MAX_PENDING), get(n, N_CAPACITY) - get(n, N_ROWS)))
 

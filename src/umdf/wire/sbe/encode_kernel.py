@@ -1,6 +1,6 @@
-"""Columns → bytes: the loops that put one column into many messages.
+"""Columns → bytes: the loops that write one column into many messages.
 
-Every place that is written has been computed by `encode` from the lengths of the messages, inside the buffer.
+Every offset that is written has been computed by `encode` from the lengths of the messages, inside the buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from umdf.kernels import (
 
 @kernel
 def scatter(buffer, row_offsets, count, offset, size, values, step):
-    """values[i] → buffer[where[i] + offset]; a step of 0 puts the same value everywhere."""
+    """values[i] → buffer[where[i] + offset]; a step of 0 writes the same value everywhere."""
     base = buffer + offset
     if size == 8:
         for i in range(count):

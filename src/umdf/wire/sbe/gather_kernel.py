@@ -1,4 +1,4 @@
-"""The gathering of columns: from the places that the walk has found to values and presence."""
+"""Gathers columns: from the row offsets that the walk has found to values and presence."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ from umdf.wire.sbe.tables_kernel import (
 
 @inlined
 def _load_offset_pair(where, i):
-    """The places of rows i and i + 1, read at once."""
+    """The offsets of rows i and i + 1, read together."""
     both = load_u64(where, 4 * i)
     return np.int64(both & np.uint64(0xFFFFFFFF)), np.int64(both >> np.uint64(32))
 
 
 @inlined
 def _gather_column(base, where, count, size, values):
-    """A column of rows whose blocks all hold it; `base` is that of the stretch plus the column's offset.
+    """A column of rows whose blocks all hold it; `base` is that of the batch of passes plus the column's offset.
 
-    The loops wait for nothing but their loads and stores, so two rows share those of places and of values.
+    The loops wait for nothing but their loads and stores, so two rows share those of offsets and of values.
     """
     even, last = count & ~1, np.int64(load_u32(where, 4 * (count - 1)))
     if size == 8:
@@ -149,7 +149,7 @@ def _has_column(c, meta):
 
 @inlined
 def _sized(value, size):
-    """The value as `_get` reads it: its lowest bytes."""
+    """The value as `_load_value` reads it: its lowest bytes."""
     return np.uint64(value) & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * min(size, 8)))
 
 
@@ -169,7 +169,7 @@ def _mark_presence(bitmap, row, present):
 
 @inlined
 def _row_meta(base, n, i):
-    """The block length and version of a row: a root's are in its own header, which stands before it."""
+    """The block length and version of a row: a root's are in its own header, directly before it."""
     if get(n, N_PACKET) != 0:
         here = np.int64(load_u32(get(n, N_ROW_OFFSETS), 4 * i))
         return np.int64(load_u16(base, here - 8)) | np.int64(load_u16(base, here - 2)) << 16
@@ -257,7 +257,7 @@ def _presence_word(values, size, first, null):
 def build_bitmap(values, size, null, bitmap, rows):
     """The bitmap of a whole column: a row is present where it does not hold the null value.
 
-    Works in words of 64 rows; the buffers have room for that behind their last row.
+    Works in words of 64 rows; the buffers have that much capacity behind their last row.
     """
     for word in range((rows + 63) >> 6):
         store_u64(bitmap, 8 * word, _presence_word(values, size, 64 * word, null))
@@ -265,7 +265,7 @@ def build_bitmap(values, size, null, bitmap, rows):
 
 @inlined
 def _gather_row_keys(row_keys, count, packet, packets, indexes):
-    """A message's own two columns: its packet and its place there."""
+    """A message's own two columns: its packet and its index there."""
     first = np.uint32(packet)
     for i in range(count):
         store_u32(packets, 4 * i, first + (load_u32(row_keys, 4 * i) & np.uint32(0xFFFF)))
@@ -275,7 +275,7 @@ def _gather_row_keys(row_keys, count, packet, packets, indexes):
 
 @outlined
 def gather_node(t, n, packet):
-    """Move the rows that the walk has found into the node's columns; `packet` is the stretch's first."""
+    """Move the rows that the walk has found into the node's columns; `packet` is the first of the passes."""
     count, row, where = get(n, N_PENDING), get(n, N_ROWS), get(n, N_ROW_OFFSETS)
     if get(n, N_PACKET) != 0:
         _gather_row_keys(where + ROW_KEYS_OFFSET, count, packet, get(n, N_PACKET) + 4 * row, get(n, N_INDEX) + 2 * row)

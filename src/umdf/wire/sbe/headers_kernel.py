@@ -21,7 +21,7 @@ from umdf.wire.sbe.tables_kernel import MAX_PACKET_BYTES, PACKET_HEADER
 
 @kernel
 def gather_headers(buffer, starts, ends, packets, sending_time, sequence, seq_version, channel):
-    """The four columns; a packet that the decoder refuses whole (too short for a header, too long) has zeros."""
+    """The four columns; a packet that is quarantined whole (too short for a header, too long) has zeros."""
     for i in range(packets):
         start = load_i64(starts, 8 * i)
         size = load_i64(ends, 8 * i) - start

@@ -1,4 +1,4 @@
-"""The tables that drive the SBE kernels: the names of their places, and how a kernel reads and writes them.
+"""The tables that drive the SBE kernels: the names of their slots, and how a kernel reads and writes them.
 
 A table is an array of int64. `decode_packets` takes the address of the table of arguments, from which all others are
 reached; `layout` fills in what the schema says, `decode` the addresses.
@@ -10,7 +10,7 @@ import numpy as np
 
 from umdf.kernels import inlined, load_i64, store_i64
 
-# Places in the table of arguments.
+# Slots of the table of arguments.
 BUFFER, BUFFER_SIZE, STARTS, ENDS, PACKETS = 0, 1, 2, 3, 4
 NODES, NODE_COUNT, COLUMNS, PARTS, NODE_OF_TEMPLATE, SCHEMA_ID = 5, 6, 7, 8, 9, 10
 DATA_USED, DATA_CAPACITY, DATA_ADDRESS, DATA_COUNT, DATA_SAVED = 11, 12, 13, 14, 15
@@ -57,8 +57,8 @@ P_KIND, P_CHILD, P_LENGTH_SIZE, P_COUNT_SIZE, P_SINCE, P_OFFSETS = 0, 1, 2, 3, 4
 PART = 6
 GROUP, DATA = 0, 1
 
-# A line of the journal, as int64s: the packet, the message in it, the byte in the packet, the template and version as
-# sent, why, which part (or -1), and the two numbers of the sentence.
+# A quarantine row, as int64s: the packet, the message in it, the byte in the packet, the template and version as
+# sent, why, which part (or -1), and the two numbers of the reason's text.
 Q_PACKET, Q_INDEX, Q_OFFSET, Q_TEMPLATE, Q_VERSION, Q_REASON, Q_PART, Q_NEED, Q_LEFT = 0, 1, 2, 3, 4, 5, 6, 7, 8
 QUARANTINE_ROW = 9
 
@@ -71,11 +71,11 @@ PACKET_HEADER, MESSAGE_HEADER = 16, 12
 MAX_PACKET_BYTES = 65535
 NO_NODE = 0  # unknown templates lead to the first node, which is no template's and expects nothing
 SBE_LITTLE_ENDIAN = 0xEB50  # framing header, encodingType (reference 5.2)
-# A list of row places holds what one packet can: messages of 12 bytes, entries of one byte.
+# A list of row offsets holds what one packet can: messages of 12 bytes, entries of one byte.
 MESSAGES_PER_PASS, ENTRIES_PER_PASS = 8192, 1 << 16
 ROW_KEYS_OFFSET = (
     4 * MESSAGES_PER_PASS
-)  # a tag (u32) is the packet, from the stretch's first, and the index in it << 16
+)  # a tag (u32) is the packet, from the first of the passes, and the index in it << 16
 PREFETCH_BYTES = 2048  # bytes: the gathering between two walks throws the processor's own prefetching off
 PASS_PACKETS = 96  # walked, then gathered: small enough to stay in the cache
 WINDOW_PACKETS = 2048  # after which every node is gathered, however few its rows
@@ -89,7 +89,7 @@ OK, DAMAGED, STOP = 0, 1, 2  # what a walk came to
 
 @inlined
 def get(base, index):
-    """The int64 at this place of a table."""
+    """The int64 in this slot of a table."""
     return load_i64(base, 8 * index)
 
 

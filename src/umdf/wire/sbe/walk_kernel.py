@@ -1,6 +1,6 @@
 """The walk over packets: headers, groups and lengths. Everything is checked here, and the rows of each node are found.
 
-Nothing is read later that the walk has not found to be inside the message. What is not sound is a line in the journal.
+Nothing is read later that the walk has not found to be inside the message. What is damaged is a quarantine row.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _load_uint(buffer, here, size):
 
 @inlined
 def _quarantine(t, packet, index, offset, template, version, reason, part, need, left):
-    """Write a line of the journal; False when there is no room for it."""
+    """Write a quarantine row; False when its buffer is full."""
     row = get(t, QUARANTINE_ROWS)
     if row >= get(t, QUARANTINE_CAPACITY):
         put(t, FULL, QUARANTINE_FULL)
@@ -263,7 +263,7 @@ def _set_fault(fault, reason, part, here, need, left):
 
 @outlined
 def _walk_complex(t, n, body, end, meta, packet, index, start, template):
-    """A message with groups or data: its rows are opened together, or not here all and noted in the journal."""
+    """A message with groups or data: its rows are opened together, or none is and the message is quarantined."""
     data, saved, data_count = get(t, DATA_USED), get(t, DATA_SAVED), get(t, DATA_COUNT)
     last = get(t, NODES) + 8 * NODE * get(n, N_END)
     fault = get(t, STACK)  # frame 0 is not used by the walk
@@ -321,7 +321,7 @@ def _walk_general(t, packet, index, start, here, length):
 
 @outlined
 def walk_pass(t, packet, limit):
-    """Open a row for every sound message of these packets; returns the packet for which a buffer was full, or limit, or
+    """Open a row for every valid message of these packets; returns the packet for which a buffer was full, or limit, or
     -1 for a packet outside the buffer: all else is checked against the packet."""
     buffer, nodes, node_of = get(t, BUFFER), get(t, NODES), get(t, NODE_OF_TEMPLATE)
     starts, ends, base = get(t, STARTS), get(t, ENDS), get(t, BASE)
@@ -332,7 +332,7 @@ def walk_pass(t, packet, limit):
             if start < 0 or start > end or end > size:
                 return -1
             if start < base:
-                break  # the pass's places are counted from its first packet: another pass
+                break  # the pass's offsets are counted from its first packet: another pass
             if not _quarantine_packet(t, packet, end - start):
                 break
             packet += 1

@@ -47,24 +47,24 @@ HEADER = '''"""{name}: generated, do not edit. Digest of what it depends on: {di
 import numpy as np
 
 from umdf.kernels import kernel, load_i64, load_u8, load_u64, store_i32, store_i64, store_u32, store_u64
-from umdf.wire.fast import tables_kernel as k
+from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.decode.codegen_kernel import (
+    ascii_mandatory,
     ascii_optional,
-    ascii_sent,
+    delta_mandatory,
     delta_optional,
-    delta_sent,
-    presence,
-    repeat,
+    read_presence_map,
+    repeat_text,
+    signed_mandatory,
     signed_optional,
-    signed_sent,
+    unicode_mandatory,
     unicode_optional,
-    unicode_sent,
+    unsigned_mandatory,
     unsigned_optional,
-    unsigned_sent,
+    vector_mandatory,
     vector_optional,
-    vector_sent,
 )
-from umdf.wire.fast.decode.stop_bit_kernel import STOPS
+from umdf.wire.fast.decode.stop_bit_kernel import STOP_BITS
 from umdf.wire.fast.decode.tables_kernel import put, word
 
 U = np.uint64
@@ -153,22 +153,22 @@ class Generator:
             "    columns, lists = word(t, k.COLUMNS), word(t, k.LISTS)",
             *indented(self.prologue()),
             f"    safe = word(t, k.BUFFER_SIZE) - {64 + 10 * self.fields.integers}",
-            "    most_made = min(k.MOST_REPEATED, word(t, k.MOST_COMBINED))",
-            "    most = word(t, k.MOST_ENTRIES)",
-            "    room = np.int64(-1)",
+            "    max_repeated_bytes = min(k.MAX_REPEATED_BYTES, word(t, k.MAX_COMBINED_BYTES))",
+            "    max_entries = word(t, k.MAX_ENTRIES)",
+            "    free_bytes = np.int64(-1)",
             "    for message in range(word(t, k.FIRST), word(t, k.MESSAGES)):",
             "        start, stop = load_i64(starts, 8 * message), load_i64(ends, 8 * message)",
             "        if start < 0 or stop < start or stop > safe:",
             "            return message",
-            "        b, end, made, odd = buffer + start, stop - start, np.int64(0), np.int64(0)",
-            "        if end > most:",
+            "        b, end, repeated_bytes, unusual = buffer + start, stop - start, np.int64(0), np.int64(0)",
+            "        if end > max_entries:",
             "            return message",
-            "        if room < end + k.TEXT_RESERVE:",
+            "        if free_bytes < end + k.TEXT_RESERVE:",
             *indented(self.free_text_bytes(), 3),
-            f"            if room < end + k.TEXT_RESERVE or r{self.root.index} >= c{self.root.index}:",
+            f"            if free_bytes < end + k.TEXT_RESERVE or r{self.root.index} >= c{self.root.index}:",
             "                return message",
             "        c = np.int64(load_u8(b, 0))",
-            f"        m0, p = presence(b, np.int64(0), {self.root.segment.bits + 1})",
+            f"        m0, p = read_presence_map(b, np.int64(0), {self.root.segment.bits + 1})",
             "        if p == 0 or (c & 64) == 0:",
             "            return message",
             *indented(_check_template_id(encoded_id), 2),
@@ -176,14 +176,14 @@ class Generator:
             *indented(self.fields.reset_lines, 2),
             *indented(self.zero_masks(self.root), 2),
             *indented(body, 2),
-            "        if p != end or odd != 0:",
+            "        if p != end or unusual != 0:",
             "            return message",
             f"        store_u32(n{self.root.index}_message, 4 * r{self.root.index}, np.uint32(message))",
             *indented(self.close_row(self.root), 2),
             *indented(self.commit(), 2),
-            "        room -= end + made",
+            "        free_bytes -= end + repeated_bytes",
             f"        if r{self.root.index} >= c{self.root.index}:",
-            "            room = np.int64(-1)",
+            "            free_bytes = np.int64(-1)",
             "    return word(t, k.MESSAGES)",
         ]
         return "\n".join(lines) + "\n"
@@ -214,7 +214,10 @@ class Generator:
 
     def free_text_bytes(self) -> list[str]:
         texts = [column.text for node in self.nodes for column in node.texts]
-        return ["room = np.int64(1 << 40)", *(f"room = min(room, word(t{x}, k.T_CAPACITY) - q{x})" for x in texts)]
+        return [
+            "free_bytes = np.int64(1 << 40)",
+            *(f"free_bytes = min(free_bytes, word(t{x}, k.T_CAPACITY) - q{x})" for x in texts),
+        ]
 
     def commit(self) -> list[str]:
         texts = [column.text for node in self.nodes for column in node.texts]
@@ -253,7 +256,7 @@ class Generator:
         name = f"m{self.maps}"
         if not needed:
             return name, []
-        return name, [f"{name}, p = presence(b, p, {needed})", "if p == 0:", "    return message"]
+        return name, [f"{name}, p = read_presence_map(b, p, {needed})", "if p == 0:", "    return message"]
 
     def group(self, group: Group, scope: CodeScope) -> FieldCode[str]:
         bit = next(scope.items).bit if group.optional else ALWAYS_PRESENT
@@ -281,14 +284,14 @@ class Generator:
             *opened,
             *self.zero_masks(child),
             *self.segment(sequence.body, inner),
-            "if odd != 0 or made > most_made:",
+            "if unusual != 0 or repeated_bytes > max_repeated_bytes:",
             "    return message",
             *self.close_row(child),
         ]
         counted = [
             *(set_presence(scope, item.bit) if sequence.optional else []),
             f"{count} = x",
-            f"if odd != 0 or {count} * {sequence.body.min_bytes} > end - p or r{i} + {count} > c{i}:",
+            f"if unusual != 0 or {count} * {sequence.body.min_bytes} > end - p or r{i} + {count} > c{i}:",
             "    return message",
             f"for _ in range({count}):",
             *indented(entry),
@@ -342,7 +345,7 @@ def _skip_emitter(map: str) -> SkipEmitter[str]:
         present = [f"({map} & U({bits:#x})) != 0"] if bits else []
         for at in range(0, nulls, 8):
             wanted = (1 << 8 * min(8, nulls - at)) - 1
-            present.append(f"((load_u64(b, p + {at}) ^ STOPS) & U({wanted:#x})) != 0")
+            present.append(f"((load_u64(b, p + {at}) ^ STOP_BITS) & U({wanted:#x})) != 0")
         absent = ["else:", f"    p += {nulls}"] if nulls else []
         return [f"if {' or '.join(present)}:", *indented(lines), *absent]
 

@@ -26,7 +26,7 @@ from umdf.wire.fast.templates import (
 )
 
 MAX_WORD_TEXT = 8  # the longest text that is one word
-COLLECT_UNUSUAL = ["odd |= s & 2"]  # looked at when the entry is complete: until then what is read is harmless
+COLLECT_UNUSUAL = ["unusual |= s & 2"]  # looked at when the entry is complete: until then what is read is harmless
 
 
 @dataclass
@@ -121,7 +121,7 @@ class FieldEmitter:
             lines += ["else:"]
             lines += [f"    {value} = np.int64({_signed(low)}) if {value} == {_signed(high)} else {value} + 1"]
         if not always and not integer.optional:
-            lines += [f"odd |= {has} ^ 1"]
+            lines += [f"unusual |= {has} ^ 1"]
         if max_magnitude is not None:
             lines += [f"if {value} < {-max_magnitude} or {value} > {max_magnitude}:", "    return message"]
         return [*lines, f"x, s = {value}, {'1' if always else has}", *then]
@@ -157,7 +157,11 @@ class FieldEmitter:
         if kind == DEFAULT:
             if initial is None:
                 return FieldCode([test, *indented([*sent, *grown])], True, 0, presence_bit)
-            default_lines = [f"store_u64(h{x}, q{x}, U({number:#x}))", f"n, s = np.int64({len(short)}), 1", "made += n"]
+            default_lines = [
+                f"store_u64(h{x}, q{x}, U({number:#x}))",
+                f"n, s = np.int64({len(short)}), 1",
+                "repeated_bytes += n",
+            ]
             return FieldCode([test, *indented(sent), "else:", *indented(default_lines), *grown])
         has, first, at, length = f"s{slot}", f"w{slot}", f"a{slot}", f"z{slot}"
         self.reset_lines += [
@@ -166,10 +170,10 @@ class FieldEmitter:
         ]
         keep = [f"{first}, {at}, {length}, {has} = load_u64(h{x}, q{x}), h{x} + q{x}, n, s"]
         repeat_lines = [
-            f"made += {length}",
-            "if made > most_made:",
+            f"repeated_bytes += {length}",
+            "if repeated_bytes > max_repeated_bytes:",
             "    return message",
-            f"repeat(h{x} + q{x}, {first}, {at}, {length})",
+            f"repeat_text(h{x} + q{x}, {first}, {at}, {length})",
         ]
         lines = [test, *indented([*sent, *keep]), f"elif {has} == 1:", *indented(repeat_lines)]
         if not optional:
@@ -182,7 +186,7 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 def _variant(instruction: Field) -> str:
-    return "optional" if instruction.optional else "sent"
+    return "optional" if instruction.optional else "mandatory"
 
 
 def store_value(scope: CodeScope, column: Column) -> str:

@@ -2,7 +2,7 @@
 
 Each returns a state with it: ABSENT (it is NULL), PRESENT, or UNUSUAL: then the value means nothing, and the message is
 the interpreter's. Generated code finds out at the end of an entry, as it does about bytes read behind the end of the
-message; so the place must never go back, or texts could outgrow the room that was made for them. Written as calls and
+message; so the offset must never go back, or texts could outgrow the memory reserved for them. Written as calls and
 not as text, because numba's own part of a compilation grows with the square of the generated function.
 """
 
@@ -28,7 +28,7 @@ ABSENT, PRESENT, UNUSUAL = 0, 1, 2
 
 @inlined
 def read_presence_map(b, p, needed):
-    """A presence map, its first bit on top, and the place behind it: 0 if it has more bytes or bits than needed."""
+    """A presence map, its first bit on top, and the offset behind it: 0 if it has more bytes or bits than needed."""
     c = np.int64(load_u8(b, p))
     bits, q = np.uint64(c & 127), p + 1
     while c < 128 and q < p + 9:
@@ -123,7 +123,7 @@ def delta_optional(b, p, base, low, high):
 
 @inlined
 def ascii_mandatory(b, p, end, to):
-    """A string into `to`: the place behind it, its length, and its state. One that starts with zero is unusual."""
+    """A string into `to`: the offset behind it, its length, and its state. One that starts with zero is unusual."""
     w = load_u64(b, p)
     stops = w & STOP_BITS
     if (w & np.uint64(127)) == 0:

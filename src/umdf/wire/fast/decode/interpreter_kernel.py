@@ -1,7 +1,7 @@
 """Any template, by its table of instructions: what serves every message, and the measure for generated code.
 
 An instruction leaves its value at the row of its column and its presence in a mask; a row's texts and lists are closed
-together at its end. What is unusual about a value is `careful_kernel`'s and `operator_kernel`'s.
+together at its end. What is unusual about a value is `slow_path_kernel`'s and `operator_kernel`'s.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8, load_u64, store_i32, store_i64, store_u32
-from umdf.wire.fast.decode import slow_path_kernel as careful
+from umdf.wire.fast.decode import slow_path_kernel as slow_path
 from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.decode.operator_kernel import (
     apply_text_operator,
@@ -81,7 +81,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                         present = optional == 0 or value != 0
                         value -= optional & np.int64(present)
                     if q == 0 or q > end or value > word(i, k.I_HIGH) or value < word(i, k.I_LOW):
-                        code = careful.read_integer(t, b, p, end, op & 1, optional, word(i, k.I_TYPE), i)
+                        code = slow_path.read_integer(t, b, p, end, op & 1, optional, word(i, k.I_TYPE), i)
                         if code != 0:
                             break
                         value, present, q = word(t, k.LOW), word(t, k.NULL) == 0, word(t, k.NEXT)
@@ -127,19 +127,19 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                     or value > high
                     or ((base ^ value) & (delta ^ value)) < 0
                 ):
-                    code = careful.read_integer(t, b, p, end, 1, optional, -1, i)
+                    code = slow_path.read_integer(t, b, p, end, 1, optional, -1, i)
                     if code != 0:
                         break
                     present, q = word(t, k.NULL) == 0, word(t, k.NEXT)
                     if present:
                         state = word(slot, k.S_STATE) - 4 * epoch
                         if state == k.EMPTY:
-                            code = careful.set_fault(t, k.D6, p)
+                            code = slow_path.set_fault(t, k.D6, p)
                             break
                         if state == k.ASSIGNED and word(slot, k.S_TYPE) != word(i, k.I_TYPE):
-                            code = careful.set_fault(t, k.D4, p)
+                            code = slow_path.set_fault(t, k.D4, p)
                             break
-                        code = careful.add_delta(t, base, word(i, k.I_TYPE), p)
+                        code = slow_path.add_delta(t, base, word(i, k.I_TYPE), p)
                         if code != 0:
                             break
                         value = word(t, k.LOW)
@@ -158,7 +158,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 mask |= np.uint64(word(i, k.I_BIT))
                 store_i64(word(i, k.I_VALUES), row << word(i, k.I_SHIFT), value)
                 if role == k.EXPONENT and (value < -63 or value > 63):
-                    careful.record_fault(t, k.R1, at, i)
+                    slow_path.record_fault(t, k.R1, at, i)
             elif role == k.EXPONENT:
                 pc += word(i, k.I_JUMP)
                 missing_bits += word(i, k.I_TEXT)
@@ -276,10 +276,10 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
                 least, child = word(i, k.I_LOW), word(i, k.I_TEXT)
                 entries += length
                 if length * least > end - p:
-                    code = careful.set_fault(t, k.T1, count_at)
+                    code = slow_path.set_fault(t, k.T1, count_at)
                     break
                 if (least == 0 and length > word(t, k.MAX_EMPTY_ENTRIES)) or entries > word(t, k.MAX_ENTRIES):
-                    code = careful.set_fault(t, k.T2, count_at)
+                    code = slow_path.set_fault(t, k.T2, count_at)
                     break
                 if word(child, k.N_ROWS) + length > word(child, k.N_CAPACITY):
                     put(t, k.FULL, (child - word(t, k.NODES)) // (8 * k.NODE))
@@ -308,7 +308,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
         elif op == k.OPEN:
             # The presence map of a group or entry, if its instructions need one (6.2.5).
             if depth > word(t, k.MAX_NESTING):
-                code = careful.set_fault(t, k.T2, p)
+                code = slow_path.set_fault(t, k.T2, p)
                 break
             bits, missing_bits = np.uint64(0), np.int64(0)
             needed = word(i, k.I_LOW)
@@ -362,7 +362,7 @@ def run_program(t, b, p, end, program, map_at, map_bytes, message, stack, epoch)
             _close_row(node, row, mask, mask_word)
             if p == end:
                 return np.int64(0)
-            code = careful.set_fault(t, k.T3, p)
+            code = slow_path.set_fault(t, k.T3, p)
             i = np.int64(0)
             break
     if code == k.OUT_OF_ROOM and word(i, k.I_OP) >= k.TEXTUAL:

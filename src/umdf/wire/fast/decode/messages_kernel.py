@@ -1,7 +1,7 @@
-"""Message after message by the interpreter: its place, its template, room for its rows, and what becomes of an error.
+"""Decodes message after message with the interpreter: offset, template, memory for the rows, and errors.
 
-A message with an error leaves no row and one line in the journal. One that finds no room leaves nothing at all: it is
-read again when there is some.
+A message with an error leaves no row and one quarantine row. One for which memory is full leaves nothing: it is
+read again when the memory has grown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.kernels import inlined, kernel, load_u8, store_u8
-from umdf.wire.fast.decode import slow_path_kernel as careful
+from umdf.wire.fast.decode import slow_path_kernel as slow_path
 from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.decode.interpreter_kernel import run_program
 from umdf.wire.fast.decode.operator_kernel import check_presence_map, read_presence_map
@@ -68,7 +68,7 @@ def _copy_slots(t, source, target):
 @kernel
 def interpret_messages(t):
     """Decode from message FIRST on. Returns the message reached: MESSAGES, or one that has to wait because something is
-    FULL, because generated code or the plain reader shall take it, or because its place is outside the buffer."""
+    FULL, because generated code or the reference reader decodes it, or because it lies outside the buffer."""
     epoch, stack = word(t, k.EPOCH), word(t, k.STACK)
     for message in range(word(t, k.FIRST), word(t, k.MESSAGES)):
         start, stop = word(word(t, k.STARTS), message), word(word(t, k.ENDS), message)
@@ -105,18 +105,18 @@ def interpret_messages(t):
             map_at, map_bytes = p, word(t, k.NEXT) - p
             p = word(t, k.NEXT)
             if load_u8(b, map_at) & np.uint8(64):
-                code = careful.read_integer(t, b, p, end, 0, 0, k.UINT32, 0)
+                code = slow_path.read_integer(t, b, p, end, 0, 0, k.UINT32, 0)
                 if code == 0:
                     put(t, k.TEMPLATE_ID, word(t, k.LOW))
             else:
                 put(t, k.NEXT, p)
                 if word(t, k.TEMPLATE_ID) < 0:
-                    code = careful.set_fault(t, k.D5, p)
+                    code = slow_path.set_fault(t, k.D5, p)
         if code == 0:
             template_id = word(t, k.TEMPLATE_ID)
             program = _find_program(t, template_id)
             if program == 0:
-                code = careful.set_fault(t, k.D9, p)
+                code = slow_path.set_fault(t, k.D9, p)
             elif word(program, k.P_REFERENCE) != 0 or (word(program, k.P_GENERATED) & word(t, k.USE_GENERATED)) != 0:
                 put(t, k.QUARANTINE_ROWS, quarantine_rows)
                 put(t, k.CURRENT_TEMPLATE, template_id)
@@ -139,7 +139,7 @@ def interpret_messages(t):
             put(t, k.TEMPLATE_ID, template_before)
             _copy_slots(t, word(t, k.SLOTS_SAVED), word(t, k.SLOTS))
             return message
-        careful.record_fault(t, code, word(t, k.FAULT_OFFSET), word(t, k.FAULT_INSTRUCTION))
+        slow_path.record_fault(t, code, word(t, k.FAULT_OFFSET), word(t, k.FAULT_INSTRUCTION))
         # A kept dictionary is worth nothing after an error: start again.
         epoch += 1
         put(t, k.EPOCH, epoch)

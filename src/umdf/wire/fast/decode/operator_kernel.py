@@ -1,7 +1,7 @@
 """The field operators on dictionary entries (6.3), and presence maps, in every detail: what the interpreter calls where
 a field is not one of the few kinds that it reads itself.
 
-As in `careful_kernel`, a function returns 0 or the code of the fault, whose place is left in FAULT_AT.
+As in `slow_path_kernel`, a function returns 0 or the code of the fault, whose offset is left in FAULT_AT.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from umdf.wire.fast.decode.tables_kernel import put, word
 
 @kernel
 def record_fault(t, code, offset, instruction):
-    """A line of the journal; a report that the message has already is only counted. There is room (see `interpret`)."""
+    """A quarantine row; a report the message already has is only counted. Never full (see `interpret_messages`)."""
     rows, message = word(t, k.QUARANTINE_ROWS), word(t, k.MESSAGE)
     row = word(t, k.QUARANTINE) + 8 * k.QUARANTINE_ROW * rows
     before = row - 8 * k.QUARANTINE_ROW
@@ -103,7 +103,7 @@ def read_integer(t, b, p, end, is_signed, nullable, type, i):
 
 @kernel
 def add_delta(t, base, type, at):
-    """The delta that `integer` has left, plus a base of the type: never a wrap (6.3.7.1)."""
+    """The delta that `read_integer` has left, plus a base of the type: never a wrap (6.3.7.1)."""
     high, low = word(t, k.HIGH), np.uint64(word(t, k.LOW))
     total = low + np.uint64(base)
     high += np.int64(total < low)

@@ -1,5 +1,5 @@
 """How kernels read stop-bit items where all is as usual: up to nine bytes, not overlong. What is not usual gives a
-next place of 0 and is read again by `careful_kernel`, which knows every rule.
+next offset of 0 and is read again by `slow_path_kernel`, which knows every rule.
 
 All of them may read up to SLACK bytes behind a message, never further: an integer stops after nine bytes.
 """
@@ -41,7 +41,7 @@ trailing_zeros = _trailing_zeros()  # of a word that is not zero
 
 @inlined
 def read_unsigned(b, p):
-    """An unsigned integer and the place behind it; 0 if it is overlong or longer than nine bytes."""
+    """An unsigned integer and the offset behind it; 0 if it is overlong or longer than nine bytes."""
     c = np.int64(load_u8(b, p))
     v, q = c & 127, p + 1
     if c < 128:
@@ -62,7 +62,7 @@ def read_unsigned(b, p):
 
 @inlined
 def read_signed(b, p):
-    """A signed integer and the place behind it; 0 if it is overlong or longer than nine bytes."""
+    """A signed integer and the offset behind it; 0 if it is overlong or longer than nine bytes."""
     c = np.int64(load_u8(b, p))
     v, q = (c << 57) >> 57, p + 1
     if c < 128:
@@ -91,7 +91,7 @@ def copy_bytes(source, to, count):
 
 @inlined
 def copy_stop_bit_string(b, p, end, to):
-    """Copy a string without its stop bit; returns the place behind it, or one behind `end` if it has no stop."""
+    """Copy a string without its stop bit; returns the offset behind it, or one behind `end` if it has no stop bit."""
     q = p
     while q < end:
         w = load_u64(b, q)

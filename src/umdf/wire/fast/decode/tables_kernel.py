@@ -1,6 +1,6 @@
-"""The tables of int64 that the FAST kernels are driven by: what stands where, and how a word is read and written.
+"""The tables of int64 that the FAST kernels are driven by: their slots, and how a word is read and written.
 
-`layout` fills them, `decode` owns them, the kernels and the generated code read and write them.
+`layout` fills them, `decoder` owns them, the kernels and the generated code read and write them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from umdf.kernels import inlined, load_i64, store_i64
 
-# The table of arguments. Addresses and sizes of the input; what is to be decoded; the limits of `values.Limits`.
+# The table of arguments. The input's addresses and sizes; what to decode; the limits (`transfer_encoding.Limits`).
 BUFFER, BUFFER_SIZE, STARTS, ENDS, MESSAGES, FIRST, SCRATCH, SCRATCH_SIZE = 0, 1, 2, 3, 4, 5, 6, 7
 NODES, TEXTS, LISTS, INSTRUCTIONS, SLOTS, PROGRAMS, PROGRAM_INDEX, PROGRAM_INDEX_SIZE = 8, 9, 10, 11, 12, 13, 14, 15
 QUARANTINE, QUARANTINE_ROWS, QUARANTINE_CAPACITY, STACK, FULL, USE_GENERATED = 16, 17, 18, 19, 20, 21
@@ -71,7 +71,7 @@ F_RETURN, F_LEFT, F_INDEX, F_NODE, F_ROW, F_MASK, F_WORD, F_PRESENCE, F_MISSING_
 FRAME = 12
 MAX_FRAMES = 18  # one more than the loader allows, and the message itself
 
-# A line of the journal; the indexes of entries stand behind, as uint32.
+# A quarantine row; the indexes of entries stand behind, as uint32.
 Q_MESSAGE, Q_OFFSET, Q_CODE, Q_INSTRUCTION, Q_COUNT, Q_TEMPLATE, Q_DEPTH = range(7)
 Q_INDEXES = 8
 QUARANTINE_ROW = Q_INDEXES + MAX_FRAMES // 2

@@ -24,7 +24,7 @@ def _swap_halves(block, width, mask):
 
 @kernel
 def build_validity(t, block):
-    """Transpose the masks of all nodes; `block` has room for 64 words."""
+    """Transpose the masks of all nodes; `block` is 64 words."""
     for node in range(word(t, k.NODES), word(t, k.NODES) + 8 * k.NODE * word(t, k.NODE_COUNT), 8 * k.NODE):
         rows, bits, words = word(node, k.N_ROWS), word(node, k.N_BITS), word(node, k.N_MASK_WORDS)
         if rows == 0 or bits == 0:

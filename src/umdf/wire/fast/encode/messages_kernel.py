@@ -1,9 +1,9 @@
-"""Columns → messages: the kernel that walks `encode_program`'s instructions, message by message and row by row.
+"""Columns → messages: the kernel that walks `program`'s instructions, message by message and row by row.
 
-The presence map of a segment stands in front of it, trimmed, so its length is known last: room is left for as many
+The presence map of a segment stands in front of it, trimmed, so its length is known last: space is left for as many
 bytes as the segment's map took the time before, and what was written is moved where that was wrong. What is rare (a
-delta that needs more than 64 bits, a value that is refused) is not dealt with here: the kernel gives up on the message,
-and the plain writer encodes it or says what is wrong.
+delta that needs more than 64 bits, a value that is rejected) is not handled here: the kernel gives up on the message,
+and the reference writer encodes it or reports what is wrong.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _is_inferable_string(i, epoch, present, source, length):
 
 @outlined
 def _put_decimal(p, i, epoch, mantissa, exponent):
-    """Of one operator or none, that is sent: the next place, or 0 to give up."""
+    """Of one operator or none, that is sent: the next offset, or 0 to give up."""
     base, base_exponent = np.int64(0), np.int64(0)
     if word(i, e.I_OPERATOR) == e.DELTA:
         slot = word(i, e.I_SLOT)
@@ -170,7 +170,7 @@ def encode_messages(t):
 
 @outlined
 def _encode_message(t, p, pc, row, epoch):
-    """Write one message: the place behind it, 0 to give up, -1 if the buffer is too small."""
+    """Write one message: the offset behind it, 0 to give up, -1 if the buffer is too small."""
     limit, stack, scratch = word(t, e.BUFFER) + word(t, e.CAPACITY) - e.SLACK, word(t, e.STACK), word(t, e.SCRATCH)
     frame, i = stack, pc
     masks, bits, count, flushed = np.int64(0), np.uint64(0), np.int64(0), np.int64(0)

@@ -143,7 +143,7 @@ def is_same_text(one, one_length, other, other_length):
 
 @outlined
 def _move(source, to, length):
-    """To a place that may overlap, either way; up to seven bytes behind are written too."""
+    """To an address that may overlap, either way; up to seven bytes behind are written too."""
     if to < source:
         for at in range(0, length, 8):
             store_u64(to, at, load_u64(source, at))

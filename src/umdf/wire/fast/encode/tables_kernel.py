@@ -1,14 +1,37 @@
-"""The tables of int64 that the encode kernel is driven by; `encode_program` and `encode` fill them.
+"""The tables of int64 that the encode kernel is driven by; `program` and `encoder` fill them.
 
-Operators, types and dictionary states are those of `tables_kernel`; an instruction here is another thing.
+Operators, types and dictionary states are those of `decode.tables_kernel`; an instruction here is a different table.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from umdf.wire.fast.decode import tables_kernel as k
-from umdf.wire.fast.decode.tables_kernel import put, word
+from umdf.wire.fast.decode.tables_kernel import (
+    ASCII,
+    ASSIGNED,
+    COLUMN,
+    CONSTANT,
+    COPY,
+    COUNT,
+    DECIMAL_TYPE,
+    DEFAULT,
+    DELTA,
+    EMPTY,
+    EXPONENT,
+    INCREMENT,
+    INT32,
+    INT64,
+    NONE,
+    S_MORE,
+    S_STATE,
+    S_TYPE,
+    S_VALUE,
+    SLOT,
+    UINT64,
+    put,
+    word,
+)
 
 # The table of arguments.
 BUFFER, CAPACITY, USED, STARTS, ROWS, ENDS, FIRST, MESSAGES = range(8)
@@ -16,7 +39,7 @@ EPOCH, STACK, SCRATCH, SCRATCH_WIDTH, STATUS = range(8, 13)
 ARGUMENTS = 16
 DONE, USE_REFERENCE, FULL = range(
     3
-)  # STATUS: all written; the next message is the plain writer's; the buffer must grow
+)  # STATUS: all written; the reference writer must take the next message; the buffer must grow
 
 # An instruction. VALUES: its column, a text's or a list's offsets, or the masks of an OPEN's node; CONTENT: the bytes
 # of a text, the exponents of a decimal. LOW and HIGH: the ends of an integer's type; of a SKIP how many NULLs and bits;
@@ -29,11 +52,7 @@ END_MESSAGE, END_GROUP, END_ENTRY, GROUP, SEQUENCE, OPEN, FLUSH, SKIP, BIT, INTE
     range(13)
 )
 
-NONE, DEFAULT, COPY, INCREMENT, DELTA, CONSTANT = k.NONE, k.DEFAULT, k.COPY, k.INCREMENT, k.DELTA, k.CONSTANT
-COLUMN, EXPONENT, COUNT = k.COLUMN, k.EXPONENT, k.COUNT
-INT32, INT64, UINT64, DECIMAL, ASCII = k.INT32, k.INT64, k.UINT64, k.DECIMAL_TYPE, k.ASCII
-S_STATE, S_TYPE, S_VALUE, S_MORE, SLOT = k.S_STATE, k.S_TYPE, k.S_VALUE, k.S_MORE, k.SLOT
-EMPTY, ASSIGNED = k.EMPTY, k.ASSIGNED
+DECIMAL = DECIMAL_TYPE
 
 # Kinds of addresses that an instruction reads from.
 MASKS, VALUES, CONTENT, OFFSETS = range(4)
@@ -51,4 +70,27 @@ MAX_NULLS = 16  # that a SKIP writes
 
 STOP_BITS = np.uint64(0x8080808080808080)
 
-__all__ = ["put", "word"]
+__all__ = [
+    "ASCII",
+    "ASSIGNED",
+    "COLUMN",
+    "CONSTANT",
+    "COPY",
+    "COUNT",
+    "DEFAULT",
+    "DELTA",
+    "EMPTY",
+    "EXPONENT",
+    "INCREMENT",
+    "INT32",
+    "INT64",
+    "NONE",
+    "SLOT",
+    "S_MORE",
+    "S_STATE",
+    "S_TYPE",
+    "S_VALUE",
+    "UINT64",
+    "put",
+    "word",
+]
