@@ -1,4 +1,4 @@
-"""Auctions of the bulk market: what one would do now (TOP, TOQ, imbalance), and the uncrossing."""
+"""Auctions of the bulk market: the theoretical result (TOP, TOQ, imbalance), and the uncrossing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def size_at(orders, index):
 
 @inlined
 def best_limit_key(orders, index):
-    """The best key with a price from `place` down; NO_TICKS if there is none."""
+    """The key of the best limit order from `index` down; NO_TICKS if there is none."""
     while index >= 0 and key_at(orders, index) == MARKET_ORDER_KEY:
         index -= 1
     return key_at(orders, index) if index >= 0 else NO_TICKS
@@ -82,7 +82,7 @@ def best_limit_key(orders, index):
 
 @outlined
 def compute_theoretical(t, instrument):
-    """The most that can be matched, at which price, and what is left over there (positive: buyers)."""
+    """Compute the largest quantity that can be matched, its price, and the imbalance there (positive: buyers)."""
     bids, asks = side_address(t, instrument, 0), side_address(t, instrument, 1)
     bid_index, ask_index = order_count(instrument, 0) - 1, order_count(instrument, 1) - 1
     bid_left = size_at(bids, bid_index) if bid_index >= 0 else np.int64(0)
@@ -112,7 +112,7 @@ def compute_theoretical(t, instrument):
         ticks = lowest
     else:
         ticks = load_i64(instrument, I_REFERENCE * 8)
-    # Nobody with a better price than that of the auction may be left.
+    # No order with a better price than that of the auction may be left.
     best_left = best_limit_key(bids, bid_index)
     if best_left != NO_TICKS:
         ticks = max(ticks, best_left)
@@ -172,7 +172,7 @@ def clear_theoretical(instrument):
 
 @outlined
 def uncross(t, instrument, ts, conditions):
-    """Match everything that can be at one price; then priceless orders that are left go."""
+    """Match all that can be at one price; then delete the market orders (MOA, MOC) that are left."""
     clear_theoretical(instrument)  # by the change of phase or state (10.7)
     compute_theoretical(t, instrument)
     volume = load_i64(t, A_VOLUME * 8)
@@ -227,7 +227,7 @@ def delete_market_orders(t, instrument, side, ts):
 
 @inlined
 def is_selected(t, instrument):
-    """Whether an instrument is of GROUP (-1: any) and in the state that CONDITIONS has in its high half."""
+    """Whether an instrument is of GROUP (-1: any) and in the state in the high half of CONDITIONS."""
     group = load_i64(t, GROUP * 8)
     in_group = group == -1 or load_i64(instrument, I_GROUP * 8) == group
     return in_group and load_i64(instrument, I_STATE * 8) == load_i64(t, CONDITIONS * 8) >> 32
@@ -235,7 +235,7 @@ def is_selected(t, instrument):
 
 @kernel
 def uncross_all(t):
-    """Uncross the instruments FIRST to STOP that are meant; the first one for which there was no room."""
+    """Uncross the selected instruments FIRST to STOP; return the first that did not fit, or STOP."""
     conditions = load_i64(t, CONDITIONS * 8) & 0xFFFFFFFF
     i = load_i64(t, FIRST * 8)
     while i < load_i64(t, STOP * 8):
@@ -250,7 +250,7 @@ def uncross_all(t):
 
 @kernel
 def delete_all_theoretical(t):
-    """Delete what is shown of the auctions of the instruments FIRST to STOP that are meant; the first without room."""
+    """Delete the theoretical prices of the selected instruments FIRST to STOP; return the first that did not fit."""
     i = load_i64(t, FIRST * 8)
     while i < load_i64(t, STOP * 8):
         instrument = load_i64(t, INSTRUMENTS * 8) + i * INSTRUMENT_BYTES

@@ -1,4 +1,4 @@
-"""One side of a book of the bulk market: a sorted array of orders, the best one last, where most things happen."""
+"""One side of a book of the bulk market: a sorted array of orders. The best order is last, where most changes are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ memmove = _memmove()  # size bytes from source to target, which may overlap
 
 @inlined
 def side_address(t, instrument, side):
-    """Where the orders of a side (0 bids, 1 asks) are."""
+    """The address of the orders of a side (0 bids, 1 asks)."""
     offset = load_i64(instrument, I_ORDERS_OFFSET * 8) + side * load_i64(instrument, I_CAPACITY * 8)
     return load_i64(t, ORDERS * 8) + offset * ORDER_BYTES
 
@@ -73,7 +73,7 @@ def price_of(instrument, side, key):
 
 @inlined
 def find_order(orders, count, key, order_id):
-    """The place of an order, or where it would stand."""
+    """The index of an order, or the index at which it would be inserted."""
     low, high = np.int64(0), count
     while low < high:
         middle = (low + high) >> 1
@@ -94,7 +94,7 @@ def is_order_at(orders, count, index, key, order_id):
 
 @inlined
 def insert(t, instrument, side, key, order_id, size, reserve, firm, ts):
-    """A new order; its position, from 1 at the top. There must be room."""
+    """Insert an order and return its position, 1 at the top. The side must not be full."""
     orders, count = side_address(t, instrument, side), order_count(instrument, side)
     index = find_order(orders, count, key, order_id)
     order = orders + index * ORDER_BYTES

@@ -1,8 +1,8 @@
-"""A whole bulk capture: the market in this thread, a publisher for each wire in a thread of its own.
+"""A whole bulk capture: the market in this thread, a publisher for each protocol in a thread of its own.
 
-summary = write_capture(BulkSettings(messages=1_000_000), Path("day"))
+    summary = write_capture(BulkSettings(messages=1_000_000), Path("day"))
 
-day/capture/*.pcap, manifest.jsonl      day/truth/*.parquet (see bulk_truth)      day/session.json
+day/capture/*.pcap, manifest.jsonl      day/truth/*.parquet (see `truth`)      day/session.json
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Clock:
-    """Real time, or what a test takes for it: nanoseconds, and how to wait for seconds."""
+    """Real time, or that of a test: nanoseconds, and a way to sleep."""
 
     now_ns: Callable[[], int] = time.monotonic_ns
     sleep_s: Callable[[float], None] = time.sleep
 
 
 class PublisherThread:
-    """A publisher at work: it gets pieces in order, and its failure is the next caller's."""
+    """Runs a publisher: it publishes batches in order, and its error is raised by the next call."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
@@ -68,7 +68,7 @@ class PublisherThread:
             if self._failure is None:
                 try:
                     self.publisher.publish(batch)
-                except BaseException as error:  # told to whoever hands over the next piece
+                except BaseException as error:  # raised by the next call
                     self._failure = error
 
     def publish(self, batch: JournalBatch) -> None:
@@ -77,7 +77,7 @@ class PublisherThread:
         self._queue.put(batch)
 
     def finish(self) -> None:
-        """All pieces are written and all files closed."""
+        """Write all batches and close all files."""
         self._queue.put(None)
         self._thread.join()
         self.publisher.close()
@@ -86,50 +86,50 @@ class PublisherThread:
 
 
 def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None = None) -> Summary:
-    """Write a capture into a directory that has none yet."""
+    """Write a capture to a directory that has none yet."""
     clock, started_s = clock or Clock(), time.monotonic()
     capture, truth = _make_directories(directory)
     listing = generate_listing(settings, np.random.default_rng([settings.seed, 0]))
     market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
     publisher_threads = [
-        PublisherThread(PUBLISHERS[wire](settings, listing, manifest, truth_writer)) for wire in settings.wires
+        PublisherThread(PUBLISHERS[protocol](settings, listing, manifest, truth_writer)) for protocol in settings.wires
     ]
-    _write_session(directory, settings, listing, [publisher_thread.publisher for publisher_thread in publisher_threads])
+    _write_session(directory, settings, listing, [thread.publisher for thread in publisher_threads])
     pacer = Pacer(clock) if settings.live_pace else None
 
-    def publish(piece: JournalBatch) -> None:
+    def publish(batch: JournalBatch) -> None:
         if pacer:
-            pacer.wait_until(piece.ts_ns)
-        if piece.stream == INCREMENTAL:
-            truth_writer.add_trades(piece.records)
-        for desk in publisher_threads:
-            desk.publish(piece)
+            pacer.wait_until(batch.ts_ns)
+        if batch.stream == INCREMENTAL:
+            truth_writer.add_trades(batch.records)
+        for thread in publisher_threads:
+            thread.publish(batch)
 
-    session = TradingDay(market, settings, publish)
+    trading_day = TradingDay(market, settings, publish)
     try:
-        session.run()
+        trading_day.run()
     finally:
-        for desk in publisher_threads:
-            desk.finish()
+        for thread in publisher_threads:
+            thread.finish()
     truth_writer.close()
-    _write_truth(truth_writer, market, [desk.publisher for desk in publisher_threads])
+    _write_truth(truth_writer, market, [thread.publisher for thread in publisher_threads])
     elapsed, totals = time.monotonic() - started_s, manifest.totals
     simulated = (market.now - settings.midnight_ns) / SECOND_NS - 12.75 * 3600
     return Summary(
-        session.messages,
+        trading_day.messages,
         truth_writer.trade_count,
         totals.packets,
         totals.files,
         totals.bytes,
         round(simulated, 3),
         round(elapsed, 3),
-        round(session.messages / elapsed),
+        round(trading_day.messages / elapsed),
         str(directory),
     )
 
 
 class Pacer:
-    """Holds pieces back until their time has come, counted from the first."""
+    """Delays batches to the pace of their times, counted from the first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._start_ns, self._first_ns = clock, 0, -1
@@ -151,8 +151,8 @@ def _make_directories(directory: Path) -> tuple[Path, Path]:
 
 
 def _write_session(directory: Path, settings: BulkSettings, listing: Listing, publishers: list[Publisher]) -> None:
-    """session.json: what was asked for, and where each stream is."""
-    wires = {
+    """Write session.json: the settings, and the multicast group and port of each stream."""
+    protocols = {
         publisher.protocol: {
             "sequence_versions": publisher.seq_versions,
             **publisher.format_versions,
@@ -165,7 +165,7 @@ def _write_session(directory: Path, settings: BulkSettings, listing: Listing, pu
     }
     session = {
         "settings": asdict(settings),
-        "channels": [{"channel": settings.channel, "groups": listing.groups, "wires": wires}],
+        "channels": [{"channel": settings.channel, "groups": listing.groups, "wires": protocols}],
         "instruments": settings.instruments,
         "note": "snapshot and instrument streams are on the first line only, and are never lost",
     }

@@ -1,7 +1,7 @@
-"""Lines of the journal: what happened, with the instrument's RptSeq on each wire, and the statistics as last published.
+"""Records of the journal: what happened, with the instrument's RptSeq on each protocol, and the last statistics.
 
-A line is there for both wires; which of them sends it is told by its kind (`bulk_layout`). RptSeq counts on each wire
-what that wire sends: Binary has no trade volume, FIX/FAST no execution summary and no RptSeq in a status.
+A record serves both protocols; its kind decides which of them sends it (`publish.unit_builder`). RptSeq counts what
+each protocol sends: Binary has no trade volume, FIX/FAST no execution summary and no RptSeq in a status.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from umdf.kernels import inlined, load_i64, outlined, store_i64
 def append_record(
     t, kind, security_id, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux
 ):
-    """A line, without RptSeq; where it is. The caller has made sure of the room."""
+    """Append a record without RptSeq and return its address. The caller checks the capacity."""
     rows = load_i64(t, ROWS * 8)
     record = load_i64(t, JOURNAL * 8) + rows * RECORD_BYTES
     store_i64(record, KIND * 8, kind)
@@ -86,7 +86,7 @@ def append_record(
 
 @inlined
 def assign_rpt_seq(instrument, record, protocols):
-    """Give a line its RptSeq on the wires that count it."""
+    """Set the RptSeq of a record on the protocols that count it."""
     if protocols & ON_SBE:
         rpt_seq = load_i64(instrument, I_RPT_SBE * 8) + 1
         store_i64(instrument, I_RPT_SBE * 8, rpt_seq)
@@ -99,7 +99,7 @@ def assign_rpt_seq(instrument, record, protocols):
 
 @inlined
 def emit(t, instrument, kind, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux):
-    """A line about an instrument that both wires count."""
+    """Append a record about an instrument that both protocols count."""
     security_id = load_i64(instrument, I_ID * 8)
     record = append_record(
         t, kind, security_id, ts, flags, side, price, size, entry_id, firm, other, position, insert_ts, code, aux
@@ -114,7 +114,7 @@ def statistic_address(instrument, statistic):
 
 @outlined
 def store_statistic(instrument, statistic, kind, ts, side, price, size, entry_id, firm, other, code, aux):
-    """Remember a statistic as published."""
+    """Store a statistic as last published."""
     value = statistic_address(instrument, statistic)
     store_i64(value, V_KIND * 8, kind)
     store_i64(value, V_SIDE * 8, side)
@@ -131,14 +131,14 @@ def store_statistic(instrument, statistic, kind, ts, side, price, size, entry_id
 
 @inlined
 def publish_statistic(t, instrument, statistic, kind, ts, flags, side, price, size, other, code, aux):
-    """A line about a statistic, which is remembered."""
+    """Append a record about a statistic, and store it as last published."""
     emit(t, instrument, kind, ts, flags, side, price, size, NULL, NULL, other, NULL, NULL, code, aux)
     store_statistic(instrument, statistic, kind, ts, side, price, size, NULL, NULL, other, code, aux)
 
 
 @outlined
 def append_heartbeats(t, ts):
-    """Heartbeats of the silence before ts, as far as there is room."""
+    """Append the heartbeats of the silence before ts, as far as the journal has capacity."""
     interval, max_rows = load_i64(t, HEARTBEAT_NS * 8), load_i64(t, CAPACITY * 8) - load_i64(t, MARGIN * 8) // 2
     while ts - load_i64(t, LAST_TS * 8) > interval and load_i64(t, ROWS * 8) < max_rows:
         heartbeat_ts = load_i64(t, LAST_TS * 8) + interval

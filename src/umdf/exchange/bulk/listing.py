@@ -1,6 +1,6 @@
 """The instruments of a bulk capture: stocks, options on them, futures, and strategies of two futures.
 
-Some more than asked for are made: they are listed during the day.
+It has more instruments than requested: the others are listed during the day.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PRODUCTS = (5, 5, 4, 16)
 CFI_CODES = ("ESVUFR", "OCASPS", "FXXXXX", "MMXXXX")
 TYPE_SHARES = (0.66, 0.22, 0.10, 0.02)  # of the instruments
 GROUP_LETTERS = "SOFM"
-MAX_GROUPS = (6, 3, 2, 1)  # at most so many of each type
+MAX_GROUPS = (6, 3, 2, 1)  # of each type
 TICKS = (10_000_000, 10_000_000, 5_000_000_000, 500_000_000)  # 0.01, 0.01, 5, 0.5, in 1e-9
 LOTS = (100, 100, 1, 1)
-REFERENCE_TICKS = ((600, 9_000), (200, 900), (20_000, 28_000), (400, 900))  # in ticks, at the start of the day
+REFERENCE_TICKS = ((600, 9_000), (200, 900), (20_000, 28_000), (400, 900))  # at the start of the day
 FEW_INSTRUMENTS, TOP_INSTRUMENTS, TOP_SHARE_FEW, TOP_SHARE_MANY = 200, 20, 0.96, 0.60
 SBE_BYTES = {"block": 12, "group": 3, "leg": 38, "underlying": 28, "attribute": 2, "text": 2}
 MONTHS = "FGHJKMNQUVXZ"
@@ -32,7 +32,7 @@ MONTHS = "FGHJKMNQUVXZ"
 
 @dataclass(frozen=True)
 class Listing:
-    """A row for each instrument; those from `listed` on come during the day."""
+    """A row for each instrument; those from `initial_count` on are listed during the day."""
 
     initial_count: int
     security_id: NDArray[np.int64]
@@ -41,11 +41,11 @@ class Listing:
     groups: list[str]
     tick: NDArray[np.int64]
     lot: NDArray[np.int64]
-    reference_ticks: NDArray[np.int64]  # in ticks
+    reference_ticks: NDArray[np.int64]
     legs: NDArray[np.int64]  # two of each strategy, -1 elsewhere
     underlying: NDArray[np.int64]  # of each option, -1 elsewhere
     symbols: list[str]
-    activity: NDArray[np.float64]  # how active it is
+    activity: NDArray[np.float64]  # share of the order flow
     trading_date: int
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class Listing:
         return implied
 
     def sbe_message_bytes(self, indices: NDArray[np.int64], block: int) -> NDArray[np.int64]:
-        """How long each definition is as a Binary message whose block has so many bytes."""
+        """The bytes of each definition as a Binary message with a block of `block` bytes."""
         description_bytes = np.array([len(text) for text in self._descriptions(indices)])
         legs = 2 * (self.legs[indices, 0] >= 0)
         fixed = SBE_BYTES["block"] + block + 3 * SBE_BYTES["group"] + SBE_BYTES["text"]
@@ -149,8 +149,8 @@ def generate_listing(settings: BulkSettings, random: np.random.Generator) -> Lis
     listed = settings.instruments
     count = listed + 1 + listed // 1_000
     kind = np.searchsorted(np.cumsum(TYPE_SHARES), (np.arange(count) + 0.5) / count).clip(0, STRATEGY)
-    kind[-2:] = STOCK  # what comes during the day
-    kind[[0, 1, 2]], kind[3] = FUTURE, STRATEGY  # however few there are
+    kind[-2:] = STOCK  # listed during the day
+    kind[[0, 1, 2]], kind[3] = FUTURE, STRATEGY  # even if there are few instruments
     reference = np.array([random.integers(*REFERENCE_TICKS[i]) for i in kind.tolist()], np.int64)
     groups, group = _groups(kind)
     futures, stocks = np.flatnonzero(kind == FUTURE), np.flatnonzero(kind == STOCK)
@@ -197,7 +197,7 @@ def _symbol(i: int, kind: list[int]) -> str:
 
 
 def _activity(count: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """The top 20 carry almost everything where instruments are few, by Zipf's law within and behind them."""
+    """The top 20 have almost all of the flow if instruments are few, by Zipf's law within and below them."""
     rank = np.arange(1, count + 1)
     top, rest = rank <= TOP_INSTRUMENTS, rank > TOP_INSTRUMENTS
     weight = np.zeros(count)

@@ -1,6 +1,6 @@
-"""The looping streams of a bulk capture: the list of instruments, and snapshots of all books.
+"""The looping streams of a bulk capture: the instrument definitions, and snapshots of all books.
 
-A loop of snapshots goes out in parts, each of the market as it is then, so that a loop has several sequence numbers.
+A snapshot loop is sent in parts, each of the market at that time, so that one loop refers to several sequences.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from umdf.exchange.bulk import memory_layout_kernel as k
 from umdf.exchange.bulk.market import Indices, Market, Records
 from umdf.exchange.bulk.publish.publisher import INSTRUMENTS, SNAPSHOTS, JournalBatch
 
-PARTS_PER_LOOP = 4  # of a loop
+PARTS_PER_LOOP = 4
 
 
 class LoopingStreams:
-    """What has been said on the incremental stream must be handed over before any of these is called."""
+    """Flush the incremental stream before calling any of these."""
 
     def __init__(self, market: Market, phase: Indices, publish: Callable[[JournalBatch], None]) -> None:
         self._market, self._phases, self._publish = market, phase, publish
-        self._next_index = self._snapshot_count = 0  # the next instrument of the loop at hand; snapshots in it
+        self._next_index = self._snapshot_count = 0  # of the current loop: next instrument, snapshots
 
     @property
     def is_active(self) -> bool:
         return self._snapshot_count > 0
 
     def send_definitions(self) -> None:
-        """All definitions, and the mark that the loop starts again."""
+        """Send all definitions, and the SequenceReset that ends the loop."""
         indices, listing = np.flatnonzero(self._market.is_listed), self._market.listing
         records = self._records(
             k.DEFINITION,
@@ -45,7 +45,7 @@ class LoopingStreams:
         self._publish(JournalBatch(INSTRUMENTS, records, self._market.now, starts_loop=True))
 
     def send_snapshots(self) -> None:
-        """The next part of a loop of snapshots, perhaps the first of a new one."""
+        """Send the next part of the snapshot loop, or the first of a new one."""
         market, starts, parts = self._market, not self.is_active, list[Records]()
         if starts:
             self._next_index, self._snapshot_count = 0, int(market.is_listed.sum())
@@ -62,7 +62,7 @@ class LoopingStreams:
         self._publish(JournalBatch(SNAPSHOTS, np.concatenate(parts), market.now, starts, total))
 
     def _records(self, kind: int, count: int = 1, **columns: Any) -> Records:
-        """Lines that move nothing."""
+        """Records that do not change RptSeq."""
         records = np.full((count, k.RECORD_COLUMNS), k.NULL, np.int64)
         records[:, k.KIND], records[:, k.SIDE], records[:, k.FLAGS] = kind, k.NO_SIDE, 0
         records[:, k.TS] = self._market.now

@@ -1,7 +1,7 @@
-"""Trades of the bulk market: an aggressor takes orders from the top of the other side.
+"""Matching in the bulk market: an aggressor trades with the orders at the top of the opposite side.
 
-The lines of one event stand as the exchange sends them: summary, trades, orders that leave, orders that changed or are
-new, statistics (55, 53 …, 51 or 52, 50, 56).
+The records of one event are in the exchange's order: summary, trades, deleted orders, changed and new orders,
+statistics (55, 53 …, 51 or 52, 50, 56).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ from umdf.kernels import inlined, load_i64, outlined, store_i64
 
 VOLUME_UNIT = 100_000  # prices are in 1e-9, turnover and VWAP in 1e-4
 FIRST_IMPLIED_ID = 1 << 62  # ids of implied orders are larger than those of others (9.1)
-BUST_EVERY = 2048  # trades, and where one is asked for
-BUST_REQUESTED = -1  # instead of a trade's number: the next trade that can be undone will be
+BUST_EVERY = 2048  # trades, and where one is requested
+BUST_REQUESTED = -1  # instead of a trade id: the next trade that can be busted will be
 BUST_DELAY_NS = 500_000_000
 
 
@@ -115,7 +115,7 @@ def implied_flag(order_id):
 
 @outlined
 def add_order(t, instrument, instrument_index, side, key, order_id, size, reserve, firm, ts, flags, lifetime):
-    """A new order, and when it will end."""
+    """Add an order, and schedule its expiry."""
     position = insert(t, instrument, side, key, order_id, size, reserve, firm, ts)
     price = price_of(instrument, side, key)
     flags |= implied_flag(order_id)
@@ -130,7 +130,7 @@ def draw_lifetime(t, bits):
 
 @inlined
 def emit_execution_summary(t, instrument, ts, side, price, size, cancelled):
-    """The execution summary, which only Binary has."""
+    """Append the execution summary, which only Binary has."""
     security_id = load_i64(instrument, I_ID * 8)
     record = append_record(
         t, EXECUTION_SUMMARY, security_id, ts, 0, side, price, size, NULL, NULL, cancelled, NULL, ts, NULL, NULL
@@ -140,7 +140,7 @@ def emit_execution_summary(t, instrument, ts, side, price, size, cancelled):
 
 @outlined
 def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, flags, bits):
-    """One trade and what it does to the session's figures. A leg trade does not move the last price (13.4)."""
+    """Append one trade and update the session's statistics. A leg trade does not change the last price (13.4)."""
     trade_id = load_i64(instrument, I_TRADE_ID * 8) + 10
     store_i64(instrument, I_TRADE_ID * 8, trade_id)
     quantity = load_i64(instrument, I_QUANTITY * 8) + size
@@ -153,7 +153,7 @@ def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, 
             instrument, S_LAST, LAST_PRICE, ts, NO_SIDE, price, size, trade_id, buyer, seller, conditions, NULL
         )
         inside = load_i64(instrument, I_LOW * 8) < price < load_i64(instrument, I_HIGH * 8)
-        # Only what is no extreme is undone, so that high and low stand (13.4).
+        # Only a trade between low and high is busted, so that both stay valid (13.4).
         bust_id = load_i64(instrument, I_BUST_ID * 8)
         if inside and (bust_id == BUST_REQUESTED or (bust_id == 0 and bits % BUST_EVERY == 0)):
             flags |= BUSTED
@@ -170,7 +170,7 @@ def emit_trade(t, instrument, ts, side, price, size, buyer, seller, conditions, 
 
 @inlined
 def emit_execution_statistics(t, instrument, ts, flags):
-    """Execution statistics: the last line of a trade event."""
+    """Append the execution statistics: the last record of a trade event."""
     quantity, last = load_i64(instrument, I_QUANTITY * 8), load_i64(instrument, I_LAST * 8)
     vwap = np.int64(NULL)
     if quantity > 0:
@@ -182,7 +182,7 @@ def emit_execution_statistics(t, instrument, ts, flags):
 
 @outlined
 def emit_trade_statistics(t, instrument, ts, low, high, flags):
-    """Opening price, low, high and execution statistics after trades between two prices."""
+    """Append opening price, low, high and execution statistics after trades between two prices."""
     if load_i64(instrument, I_OPENED * 8) == 0:
         store_i64(instrument, I_OPENED * 8, 1)
         last = load_i64(instrument, I_LAST * 8)
@@ -199,7 +199,7 @@ def emit_trade_statistics(t, instrument, ts, low, high, flags):
 
 @outlined
 def bust_trade(t, instrument, ts):
-    """Undo the trade that was marked; volume and VWAP follow, the last price stands (13.4)."""
+    """Bust the marked trade: volume and VWAP change, the last price stays (13.4)."""
     price, size = load_i64(instrument, I_BUST_PRICE * 8), load_i64(instrument, I_BUST_SIZE * 8)
     store_i64(instrument, I_QUANTITY * 8, load_i64(instrument, I_QUANTITY * 8) - size)
     store_i64(instrument, I_TURNOVER * 8, load_i64(instrument, I_TURNOVER * 8) - price // VOLUME_UNIT * size)
@@ -238,11 +238,11 @@ def emit_leg_trades(t, instrument, ts, size, firm):
 
 @outlined
 def match_aggressor(t, instrument, instrument_index, side, key, quantity, firm, ts):
-    """An order that takes what stands at its price or better; what is left of it stays in the book."""
+    """Match an order with what rests at its price or better; its remainder rests in the book."""
     opposite = 1 - side
     orders, count = side_address(t, instrument, opposite), order_count(instrument, opposite)
-    # What it will take: `whole` orders from the top, perhaps a part of the next. After a disclosed order's refill,
-    # which stands behind, nothing deeper is taken and the rest is cancelled.
+    # What it will match: `filled_orders` from the top, perhaps a part of the next. After the refill of a disclosed
+    # order, which queues behind, nothing deeper is matched and the remainder is cancelled.
     at, left, filled_orders, filled, partial_size, floor, refills = (
         count - 1,
         quantity,
@@ -320,7 +320,7 @@ def match_aggressor(t, instrument, instrument_index, side, key, quantity, firm, 
 
 @outlined
 def delete_matched(t, instrument, side, filled_orders, ts):
-    """The first orders of a side leave, because they were matched: one by one, or by position in one line (9.4)."""
+    """Delete the matched orders at the top of a side: one by one, or by position in one record (9.4)."""
     orders, count = side_address(t, instrument, side), order_count(instrument, side)
     by_position = load_i64(t, POSITION_GENERATION * 8)
     if by_position and filled_orders > 1:
@@ -353,7 +353,7 @@ def delete_matched(t, instrument, side, filled_orders, ts):
 
 @outlined
 def reduce_order(t, instrument, side, index, size, ts, flags):
-    """An order shrinks and keeps its priority (13.4)."""
+    """Reduce the size of an order, which keeps its priority (13.4)."""
     order = side_address(t, instrument, side) + index * ORDER_BYTES
     before, order_id = load_i64(order, O_SIZE * 8), load_i64(order, O_ID * 8)
     store_i64(order, O_SIZE * 8, size)
@@ -368,7 +368,7 @@ def reduce_order(t, instrument, side, index, size, ts, flags):
 
 @outlined
 def emit_cross(t, instrument, ts, price, size, firm, conditions):
-    """A cross: both sides are one firm's, the book does not move."""
+    """Append a cross: both sides are of one firm, the book does not change."""
     emit_execution_summary(t, instrument, ts, NO_SIDE, price, size, NULL)
     emit_trade(t, instrument, ts, NO_SIDE, price, size, firm, firm, conditions, 0, 1)
     emit_trade_statistics(t, instrument, ts, price, price, LAST)

@@ -1,45 +1,27 @@
-"""Where the bulk market keeps what: the places of its tables, all of int64, and the kinds of lines in its journal.
+"""The memory layout of the bulk market: offsets in its tables, all of int64, and the kinds of records in its journal.
 
-The one rule: nothing of this is the wire's. `bulk_events` says what a line of the journal means as an event.
+Invariant: nothing here depends on a protocol. `publish.events` defines what a record of the journal means as an event.
 """
 
 from __future__ import annotations
 
-# Places in the table of arguments and state that every kernel of the market is called with.
-RNG, JOURNAL, ROWS, CAPACITY, MARGIN, ROW_TARGET = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-)  # the journal; the rows wanted; room that an event needs
+# Entries of the table of arguments and state that every kernel of the market is called with.
+# The journal: its address, rows and capacity; the free rows that one event needs; the row count to stop at.
+RNG, JOURNAL, ROWS, CAPACITY, MARGIN, ROW_TARGET = 0, 1, 2, 3, 4, 5
 INSTRUMENTS, COUNT, ORDERS, SCRATCH = 6, 7, 8, 9
-UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_INTERARRIVAL, BASE_INTERARRIVAL = (
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-)
-NEAR_EXPIRIES, NEAR_COUNT, FAR_EXPIRIES, FAR_COUNT, EXPIRY_CAPACITY = 17, 18, 19, 20, 21  # two heaps of when orders end
-LIFETIMES, INTERARRIVALS, DEPTHS, WEIGHTED_INSTRUMENTS = (
-    22,
-    23,
-    24,
-    25,
-)  # tables of quantiles, and the instruments by how active they are
+UNTIL, LAST_TS, NEXT_ARRIVAL, REGIME_END, SILENT_UNTIL, MEAN_INTERARRIVAL, BASE_INTERARRIVAL = range(10, 17)
+NEAR_EXPIRIES, NEAR_COUNT, FAR_EXPIRIES, FAR_COUNT, EXPIRY_CAPACITY = 17, 18, 19, 20, 21  # two heaps of order expiries
+LIFETIMES, INTERARRIVALS, DEPTHS = 22, 23, 24  # tables of quantiles
+WEIGHTED_INSTRUMENTS = 25  # every instrument as often as it is active
 ORDER_ID, IMPLIED_ID, POSITION_GENERATION, FIRST, STOP, GROUP, CONDITIONS, HEARTBEAT_NS = 26, 27, 28, 29, 30, 31, 32, 33
-A_VOLUME, A_TICKS, A_IMBALANCE = 34, 35, 36  # what an auction would do now
+A_VOLUME, A_TICKS, A_IMBALANCE = 34, 35, 36  # the theoretical result of an auction
 ARGUMENTS = 40
 
 QUANTILES = 4096  # of each table
 WEIGHTED_COUNT = 1 << 17
-MAX_FILLS = 16  # fills of one aggressor at most; so many refills need room in the scratch
+MAX_FILLS = 16  # of one aggressor; the scratch memory has space for as many refills
 
-# A line of the journal.
+# Columns of a record of the journal.
 (
     KIND,
     INSTRUMENT,
@@ -65,9 +47,9 @@ BID, ASK, NO_SIDE = 66, 65, 78  # as events name a side: B, A, N
 
 # Bits of FLAGS: the events' own, and two of the journal.
 LAST, SNAPSHOT, IMPLIED, RECOVERY = 128, 32, 256, 512
-DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be undone later
+DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be busted later
 
-# Kinds of lines.
+# Kinds of records.
 (
     ADD,
     CHANGE,
@@ -102,7 +84,7 @@ DELETED, BUSTED = 1 << 20, 1 << 21  # a statistic is deleted; a trade will be un
     SEQUENCE_RESET,
 ) = range(31)
 KINDS = 31
-ON_SBE, ON_FAST, ON_BOTH = 1, 2, 3  # where a line moves the instrument's RptSeq
+ON_SBE, ON_FAST, ON_BOTH = 1, 2, 3  # the protocols on which a record increments the instrument's RptSeq
 
 # An instrument.
 I_ID, I_TICK, I_REFERENCE, I_LOT, I_STATE, I_GROUP, I_RPT_SBE, I_RPT_FAST = 0, 1, 2, 3, 4, 5, 6, 7
@@ -143,9 +125,9 @@ O_KEY, O_ID, O_SIZE, O_RESERVE, O_FIRM, O_INSERT = 0, 1, 2, 3, 4, 5
 ORDER_BYTES = 48
 MARKET_ORDER_KEY = 1 << 40  # the key of a MOA or MOC order: before every price (9.1)
 
-# When an order ends.
+# An expiry: when a simulated order is cancelled.
 E_TS, E_BOOK_SIDE, E_KEY, E_ID = 0, 8, 16, 24
 EXPIRY_BYTES = 32
-NEAR_NS = 100_000_000  # what ends sooner is in the near heap
+NEAR_NS = 100_000_000  # earlier expiries are in the near heap
 
 C_OPENING, C_CROSSED, C_LAST, C_LEG = 1, 2, 4, 1 << 18  # conditions of trades, as events have them

@@ -1,6 +1,6 @@
-"""When orders end: two binary heaps. Most orders live for milliseconds, and theirs is small enough for the cache.
+"""Expiries of orders, in two binary heaps. Most orders live for milliseconds, and their heap fits the cache.
 
-An order that has gone before its end leaves its line behind: whoever takes it looks whether the order is still there.
+An order that left the book before its expiry leaves its entry behind: after `pop_expiry`, check that it still exists.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def copy_entry(target, source):
 
 @outlined
 def push_expiry(t, now, ts, book_side, key, order_id):
-    """An order (place is its instrument and side) ends at ts. Where there is no room, it stays."""
+    """Let an order expire at ts; `book_side` is 2 * its instrument's index + its side. A full heap drops the expiry."""
     heap, count_offset = (NEAR_EXPIRIES, NEAR_COUNT) if ts - now < NEAR_NS else (FAR_EXPIRIES, FAR_COUNT)
     base, count = load_i64(t, heap * 8), load_i64(t, count_offset * 8)
     if count == load_i64(t, EXPIRY_CAPACITY * 8):
@@ -57,13 +57,13 @@ def push_expiry(t, now, ts, book_side, key, order_id):
 
 @inlined
 def next_expiry(t, heap, count_offset):
-    """When the next one of a heap ends."""
+    """The time of the next expiry of a heap."""
     return load_i64(load_i64(t, heap * 8), E_TS) if load_i64(t, count_offset * 8) > 0 else NEVER
 
 
 @outlined
 def pop_expiry(t, heap, count_offset, entry):
-    """Take the first one of a heap, into `line`."""
+    """Move the next expiry of a heap to `entry`."""
     base, count = load_i64(t, heap * 8), load_i64(t, count_offset * 8) - 1
     copy_entry(entry, base)
     store_i64(t, count_offset * 8, count)

@@ -1,6 +1,6 @@
-"""The order flow of the bulk market: who comes when, and does what.
+"""The order flow of the bulk market: when orders arrive, what they do, and when they expire.
 
-Arrivals come in bursts, orders end when their lifetime is over, and in between the market is silent now and then.
+Arrivals come in bursts, orders expire at the end of their lifetime, and now and then the market is silent.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ from umdf.exchange.bulk.order_expiry_kernel import next_expiry, pop_expiry, push
 from umdf.exchange.bulk.random_kernel import random_bits, sample_quantile
 from umdf.kernels import inlined, kernel, load_i32, load_i64, outlined, store_i64
 
-# What an arrival does, of 1024.
+# What an arrival does: upper bounds of a random number below 1024.
 REDUCE_BELOW, REPLACE_BELOW, AGGRESS_BELOW, CROSS_BELOW = 40, 105, 150, 152
-PUBLISH_BELOW, MARKET_ORDER_BELOW = 100, 140  # while an auction gathers orders
+PUBLISH_BELOW, MARKET_ORDER_BELOW = 100, 140  # during an auction
 FIRMS = 120
 MILLISECOND = 1_000_000
 NORMAL_NS, BURST_NS, SILENCE_NS = 2_000 * MILLISECOND, 120 * MILLISECOND, 1_200 * MILLISECOND
 BURST_FACTOR = 90
 RETRY_NS = 1_000 * MILLISECOND
-ENTRY_OFFSET = 1024  # in the scratch, behind the refills
+ENTRY_OFFSET = 1024  # in the scratch memory, behind the refills
 
 
 @inlined
@@ -109,7 +109,7 @@ def reference_key(instrument, side):
 
 @outlined
 def passive_key(t, instrument, side, bits):
-    """Near the best of its side, never crossing, and in bounds around the reference price."""
+    """A key near the best of its side, never crossing, and within bounds around the reference price."""
     outside = reference_key(instrument, side)
     count, opposite_count = order_count(instrument, side), order_count(instrument, 1 - side)
     best = load_i64(side_address(t, instrument, side), (count - 1) * ORDER_BYTES + O_KEY * 8) if count > 0 else outside
@@ -130,7 +130,7 @@ def passive_key(t, instrument, side, bits):
 
 @outlined
 def cancel_order(t, instrument, side, index, ts, flags):
-    """An order is cancelled."""
+    """Cancel an order."""
     order = side_address(t, instrument, side) + index * ORDER_BYTES
     price, size = price_of(instrument, side, load_i64(order, O_KEY * 8)), load_i64(order, O_SIZE * 8)
     order_id, position = load_i64(order, O_ID * 8), order_count(instrument, side) - index
@@ -142,7 +142,7 @@ def cancel_order(t, instrument, side, index, ts, flags):
 
 @inlined
 def evict_if_full(t, instrument, side, ts, bits):
-    """A side that is full loses some order first."""
+    """Cancel a random order of a full side."""
     count = order_count(instrument, side)
     if count == load_i64(instrument, I_CAPACITY * 8):
         cancel_order(t, instrument, side, bits % count, ts, LAST)
@@ -150,7 +150,7 @@ def evict_if_full(t, instrument, side, ts, bits):
 
 @outlined
 def add_passive_order(t, instrument, instrument_index, side, ts):
-    """A new order in the book; some are disclosed orders, some are implied."""
+    """Add an order that rests in the book; some are disclosed orders, some are implied."""
     bits = random_bits(t)
     evict_if_full(t, instrument, side, ts, bits >> 40)
     key = passive_key(t, instrument, side, bits)
@@ -180,14 +180,14 @@ def add_passive_order(t, instrument, instrument_index, side, ts):
 
 @inlined
 def pick_near_top(t, instrument, side, bits):
-    """Some order of a side, more likely a good one."""
+    """The index of a random order of a side, more likely one near the top."""
     count = order_count(instrument, side)
     return max(count - 1 - sample_quantile(t, DEPTHS, bits), 0)
 
 
 @outlined
 def act_in_continuous_trading(t, instrument, instrument_index, ts):
-    """What an arrival does while the instrument trades."""
+    """Process an arrival while the instrument trades."""
     bits = random_bits(t)
     if is_bust_due(instrument, ts):
         bust_trade(t, instrument, ts)
@@ -244,7 +244,7 @@ def act_in_continuous_trading(t, instrument, instrument_index, ts):
 
 @outlined
 def act_in_auction(t, instrument, instrument_index, ts):
-    """What an arrival does while an auction gathers orders: prices may cross, some have none (9.1)."""
+    """Process an arrival during an auction: prices may cross, and market orders have none (9.1)."""
     bits = random_bits(t)
     choice, side = bits & 1023, (bits >> 10) & 1
     if choice < PUBLISH_BELOW:
@@ -256,7 +256,7 @@ def act_in_auction(t, instrument, instrument_index, ts):
     if choice < MARKET_ORDER_BELOW:
         key = np.int64(MARKET_ORDER_KEY)
     size, firm = draw_size(t, instrument, bits >> 23), draw_firm(bits >> 35)
-    lifetime = draw_lifetime(t, (bits >> 40) | (QUANTILES >> 1))  # patient ones
+    lifetime = draw_lifetime(t, (bits >> 40) | (QUANTILES >> 1))  # long lifetimes only
     add_order(
         t, instrument, instrument_index, side, key, next_order_id(t, bits >> 60), size, 0, firm, ts, LAST, lifetime
     )
@@ -276,13 +276,13 @@ def process_arrival(t, ts):
 
 @outlined
 def expire_order(t, heap, count_offset, ts):
-    """The lifetime of an order is over: it is cancelled, if it is still there and its instrument allows it."""
+    """Cancel an order at the end of its lifetime, if it still exists and the state of its instrument allows it."""
     entry = load_i64(t, SCRATCH * 8) + ENTRY_OFFSET
     pop_expiry(t, heap, count_offset, entry)
     book_side, key, order_id = load_i64(entry, E_BOOK_SIDE), load_i64(entry, E_KEY), load_i64(entry, E_ID)
     instrument, side = load_i64(t, INSTRUMENTS * 8) + (book_side >> 1) * INSTRUMENT_BYTES, book_side & 1
     state = load_i64(instrument, I_STATE * 8)
-    if state == PAUSE:  # orders stay, nobody can cancel (11.1)
+    if state == PAUSE:  # orders stay, and cannot be cancelled (11.1)
         push_expiry(t, ts, ts + RETRY_NS, book_side, key, order_id)
     elif state == OPEN or state == RESERVED or state == FINAL_CLOSING_CALL:
         orders, count = side_address(t, instrument, side), order_count(instrument, side)
@@ -293,7 +293,7 @@ def expire_order(t, heap, count_offset, ts):
 
 @outlined
 def change_regime(t, now):
-    """Normal, burst or silence, and for how long."""
+    """Draw the next regime (normal, burst or silence) and its length."""
     bits = random_bits(t)
     chance, base = bits & 127, load_i64(t, BASE_INTERARRIVAL * 8)
     if chance < 110:
@@ -311,7 +311,7 @@ def change_regime(t, now):
 
 @kernel
 def run_order_flow(t):
-    """Let the market go on until UNTIL, until QUOTA rows are there or the room ends; the rows."""
+    """Run the market until UNTIL, ROW_TARGET rows or a full journal; return the number of rows."""
     stop = min(load_i64(t, ROW_TARGET * 8), load_i64(t, CAPACITY * 8) - load_i64(t, MARGIN * 8))
     until = load_i64(t, UNTIL * 8)
     while load_i64(t, ROWS * 8) < stop:
@@ -339,7 +339,7 @@ def run_order_flow(t):
 
 @kernel
 def bust_all_pending(t):
-    """Undo now what was going to be undone, of the instruments FIRST to STOP; the first without room."""
+    """Bust the pending trades of the instruments FIRST to STOP; return the first that did not fit, or STOP."""
     instrument_index = load_i64(t, FIRST * 8)
     while instrument_index < load_i64(t, STOP * 8):
         instrument = load_i64(t, INSTRUMENTS * 8) + instrument_index * INSTRUMENT_BYTES

@@ -1,4 +1,4 @@
-"""Random numbers of the bulk market: a generator in one place of its table, and quantiles instead of formulas."""
+"""Random numbers of the bulk market: a generator with its state in the table, and samples from quantile tables."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def random_bits(t):
 
 @inlined
 def sample_quantile(t, table, bits):
-    """The value of a table at random; `bits` are the random ones."""
+    """A random value of a quantile table, selected by random `bits`."""
     return load_i64(load_i64(t, table * 8), (bits & (QUANTILES - 1)) * 8)

@@ -1,4 +1,4 @@
-"""What a bulk capture is asked for, checked before anything is written."""
+"""The settings of a bulk capture, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BulkSettings:
     roll_bytes: int = 256 << 20
     roll_s: int = 600  # of the simulated clock
     trading_date: int = TRADING_DATE
-    snapshot_loops: int = 12  # in the day, if it has messages enough for so many
+    snapshot_loops: int = 12  # of the day, if it has enough messages
 
     def __post_init__(self) -> None:
         _require_choice("--wire", self.wire, (SBE, FAST, BOTH))

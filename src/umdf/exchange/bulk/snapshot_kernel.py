@@ -1,6 +1,6 @@
-"""Snapshots of the bulk market's books, as lines of a journal of their own; and a book sent again on the incremental.
+"""Snapshots of the bulk market's books, as records of a separate journal; and books resent on the incremental stream.
 
-A snapshot is a header, the orders of both sides from the top, the statistics that are there, and the state.
+A snapshot is a header, the orders of both sides from the top, the statistics that are present, and the state.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def append_snapshot(t, instrument):
             price = price_of(instrument, side, load_i64(order, O_KEY * 8))
             size, firm, flags = load_i64(order, O_SIZE * 8), load_i64(order, O_FIRM * 8), implied_flag(order_id)
             append_record(
-                t, SNAPSHOT_ORDER, security_id, now, SNAPSHOT | flags, side_code(side), price, size, order_id, firm, NULL,
-                i + 1, insert_ts, NULL, NULL,
+                t, SNAPSHOT_ORDER, security_id, now, SNAPSHOT | flags, side_code(side), price, size, order_id, firm,
+                NULL, i + 1, insert_ts, NULL, NULL,
             )  # fmt: skip
     for statistic in range(STATISTICS):
         value = statistic_address(instrument, statistic)
@@ -116,7 +116,7 @@ def max_records(instrument):
 
 @kernel
 def append_snapshots(t):
-    """Snapshots of the instruments FIRST to STOP that exist; the first one for which there was no room."""
+    """Append snapshots of the listed instruments FIRST to STOP; return the first that did not fit, or STOP."""
     i = load_i64(t, FIRST * 8)
     while i < load_i64(t, STOP * 8):
         instrument = load_i64(t, INSTRUMENTS * 8) + i * INSTRUMENT_BYTES
@@ -130,7 +130,7 @@ def append_snapshots(t):
 
 @kernel
 def resend_book(t):
-    """The orders of instrument FIRST as new ones, marked as recovery (4.2.9); how many there were."""
+    """Append the orders of instrument FIRST as new, flagged as recovery (4.2.9); their count, -1 if they do not fit."""
     instrument = load_i64(t, INSTRUMENTS * 8) + load_i64(t, FIRST * 8) * INSTRUMENT_BYTES
     ts, left = load_i64(t, LAST_TS * 8) + 1_000, order_count(instrument, 0) + order_count(instrument, 1)
     if load_i64(t, ROWS * 8) + left > load_i64(t, CAPACITY * 8):
@@ -144,7 +144,7 @@ def resend_book(t):
             size, firm = load_i64(order, O_SIZE * 8), load_i64(order, O_FIRM * 8)
             flags = implied_flag(order_id) | RECOVERY | (LAST if left == 0 else 0)
             emit(
-                t, instrument, ADD, ts, flags, side_code(side), price, size, order_id, firm, NULL, i + 1, insert_ts, NULL,
-                NULL,
+                t, instrument, ADD, ts, flags, side_code(side), price, size, order_id, firm, NULL, i + 1, insert_ts,
+                NULL, NULL,
             )  # fmt: skip
     return order_count(instrument, 0) + order_count(instrument, 1)

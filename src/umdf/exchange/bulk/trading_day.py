@@ -1,9 +1,9 @@
-"""The day of a bulk capture: phases, what happens during trading, and the loops of the other two streams.
+"""The day of a bulk capture: phases, scheduled events during trading, and the looping streams.
 
-    instruments ─► pre-open (21) ─► open (17): uncrossing ─► trading, with INCIDENTS ─► closing call (101, stocks)
-    ─► close (4): closing prices ─► session change (1174=4) ─► settlement prices
+    instruments ─► pre-open (21) ─► open (17): uncrossing ─► trading, with SCHEDULED_EVENTS ─►
+    closing call (101, stocks) ─► close (4): closing prices ─► session change (1174=4) ─► settlement prices
 
-What happens once and when is the table INCIDENTS; the rest is the order flow of the kernels.
+SCHEDULED_EVENTS lists what happens once, and when; the rest is the order flow of the kernels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLEARED_BY_SESSION_CHANGE = (
     k.S_LAST,
 )  # 11.3
 
-# Share of the trading that has gone by, what happens, and to whom: the instruments by how active they are.
+# Share of the trading phase that has passed, the event, and the rank of its instrument by activity.
 SCHEDULED_EVENTS: tuple[tuple[float, str, int], ...] = (
     (0.05, "reserve", 2),
     (0.08, "rejoin", 2),
@@ -49,12 +49,12 @@ SCHEDULED_EVENTS: tuple[tuple[float, str, int], ...] = (
     (0.25, "reset_book", 1),
     (0.30, "add", 0),
     (0.35, "modify", 6),
-    (0.40, "list_again", 0),
-    (0.45, "withdraw_side", 5),
+    (0.40, "resend_definitions", 0),
+    (0.45, "delete_side", 5),
     (0.55, "reset_channel", 0),
     (0.60, "preview_settlement", 0),
     (0.70, "delete", 8),
-    (0.80, "list_again", 0),
+    (0.80, "resend_definitions", 0),
     (0.85, "reserve", 3),
     (0.90, "rejoin", 3),
 )
@@ -78,7 +78,7 @@ class TradingDay:
         self._silence(2.5)
         self._change_phase(range(len(self._phases)), k.RESERVED)
         self._publish_limits(all_indices)
-        self._send_snapshot_loop()  # before the open, with whatever is there
+        self._send_snapshot_loop()  # before the open, with what is known then
         self._trade_share(PRE_OPEN)
         self._silence(3.2)
         self._send_snapshot_loop()
@@ -87,17 +87,17 @@ class TradingDay:
         self._close()
         self._after_close()
 
-    # Pieces
+    # Journal batches
 
     def flush(self) -> None:
-        """What the market has said so far goes out."""
+        """Publish the journal so far."""
         if self.market.rows:
             ts_ns, records = self.market.now, self.market.take_records()
             self.messages += len(records)
             self._publish(JournalBatch(INCREMENTAL, records, ts_ns))
 
     def _silence(self, seconds: float) -> None:
-        """Heartbeats only; at live pace each goes out when it is due."""
+        """Heartbeats only; at live pace each is published when it is due."""
         steps = int(seconds) + 1 if self.settings.live_pace else 1
         for _ in range(steps):
             self.market.silence(seconds / steps)
@@ -169,7 +169,7 @@ class TradingDay:
             self._publish_in_batches(statistic, kind, part_indices, columns)
 
     def _publish_in_batches(self, statistic: int, kind: int, indices: Indices, columns: dict[str, Any]) -> None:
-        """However many they are."""
+        """Publish a statistic of any number of instruments."""
         for first in range(0, len(indices), BATCH_ROWS // 2):
             part = slice(first, first + BATCH_ROWS // 2)
             self.flush()
@@ -177,7 +177,7 @@ class TradingDay:
             self.market.publish_statistic(statistic, kind, indices[part], **part_indices)
 
     def _trade_share(self, share: float) -> None:
-        """Some share of the messages, batch by batch."""
+        """Generate a share of the messages, batch by batch."""
         self._trade_until(self.messages + self.market.rows + int(self.settings.messages * share))
 
     def _trade_until(self, messages: int) -> None:
@@ -196,7 +196,7 @@ class TradingDay:
                 self._send_snapshots()
 
     def _publish_periodic_statistics(self) -> None:
-        """Trade volume every 30 s, open interest every minute, of what has changed."""
+        """Publish what changed: trade volume every 30 s, open interest every minute."""
         market, table = self.market, self.market.instruments
         traded = (table[:, k.I_TRADES] != table[:, k.I_VOLUME_TRADES]) & (table[:, k.I_STATE] != k.UNKNOWN)
         if market.now >= self._next_volume:
@@ -225,7 +225,7 @@ class TradingDay:
         ranks = self.listing.by_activity()
         for share, name, rank in SCHEDULED_EVENTS:
             self._trade_until(first_message + int(length * share))
-            if name in ("add", "delete", "reset_channel"):  # no loop sees half of these
+            if name in ("add", "delete", "reset_channel"):  # no snapshot loop may contain half of these
                 self._finish_snapshot_loop()
             self.flush()
             getattr(self, f"_{name}")(ranks[rank % len(ranks)])
@@ -233,25 +233,25 @@ class TradingDay:
         self._trade_until(first_message + length)
 
     def _reserve(self, index: int) -> None:
-        """An auction of one instrument."""
+        """Start an auction of one instrument."""
         self._change_state(index, k.RESERVED, SEPARATES, self.market.now + 60 * SECOND_NS)
 
     def _pause(self, index: int) -> None:
         self._change_state(index, k.PAUSE, SEPARATES)
 
     def _rejoin(self, index: int) -> None:
-        """Back to the group's phase; an auction ends with its trades."""
+        """Return to the phase of the group; an auction ends with its trades."""
         market, old_state = self.market, int(self.market.instruments[index, k.I_STATE])
         if old_state == k.RESERVED:
             market.delete_theoretical(-1, k.RESERVED, self.flush)
         self._change_state(index, int(self._phases[self.listing.group[index]]), REJOINS)
         if old_state == k.RESERVED:
-            market.instruments[index, k.I_STATE] = k.RESERVED  # so that only this one is meant
+            market.instruments[index, k.I_STATE] = k.RESERVED  # so that only this one is selected
             market.uncross(-1, k.RESERVED, 0, self.flush)
             market.instruments[index, k.I_STATE] = self._phases[self.listing.group[index]]
 
     def _bust(self, index: int) -> None:
-        """One of its next trades will be undone."""
+        """Request that one of the next trades is busted."""
         if self.market.instruments[index, k.I_BUST_ID] == 0:
             self.market.instruments[index, k.I_BUST_ID] = BUST_REQUESTED
 
@@ -260,7 +260,7 @@ class TradingDay:
         self.market.append(k.DEFINITION, index, id=index, code=ord(action), size=total, position=0, other=lot)
 
     def _add(self, _: int) -> None:
-        """New instruments; their state is unknown until the first status (7.1)."""
+        """Add instruments; their state is unknown until the first status (7.1)."""
         for index in range(self.settings.instruments, len(self.listing)):
             self._send_definition(index, "A")
             group = self.listing.group[index]
@@ -272,19 +272,19 @@ class TradingDay:
         self._send_definition(index, "M")
 
     def _delete(self, index: int) -> None:
-        """The instrument goes, and its book with it (7.3)."""
+        """Delete an instrument, and its book with it (7.3)."""
         self._send_definition(index, "D")
         row = self.market.instruments[index]
         row[k.I_STATE] = row[k.I_BIDS] = row[k.I_ASKS] = k.UNKNOWN
         row[k.I_STATISTICS :] = 0
 
     def _delete_side(self, index: int) -> None:
-        """All bids of an instrument at once (Delete Thru, 9.2)."""
+        """Delete all bids of an instrument at once (Delete Thru, 9.2)."""
         self.market.append(k.DELETE_THRU, index, side=k.BID)
         self.market.instruments[index, k.I_BIDS] = 0
 
     def _reset_book(self, index: int) -> None:
-        """Empty Book, and the book again (4.2.9); RptSeq starts again."""
+        """Send Empty Book, then the book again (4.2.9); RptSeq restarts."""
         self.market.append(k.EMPTY_BOOK, index, flags=k.RECOVERY)
         row = self.market.instruments[index]
         row[k.I_RPT_SBE] = row[k.I_RPT_FAST] = 0
@@ -292,7 +292,7 @@ class TradingDay:
             self.market.resend_book(index)
 
     def _reset_channel(self, _: int) -> None:
-        """All books, statistics and states again (4.2.9, 13.9)."""
+        """Reset the channel, then send all books, statistics and states again (4.2.9, 13.9)."""
         if not self.settings.channel_reset:
             return
         market, table = self.market, self.market.instruments

@@ -1,11 +1,11 @@
-"""What really happened in a bulk capture, as Parquet: the market's own bookkeeping, never read back from the wire.
+"""The truth of a bulk capture, as Parquet: the market's own books and statistics, never decoded from packets.
 
-Prices are int64 in units of 1e-9, NULL for a priceless order; times are nanoseconds UTC. All have `channel_id`.
+Prices are int64 in units of 1e-9, NULL for a market order; times are nanoseconds UTC. All have `channel_id`.
 
     final_orders   instrument_id, side, position (1 is the top), price, size, order_id, firm, ts_insert
     final_levels   instrument_id, side, level (1 is the top), price, size, order_count
     trades         instrument_id, ts_event, trade_id, price, size, buyer, seller, side (of the aggressor), conditions,
-                   busted: in the order in which they were made
+                   busted: in the order in which they happened
     statistics     instrument_id, stat_type, open_close_settl_flag, settl_price_type, price, size, trade_count,
                    financial_volume (1e-4), net_change, ts_event: what is published when the day ends. A trade volume
                    is sent by FIX/FAST only; quantity, count and change of a VWAP are sent by Binary only
@@ -14,8 +14,8 @@ Prices are int64 in units of 1e-9, NULL for a priceless order; times are nanosec
     states         instrument_id, state (326, that of its group where it follows it), phase (625), event (1174, absent
                    where none was sent)
     groups         security_group, phase
-    instruments    instrument_id, symbol, security_group, security_type, tick, lot, listed (there when the day ends)
-    loss           wire, line (A, B, AB: on both), first, last: numbers of the incremental stream that were dropped
+    instruments    instrument_id, symbol, security_group, security_type, tick, lot, listed (at the end of the day)
+    loss           wire, line (A, B, AB: on both), first, last: sequences of the incremental stream that were dropped
     sequences      wire, stream, first, last, packets: of the incremental stream; of the others of all loops together
     counts         wire, stream, family, rows: events that were published (heartbeats and resets are `control`)
 """
@@ -93,7 +93,7 @@ LOSS_SCHEMA = _schema(channel_id="int16", wire="string", line="string", first="i
 
 
 class Truth:
-    """The tables that grow while the day goes on, and those that are written at its end."""
+    """The tables that grow during the day, and those that are written at its end."""
 
     def __init__(self, directory: Path, channel: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ class Truth:
         self.trade_count = 0
 
     def add_trades(self, records: Records) -> None:
-        """The trades among some lines of the incremental stream."""
+        """Add the trades among records of the incremental stream."""
         trades = records[records[:, k.KIND] == k.TRADE]
         if not len(trades):
             return
@@ -119,10 +119,10 @@ class Truth:
         }
         self._trade_table.add(columns)
 
-    def add_loss(self, wire: str, line: str, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
+    def add_loss(self, protocol: str, line: str, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
         count = len(first)
         if count:
-            keys = {"channel_id": [self.channel] * count, "wire": [wire] * count, "line": [line] * count}
+            keys = {"channel_id": [self.channel] * count, "wire": [protocol] * count, "line": [line] * count}
             self.loss_table.add({**keys, "first": first, "last": last})
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Truth:
         pq.write_table(table, self.directory / f"{name}.parquet", compression="zstd")
 
     def write_market(self, market: Market) -> None:
-        """Everything that is left when the day ends."""
+        """Write the state at the end of the day."""
         self.write("final_orders", final_orders(market))
         self.write("final_levels", final_levels(market))
         statistics, bands = final_statistics(market)
@@ -154,7 +154,7 @@ class Truth:
                 "event": _nullable(event),
             },
         )
-        # A group whose only instrument was deleted has nobody left to say its phase.
+        # A group whose only instrument was deleted has no phase.
         listed = [g for g in range(len(listing.groups)) if (is_listed & (listing.group == g)).any()]
         phases = [int(table[(listing.group == g) & is_listed, k.I_PHASE].max()) for g in listed]
         self.write("groups", {"security_group": [listing.groups[g] for g in listed], "phase": phases})

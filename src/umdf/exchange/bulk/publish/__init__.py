@@ -1,0 +1,1 @@
+"""Publishing the journal of the bulk market: records → units and events → packets → lines → files."""

@@ -1,7 +1,7 @@
-"""The files of a bulk capture: a series for each wire, channel, stream and line, as a recorder of one group writes it.
+"""The files of a bulk capture: rolling files for each protocol, channel, stream and line, as a recorder writes them.
 
-A file is named after its first packet, so that names sort in time; while it grows it has another ending. It is listed
-in the manifest when it is closed, and only then.
+A file is named after the time of its first packet, so that names sort by time; while it grows it has the suffix
+`.part`. It is listed in the manifest when it is closed, and only then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Flow:
-    """One series: what it holds, and where it comes from and goes to."""
+    """The content, source and destination of one series of rolling files."""
 
     protocol: str
     channel: int
@@ -62,7 +62,7 @@ class Flow:
 
 @dataclass
 class Manifest:
-    """The list of closed files; several series may close at once."""
+    """The list of closed files; several threads may add to it."""
 
     directory: Path
     totals: Totals = field(default_factory=Totals)
@@ -86,7 +86,7 @@ class RollingFiles:
         self._first_ns = self._last_ns = self._packets = self._bytes = 0
 
     def write(self, buffer: Any, start: Numbers, end: Numbers, ts_ns: Numbers) -> None:
-        """Packets in the order of their times. Files roll between packets."""
+        """Write packets in order of time. Files roll between packets."""
         first = 0
         while first < len(start):
             if self._writer is None:
@@ -109,7 +109,7 @@ class RollingFiles:
                 self.close()
 
     def close_if_due(self, now_ns: int) -> None:
-        """A quiet stream's file is closed in time too."""
+        """Close the file of a quiet stream when its time is over."""
         if self._writer is not None and now_ns - self._first_ns >= self._roll_ns:
             self.close()
 

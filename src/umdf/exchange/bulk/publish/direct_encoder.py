@@ -1,6 +1,6 @@
-"""The short road to Binary packets, for pieces that hold only kinds of COLUMNS below: nine messages in ten are orders.
+"""Direct encoding of records as Binary packets, for batches with only the kinds of FIELDS_OF_KIND: mostly orders.
 
-It writes the same bytes as events and the encoder do (a test compares them), in about a sixth of the time.
+It writes the same bytes as `EventBuilder` and the encoder (a test compares them), in about a sixth of the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENCODING = 0xEB50
 MESSAGE_HEADER = 12
 REGULAR_SESSION = 1
 
-Instruction = tuple[int, int]  # a column of the line, and how it is written
+Instruction = tuple[int, int]  # a column of the record, and its conversion
 _COMMON_FIELDS: dict[str, Instruction] = {
     "securityID": (k.INSTRUMENT, x.COPY_64),
     "matchEventIndicator": (k.FLAGS, x.EVENT_INDICATOR),
@@ -48,7 +48,7 @@ _TRADE_FIELDS: dict[str, Instruction] = {
     "tradeCondition": (k.CODE, x.CONDITIONS),
     "trdSubType": (k.CODE, x.LEG_TRADE),
 }
-# What stands in which field, beside what all have; and values that are always the same, beside null values.
+# The fields of each kind, besides the common ones.
 FIELDS_OF_KIND: dict[int, dict[str, Instruction]] = {
     k.ADD: _ORDER_FIELDS,
     k.CHANGE: _ORDER_FIELDS,
@@ -137,15 +137,15 @@ class DirectEncoder:
                 instructions.append((column, offset, conversion))
         program = np.array(instructions, np.int64).reshape(-1, x.INSTRUCTION_BYTES // 8)
         self._buffers += [image, program]
-        packet_columns = w.HEARTBEAT_UNIT if kind == k.HEARTBEAT else w.SHARED_UNIT
-        self._kinds[kind] = size, image.ctypes.data, program.ctypes.data, len(program), packet_columns
+        mode = w.HEARTBEAT_UNIT if kind == k.HEARTBEAT else w.SHARED_UNIT
+        self._kinds[kind] = size, image.ctypes.data, program.ctypes.data, len(program), mode
 
     def supports(self, records: Numbers) -> bool:
-        """Whether every line is of a kind that this road knows."""
+        """Whether every record is of a kind that can be encoded directly."""
         return bool(self._is_supported[records[:, k.KIND]].all())
 
     def encode(self, records: Numbers, next_sequence: int) -> tuple[NDArray[np.uint8], Numbers, int]:
-        """The bytes; start, end, number and sending time of each packet; and the number after the last."""
+        """The bytes; start, end, sequence and sending time of each packet; and the sequence after the last."""
         sizes = self._kinds[records[:, k.KIND], x.Y_BYTES]
         max_bytes = int(sizes.sum()) + w.PACKET_HEADER * len(records) + 1
         memory, packet_columns = self._pool.acquire(max_bytes), np.empty((4, max(len(records), 1)), np.int64)

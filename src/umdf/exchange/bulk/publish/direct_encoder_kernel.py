@@ -1,7 +1,7 @@
-"""Lines of the journal → Binary packets in one pass: the short road for what a busy channel is made of.
+"""Records of the journal → Binary packets in one pass: direct encoding of the most frequent kinds.
 
 Each kind has an image of its message, headers and null values included, and a list of instructions: which column of the
-line goes where, and how. `bulk_direct` makes both from the schema.
+record is written where, with which conversion. `direct_encoder` builds both from the schema.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from umdf.exchange.bulk.memory_layout_kernel import (
 from umdf.exchange.bulk.publish.unit_builder_kernel import HEARTBEAT_UNIT, PACKET_HEADER, SHARED_UNIT
 from umdf.kernels import inlined, kernel, load_i64, store_i64, store_u8, store_u16, store_u32, store_u64
 
-# Places in the table of arguments.
+# Entries of the table of arguments.
 X_JOURNAL, X_ROWS, X_KINDS, X_OUT, X_CAPACITY, X_START, X_END, X_SEQUENCE, X_TS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 X_NEXT, X_MAX_BYTES, X_MAX_MESSAGES, X_WINDOW_NS, X_SEND_NS, X_HEADER = 9, 10, 11, 12, 13, 14
 ARGUMENT_COUNT = 15
 
-# A kind: bytes of its message (0: not on this wire), its image, its instructions and how many, how it is sent.
+# A kind: bytes of its message (0: not on this protocol), its image, its instructions and their count, its mode.
 Y_BYTES, Y_IMAGE, Y_INSTRUCTIONS, Y_COUNT, Y_MODE = 0, 1, 2, 3, 4
 DIRECT_KIND_BYTES = 40
-# An instruction: the column, where in the message, and how.
+# An instruction: the column, the offset in the message, and the conversion.
 Z_COLUMN, Z_OFFSET, Z_CONVERSION = 0, 1, 2
 INSTRUCTION_BYTES = 24
 (
@@ -55,31 +55,31 @@ BUFFER_FULL = -1
 
 @inlined
 def write_field(message, instruction, record, next_sequence):
-    """One column of a line into its message; an absent value leaves the image's null."""
+    """Write one column of a record to its message; an absent value leaves the null of the image."""
     value = load_i64(record, load_i64(instruction, Z_COLUMN * 8) * 8)
-    offset, mode = load_i64(instruction, Z_OFFSET * 8), load_i64(instruction, Z_CONVERSION * 8)
-    if mode == EVENT_INDICATOR:
+    offset, conversion = load_i64(instruction, Z_OFFSET * 8), load_i64(instruction, Z_CONVERSION * 8)
+    if conversion == EVENT_INDICATOR:
         bits = (value & LAST) | ((value & IMPLIED) >> 4) | ((value & RECOVERY) >> 4)
         store_u8(message, offset, np.uint8(bits))
-    elif mode == NEXT_SEQUENCE:
+    elif conversion == NEXT_SEQUENCE:
         store_u32(message, offset, np.uint32(next_sequence))
     elif value == NULL:
         return
-    elif mode == COPY_64:
+    elif conversion == COPY_64:
         store_i64(message, offset, value)
-    elif mode == PRICE:
+    elif conversion == PRICE:
         store_i64(message, offset, value // PRICE_UNIT)
-    elif mode == COPY_32:
+    elif conversion == COPY_32:
         store_u32(message, offset, np.uint32(value))
-    elif mode == SIDE_CHAR:
+    elif conversion == SIDE_CHAR:
         store_u8(message, offset, np.uint8(48 if value == BID else 49))
-    elif mode == FINE_PRICE:
+    elif conversion == FINE_PRICE:
         store_i64(message, offset, value // FINE_PRICE_UNIT)
-    elif mode == AGGRESSOR:
+    elif conversion == AGGRESSOR:
         store_u8(message, offset, np.uint8(0 if value == NO_SIDE else 1 if value == BID else 2))
-    elif mode == CONDITIONS:
+    elif conversion == CONDITIONS:
         store_u16(message, offset, np.uint16(value & 0x7FFF))
-    elif mode == LEG_TRADE:
+    elif conversion == LEG_TRADE:
         if value & C_LEG:
             store_u8(message, offset, np.uint8(LEG_CODE))
     else:
@@ -88,7 +88,7 @@ def write_field(message, instruction, record, next_sequence):
 
 @kernel
 def encode_packets(x):
-    """The packets, as `lay_out_sbe` would make them; how many there are, or NO_ROOM."""
+    """Build packets as `unit_builder_kernel.build_packets` and the encoder do; return how many, or BUFFER_FULL."""
     journal, rows, kinds = load_i64(x, X_JOURNAL * 8), load_i64(x, X_ROWS * 8), load_i64(x, X_KINDS * 8)
     out, capacity = load_i64(x, X_OUT * 8), load_i64(x, X_CAPACITY * 8)
     starts, ends, times = load_i64(x, X_START * 8), load_i64(x, X_END * 8), load_i64(x, X_TS * 8)

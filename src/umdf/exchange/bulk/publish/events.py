@@ -1,4 +1,4 @@
-"""Lines laid out for a wire → `Events`: what each column of a line means, family by family."""
+"""Units of one protocol → `Events`: what each column of a record means, family by family."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ NEWS = (
 
 
 class EventBuilder:
-    """Events of one wire. `wire_rpt_seq` is the column of a line that holds RptSeq there."""
+    """Builds the events of one protocol; `rpt_seq_column` is the column of a record with its RptSeq."""
 
     def __init__(self, settings: BulkSettings, listing: Listing, rpt_seq_column: int) -> None:
         self._settings, self._listing, self._rpt_seq_column = settings, listing, rpt_seq_column
@@ -299,7 +299,7 @@ def _set_or_deleted(records: FamilyColumns) -> Numbers:
 
 
 def _text_where(is_set: Numbers, text: bytes) -> Text:
-    """A text in some rows, nothing in the others."""
+    """A text in the rows that are set, null in the others."""
     offsets = np.zeros(len(is_set) + 1, np.int32)
     np.cumsum(is_set * len(text), out=offsets[1:])
     return offsets, np.frombuffer(text * int(is_set.sum()), np.uint8)

@@ -1,6 +1,6 @@
-"""FAST messages → datagrams: a technical header before each message, large messages in chunks, small ones together.
+"""FAST messages → packets: a technical header before each message, large messages in chunks, small ones together.
 
-Messages share a datagram while they were made within a window of time and fit (4.2.4).
+Messages share a packet while they were sent within a window of time and fit (4.2.4).
 """
 
 from __future__ import annotations
@@ -10,17 +10,9 @@ import numpy as np
 from umdf.exchange.bulk.book_side_kernel import memmove
 from umdf.kernels import inlined, kernel, load_i64, store_i64, store_u16, store_u32, swap_u16, swap_u32
 
-# Places in the table of arguments.
+# Entries of the table of arguments; G_FIRST_BYTE to G_LAST have an element for each packet.
 G_BUFFER, G_START, G_END, G_SEQUENCE, G_TS, G_MESSAGES = 0, 1, 2, 3, 4, 5
-G_OUT, G_CAPACITY, G_FIRST_BYTE, G_LAST_BYTE, G_FIRST, G_LAST, G_MAX_PACKETS = (
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-)  # of each datagram
+G_OUT, G_CAPACITY, G_FIRST_BYTE, G_LAST_BYTE, G_FIRST, G_LAST, G_MAX_PACKETS = range(6, 13)
 G_MAX_BYTES, G_WINDOW_NS = 13, 14
 ARGUMENT_COUNT = 15
 TECHNICAL_HEADER = 10
@@ -37,7 +29,7 @@ def write_technical_header(out, at, sequence, chunks, chunk, size):
 
 @kernel
 def build_packets(g):
-    """The datagrams; how many there are, or NO_ROOM."""
+    """Build the packets; return how many, or BUFFER_FULL."""
     buffer, starts, ends = load_i64(g, G_BUFFER * 8), load_i64(g, G_START * 8), load_i64(g, G_END * 8)
     sequences, times, messages = load_i64(g, G_SEQUENCE * 8), load_i64(g, G_TS * 8), load_i64(g, G_MESSAGES * 8)
     out, capacity, max_packets = load_i64(g, G_OUT * 8), load_i64(g, G_CAPACITY * 8), load_i64(g, G_MAX_PACKETS * 8)

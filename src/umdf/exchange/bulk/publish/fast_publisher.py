@@ -33,7 +33,7 @@ UNIT_MODES = {
     k.DEFINITION: w.DEFINITION_UNIT,
 }
 NOT_SENT = {k.EXECUTION_SUMMARY}  # FIX/FAST has no execution summary
-NOT_IN_SNAPSHOTS = {k.GROUP_PHASE}  # the phase stands with the state of each instrument (11.4)
+NOT_IN_SNAPSHOTS = {k.GROUP_PHASE}  # the state of each instrument includes the phase (11.4)
 MAX_ENTRIES, MAX_DEFINITIONS = 100, 5
 MAX_BYTES, WINDOW_NS, LOOP_WINDOW_NS = 1_420, 30_000, 1 << 62
 
@@ -54,7 +54,7 @@ class FastPublisher(Publisher):
         excluded = NOT_SENT | (NOT_IN_SNAPSHOTS if stream == SNAPSHOTS else set())
         kinds = {kind: (0, UNIT_MODES.get(kind, w.SHARED_UNIT)) for kind in FAMILY_OF_KIND if kind not in excluded}
         return UnitBuilder(
-            w.build_messages, kinds, kernel_limits(most_entries=MAX_ENTRIES, most_messages=MAX_DEFINITIONS)
+            w.build_messages, kinds, kernel_limits(max_entries=MAX_ENTRIES, max_messages=MAX_DEFINITIONS)
         )
 
     def _fill_sizes(self, batch: JournalBatch) -> None:

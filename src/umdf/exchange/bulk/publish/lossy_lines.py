@@ -1,7 +1,7 @@
 """A stream as it arrives on its lines: the same packets, a little earlier or later on each, and some of them lost.
 
-Each line loses packets by itself; now and then both lose the same ones, so that there are gaps. What was lost is told
-to the truth. The chunks of one FAST message are lost together: what is missing is always whole messages.
+Each line loses packets independently; now and then both lose the same ones, so that there are gaps. The truth records
+what was lost. The chunks of one FAST message are lost together: whole messages are missing.
 """
 
 from __future__ import annotations
@@ -15,21 +15,18 @@ from umdf.exchange.bulk.publish.capture_files import RollingFiles
 from umdf.exchange.bulk.truth import Truth
 
 Numbers = NDArray[np.int64]
-CAPTURE_DELAY_NS, JITTER_NS, SKEW_NS = (
-    40_000,
-    20_000,
-    60_000,
-)  # to the recorder; the second line may also be the earlier one
-COMMON_LOSS_SHARE = 0.05  # of the loss: starts of a stretch that every line loses
+# Delay to the recorder, its jitter, and the skew of the second line, which may also be the earlier one.
+CAPTURE_DELAY_NS, JITTER_NS, SKEW_NS = 40_000, 20_000, 60_000
+COMMON_LOSS_SHARE = 0.05  # of the loss: starts of a run of packets that every line loses
 MAX_LOST_RUN = 8
 
 
 class LossyLines:
     def __init__(
-        self, protocol: str, series: list[RollingFiles], truth: Truth, loss: float, random: np.random.Generator
+        self, protocol: str, files: list[RollingFiles], truth: Truth, loss: float, random: np.random.Generator
     ) -> None:
-        self._protocol, self.files, self._truth, self._loss, self._random = protocol, series, truth, loss, random
-        self._last_arrival_ns = [0] * len(series)
+        self._protocol, self.files, self._truth, self._loss, self._random = protocol, files, truth, loss, random
+        self._last_arrival_ns = [0] * len(files)
         self.packets = 0
 
     def write(
@@ -41,7 +38,7 @@ class LossyLines:
         first: Numbers | None = None,
         last: Numbers | None = None,
     ) -> None:
-        """Packets with the numbers that each holds, from first to last (0: none). Without numbers nothing is lost."""
+        """Write packets with their first and last sequences (0: none). Without sequences nothing is lost."""
         count = len(start)
         if not count:
             return
@@ -49,16 +46,16 @@ class LossyLines:
         lost_by_line = np.zeros((len(self.files), count), bool)
         if self._loss and first is not None and last is not None:
             lost_by_line = self._draw_loss(first, last)
-        for line, series in enumerate(self.files):
+        for line, files in enumerate(self.files):
             spread = JITTER_NS + (SKEW_NS if line else 0)
             delay_ns = CAPTURE_DELAY_NS + self._random.integers(0, spread, count) - (SKEW_NS // 2 if line else 0)
             arrival = np.maximum.accumulate(np.maximum(ts_ns + delay_ns, self._last_arrival_ns[line]))
             self._last_arrival_ns[line] = int(arrival[-1])
             if lost_by_line[line].any():
                 received = np.flatnonzero(~lost_by_line[line])
-                series.write(buffer, start[received], end[received], arrival[received])
+                files.write(buffer, start[received], end[received], arrival[received])
             else:
-                series.write(buffer, start, end, arrival)
+                files.write(buffer, start, end, arrival)
 
     def _draw_loss(self, first: Numbers, last: Numbers) -> NDArray[np.bool_]:
         count = len(first)
@@ -75,12 +72,12 @@ class LossyLines:
             self._record_loss(self.files[line].flow.line, lost, first, last)
         if len(self.files) > 1:
             self._record_loss(
-                "".join(series.flow.line for series in self.files), np.logical_and.reduce(lost_by_line), first, last
+                "".join(files.flow.line for files in self.files), np.logical_and.reduce(lost_by_line), first, last
             )
         return lost_by_line
 
     def _record_loss(self, line: str, lost: NDArray[np.bool_], first: Numbers, last: Numbers) -> None:
-        """Neighbours as one range."""
+        """Record lost sequences, consecutive ones as one range."""
         lost = lost & (first > 0)
         if not lost.any():
             return
@@ -91,9 +88,9 @@ class LossyLines:
         self._truth.add_loss(self._protocol, line, firsts[starts_range], lasts[ends])
 
     def close_if_due(self, now_ns: int) -> None:
-        for series in self.files:
-            series.close_if_due(now_ns)
+        for files in self.files:
+            files.close_if_due(now_ns)
 
     def close(self) -> None:
-        for series in self.files:
-            series.close()
+        for files in self.files:
+            files.close()

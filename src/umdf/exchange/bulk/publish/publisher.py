@@ -1,4 +1,4 @@
-"""A bulk capture on one wire: lines of the journal → events → messages → packets, stream by stream.
+"""A bulk capture in one protocol: records of the journal → events → messages → packets, stream by stream.
 
 The incremental stream is published on every line, the looping streams on the first one only.
 """
@@ -26,14 +26,14 @@ from umdf.market.rows import Events
 
 INCREMENTAL, SNAPSHOTS, INSTRUMENTS = "incremental", "snapshot", "instruments"
 STREAMS = (INCREMENTAL, SNAPSHOTS, INSTRUMENTS)
-SEND_DELAY_NS = 5_000  # from the engine to the wire
-LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its pieces
+SEND_DELAY_NS = 5_000  # from the engine to the network
+LOOP_PACKET_NS, LOOP_PAUSE_NS = 20_000, 2_000_000  # between the packets of a looping stream, and between its batches
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class JournalBatch:
-    """Some lines of one stream. A loop of a looping stream may come in several pieces."""
+    """Records of one stream. A loop of a looping stream may have several batches."""
 
     stream: str
     records: Records
@@ -48,15 +48,15 @@ class Packets:
     start: Numbers
     end: Numbers
     ts_ns: Numbers
-    first_sequence: Numbers  # number of the first message or of the packet, 0 where there is none
+    first_sequence: Numbers  # of the first message (FAST) or of the packet (Binary), 0 where it has none
     last_sequence: Numbers
 
 
 class Publisher(ABC):
-    """What both wires have in common."""
+    """What both protocols have in common."""
 
     protocol: str
-    rpt_seq: int  # column of a line
+    rpt_seq: int  # column of a record
     seq_versions: dict[str, int]  # sequence version of each stream
     format_versions: dict[str, Any]  # of schema or templates
 
@@ -72,17 +72,17 @@ class Publisher(ABC):
     def _open_lines(self, stream: str, manifest: Manifest, truth: Truth) -> LossyLines:
         settings = self.settings
         lines = settings.lines if stream == INCREMENTAL else settings.lines[:1]
-        series = [
+        files = [
             RollingFiles(manifest, self.flow(stream, line), settings.roll_bytes, settings.roll_s * SECOND_NS)
             for line in lines
         ]
         seed = [settings.seed, 2, self.protocol == "fast", STREAMS.index(stream)]
         return LossyLines(
-            self.protocol, series, truth, settings.loss, np.random.default_rng([int(part) for part in seed])
+            self.protocol, files, truth, settings.loss, np.random.default_rng([int(part) for part in seed])
         )
 
     def flow(self, stream: str, line: str) -> Flow:
-        """Groups and ports: each stream and line has its own."""
+        """The multicast group and port of a stream on a line: each has its own."""
         protocol_index, line_index, stream_index = int(self.protocol == "fast"), "AB".index(line), STREAMS.index(stream)
         dest = (
             f"224.0.{20 + 10 * protocol_index + line_index}.{self.settings.channel}",
@@ -93,21 +93,21 @@ class Publisher(ABC):
 
     @property
     def flows(self) -> list[Flow]:
-        return [series.flow for copies in self._lines.values() for series in copies.files]
+        return [files.flow for lines in self._lines.values() for files in lines.files]
 
     @abstractmethod
     def _unit_builder(self, stream: str) -> UnitBuilder: ...
 
     @abstractmethod
     def _encode(self, events: Events) -> Any:
-        """Something with buffer, start and end, a row for each unit."""
+        """The encoded units: an object with buffer, and start and end of each unit."""
 
     @abstractmethod
     def _to_packets(self, encoded: Any, units: UnitBatch, ts_ns: Numbers, stream: str) -> Packets: ...
 
     @abstractmethod
     def _fill_sizes(self, batch: JournalBatch) -> None:
-        """Fill in what only this wire knows about some lines, before they are laid out."""
+        """Set the sizes that only this protocol knows, before units are built."""
 
     def publish(self, batch: JournalBatch) -> None:
         stream = batch.stream
@@ -124,7 +124,7 @@ class Publisher(ABC):
         self._write(batch, self._to_packets(self._encode(events), units, ts_ns, stream))
 
     def _loop_times(self, batch: JournalBatch, count: int) -> Numbers:
-        """A looping stream sends at its own pace, also while the market stands still."""
+        """Sending times of a looping stream: at its own pace, also while the market is silent."""
         first = max(batch.ts_ns, self._loop_end_ns[batch.stream] + LOOP_PAUSE_NS)
         times = first + LOOP_PACKET_NS * np.arange(count)
         self._loop_end_ns[batch.stream] = first + LOOP_PACKET_NS * count
@@ -134,11 +134,11 @@ class Publisher(ABC):
         stream = batch.stream
         sequences = (packets.first_sequence, packets.last_sequence) if stream == INCREMENTAL else (None, None)
         self._lines[stream].write(packets.buffer, packets.start, packets.end, packets.ts_ns, *sequences)
-        for copies in self._lines.values():
-            copies.close_if_due(batch.ts_ns)
+        for lines in self._lines.values():
+            lines.close_if_due(batch.ts_ns)
 
     def _fill_sequences(self, units: UnitBatch, batch: JournalBatch) -> None:
-        """Headers of snapshots say what they hold, heartbeats what comes next."""
+        """Set the last sequence of snapshot headers, and the next sequence of heartbeats."""
         headers, control = units.families.get("snapshot"), units.families.get("control")
         if headers is not None:
             headers[k.ID][:] = self._next_sequence[INCREMENTAL] - 1
@@ -149,12 +149,12 @@ class Publisher(ABC):
             control[k.ID][:] = previous[control.unit] + 1
 
     def sequences(self) -> list[tuple[str, int, int, int]]:
-        """Stream, first and last number of it, packets."""
+        """Stream, first sequence, last sequence, packets."""
         return [(stream, 1, self._next_sequence[stream] - 1, self._lines[stream].packets) for stream in STREAMS]
 
     def close(self) -> None:
-        for copies in self._lines.values():
-            copies.close()
+        for lines in self._lines.values():
+            lines.close()
 
 
 def kernel_limits(**values: int) -> dict[int, int]:

@@ -29,9 +29,9 @@ from umdf.wire.sbe.loader import load
 
 TEMPLATES = {
     k.ADD: 50, k.CHANGE: 50, k.DELETE: 51, k.DELETE_FROM: 52, k.DELETE_THRU: 52, k.EMPTY_BOOK: 9, k.CHANNEL_RESET: 11,
-    k.SNAPSHOT_ORDER: 71, k.TRADE: 53, k.BUST: 57, k.EXECUTION_SUMMARY: 55, k.OPENING: 15, k.THEORETICAL: 16, k.CLOSING: 17,
-    k.SETTLEMENT: 28, k.HIGH: 24, k.LOW: 25, k.EXECUTION: 56, k.OPEN_INTEREST: 29, k.LAST_PRICE: 27, k.IMBALANCE: 19,
-    k.PRICE_BAND: 22, k.QUANTITY_BAND: 21, k.GROUP_PHASE: 10, k.STATE: 3, k.DEFINITION: 12, k.NEWS: 5,
+    k.SNAPSHOT_ORDER: 71, k.TRADE: 53, k.BUST: 57, k.EXECUTION_SUMMARY: 55, k.OPENING: 15, k.THEORETICAL: 16,
+    k.CLOSING: 17, k.SETTLEMENT: 28, k.HIGH: 24, k.LOW: 25, k.EXECUTION: 56, k.OPEN_INTEREST: 29, k.LAST_PRICE: 27,
+    k.IMBALANCE: 19, k.PRICE_BAND: 22, k.QUANTITY_BAND: 21, k.GROUP_PHASE: 10, k.STATE: 3, k.DEFINITION: 12, k.NEWS: 5,
     k.SNAPSHOT_HEADER: 30, k.HEARTBEAT: 2, k.SEQUENCE_RESET: 1,
 }  # fmt: skip
 UNIT_MODES = {
@@ -40,7 +40,7 @@ UNIT_MODES = {
     k.CHANNEL_RESET: w.OWN_UNIT,
     k.NEWS: w.OWN_UNIT,
 }
-SIZE_IN_RECORD = 0  # a definition's length stands in its line
+SIZE_IN_RECORD = 0  # the length of a definition is in its record
 MESSAGE_HEADER, GROUP_HEADER = 12, 3
 MAX_BYTES, MAX_MESSAGES, WINDOW_NS = 1_400, 18, 30_000
 MAX_ORDERS, MAX_DEFINITIONS, MAX_SNAPSHOT_MESSAGES = 33, 4, 200
@@ -104,11 +104,11 @@ class SbePublisher(Publisher):
             w.build_packets,
             {kind: (size, UNIT_MODES.get(kind, w.SHARED_UNIT)) for kind, size in sizes.items()},
             kernel_limits(
-                most_bytes=MAX_BYTES,
-                most_messages=messages,
+                max_bytes=MAX_BYTES,
+                max_messages=messages,
                 window_ns=window,
                 entry_bytes=self._entry_bytes,
-                most_entries=MAX_ORDERS,
+                max_entries=MAX_ORDERS,
             ),
         )
 

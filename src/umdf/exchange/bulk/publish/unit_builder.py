@@ -1,6 +1,6 @@
-"""Lines of the journal → events of one wire: units (packets or messages) and the columns of each family.
+"""Records of the journal → units of one protocol (packets or messages), and the columns of each family.
 
-What a column of a line means depends on its kind; COLUMNS says it, family by family.
+What a column of a record means depends on its kind: see `publish.events`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FAMILY_OF_KIND: Mapping[int, str] = {
 
 @dataclass(frozen=True, eq=False)
 class FamilyColumns:
-    """The lines of one family: a row of `values` for each column of a line."""
+    """The records of one family: a row of `values` for each column of a record."""
 
     values: NDArray[np.int64]
     unit: NDArray[np.uint32]
@@ -64,15 +64,15 @@ class FamilyColumns:
 
 @dataclass(frozen=True, eq=False)
 class UnitBatch:
-    """Lines laid out: the units with their numbers and times, and the columns of each family."""
+    """Records as units: the units with their sequences and times, and the columns of each family."""
 
-    sequence: NDArray[np.int64]  # 0 where a unit has no number
+    sequence: NDArray[np.int64]  # 0 where a unit has none
     ts_ns: NDArray[np.int64]
     families: dict[str, FamilyColumns]
 
 
 class UnitBuilder:
-    """Lays lines out for one wire. `kinds` says how each kind is sent: bytes (0: the line says it), and how."""
+    """Builds the units of one protocol. `kinds` has the bytes (0: in the record) and the unit mode of each kind."""
 
     def __init__(self, kernel: Any, kinds: Mapping[int, tuple[int, int]], limits: Mapping[int, int]) -> None:
         self._kernel = kernel
@@ -86,7 +86,7 @@ class UnitBuilder:
         self._pool = Pool(max_buffers=6)
 
     def build(self, records: Records, next_sequence: int) -> tuple[UnitBatch, int]:
-        """The lines as units, numbered from `following` on; and the number after the last."""
+        """The records as units, numbered from `next_sequence`; and the sequence after the last."""
         family = self._kinds[records[:, k.KIND], w.K_FAMILY]
         counts = np.bincount(family[family >= 0], minlength=len(FAMILY_NAMES))
         families = {name: self._allocate(int(count)) for name, count in zip(FAMILY_NAMES, counts, strict=True)}

@@ -1,6 +1,6 @@
-"""The journal laid out for one wire: the packet (Binary) or message (FIX/FAST) of each line, and families as columns.
+"""The journal as units of one protocol: the packet (Binary) or message (FIX/FAST) of each record; families as columns.
 
-Binary numbers packets and packs what comes at the same moment into one, up to a size and a number of messages.
+Binary numbers packets and puts what happens at the same moment into one, up to a size and a number of messages.
 FIX/FAST numbers messages: the entries of an event are one message.
 """
 
@@ -23,22 +23,17 @@ from umdf.exchange.bulk.memory_layout_kernel import (
 )
 from umdf.kernels import inlined, kernel, load_i64, store_i64, store_u16, store_u32
 
-# Places in the table of arguments.
+# Entries of the table of arguments.
 L_JOURNAL, L_ROWS, L_KINDS, L_FAMILIES, L_SEQUENCE, L_TS, L_NEXT, L_UNITS = 0, 1, 2, 3, 4, 5, 6, 7
 L_MAX_BYTES, L_MAX_MESSAGES, L_WINDOW_NS, L_ENTRY_BYTES, L_MAX_ENTRIES, L_SNAPSHOTS = 8, 9, 10, 11, 12, 13
 ARGUMENT_COUNT = 14
 
-# What is to be known about a kind: its family (-1: not on this wire), its bytes (0: in the line), how it is sent.
+# A kind of record: its family (-1: not on this protocol), its bytes (0: in the record), the mode in which it is sent.
 K_FAMILY, K_BYTES, K_MODE = 0, 1, 2
 KIND_BYTES = 32
-SHARED_UNIT, OWN_UNIT, HEARTBEAT_UNIT, DEFINITION_UNIT = (
-    0,
-    1,
-    2,
-    3,
-)  # LISTED: several of them in a message (FAST definitions)
+SHARED_UNIT, OWN_UNIT, HEARTBEAT_UNIT, DEFINITION_UNIT = 0, 1, 2, 3  # the last: several definitions in a FAST message
 
-# A family: its columns (LINE of them, one after the other), packets or messages, places; and how many rows so far.
+# A family: its rows so far, capacity, columns (RECORD_COLUMNS, one after the other), units, message and entry indices.
 F_ROWS, F_CAPACITY, F_COLUMNS, F_UNIT, F_INDEX, F_ENTRY = 0, 1, 2, 3, 4, 5
 FAMILY_BYTES = 48
 PACKET_HEADER = 16
@@ -46,7 +41,7 @@ PACKET_HEADER = 16
 
 @inlined
 def append_row(w, family, record, unit, index, entry):
-    """A line into the columns of its family."""
+    """Append a record to the columns of its family."""
     family_entry = load_i64(w, L_FAMILIES * 8) + family * FAMILY_BYTES
     row, capacity = load_i64(family_entry, F_ROWS * 8), load_i64(family_entry, F_CAPACITY * 8)
     if row >= capacity:
@@ -62,7 +57,7 @@ def append_row(w, family, record, unit, index, entry):
 
 @inlined
 def open_unit(w, unit, is_numbered):
-    """The next packet or message, with the next number if it has one."""
+    """Start the next unit (packet or message), with the next sequence if it is numbered."""
     next_sequence = load_i64(w, L_NEXT * 8)
     store_i64(load_i64(w, L_SEQUENCE * 8), unit * 8, next_sequence if is_numbered else 0)
     store_i64(w, L_NEXT * 8, next_sequence + (1 if is_numbered else 0))
@@ -70,7 +65,7 @@ def open_unit(w, unit, is_numbered):
 
 @kernel
 def build_packets(w):
-    """Lines → packets; how many there are."""
+    """Records → packets; return how many."""
     journal, rows, kinds = load_i64(w, L_JOURNAL * 8), load_i64(w, L_ROWS * 8), load_i64(w, L_KINDS * 8)
     max_bytes, max_messages = load_i64(w, L_MAX_BYTES * 8), load_i64(w, L_MAX_MESSAGES * 8)
     window, entry_bytes = load_i64(w, L_WINDOW_NS * 8), load_i64(w, L_ENTRY_BYTES * 8)
@@ -117,7 +112,7 @@ def build_packets(w):
 
 @kernel
 def build_messages(w):
-    """Lines → messages; how many there are."""
+    """Records → messages; return how many."""
     journal, rows, kinds = load_i64(w, L_JOURNAL * 8), load_i64(w, L_ROWS * 8), load_i64(w, L_KINDS * 8)
     max_entries, times, max_definitions = (
         load_i64(w, L_MAX_ENTRIES * 8),
