@@ -1,6 +1,6 @@
 """A day in parts, micro-batch by micro-batch, is the day of one ingest: every table, by its logical hash.
 
-Without Spark: how files reach `advance` is tested in test_stream.py.
+Without Spark: how files reach `ingest_captures` is tested in test_stream.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small files that are there completely or not at all, also after a power cut.
 
-Invariant: whoever creates a name first has it (`create_once`); nobody ever sees half of a file.
+Invariant: whoever creates a name first has it (`create_exclusively`); nobody ever sees half of a file.
 """
 
 from __future__ import annotations

@@ -144,7 +144,8 @@ def create_schema(dialect: str, catalogue: str) -> str:
 
 
 def create_table(table: Table, location: Path | str, dialect: str = "spark", catalogue: str = "umdf") -> str:
-    """The statement that makes a table of the lake known to a catalogue; its files stay at `place`, a path or a URL."""
+    """The statement that makes a table of the lake known to a catalogue; its files stay at `location`, a path or a
+    URL."""
     template = _dialect(dialect)
     name_fields = _name_fields(dialect, catalogue) if catalogue else {"catalogue": "", "schema": "", "trino": ""}
     return template.table_statement.format(

@@ -1,11 +1,12 @@
-"""Captures → tables: the one function of an ingest and of a stream, `advance(files, lake) → one commit`.
+"""Captures → tables: the one function of an ingest and of a stream, `ingest_captures(files, lake) → one commit`.
 
     survey (a task for each new file) → decode (for each span) → channel (for each day) → books (for each pack of
     instruments) → one lake commit, with the inputs in the ledger
 
-Invariant: the order in which files come cannot matter. A known file is a no-op. An ingest makes a channel-day from
-all its files, and again when a new one brings something for it. A stream (`Settings.follow`) takes a channel-day as far
-as its frontier and goes on from there with the next files; what comes for a place behind the frontier makes it again.
+Invariant: the order in which files come cannot matter. A known file is a no-op. An ingest makes a channel-day from all
+its files, and again when a new one brings something for it. A stream (`IngestSettings.follow`) takes a channel-day as
+far as its frontier and goes on from there with the next files; what comes for a place behind the frontier makes it
+again.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class IngestSettings:
     is_config_replaced: bool = False
 
 
-StageProgress = Callable[[str, int], Progress | None]  # told of each step and its number of tasks
+StageProgress = Callable[[str, int], Progress | None]  # called with each step and its number of tasks
 
 
 def no_progress(step: str, tasks: int) -> Progress | None:
@@ -105,9 +106,10 @@ def ingest_captures(
     prefetched: SurveyLookup = lambda path: None,
     file_pool: StagingFilePool | None = None,
 ) -> IngestResult:
-    """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `again` are made
-    from all their files once more, as this version makes them, and those of inputs to `forget` (digests) from their
-    other files; `ahead` may know what is in a file already; `spare` has files to be staged in, and gets them back."""
+    """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `rebuild` are
+    rebuilt from all their files, as this version does it, and those of inputs to `forget` (digests) from their other
+    files; `prefetched` may know what is in a file already; `file_pool` has files to be staged in, and gets them
+    back."""
     ingest = _Ingest(writer, runner, settings or IngestSettings(), stage, prefetched, file_pool, forget)
     if not ingest.settings.follow:  # a stream sweeps when it begins
         vacuum.delete_orphans(writer)

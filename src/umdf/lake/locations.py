@@ -38,7 +38,8 @@ def local_path(location: str | os.PathLike[str]) -> Path:
 
 
 def stored_text(path: str) -> str:
-    """An absolute path for a column of texts: one whose bytes are not UTF-8 as a file: URL, which `place_of` reads."""
+    """An absolute path for a column of texts: one whose bytes are not UTF-8 as a file: URL, which `local_path`
+    reads."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -87,7 +87,7 @@ def _find_busted(trades: NDArray[np.void]) -> tuple[Numbers, Numbers]:
 
 
 def aggregate_trades(trades: NDArray[np.void], size_ns: int) -> NDArray[np.void]:
-    """What trades (`in_order`) come to in each interval."""
+    """What trades (`sort_trades`) come to in each interval."""
     interval = trades["ts"] // size_ns
     first = run_starts(trades["instrument_index"], interval)
     bars = np.zeros(len(first), BAR_DTYPE)

@@ -85,8 +85,8 @@ def day_statistics(
     ids: Numbers,
     symbols: pa.Array,
 ) -> pa.Table:
-    """A row for each instrument that had any row, trade or statistic. `day`: what its trades come to (`bars.SUMS`);
-    `others`: columns as they are."""
+    """A row for each instrument that had any row, trade or statistic. `day_bars`: what its trades come to
+    (`bars.BAR_DTYPE`); `extra_columns`: columns as they are."""
     total = len(ids)
     columns: dict[str, Any] = {
         name: np.full(total, NULL) for name in "open high low close vwap financial_volume ts_first ts_last".split()

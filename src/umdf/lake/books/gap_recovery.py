@@ -5,8 +5,8 @@ nothing is missing, that is the answer. If numbers are missing the gap has touch
 snapshot or an Empty Book. A new numbering answers everything.
 
 Invariant: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
-into the books' state, by the numbers of the gaps, and `merge` puts together what runs and tasks have said. A timeline
-has all gaps of the day up to the end of the run, not only those of the run.
+into the books' state, by the numbers of the gaps, and `merge_gap_records` puts together what runs and tasks have said.
+A timeline has all gaps of the day up to the end of the run, not only those of the run.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class GapLog:
     def add_rows(
         self, epoch: int, book: Numbers, said: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
     ) -> None:
-        """Rows by book, in their order: what `healing_kernel.follow` says of the gaps `first` to `last`."""
+        """Rows by book, in their order: what `trust_kernel.track_trust` says of the gaps `first` to `last`."""
         answered, missed = np.flatnonzero(said & h.ANSWERED), np.flatnonzero(said & h.MISSED)
         self._mark_recovered(epoch, first[answered], last[answered], ts[answered])
         lost = np.stack([book[missed], first[missed], last[missed]], axis=1)
@@ -238,7 +238,7 @@ def _merge_overlaps(owing: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 def merge_gap_records(before: Sequence[GapRecord], task_records: Sequence[Iterable[GapRecord]]) -> list[GapRecord]:
     """What earlier runs have said of the gaps, and the words of all tasks of the run behind them, put together:
     {"seq_version", "first", "touched", "touched_count", "open", "ts_cured"} of each gap. `touched` are the lowest
-    numbers, if they are more than MOST_LISTED. A gap that no task speaks of any more is open for nobody."""
+    numbers, if they are more than MAX_LISTED. A gap that no task speaks of any more is open for nobody."""
     if not task_records:
         return list(before)
     found: dict[tuple[int, int], GapRecord] = {}

@@ -287,8 +287,8 @@ class BookDayBuilder:
             self.book_events.append(BookState(*key_fields, NULL, LAST, head, EMPTY_BOOK[0]))
 
     def finish(self, final_before_ns: int | None = None) -> Tables:
-        """The tables of the whole day, as far as they are new or open. `settle_ns`: before this nothing more will come;
-        None: nothing more at all."""
+        """The tables of the whole day, as far as they are new or open. `final_before_ns`: before this nothing more will
+        come; None: nothing more at all."""
         self.replay.finish()
         lost, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
         final_before = np.full(

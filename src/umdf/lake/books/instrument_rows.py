@@ -198,7 +198,7 @@ def group_by_book(
     epochs: Epochs,
     synthetic: pa.RecordBatch | None = None,
 ) -> RowsByBook:
-    """Rows in the order of the files → rows by book; `made` are put among them by their key."""
+    """Rows in the order of the files → rows by book; `synthetic` are put among them by their key."""
     count = 0 if rows is None else len(rows)
     has_synthetic = synthetic is not None and synthetic.num_rows > 0
     all_rows = StagedRows(

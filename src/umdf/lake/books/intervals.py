@@ -1,11 +1,11 @@
 """Bars and best prices of a group of instruments, interval by interval, as the day goes on.
 
-What happened before a moment that a run says (`settle`) is final: its rows are written once, and of its trades only the
-sums of each hour are kept. The rest is open: it is written to files that the next run replaces, and kept in the state.
-So a state does not grow with the day.
+What happened before a moment that a run says (`final_before`) is final: its rows are written once, and of its trades
+only the sums of each hour are kept. The rest is open: it is written to files that the next run replaces, and kept in
+the state. So a state does not grow with the day.
 
 Invariant: if something comes for an interval that is final (a bust of an older trade, an older time, a loss that
-reaches back) then `is_late` says so, and the day is made again.
+reaches back) then `has_late_rows` is set, and the day is rebuilt.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class IntervalTables:
         self.has_late_rows |= bool((since < self.final_before[instrument_index]).any())
 
     def finish(self, loss_windows: Numbers, final_before: Numbers) -> Tables:
-        """All rows that are new or open. `settle`: before when an instrument's rows are final now."""
+        """All rows that are new or open. `final_before`: before when an instrument's rows are final now."""
         final_before, found = np.maximum(final_before, self.final_before), {}
         trade_log = _concat_records(self._trades, b.TRADE_DTYPE)
         is_valid, busted, unmatched = b.match_busts(trade_log)

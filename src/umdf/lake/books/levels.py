@@ -186,7 +186,7 @@ def tbbo_table(
 ) -> pa.Table:
     """`tbbo`: every trade (no bust) with the best prices at the end of the last event before it.
 
-    `place` is how many rows of mbo come before each trade.
+    `mbo_rows_before`: how many rows of mbo come before each trade.
     """
     own = trades.rows
     trade_rows = np.flatnonzero(own.column("action") == ord("A"))

@@ -38,7 +38,7 @@ LOSS_COLUMNS = 3
 class ReplayResult:
     """What a stretch came to. `place` orders all of a book: row i stands at 2 i + 1, a snapshot before it at 2 i."""
 
-    bad: NDArray[np.uint8]  # of each row: bits IS_STALE and IN_DOUBT, after it
+    bad: NDArray[np.uint8]  # of each row: bits IS_STALE and IS_UNVERIFIED, after it
     is_event_end: NDArray[np.bool_]  # of each row: whether its event ends for its book
     ladders: NDArray[np.void]  # by (book, place): what there was to see from there on
     ladder_book: NDArray[np.int32]
@@ -61,7 +61,9 @@ class BookReplay:
         self.books = books or Books(requires_full_history=True)
         self.snapshot_books = Books()
         self.states = np.zeros((2 * len(ids), h.STATE_COLUMNS), np.int64)
-        self.last_bad = np.zeros(2 * len(ids), np.uint8)  # as `Told.bad`, of the last row or heal of each book
+        self.last_bad = np.zeros(
+            2 * len(ids), np.uint8
+        )  # as `ReplayResult.bad`, of the last row or recovery of each book
         self.last_shown_epoch = np.full(2 * len(ids), -1, np.int32)
         self.always_recovers = False  # every snapshot takes the place of its book
         self.epoch = -1  # rank of the one that the books are in

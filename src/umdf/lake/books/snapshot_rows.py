@@ -73,7 +73,7 @@ def arrange_snapshots(
     epochs: Epochs,
     epoch_starts: NDArray[np.int64],
 ) -> BookSnapshots:
-    """Staged rows of the families snapshot and mbo, in the order of time. `epoch_of_time`: when each epoch began."""
+    """Staged rows of the families snapshot and mbo, in the order of time. `epoch_starts`: when each epoch began."""
     if headers is None or book_rows is None:
         none: dict[str, Any] = {
             name: np.empty(0, np.int32 if name in INT32_COLUMNS else np.int64) for name in HEADER_COLUMNS

@@ -1,7 +1,7 @@
 """The states of many books at once: what `umdf.lake.books.state_record` says of one, by column.
 
 A stream reads and writes the state of every book of a channel in every micro-batch, so nothing here is done book by
-book. The bytes are those of `Stored.content`.
+book. The bytes are those of `BookState.content`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def group_records(owner: Numbers, records: NDArray[Any], books: int) -> RecordSe
 
 @dataclass(frozen=True, eq=False)
 class BookStates:
-    """A row for each book; see `Stored`."""
+    """A row for each book; see `BookState`."""
 
     instrument_id: Numbers
     seq_version: Numbers
@@ -211,7 +211,7 @@ def restore_books(states: BookStates) -> Books:
 
 
 def book_contents(books: Books, ids: Numbers, selected: Numbers) -> tuple[Columns, RecordSection]:
-    """Header and entries of the `wanted` books (twice the place of the instrument among `ids`, one more for lending);
+    """Header and entries of the `selected` books (twice the place of the instrument among `ids`, one more for lending);
     those of which nothing was said are as they are at first."""
     headers, counts, entries = books.contents()
     book = 2 * np.searchsorted(ids, headers["instrument_id"]) + headers["lending"]

@@ -67,7 +67,7 @@ class BookState:
 
     instrument_id: int
     seq_version: int
-    key: int  # of the last row: sequence, message, entry, as `book_rows.wire_key` has it
+    key: int  # of the last row: sequence, message, entry, as `instrument_rows.wire_key` has it
     rpt_seq: int
     flags: int
     header: dict[str, int]

@@ -1,6 +1,6 @@
 """Whether the books can be trusted, row by row; where events of one list stand in another; the best levels at a moment.
 
-Invariant of `follow`: it says the same as the book engine about RptSeq (5.2.2) and knows more, the gaps of the
+Invariant of `track_trust`: it says the same as the book engine about RptSeq (5.2.2) and knows more, the gaps of the
 stream. Rows come grouped by book, each book in the order of the wire; what is known of a book stands in its state.
 """
 
@@ -14,7 +14,7 @@ from umdf.book.memory_layout_kernel import ACTION_CLEAR, BOOK_BYTES, F_SNAPSHOT,
 from umdf.kernels import inlined, kernel, load_i8, load_i32, load_i64, load_u8, load_u64, store_i64, store_u8
 
 NULL = -(1 << 63)
-# Arguments of `follow`.
+# Arguments of `track_trust`.
 ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES, BAD, LOST_FROM, ANSWERS = range(13)
 TRUST_ARGUMENTS = 13
 # State of a book: RptSeq as the engine has it, whether it is stale or in doubt, how many gaps it knows of, the time of
@@ -97,14 +97,14 @@ def track_trust(t):
     return 0
 
 
-# Arguments of `place_in`: rows by (group, key), others by (group, key), where these go.
+# Arguments of `find_positions`: rows by (group, key), others by (group, key), where these go.
 IN_ROWS, IN_GROUP, IN_KEY, OTHERS, OF_GROUP, OF_KEY, INCLUDE_EQUAL, POSITIONS = range(8)
 POSITION_ARGUMENTS = 8
 
 
 @kernel
 def find_positions(t):
-    """For each of the others how many rows come before it; with BEHIND also those of the same key."""
+    """For each of the others how many rows come before it; with INCLUDE_EQUAL also those of the same key."""
     rows, row, behind = get(t, IN_ROWS), 0, get(t, INCLUDE_EQUAL) != 0
     for i in range(get(t, OTHERS)):
         group, key = load_i32(get(t, OF_GROUP), 4 * i), load_u64(get(t, OF_KEY), 8 * i)
@@ -117,7 +117,7 @@ def find_positions(t):
     return 0
 
 
-# Arguments of `show_books`.
+# Arguments of `write_ladders`.
 TABLE, BOOKS, IDS, LENDING, DEPTH, STRIDE, OUT = range(7)
 LADDER_ARGUMENTS = 7
 

@@ -105,7 +105,7 @@ def _path(leases: Path, token: int) -> Path:
 
 
 class Lease:
-    """Ours, from `acquire` to `release`. Beats by itself between `start_beating` and `release`."""
+    """Ours, from `acquire` to `release`. Beats by itself between `start_heartbeat` and `release`."""
 
     def __init__(self, leases: Path, record: LeaseRecord, taken_over: LeaseRecord | None, clock: Clock) -> None:
         self.leases = leases

@@ -60,7 +60,7 @@ class FileDigest:
     """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then. A file may
     grow meanwhile: what counts is its first `size` bytes, those that it has now, or as many as were read.
 
-    `prefixes` are sizes; `of_prefix` then has the digest of so many bytes.
+    `prefixes` are sizes; `prefix_digests` then has the digest of so many bytes.
     """
 
     def __init__(self, path: str | os.PathLike[str], size: int | None = None, prefixes: Iterable[int] = ()) -> None:

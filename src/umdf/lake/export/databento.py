@@ -70,7 +70,8 @@ class DatabentoOptions:
 
 
 def write(job: ExportJob) -> None:
-    """A file for each schema, date and instrument, as Databento splits by symbol; DAY_FILES hold all instruments."""
+    """A file for each schema, date and instrument, as Databento splits by symbol; those of
+    TABLES_WITH_DAILY_FILES hold all instruments."""
     form = parse_options(job.options)
     for day in job.days:
         for table in job.tables:

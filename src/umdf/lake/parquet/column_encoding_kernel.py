@@ -1,7 +1,7 @@
 """A column of numbers → the bytes of a Parquet page: definition levels, then deltas or the codes of a dictionary.
 
 Invariant: what is absent (a bit of the bitmap is 0) is in the levels only; the numbers that follow are those that
-are there. Every width is worked on as int64: `put_column` makes it so, then deltas and codes know one type.
+are there. Every width is worked on as int64: `encode_column` makes it so, then deltas and codes know one type.
 
 Encodings are those of Apache Parquet's format: RLE/bit-packed hybrid (RLE = 3), DELTA_BINARY_PACKED (= 5).
 """
@@ -25,14 +25,14 @@ from umdf.kernels import (
     store_u64,
 )
 
-# What `put_column` says of a column.
+# What `encode_column` says of a column.
 VALUE_COUNT, LOW, HIGH, DISTINCT = range(4)
 RESULTS = 4
 DELTAS, CODES = 0, 1  # how it is asked to write
-# The table of `_codes`: a slot has a value, then the round in which it was put there and its code.
+# The table of `_assign_codes`: a slot has a value, then the round in which it was put there and its code.
 SLOTS = 1 << 16
 SLOT = 16
-SMALL_RANGE = 1 << 12  # the table of `_small_codes`, behind it: numbers that are less than this apart
+SMALL_RANGE = 1 << 12  # the table of `_assign_small_codes`, behind it: numbers that are less than this apart
 MAX_DICTIONARY_VALUES = 1 << 15  # more values than these are no dictionary
 # After so many values a dictionary that has grown to three quarters of them is given up.
 DICTIONARY_TRIAL_VALUES = 1 << 12

@@ -204,7 +204,7 @@ class DigestSink:
 
 
 class ArrowFileWriter:
-    """What has lists, bytes or floats, as `FlatFile` has the rest: few rows."""
+    """What has lists, bytes or floats, as `FlatFileWriter` has the rest: few rows."""
 
     def __init__(self, sink: Any, schema: pa.Schema, statistics_columns: Sequence[str], table: str = "a file") -> None:
         self._statistics_columns, self._schema, self._table = statistics_columns, schema, table

@@ -1,6 +1,6 @@
 """Parquet files of flat tables, ten times as fast as Arrow writes them.
 
-    file = FlatFile(sink, schema, ("instrument_id", "symbol"))
+    file = FlatFileWriter(sink, schema, ("instrument_id", "symbol"))
     file.write(rows)
     file.close()
     file.bounds["symbol"]  ->  how many are NULL, the smallest, the largest
@@ -86,8 +86,9 @@ def _decimal_bytes(kind: Any) -> int:
 
 
 class FlatFileWriter:
-    """Writes one file, row group by row group. `bounded` names the columns that readers filter on, `growing` those of
-    which neighbours are near each other, and `packed` those that are given to zstd; `table` is for errors."""
+    """Writes one file, row group by row group. `statistics_columns` are those that readers filter on, `delta_columns`
+    those of which neighbours are near each other, `compressed_columns` those that are given to zstd; `table` is for
+    errors."""
 
     def __init__(
         self,

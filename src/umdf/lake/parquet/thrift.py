@@ -52,7 +52,7 @@ def list_of(values: Sequence[Value]) -> Value:
 
 
 def struct(*members: tuple[int, Value | None], prefix: tuple[int, bytes] = (0, b"")) -> Value:
-    """A struct; fields come in the order of their numbers. `begun`: those up to a number, as bytes."""
+    """A struct; fields come in the order of their numbers. `prefix`: those up to a number, as bytes."""
     last, first = prefix
     parts = [first]
     for field_id, value in members:

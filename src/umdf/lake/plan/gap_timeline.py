@@ -53,8 +53,8 @@ class Gap:
 
 
 def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
-    """In the order of the numbers. `manifests` are those of the day's spans; `ts_sent` is when the last number before
-    them was sent."""
+    """In the order of the numbers. `span_results` are those of the day's spans; `ts_sent` is when the last number
+    before them was sent."""
     by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for result in span_results:
         by_epoch[result["epoch"]].append(result)
@@ -100,7 +100,7 @@ def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
 
 
 def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`merged` is what the books say of the gaps (umdf.lake.books.gap_recovery.merge)."""
+    """`answers` is what the books say of the gaps (umdf.lake.books.gap_recovery.merge_gap_records)."""
     answers_by_gap = {(each["seq_version"], each["first"]): each for each in answers}
     rows = [_gap_row(gap, answers_by_gap.get((gap.epoch, gap.first))) for gap in gaps]
     if day.epochs and day.epochs[0][1] > 1:

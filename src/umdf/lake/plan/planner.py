@@ -65,7 +65,8 @@ class ChannelDay:
 
 
 class Planner:
-    """`paths` are where the (unpacked) files are, by digest; `fresh` are those that are not in the lake yet."""
+    """`paths` are where the (decompressed) files are, by digest; `new_digests` are those that are not in the lake
+    yet."""
 
     def __init__(
         self,
@@ -334,7 +335,7 @@ def _is_in_part(segment: Segment, planned: ChannelDay) -> bool:
 
 
 def _count_for_margin(sizes: Sequence[int]) -> int:
-    """How many of them have `AROUND_PACKETS`."""
+    """How many of them have `MARGIN_PACKETS`."""
     found = total = 0
     while found < len(sizes) and total < MARGIN_PACKETS:
         found, total = found + 1, total + sizes[found]

@@ -83,7 +83,7 @@ def time_column(table: Table) -> str | None:
 
 
 def sort_columns(table: Table) -> tuple[str, ...]:
-    """The columns by which rows of a trading date and channel come, besides the epoch of OF_FEED."""
+    """The columns by which rows of a trading date and channel come, besides the epoch of STREAM_ORDERED_TABLES."""
     if table.name in STREAM_ORDERED_TABLES:
         return STREAM_ORDER
     own = ("ts_interval", "instrument_id") if "ts_interval" in table.schema.names else table.sort

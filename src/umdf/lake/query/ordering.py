@@ -1,9 +1,9 @@
 """Rows in order, in memory that does not grow with them: an external sort, as of one trading date and channel.
 
 Files hold the rows of one instrument after those of another, and an answer comes in the order of the feed. What is more
-than `held_rows` is sorted piece by piece into temporary files (runs), which are then merged.
+than `max_buffered_rows` is sorted piece by piece into temporary files (runs), which are then merged.
 
-Invariant: the rows are those of `in_order` of all of them, in the same order, also where keys are equal.
+Invariant: the rows are those of `sort_rows` of all of them, in the same order, also where keys are equal.
 """
 
 from __future__ import annotations

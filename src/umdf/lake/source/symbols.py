@@ -62,13 +62,13 @@ class SymbolTable:
 
 SymbolRecord = tuple[tuple[int, int, int], int, str | None]  # where it stands in the stream, instrument, symbol
 SymbolCache = dict[Any, list[SymbolRecord]]  # of splits that were read
-Decompress = Callable[[dict[str, Any]], dict[str, Any]]  # a source with its file unpacked
+Decompress = Callable[[dict[str, Any]], dict[str, Any]]  # a source with its file decompressed
 
 
 def resolve_symbols(
     day: ChannelDay, surveys: Sequence[dict[str, Any]], cache: SymbolCache, decompress: Decompress
 ) -> SymbolTable:
-    """`memory` has what splits said before, and gets what they say now."""
+    """`cache` has what splits said before, and gets what they say now."""
     known: dict[int, str | None] = {}
     for records in _listed_symbols(day, cache, decompress):
         known |= {number: symbol for _, number, symbol in records}

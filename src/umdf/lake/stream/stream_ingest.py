@@ -1,7 +1,8 @@
-"""A growing recording into a lake, with Structured Streaming: each micro-batch of closed files is one `advance`.
+"""A growing recording into a lake, with Structured Streaming: each micro-batch of closed files is one
+`ingest_captures`.
 
     with open_writer(root, "stream") as writer:
-        stream = Stream(spark, recording, writer, Settings(follow=Follow()))
+        stream = StreamIngest(spark, recording, writer, IngestSettings(follow=FollowSettings()))
         stream.run(once=True)            # or until it is stopped
         stream.finish()                  # the recording is over: take what was still held back
 

@@ -1,11 +1,11 @@
 """Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
-         "definitions", "state_in", "part", "settle_ns", "tables", "packed"}, place)
+         "definitions", "state_in", "part", "settle_ns", "tables", "packed"}, attempt)
         -> {"files", "open", "is_late", "rows", "stale", "gaps"}
 
 A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
-GROUP_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
+MAX_RANGE_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
 instrument with more rows is done in stretches.
 
 Invariant: no instrument is in two tasks. What a task writes of an instrument depends on that instrument's rows, on

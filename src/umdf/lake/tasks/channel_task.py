@@ -89,7 +89,7 @@ class _DayWriter:
         self.rows: dict[str, int] = {}
 
     def write(self, family: str, parts: Any, is_deduplicated: bool = False) -> None:
-        """A file for each part; `once` leaves out what came on two lines."""
+        """A file for each part; `is_deduplicated` leaves out what came on two lines."""
         if family not in self.task["tables"]:
             return
         known_table, task = table(family), self.task

@@ -19,7 +19,7 @@ PacketLocation = tuple[str, int, int]  # digest, offset and number
 
 
 class DuplicateTracker:
-    """Of the numbers from `base` on; `doubtful` are those of which every copy is wanted."""
+    """Of the numbers from `base` on; `conflicting` are those of which every copy is wanted."""
 
     def __init__(self, base: int, count: int, conflicting: frozenset[int] = frozenset()) -> None:
         self.conflicting = set(conflicting)  # numbers whose copies were sent at different times
@@ -38,7 +38,7 @@ class DuplicateTracker:
         self.conflicting.update(number[self._ts_send[at] != ts_send].tolist())
 
     def first_arrivals(self, number: Numbers, ts_recv: Numbers, line: NDArray[np.uint8]) -> Numbers:
-        """`first_copies` of numbers from `base` on, by their number."""
+        """Rows of the first arrival of each number from `base` on, by their number."""
         first = np.full(len(self._ts_send), -1)
         k.first_arrivals(*map(buffer_address, (number, ts_recv, line)), len(number), self._base, buffer_address(first))
         return first[first >= 0]

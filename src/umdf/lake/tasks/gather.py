@@ -2,7 +2,7 @@
 
 Invariant: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
 that came twice is taken once; it came when its first copy came. Copies have the same bytes, so only those of the copy
-that is read first are kept; should they turn out to be damaged, `without` says so and the next copy is taken.
+that is read first are kept; should they turn out to be damaged, they are `excluded` and the next copy is taken.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def gather_span(
     known_spans: Sequence[Span],
     excluded: PacketLocations = frozenset(),
 ) -> GatheredSpan:
-    """`known` are all spans of the channel: a number in none of them is damage."""
+    """`known_spans` are all spans of the channel: a number in none of them is damage."""
 
     def read(
         excluded: PacketLocations, misnumbered: PacketLocations = frozenset(), conflicting: frozenset[int] = frozenset()

@@ -162,7 +162,7 @@ def looping_packet_rows(task: dict[str, Any], parts: list[LoopingPackets]) -> pa
 
 
 def looping_quality(parts: list[LoopingPackets], messages: int) -> dict[str, Any]:
-    """As `quality_of`, of the one line of a looping stream."""
+    """As `line_quality`, of the one line of a looping stream."""
     ts_recv = np.concatenate([part.ts_recv for part in parts]) if parts else np.empty(0, np.int64)
     nothing = {"seen": 0, "duplicates": 0, "late": 0, "skews": [], "skew_max_ns": 0, "first": None, "last": None}
     return nothing | {

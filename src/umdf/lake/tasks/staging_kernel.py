@@ -47,7 +47,7 @@ def assign_buckets(ids, rows, buckets):
 
 @kernel
 def assign_targets(instruments, rows, next_targets, targets):
-    """Where each row goes, by which instrument it is of; `following` is the next place of each of them."""
+    """Where each row goes, by which instrument it is of; `next_targets` is the next place of each of them."""
     for row in range(rows):
         at = 8 * np.int64(load_u32(instruments, 4 * row))
         target = load_i64(next_targets, at)

@@ -87,7 +87,7 @@ class SegmentCollector:
             self._add(key, part, part.number[part.number > 0])
 
     def add_damaged(self, flow: int, headers: Headers, neighbours: Headers, is_known: bool = True) -> None:
-        """`like`: for each, the header of a sound neighbour."""
+        """`neighbours`: for each, the header of a sound neighbour."""
         if not len(headers.number):
             return
         dates = local_dates(neighbours.sent)
@@ -139,7 +139,7 @@ class SurveyScan:
         return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
 
     def add(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
-        """`protocol`: what `recognise` says of each packet."""
+        """`protocol`: what `detect_protocols` says of each packet."""
         present = np.flatnonzero(np.bincount(batch.flow, minlength=len(names))).tolist()
         own = np.zeros(len(names), np.int64)  # flows are numbered anew in every split
         own[present] = [self.flows.setdefault(names[number], len(self.flows)) for number in present]
