@@ -112,7 +112,7 @@ DIALECTS = {
     "spark": Dialect(
         "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
         "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
-        "Spark with the Delta package. Views with decimals and timestamps: umdf.Lake(DIR).register(spark).",
+        "Spark with the Delta package. Views with decimals and timestamps: umdf.Lake(DIR).register_views(spark).",
     ),
     "unity": Dialect(
         "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",

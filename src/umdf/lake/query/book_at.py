@@ -53,7 +53,7 @@ ORDER_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, eq=False)
 class BookAt:
-    """A book at a moment. `doubt` says in words why it may be wrong; without it, it is right."""
+    """A book at a moment. `distrust_reason` says in words why it may be wrong; without it, it is right."""
 
     symbol: str
     instrument_id: int
