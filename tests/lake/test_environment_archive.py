@@ -21,9 +21,9 @@ PROGRAM = """
 import json, sys, umdf
 from umdf.cli.app import run
 codes = [run(["decode", file, "--limit", "2", "--json"]) for file in sys.argv[1:]]
-from umdf.kernels import ENTRIES
+from umdf.kernels import ENTRY_POINTS
 from umdf.warmup import is_warm
-found = {kind: sum(sum(getattr(entry.stats, kind).values()) for entry in ENTRIES) for kind in
+found = {kind: sum(sum(getattr(entry.stats, kind).values()) for entry in ENTRY_POINTS) for kind in
          ("cache_hits", "cache_misses")}
 print(json.dumps({"codes": codes, "package": umdf.__file__, "prefix": sys.prefix, "warm": is_warm(), **found}))
 """

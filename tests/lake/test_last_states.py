@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from market.event_builders import Happening, define, happenings, status
+from market.event_builders import EventRow, define, build_events, status
 
 from umdf.lake.tasks.instrument_list import InstrumentList, build_instrument_list
 from umdf.lake.tasks.last_states import LastStates, phases_and_states
@@ -19,14 +19,14 @@ from umdf.market.phases import UNKNOWN
 from umdf.market.rows import Events
 from umdf.market.state import MarketState
 
-LIST = happenings(define(1, "A"), define(2, "B"), define(3, "C", "YY"), define(4, "D", "YY"))
+LIST = build_events(define(1, "A"), define(2, "B"), define(3, "C", "YY"), define(4, "D", "YY"))
 LATER = {5: "XX", 6: "YY"}  # instruments that are created during the day
 STATES = (2, 4, 17, 21)
 IDS = np.arange(1, 7)
 
 
-def history(random: Random, count: int) -> list[Happening]:
-    alive, made = {1, 2, 3, 4}, list[Happening]()
+def history(random: Random, count: int) -> list[EventRow]:
+    alive, made = {1, 2, 3, 4}, list[EventRow]()
     while len(made) < count:
         chance = random.random()
         if chance < 0.05:
@@ -68,7 +68,7 @@ def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, co
     rows = history(Random(seed), count)
     market = MarketState(72)
     market.apply(LIST, "instruments")
-    market.apply(happenings(*rows))
+    market.apply(build_events(*rows))
     expected: list[tuple[int | None, int | None]] = []
     for who in IDS.tolist():
         state = market.phases.state_of(who)
@@ -76,10 +76,10 @@ def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, co
         expected.append((_known(state.phase), _known(state.state)) if is_alive else (None, None))
     stored: dict[str, Any] = {}
     places = [0, *sorted(min(cut, count) for cut in cuts), count]
-    names = known(happenings(*rows))
+    names = known(build_events(*rows))
     states = LastStates(stored, names, [1])
     for first, last in pairwise(places):
-        part = happenings(*rows[first:last])
+        part = build_events(*rows[first:last])
         states = LastStates(json.loads(json.dumps(stored)), names, [1])
         states.apply(part, part, part)
         stored = states.to_json()
@@ -89,10 +89,10 @@ def test_they_are_those_of_the_market_model_in_any_number_of_parts(seed: int, co
 def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
     names = known()
     states = LastStates({}, names, [1])
-    said = happenings(status(security_group="XX", phase=17))
+    said = build_events(status(security_group="XX", phase=17))
     states.apply(said, said, said)
-    older = happenings(status(1, phase=4, state=4), status(3, phase=21, state=21), status(4, phase=21, state=2))
-    newer = happenings(status(security_group="YY", phase=17), status(2, phase=4, state=2, event=101), ts_send=1 << 62)
+    older = build_events(status(1, phase=4, state=4), status(3, phase=21, state=21), status(4, phase=21, state=2))
+    newer = build_events(status(security_group="YY", phase=17), status(2, phase=4, state=2, event=101), ts_send=1 << 62)
     states.apply_snapshots(newer)
     states = LastStates(json.loads(json.dumps(states.to_json())), names, [1])
     states.apply_snapshots(older)
@@ -102,7 +102,7 @@ def test_what_the_stream_never_said_is_what_the_newest_snapshot_says() -> None:
 
 def test_a_snapshot_ends_what_an_older_one_said() -> None:
     names, states = known(), LastStates({}, known(), [1])
-    states.apply_snapshots(happenings(status(3, phase=21, state=2, event=101)))
+    states.apply_snapshots(build_events(status(3, phase=21, state=2, event=101)))
     assert ends_of(states, names)[2] == (21, 2)
-    states.apply_snapshots(happenings(status(3, phase=4, state=4), ts_send=1 << 62))
+    states.apply_snapshots(build_events(status(3, phase=4, state=4), ts_send=1 << 62))
     assert ends_of(states, names)[2] == (4, 4)

@@ -46,7 +46,7 @@ class ReplayResult:
     recovery_snapshots: Numbers  # lines of the snapshots that took the place of a book
     recovery_position: Numbers
     recovery_ladder: Numbers  # what was to be seen after each: at the same place there may be more
-    loss_windows: Numbers  # of LOSS columns: something is missing there, or may be
+    loss_windows: Numbers  # of LOSS_COLUMNS: something is missing there, or may be
     checks: SnapshotChecks
     initial_bad: NDArray[np.uint8]  # of each book, before the first row
     initial_epoch: NDArray[np.int32]  # of what was last shown of each book; -1: nothing was
@@ -82,7 +82,7 @@ class BookReplay:
         self.epoch = epoch
 
     def finish(self) -> None:
-        """No more rows will come in this run. Books of an epoch that is over have ended; those with gaps behind
+        """No more rows will come in this run. Books of a numbering that is over have ended; those with gaps behind
         their last row are in doubt, for all that is known."""
         if 0 <= self.epoch < max(self.timeline.epoch_starts, default=-1):
             self.start_epoch(max(self.timeline.epoch_starts))
@@ -287,7 +287,7 @@ class _BatchReplay:
         return bad, lost_from, said
 
     def _check_snapshots(self, epoch: int, lines: Numbers, place: Numbers) -> None:
-        """Compare some snapshots, of different books, with the books as they are now; recover what needs it."""
+        """Compare some snapshots, of different books, with the books as they are now; heal what needs it."""
         run, snapshots = self.replay, self.snapshots
         states = run.states[snapshots.book[lines]]
         gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)

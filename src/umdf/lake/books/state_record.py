@@ -1,6 +1,6 @@
 """What a later run needs of each book, as rows of `book_state`: the book itself, and the day so far.
 
-A row's content is one blob: HEAD, then each section as a count and its records. Besides the state at the end of a run
+A row's content is one blob: HEADER, then each section as a count and its records. Besides the state at the end of a run
 (no flags, or MAYBE_BAD_BOOK) there are rows for what happened to a book that is in no row of its own of `mbo`: a
 snapshot took its place (SNAPSHOT), or it was emptied by a channel reset or a deletion (LAST). Their sections of the day
 are empty. With them `mbo` gives every book at every moment (`umdf.lake.books.derived_levels`). Many states at once are
@@ -31,7 +31,7 @@ from umdf.market.families import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
 EVENT_FLAGS = SNAPSHOT | LAST  # flags of what is no state at the end
-# epoch: the epoch that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
+# epoch: the numbering that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
 # doubt_from, covered: it is in doubt since the gap with this first number, and knows of the gaps up to this number.
 HEADER_FIELDS = tuple(
     "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "

@@ -21,9 +21,10 @@ TRUST_ARGUMENTS = 13
 # its last row, whether there is anything to be known of it, and the first of the gaps that it is in doubt about.
 S_RPT_SEQ, S_STALE, S_UNVERIFIED, S_GAPS, S_TS, S_SEEN, S_FIRST_GAP = range(7)
 STATE_COLUMNS = 7
-UNSEEN, ACTIVE, DELETED = range(3)  # of S_SEEN; GONE: the instrument was deleted, nothing more is expected of it
+UNSEEN, ACTIVE, DELETED = range(3)  # of S_SEEN; DELETED: the instrument was deleted, nothing more is expected of it
 IS_STALE, IS_UNVERIFIED = 1, 2  # bits of BAD
-# Bits of SAID: numbers are missing; a book that was in doubt has its answer; it was emptied, which answers everything.
+# Bits of ANSWERS: numbers are missing; a book that was in doubt has its answer; it was emptied, which answers
+# everything.
 MISSED, ANSWERED, EMPTIED = 1, 2, 4
 # In FLAGS: this row was made to empty a book, because of a channel reset or because its instrument is deleted.
 IS_SYNTHETIC, IS_DELETED = 1 << 29, 1 << 30

@@ -193,7 +193,7 @@ def _write_deltas(numbers, count, is_short, out, at, deltas):
 
 @inlined
 def _assign_small_codes(numbers, count, low, table, stamp, dictionary, codes):
-    """The code of each number, by first appearance, where no two are SPAN or more apart; how many there are."""
+    """The code of each number, by first appearance, where no two are SMALL_RANGE or more apart; how many there are."""
     distinct = np.int64(0)
     for row in range(count):
         value = load_i64(numbers, 8 * row)

@@ -249,8 +249,8 @@ def survey_task(
 
 
 def pack_survey_tasks(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:
-    """Tasks of SURVEY: some files each, twice as many tasks as can run at once or more. A small file finds its place
-    beside a large one."""
+    """Tasks of SURVEY_TASK: some files each, twice as many tasks as can run at once or more. A small file finds its
+    place beside a large one."""
     sizes = [os.path.getsize(file["path"]) for file in files]
     max_bytes, found, size = min(PACK_BYTES, sum(sizes) * 9 // (16 * parallel)), list[dict[str, Any]](), 0
     for file, file_bytes in zip(files, sizes, strict=True):

@@ -99,7 +99,7 @@ def _instruments_frame(spark: SparkSession, snapshot: LakeSnapshot, days: list[P
 
 
 def row_struct_type(name: str) -> pa.StructType:
-    """What a row is beside its KEY; inside a value of Spark's everything may be absent."""
+    """What a row is beside its KEY_COLUMNS; inside a value of Spark's everything may be absent."""
     return pa.struct(
         [pa.field(field.name, field.type) for field in table(name).schema if field.name not in KEY_COLUMNS]
     )

@@ -66,7 +66,7 @@ CHART_STYLE = """
 class Series:
     name: str
     times: NDArray[np.int64]
-    values: NDArray[np.float64]  # one column, or a column for each of BAR; NaN is absent
+    values: NDArray[np.float64]  # one column, or a column for each of OHLC; NaN is absent
     last_value: str
 
 
