@@ -1,6 +1,6 @@
-"""The front hall: parse, join rooms, print; no logic. One small file per command, `app.py` ties them together.
+"""The command line: parses arguments, calls the other packages, prints; no logic. One module per command in `commands`.
 
-The one rule: a command's file imports its rooms inside its function, so that `umdf --help` stays quick.
+Invariant: a command imports what it needs inside its function, so that `umdf --help` stays fast.
 """
 
 from __future__ import annotations

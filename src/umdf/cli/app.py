@@ -1,7 +1,7 @@
-"""The `umdf` command: global options, the list of commands, and the one place where errors end.
+"""The `umdf` command: global options, the list of commands, and the only place that reports errors.
 
-A command is a module in COMMANDS: a function of the module's own name (its docstring is the help), and EXAMPLES. A
-group of commands has SUBCOMMANDS too: functions with their examples.
+A command is a module in COMMANDS: a function with the module's name (its docstring is the help), and EXAMPLES. A group
+of commands also has SUBCOMMANDS: functions with their examples.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def build(commands: Iterable[ModuleType] = COMMANDS) -> typer.Typer:
 
 
 def run(argv: Sequence[str], commands: Iterable[ModuleType] = COMMANDS) -> int:
-    """Run one command line; the exit code."""
+    """Run one command line and return its exit code."""
     prepare_streams()
     printer = Printer(json="--json" in argv, debug="--debug" in argv, is_help="--help" in argv or "-h" in argv)
     code = int(ExitCode.DONE)

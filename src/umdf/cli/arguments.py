@@ -1,4 +1,4 @@
-"""Paths as commands take them: also as file: URLs. (A plain Path would lose the second slash before anyone looks.)"""
+"""Path arguments of commands, also as file: URLs. (A plain Path would lose the second slash of a URL.)"""
 
 from __future__ import annotations
 

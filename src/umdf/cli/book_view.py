@@ -1,4 +1,4 @@
-"""An instrument of a replayed capture, as a command shows it: ladder, statistics, state."""
+"""An instrument of a replayed capture, as `umdf book` prints it: ladder, statistics, state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from umdf.market.state import InstrumentView
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
 from umdf.units import fix_date, fix_decimal, utc_text
-from umdf.wire.packet import Protocol as Speaks
+from umdf.wire.packet import Protocol as WireProtocol
 
-EMPTY_BOOK = Book(
-    0, False, None, None, False, None, np.empty(0, ENTRY_DTYPE)
-)  # of an instrument that nothing was said about
+EMPTY_BOOK = Book(0, False, None, None, False, None, np.empty(0, ENTRY_DTYPE))  # of an instrument without book messages
 STATISTICS = ("statistic", "price", "size", "at (UTC)", "more")
 IMPLIED_COLUMNS = frozenset(
     "flags stat_type entry_type stream open_close_settl_flag settl_price_type price_band_type conditions trade_date "
@@ -30,7 +28,7 @@ MARKET_ORDER = "MO"  # market on auction or on close: such an order has no price
 
 @dataclass(frozen=True)
 class BookView:
-    protocol: Speaks
+    protocol: WireProtocol
     channel: Channel
     instrument_id: int
     symbol: str | None
@@ -93,7 +91,7 @@ class BookView:
         }
 
     def heading_lines(self) -> list[str]:
-        view, channel, protocol = self.view, self.channel, "Binary" if self.protocol == Speaks.SBE else "FIX/FAST"
+        view, channel, protocol = self.view, self.channel, "Binary" if self.protocol == WireProtocol.SBE else "FIX/FAST"
         when = "" if channel.ts_send == NULL else f", {utc_text(channel.ts_send)} UTC"
         phase, state = phase_name(view.phase), state_name(view.state)
         lines = [
@@ -128,7 +126,7 @@ class BookView:
         ]
 
     def statistics_rows(self) -> list[list[str]]:
-        """In the columns of STATISTICS; what a name says already is left out."""
+        """Rows with the columns of STATISTICS; what the name implies is left out."""
         rows = []
         for name, values in self.view.statistics.items():
             fields = {key: value for key, value in values.items() if value is not None and key not in IMPLIED_COLUMNS}
@@ -141,22 +139,22 @@ class BookView:
 
 
 def instrument_views(session: Session) -> list[BookView]:
-    """Every instrument that a channel knows of, by channel and symbol."""
+    """Every instrument of every channel, by channel and symbol."""
     views = []
     for (protocol, _), channel in session.channels.items():
         instruments = channel.state.instruments
         ids = {*instruments.ids(), *channel.instrument_ids()}
         views += [BookView(protocol, channel, number, instruments.symbol_of(number)) for number in ids]
-    return sorted(views, key=lambda fields: (fields.channel.number, fields.symbol or "", fields.instrument_id))
+    return sorted(views, key=lambda view: (view.channel.number, view.symbol or "", view.instrument_id))
 
 
 def state_name(code: int) -> str:
-    """Of an instrument; 21 is reserved, which of a group is called pre-open (11.1, 11.2)."""
+    """The name of an instrument's state; 21 is `reserved`, which for a group is `pre-open` (11.1, 11.2)."""
     return PHASES[code][1] if code in PHASES else str(code)
 
 
 def phase_name(code: int) -> str:
-    """Of a group."""
+    """The name of a group's phase."""
     return PHASES[code][0] if code in PHASES else str(code)
 
 

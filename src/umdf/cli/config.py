@@ -36,7 +36,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def defaults(file: Path, command: Any, settings: dict[str, Any], table: str = "") -> dict[str, Any]:
-    """The settings as defaults keyed by parameter name, nested by command; refuses what the command does not know."""
+    """The settings as defaults keyed by parameter name, nested by command; rejects what the command does not have."""
     commands: dict[str, Any] = getattr(command, "commands", {})
     options = {setting_name(option): option for option in command.params if _is_setting(option)}
     result: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def defaults(file: Path, command: Any, settings: dict[str, Any], table: str = ""
 
 
 def attribute_to_file(error: BaseException, file: Path | None) -> BaseException:
-    """A value that a parameter refused is the file's fault if the file gave it; else the error as it was."""
+    """The error, attributed to the file if the rejected value came from the file."""
     param, ctx = getattr(error, "param", None), getattr(error, "ctx", None)
     if file is None or param is None or ctx is None or not isinstance(error, typer.TyperException):
         return error
@@ -81,7 +81,7 @@ def _is_setting(param: Any) -> bool:
 
 
 def _expected_type(option: Any, value: Any) -> str:
-    """What the option needs if `value` is not it; empty if it is."""
+    """The type that the option expects if `value` does not have it; else empty."""
     descriptor = option.type_descriptor
     if descriptor.is_list:
         items = value if isinstance(value, list) else [None]

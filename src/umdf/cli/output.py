@@ -1,4 +1,4 @@
-"""How every command speaks: exit codes, errors in one line with what to do next, warnings; text or JSON.
+"""The output of every command: exit codes, one-line errors with a hint, warnings; text or JSON.
 
     umdf: <reason>; <hint>                                     on stderr
     {"error": <reason>, "hint": <hint>, "exit_code": <code>}   with --json
@@ -26,7 +26,7 @@ from umdf.errors import EXTRAS, MissingPackageError, SchemaError, UmdfError, Usa
 from umdf.units import printable
 
 MAX_FAULTS_SHOWN = 20
-# What a write says when its file takes no more. A stdout that is closed has no descriptor to write to.
+# Errors of a write, with hints. A closed stdout has no descriptor to write to.
 WRITE_ERRORS = {
     errno.ENOSPC: "make room there, or write elsewhere",
     errno.EDQUOT: "make room there, or write elsewhere",
@@ -64,21 +64,21 @@ class DamagedError(UmdfError):
 
 @dataclass
 class Printer:
-    """What the global options say about speaking; commands find it with `voice_of(ctx)`."""
+    """Prints warnings and errors as the global options say; a command gets it with `printer_of(ctx)`."""
 
     json: bool = False
     debug: bool = False
     command: str = "umdf"  # for errors that are about the command as a whole
-    is_help: bool = False  # --help is asked for: no reason to trip over a bad configuration
+    is_help: bool = False  # --help works also with an invalid settings file
     config_file: Path | None = None
 
     def warn(self, text: str) -> None:
-        """Something the user should know, though the work goes on."""
+        """Print a warning on stderr; the command continues."""
         sys.stdout.flush()
         _print_stderr(json.dumps({"warning": text}) if self.json else printable(f"umdf: warning: {text}"))
 
     def print_error(self, error: BaseException) -> ExitCode:
-        """Say what went wrong on stderr; the exit code that goes with it."""
+        """Print an error on stderr and return its exit code."""
         if isinstance(error, KeyboardInterrupt | typer.Abort):
             return self._print_failure("stopped", "", ExitCode.INTERRUPTED)
         if isinstance(error, BrokenPipeError):
@@ -139,16 +139,16 @@ class Printer:
 def _print_stderr(line: str) -> None:
     try:
         print(line, file=sys.stderr)
-    except OSError:  # nobody can be told: the exit code still says it
+    except OSError:  # stderr cannot be written to: only the exit code is left
         pass
 
 
 def prepare_streams() -> None:
-    """Before anything is printed: stdout and stderr can be written to, whatever the shell and the locale are.
+    """Make stdout and stderr usable before anything is printed, in any shell and locale.
 
-    A descriptor that is closed (`>&-`) would go to the next file that is opened, and what is printed into that file. So
-    stdout gets one that cannot be written to: the first word that is printed fails as on a full disk. What is said on
-    a closed stderr is lost. Characters that the encoding of stdout does not have are escaped.
+    A closed descriptor (`>&-`) would be given to the next file that is opened, and what is printed would go there. So a
+    closed stdout gets a descriptor that cannot be written to: the first write fails as on a full disk. Output to a
+    closed stderr is lost. Characters that the encoding of stdout does not have are escaped.
     """
     for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -162,10 +162,10 @@ def prepare_streams() -> None:
 
 
 def discard_stdout() -> None:
-    """Python flushes stdout once more when it exits: let that go nowhere."""
+    """Discard stdout, which Python flushes once more when it exits."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except io.UnsupportedOperation:  # not a file: nothing of it is left to flush
+    except io.UnsupportedOperation:  # not a file: nothing to flush
         pass
 
 
@@ -181,13 +181,13 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """JSON on one line, in UTF-8; what would steer a terminal, or is not UTF-8, is escaped, so that it reads back."""
+    """JSON on one line, in UTF-8; control characters and what is not UTF-8 are escaped, so that it can be read back."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def print_escaped(line: str) -> None:
-    """One line for people; what would steer a terminal is escaped."""
+    """Print one line of text with control characters escaped."""
     print(printable(line))
 
 
@@ -196,14 +196,14 @@ def exit_with(code: ExitCode) -> NoReturn:
 
 
 def help_epilog(examples: tuple[str, ...]) -> str:
-    """What stands below a command's options: examples and exit codes."""
+    """The text below the options of a command: examples and exit codes."""
     lines = "\n".join(f"  {example}" for example in examples).replace("[", r"\[")
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
     return f"[bold]Examples[/bold]\n{lines}\n\n[bold]Exit codes[/bold]\n{codes}"
 
 
 def _usage_error(error: typer.TyperException) -> tuple[str, str]:
-    """typer's sentence in our voice: no capital, no full stop, and what to do next."""
+    """Reason and hint of an error of typer, in our style: no capital, no full stop."""
     message = " ".join(error.format_message().split())
     reason, separator, suggestion = message.partition(". Did you mean ")
     if not separator:

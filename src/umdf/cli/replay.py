@@ -1,6 +1,6 @@
-"""Captures → channels with their books, whatever way they were recorded: one file or many, a file a line or a day.
+"""Captures → channels with their books, however they were recorded: in one file or many, a file per line or per day.
 
-The files are read twice: once to tell which stream of which channel each group carries, then in the order of time.
+The files are read twice: once to detect the channel and stream of each multicast group, then in order of time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from umdf.wire.sbe.schema import Schema
 
 @dataclass
 class ReplayResult:
-    """What captures came to."""
+    """The replayed session of some captures."""
 
     session: Session
     streams: list[DetectedStream]
@@ -30,7 +30,7 @@ class ReplayResult:
 
 
 def expand_captures(paths: Sequence[Path]) -> list[Path]:
-    """Files, and what looks like a capture in directories."""
+    """The files among the paths, and the captures in the directories among them."""
     captures: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -50,7 +50,7 @@ def replay(
     until: UnitFilter | None = None,
     watch: EventObserver | None = None,
 ) -> ReplayResult:
-    """Everything that the captures tell, up to a moment."""
+    """Replay the captures up to a moment."""
     survey = StreamSurvey(templates)
     for path in paths:
         with open_capture(path) as capture:
@@ -68,5 +68,5 @@ def replay(
 
 
 def _destinations(batch: PacketBatch) -> list[Hashable]:
-    """A stream is known by where it is sent to."""
+    """The destination identifies a stream."""
     return [(flow.dest, flow.dest_port) for flow in batch.flows]

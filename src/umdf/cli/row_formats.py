@@ -1,6 +1,6 @@
-"""Rows of Arrow tables for people and for programs: cells of text, JSON, CSV.
+"""Rows of Arrow tables as text cells, JSON or CSV.
 
-The one rule: every digit is kept. A decimal is a text without idle zeros, a time is UTC with as many digits as it has.
+Invariant: every digit is kept. A decimal is a text without trailing zeros, a time is UTC with as many digits as it has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def json_rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Values that JSON can carry."""
+    """Rows of values that JSON can represent."""
     for batch in table.to_batches():
         yield from zip(*(_values(column) for column in batch.columns), strict=True)
 
@@ -30,7 +30,7 @@ def _values(column: Any) -> list[Any]:
     import pyarrow as pa
 
     arrow_type = column.type
-    if pa.types.is_timestamp(arrow_type):  # not by way of datetime, which ends at the microsecond
+    if pa.types.is_timestamp(arrow_type):  # not as datetime, which has only microseconds
         factor = UNIT_NS[arrow_type.unit]
         numbers = column.cast(pa.int64()).to_pylist()
         return [None if number is None else _time_text(number * factor) for number in numbers]
@@ -54,7 +54,7 @@ def _json_value(value: Any) -> Any:
         case list() | tuple():
             return [_json_value(item) for item in value]
         case dict():
-            return {name: _json_value(each) for name, each in value.items()}
+            return {name: _json_value(item) for name, item in value.items()}
         case _:
             return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
@@ -70,21 +70,21 @@ def _cell(value: Any) -> str:
 
 
 def print_json_lines(table: pa.Table) -> None:
-    """An object a row."""
+    """Print one object per row."""
     names = unique_names(table.schema.names)
     for row in json_rows(table):
         print_json(dict(zip(names, row, strict=True)))
 
 
 def print_csv(table: pa.Table) -> None:
-    """Texts exactly as they are; on a terminal, what would steer it is escaped."""
+    """Print texts exactly as they are; on a terminal, with control characters escaped."""
     out, escape = csv.writer(sys.stdout, lineterminator="\n"), printable if sys.stdout.isatty() else str
     out.writerow(map(escape, table.schema.names))
     out.writerows(tuple(escape(_cell(value)) for value in row) for row in json_rows(table))
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """SQL may give two columns one name; no value may hide another."""
+    """Names of columns made unique: SQL may return two columns of one name, and no value may hide another."""
     result: list[str] = []
     for name in names:
         repeats = sum(name == item.partition("#")[0] for item in result)

@@ -1,4 +1,4 @@
-"""The options that every command on Spark has, and the session that they ask for."""
+"""The options of every command that runs on Spark, and the session they configure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SparkConfOption = Annotated[
 def spark_session_options(
     master: str | None, cores: int | None, environment: Path | None, conf: Sequence[str] | None, plain: bool = False
 ) -> dict[str, Any]:
-    """For umdf.lake.runtime.session.running; what cannot be meant is refused before anything is made."""
+    """For umdf.lake.runtime.session.session_scope; conflicting options are rejected before anything is created."""
     from umdf.lake.runtime.cluster import environment_archive, spark_mode
 
     if not plain:
@@ -40,11 +40,11 @@ def spark_session_options(
 
 @contextmanager
 def open_lake_session(lake: Path, options: Mapping[str, Any]) -> Iterator[Any]:
-    """For the one writer of a lake, which has Spark's temporary files and words."""
+    """A session for the writer of a lake, which holds the temporary files and logs of Spark."""
     from umdf.lake.runtime.session import session_scope
 
     work = lake / "_lake" / "work"
-    for stale in work.glob("umdf-spark-*"):  # a writer that was killed has left it
+    for stale in work.glob("umdf-spark-*"):  # left by a writer that was killed
         shutil.rmtree(stale, ignore_errors=True)
     with session_scope(work=work, logs=lake / "_lake" / "logs", **options) as session:
         yield session

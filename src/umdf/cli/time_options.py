@@ -1,4 +1,4 @@
-"""Times that commands are given: `--at`, a moment in a capture, by sequence number or by time; `--date`."""
+"""Options for times: `--at`, a moment in a capture, by sequence number or by time; and `--date`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRACTION = re.compile(r"\.(\d{1,9})")
 
 
 def parse_at(text: str, day_of_capture_ns: Callable[[], int]) -> UnitFilter:
-    """Which units count at this moment: sequence numbers up to it, or what was sent by then (UTC, unless it says)."""
+    """A filter for the units up to a moment: a sequence number, or a sending time (UTC unless it has a zone)."""
     if SEQUENCE.fullmatch(text):
         last = int(text)
         return lambda units: units.sequence <= last
@@ -29,7 +29,7 @@ def parse_at(text: str, day_of_capture_ns: Callable[[], int]) -> UnitFilter:
 
 
 def parse_trading_date(text: str | None) -> date | None:
-    """A `--date`, if one is given."""
+    """The date of `--date`, if there is one."""
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
@@ -37,7 +37,7 @@ def parse_trading_date(text: str | None) -> date | None:
 
 
 def parse_time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
-    """2026-11-13T10:00:00.123456789-03:00, with less where less will do; a time alone is one of the capture's day."""
+    """2026-11-13T10:00:00.123456789-03:00 or less precise; a time alone is on the day of the capture."""
     iso_text = text
     if TIME.fullmatch(text):
         day = datetime.fromtimestamp(day_of_capture_ns() // 1_000_000_000, UTC).date()

@@ -66,19 +66,19 @@ def book(
     _print_warnings(printer, result)
     instruments = instrument_views(result.session)
     if symbol is not None:
-        chosen = [view for view in instruments if symbol in (view.symbol, str(view.instrument_id))]
-        if not chosen:
-            names = sorted({shown.symbol or str(shown.instrument_id) for shown in instruments})
+        selected = [view for view in instruments if symbol in (view.symbol, str(view.instrument_id))]
+        if not selected:
+            names = sorted({view.symbol or str(view.instrument_id) for view in instruments})
             similar = difflib.get_close_matches(symbol, names, 5, 0.5)
             hint = f"near it: {', '.join(similar)}" if similar else "`umdf book CAPTURE…` lists all"
             raise ConfigError(f"no instrument {symbol} in these captures", hint)
-        for shown in chosen:
-            print_json(shown.as_json(depth, orders)) if as_json else _print_book(shown, depth, orders)
+        for view in selected:
+            print_json(view.as_json(depth, orders)) if as_json else _print_book(view, depth, orders)
     elif as_json:
-        for shown in instruments:
-            print_json(shown.summary())
+        for view in instruments:
+            print_json(view.summary())
     else:
-        _print_summary([shown.summary() for shown in instruments])
+        _print_summary([view.summary() for view in instruments])
 
 
 def _print_warnings(printer: Printer, result: ReplayResult) -> None:
@@ -88,10 +88,10 @@ def _print_warnings(printer: Printer, result: ReplayResult) -> None:
         printer.warn(notice)
     if not result.streams:
         printer.warn("no packet looks like UMDF")
-    for (speaks, number), channel in result.session.channels.items():
+    for (protocol, number), channel in result.session.channels.items():
         if channel.gaps:
             missing = sum(gap.last - gap.first + 1 for gap in channel.gaps)
-            unit = "packets" if speaks.name == "SBE" else "messages"
+            unit = "packets" if protocol.name == "SBE" else "messages"
             printer.warn(
                 f"channel {number}: {missing} {unit} lost in {len(channel.gaps)} gaps, {channel.recovered} books healed"
             )

@@ -83,42 +83,44 @@ def decode(
     and 52 of a Binary message are its packet's. What cannot be decoded is quarantined and counted; the rest goes on.
     """
     from umdf.cli.decoding.fast_reader import FastReader
-    from umdf.cli.decoding.files import AUTO, DecodeCounts, Readers, Speaks, decode_files
+    from umdf.cli.decoding.files import AUTO, DecodeCounts, Readers, WireProtocol, decode_files
     from umdf.cli.decoding.sbe_reader import SbeReader
     from umdf.cli.replay import expand_captures
     from umdf.wire.fast.loader import load as load_templates
     from umdf.wire.sbe.loader import load as load_schema
 
-    printer, tally = printer_of(ctx), DecodeCounts()
+    printer, counts = printer_of(ctx), DecodeCounts()
     format_ = _effective_format(ctx, format_, as_json)
     if format_ is Format.PARQUET and out is None:
         raise UsageError("Parquet needs a directory", "say which with --out DIR")
     if format_ in (Format.FIX, Format.PARQUET) and _is_on_command_line(ctx, "names"):
         raise UsageError(f"--names does not go with --format {format_}, which has codes", "leave one of them out")
     paths = expand_captures(files)
-    # A file that was named is read at once, so that its faults are told even if no packet needs it.
+    # A given schema is read now, so that its faults are reported even if no packet needs it.
     loaded_schema = load_schema(schema) if schema else None
     loaded_templates = load_templates(templates) if templates else None
     readers = Readers(
         lambda: SbeReader(loaded_schema or load_schema()), lambda: FastReader(loaded_templates or load_templates())
     )
-    chosen = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: Speaks.SBE, ProtocolName.FAST: Speaks.FAST}[protocol]
+    wire_protocol = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: WireProtocol.SBE, ProtocolName.FAST: WireProtocol.FAST}[
+        protocol
+    ]
     with ExitStack() as stack:
         faults = stack.enter_context(quarantine.open("w")) if quarantine else None
         sink = stack.enter_context(_open_sink(printer, format_, out, names, limit, len(paths) > 1))
-        for decoded in decode_files(paths, readers, chosen, tally):
-            tally.messages += sink.write_batch(decoded)
-            _handle_quarantine(printer, tally, decoded, faults)
+        for decoded in decode_files(paths, readers, wire_protocol, counts):
+            counts.messages += sink.write_batch(decoded)
+            _handle_quarantine(printer, counts, decoded, faults)
             if sink.is_full:
                 break
-    _print_summary(printer, tally)
-    if strict and not tally.is_undamaged:
+    _print_summary(printer, counts)
+    if strict and not counts.is_undamaged:
         raise DamagedError("part of the input was damaged")
 
 
 def _is_on_command_line(ctx: typer.Context, name: str) -> bool:
-    """Whether a flag stands on the command line, behind `decode` or before it; settings of a file are only defaults."""
-    sources = (at.get_parameter_source(name) for at in (ctx, ctx.find_root()))
+    """Whether a flag was given on the command line, before or after `decode`; settings of a file are only defaults."""
+    sources = (context.get_parameter_source(name) for context in (ctx, ctx.find_root()))
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
@@ -129,34 +131,34 @@ def _effective_format(ctx: typer.Context, format_: Format, as_json: bool) -> For
     return Format.JSON if as_json and not is_explicit else format_
 
 
-def _handle_quarantine(printer: Printer, tally: DecodeCounts, decoded: DecodedBatch, faults: TextIO | None) -> None:
-    tally.skipped.update(decoded.skip_reasons())
-    tally.anomalies.update(decoded.anomalies())
+def _handle_quarantine(printer: Printer, counts: DecodeCounts, decoded: DecodedBatch, faults: TextIO | None) -> None:
+    counts.skipped.update(decoded.skip_reasons())
+    counts.anomalies.update(decoded.anomalies())
     for fault in decoded.quarantine():
-        tally.quarantined += 1
+        counts.quarantined += 1
         if faults:
             faults.write(json.dumps(fault.as_json()) + "\n")
-        if tally.quarantined <= MAX_WARNINGS:
+        if counts.quarantined <= MAX_WARNINGS:
             printer.warn(str(fault))
-        elif tally.quarantined == MAX_WARNINGS + 1:
+        elif counts.quarantined == MAX_WARNINGS + 1:
             printer.warn("more messages are quarantined; --quarantine FILE writes them all")
 
 
-def _print_summary(printer: Printer, tally: DecodeCounts) -> None:
-    for damage in tally.damaged:
+def _print_summary(printer: Printer, counts: DecodeCounts) -> None:
+    for damage in counts.damaged:
         printer.warn(damage)
-    for notice in tally.notices:
+    for notice in counts.notices:
         printer.warn(notice)
-    for reason, count in tally.skipped.most_common():
+    for reason, count in counts.skipped.most_common():
         printer.warn(f"{count} messages skipped: {reason}")
-    for reason, count in tally.anomalies.most_common():
+    for reason, count in counts.anomalies.most_common():
         printer.warn(f"{count} messages decoded in spite of {reason}")
-    if tally.quarantined:
-        printer.warn(f"{tally.quarantined} messages quarantined, {tally.messages} decoded")
-    if tally.packets and tally.unrecognised == tally.packets:
+    if counts.quarantined:
+        printer.warn(f"{counts.quarantined} messages quarantined, {counts.messages} decoded")
+    if counts.packets and counts.unrecognised == counts.packets:
         printer.warn("no packet looks like UMDF; --protocol sbe or fast decodes them as such all the same")
-    elif tally.unrecognised:
-        printer.warn(f"{tally.unrecognised} of {tally.packets} packets are not UMDF")
+    elif counts.unrecognised:
+        printer.warn(f"{counts.unrecognised} of {counts.packets} packets are not UMDF")
 
 
 def _open_sink(
@@ -172,7 +174,7 @@ def _open_sink(
 
 
 class Sink(ABC):
-    """Where decoded messages go; a context manager. `take` says how many it took."""
+    """Writes decoded messages; a context manager. `write_batch` returns how many it wrote."""
 
     def __init__(self, limit: int | None) -> None:
         self.remaining = limit
@@ -181,8 +183,8 @@ class Sink(ABC):
     def is_full(self) -> bool:
         return self.remaining == 0
 
-    def reserve(self, wanted: int) -> int:
-        count = wanted if self.remaining is None else min(wanted, self.remaining)
+    def reserve(self, count: int) -> int:
+        count = count if self.remaining is None else min(count, self.remaining)
         self.remaining = None if self.remaining is None else self.remaining - count
         return count
 
@@ -197,7 +199,7 @@ class Sink(ABC):
 
 
 class RowSink(Sink):
-    """Takes messages one by one."""
+    """Writes messages one by one."""
 
     def __init__(self, stream: TextIO, names: bool, limit: int | None) -> None:
         super().__init__(limit)
@@ -234,16 +236,16 @@ class LineSink(RowSink):
 
 
 class TableSink(RowSink):
-    """On a terminal a drawn table of the first messages; elsewhere all of them, in tab-separated lines as they come."""
+    """On a terminal a drawn table of the first messages; elsewhere tab-separated lines of all, batch by batch."""
 
     def __init__(self, printer: Printer, stream: TextIO, limit: int | None, has_several_files: bool) -> None:
         self.is_drawn = stream.isatty()
         self.max_rows = MAX_TABLE_ROWS if self.is_drawn and limit is None else None
         super().__init__(
             stream, True, self.max_rows + 1 if self.max_rows else limit or None
-        )  # one more: is there another?
+        )  # one more, to know whether there are more
         self.printer, self.has_several_files, self.row_count, self.file = printer, has_several_files, 0, ""
-        # Not written yet. The file of a drawn table is its title: as a column it would leave no room for the others.
+        # Not written yet. The file of a drawn table is its title: as a column it would be too wide.
         self.lines: list[tuple[str, ...]] = [("file", *COLUMNS) if has_several_files and not self.is_drawn else COLUMNS]
 
     def write_batch(self, decoded: DecodedBatch) -> int:
@@ -256,7 +258,7 @@ class TableSink(RowSink):
         from umdf.units import utc_text
 
         self.row_count += 1
-        if self.row_count - 1 == self.max_rows:  # it is only there to be known of
+        if self.row_count - 1 == self.max_rows:  # it only shows that there are more
             return
         if self.is_drawn and message.file != self.file:
             if self.file:
@@ -267,11 +269,11 @@ class TableSink(RowSink):
         channel = "" if message.channel is None else str(message.channel)
         numbers = str(message.packet), time, channel, str(message.sequence), str(message.msg_index)
         fields = " ".join(f"{name}={_short_text(value)}" for name, value in message.fields.items())
-        place = (message.file,) if self.has_several_files and not self.is_drawn else ()
-        self.lines.append((*place, *numbers, message.name, fields))
+        source = (message.file,) if self.has_several_files and not self.is_drawn else ()
+        self.lines.append((*source, *numbers, message.name, fields))
 
     def print_rows(self) -> None:
-        if self.lines:  # in tab-separated lines, the names of the columns are one of them
+        if self.lines:  # tab-separated lines include the names of the columns
             title = self.file if self.has_several_files else ""
             print_table(self.lines[0], self.lines[1:], title=title, stream=self.stream, keep=ALWAYS_SHOWN)
             self.lines = []
@@ -293,7 +295,7 @@ def _short_text(value: Any) -> str:
 
 
 class ParquetSink(Sink):
-    """A file per template, opened when its first message comes."""
+    """A file per template, opened at its first message."""
 
     def __init__(self, directory: Path, limit: int | None) -> None:
         super().__init__(limit)

@@ -1,4 +1,4 @@
-"""`umdf doctor`: shows what `umdf.doctor` found."""
+"""`umdf doctor`: prints the findings of `umdf.doctor`."""
 
 from __future__ import annotations
 

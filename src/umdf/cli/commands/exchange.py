@@ -1,4 +1,4 @@
-"""`umdf exchange`: an exchange on your machine. `capture` writes a whole day as files, with the truth beside them."""
+"""`umdf exchange`: a synthetic exchange. `capture` writes a whole day as files, with the truth beside them."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ MAX_RAW_BYTES = 16  # bytes of a long value
 
 @dataclass(frozen=True)
 class ExplainedLine:
-    """One thing in a packet. What is not sent (constants, defaults, absent fields) has no offset and no bytes."""
+    """One header or field of a packet. What is not sent (constants, defaults, absent fields) has no offset or bytes."""
 
     depth: int
     name: str
     offset: int | None
-    raw: str  # in base 16
+    raw: str  # hexadecimal
     tag: int | None
     how: str  # FAST: operator, presence-map bit, where the value came from
     value: Any
@@ -50,7 +50,7 @@ class ExplainedLine:
 class CapturedPacket:
     file: Path
     number: int
-    flow_number: int  # as the file counts them
+    flow_number: int  # as numbered in the file
     flow: Flow
     ts_ns: int
     payload: bytes
@@ -144,7 +144,7 @@ def _print_lines(lines: list[ExplainedLine], title: str) -> None:
 
 
 def _packet_location(file: Path | None, packet: int | None, lake: Path | None, row: str | None) -> tuple[Path, int]:
-    """The packet that is meant: by its number in a file, or by a row that came from it."""
+    """The capture and number of the packet: as given, or that of a row of a lake."""
     from umdf.cli.replay import expand_captures
 
     if file is not None and packet is not None and lake is None and row is None:
@@ -189,7 +189,7 @@ def _sbe_lines(schema: Schema, payload: bytes) -> Iterator[ExplainedLine]:
 
 
 def _fast_lines(templates: TemplateSet, found: CapturedPacket) -> tuple[list[ExplainedLine], list[ChunkedMessage]]:
-    """The lines of a datagram; and the messages that it has chunks of, as far as they are in the file."""
+    """The lines of a packet; and the messages that it has chunks of, as far as they are in the file."""
     import numpy as np
 
     from umdf.cli.decoding.message_chunks import Chunk, reassemble_message
@@ -197,10 +197,10 @@ def _fast_lines(templates: TemplateSet, found: CapturedPacket) -> tuple[list[Exp
 
     payload, lines, messages = found.payload, [], []
     buffer = np.frombuffer(payload, np.uint8)
-    frames = ChunkParser().parse(buffer, np.array([0]), np.array([len(payload)]))
-    for i in range(len(frames)):
-        start, end = int(frames.start[i]), int(frames.end[i])
-        sequence, no_chunks, number = int(frames.msg_seq_num[i]), int(frames.no_chunks[i]), int(frames.current_chunk[i])
+    chunks = ChunkParser().parse(buffer, np.array([0]), np.array([len(payload)]))
+    for i in range(len(chunks)):
+        start, end = int(chunks.start[i]), int(chunks.end[i])
+        sequence, no_chunks, number = int(chunks.msg_seq_num[i]), int(chunks.no_chunks[i]), int(chunks.current_chunk[i])
         lines += _technical_header(payload, start - 10, (sequence, no_chunks, number, end - start))
         if no_chunks == 1:
             lines += _fast_message(templates, payload[start:end], start)
@@ -216,7 +216,7 @@ def _fast_lines(templates: TemplateSet, found: CapturedPacket) -> tuple[list[Exp
             meaning = f"its chunks are in packets {', '.join(map(str, message.packets))}; the whole message is below"
         name = f"chunk {number} of {no_chunks}"
         lines.append(ExplainedLine(0, name, start, payload[start:end].hex(), None, "", None, meaning))
-    for entry in frames.quarantine:
+    for entry in chunks.quarantine:
         raw = payload[entry.offset : entry.offset + entry.skipped_bytes].hex()
         lines.append(ExplainedLine(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True))
     return lines, messages
@@ -247,7 +247,7 @@ def _value(line: Any) -> Any:
     from umdf.wire.fast.templates import Decimal
     from umdf.wire.fast.view import json_value
 
-    if line.what == "presence map":
+    if line.kind == "presence map":
         return None
     return json_value(line.value) if isinstance(line.value, Decimal | bytes | str) else line.value
 
@@ -258,11 +258,11 @@ def _find_packet(file: Path, number: int) -> CapturedPacket:
     last = 0
     with open_source(file) as source:
         for batch in source:
-            offset = int(batch.number.searchsorted(number))
-            if offset < len(batch) and batch.number[offset] == number:
-                flow = int(batch.flow[offset])
+            index = int(batch.number.searchsorted(number))
+            if index < len(batch) and batch.number[index] == number:
+                flow = int(batch.flow[index])
                 return CapturedPacket(
-                    file, number, flow, batch.flows[flow], int(batch.ts_ns[offset]), batch.payload(offset)
+                    file, number, flow, batch.flows[flow], int(batch.ts_ns[index]), batch.payload(index)
                 )
             last = int(batch.number[-1])
             if last > number:

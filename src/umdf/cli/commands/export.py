@@ -1,4 +1,4 @@
-"""`umdf export`: a lake in other people's formats."""
+"""`umdf export`: rows of a lake in other formats."""
 
 from __future__ import annotations
 

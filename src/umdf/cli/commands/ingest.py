@@ -37,7 +37,7 @@ EXAMPLES = (
     "umdf ingest day/capture --lake lake --master spark://host:7077 --packed umdf-env.tar.gz",
     "umdf ingest day/capture --lake lake --config channels.toml --json",
 )
-MOST_NAMED = 5  # files in a warning
+MAX_FILES_LISTED = 5  # files in a warning
 
 
 def ingest(
@@ -115,9 +115,9 @@ def open_runner(lake: Path, spark_options: Mapping[str, Any], plain: bool) -> It
 
 @contextmanager
 def progress_bars(printer: Printer) -> Iterator[StageProgress]:
-    """A bar for each step on a terminal, with its rate and how long it will take; nothing elsewhere."""
+    """A progress bar for each stage on a terminal, with its rate and remaining time; nothing elsewhere."""
     if printer.json or not sys.stderr.isatty():
-        yield lambda step, tasks: None
+        yield lambda name, tasks: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -131,16 +131,16 @@ def progress_bars(printer: Printer) -> Iterator[StageProgress]:
 
     rate = TextColumn("{task.fields[rate]}")
     columns = ("[bold]{task.description:<8}", BarColumn(), MofNCompleteColumn(), rate, TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as shown:
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
 
-        def stage(step: str, tasks: int) -> Callable[[int, int], None] | None:
+        def stage(name: str, tasks: int) -> Callable[[int, int], None] | None:
             if not tasks:
                 return None
-            number, begun = shown.add_task(step, total=tasks, rate=""), time.monotonic()
+            task, started_s = progress.add_task(name, total=tasks, rate=""), time.monotonic()
 
             def done(finished: int, total: int) -> None:
-                rate = f"{finished / max(time.monotonic() - begun, 1e-9):.1f} tasks/s"
-                shown.update(number, completed=finished, total=total, rate=rate)
+                rate = f"{finished / max(time.monotonic() - started_s, 1e-9):.1f} tasks/s"
+                progress.update(task, completed=finished, total=total, rate=rate)
 
             return done
 
@@ -149,7 +149,9 @@ def progress_bars(printer: Printer) -> Iterator[StageProgress]:
 
 def _warn_of_skipped(printer: Printer, skipped: list[Path]) -> None:
     if skipped:
-        listed = ", ".join(path.name for path in skipped[:MOST_NAMED]) + (" …" if len(skipped) > MOST_NAMED else "")
+        listed = ", ".join(path.name for path in skipped[:MAX_FILES_LISTED]) + (
+            " …" if len(skipped) > MAX_FILES_LISTED else ""
+        )
         printer.warn(f"{len(skipped):,} files in the directories are no captures, and left out: {listed}")
 
 

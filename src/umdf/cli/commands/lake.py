@@ -1,4 +1,4 @@
-"""`umdf lake`: looking after a lake."""
+"""`umdf lake`: administration of a lake."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
     """Tables with their rows, files and bytes; a writer at work, an unfinished commit, files that can be swept."""
     from umdf.lake.admin.lake_status import status as status_of
 
-    found = status_of(root)
+    result = status_of(root)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
         return
     rows = [
         (
@@ -80,26 +80,26 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
             f"{table.bytes / 1e6:,.1f} MB",
             table.changed_by or ("damaged" if table.damage else ""),
         )
-        for table in found.tables
+        for table in result.tables
         if table.version is not None
     ]
     print_table(("table", "rows", "files", "size", "changed by"), rows)
-    print(f"commit {found.marker.number} ({found.producer}, lake {found.lake_id[:8]})")
-    if found.pending is not None and not found.pending_damage:
-        print(f"commit {found.pending} was begun and will be finished by the next writer")
-    for damage in found.pending_damage:
+    print(f"commit {result.marker.number} ({result.producer}, lake {result.lake_id[:8]})")
+    if result.pending is not None and not result.pending_damage:
+        print(f"commit {result.pending} was begun and will be finished by the next writer")
+    for damage in result.pending_damage:
         print(
-            f"commit {found.pending} cannot be finished: {damage.table}/{damage.path} {damage.reason}; {damage.repair}"
+            f"commit {result.pending} cannot be finished: {damage.table}/{damage.path} {damage.reason}; {damage.repair}"
         )
-    for table in found.tables:
+    for table in result.tables:
         if table.damage:
             print(table.damage)
-    if found.writer is not None:
-        print_escaped(f"being written: {found.writer.owner}")
-    for what, files in (("orphans", found.orphans), ("replaced files", found.removed)):
+    if result.writer is not None:
+        print_escaped(f"being written: {result.writer.owner}")
+    for what, files in (("orphans", result.orphans), ("replaced files", result.removed)):
         if files.files:
             print(f"{files.files} {what}, {files.bytes / 1e6:,.1f} MB")
-    for path in found.unknown:
+    for path in result.unknown:
         print_escaped(f"not ours: {path}")
 
 
@@ -124,10 +124,10 @@ def verify(
     if as_json:
         print_json([asdict(damage) for damage in damages])
     elif damages:
-        print_table(("table", "file", "what"), [(each.table, each.path, each.reason) for each in damages])
+        print_table(("table", "file", "what"), [(damage.table, damage.path, damage.reason) for damage in damages])
     else:
-        started_s = pending_number(open_lake_paths(root))
-        print(f"sound; commit {started_s} was begun and will be finished by the next writer" if started_s else "sound")
+        pending = pending_number(open_lake_paths(root))
+        print(f"sound; commit {pending} was begun and will be finished by the next writer" if pending else "sound")
     if damages:
         repairs = list(dict.fromkeys(damage.repair for damage in damages))
         more = f"; and {len(repairs) - MAX_REPAIRS} more" if len(repairs) > MAX_REPAIRS else ""
@@ -194,13 +194,13 @@ def reprocess(
         raise UsageError("--config is of the whole lake", "leave --date and --channel out")
     settings = IngestSettings(channel_config=read_channel_config(config), is_config_replaced=config is not None)
     printer, started_s, date_filter = printer_of(ctx), time.monotonic(), parse_trading_date(date)
-    spark = spark_session_options(None, cores, None, None, plain)
+    spark_options = spark_session_options(None, cores, None, None, plain)
     with open_writer(_require_lake(root), "reprocess", check=False) as writer:
         for name in rebuild_lost_logs(writer):
             printer.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
         writer.refuse_foreign_changes()
         days = known_days(writer, date_filter.isoformat() if date_filter else None, channel)
-        with open_runner(root, spark, plain) as run, progress_bars(printer) as stage:
+        with open_runner(root, spark_options, plain) as run, progress_bars(printer) as stage:
             outcome = ingest_captures([], writer, run, settings, stage, rebuild=days)
     print_outcome(outcome, time.monotonic() - started_s, as_json)
 
@@ -247,12 +247,12 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
     from umdf.lake.commit.writer import open_writer
     from umdf.lake.layout import open_lake_paths
 
-    started_s = log.pending_number(open_lake_paths(root))
+    pending = log.pending_number(open_lake_paths(root))
     with open_writer(root, "abort", abort=True) as writer:
-        dropped = started_s if started_s and log.is_aborted(writer.paths, started_s) else None
+        aborted = pending if pending and log.is_aborted(writer.paths, pending) else None
         _print_result(
-            {"aborted": dropped, "commit": writer.snapshot.number},
-            "" if dropped else "no commit is unfinished",
+            {"aborted": aborted, "commit": writer.snapshot.number},
+            "" if aborted else "no commit is unfinished",
             as_json,
         )
 
@@ -267,20 +267,20 @@ def pack(
     Workers need the same Python at the same path, and processors of the same kind (else kernels are compiled there).
     """
     from umdf.lake.runtime.environment_archive import SPARK_PACKAGES
-    from umdf.lake.runtime.environment_archive import write_archive as pack_environment
+    from umdf.lake.runtime.environment_archive import write_archive
     from umdf.warmup import warm_all
 
     warm_all()
-    packed = pack_environment(out, {*SPARK_PACKAGES, *(name.strip() for name in leave_out.split(",") if name.strip())})
+    archive = write_archive(out, {*SPARK_PACKAGES, *(name.strip() for name in leave_out.split(",") if name.strip())})
     if as_json:
-        print_json(asdict(packed))
+        print_json(asdict(archive))
         return
-    print(f"{packed.path}: {packed.bytes / 1e6:,.1f} MB, {len(packed.packages)} packages, {packed.kernels} kernels")
-    print(f"for workers with {packed.python}")
+    print(f"{archive.path}: {archive.bytes / 1e6:,.1f} MB, {len(archive.packages)} packages, {archive.kernels} kernels")
+    print(f"for workers with {archive.python}")
 
 
 def _require_lake(root: Path) -> Path:
-    """A lake is made only by an ingest."""
+    """The root, if it is a lake: only an ingest creates one."""
     from umdf.lake.layout import open_lake_paths
 
     open_lake_paths(root)

@@ -1,4 +1,4 @@
-"""`umdf lake demo`: a small lake to try everything on, from a made-up session with some loss."""
+"""`umdf lake demo`: a small example lake, from a synthetic session with some loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from umdf.errors import UmdfError, require
 
 DEMO_EXAMPLES = ("umdf lake demo demo", "umdf lake demo demo --messages 500000", "umdf lake demo demo --json")
 INSTRUMENTS, MINUTES = 20, 20
-LOSS = 0.004  # of each line: little is lost on both
+LOSS = 0.004  # of each line; little is lost on both
 
 NEXT_STEPS = (
     ("what is in it", "umdf lake status {lake}"),

@@ -1,4 +1,4 @@
-"""`umdf lake forget`: an input and its rows leave a lake."""
+"""`umdf lake forget`: removes an input and its rows from a lake."""
 
 from __future__ import annotations
 

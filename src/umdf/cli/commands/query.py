@@ -27,7 +27,7 @@ EXAMPLES = (
     "umdf query --schema ohlcv_1m --symbols WINZ26 --lake lake --chart chart.html",
 )
 MAX_ROWS_SHOWN = 100  # rows of a table on the screen
-LOCAL_SPARK_BYTES = 256 << 20  # more than this is better read by a Spark that starts slower
+LOCAL_SPARK_BYTES = 256 << 20  # larger inputs are faster on a Spark session that starts slower
 
 
 def query(
@@ -76,7 +76,7 @@ def query(
     row_limit = (MAX_ROWS_SHOWN if is_text else None) if limit is None else limit or None
     if schema:
         rows = _read_range(lake, schema, row_limit, symbols=symbols, start=start, end=end, columns=columns,
-                       stype_in=stype_in, exclude_stale=exclude_stale)  # fmt: skip
+                           stype_in=stype_in, exclude_stale=exclude_stale)  # fmt: skip
     else:
         rows = _run_sql(lake, statement, row_limit, spark_session_options(master, cores, packed, conf))
     is_truncated = row_limit is not None and rows.num_rows > row_limit
@@ -99,7 +99,7 @@ def _read_range(lake: Path, schema: str, row_limit: int | None, **filters: Any) 
     from umdf.lake.query.lake import Lake
 
     lists = {name: [part.strip() for part in filters.pop(name).split(",") if part.strip()] or None
-              for name in ("symbols", "columns")}  # fmt: skip
+             for name in ("symbols", "columns")}  # fmt: skip
     times = {name: filters.pop(name) or None for name in ("start", "end")}
     rows = Lake(lake).get_range(schema, **lists, **times, **filters).to_arrow()
     return rows if row_limit is None else rows.slice(0, row_limit + 1)
@@ -112,7 +112,7 @@ def _run_sql(lake: Path, statement: str, row_limit: int | None, options: dict[st
 
     logging.getLogger(
         "SQLQueryContextLogger"
-    ).disabled = True  # pyspark prints every failure there; we say it ourselves
+    ).disabled = True  # pyspark logs every failure there; we print it ourselves
     snapshot, names = open_snapshot(lake), tables_in(statement)
     size = sum(add.bytes for name in names for add in snapshot.adds(name))
     with session_scope(quick=size < LOCAL_SPARK_BYTES, **options) as spark:

@@ -1,4 +1,4 @@
-"""`umdf report`: one day of a lake as a page."""
+"""`umdf report`: one day of a lake as an HTML page."""
 
 from __future__ import annotations
 

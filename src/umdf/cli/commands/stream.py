@@ -83,10 +83,10 @@ def stream(
     )
     if not once:
         wait_for_manifest(recording, printer.warn)
-    refuse_without_manifest(recording)  # now: Spark takes a while to start
+    refuse_without_manifest(recording)  # before Spark, which takes a while to start
     spark_options = {"quick": True, **spark_session_options(master, cores, packed, conf)}
     with open_writer(lake, "stream", wait_s=wait_s) as writer, open_lake_session(lake, spark_options) as spark:
-        options = {"checkpoint": checkpoint, "max_files": max_files, "told": partial(_print_batch, as_json)}
+        options = {"checkpoint": checkpoint, "max_files": max_files, "on_batch": partial(_print_batch, as_json)}
         pipeline = StreamIngest(spark, recording, writer, settings, **options)
         try:
             pipeline.run(once=once, every_s=every_s)

@@ -1,4 +1,4 @@
-"""FAST datagrams of a capture (or a raw stream) as what a command shows: framed, reassembled, decoded."""
+"""FAST packets of a capture or a raw stream: split into chunks, reassembled, decoded."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ CHUNK_WAIT_MS = 60_000
 class FastReader:
     def __init__(self, templates: TemplateSet) -> None:
         self._decoder = Decoder(templates)
-        self._framer = ChunkParser()
-        # Files may tell times badly, and nothing is late in a file: wait long for a chunk.
+        self._chunk_parser = ChunkParser()
+        # The times of a file may be imprecise, and nothing is late in a file: wait long for a chunk.
         self._reassembler = Reassembler(Limits(wait_ms=CHUNK_WAIT_MS))
 
-    def decode(self, path: str, packets: PacketBatch, chosen: NDArray[np.int64]) -> FastDecodedBatch:
-        frames = self._framer.parse(packets.buffer, packets.start[chosen], packets.end[chosen])
-        reassembled = self._reassembler.add(frames, packets.flow[chosen], packets.ts_ns[chosen])
+    def decode(self, path: str, packets: PacketBatch, packet_rows: NDArray[np.int64]) -> FastDecodedBatch:
+        chunks = self._chunk_parser.parse(packets.buffer, packets.start[packet_rows], packets.end[packet_rows])
+        reassembled = self._reassembler.add(chunks, packets.flow[packet_rows], packets.ts_ns[packet_rows])
         parts = [
             (messages, self._decoder.decode(messages.buffer, messages.start, messages.end))
             for messages in (reassembled.single_chunk, reassembled.multi_chunk)
             if len(messages)
         ]
-        return FastDecodedBatch(path, packets, chosen, frames, parts, reassembled.dropped)
+        return FastDecodedBatch(path, packets, packet_rows, chunks, parts, reassembled.dropped)
 
     def finish(self) -> list[str]:
-        """What is still incomplete at the end of a file: why, a sentence each."""
+        """The messages that are incomplete at the end of a file, each with the reason."""
         return [_drop_text(drop) for drop in self._reassembler.finish()]
 
 
@@ -53,8 +53,8 @@ def _drop_text(drop: DroppedMessage) -> str:
 class FastDecodedBatch:
     path: str
     packets: PacketBatch
-    packet_rows: NDArray[np.int64]  # the datagrams of `frames`, by row of `packets`
-    frames: Chunks
+    packet_rows: NDArray[np.int64]  # the packets of `chunks`, as rows of `packets`
+    chunks: Chunks
     parts: list[tuple[Messages, Batch]]  # messages of one chunk, and of several
     dropped: list[DroppedMessage]
 
@@ -73,10 +73,10 @@ class FastDecodedBatch:
             for row in rows(batch):
                 i, template = row.number, row.template
                 location = numbers[i], times[i], row.sending_time_ns, None, None, sequences[i], indexes[i]
-                found = DecodedMessage(self.path, *location, template.id or 0, template.name, row.fields, row.fix)
-                by_order.append((orders[i], found))
+                message = DecodedMessage(self.path, *location, template.id or 0, template.name, row.fields, row.fix)
+                by_order.append((orders[i], message))
         by_order.sort(key=lambda pair: pair[0])
-        return (found for _, found in by_order)
+        return (message for _, message in by_order)
 
     def tables(self, limit: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
         orders = [
@@ -85,26 +85,26 @@ class FastDecodedBatch:
             for template_id in batch.templates
         ]
         all_orders = np.sort(np.concatenate([*orders, np.empty(0, np.int64)]))
-        reassembled = all_orders[: len(all_orders) if limit is None else limit]
+        first_orders = all_orders[: len(all_orders) if limit is None else limit]
         for messages, batch in self.parts:
             for template_id in batch.templates:
                 root = batch.layout.roots[template_id]
-                frame_number = batch.message(root)
-                count = int((messages.order[frame_number] <= reassembled[-1]).sum()) if len(reassembled) else 0
+                message_rows = batch.message(root)
+                count = int((messages.order[message_rows] <= first_orders[-1]).sum()) if len(first_orders) else 0
                 if count:
                     table = batch.record_batch(template_id).slice(0, count)
-                    yield root.path, self._with_source_columns(table, messages, frame_number[:count])
+                    yield root.path, self._with_source_columns(table, messages, message_rows[:count])
 
     def _with_source_columns(
-        self, table: pa.RecordBatch, messages: Messages, frame_number: NDArray[np.uint32]
+        self, table: pa.RecordBatch, messages: Messages, message_rows: NDArray[np.uint32]
     ) -> pa.RecordBatch:
-        packet_rows = self.packet_rows[messages.packet[frame_number]]
+        packet_rows = self.packet_rows[messages.packet[message_rows]]
         context = {"packet": self.packets.number[packet_rows], "ts_recv": self.packets.ts_ns[packet_rows]}
-        context |= {"sequence": messages.msg_seq_num[frame_number], "msg_index": messages.msg_index[frame_number]}
+        context |= {"sequence": messages.msg_seq_num[message_rows], "msg_index": messages.msg_index[message_rows]}
         return with_source_columns(self.path, context, table, ["message"])
 
     def quarantine(self) -> Iterator[QuarantineEntry]:
-        for entry in self.frames.quarantine:
+        for entry in self.chunks.quarantine:
             frame_number = int(self.packets.number[self.packet_rows[entry.packet]])
             yield QuarantineEntry(
                 self.path, frame_number, entry.msg_index, entry.offset, None, None, None, entry.reason

@@ -1,4 +1,4 @@
-"""Captures and raw streams → decoded messages of either protocol. Joins transport and wire."""
+"""Captures and raw streams → decoded messages of either protocol. Connects transport and wire."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from umdf.transport.damage import told
 from umdf.transport.input_file import is_pipe, open_input
 from umdf.transport.raw_stream import RawStream, open_raw_stream
 from umdf.wire.packet import FastFraming, FlowProtocols, detect_protocols
-from umdf.wire.packet import Protocol as Speaks
+from umdf.wire.packet import Protocol as WireProtocol
 
 Source = Capture | RawStream
 
-AUTO = Speaks.UNKNOWN  # no choice made: by what the packets look like
+AUTO = WireProtocol.UNKNOWN  # detect it from the packets
 
 
 @dataclass
 class DecodeCounts:
-    """What was found in all files, for the last lines of a command."""
+    """Counts over all files, for the summary of a command."""
 
     packets: int = 0
     messages: int = 0
     quarantined: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)  # messages that the schema does not know, by reason
-    anomalies: Counter[str] = field(default_factory=Counter)  # oddities of messages that were decoded all the same
+    skipped: Counter[str] = field(default_factory=Counter)  # messages that the schema does not have, by reason
+    anomalies: Counter[str] = field(default_factory=Counter)  # of messages that were decoded nevertheless
     unrecognised: int = 0
     damaged: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)  # said once: traffic that the schema was not written for
+    notices: list[str] = field(default_factory=list)  # printed once: traffic of schema versions other than ours
 
     @property
     def is_undamaged(self) -> bool:
@@ -46,7 +46,7 @@ class DecodeCounts:
 
 @dataclass(frozen=True)
 class Readers:
-    """Makes the decoders when the first packet of their protocol comes: most files speak only one."""
+    """Creates a decoder at the first packet of its protocol: most files have only one protocol."""
 
     sbe: Callable[[], sbe_reader.SbeReader]
     fast: Callable[[], fast_reader.FastReader]
@@ -54,7 +54,7 @@ class Readers:
 
 @dataclass(frozen=True)
 class ChecksumFailures:
-    """Datagrams that nobody decodes."""
+    """Packets with a wrong UDP checksum, which are not decoded."""
 
     path: str
     packets: PacketBatch
@@ -79,10 +79,10 @@ class ChecksumFailures:
 
 
 def open_source(path: Path) -> Source:
-    """A capture, or a raw stream of framed FAST messages, told apart by content; `-` is stdin. Datagrams with a wrong
-    checksum are in the batches, and marked."""
+    """Open a capture, or a raw stream of FAST chunks, detected by content; `-` is stdin. Packets with a wrong checksum
+    are in the batches, and marked."""
     if is_pipe(path):
-        file = open_input(path)  # once, as nothing can be read again
+        file = open_input(path)  # once, as a pipe cannot be read again
         return open_capture(file, corrupt=True) if is_capture(file) else open_raw_stream(file, FastFraming())
     try:
         return open_capture(path, corrupt=True)
@@ -94,9 +94,9 @@ def open_source(path: Path) -> Source:
 
 
 def decode_files(
-    paths: Sequence[Path], readers: Readers, protocol: Speaks, tally: DecodeCounts
+    paths: Sequence[Path], readers: Readers, protocol: WireProtocol, counts: DecodeCounts
 ) -> Iterator[DecodedBatch]:
-    """Decode files batch by batch. What is wrong with a file is in the tally when it has been read."""
+    """Decode files batch by batch. The damage of a file is in `counts` after it has been read."""
     sbe: sbe_reader.SbeReader | None = None
     fast: fast_reader.FastReader | None = None
     for path in paths:
@@ -107,25 +107,25 @@ def decode_files(
                     yield ChecksumFailures(str(path), packets.take(np.flatnonzero(packets.corrupt)))
                     packets = packets.take(np.flatnonzero(~packets.corrupt))
                 protocols = _protocols(packets, flows) if protocol is AUTO else np.full(len(packets), protocol)
-                tally.packets += len(packets)
-                tally.unrecognised += int((protocols == Speaks.UNKNOWN).sum())
-                rows = np.flatnonzero(protocols == Speaks.SBE)
+                counts.packets += len(packets)
+                counts.unrecognised += int((protocols == WireProtocol.UNKNOWN).sum())
+                rows = np.flatnonzero(protocols == WireProtocol.SBE)
                 if len(rows):
                     sbe = sbe or readers.sbe()
                     decoded = sbe.decode(str(path), packets, rows)
-                    tally.notices = sbe.notices()
+                    counts.notices = sbe.notices()
                     yield decoded
-                rows = np.flatnonzero(protocols == Speaks.FAST)
+                rows = np.flatnonzero(protocols == WireProtocol.FAST)
                 if len(rows):
                     fast = fast or readers.fast()
                     yield fast.decode(str(path), packets, rows)
             if fast:
-                tally.damaged += [f"{path}: {reason}" for reason in fast.finish()]
-            tally.damaged += told(source.warnings)
+                counts.damaged += [f"{path}: {reason}" for reason in fast.finish()]
+            counts.damaged += told(source.warnings)
 
 
 def _protocols(packets: PacketBatch, flows: FlowProtocols) -> NDArray[np.uint8]:
-    """By flow where a packet alone does not tell, so that a damaged one is quarantined where it belongs."""
+    """The protocol of each packet, that of its flow where it is unclear, so that a damaged packet is quarantined there."""
     by_packet = detect_protocols(packets.buffer, packets.start, packets.end)
     by_flow = flows.add(by_packet, packets.flow)
-    return np.where(by_packet == Speaks.UNKNOWN, by_flow[packets.flow], by_packet)
+    return np.where(by_packet == WireProtocol.UNKNOWN, by_flow[packets.flow], by_packet)

@@ -1,4 +1,4 @@
-"""What both protocols' messages look like to a command."""
+"""Decoded messages of both protocols, as commands print them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class DecodedMessage:
 
     file: str
     packet: int  # the frame's number in its file, as Wireshark counts
-    ts_recv: int | None  # when it was received; a raw stream does not say it
+    ts_recv: int | None  # time of capture; a raw stream has none
     ts_send: int | None  # when the exchange sent it: the packet (Binary) or the message (FAST)
-    channel: int | None  # FAST does not say it
+    channel: int | None  # FAST has none
     seq_version: int | None
     sequence: int  # of the packet (Binary) or of the message (FAST)
-    msg_index: int  # place in the packet
+    msg_index: int  # position in the packet
     template_id: int
     name: str
     fields: dict[str, Any]
@@ -64,29 +64,29 @@ class DecodedBatch(Protocol):
         ...
 
     def tables(self, limit: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """By template, of the first `most` messages in wire order, with columns that say where they came from."""
+        """By template, of the first `limit` messages in wire order, with columns of their source (file, packet …)."""
         ...
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         ...
 
     def quarantine(self) -> Iterator[QuarantineEntry]: ...
 
     def skip_reasons(self) -> Iterator[str]:
-        """Why messages were passed over, a reason each."""
+        """The reason of each message that was skipped."""
         ...
 
     def anomalies(self) -> Iterator[str]:
-        """What was odd about messages that were decoded."""
+        """The rules broken by messages that were decoded nevertheless."""
         ...
 
 
 def with_source_columns(
     file: str, columns: dict[str, NDArray[Any]], table: pa.RecordBatch, replaced: Iterable[str]
 ) -> pa.RecordBatch:
-    """A table of messages with columns in front that say where each came from, instead of its `own` ones."""
+    """A table of messages with columns of their source in front, instead of the `replaced` ones."""
     kept_columns = [i for i, name in enumerate(table.schema.names) if name not in set(replaced)]
     files = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), [file])
     arrays = {"file": files, **{name: pa.array(column) for name, column in columns.items()}}

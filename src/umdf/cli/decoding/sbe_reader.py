@@ -1,4 +1,4 @@
-"""Binary packets of a capture as what a command shows."""
+"""Binary packets of a capture, decoded."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class SbeReader:
         self._decoder = Decoder(schema)
         self._versions = OtherVersions(schema)
 
-    def decode(self, path: str, packets: PacketBatch, chosen: NDArray[np.int64]) -> SbeDecodedBatch:
-        batch = self._decoder.decode(packets.buffer, packets.start[chosen], packets.end[chosen])
+    def decode(self, path: str, packets: PacketBatch, packet_rows: NDArray[np.int64]) -> SbeDecodedBatch:
+        batch = self._decoder.decode(packets.buffer, packets.start[packet_rows], packets.end[packet_rows])
         self._versions.add(batch.other_versions)
-        return SbeDecodedBatch(path, packets, chosen, batch)
+        return SbeDecodedBatch(path, packets, packet_rows, batch)
 
     def notices(self) -> list[str]:
-        """What to say once about all that was decoded."""
+        """Notices about all that was decoded, to be printed once."""
         return self._versions.notices()
 
 
@@ -38,7 +38,7 @@ class SbeReader:
 class SbeDecodedBatch:
     path: str
     packets: PacketBatch
-    packet_rows: NDArray[np.int64]  # the packets of `batch`, by row of `packets`
+    packet_rows: NDArray[np.int64]  # the packets of `batch`, as rows of `packets`
     batch: Batch
 
     @property
