@@ -45,14 +45,14 @@ def market(root: Path) -> dict[str, str]:
 
 
 def flip(raw: bytearray, start: int, at: int, bit: int, *, is_checked: bool = False) -> None:
-    """Flip a bit in the datagram whose payload starts there; without a checksum nothing tells of it."""
+    """Flip a bit in the packet whose payload starts there; without a checksum nothing tells of it."""
     raw[at] ^= 1 << bit
     if not is_checked:
         raw[start - 2 : start] = bytes(2)
 
 
 def payloads(path: Path) -> list[tuple[int, int]]:
-    """Where the datagrams are in a capture."""
+    """Where the packets are in a capture."""
     raw, found = path.read_bytes(), []
     with open_capture(path) as capture:
         for batch in capture:

@@ -1,4 +1,4 @@
-"""A Binary capture once more, later on the same day and with a numbering of its own: as after a restart of the feed."""
+"""A Binary capture once more, later on the same day and with an epoch of its own: as after a restart of the feed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND_NS = 10**9
 
 
 def renumbered(captured: Path, target: Path, later_ns: int) -> Path:
-    """The numbering after the one that it has, so much later."""
+    """The epoch after the one that it has, so much later."""
     directory = target / "capture"
     directory.mkdir(parents=True)
     for path in closed_files(captured / "capture"):
@@ -41,7 +41,7 @@ def _moved(content: bytearray, later_ns: int) -> bytearray:
 
 
 def _move_snapshots(content: bytearray, at: int, end: int) -> None:
-    """What a snapshot holds is of the new numbering, too."""
+    """What a snapshot holds is of the new epoch, too."""
     while at < end:
         length, _, block, template = MESSAGE.unpack_from(content, at)
         if template == SNAPSHOT_HEADER and block > LAST_VERSION:

@@ -1,4 +1,4 @@
-"""A span of a channel: each number once, nothing lost at a cut, and every datagram accounted for."""
+"""A span of a channel: each number once, nothing lost at a cut, and every packet accounted for."""
 
 from __future__ import annotations
 

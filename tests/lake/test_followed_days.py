@@ -82,7 +82,7 @@ def test_micro_batches_come_to_the_tables_of_one_ingest(make: Maker, tmp_path: P
 def test_a_day_with_a_second_numbering(make: Maker, tmp_path: Path, sized: Callable[[int, int], int]) -> None:
     """Numbers begin anew in the middle of the day: line B comes to that only after line A has gone on for a while.
 
-    The events say that they are those of a minute ago, and bars of that minute were final: the day is made again.
+    The events say that they are those of a minute ago, and bars of that minute were final: the day is rebuilt.
     """
     first = make(loss=0.02)
     later = renumbered(first.captured[0], tmp_path / "later", sized(60, 90) * SECOND_NS)

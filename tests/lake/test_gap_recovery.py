@@ -78,7 +78,7 @@ def _kept(events: Events, chosen: Any) -> Events:
 
 
 def numbered_again(day: Day, number: int) -> Day:
-    """The numbers behind `number` as those of a second numbering."""
+    """The numbers behind `number` as those of a second epoch."""
     found = Day(day.channel_id, day.protocol, day.trading_date, definitions=day.definitions)
     for events in day.incremental:
         later, units = events.units.sequence > number, events.units
@@ -135,7 +135,7 @@ def told(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int],
     }
 
 
-@pytest.mark.parametrize(  # a snapshot of FAST does not say its numbering
+@pytest.mark.parametrize(  # a snapshot of FAST does not say its epoch
     ("wire", "second"), [("sbe", False), ("fast", False), ("sbe", True)], ids=["sbe", "fast", "sbe-numbered-again"]
 )
 def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(

@@ -1,4 +1,4 @@
-"""What is said of datagrams: their order, and counts by value, against the slow and obvious way."""
+"""What is said of packets: their order, and counts by value, against the slow and obvious way."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
                 bad_state(72, 1, stale=1, events_in_doubt=7, ts=NINE),
                 state(72, 1, lending=1, sequence=3),
                 state(72, 2, sequence=20),
-                bad_state(72, 2, doubt=1),  # an older state: it has healed since
+                bad_state(72, 2, doubt=1),  # an older state: it has recovered since
                 state(72, 3, flags=36),  # from a snapshot, in the middle of the day
                 state(80, 8),
             ],

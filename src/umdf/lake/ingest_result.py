@@ -20,7 +20,7 @@ class IngestResult:
     damaged: list[str] = field(default_factory=list)
     unread_bytes: int = 0  # of damaged files
     not_kept: int = 0  # rows for which `quarantine` has no room
-    unrecognised: int = 0  # datagrams of groups that carry no stream of the exchange
+    unrecognised: int = 0  # packets of groups that carry no stream of the exchange
     days: list[ChannelDayKey] = field(default_factory=list)
     # Followed days, and how far they have come.
     open_days: dict[ChannelDayKey, DayPosition] = field(default_factory=dict)

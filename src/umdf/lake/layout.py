@@ -6,7 +6,7 @@
     _lake/leases/00000003.json     the one writer
     _lake/configs/….json           channel configurations that inputs were ingested with, by digest
     _lake/logs, _lake/work         words of Spark; its temporary files
-    _lake/lost                     what was left of Delta logs that were made again
+    _lake/lost                     what was left of Delta logs that were rebuilt
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
 Invariant: a lake of another layout is refused before anything in it is read.

@@ -1,4 +1,4 @@
-"""Take inputs out of a lake, with their rows: the days that they belong to are made again from their other inputs.
+"""Take inputs out of a lake, with their rows: the days that they belong to are rebuilt from their other inputs.
 
 Invariant: all or nothing. Where another input that a day needs is gone, nothing changes.
 """

@@ -2,7 +2,7 @@
 
 A book owes an answer to every gap since its last row. If its next update follows on by RptSeq, or a snapshot shows that
 nothing is missing, that is the answer. If numbers are missing the gap has touched it, and it owes the answer until a
-snapshot or an Empty Book. A new numbering answers everything.
+snapshot or an Empty Book. A new epoch answers everything.
 
 Invariant: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
 into the books' state, by the numbers of the gaps, and `merge_gap_records` puts together what runs and tasks have said.

@@ -141,7 +141,7 @@ class BookDayBuilder:
         if len(epochs) < 2:
             return self._advance_epoch(*families, snapshots, more=more)
         tables: dict[str, list[pa.Table]] = defaultdict(list)
-        for epoch in epochs:  # each for itself: books end with their numbering
+        for epoch in epochs:  # each for itself: books end with their epoch
             limits = (epoch - 1, LAST_KEY), (epoch, LAST_KEY)
             families_of_epoch = mbo.between(*limits), trades.between(*limits), statistics.between(*limits)
             epoch_tables = self._advance_epoch(

@@ -102,7 +102,7 @@ class RowsByBook:
 
 @dataclass
 class Epochs:
-    """The numbering epochs of a channel in their order (versions are compared for inequality only)."""
+    """The epochs of a channel in their order (versions are compared for inequality only)."""
 
     versions: list[int] = field(default_factory=list)
 

@@ -93,7 +93,7 @@ def mbp_table(
     was_bad[first] = result.initial_bad[book[first]] != 0
     old_epoch = np.roll(epoch, 1)
     old_epoch[first] = result.initial_epoch[book[first]]
-    is_new_epoch = (old_epoch >= 0) & (old_epoch != epoch)  # a new numbering: nothing is left of what was shown
+    is_new_epoch = (old_epoch >= 0) & (old_epoch != epoch)  # a new epoch: nothing is left of what was shown
     emitted = np.flatnonzero((now != before) | (bad != was_bad) | is_new_epoch)
     book, row, line, level = book[emitted], row[emitted], line[emitted], level[emitted]
     cause = _last_change(rows, row, ((now != before) | is_new_epoch)[emitted])
@@ -110,7 +110,7 @@ def mbp_table(
 
 
 def _last_change(rows: RowsByBook, row: Numbers, changed: NDArray[np.bool_]) -> Numbers:
-    """For each row the last one of its book that changed it, where something changed; else itself. -1: a new numbering
+    """For each row the last one of its book that changed it, where something changed; else itself. -1: a new epoch
     began, and took with it all that there was."""
     if not len(rows):
         return row

@@ -82,7 +82,7 @@ class BookReplay:
         self.epoch = epoch
 
     def finish(self) -> None:
-        """No more rows will come in this run. Books of a numbering that is over have ended; those with gaps behind
+        """No more rows will come in this run. Books of an epoch that is over have ended; those with gaps behind
         their last row are in doubt, for all that is known."""
         if 0 <= self.epoch < max(self.timeline.epoch_starts, default=-1):
             self.start_epoch(max(self.timeline.epoch_starts))
@@ -287,7 +287,7 @@ class _BatchReplay:
         return bad, lost_from, said
 
     def _check_snapshots(self, epoch: int, lines: Numbers, place: Numbers) -> None:
-        """Compare some snapshots, of different books, with the books as they are now; heal what needs it."""
+        """Compare some snapshots, of different books, with the books as they are now; recover what needs it."""
         run, snapshots = self.replay, self.snapshots
         states = run.states[snapshots.book[lines]]
         gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)

@@ -114,7 +114,7 @@ def arrange_snapshots(
 def epoch_ranks(
     version: NDArray[np.int64], ts_recv: NDArray[np.int64], versions: Sequence[int], epoch_starts: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Which numbering of the incremental stream some snapshots are of; FAST does not say it, the time does."""
+    """Which epoch of the incremental stream some snapshots are of; FAST does not say it, the time does."""
     at_time = np.searchsorted(epoch_starts, ts_recv, side="right") - 1 if len(epoch_starts) else 0 * ts_recv
     known = {value: rank for rank, value in enumerate(versions)}
     by_version = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
@@ -126,7 +126,7 @@ def epoch_ranks(
 class DaySpan:
     """The part of a day that a run is for: behind one place and up to another, either of which may be open.
 
-    A place is numbering (as a rank), number and ts_recv. The time decides where a snapshot is of no known numbering."""
+    A place is epoch (as a rank), number and ts_recv. The time decides where a snapshot is of no known epoch."""
 
     since: Sequence[int] | None = None
     until: Sequence[int] | None = None

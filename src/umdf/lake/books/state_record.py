@@ -31,7 +31,7 @@ from umdf.market.families import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
 EVENT_FLAGS = SNAPSHOT | LAST  # flags of what is no state at the end
-# epoch: the numbering that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
+# epoch: the epoch that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
 # doubt_from, covered: it is in doubt since the gap with this first number, and knows of the gaps up to this number.
 HEADER_FIELDS = tuple(
     "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "

@@ -1,7 +1,7 @@
-"""What is damaged in a lake, which command repairs it, and logs of tables made again.
+"""What is damaged in a lake, which command repairs it, and rebuilt logs of tables.
 
-Invariant: the lake's own log says which files each table has. What Delta's log has lost is made again from it; what
-the files have lost is made again from the captures (`umdf lake reprocess`).
+Invariant: the lake's own log says which files each table has. What Delta's log has lost is rebuilt from it; what
+the files have lost is rebuilt from the captures (`umdf lake reprocess`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pending_commit_damage(paths: LakePaths, intent: Intent) -> list[tuple[FileAd
 
 
 def repair_hint(add: FileAdd) -> str:
-    """What makes a damaged file again: its day is made again, unless it belongs to none."""
+    """What makes a damaged file again: its day is rebuilt, unless it belongs to none."""
     date, channel = add.partition.get("trading_date"), add.partition.get("channel_id")
     if date is None or channel is None:
         return REINGEST_HINT

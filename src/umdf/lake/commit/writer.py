@@ -171,7 +171,7 @@ class Writer:
                 return False
             self.snapshot.adds(table)
             return True
-        except delta.TableError:  # it must be made again first
+        except delta.TableError:  # it must be rebuilt first
             return False
 
     def fence(self) -> None:

@@ -206,7 +206,7 @@ CHANGE_HANDLERS = {
 
 
 class _SideText:
-    """The best levels of a side as texts, made again only when one of them changed."""
+    """The best levels of a side as texts, rebuilt only when one of them changed."""
 
     def __init__(self, sign: int, nothing: int, levels: int) -> None:
         self._ladder, self._levels = Ladder(sign), levels

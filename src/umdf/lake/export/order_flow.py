@@ -190,7 +190,7 @@ def _make_row(row: tuple[Any, ...], top: tuple[int | None, ...] | None) -> Row:
 
 
 def _is_before(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether a place comes first; of two numbering epochs nothing is known, so it waits for its own."""
+    """Whether a place comes first; of two epochs nothing is known, so it waits for its own."""
     return one[0] == other[0] and one[1:] < other[1:]
 
 

@@ -2,7 +2,7 @@
 input's entry in the ledger names the one that it was ingested with.
 
 Invariant: a flow is the same stream of the same channel in every day of a lake. Who wants it otherwise has to say
-so (`umdf lake reprocess --config`), and every day is made again.
+so (`umdf lake reprocess --config`), and every day is rebuilt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The steps of an ingest for some channel-days, or for the next part of each: decode, channel, books.
 
 Invariant: a part of a day is appended only if nothing of it stands behind the frontier. That shows only while it is
-made (a snapshot of an earlier number, another symbol); such a day is left out here and made again as a whole.
+made (a snapshot of an earlier number, another symbol); such a day is left out here and rebuilt as a whole.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def build_days(
     states: Mapping[ChannelDayKey, ChannelState],
     tables_by_day: Mapping[ChannelDayKey, list[str]],
 ) -> tuple[list[DayResults], list[ChannelDayKey]]:
-    """What was made, and the days that have to be made again. `states` are those that days go on from."""
+    """What was made, and the days that have to be rebuilt. `states` are those that days go on from."""
 
     def arguments(day: ChannelDay) -> dict[str, Any]:
         day_arguments = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}

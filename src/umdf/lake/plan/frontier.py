@@ -4,7 +4,7 @@ What is behind the frontier is final, so it may only pass what no file still to 
 must have gone by on every line, and what was received at that time on the snapshot stream must be there, too, because
 a snapshot takes effect at the number that it holds (369), not where it arrived. A group that has been silent for longer
 than `wait_ns`, and for longer than its next file can take to be closed, is not waited for. Should something come for a
-place behind the frontier, the day is made again.
+place behind the frontier, the day is rebuilt.
 
 Invariant: a frontier is a number that was seen. So no gap is ever cut in two.
 """
@@ -146,7 +146,7 @@ def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bo
     """Whether a new file has something for a place that is done."""
     ranks = {epoch: rank for rank, (epoch, _, _) in enumerate(day.epochs)}
     done = state.done
-    if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # a numbering that was not known has come before it
+    if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # an epoch that was not known has come before it
         return True
     for part in planner.segments(day, "incremental"):
         if part.survey["digest"] not in planner.new_digests:

@@ -1,4 +1,4 @@
-"""What an ingest has to do: the numberings of a channel-day, and its tasks, or those of its next part.
+"""What an ingest has to do: the epochs of a channel-day, and its tasks, or those of its next part.
 
 Invariant: a plan depends on the content of the files, never on their names, their order or which of them are new.
 Numbers are cut into even spans; each looks a little beyond its edges, so it does not matter where those are.
@@ -35,7 +35,7 @@ DAY_START = (-1, 0, 0, NULL, NULL)  # before all sequences, as a DayPosition
 
 
 class DayPosition(NamedTuple):
-    """A place in a channel-day: everything up to that number of that numbering. `rank` is the numbering's place."""
+    """A place in a channel-day: everything up to that number of that epoch. `rank` is the epoch's place."""
 
     rank: int
     number: int
@@ -52,8 +52,8 @@ class ChannelDay:
     date: int
     protocol: str
     lines: list[str]
-    epochs: list[tuple[int, int, int]] = field(default_factory=list)  # numbering, first and last number; in their order
-    epoch_starts: list[int] = field(default_factory=list)  # when each numbering was first seen
+    epochs: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, first and last number; in their order
+    epoch_starts: list[int] = field(default_factory=list)  # when each epoch was first seen
     decode_tasks: list[dict[str, Any]] = field(default_factory=list)
     looping_tasks: list[dict[str, Any]] = field(default_factory=list)
     since: DayPosition | None = None  # what is done already
@@ -131,7 +131,7 @@ class Planner:
         return [part for part in self._segments[day.channel] if part.date > day.date]
 
     def outline_day(self, day: ChannelDayKey) -> ChannelDay:
-        """The numberings of a day, without any task."""
+        """The epochs of a day, without any task."""
         channel, trading_date = day
         segments = [part for part in self._segments[channel] if part.date == trading_date]
         protocol = self.stream_lines[segments[0].group].protocol
@@ -139,7 +139,7 @@ class Planner:
         for rank, (epoch, parts) in enumerate(
             sorted(self._segments_by_epoch(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):
-            # A numbering begins with 1; but where we join in the middle of the day's first one, that is no gap.
+            # An epoch begins with 1; but where we join in the middle of the day's first one, that is no gap.
             first = min(part.first for part in parts) if rank == 0 else 1
             planned.epochs.append((epoch, first, max(part.last for part in parts)))
             planned.epoch_starts.append(min(part.ts_first for part in parts))
@@ -168,7 +168,7 @@ class Planner:
         return planned
 
     def _segments_by_epoch(self, day: ChannelDay) -> dict[int, list[Segment]]:
-        """Segments with numbers, by numbering."""
+        """Segments with numbers, by epoch."""
         found: dict[int, list[Segment]] = defaultdict(list)
         for segment in sorted(self.segments(day, "incremental"), key=lambda segment: segment.order):
             if segment.first != NULL:
@@ -232,7 +232,7 @@ class Planner:
         return self.stream_lines[segment.group].line, *segment.order
 
     def _known_spans(self, channel: int) -> list[tuple[int, int, int]]:
-        """Of every day at hand: numbering, first and last number."""
+        """Of every day at hand: epoch, first and last number."""
         ranges: dict[int, tuple[int, int]] = {}
         for segment in self._segments[channel]:
             if segment.first != NULL and self.stream_lines[segment.group].stream == "incremental":
@@ -242,7 +242,7 @@ class Planner:
         return [(epoch, *span) for epoch, span in sorted(ranges.items())]
 
     def epochs_of(self, segment: Segment) -> list[int]:
-        """The numberings in a segment: what Binary says; of FAST, by the resets before and within it."""
+        """The epochs in a segment: what Binary says; of FAST, by the resets before and within it."""
         if self.stream_lines[segment.group].protocol == "sbe":
             return [int(segment.epoch or 0)]
         since = self._reset_times.get(segment.group, ())
@@ -309,7 +309,7 @@ def _span_task(
 
 
 def _merge_by_split(segments: Iterable[Segment]) -> list[Segment]:
-    """One segment for each split: a loop may have a numbering of its own every time."""
+    """One segment for each split: a loop may have an epoch of its own every time."""
     found: dict[tuple[str, int, MulticastGroup], Segment] = {}
     for part in segments:
         old = found.get(_split_key(part), part)
@@ -356,7 +356,7 @@ def _pack_ranges(sizes: Sequence[int], max_size: int) -> list[tuple[int, int]]:
 def _find_resets(
     surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
-    """FAST: when each group's numbering began anew. A line that lost the reset has it when the others had."""
+    """FAST: when each group's epochs began. A line that lost the reset has it when the others had."""
     # Channel, epoch, group.
     seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(lambda: defaultdict(dict))
     for survey in surveys:

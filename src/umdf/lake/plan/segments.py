@@ -41,7 +41,7 @@ class StreamLine(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Numbers of one group, numbering and date in one split of a file."""
+    """Numbers of one group, epoch and date in one split of a file."""
 
     survey: dict[str, Any]
     split: int

@@ -2,7 +2,7 @@
 
 Invariant: a quote is before a trade, never beside it. By "position" that is the order of the feed, which is exact:
 the last event that ended before the trade's own. By a time, it is the last quote with an earlier time; rows of one
-packet or event have equal times, so quotes that a trade itself has caused are never joined to it. A new numbering of
+packet or event have equal times, so quotes that a trade itself has caused are never joined to it. A new epoch of
 the channel (seq_version) begins with no quotes, as its books do.
 """
 
@@ -118,7 +118,7 @@ def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
 
 
 def _group_codes(trades: pa.Table, quotes: pa.Table) -> Numbers:
-    """A number for each instrument and numbering of the channel."""
+    """A number for each instrument and epoch of the channel."""
     found = np.zeros(trades.num_rows + quotes.num_rows, np.int64)
     for name in ("instrument_id", "seq_version"):
         both = np.concatenate([int64_values(rows.column(name)) for rows in (trades, quotes)])

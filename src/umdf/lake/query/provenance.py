@@ -75,7 +75,7 @@ def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, A
 
 
 def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
-    """The datagram that came then and begins with that number (Binary), or with one not far below it (FAST)."""
+    """The packet that came then and begins with that number (Binary), or with one not far below it (FAST)."""
     partition = {"channel_id": row["channel_id"], "trading_date": row["trading_date"]}
     condition = (pc.field("ts_recv") == row["ts_recv"]) & (pc.field("sequence") <= row["sequence"])
     found = snapshot.arrow_dataset("packets", **partition).to_table(

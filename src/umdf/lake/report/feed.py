@@ -68,7 +68,7 @@ class ChannelGaps:
     channel_id: int
     gaps: int = 0
     missing: int = 0  # numbers that these lost
-    open: int = 0  # gaps without a cure
+    open: int = 0  # gaps without a recovery
     before: int = 0  # numbers that were sent before the capture began
     unaccounted: int = 0  # numbers that are missing without a row in the table
 

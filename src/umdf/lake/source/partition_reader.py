@@ -181,7 +181,7 @@ def _read_span_packets(work: PartitionTask, family: str) -> Iterator[pa.RecordBa
 
 
 def _only_new_packets(packets: pa.Table, work: PartitionTask) -> list[pa.RecordBatch]:
-    """A datagram is in one file: it is told when that file is."""
+    """A packet is in one file: it is told when that file is."""
     new, lines = np.ones(len(packets), np.bool_), packets.column("line").cast(pa.utf8()).to_numpy()
     for digest, line in work.already_read:
         new &= (packets.column("file_id").to_numpy() != file_id(digest)) | (lines != LINES[line])

@@ -187,7 +187,7 @@ def _split_key(source: Task) -> tuple[str, int, MulticastGroup]:
 
 
 def _sequence_ranges(captures: CaptureSet) -> dict[tuple[str, int, MulticastGroup], tuple[int, int]]:
-    """The first and the last number that a split has of a group, in whatever numbering."""
+    """The first and the last number that a split has of a group, in whatever epoch."""
     found: dict[tuple[str, int, MulticastGroup], tuple[int, int]] = {}
     for survey in captures.surveys:
         for segment in segments_of(survey, captures.streams):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 NEIGHBOURS = 8  # packets to either side that a packet is compared with
 MARGIN = 3 * NEIGHBOURS  # what is said of a packet depends on what is said of those, which depends on those around them
 MAX_OVERTAKING = 1_000  # numbers that packets overtake each other by at most
-MAX_FIRST_SEQUENCE = 16  # a number so low may begin a numbering, or a loop
+MAX_FIRST_SEQUENCE = 16  # a number so low may begin an epoch, or a loop
 MAX_WRONG_BITS = 3  # that are wrong in a number
 EDGE_PACKETS = 3  # packets at either end of a file for which there may be another rule
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
@@ -43,7 +43,7 @@ class Headers(NamedTuple):
     ts_recv: Column
     offset: Column
     split: Column
-    weight: Column  # 1 for the first of a datagram
+    weight: Column  # 1 for the first of a packet
     is_cut: Column  # there is no header to be believed; of FAST, the message is of an unknown template
 
     def take(self, rows: Any) -> Headers:
@@ -81,7 +81,7 @@ NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_))
 
 
 def mask_foreign_headers(headers: Headers) -> Mask:
-    """By channel, numbering and time of sending."""
+    """By channel, epoch and time of sending."""
     channel, epoch, number, is_cut = headers.channel, headers.epoch, headers.number, headers.is_cut
     has_clock = headers.ts_recv > 0
     lag = headers.sent.astype(np.float64) - headers.ts_recv  # of damaged times it would be too large for an integer
@@ -95,7 +95,7 @@ def mask_foreign_headers(headers: Headers) -> Mask:
         return found & ~is_cut[one] & ~is_cut[other]
 
     def may_follow(rows: Numbers, others: Numbers, _: Mask) -> Mask:
-        """A numbering may begin with the last packets of a file, or end with its first ones."""
+        """An epoch may begin with the last packets of a file, or end with its first ones."""
         fresh = number[np.maximum(rows, others)]
         begins = (fresh > 0) & (fresh <= MAX_FIRST_SEQUENCE) & (epoch[rows] != epoch[others])
         return begins & (channel[rows] == channel[others]) & is_in_time(rows, others) & ~is_cut[rows] & ~is_cut[others]
@@ -111,9 +111,9 @@ def mask_far_sequences(headers: Headers) -> Mask:
         return (np.abs(number[one] - number[other]) <= MAX_OVERTAKING) & (epoch[one] == epoch[other])
 
     def may_follow(rows: Numbers, others: Numbers, alone: Mask) -> Mask:
-        """The last packets of a file may come after a loss, or begin a numbering or a loop, and the first ones end it.
+        """The last packets of a file may come after a loss, or begin an epoch or a loop, and the first ones end it.
         A few wrong bits make a number that differs from the right one, or from none, in just those. From another
-        numbering nothing follows: a file may begin with the last messages of a loop."""
+        epoch nothing follows: a file may begin with the last messages of a loop."""
         right = number[others] + rows - others
         by_bits = np.minimum(np.bitwise_count(number[rows] ^ right), np.bitwise_count(number[rows]))
         is_likely = (by_bits > MAX_WRONG_BITS) & (~alone | (number[others] <= MAX_FIRST_SEQUENCE))

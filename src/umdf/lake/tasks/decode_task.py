@@ -1,6 +1,6 @@
 """Step 1 of an ingest, incremental streams: a span of a channel's numbers, from all its lines, becomes staged events.
 
-A task also says what was missing, how well each line delivered, and what became of every datagram (`packets`) and of
+A task also says what was missing, how well each line delivered, and what became of every packet (`packets`) and of
 what could not be used (`quarantine`). Some packets before the span are decoded with it and dropped again, so that what
 crosses the cut (an aggressor and its trades) is whole.
 """
@@ -151,7 +151,7 @@ def _event_end(protocol: FeedProtocol, gathered: GatheredSpan, cut: str) -> int:
 
 
 def packet_end(gathered: GatheredSpan, row: int) -> int:
-    """The end of the pieces from `last` on that are of the same datagram as the one before: it is told as a whole."""
+    """The end of the pieces from `last` on that are of the same packet as the one before: it is told as a whole."""
     source, offset = gathered.unit_source, gathered.unit_offset
     end = row
     while row > 0 and end < len(offset) and (source[end], offset[end]) == (source[row - 1], offset[row - 1]):

@@ -1,4 +1,4 @@
-"""Packets of one span of numbers, from all lines that have any: each number once, and every datagram accounted for.
+"""Packets of one span of numbers, from all lines that have any: each number once, and every packet accounted for.
 
 Invariant: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
 that came twice is taken once; it came when its first copy came. Copies have the same bytes, so only those of the copy
@@ -29,7 +29,7 @@ BATCH_PACKETS = 1 << 15
 CHUNK_BYTES = 8 << 20
 OVERLAP = 256  # numbers before and behind a span that are looked at with it
 
-# What became of a datagram.
+# What became of a packet.
 USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, PENDING = range(8)
 VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
 PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
@@ -47,7 +47,7 @@ class SplitSource:
     own_rest: bool = False  # what has no number is this task's to account for
     rest_from: int = 0  # together with this number
     is_fresh: bool = True  # the lake does not have the file yet
-    epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this numbering
+    epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this epoch
     refused: tuple[tuple[int, int, int], ...] = ()  # offset, number and date of what fits nothing around it
 
     @classmethod
@@ -56,7 +56,7 @@ class SplitSource:
         return cls(**{**content, "flow": tuple(content["flow"]), **pairs})
 
     def quarantined_at(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
-        """Which datagrams at these offsets are refused, and the date of each of them; the others have none."""
+        """Which packets at these offsets are refused, and the date of each of them; the others have none."""
         is_quarantined, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
         if self.refused:
             table = np.array(sorted(self.refused), np.int64)
@@ -84,11 +84,11 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class FlowPackets:
-    """What a reader makes of some datagrams of one flow. Columns have a row for each datagram, or for each frame."""
+    """What a reader makes of some packets of one flow. Columns have a row for each packet, or for each frame."""
 
     units: RawUnits  # what can be decoded; `line` is not yet known
-    unit_packet_row: Numbers  # the datagram that completed it
-    number: Numbers  # of the datagram: that of its first frame; 0 where it has none
+    unit_packet_row: Numbers  # the packet that completed it
+    number: Numbers  # of the packet: that of its first frame; 0 where it has none
     epoch: Numbers
     ts_send: Numbers
     kind: NDArray[np.uint8]  # MERGED where lines decide, else the verdict
@@ -96,8 +96,8 @@ class FlowPackets:
     message_packet_row: Numbers
     message_sequence: Numbers
     message_key: Numbers  # tells chunks of one number apart
-    reasons: dict[int, str] = field(default_factory=dict)  # of datagrams that are corrupt or unknown
-    is_other_date: NDArray[np.bool_] | None = None  # datagrams of another date
+    reasons: dict[int, str] = field(default_factory=dict)  # of packets that are corrupt or unknown
+    is_other_date: NDArray[np.bool_] | None = None  # packets of another date
 
 
 class PacketReader(Protocol):
@@ -108,7 +108,7 @@ class PacketReader(Protocol):
 
 @dataclass
 class PacketRecords:
-    """Every datagram that is this span's to account for."""
+    """Every packet that is this span's to account for."""
 
     line: NDArray[np.uint8]
     number: Numbers
@@ -203,7 +203,7 @@ def gather_span(
 
 
 def read_packets(source: SplitSource) -> Iterator[PacketBatch]:
-    """The datagrams of the source's flow, batch by batch."""
+    """The packets of the source's flow, batch by batch."""
     split = split_of(source.split, source.path)
     with open_capture(split, batch_packets=BATCH_PACKETS, buffer_bytes=CHUNK_BYTES, corrupt=True) as capture:
         for batch in capture:
@@ -240,7 +240,7 @@ class _Gatherer:
         self._repeated: dict[int, list[Numbers]] = {}
         self._parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]] = []
         self._columns: list[tuple[Any, ...]] = []
-        # Of frames: the datagram (-1: another span's), number and chunk, when it came, the line.
+        # Of frames: the packet (-1: another span's), number and chunk, when it came, the line.
         self._messages: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
         self._is_keyed_by_sequence = True  # a frame is a number, no chunk of one
         self._count = 0
@@ -335,7 +335,7 @@ class _Gatherer:
         )
         lines, sources = np.full(count, source.line, np.uint8), np.full(count, number, np.int32)
         self._columns.append((lines, numbers, sent, ts_recv, size, sources, offset, frames, kinds))
-        # A frame of a datagram that is another span's, or damaged, still may be the first copy of its number.
+        # A frame of a packet that is another span's, or damaged, still may be the first copy of its number.
         message_row = record_row[packets.message_packet_row]
         is_in_span = (packets.message_sequence >= span.base) & (packets.message_sequence < span.base + span.size)
         is_in_span &= packets.epoch[packets.message_packet_row] == span.epoch

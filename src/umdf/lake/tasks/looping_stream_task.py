@@ -75,7 +75,7 @@ class LoopingStream:
         self.quarantined: list[QuarantineEntry] = []
         self.held_sequences: list[
             list[int]
-        ] = []  # numbering, number and ts_recv of the lowest that is held by a new snapshot
+        ] = []  # epoch, number and ts_recv of the lowest that is held by a new snapshot
         self._emitted = 0  # snapshots in the first packet of what is carried that were dealt with before
 
     def _units(self, source_key: str) -> Iterator[tuple[RawUnits, bool]]:

@@ -1,4 +1,4 @@
-"""What became of every datagram: the rows of `packets` and `quarantine`, and how well each line delivered.
+"""What became of every packet: the rows of `packets` and `quarantine`, and how well each line delivered.
 
 Invariant: what a task says of a line can be added to what the other tasks say, whatever the cut: counts, counts by
 second, and a histogram of skews whose bins never change.
@@ -65,7 +65,7 @@ def write_packets(
 def packet_rows(
     task: dict[str, Any], gathered: GatheredSpan, ts_send: Numbers, messages: NDArray[np.int32]
 ) -> pa.Table:
-    """A row for each datagram that is this task's to account for, in the order of the table."""
+    """A row for each packet that is this task's to account for, in the order of the table."""
     packets, span = gathered.packets, gathered.span
     order = wire_order(packets)
     if order is not None:
@@ -105,7 +105,7 @@ def wire_order(packets: PacketRecords) -> Numbers | None:
 
 @dataclass(frozen=True, eq=False)
 class LoopingPackets:
-    """Datagrams of a looping stream: their numbers come again with every loop, so nothing is merged."""
+    """Packets of a looping stream: their numbers come again with every loop, so nothing is merged."""
 
     digest: str
     line: int
@@ -271,7 +271,7 @@ def line_quality(gathered: GatheredSpan, messages: NDArray[np.int32], lines: lis
 
 
 def _line_rows(line: NDArray[np.uint8], number: int) -> slice | NDArray[np.bool_]:
-    """Which datagrams are of a line: mostly neighbours."""
+    """Which packets are of a line: mostly neighbours."""
     if (line[1:] >= line[:-1]).all():
         return slice(*np.searchsorted(line, [number, number + 1]).tolist())
     return line == number

@@ -1,6 +1,6 @@
-"""What the two wires have of their own in an ingest: how datagrams are numbered, and how they become events.
+"""What the two protocols have of their own in an ingest: how packets are numbered, and how they become events.
 
-Invariant: a damaged datagram is a kind of its own with a reason, never an exception.
+Invariant: a damaged packet is a kind of its own with a reason, never an exception.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DecodedUnits:
 
 
 class SbeProtocol:
-    """Binary: a datagram is a packet, which has a number and says its channel."""
+    """Binary: a packet has a number and says its channel."""
 
     def __init__(self, channel: int, trading_date: int) -> None:
         self.channel, self.trading_date = channel, trading_date
@@ -85,7 +85,7 @@ class SbeProtocol:
             units = units.take(numbered)
         message_counts = np.zeros(len(batch), np.int32)
         message_columns = numbered, units.sequence, units.sequence
-        # A numbering may begin again with every day: the date tells its numbers apart.
+        # An epoch may begin again with every day: the date tells its numbers apart.
         is_other_date = None
         if reasons or not are_all_on_date(sent, self.trading_date):
             dates = np.where(is_truncated, local_dates(batch.ts_ns), local_dates(sent))
@@ -109,7 +109,7 @@ class SbeProtocol:
 
 
 class FastProtocol:
-    """FIX/FAST: a datagram holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
+    """FIX/FAST: a packet holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
 
     def __init__(self, channel: int, trading_date: int) -> None:
         self.channel, self.trading_date = channel, trading_date
@@ -126,12 +126,12 @@ class FastProtocol:
         kind[count == 0] = CORRUPT
         message_columns = frames.packet.astype(np.int64), frames.msg_seq_num.astype(np.int64), frames.current_chunk
         is_reset = np.isin(peek_templates(units), self._resets)  # type: ignore[arg-type]
-        if is_reset.any():  # a reset stands in no numbering
+        if is_reset.any():  # a reset stands in no epoch
             reset = packet_row[is_reset] << 16 | units.msg_index[is_reset]
             kind[packet_row[is_reset]] = RESET
             others = ~np.isin(message_columns[0] << 16 | frames.msg_index, reset)
             message_columns = message_columns[0][others], message_columns[1][others], message_columns[2][others]
-            kind[message_columns[0]] = PENDING  # what else is in its datagram does
+            kind[message_columns[0]] = PENDING  # what else is in its packet does
             units, packet_row = units.take(~is_reset), packet_row[~is_reset]
         frame_row, numbers, chunk = message_columns
         number = np.zeros(len(batch), np.int64)
@@ -219,7 +219,7 @@ def _without_damaged(frames: Chunks, batch: PacketBatch, source: SplitSource) ->
 
 
 def _epochs(ts_recv: Numbers, source: SplitSource) -> Numbers:
-    """FAST does not say to which numbering a message belongs: the last reset before it does (0 if none was seen)."""
+    """FAST does not say to which epoch a message belongs: the last reset before it does (0 if none was seen)."""
     since = np.array([ts for ts, _ in source.epochs], np.int64)
     epochs = np.array([0, *(epoch for _, epoch in source.epochs)], np.int64)
     return epochs[np.searchsorted(since, ts_recv, side="right")]

@@ -1,4 +1,4 @@
-"""What could not be used, and why: datagrams, messages of them, and stretches of damaged files."""
+"""What could not be used, and why: packets, messages of them, and stretches of damaged files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class QuarantineEntry(NamedTuple):
-    """A datagram, or a message of it, that could not be used."""
+    """A packet, or a message of it, that could not be used."""
 
     source: int
     offset: int
@@ -30,7 +30,7 @@ class QuarantineEntry(NamedTuple):
 def quarantine_entries(
     source: int, batch: PacketBatch, packets: FlowPackets, is_selected: NDArray[np.bool_]
 ) -> list[QuarantineEntry]:
-    """Those of some datagrams for which there is a reason."""
+    """Those of some packets for which there is a reason."""
     entries = []
     for row in np.flatnonzero(is_selected).tolist():
         if reason := packets.reasons.get(row, ""):

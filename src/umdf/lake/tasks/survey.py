@@ -1,7 +1,7 @@
 """Step 0 of an ingest: what is in a capture file, and where. A task for each new file, or for some small ones.
 
 A survey says which groups the file has, what speaks there, and for every split of some 8 MB which numbers of which
-numbering and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
+epoch and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
 it is kept in the lake by the file's digest. Invariant: a file that is no capture is a value, not an error.
 """
 
@@ -32,7 +32,7 @@ COPY_BYTES = 1 << 20
 BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also how finely a stream knows what has come until when
 SURVEY_FORMAT = 4  # of a survey that is kept
 
-# What a split has of one flow, numbering and date. FAST says no numbering: there it is the reset seen last, if any.
+# What a split has of one flow, epoch and date. FAST says no epoch: there it is the reset seen last, if any.
 # `marks` are (number, ts_recv), one a batch: up to that number all had come by then. `few` are (offset, number) of the
 # packets, where they are one or two. Beside the segments, `refused` are the packets of the split that fit nothing
 # around them: flow, offset, number and date.

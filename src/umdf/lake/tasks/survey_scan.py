@@ -1,6 +1,6 @@
-"""What a survey notes while it goes through a file: by split, flow, numbering and date, which numbers there are.
+"""What a survey notes while it goes through a file: by split, flow, epoch and date, which numbers there are.
 
-Invariant: a packet is sound or refused here, once for all. What is refused has no part in any number, numbering or
+Invariant: a packet is sound or refused here, once for all. What is refused has no part in any number, epoch or
 date; it is written down with its place and the date of its neighbours, and the reader of the split refuses just that.
 """
 
@@ -47,7 +47,7 @@ SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (9, 33, 3)
 NO_CHANNEL = -1  # of packets that say none
 
 Numbers = NDArray[np.int64]
-SegmentKey = tuple[int, int, int, int | None, int]  # split, flow, channel, numbering and date
+SegmentKey = tuple[int, int, int, int | None, int]  # split, flow, channel, epoch and date
 
 
 @cache
@@ -274,7 +274,7 @@ class _BinaryFlow:
 
 
 class _FastFlow:
-    """Messages are numbered, and say neither their channel nor their numbering: the reset seen last does."""
+    """Messages are numbered, and say neither their channel nor their epoch: the reset seen last does."""
 
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector = number, collector
@@ -285,7 +285,7 @@ class _FastFlow:
         self._lags: deque[float] = deque(maxlen=MAX_LAG_SAMPLES)
 
     def add_damaged(self, headers: Headers) -> None:
-        """Datagrams without any message."""
+        """Packets without any message."""
         zeros = np.zeros(len(headers.number), np.int64)
         neighbours = headers._replace(epoch=zeros + self._epoch, channel=zeros, sent=headers.ts_recv + self._lag())
         self.collector.add_damaged(self.number, headers._replace(number=zeros), neighbours)
@@ -322,7 +322,7 @@ class _FastFlow:
         numbered[self._misnumbered_rows(frames, headers)] = False
         if not numbered.all():
             self.collector.add_damaged(self.number, headers.take(~numbered), headers.take(~numbered))
-        if len(resets):  # they stand in no numbering
+        if len(resets):  # they stand in no epoch
             self.collector.add_sound(self.number, headers.take(resets)._replace(number=zeros[resets]))
             numbered[resets] = False
         if not numbered.all():
@@ -356,7 +356,7 @@ class _FastFlow:
         return doubtful[wrong]
 
     def _start_epoch(self, frames: Chunks, row: int, headers: Headers) -> None:
-        """A numbering begins, if that is what the message really is."""
+        """An epoch begins, if that is what the message really is."""
         decoder, mapper, _ = _fast_reader()
         batch = decoder.decode(frames.buffer, frames.start[row : row + 1], frames.end[row : row + 1])
         units = mapper.events(batch).units
@@ -407,7 +407,7 @@ def _units(frames: Chunks, some: Numbers) -> Units:
 
 
 def _group_by_date(headers: Headers) -> Iterator[tuple[Numbers, int]]:
-    """Rows of the same split, channel, numbering and date; nearly always that is all of them."""
+    """Rows of the same split, channel, epoch and date; nearly always that is all of them."""
     if not len(headers.number):
         return
     lowest, highest = local_dates(np.array([headers.sent.min(), headers.sent.max()])).tolist()
