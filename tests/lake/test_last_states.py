@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from market.event_builders import EventRow, define, build_events, status
+from market.event_builders import EventRow, build_events, define, status
 
 from umdf.lake.tasks.instrument_list import InstrumentList, build_instrument_list
 from umdf.lake.tasks.last_states import LastStates, phases_and_states

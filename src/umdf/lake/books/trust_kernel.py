@@ -59,7 +59,8 @@ def _check_rpt_seq(t, s, i, rpt_seq):
 @kernel
 def track_trust(t):
     """For each row whether its book may be wrong after it (BAD), since when something is missing before it, and what it
-    says of the gaps (ANSWERS): of those from GAPS, as it is then, to GAPS, as it came, how many there are before the row.
+    says of the gaps (ANSWERS): of those from GAPS, as it is then, to GAPS, as it came, how many there are before the
+    row.
     """
     for i in range(get(t, ROWS)):
         s = get(t, STATES) + 8 * STATE_COLUMNS * np.int64(load_i32(get(t, BOOK), 4 * i))
