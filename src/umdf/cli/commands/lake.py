@@ -266,8 +266,7 @@ def pack(
 
     Workers need the same Python at the same path, and processors of the same kind (else kernels are compiled there).
     """
-    from umdf.lake.runtime.environment_archive import SPARK_PACKAGES
-    from umdf.lake.runtime.environment_archive import write_archive
+    from umdf.lake.runtime.environment_archive import SPARK_PACKAGES, write_archive
     from umdf.warmup import warm_all
 
     warm_all()

@@ -69,5 +69,5 @@ def _build(directory: Path, messages: int, seed: int) -> dict[str, Any]:
         outcome = ingest_captures(sorted((directory / "day" / "capture").glob("*.pcap")), writer, run, IngestSettings())
     rows = Lake(root).get_range("day_statistics", columns=["symbol", "trade_count"]).to_arrow().to_pylist()
     most_traded = max(rows, key=lambda row: row["trade_count"] or 0)
-    return {"lake": str(root), "day": str(directory / "day"), "symbol": most_traded["symbol"], "events": outcome.rows["mbo"],
-            "gaps": outcome.gaps, "messages": outcome.messages}  # fmt: skip
+    return {"lake": str(root), "day": str(directory / "day"), "symbol": most_traded["symbol"],
+            "events": outcome.rows["mbo"], "gaps": outcome.gaps, "messages": outcome.messages}  # fmt: skip

@@ -125,7 +125,7 @@ def decode_files(
 
 
 def _protocols(packets: PacketBatch, flows: FlowProtocols) -> NDArray[np.uint8]:
-    """The protocol of each packet, that of its flow where it is unclear, so that a damaged packet is quarantined there."""
+    """The protocol of each packet; that of its flow if unclear, so that a damaged packet is quarantined there."""
     by_packet = detect_protocols(packets.buffer, packets.start, packets.end)
     by_flow = flows.add(by_packet, packets.flow)
     return np.where(by_packet == WireProtocol.UNKNOWN, by_flow[packets.flow], by_packet)
