@@ -1,4 +1,4 @@
-"""The house and its doors (ARCHITECTURE.md), checked on the source text: nothing is imported to check it."""
+"""What each package may import (ARCHITECTURE.md), checked on the source text: nothing is imported to check it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "umdf"
 
-CELLAR = {"errors", "units", "kernels", "buffers", "xmltree"}  # everyone may use it; it uses only itself
-STREET_TO_LIBRARY = {"schemas", "wire", "market", "book", "sync"}
-WORKSHOPS = {"feed", "lake", "exchange"}  # do not import each other
-WINDOWS = {"certify", "dashboard"}
-HALL = {"cli", "doctor", "warmup", "__init__", "__main__"}
-ROOMS: dict[str, set[str]] = {
+FOUNDATION = {"errors", "units", "kernels", "buffers", "xmltree"}  # everyone may use it; it uses only itself
+CORE = {"schemas", "wire", "market", "book", "sync"}
+RUNTIMES = {"feed", "lake", "exchange"}  # do not import each other
+TOOLS = {"certify", "dashboard"}
+ENTRY_POINTS = {"cli", "doctor", "warmup", "__init__", "__main__"}
+ALLOWED_IMPORTS: dict[str, set[str]] = {
     "schemas": set(),
     "transport": set(),
     "wire": {"schemas"},
     "market": {"schemas", "wire"},
     "book": {"schemas", "wire", "market"},
     "sync": {"schemas", "wire", "market", "book"},
-    **{room: STREET_TO_LIBRARY | {"transport"} for room in WORKSHOPS},
-    **{room: STREET_TO_LIBRARY | {"transport"} | WORKSHOPS for room in WINDOWS},
-    **{room: STREET_TO_LIBRARY | {"transport"} | WORKSHOPS | WINDOWS | HALL for room in HALL},
-    **{room: set() for room in CELLAR},
+    **{package: CORE | {"transport"} for package in RUNTIMES},
+    **{package: CORE | {"transport"} | RUNTIMES for package in TOOLS},
+    **{package: CORE | {"transport"} | RUNTIMES | TOOLS | ENTRY_POINTS for package in ENTRY_POINTS},
+    **{package: set() for package in FOUNDATION},
 }
 
-# What comes from outside, and the only rooms that may open the door to it.
-GUESTS: dict[str, set[str]] = {
+# Modules from outside, and the only packages that may import them.
+RESTRICTED_IMPORTS: dict[str, set[str]] = {
     "pyspark": {"lake"},
     "deltalake": {"lake"},
     **{name: {"transport"} for name in ("socket", "select", "selectors", "ssl", "asyncio")},
-    **{name: set(ROOMS) - STREET_TO_LIBRARY - CELLAR for name in ("time", "random", "secrets")},  # come as arguments
+    **{name: set(ALLOWED_IMPORTS) - CORE - FOUNDATION for name in ("time", "random", "secrets")},  # come as arguments
     **{name: {"cli"} for name in ("typer", "rich")},
 }
 NUMBA = {"numba", "llvmlite"}
-NUMBA_GUESTS = {"warmup.py"}  # asks which processor it compiled for
+NUMBA_EXCEPTIONS = {"warmup.py"}  # asks which processor it compiled for
 CLOCKS = {"now", "utcnow", "today"}
 
 MOST_LINES = 400
@@ -58,7 +58,7 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -80,25 +80,32 @@ def imports(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def faults_of(path: Path, text: str) -> list[str]:
     """What a source file at `path` does against the rules, with lines."""
-    room, faults = room_of(path), []
+    package, faults = package_of(path), []
     tree = ast.parse(text)
-    if room not in ROOMS:
-        return [f"{path.name}: the house has no room {room}; add it to ROOMS and to ARCHITECTURE.md"]
-    allowed = ROOMS[room] | CELLAR | {room}
+    if package not in ALLOWED_IMPORTS:
+        return [f"{path.name}: there is no package {package}; add it to ALLOWED_IMPORTS and to ARCHITECTURE.md"]
+    allowed = ALLOWED_IMPORTS[package] | FOUNDATION | {package}
     for line, name in imports(path, tree):
         top, _, rest = name.partition(".")
-        if top == "umdf" and rest and rest.split(".")[0] in ROOMS and rest.split(".")[0] not in allowed:
-            faults.append(f"{path}:{line}: {room} may not import {name}")
-        elif room not in GUESTS.get(top, {room}):
-            faults.append(f"{path}:{line}: {room} may not import {name}, only {', '.join(sorted(GUESTS[top]))}")
-        elif top in NUMBA and "kernel" not in path.name and path.name not in NUMBA_GUESTS:
+        if top == "umdf" and rest and rest.split(".")[0] in ALLOWED_IMPORTS and rest.split(".")[0] not in allowed:
+            faults.append(f"{path}:{line}: {package} may not import {name}")
+        elif package not in RESTRICTED_IMPORTS.get(top, {package}):
+            faults.append(
+                f"{path}:{line}: {package} may not import {name}, only {', '.join(sorted(RESTRICTED_IMPORTS[top]))}"
+            )
+        elif top in NUMBA and "kernel" not in path.name and path.name not in NUMBA_EXCEPTIONS:
             faults.append(f"{path}:{line}: numba code lives in files named *kernel*.py")
         elif top in {"tests", "conftest", "pytest", "hypothesis"}:
             faults.append(f"{path}:{line}: the package may not import {name}")
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print" and room != "cli":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "print"
+            and package != "cli"
+        ):
             faults.append(f"{path}:{node.lineno}: print belongs to cli")
-        if room in STREET_TO_LIBRARY | CELLAR and isinstance(node, ast.Attribute) and node.attr in CLOCKS:
+        if package in CORE | FOUNDATION and isinstance(node, ast.Attribute) and node.attr in CLOCKS:
             base = ast.unparse(node.value).rpartition(".")[2]
             if base in {"datetime", "date"}:
                 faults.append(f"{path}:{node.lineno}: {base}.{node.attr}: time comes in as an argument")
@@ -106,7 +113,7 @@ def faults_of(path: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_every_file_keeps_to_its_doors(path: Path) -> None:
+def test_every_file_imports_only_what_its_package_may(path: Path) -> None:
     assert faults_of(path, path.read_text()) == []
 
 
@@ -129,10 +136,10 @@ def test_every_file_keeps_to_its_doors(path: Path) -> None:
         ("wire/sbe/decode.py", "print(1)", "print belongs to cli"),
         ("doctor.py", "import rich.table", "doctor may not import rich.table"),
         ("wire/sbe/decode.py", "from tests.vectors import cases", "may not import tests.vectors"),
-        ("utils/things.py", "", "no room utils"),
+        ("utils/things.py", "", "no package utils"),
     ],
 )
-def test_a_closed_door_is_noticed(place: str, text: str, said: str) -> None:
+def test_a_forbidden_import_is_reported(place: str, text: str, said: str) -> None:
     faults = faults_of(PACKAGE / place, text)
     assert len(faults) == 1 and said in faults[0]
 
@@ -149,7 +156,7 @@ def test_a_closed_door_is_noticed(place: str, text: str, said: str) -> None:
         ("market/phases.py", "import datetime\nx = datetime.datetime(2026, 1, 1)"),
     ],
 )
-def test_an_open_door_is_open(place: str, text: str) -> None:
+def test_an_allowed_import_is_not_reported(place: str, text: str) -> None:
     assert faults_of(PACKAGE / place, text) == []
 
 
@@ -184,7 +191,7 @@ def test_nothing_names_this_machine_or_a_registry() -> None:
     assert found == []
 
 
-def test_every_room_is_drawn_in_the_architecture() -> None:
+def test_every_package_is_in_the_architecture_page() -> None:
     drawn = (ROOT / "ARCHITECTURE.md").read_text()
-    rooms = [room for room in ROOMS if not room.startswith("__")]
-    assert [room for room in rooms if not re.search(rf"\b{room}\b", drawn)] == []
+    names = [package for package in ALLOWED_IMPORTS if not package.startswith("__")]
+    assert [package for package in names if not re.search(rf"\b{package}\b", drawn)] == []

@@ -42,7 +42,7 @@ HOLDS = pytest.mark.parametrize(
 
 
 @HOLDS
-def test_memory_that_anything_shows_is_not_handed_out(hold: Callable[[Memory], Any]) -> None:
+def test_memory_in_use_is_not_handed_out(hold: Callable[[Memory], Any]) -> None:
     pool = Pool()
     memory = pool.acquire(100)
     address, held = memory.address, hold(memory)
@@ -53,7 +53,7 @@ def test_memory_that_anything_shows_is_not_handed_out(hold: Callable[[Memory], A
 
 
 @HOLDS
-def test_a_watch_tells_of_anything_that_shows_a_memory(hold: Callable[[Memory], Any]) -> None:
+def test_a_watch_notices_every_new_reference(hold: Callable[[Memory], Any]) -> None:
     shown = {1: Memory(100), 2: Memory(100)}
     watch = ReferenceWatch(shown, shown.values())
     watch.start()
@@ -73,7 +73,7 @@ def test_memory_too_small_is_replaced() -> None:
     assert pool.acquire(10).nbytes == 1000
 
 
-def test_a_pool_keeps_only_so_many() -> None:
+def test_a_pool_keeps_at_most_max_buffers() -> None:
     pool = Pool(max_buffers=2)
     held = [pool.acquire(64) for _ in range(5)]
     assert len({memory.address for memory in held}) == 5

@@ -101,7 +101,7 @@ def test_java_is_judged_by_its_release(said: str, status: Status, found: str, tm
     assert (finding.status, finding.found) == (status, found)
 
 
-def test_java_home_goes_before_path_and_a_broken_one_is_told(tmp_path: Path) -> None:
+def test_java_home_goes_before_path_and_a_broken_one_is_a_warning(tmp_path: Path) -> None:
     good = java_saying(tmp_path / "good", 'openjdk version "21"')
     broken = java_saying(tmp_path / "broken", "segfault", code=1)
     assert doctor.java({"PATH": str(good / "bin")}).found == "Java 21 (PATH)"
@@ -122,7 +122,7 @@ def test_multicast() -> None:
     assert finding.status is Status.WARN and "No such device" in finding.found
 
 
-def test_small_machines_and_low_limits_are_told() -> None:
+def test_small_machines_and_low_limits_are_warnings() -> None:
     assert doctor.processors(2, 8 << 30).status is Status.OK
     assert doctor.processors(1, 8 << 30).status is Status.WARN
     assert doctor.processors(2, 1 << 30).status is Status.WARN

@@ -20,7 +20,7 @@ PACKAGE = kernels.PACKAGE
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with kernels in two rooms, of which the first imports from the second."""
+    """A package with kernels in two directories, of which the first imports from the second."""
     root = tmp_path / "umdf"
     for name, text in {
         "first/a_kernel.py": "from umdf.second.c_kernel import (\n    c,\n)\n",

@@ -38,7 +38,7 @@ def test_a_warmer_that_does_not_exist_is_an_error(name: str, tmp_path: Path) -> 
     assert done.returncode == 1 and "nothing" in done.stderr.splitlines()[-1]
 
 
-def test_every_room_with_a_warm_function_is_named() -> None:
+def test_every_warm_function_is_in_warmers() -> None:
     package = Path(__file__).parent.parent / "src" / "umdf"
     found = {
         ".".join(path.relative_to(package.parent).with_suffix("").parts) + ":warm"

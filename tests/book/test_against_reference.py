@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from book.building import order, rows_of
-from book.histories import KINDS, history, say_depths
-from book.reference import IMPLIED, LAST, WORDS, ReferenceBook, ReferenceBooks
+from book.random_rows import KINDS, declare_depths, history
+from book.reference_book import IMPLIED, LAST, WORDS, ReferenceBook, ReferenceBooks
+from book.row_builders import order, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def assert_equal(book: Book, reference: ReferenceBook) -> None:
     assert book.stale is None or str(book.stale)
 
 
-def shown(ladders: Ladders) -> list[dict[str, Any]]:
+def ladder_dicts(ladders: Ladders) -> list[dict[str, Any]]:
     """The rows as the reference writes them."""
     found = []
     for row in ladders:
@@ -57,7 +57,7 @@ def _known(value: int) -> int | None:
     return None if value == NULL else value
 
 
-def told(made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def expected_ladders(made: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"row": m["row"], "instrument_id": m["key"][0], "flags": m["flags"], "bid": m["bids"], "ask": m["asks"]}
         for m in made
@@ -66,10 +66,10 @@ def told(made: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=SEEDS, steps=STEPS)
-def test_every_step_is_as_in_the_obvious_book(kind: str, seed: int, steps: int) -> None:
-    rows = history(Random(seed), kind, steps, _made_ready(kind))
-    books, reference = Books(orders=1, levels=1, books=1), _made_ready(kind)
-    say_depths(kind, books)
+def test_every_row_has_the_same_effect_as_in_the_reference_book(kind: str, seed: int, steps: int) -> None:
+    rows = history(Random(seed), kind, steps, _prepared_reference(kind))
+    books, reference = Books(orders=1, levels=1, books=1), _prepared_reference(kind)
+    declare_depths(kind, books)
     for row in rows:
         outcome, _ = reference.apply(row)
         assert books.apply(rows_of([row])).codes.tolist() == [outcome]
@@ -81,9 +81,9 @@ def test_every_step_is_as_in_the_obvious_book(kind: str, seed: int, steps: int) 
             assert_equal(_there(books, row["instrument_id"], lending), reference.book(row["instrument_id"], lending))
 
 
-def _made_ready(kind: str) -> ReferenceBooks:
+def _prepared_reference(kind: str) -> ReferenceBooks:
     reference = ReferenceBooks()
-    say_depths(kind, reference)
+    declare_depths(kind, reference)
     return reference
 
 
@@ -101,28 +101,28 @@ def _there(books: Books, instrument: int, lending: bool) -> Book:
     per=st.sampled_from(["event", "end"]),
     cuts=st.lists(st.integers(0, 80), max_size=3),
 )
-def test_pieces_states_and_views_do_not_matter(
+def test_batch_boundaries_restored_states_and_views_change_nothing(
     kind: str, depth: int, per: str, seed: int, steps: int, cuts: list[int]
 ) -> None:
-    rows = history(Random(seed), kind, steps, _made_ready(kind))
-    books, reference = Books(orders=1, levels=1, books=1), _made_ready(kind)
-    say_depths(kind, books)
+    rows = history(Random(seed), kind, steps, _prepared_reference(kind))
+    books, reference = Books(orders=1, levels=1, books=1), _prepared_reference(kind)
+    declare_depths(kind, books)
     outcomes: list[int] = []
     wanted: list[int] = []
     made: list[dict[str, Any]] = []
     ladders: list[dict[str, Any]] = []
-    for first, last in _pieces(sorted(cuts), len(rows)):
+    for first, last in _batches(sorted(cuts), len(rows)):
         piece = rows[first:last]
         codes, rows_made = books.apply_depth(rows_of(piece), depth, per)
         outcomes += codes.codes.tolist()
-        ladders += shown(rows_made)
+        ladders += ladder_dicts(rows_made)
         for row in piece:
             outcome, more = reference.apply(row, depth, per)
             wanted.append(outcome)
             made += more
         books = Books.from_state(books.state())
     assert outcomes == wanted
-    assert ladders == told(made)
+    assert ladders == expected_ladders(made)
     for (instrument, lending), book in reference.books.items():
         if books.book(instrument, lending=lending) is not None:
             assert_equal(_there(books, instrument, lending), book)
@@ -132,9 +132,9 @@ def test_pieces_states_and_views_do_not_matter(
 @given(seed=SEEDS, steps=STEPS, ways=st.lists(st.sampled_from(["top", "top", "three", "plain", "delete"]), max_size=12))
 def test_rows_are_right_whatever_was_done_in_between(kind: str, seed: int, steps: int, ways: list[str]) -> None:
     """What is kept of a book for its next row is not trusted after anybody else has changed it."""
-    rows = history(Random(seed), kind, steps, _made_ready(kind))
-    books, reference = Books(orders=1, levels=1, books=1), _made_ready(kind)
-    say_depths(kind, books)
+    rows = history(Random(seed), kind, steps, _prepared_reference(kind))
+    books, reference = Books(orders=1, levels=1, books=1), _prepared_reference(kind)
+    declare_depths(kind, books)
     for place, way in enumerate(ways):
         if way == "delete":
             key = next(iter(reference.books), (0, False))
@@ -146,13 +146,13 @@ def test_rows_are_right_whatever_was_done_in_between(kind: str, seed: int, steps
         if way == "plain":
             books.apply(rows_of(piece))
         else:
-            rows_made = shown(books.apply_depth(rows_of(piece), depth)[1])
-            assert sorted(rows_made, key=_of_book) == sorted(told(made), key=_of_book)
+            rows_made = ladder_dicts(books.apply_depth(rows_of(piece), depth)[1])
+            assert sorted(rows_made, key=_of_book) == sorted(expected_ladders(made), key=_of_book)
 
 
 @pytest.mark.parametrize("per", ["event", "end"])
 @pytest.mark.parametrize("kept", [0, 300])
-def test_there_is_room_for_the_rows_of_any_number_of_channel_resets(per: str, kept: int) -> None:
+def test_output_grows_for_any_number_of_channel_resets(per: str, kept: int) -> None:
     """A reset makes a row of every book, so there may be far more rows than came; `kept` are pending before."""
     books, reference = Books(), ReferenceBooks()
     before = [{**order("A", "B", 1, 100, 1), "instrument_id": -n, "flags": 0} for n in range(1, kept + 1)]
@@ -160,7 +160,7 @@ def test_there_is_room_for_the_rows_of_any_number_of_channel_resets(per: str, ke
     round_ = [{**order("A", "A", 1, 101, 1), "instrument_id": n, "flags": 0} for n in range(1, 9)] + [reset]
     for piece in (before, round_ * 200):
         made = [row for entry in piece for row in reference.apply(entry, 1, per)[1]]
-        assert shown(books.apply_top(rows_of(piece), per)[1]) == told(made)
+        assert ladder_dicts(books.apply_top(rows_of(piece), per)[1]) == expected_ladders(made)
     assert len(made) >= 8 * 200 * (2 if per == "event" else 1)
 
 
@@ -169,6 +169,6 @@ def _of_book(row: dict[str, Any]) -> tuple[int, int]:
     return row["row"], row["instrument_id"]
 
 
-def _pieces(cuts: list[int], count: int) -> list[tuple[int, int]]:
+def _batches(cuts: list[int], count: int) -> list[tuple[int, int]]:
     places = [0, *(min(cut, count) for cut in cuts), count]
     return list(pairwise(places))

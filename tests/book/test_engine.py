@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from book.building import PETR, level, order, rows, rows_of
-from book.histories import KINDS, history, say_depths
-from book.reference import ReferenceBook, ReferenceBooks
+from book.random_rows import KINDS, declare_depths, history
+from book.reference_book import ReferenceBook, ReferenceBooks
+from book.row_builders import PETR, level, order, rows, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +49,7 @@ def checksum(book: ReferenceBook) -> int:
 @given(seed=st.integers(0, 2**32))
 def test_the_checksum_is_the_documented_one(kind: str, seed: int) -> None:
     reference, books = ReferenceBooks(), Books()
-    say_depths(kind, reference, books)
+    declare_depths(kind, reference, books)
     books.apply(rows_of(history(Random(seed), kind, 40, reference)))
     for (instrument, lending), book in reference.books.items():
         found = books.book(instrument, lending=lending)
@@ -114,14 +114,14 @@ def test_a_deleted_instrument_has_no_book_and_may_come_back() -> None:
     assert book_of(books).stale is None and len(book_of(books, 7).bids) == 1
 
 
-def test_a_depth_that_is_said_later_cuts_the_book() -> None:
+def test_a_depth_declared_later_truncates_the_book() -> None:
     books = Books()
     books.apply(rows(*(level("A", "B", str(px), 1, 1) for px in range(10, 16))))
     books.set_depth(PETR, 2)
     assert [v.price for v in book_of(books).bids] == [15 * 10**9, 14 * 10**9] and book_of(books).depth == 2
 
 
-def test_a_book_is_stale_when_somebody_says_so() -> None:
+def test_mark_stale_makes_a_book_stale() -> None:
     books = Books()
     books.apply(rows(order("A", "B", 1, "10", 5)))
     books.mark_stale(PETR)
@@ -130,7 +130,7 @@ def test_a_book_is_stale_when_somebody_says_so() -> None:
     assert [row["flags"] & 4 for row in top] == [4]
 
 
-def test_outcomes_and_rows_stay_as_they_are_while_somebody_looks() -> None:
+def test_outcomes_and_ladders_in_use_are_not_overwritten() -> None:
     books = Books()
     first, top = books.apply_top(rows(order("A", "B", 1, "10", 5)))
     kept = list(top)
@@ -165,7 +165,7 @@ def noise(random: np.random.Generator, count: int) -> Rows:
 
 
 @given(seed=st.integers(0, 2**32), said=st.sampled_from([None, 0, 1, 3]), depth=st.sampled_from([0, 1, 10]))
-def test_no_row_whatever_it_says_breaks_anything(seed: int, said: int | None, depth: int) -> None:
+def test_random_rows_never_break_the_books(seed: int, said: int | None, depth: int) -> None:
     random = np.random.default_rng(seed)
     books = Books(orders=1, levels=1, books=1)
     if said is not None:
@@ -214,7 +214,7 @@ def _frozen(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("made", [_gaps, _frozen, lambda values: values.astype(np.float64)])
-def test_columns_may_lie_in_memory_as_they_like(made: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_columns_may_be_strided_or_read_only(made: Callable[[np.ndarray], np.ndarray]) -> None:
     some = rows(order("A", "B", 1, "10.00", 100), order("A", "A", 2, "10.05", 300), order("C", "B", 1, "10.00", 100))
     plain, other = Books(), Books()
     wanted = plain.apply(some).codes.tolist()

@@ -107,7 +107,7 @@ def by_batch(books: Books, packet: bytes) -> list[int]:
 @given(
     seed=st.integers(0, 2**32), version=st.sampled_from(list(VERSIONS)), damage=st.sampled_from([0.0, 0.0, 0.3, 0.9])
 )
-def test_a_packet_comes_to_the_same_live_and_in_a_batch(seed: int, version: int, damage: float) -> None:
+def test_a_packet_has_the_same_effect_live_and_in_a_batch(seed: int, version: int, damage: float) -> None:
     alive, batch = Books(orders=1, levels=1, books=1), Books()
     live, room = PacketApplier(alive, LAYOUT), np.zeros(2048, np.uint8)
     for packet in packets(seed, version, damage):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from book.building import PETR, order, price, rows, rows_of
+from book.row_builders import PETR, order, price, rows, rows_of
 
 from umdf.book import outcomes as o
 from umdf.book.engine import Books
@@ -34,7 +34,7 @@ def price_text(level: Level) -> str | None:
     return None if level.price is None else f"{level.price / 1e9:.2f}"
 
 
-def filled(bids: Side, asks: Side, *, by_position: bool = False, reverse: bool = False) -> Books:
+def build_books(bids: Side, asks: Side, *, by_position: bool = False, reverse: bool = False) -> Books:
     """A book with these orders; by price and id they may come in any order."""
     written: list[dict[str, Any]] = []
     for side, entries in (("B", bids), ("A", asks)):
@@ -48,13 +48,13 @@ def filled(bids: Side, asks: Side, *, by_position: bool = False, reverse: bool =
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_9_2_orders_stand_by_price_then_by_id_however_they_came(reverse: bool) -> None:
-    book = book_of(filled(BIDS_9_2, ASKS_9_2, reverse=reverse))
+    book = book_of(build_books(BIDS_9_2, ASKS_9_2, reverse=reverse))
     assert orders_of(book.bids) == BIDS_9_2 and orders_of(book.asks) == ASKS_9_2
     assert book.stale is None and book.depth is None
 
 
 def test_9_2_1_previous_size_keeps_the_prices_right() -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     before = [[("10.58", 9000, 2), ("10.57", 3000, 1), ("10.54", 4000, 1)], [("11.03", 9000, 2), ("11.05", 1000, 1)]]
     assert [prices_of(side) for side in book_of(books).mbp(10)] == before
     done, top = books.apply_top(rows(order("M", "B", 3971, "10.58", 3000, prev_size=5000)))
@@ -72,7 +72,7 @@ def prices_of(levels: tuple[Level, ...]) -> list[tuple[str | None, int, int | No
 
 
 def test_9_2_1_a_previous_size_that_is_not_so_makes_the_book_stale() -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     assert books.apply(rows(order("M", "B", 3971, "10.58", 3000, prev_size=4999))).failed.tolist() == [0]
     assert orders_of(book_of(books).bids) == BIDS
     assert str(book_of(books).stale) == "the previous size 4999 is not the size in the book, 5000"
@@ -80,7 +80,7 @@ def test_9_2_1_a_previous_size_that_is_not_so_makes_the_book_stale() -> None:
 
 @pytest.mark.parametrize("by_position", [False, True], ids=["9.6", "legacy 9.5"])
 def test_delete_thru_empties_a_side(by_position: bool) -> None:
-    books = filled(BIDS, ASKS, by_position=by_position)
+    books = build_books(BIDS, ASKS, by_position=by_position)
     more = {"position": 1} if by_position else {}
     thru = {"instrument_id": PETR, "action": "R", "side": "B", "update_action": DELETE_THRU, **more}
     assert books.apply(rows(thru)).codes.tolist() == [o.CLEARED]
@@ -226,13 +226,13 @@ def test_orders_without_price_stand_first(side: str) -> None:
 
 def test_a_lost_priority_is_a_delete_and_a_new_id() -> None:
     """13.4: whatever loses priority comes back with another id, behind the others."""
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     books.apply(rows(order("C", "B", 3971, "10.58", 5000), order("A", "B", 3999, "10.58", 6000)))
     assert orders_of(book_of(books).bids)[:2] == [("10.58", 3984, 4000), ("10.58", 3999, 6000)]
 
 
 def test_lending_is_a_book_of_its_own() -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     books.apply(rows(order("A", "B", 1, "0.5", 10, stream="L"), order("A", "B", 2, "0.4", 10, stream="L")))
     lending = books.book(PETR, lending=True)
     assert lending is not None and orders_of(lending.bids) == [("0.50", 1, 10), ("0.40", 2, 10)]
@@ -240,7 +240,7 @@ def test_lending_is_a_book_of_its_own() -> None:
 
 
 def test_a_retransmitted_order_replaces_what_is_there() -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     assert books.apply(rows(order("A", "B", 3971, "10.57", 1, flags=RECOVERY))).codes.tolist() == [o.REPLACED]
     assert orders_of(book_of(books).bids)[1:3] == [("10.57", 3968, 3000), ("10.57", 3971, 1)]
     assert book_of(books).stale is None
@@ -249,14 +249,14 @@ def test_a_retransmitted_order_replaces_what_is_there() -> None:
 
 
 def test_a_retransmitted_order_is_seen_where_it_stood_and_where_it_stands() -> None:
-    books = filled([("10.00", 1, 5), ("9.00", 2, 5), ("8.00", 3, 5)], [])
+    books = build_books([("10.00", 1, 5), ("9.00", 2, 5), ("8.00", 3, 5)], [])
     for px, seen in (("9.00", 0), ("11.00", 1), ("9.00", 1), ("9.00", 0), ("7.00", 0)):
         _, top = books.apply_top(rows(order("A", "B", 2, px, 6, flags=RECOVERY)))
         assert len(top) == seen, px
 
 
 def test_a_snapshot_makes_a_stale_book_right_and_what_it_holds_is_old() -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     books.apply(rows(order("C", "B", 1, None, None, rpt_seq=7)))
     assert str(book_of(books).stale) == "order 1 is not in the book"
     start = {"instrument_id": PETR, "action": "R", "side": "N", "flags": SNAPSHOT, "rpt_seq": 20}
@@ -268,7 +268,7 @@ def test_a_snapshot_makes_a_stale_book_right_and_what_it_holds_is_old() -> None:
 
 @pytest.mark.parametrize("reset", [False, True], ids=["Empty Book", "channel reset"])
 def test_rpt_seq_restarts_after_an_empty_book_and_after_a_channel_reset(reset: bool) -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     books.apply(rows(order("C", "B", 1, None, None, rpt_seq=7)))
     books.apply(rows({"instrument_id": None if reset else PETR, "action": "R", "side": "N"}))
     assert book_of(books).stale is None and not book_of(books).bids and not book_of(books).asks
@@ -277,7 +277,7 @@ def test_rpt_seq_restarts_after_an_empty_book_and_after_a_channel_reset(reset: b
 
 
 def test_rpt_seq_that_skips_makes_stale_but_the_row_counts() -> None:
-    books = filled(BIDS, ASKS)
+    books = build_books(BIDS, ASKS)
     trade = {"instrument_id": PETR, "action": "T", "side": "N"}
     books.apply(rows({**trade, "rpt_seq": 5}, {**trade, "rpt_seq": 6, "action": "N"}))
     assert book_of(books).stale is None

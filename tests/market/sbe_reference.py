@@ -37,7 +37,7 @@ def events(batches: Sequence[Batch], *, snapshot: bool = False) -> list[dict[str
                 unit += 1
                 aggressor.packet(*headers[unit])
             template = int(row.node.path.rpartition("_")[2])
-            for family, entry_index, event in made(template, row.fields):
+            for family, entry_index, event in events_of_message(template, row.fields):
                 event |= {"unit": row.packet, "msg_index": row.msg_index, "entry_index": entry_index}
                 event["flags"] |= SNAPSHOT if snapshot else 0
                 if family == "trades" and not snapshot and event["action"] == "A":
@@ -56,7 +56,7 @@ def events(batches: Sequence[Batch], *, snapshot: bool = False) -> list[dict[str
 
 
 def in_book(template: int, fields: Fields) -> bool:
-    return any(family == "mbo" for family, _, _ in made(template, fields))
+    return any(family == "mbo" for family, _, _ in events_of_message(template, fields))
 
 
 class Aggressor:
@@ -73,7 +73,7 @@ class Aggressor:
             self.last = channel, version, sequence
 
 
-def made(template: int, fields: Fields) -> list[tuple[str, int, Event]]:
+def events_of_message(template: int, fields: Fields) -> list[tuple[str, int, Event]]:
     """(family, entry_index, event) for everything that one message means."""
     out: list[tuple[str, int, Event]] = []
     for family, make in MAKERS.get(template, ()):
@@ -83,13 +83,13 @@ def made(template: int, fields: Fields) -> list[tuple[str, int, Event]]:
             out.append((family, entry_index, event))
     if template not in BOOK and template in ENTRY_TYPES and "rptSeq" in fields:
         message = Message(template, fields)
-        event = nothing(message)
+        event = rpt_seq_only(message)
         event["flags"] = message.event_flags() * (template != 55) | message.flags
         out.append(("mbo", 0, event))
     return out
 
 
-def nothing(m: Message) -> Event:
+def rpt_seq_only(m: Message) -> Event:
     action = None if m.template == 3 else m.update_action()
     return {"action": "N", "side": "N", "update_action": action, "entry_type": m.entry_type()} | m.common()
 
@@ -129,12 +129,12 @@ def mass_delete(m: Message) -> list[Event]:
 
 
 def empty(m: Message) -> list[Event]:
-    return [nothing(m) | {"action": "R", "flags": m.event_flags()}]
+    return [rpt_seq_only(m) | {"action": "R", "flags": m.event_flags()}]
 
 
 def trade_in_book(m: Message) -> list[Event]:
     own = {"price": m.price("mDEntryPx"), "size": m.whole("mDEntrySize"), "trade_id": m.whole("tradeID")}
-    return [nothing(m) | {"action": "T", "flags": m.event_flags()} | own]
+    return [rpt_seq_only(m) | {"action": "T", "flags": m.event_flags()} | own]
 
 
 def snapshot_in_book(m: Message) -> list[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from market.histories import Happening
+from market.event_builders import EventRow
 
 from umdf.market import families as e
 from umdf.market.families import CONDITIONS
@@ -25,7 +25,7 @@ class Reference:
         self.trades: dict[tuple[int, str | None], list[dict[str, Any]]] = {}
         self.unknown_busts: dict[tuple[int, str | None], int] = {}
 
-    def apply(self, happening: Happening) -> None:
+    def apply(self, happening: EventRow) -> None:
         family, row = happening
         who: Any = row.get("instrument_id")
         venue: Any = row.get("stream")
@@ -110,7 +110,7 @@ class Reference:
         return found
 
 
-def held_by(statistics: Statistics) -> dict[tuple[Any, ...], dict[str, Any]]:
+def current_values(statistics: Statistics) -> dict[tuple[Any, ...], dict[str, Any]]:
     """What the real one holds, by the reference's keys."""
     found = {}
     for name, current in statistics.latest.items():
@@ -133,7 +133,7 @@ def held_by(statistics: Statistics) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 
 def assert_equal(statistics: Statistics, reference: Reference) -> None:
-    held = held_by(statistics)
+    held = current_values(statistics)
     assert held.keys() == reference.held.keys()
     for key, row in reference.held.items():
         for column in ("price", "size", "trade_count", "low_limit_price", "ts_event"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from market.histories import MORNING_NS, define, happenings, statistic, trade
+from market.event_builders import MORNING_NS, build_events, define, statistic, trade
 
 from umdf.market.arrow import record_batch, schema
 from umdf.market.calendar import DAY_NS, local_date, local_dates, transitions
@@ -24,7 +24,7 @@ from umdf.market.rows import Events, Rows
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_family_without_rows_is_an_empty_batch_of_its_schema(name: str, joined: bool) -> None:
     family = FAMILIES[name]
-    batch = record_batch(happenings(), name, Instruments() if joined else None)
+    batch = record_batch(build_events(), name, Instruments() if joined else None)
     assert batch.schema.equals(schema(family, joined=joined), check_metadata=True) and batch.num_rows == 0
     batch.validate(full=True)
 
@@ -52,7 +52,7 @@ def test_every_column_of_every_family_shows_its_values_and_its_absence(name: str
         item: [{c.name: value_for(c, i) for c in fields} for i in range(2)] for item, fields in family.lists.items()
     }
     gaps = {item: [{}] for item in family.lists}
-    batch = record_batch(happenings((name, full[0] | entry), (name, gaps), (name, full[2])), name)
+    batch = record_batch(build_events((name, full[0] | entry), (name, gaps), (name, full[2])), name)
     batch.validate(full=True)
     found = batch.to_pylist()
     for column in own:
@@ -66,17 +66,17 @@ def test_every_column_of_every_family_shows_its_values_and_its_absence(name: str
 def test_a_column_that_the_wire_does_not_have_is_null_throughout() -> None:
     zeros = np.zeros(2, np.uint16)
     rows = Rows(FAMILIES["trades"], np.arange(2, dtype=np.uint32), zeros, zeros, {"price": np.array([1, NULL])})
-    batch = record_batch(Events(happenings(trade(1, 1, 1, 1), trade(1, 1, 1, 1)).units, {"trades": rows}), "trades")
+    batch = record_batch(Events(build_events(trade(1, 1, 1, 1), trade(1, 1, 1, 1)).units, {"trades": rows}), "trades")
     batch.validate(full=True)
     assert batch["price"].to_pylist() == [1, None] and batch["tick_direction"].null_count == 2
     assert batch["conditions"].to_pylist() == [0, 0] and batch["trade_date"].type == pa.date32()
 
 
-def test_what_belongs_to_the_packet_is_gathered_and_symbol_and_date_are_joined() -> None:
+def test_packet_columns_symbol_and_trading_date_are_added_to_each_row() -> None:
     instruments, night = Instruments(), MORNING_NS - 10 * 3600 * 10**9  # 02:00 UTC is the evening before
-    definitions = happenings(define(1, "PETR4"))
+    definitions = build_events(define(1, "PETR4"))
     instruments.apply(definitions.rows("definition"), definitions.units, intraday=False)
-    events = happenings(statistic(1, 4, 1), trade(1, 10, 5, 9), trade(2, 10, 5, 10), ts_send=night)
+    events = build_events(statistic(1, 4, 1), trade(1, 10, 5, 9), trade(2, 10, 5, 10), ts_send=night)
     batch = record_batch(events, "trades", instruments)
     assert batch["sequence"].to_pylist() == [2, 3] and batch["channel_id"].to_pylist() == [72, 72]
     assert batch["symbol"].to_pylist() == ["PETR4", None] and batch["ts_recv"].null_count == 2
@@ -85,15 +85,15 @@ def test_what_belongs_to_the_packet_is_gathered_and_symbol_and_date_are_joined()
     assert record_batch(definitions, "definition", instruments).schema.names.count("symbol") == 1
 
 
-def test_numbers_that_are_all_there_are_not_copied() -> None:
-    events = happenings(trade(1, 10, 5, 9), trade(1, 11, 5, 10))
+def test_columns_without_nulls_are_not_copied() -> None:
+    events = build_events(trade(1, 10, 5, 9), trade(1, 11, 5, 10))
     prices = events.rows("trades").columns["price"]
     array = record_batch(events, "trades")["price"]
     assert array.buffers()[0] is None and array.buffers()[1].address == prices.ctypes.data
 
 
-def test_bad_text_and_bad_chars_are_replaced_not_refused() -> None:
-    events = happenings(define(1, "ABÉ"), define(2, "x"))
+def test_invalid_utf8_is_replaced() -> None:
+    events = build_events(define(1, "ABÉ"), define(2, "x"))
     rows = events.rows("definition")
     content = rows.texts["symbol"][1]
     rows.texts["symbol"] = np.array([0, 3, 5], np.int32), content  # cut in mid-character
@@ -130,6 +130,6 @@ def test_daylight_saving_moved_midnight_until_2019() -> None:
     assert all(local_date(int(t) - 1) <= local_date(int(t)) for t in when)
 
 
-def test_no_time_has_no_date_and_no_time_is_out_of_range() -> None:
+def test_an_absent_time_has_no_date_and_extreme_times_do_not_overflow() -> None:
     ends = np.array([NULL, NULL + 1, (1 << 63) - 1, 0, DAY_NS])
     assert local_dates(ends).tolist()[0] == NULL_I32 and local_dates(ends).tolist()[3:] == [-1, 0]

@@ -23,7 +23,7 @@ def tool() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["events.md", "phases.md"])
-def test_a_drawn_page_is_up_to_date(name: str) -> None:
+def test_a_generated_page_is_up_to_date(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == tool().PAGES[name](), "run python tools/draw_docs.py"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from market.fast_making import messages
-from market.fast_showing import shown
+from market.event_dicts import row_dicts
+from market.fast_random_messages import messages
 
 from umdf.market import families as e
 from umdf.market.fast.events import FastEventMapper
@@ -55,7 +55,7 @@ def x(*entries: dict[int, Any], template_id: int = 152, **body: Any) -> Events:
 
 
 def rows(events: Events, family: str) -> list[dict[str, Any]]:
-    return shown(events.rows(family))
+    return row_dicts(events.rows(family))
 
 
 def test_a_new_order_has_every_column() -> None:
@@ -131,7 +131,7 @@ def test_a_bust_is_no_trade_of_the_book(update: int) -> None:
     assert [row["action"] for row in rows(events, "mbo")] == ["N"]
 
 
-def test_an_exchange_last_is_no_trade() -> None:
+def test_a_last_price_of_the_exchange_is_a_statistic_not_a_trade() -> None:
     events = x({269: "2", 277: "U", 270: Decimal(0, 5), 271: 3})
     (row,) = rows(events, "statistics")
     assert (row["stat_type"], row["price"], row["size"]) == (e.LAST_PRICE, 5_000_000_000, 3)
@@ -206,7 +206,7 @@ def test_a_channel_reset_has_no_instrument_and_the_date_of_sending() -> None:
     assert [(row["kind"], row.get("next_sequence")) for row in rows(events, "control")] == [("R", None)]
 
 
-def test_last_stands_on_the_last_entry_of_each_instrument() -> None:
+def test_the_flag_last_is_on_the_last_entry_of_each_instrument() -> None:
     events = x({48: 1}, {48: 2}, {48: 1, 269: "2"}, {48: 2, 269: "7"}, {48: 3})
     assert [bool(row["flags"] & e.LAST) for row in rows(events, "mbo")] == [False, False, True, True, True]
 
@@ -276,7 +276,7 @@ def test_what_fits_exactly_is_kept(price: Decimal, value: int) -> None:
     assert row["price"] == value and not row["flags"] & e.OUT_OF_RANGE
 
 
-def test_words_that_nobody_knows_have_their_bit() -> None:
+def test_unknown_condition_words_set_the_unknown_bit() -> None:
     (row,) = rows(x({269: "2", 277: "RL QQ RL"}), "trades")
     assert row["conditions"] == e.CONDITIONS["RL"] | e.CONDITIONS["UNKNOWN"]
     assert rows(x({276: "K ??"}), "mbo")[0]["flags"] == e.LAST | e.IMPLIED | e.OUT_OF_RANGE
@@ -290,7 +290,7 @@ def test_the_trade_date_is_that_of_sao_paulo_and_times_are_utc() -> None:
     assert row["ts_event"] == DAY + 86_400_000_000_000 + 5_400_000_000_000
 
 
-def test_messages_that_were_refused_are_units_of_nothing() -> None:
+def test_quarantined_messages_are_units_without_rows() -> None:
     fine, cut = encoded(144, {}), encoded(152, {268: [ENTRY]})[:-3]
     events = events_of(fine, cut, encoded(122, {36: 1}), msg_index=np.array([0, 1, 0]), channel_id=72, seq_version=4)
     assert events.units.sequence.tolist() == [9, e.NULL, 9]
@@ -309,7 +309,7 @@ def test_rows_of_several_templates_stand_in_the_order_of_the_wire() -> None:
     assert found.columns["instrument_id"].tolist() == [1, 2, 3, 4]
 
 
-def test_damaged_messages_never_do_harm() -> None:
+def test_damaged_messages_never_raise() -> None:
     chance = np.random.default_rng(7)
     for seed in range(30):
         made = [bytearray(one) for one in messages(TEMPLATES, 30, seed)]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from market.fast_making import messages
-from market.fast_plain import Plain
-from market.fast_showing import shown_all
+from market.event_dicts import event_dicts
+from market.fast_random_messages import messages
+from market.fast_reference import ReferenceEvents
 
 from umdf.market.families import NULL
 from umdf.market.fast.events import FastEventMapper
@@ -30,8 +30,8 @@ def decoded(made: list[bytes], decoder: Decoder = DECODER) -> Any:
 
 def compare(made: list[bytes], decoder: Decoder = DECODER, events: FastEventMapper = EVENTS) -> None:
     batch = decoded(made, decoder)
-    found, expected = events.events(batch), Plain(batch.to_messages())
-    rows = shown_all(found)
+    found, expected = events.events(batch), ReferenceEvents(batch.to_messages())
+    rows = event_dicts(found)
     for name, wanted in expected.rows.items():
         for one, other in zip(rows[name], wanted, strict=False):
             assert one == other, name

@@ -6,17 +6,15 @@ import pickle
 import time
 
 import numpy as np
-from market.histories import MORNING_NS, PRICE, Happening, define, happenings
+from market.event_builders import MORNING_NS, PRICE, EventRow, build_events, define
 
 from umdf.market.families import DEFINITION, FAMILIES
 from umdf.market.instruments import DefinitionChanges, Instruments
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, text_column
 
 
-def apply(
-    instruments: Instruments, *rows: Happening, ts: int = MORNING_NS, intraday: bool = False
-) -> DefinitionChanges:
-    events = happenings(*rows, ts_send=ts)
+def apply(instruments: Instruments, *rows: EventRow, ts: int = MORNING_NS, intraday: bool = False) -> DefinitionChanges:
+    events = build_events(*rows, ts_send=ts)
     return instruments.apply(events.rows("definition"), events.units, intraday=intraday)
 
 
@@ -39,7 +37,7 @@ def test_the_cyclic_list_changes_nothing() -> None:
     assert instruments.as_of(1, MORNING_NS - 10**12) is not None
 
 
-def test_what_held_at_a_moment() -> None:
+def test_as_of_returns_the_definition_valid_at_a_time() -> None:
     instruments = Instruments()
     apply(instruments, define(1, "OLD", tick=PRICE))
     assert apply(instruments, define(1, "NEW", tick=2 * PRICE, action="M"), ts=1000, intraday=True).modified == [1]
@@ -112,9 +110,9 @@ def test_a_modification_of_what_was_never_seen_adds_it_and_a_deletion_does_nothi
     assert (changed.added, changed.deleted) == ([1], [])
 
 
-def test_a_stretch_of_rows_reads_its_own_texts_and_lists() -> None:
+def test_a_range_of_rows_reads_its_own_texts_and_groups() -> None:
     rows = [define(i, f"S{i}", legs=[{"leg_id": 10 * i, "leg_symbol": f"L{i}"}] * (i % 3)) for i in range(8)]
-    events, instruments = happenings(*rows), Instruments()
+    events, instruments = build_events(*rows), Instruments()
     instruments.apply(events.rows("definition"), events.units, 3, 6, intraday=False)
     assert instruments.ids() == [3, 4, 5]
     for i in (3, 4, 5):

@@ -36,7 +36,7 @@ def test_some_rows_keep_their_texts_and_lists(chosen: list[int]):
     assert [found[a:b] for a, b in zip(legs.offsets, legs.offsets[1:], strict=False)] == [LEGS[row] for row in chosen]
 
 
-def test_a_mask_is_as_good_as_numbers():
+def test_take_accepts_a_mask_or_row_numbers():
     rows = definitions().take(np.array([True, False, False, True]))
     assert strings_of(rows.texts["symbol"]) == ["PETR4", "WINZ26"]
 

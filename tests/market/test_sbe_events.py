@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from market.sbe_cases import SCHEMA, completed, plain
 from market.sbe_reference import events as expected_events
-from wire.sbe.building import gathered, split
-from wire.sbe.strategies import MODES, framed, values
+from market.sbe_strategies import SCHEMA, event_dicts, with_absent_columns
+from wire.sbe.packet_builders import concatenate_packets, packets_of
+from wire.sbe.strategies import MODES, encoded_messages, values
 
 from umdf.market.families import LAST, NULL, SNAPSHOT
 from umdf.market.sbe.conversion_plan import REQUIRED_COLUMNS
@@ -36,18 +36,18 @@ MAPPER = SbeEventMapper(SCHEMA)  # making its program takes longer than most tes
 
 def decoded(packets: list[bytes], schema: Schema = SCHEMA, *, validity: bool = True) -> Batch:
     decoder = DECODERS[validity] if schema is SCHEMA else Decoder(schema)
-    return decoder.decode(*gathered(packets))
+    return decoder.decode(*concatenate_packets(packets))
 
 
 def assert_as_reference(batches: list[Batch], *, snapshot: bool = False, mapped: list[Batch] | None = None) -> None:
     """The events of some batches are what the plain reference says, row by row and column by column."""
     MAPPER.reset()
     for batch, wanted in zip(mapped or batches, expected_events(batches, snapshot=snapshot), strict=True):
-        found = plain(MAPPER.events(batch, snapshot=snapshot))
+        found = event_dicts(MAPPER.events(batch, snapshot=snapshot))
         assert found.keys() == wanted.keys()
         for family, rows in wanted.items():
             assert len(found[family]) == len(rows)
-            for ours, reference in zip(found[family], completed(family, rows), strict=True):
+            for ours, reference in zip(found[family], with_absent_columns(family, rows), strict=True):
                 assert ours == reference, {n: (v, reference.get(n)) for n, v in ours.items() if v != reference.get(n)}
 
 
@@ -61,14 +61,14 @@ def test_every_field_of_every_template_set_absent_and_extreme(template: int, mod
     @given(st.lists(values(message, 16, mode, 3), min_size=1, max_size=3))
     def check(each: list[dict[str, Any]]) -> None:
         encoded = compose(SCHEMA, [Packet([(template, fields) for fields in each], sequence=1)])
-        assert_as_reference([decoded(split(encoded))])
+        assert_as_reference([decoded(packets_of(encoded))])
 
     check()
 
 
 @given(st.data(), st.booleans())
 def test_any_messages_of_any_version_in_any_packets(data: st.DataObject, snapshot: bool) -> None:
-    messages = st.lists(framed(SCHEMA, range(17, 7, -1)), max_size=4)
+    messages = st.lists(encoded_messages(SCHEMA, range(17, 7, -1)), max_size=4)
     packets = [
         packet(i, data.draw(st.sampled_from([i + 1, 0, i + 2])), data.draw(messages))
         for i in range(data.draw(st.integers(0, 5)))
@@ -91,7 +91,7 @@ def test_rows_are_in_the_order_of_the_wire_across_templates_and_packets() -> Non
             required = {"securityID": 7, "matchEventIndicator": 128, "rptSeq": len(sizes)}
             messages.append((template, _filled(template) | required | {names[template]: len(sizes)}))
         packets.append(Packet(messages, sequence=number + 1))
-    events = SbeEventMapper(SCHEMA).events(decoded(split(compose(SCHEMA, packets))))
+    events = SbeEventMapper(SCHEMA).events(decoded(packets_of(compose(SCHEMA, packets))))
     mbo = events.rows("mbo")
     assert mbo.columns["rpt_seq"].tolist() == sizes
     assert (np.diff(mbo.wire_order) > 0).all()
@@ -112,7 +112,7 @@ def _filled(template: int) -> dict[str, Any]:
 def test_the_book_always_has_what_its_kernel_reads() -> None:
     for template in (50, 11, 71):
         message = _filled(template) | ({"noMDEntries": [_entry()]} if template == 71 else {})
-        batch = decoded(split(compose(SCHEMA, [Packet([(template, message)])])))
+        batch = decoded(packets_of(compose(SCHEMA, [Packet([(template, message)])])))
         mbo = SbeEventMapper(batch.layout).events(batch).rows("mbo")
         assert set(REQUIRED_COLUMNS["mbo"]) <= mbo.columns.keys()
         for name in REQUIRED_COLUMNS["mbo"]:
@@ -130,7 +130,7 @@ END = _filled(56) | {"securityID": 7, "matchEventIndicator": 128, "rptSeq": 5}
 
 def sides(packets: list[Packet], cuts: tuple[int, ...] = ()) -> str:
     """The sides of the trades of some packets, mapped in batches that start at these cuts."""
-    encoded = split(compose(SCHEMA, packets))
+    encoded = packets_of(compose(SCHEMA, packets))
     bounds = [0, *cuts, len(encoded)]
     batches = [decoded(encoded[a:b]) for a, b in itertools.pairwise(bounds)]
     mapper = SbeEventMapper(SCHEMA)
@@ -164,13 +164,13 @@ def test_after_a_lost_packet_no_trade_is_given_a_side(cuts: tuple[int, ...]) -> 
     assert sides([Packet([(55, SUMMARY)], sequence=1), Packet([(53, TRADE)], sequence=2, seq_version=2)], cuts) == "N"
 
 
-def test_a_storm_of_summaries_in_one_event_is_survived() -> None:
+def test_more_open_summaries_than_fit_drop_the_oldest() -> None:
     storm = [(55, SUMMARY | {"securityID": number}) for number in range(200)]
     assert sides_of_last([Packet([*storm, (53, TRADE | {"securityID": 199})], sequence=1)]) == "B"
 
 
 def sides_of_last(packets: list[Packet]) -> str:
-    batch = decoded(split(compose(SCHEMA, packets)))
+    batch = decoded(packets_of(compose(SCHEMA, packets)))
     return chr(SbeEventMapper(SCHEMA).events(batch).rows("trades").columns["side"][-1])
 
 
@@ -178,29 +178,33 @@ def test_a_price_that_does_not_fit_is_absent_and_flagged() -> None:
     order = _filled(50) | {"mDEntryPx": "922337203685477.5807", "matchEventIndicator": 128}
     fits = order | {"mDEntryPx": "9223372036.8547"}
     encoded = compose(SCHEMA, [Packet([(50, order), (50, fits), (50, order | {"mDEntryPx": "-9223372036.8548"})])])
-    mbo = SbeEventMapper(SCHEMA).events(decoded(split(encoded))).rows("mbo")
+    mbo = SbeEventMapper(SCHEMA).events(decoded(packets_of(encoded))).rows("mbo")
     assert mbo.columns["price"].tolist() == [NULL, 9223372036_854700000, NULL]
     assert mbo.columns["flags"].tolist() == [LAST | 1024, LAST, LAST | 1024]
 
 
 def test_a_schema_without_some_field_has_an_absent_column() -> None:
     content = _source().replace(b'<field name="enteringFirm"', b'<field name="other"').replace(b'id="37501"', b'id="9"')
-    batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"enteringFirm": 3})])])), loads(content))
+    batch = decoded(packets_of(compose(SCHEMA, [Packet([(50, _filled(50) | {"enteringFirm": 3})])])), loads(content))
     assert SbeEventMapper(batch.layout).events(batch).rows("mbo").columns["firm"].tolist() == [NULL]
 
 
-def test_a_schema_that_calls_a_field_otherwise_is_read_by_its_tag() -> None:
+def test_a_renamed_field_is_found_by_its_tag() -> None:
     content = (
         _source().replace(b'name="secondaryOrderID"', b'name="OrderNumber"').replace(b'"securityID"', b'"SecurityId"')
     )
-    batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": 77})])])), loads(content))
+    batch = decoded(
+        packets_of(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": 77})])])), loads(content)
+    )
     mbo = SbeEventMapper(batch.layout).events(batch).rows("mbo")
     assert (mbo.columns["order_id"].tolist(), mbo.columns["instrument_id"].tolist()) == ([77], [1])
 
 
 def test_exponents_come_from_the_schema() -> None:
     content = _source().replace(b'presence="constant">-4<', b'presence="constant">-2<')
-    batch = decoded(split(compose(SCHEMA, [Packet([(50, _filled(50) | {"mDEntryPx": "0.0123"})])])), loads(content))
+    batch = decoded(
+        packets_of(compose(SCHEMA, [Packet([(50, _filled(50) | {"mDEntryPx": "0.0123"})])])), loads(content)
+    )
     assert SbeEventMapper(batch.layout).events(batch).rows("mbo").columns["price"].tolist() == [1_230_000_000]
 
 
@@ -211,25 +215,25 @@ def _source() -> bytes:
 
 
 def test_units_are_the_packets_and_ts_recv_is_the_callers() -> None:
-    batch = decoded(split(compose(SCHEMA, [Packet([], 72, 3, 9, 5), Packet([], 72, 3, 10, 6)])))
+    batch = decoded(packets_of(compose(SCHEMA, [Packet([], 72, 3, 9, 5), Packet([], 72, 3, 10, 6)])))
     units = SbeEventMapper(SCHEMA).events(batch, np.array([11, 12])).units
     assert (units.channel_id.tolist(), units.seq_version.tolist()) == ([72, 72], [3, 3])
     assert (units.sequence.tolist(), units.ts_send.tolist(), units.ts_recv.tolist()) == ([9, 10], [5, 6], [11, 12])
     assert SbeEventMapper(SCHEMA).events(batch).units.ts_recv.tolist() == [NULL, NULL]
 
 
-def test_events_stay_as_they_are_while_someone_holds_them() -> None:
+def test_events_in_use_are_not_overwritten() -> None:
     decoder, mapper = Decoder(SCHEMA), SbeEventMapper(SCHEMA)
     held = []
     for number in range(1, 20):
-        packets = split(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": number})])]))
-        held.append(mapper.events(decoder.decode(*gathered(packets))))
+        packets = packets_of(compose(SCHEMA, [Packet([(50, _filled(50) | {"secondaryOrderID": number})])]))
+        held.append(mapper.events(decoder.decode(*concatenate_packets(packets))))
     assert [events.rows("mbo").columns["order_id"].tolist() for events in held] == [[n] for n in range(1, 20)]
 
 
 def test_every_row_of_a_snapshot_stream_says_so() -> None:
     messages = [(template, _filled(template)) for template in (10, 3, 30, 24)]
-    batch = decoded(split(compose(SCHEMA, [Packet(messages)])))
+    batch = decoded(packets_of(compose(SCHEMA, [Packet(messages)])))
     events = SbeEventMapper(SCHEMA).events(batch, snapshot=True)
     assert events.families.keys() == {"status", "snapshot", "mbo", "statistics"}
     assert all((rows.columns["flags"] & SNAPSHOT != 0).all() for rows in events.families.values())

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from market.sbe_cases import SCHEMA, plain
-from wire.sbe.building import gathered
-from wire.sbe.strategies import framed
+from market.sbe_strategies import SCHEMA, event_dicts
+from wire.sbe.packet_builders import concatenate_packets
+from wire.sbe.strategies import encoded_messages
 
 from umdf.market.families import MBO, OUT_OF_RANGE
 from umdf.market.sbe import live_plan_kernel as live
@@ -60,13 +60,13 @@ def test_every_template_that_makes_book_rows_from_its_block_has_an_entry() -> No
     assert {3, 9, 11, *range(15, 18), 19, 21, 22, 24, 25, *range(27, 31), *range(50, 58)} == FROM_ROOT
 
 
-@given(st.lists(framed(SCHEMA, range(17, 7, -1), MESSAGES), min_size=1, max_size=4))
+@given(st.lists(encoded_messages(SCHEMA, range(17, 7, -1), MESSAGES), min_size=1, max_size=4))
 def test_the_plan_reads_any_message_as_the_columns_do(messages: list[bytes]) -> None:
     head = bytes(4) + (1).to_bytes(4, "little") + bytes(8)
-    batch = DECODER.decode(*gathered([head + b"".join(messages)]))
+    batch = DECODER.decode(*concatenate_packets([head + b"".join(messages)]))
     sound = {int(i) for t in batch.templates for i in batch.msg_index(batch.layout.roots[t])}
     ours = [found for i, found in enumerate(map(row, messages)) if found is not None and i in sound]
-    wanted = plain(MAPPER.events(batch)).get("mbo", [])
+    wanted = event_dicts(MAPPER.events(batch)).get("mbo", [])
     # The update action is no part of the plan, and may not fit either.
     for found, reference in zip(ours, wanted, strict=True):
         is_odd = reference["update_action"] is None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from market.sbe_cases import SCHEMA, plain
+from market.sbe_strategies import SCHEMA, event_dicts
 from market.sbe_user_schema import user_file, user_schema
-from wire.sbe.building import gathered
-from wire.sbe.reference import encode_packet
+from wire.sbe.packet_builders import concatenate_packets
+from wire.sbe.reference_codec import encode_packet
 
 from umdf.book.engine import Books
 from umdf.book.live import PacketApplier
@@ -58,12 +58,12 @@ def reader(schema: Schema, validity: bool = True) -> tuple[Decoder, SbeEventMapp
 
 
 def decoded(schema: Schema, messages: list[bytes]) -> Batch:
-    return reader(schema)[0].decode(*gathered([encode_packet(messages)]))
+    return reader(schema)[0].decode(*concatenate_packets([encode_packet(messages)]))
 
 
 def events_of(schema: Schema, messages: list[bytes], *, validity: bool = True) -> Events:
     decoder, mapper = reader(schema, validity)
-    batch = decoder.decode(*gathered([encode_packet(messages)]))
+    batch = decoder.decode(*concatenate_packets([encode_packet(messages)]))
     assert not batch.quarantine
     return mapper.events(batch)
 
@@ -85,8 +85,10 @@ def traffic(version: int) -> list[bytes]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_schema_of_the_exchange_reads_every_version_as_ours_does(version: int, of_schema: int) -> None:
     messages, schema = traffic(version), user_schema(of_schema)
-    found = plain(events_of(schema, messages, validity=version != 10))  # with a bitmap of every column, or without
-    wanted = plain(events_of(SCHEMA, messages))
+    found = event_dicts(
+        events_of(schema, messages, validity=version != 10)
+    )  # with a bitmap of every column, or without
+    wanted = event_dicts(events_of(SCHEMA, messages))
     assert found.keys() == wanted.keys() == {"mbo", "trades"}
     # What a file cannot know: times that were renamed later, a price that came later, and that what was a position
     # before version 16 is padding since.
@@ -109,7 +111,7 @@ def test_a_delete_needs_no_size_whatever_the_schema_requires(version: int) -> No
     assert (NULL).to_bytes(8, "little", signed=True) in delete
     messages = [compose_message(SCHEMA, 50, ORDER, version), compose_message(SCHEMA, 53, TRADE, version), delete]
     batch, events = decoded(schema, messages), events_of(schema, messages)
-    (row,) = [row for row in plain(events)["mbo"] if row["action"] == "C"]
+    (row,) = [row for row in event_dicts(events)["mbo"] if row["action"] == "C"]
     assert row["size"] is None and row["flags"] & OUT_OF_RANGE == 0
     books = Books(requires_full_history=True)
     books.apply(events.rows("mbo"))
@@ -124,7 +126,7 @@ def test_a_packet_at_a_time_is_read_as_a_batch_is(version: int) -> None:
     schema = user_schema(16)
     messages = [compose_message(SCHEMA, 50, ORDER, version), compose_message(SCHEMA, 53, TRADE, version)]
     messages.append(compose_message(SCHEMA, 51, DELETE, version))
-    buffer = gathered([encode_packet(messages)])[0]
+    buffer = concatenate_packets([encode_packet(messages)])[0]
     books, live_books = Books(requires_full_history=True), Books(requires_full_history=True)
     outcomes = books.apply(events_of(schema, messages).rows("mbo"))
     live = PacketApplier(live_books, reader(schema)[0].layout)
@@ -185,7 +187,7 @@ def test_a_decimal_that_sends_its_exponent_is_no_number_of_an_event() -> None:
     schema = loads(file.replace(constant, constant.replace(b' presence="constant">-4</type>', b"/>")), "free.xml")
     trade = TRADE | {"mDEntryPx": {"mantissa": 1234, "exponent": -2}}
     events = events_of(schema, [compose_message(schema, 53, trade)])
-    (row,) = plain(events)["trades"]
+    (row,) = event_dicts(events)["trades"]
     assert row["price"] is None and row["size"] == 40
     with pytest.raises(EncodeError, match=r"Trade_53\.mDEntryPx\.mantissa is required"):
         Encoder(schema).encode(*SbeMessageMapper(schema).messages(events))
@@ -198,7 +200,7 @@ BAND |= {"highLimitPrice": "2.5", "tradingReferencePrice": "2", "mDEntryTimestam
 @pytest.mark.parametrize("template", [20, 22])
 def test_a_price_band_of_an_older_template_reaches_the_events_by_its_tags(template: int) -> None:
     schema = user_schema(8)
-    found = plain(events_of(schema, [compose_message(schema, template, BAND)]))
+    found = event_dicts(events_of(schema, [compose_message(schema, template, BAND)]))
     assert found.keys() == {"price_band", "mbo"}
     (band,), (moved,) = found["price_band"], found["mbo"]
     wanted = {"instrument_id": 7, "entry_type": "g", "price_band_type": 2, "price_limit_type": 1, "midpoint_type": None}
@@ -230,7 +232,7 @@ def test_definitions_of_an_older_template_and_of_its_successor_are_one_list() ->
         (12, definition(4, maturityMonthYear={"year": 2027, "month": 1, "week": 2}, noLegs=legs)),
     ]
     messages = [compose_message(schema, template, values) for template, values in given]
-    found = plain(events_of(schema, messages))["definition"]
+    found = event_dicts(events_of(schema, messages))["definition"]
     assert [row["instrument_id"] for row in found] == [1, 2, 3, 4]
     assert [row["symbol"] for row in found] == ["DOLZ1", "DOLZ2", "DOLZ3", "DOLZ4"]
     assert [row["description"] for row in found] == [f"Dólar {n}" for n in (1, 2, 3, 4)]
@@ -244,7 +246,7 @@ def test_definitions_of_an_older_template_and_of_its_successor_are_one_list() ->
     # One template alone gives the same rows.
     for template in (4, 12):
         alone = [message for message, (number, _) in zip(messages, given, strict=True) if number == template]
-        for row in plain(events_of(schema, alone))["definition"]:
+        for row in event_dicts(events_of(schema, alone))["definition"]:
             reference = found[row["instrument_id"] - 1]
             place = {"unit", "msg_index"}
             assert {k: v for k, v in row.items() if k not in place} == {
@@ -265,5 +267,5 @@ def test_events_are_written_by_the_newest_template_that_the_schema_has(
     decoder, mapper = reader(schema)
     again = decoder.decode(encoded.buffer, encoded.start, encoded.end)
     assert again.templates == sorted([band, definitions])
-    found, wanted = plain(mapper.events(again)), plain(events)
+    found, wanted = event_dicts(mapper.events(again)), event_dicts(events)
     assert found["price_band"] == wanted["price_band"] and found["definition"] == wanted["definition"]

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from market.histories import MORNING_NS, PRICE, Happening, bust, define, happenings, statistic, status, trade
+from market.event_builders import MORNING_NS, PRICE, EventRow, build_events, bust, define, statistic, status, trade
 
 from umdf.market import families as e
 from umdf.market.rows import Events, Rows
 from umdf.market.state import MarketState
 
 
-def day() -> list[Happening]:
+def day() -> list[EventRow]:
     """A short day: the auction, the session, an instrument that is halted, the end."""
     return [
         define(1, "PETR4", feeds=[{"channel": 72, "depth": 0}]),
@@ -37,9 +37,9 @@ def day() -> list[Happening]:
     ]
 
 
-def test_the_view_of_an_instrument_is_for_people() -> None:
+def test_the_view_of_an_instrument_is_readable() -> None:
     market = MarketState(72)
-    changes = market.apply(happenings(*day()))
+    changes = market.apply(build_events(*day()))
     assert changes.added == [1, 2] and changes.deleted == [] and changes.channel_resets == 0
     view = market.instrument(1)
     assert (view.symbol, view.state, view.phase, view.separated, view.depth) == ("PETR4", 17, 17, False, 0)
@@ -54,7 +54,7 @@ def test_the_view_of_an_instrument_is_for_people() -> None:
 
 def test_the_tables_are_sorted_by_instrument_and_typed() -> None:
     market = MarketState(72)
-    market.apply(happenings(*reversed([statistic(i, e.SESSION_LOW, i, currency="BRL") for i in range(1, 9)]), *day()))
+    market.apply(build_events(*reversed([statistic(i, e.SESSION_LOW, i, currency="BRL") for i in range(1, 9)]), *day()))
     tables = market.to_tables()
     assert tables["statistics"]["instrument_id"].to_pylist() == sorted(
         tables["statistics"]["instrument_id"].to_pylist()
@@ -73,7 +73,7 @@ def test_the_tables_are_sorted_by_instrument_and_typed() -> None:
 def test_families_are_applied_in_the_order_of_the_wire_not_one_after_another() -> None:
     market = MarketState(72)
     market.apply(
-        happenings(
+        build_events(
             define(1, "A"),
             status(security_group="XX", phase=21),
             statistic(1, e.THEORETICAL_OPENING, 10, stream=None),
@@ -93,42 +93,42 @@ def test_families_are_applied_in_the_order_of_the_wire_not_one_after_another() -
 
 def test_a_snapshot_starts_before_the_entries_at_its_own_place() -> None:
     """FAST: the start and the first entry of a W message have the same place."""
-    batch, zero = happenings(statistic(1, e.SESSION_LOW, 5)), np.zeros(1, np.uint16)
+    batch, zero = build_events(statistic(1, e.SESSION_LOW, 5)), np.zeros(1, np.uint16)
     start = Rows(e.SNAPSHOT_FAMILY, np.zeros(1, np.uint32), zero, zero, {"instrument_id": np.array([1])})
     market = MarketState(72)
-    market.apply(happenings(statistic(1, e.SESSION_HIGH, 7)))
+    market.apply(build_events(statistic(1, e.SESSION_HIGH, 7)))
     changes = market.apply(Events(batch.units, {**batch.families, "snapshot": start}), "snapshot")
     assert changes.snapshots == [1] and list(market.instrument(1).statistics) == ["low @E"]
 
 
-def test_a_stored_state_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_restored_state_continues_like_the_original() -> None:
     history = [*day(), *day()[2:]]
     for cut in range(0, len(history), 5):
         whole, part = MarketState(72), MarketState(72)
-        whole.apply(happenings(*history))
-        part.apply(happenings(*history[:cut]))
+        whole.apply(build_events(*history))
+        part.apply(build_events(*history[:cut]))
         part = MarketState.from_state(pickle.loads(pickle.dumps(part.export())))
-        part.apply(happenings(*history[cut:], ts_send=MORNING_NS + cut))
+        part.apply(build_events(*history[cut:], ts_send=MORNING_NS + cut))
         assert part.to_tables() == whole.to_tables()
 
 
 def test_an_empty_batch_and_unrelated_families_change_nothing() -> None:
     market = MarketState(72)
-    market.apply(happenings(*day()))
+    market.apply(build_events(*day()))
     before = market.to_tables()
-    market.apply(happenings())
-    market.apply(happenings(("news", {"part_number": 1}), ("control", {"kind": "H"}), ("control", {"kind": "S"})))
+    market.apply(build_events())
+    market.apply(build_events(("news", {"part_number": 1}), ("control", {"kind": "H"}), ("control", {"kind": "S"})))
     assert market.to_tables() == before
 
 
 @st.composite
-def any_happening(draw: st.DrawFn) -> Happening:
+def event_rows(draw: st.DrawFn) -> EventRow:
     who: Any = draw(st.integers(1, 3))
     kind = draw(
         st.sampled_from(["define", "delete", "status", "group", "statistic", "trade", "snapshot", "reset", "imbalance"])
     )
     phase = draw(st.sampled_from([2, 17, 21]))
-    happening: dict[str, Happening] = {
+    happening: dict[str, EventRow] = {
         "define": define(who, draw(st.sampled_from("ABC")), draw(st.sampled_from(["XX", "YY"]))),
         "delete": define(who, "A", action="D"),
         "status": status(who, state=phase, event=draw(st.sampled_from([None, 4, 101, 102]))),
@@ -144,16 +144,16 @@ def any_happening(draw: st.DrawFn) -> Happening:
     return happening[kind]
 
 
-@given(st.lists(any_happening(), max_size=50), st.sets(st.integers(1, 49), max_size=5))
-def test_how_anything_is_cut_into_batches_does_not_matter(history: list[Happening], cuts: set[int]) -> None:
+@given(st.lists(event_rows(), max_size=50), st.sets(st.integers(1, 49), max_size=5))
+def test_the_result_does_not_depend_on_batch_boundaries(history: list[EventRow], cuts: set[int]) -> None:
     whole, parts, rows = MarketState(72), MarketState(72), MarketState(72)
-    changed = whole.apply(happenings(*history))
+    changed = whole.apply(build_events(*history))
     places = [0, *sorted(cut for cut in cuts if cut < len(history)), len(history)]
     deleted = []
     for first, last in itertools.pairwise(places):
-        deleted += parts.apply(happenings(*history[first:last], ts_send=MORNING_NS + first)).deleted
+        deleted += parts.apply(build_events(*history[first:last], ts_send=MORNING_NS + first)).deleted
     for place, happening in enumerate(history):
-        rows.apply(happenings(happening, ts_send=MORNING_NS + place))
+        rows.apply(build_events(happening, ts_send=MORNING_NS + place))
     assert whole.to_tables() == parts.to_tables() == rows.to_tables()
     assert deleted == changed.deleted
     assert all(whole.instruments.get(who) == rows.instruments.get(who) for who in (1, 2, 3))

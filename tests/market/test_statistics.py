@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from market.histories import MORNING_NS, PRICE, Happening, bust, define, happenings, statistic, status, trade
+from market.event_builders import MORNING_NS, PRICE, EventRow, build_events, bust, define, statistic, status, trade
 from market.statistics_reference import Reference, assert_equal
 
 from umdf.market import families as e
@@ -26,7 +26,7 @@ AMOUNT = st.integers(1, 9)
 
 
 @st.composite
-def a_happening(draw: st.DrawFn) -> Happening:
+def event_rows(draw: st.DrawFn) -> EventRow:
     family = draw(
         st.sampled_from(
             ["trades"] * 4 + ["bust"] * 2 + ["statistics"] * 4 + ["imbalance", "price_band", "snapshot"] + ["reset"]
@@ -55,37 +55,37 @@ def a_happening(draw: st.DrawFn) -> Happening:
     return family, row
 
 
-@given(st.lists(a_happening(), max_size=60), st.data())
-def test_any_history_is_as_the_reference_says_after_every_step(history: list[Happening], data: st.DataObject) -> None:
+@given(st.lists(event_rows(), max_size=60), st.data())
+def test_any_history_is_as_the_reference_says_after_every_step(history: list[EventRow], data: st.DataObject) -> None:
     market, reference = MarketState(72), Reference()
     while history:
         size = data.draw(st.integers(1, max(1, len(history))), "rows in the batch")
         batch, history = history[:size], history[size:]
-        market.apply(happenings(*batch))
+        market.apply(build_events(*batch))
         for happening in batch:
             reference.apply(happening)
         assert_equal(market.statistics, reference)
 
 
-@given(st.lists(a_happening(), max_size=80), st.lists(st.integers(1, 79), max_size=4))
-def test_how_a_history_is_cut_into_batches_does_not_matter(history: list[Happening], cuts: list[int]) -> None:
+@given(st.lists(event_rows(), max_size=80), st.lists(st.integers(1, 79), max_size=4))
+def test_how_a_history_is_cut_into_batches_does_not_matter(history: list[EventRow], cuts: list[int]) -> None:
     whole, parts = MarketState(72), MarketState(72)
-    whole.apply(happenings(*history))
+    whole.apply(build_events(*history))
     places = [0, *sorted(cut for cut in cuts if cut < len(history)), len(history)]
     for first, last in itertools.pairwise(places):
-        parts.apply(happenings(*history[first:last], ts_send=MORNING_NS + first))
+        parts.apply(build_events(*history[first:last], ts_send=MORNING_NS + first))
     assert whole.to_tables() == parts.to_tables()
     restored = MarketState.from_state(whole.export())
     assert restored.to_tables() == whole.to_tables()
     again = [trade(1, 5, 5, 5), statistic(2, e.SESSION_HIGH, 7), bust(1, 5)]
-    whole.apply(happenings(*again))
-    restored.apply(happenings(*again))
+    whole.apply(build_events(*again))
+    restored.apply(build_events(*again))
     assert restored.to_tables() == whole.to_tables()
 
 
-def view(*rows: Happening) -> dict[str, dict[str, Any]]:
+def view(*rows: EventRow) -> dict[str, dict[str, Any]]:
     market = MarketState(72)
-    market.apply(happenings(*rows))
+    market.apply(build_events(*rows))
     return describe_statistics(market.statistics, 1)
 
 
@@ -193,7 +193,7 @@ def test_the_count_is_exact_beyond_64_bits() -> None:
     price, size = 9_000_000_000, 10**15
     rows = [trade(1, price, size, i) for i in range(5)] + [trade(1, -price, 3, 9), bust(1, 0)]
     market = MarketState(72)
-    market.apply(happenings(*rows))
+    market.apply(build_events(*rows))
     ((_, count),) = market.statistics.tape.venues_of(1).values()
     assert count.notional == 4 * price * PRICE * size - 3 * price * PRICE
     assert count.quantity == 4 * size + 3 and count.low == -price * PRICE
@@ -207,7 +207,7 @@ def test_vwap_is_rounded_half_to_even() -> None:
 # What makes statistics go away.
 
 
-def one_of_each(who: int) -> list[Happening]:
+def one_of_each(who: int) -> list[EventRow]:
     rows = [
         statistic(who, kind, 5, open_close_settl_flag=1, settl_price_type=1, underlying_id=8) for kind in e.STATISTICS
     ]
@@ -216,7 +216,7 @@ def one_of_each(who: int) -> list[Happening]:
     return [*rows, trade(who, 5, 5, 5)]
 
 
-def kinds_held(market: MarketState, who: int) -> set[int | str]:
+def statistic_types_of(market: MarketState, who: int) -> set[int | str]:
     """Types of statistics, and the names of the other families."""
     found: set[int | str] = {key >> 8 & 0xFFFF for key, _ in market.statistics.latest["statistics"].values_of(who)}
     found |= {name for name in ("imbalance", "price_band") if market.statistics.latest[name].values_of(who)}
@@ -230,55 +230,55 @@ RESET = {"last", 100, 101, 1, 2, 5, 4, 13, 6}
 
 def test_1174_4_on_an_instrument_resets_exactly_the_types_of_11_3() -> None:
     market = MarketState(72)
-    market.apply(happenings(*one_of_each(1), *one_of_each(2), status(1, state=4, event=4)))
-    assert kinds_held(market, 1) == EVERYTHING - RESET
-    assert kinds_held(market, 2) == EVERYTHING
+    market.apply(build_events(*one_of_each(1), *one_of_each(2), status(1, state=4, event=4)))
+    assert statistic_types_of(market, 1) == EVERYTHING - RESET
+    assert statistic_types_of(market, 2) == EVERYTHING
 
 
 def test_1174_4_on_a_group_resets_all_members_separated_ones_too() -> None:
     market = MarketState(72)
-    market.apply(happenings(define(1, "A"), define(2, "B"), define(3, "C", "YY")), "instruments")
+    market.apply(build_events(define(1, "A"), define(2, "B"), define(3, "C", "YY")), "instruments")
     rows = [*one_of_each(1), *one_of_each(2), *one_of_each(3), status(2, state=2, event=101)]
-    market.apply(happenings(*rows, status(security_group="XX", phase=4, event=4)))
-    assert [kinds_held(market, who) for who in (1, 2)] == [EVERYTHING - RESET] * 2
-    assert kinds_held(market, 3) == EVERYTHING
+    market.apply(build_events(*rows, status(security_group="XX", phase=4, event=4)))
+    assert [statistic_types_of(market, who) for who in (1, 2)] == [EVERYTHING - RESET] * 2
+    assert statistic_types_of(market, 3) == EVERYTHING
 
 
 def test_what_comes_after_a_reset_in_the_same_batch_stays() -> None:
     market = MarketState(72)
     market.apply(
-        happenings(*one_of_each(1), status(1, state=4, event=4), statistic(1, e.SESSION_LOW, 3), trade(1, 9, 1, 1))
+        build_events(*one_of_each(1), status(1, state=4, event=4), statistic(1, e.SESSION_LOW, 3), trade(1, 9, 1, 1))
     )
-    assert kinds_held(market, 1) == EVERYTHING - RESET | {e.SESSION_LOW, "last"}
+    assert statistic_types_of(market, 1) == EVERYTHING - RESET | {e.SESSION_LOW, "last"}
 
 
 def test_top_and_imbalance_go_when_the_phase_leaves_pre_open_10_7() -> None:
     market = MarketState(72)
-    market.apply(happenings(*[define(who, str(who)) for who in (1, 2, 3)], define(4, "4", "YY")), "instruments")
+    market.apply(build_events(*[define(who, str(who)) for who in (1, 2, 3)], define(4, "4", "YY")), "instruments")
     rows = [status(security_group="XX", phase=21), status(2, state=21, event=101), status(3, state=18, event=101)]
     rows += [row for who in (1, 2, 3, 4) for row in one_of_each(who)]
-    market.apply(happenings(*rows, status(security_group="XX", phase=17)))
+    market.apply(build_events(*rows, status(security_group="XX", phase=17)))
     gone = EVERYTHING - {e.THEORETICAL_OPENING, "imbalance"}
     # The second is in an auction of its own; the fourth is of another group.
-    assert [kinds_held(market, who) for who in (1, 2, 3, 4)] == [gone, EVERYTHING, gone, EVERYTHING]
+    assert [statistic_types_of(market, who) for who in (1, 2, 3, 4)] == [gone, EVERYTHING, gone, EVERYTHING]
 
 
 def test_top_and_imbalance_go_by_message_too_legacy_14_8() -> None:
     market = MarketState(72)
     delete = ("imbalance", {"instrument_id": 1, "action": "C", "side": "N", "conditions": 0})
-    market.apply(happenings(*one_of_each(1), statistic(1, e.THEORETICAL_OPENING, action="C"), delete))
-    assert kinds_held(market, 1) == EVERYTHING - {e.THEORETICAL_OPENING, "imbalance"}
-    market.apply(happenings(statistic(1, e.THEORETICAL_OPENING, action="C"), delete))  # again: nothing happens
-    assert kinds_held(market, 1) == EVERYTHING - {e.THEORETICAL_OPENING, "imbalance"}
+    market.apply(build_events(*one_of_each(1), statistic(1, e.THEORETICAL_OPENING, action="C"), delete))
+    assert statistic_types_of(market, 1) == EVERYTHING - {e.THEORETICAL_OPENING, "imbalance"}
+    market.apply(build_events(statistic(1, e.THEORETICAL_OPENING, action="C"), delete))  # again: nothing happens
+    assert statistic_types_of(market, 1) == EVERYTHING - {e.THEORETICAL_OPENING, "imbalance"}
 
 
 def test_a_channel_reset_empties_all_an_empty_book_only_the_book_4_2_9() -> None:
     market = MarketState(72)
     empty_book = ("mbo", {"instrument_id": 1, "action": "R", "side": "N", "entry_type": "J"})
-    market.apply(happenings(*one_of_each(1), *one_of_each(2), empty_book))
-    assert kinds_held(market, 1) == EVERYTHING
-    market.apply(happenings(("control", {"kind": "R"})))
-    assert kinds_held(market, 1) == kinds_held(market, 2) == set()
+    market.apply(build_events(*one_of_each(1), *one_of_each(2), empty_book))
+    assert statistic_types_of(market, 1) == EVERYTHING
+    market.apply(build_events(("control", {"kind": "R"})))
+    assert statistic_types_of(market, 1) == statistic_types_of(market, 2) == set()
     ((_, count),) = market.statistics.tape.venues_of(1).values()
     assert count.trades == 1  # our own count: nobody sends those trades again
 
@@ -286,23 +286,23 @@ def test_a_channel_reset_empties_all_an_empty_book_only_the_book_4_2_9() -> None
 def test_a_snapshot_replaces_the_statistics_of_its_instrument() -> None:
     market = MarketState(72)
     start = ("snapshot", {"instrument_id": 1, "flags": e.SNAPSHOT})
-    market.apply(happenings(*one_of_each(1), *one_of_each(2), start, statistic(1, e.OPEN_INTEREST, size=9)))
-    assert kinds_held(market, 1) == {e.OPEN_INTEREST}
-    assert kinds_held(market, 2) == EVERYTHING
+    market.apply(build_events(*one_of_each(1), *one_of_each(2), start, statistic(1, e.OPEN_INTEREST, size=9)))
+    assert statistic_types_of(market, 1) == {e.OPEN_INTEREST}
+    assert statistic_types_of(market, 2) == EVERYTHING
 
 
 def test_a_snapshot_of_no_instrument_forgets_nothing() -> None:
     market = MarketState(72)
-    market.apply(happenings(*one_of_each(1), ("snapshot", {}), ("definition", {"action": "D"})))
-    assert kinds_held(market, 1) == EVERYTHING
+    market.apply(build_events(*one_of_each(1), ("snapshot", {}), ("definition", {"action": "D"})))
+    assert statistic_types_of(market, 1) == EVERYTHING
 
 
 def test_a_deleted_instrument_takes_its_statistics_with_it_7_3() -> None:
     market = MarketState(72)
-    market.apply(happenings(define(1, "A"), *one_of_each(1)))
-    changes = market.apply(happenings(define(1, "A", action="D"), statistic(1, e.SESSION_LOW, 2)))
+    market.apply(build_events(define(1, "A"), *one_of_each(1)))
+    changes = market.apply(build_events(define(1, "A", action="D"), statistic(1, e.SESSION_LOW, 2)))
     assert changes.deleted == [1]
-    assert kinds_held(market, 1) == {e.SESSION_LOW}
+    assert statistic_types_of(market, 1) == {e.SESSION_LOW}
 
 
 def test_many_instruments_and_keys_grow_the_memory(sized: Callable[[int, int], int]) -> None:
@@ -315,7 +315,7 @@ def test_many_instruments_and_keys_grow_the_memory(sized: Callable[[int, int], i
     rows = Rows(FAMILIES["statistics"], np.arange(count, dtype=np.uint32), zeros, zeros,
                 {"instrument_id": ids, "stat_type": kinds, "price": prices, "action": np.full(count, 65, np.uint8),
                  "stream": np.full(count, 69, np.uint8)})  # fmt: skip
-    batch = happenings()
+    batch = build_events()
     batch.families = {"statistics": rows}
     statistics = Statistics()
     statistics.apply(batch, [])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.parity.histories import History, as_events, random_history
+from tests.parity.random_histories import History, as_events, random_history
 from umdf.book.engine import Books
 from umdf.market.fast.events import FastEventMapper
 from umdf.market.fast.messages import FastMessageMapper
@@ -58,7 +58,7 @@ PRIORITY = {"SBE 16": through_sbe(16), "SBE 15": through_sbe(15), "FAST 152": th
 POSITION = {"SBE 8": through_sbe(8), "SBE 10": through_sbe(10), "FAST 145": through_fast(145, 147)}
 
 
-def shown(books: Books) -> list[tuple[object, ...]]:
+def book_contents(books: Books) -> list[tuple[object, ...]]:
     """Every order of every book in priority order."""
     found: list[tuple[object, ...]] = []
     for instrument_id, _ in sorted(books.instruments()):
@@ -82,14 +82,14 @@ def truth(history: History) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("by_position", [False, True], ids=["priority", "position"])
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(1, 120))
-def test_every_wire_carries_the_same_book(by_position: bool, seed: int, steps: int):
+def test_both_protocols_carry_the_same_book(by_position: bool, seed: int, steps: int):
     history = random_history(seed, steps, by_position)
     events, expected = as_events(history), truth(history)
     for name, carry in (POSITION if by_position else PRIORITY).items():
         books, carried = Books(), carry(events)
         assert len(carried.rows("mbo")) == len(history.rows), name
         books.apply(carried.rows("mbo"))
-        assert shown(books) == expected, name
+        assert book_contents(books) == expected, name
 
 
 @given(seed=st.integers(0, 1 << 32))
@@ -98,7 +98,7 @@ def test_both_generations_end_in_the_same_book(seed: int):
     for by_position in (False, True):
         books = Books()
         books.apply(as_events(random_history(seed, 80, by_position)).rows("mbo"))
-        ends.append(shown(books))
+        ends.append(book_contents(books))
     assert ends[0] == ends[1]
 
 

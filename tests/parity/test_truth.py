@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.truth import Rebuilt, columns, compare, newest_settlements, orders_of, snapshots_of
+from tests.parity.truth import RebuiltChannels, columns, compare, newest_settlements, orders_of, snapshots_of
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.market.families import LAST_PRICE
@@ -23,7 +23,7 @@ KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast"
 def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str, generation: str, seed: int):
     messages, instruments = sized(30_000, 5_000_000 if seed == 1 else 500_000), sized(60, 1_000)
     write_capture(BulkSettings(messages, instruments, wire, generation, channel_reset=seed == 3, seed=seed), tmp_path)
-    rebuilt = Rebuilt(tmp_path)
+    rebuilt = RebuiltChannels(tmp_path)
     assert not rebuilt.replayed.damaged
     [(key, channel)] = rebuilt.replayed.session.channels.items()
     assert not channel.gaps
@@ -39,7 +39,7 @@ def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized,
     """Every book that is not stale equals the truth; what the gaps say is what both lines lost."""
     messages, instruments = sized(60_000, 1_000_000), sized(60, 1_000)
     write_capture(BulkSettings(messages, instruments, wire, generation, loss=0.01, seed=7), tmp_path)
-    rebuilt = Rebuilt(tmp_path)
+    rebuilt = RebuiltChannels(tmp_path)
     [(key, channel)] = rebuilt.replayed.session.channels.items()
     both = [row for row in columns(rebuilt.truth("loss"), ("line", "first", "last")) if row[0] == "AB"]
     assert [(gap.first, gap.last) for gap in channel.gaps] == _runs(both)
@@ -53,13 +53,13 @@ STATISTIC = ("instrument_id", "stat_type", "open_close_settl_flag", "settl_price
 
 
 @pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
-def test_what_the_increments_come_to_is_what_the_snapshots_say(tmp_path: Path, wire: str, generation: str):
+def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, wire: str, generation: str):
     """At the number that a loop of snapshots says, books and statistics without snapshots are the same."""
     write_capture(BulkSettings(20_000, 40, wire, generation, seed=5), tmp_path)
     found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
     moments = sorted({int(last) for part in found for last in part.last_sequence[part.is_complete]})
     for moment in moments[:: max(1, len(moments) // 4)]:
-        rebuilt = Rebuilt(tmp_path, ("instruments", "incremental"), lambda units, m=moment: units.sequence <= m)
+        rebuilt = RebuiltChannels(tmp_path, ("instruments", "incremental"), lambda units, m=moment: units.sequence <= m)
         [channel] = rebuilt.replayed.session.channels.values()
         compared = 0
         for part in found:

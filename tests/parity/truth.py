@@ -40,7 +40,7 @@ BAND = (
 
 
 @dataclass
-class Rebuilt:
+class RebuiltChannels:
     """What the captures in a directory came to."""
 
     directory: Path
@@ -85,11 +85,11 @@ def snapshots_of(directory: Path) -> list[tuple[ChannelKey, Snapshots]]:
     found: list[tuple[ChannelKey, Snapshots]] = []
 
     class Watching(Channel):
-        def snapshots(self, snapshots: Snapshots) -> None:
+        def apply_snapshots(self, snapshots: Snapshots) -> None:
             found.append(((Protocol.UNKNOWN, self.number), snapshots))
 
     with mock.patch("umdf.sync.session.Channel", Watching):
-        Rebuilt(directory, ("snapshot", "instruments"))
+        RebuiltChannels(directory, ("snapshot", "instruments"))
     return found
 
 
@@ -97,7 +97,7 @@ def columns(table: pa.Table, names: tuple[str, ...]) -> Rows:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
-def compare(rebuilt: Rebuilt, key: ChannelKey, channel: Channel) -> dict[str, tuple[Rows, Rows]]:
+def compare(rebuilt: RebuiltChannels, key: ChannelKey, channel: Channel) -> dict[str, tuple[Rows, Rows]]:
     """What we have and what is true, table by table."""
     wire, state = key[0], channel.state.to_tables()
     trades = _without_implied(pa.Table.from_batches(rebuilt.trades[key]))

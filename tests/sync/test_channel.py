@@ -65,7 +65,7 @@ def bids(channel: Channel, instrument: int) -> list[int | None]:
     return [order.order_id for level in book.bids for order in level.orders]
 
 
-def test_a_book_whose_first_update_is_known_is_sound():
+def test_a_book_whose_first_update_is_known_is_healthy():
     channel = Channel(72)
     channel.apply_incremental(events(1, (PETR4, 1, 10), (PETR4, 2, 11)))
     assert channel.distrust_reason(PETR4) is None
@@ -120,7 +120,7 @@ def test_a_gap_that_touched_an_instrument_makes_its_book_stale():
     assert channel.distrust_reason(PETR4) is None and channel.recovered == 1
 
 
-def test_a_snapshot_from_before_the_gap_answers_nothing():
+def test_a_snapshot_from_before_the_gap_recovers_nothing():
     channel = Channel(72)
     channel.apply_incremental(events(1, (PETR4, 1, 10)))
     channel.apply_gap(Gap(1, 2, 2, 0))
@@ -154,7 +154,7 @@ def test_an_incomplete_snapshot_is_not_used():
     assert channel.book(PETR4) is None
 
 
-def test_snapshots_alone_show_what_they_say():
+def test_books_are_built_from_snapshots_alone():
     channel = Channel(72)
     channel.apply_snapshots(snapshot(PETR4, 10, 5, 1, 2))
     assert bids(channel, PETR4) == [2, 1]

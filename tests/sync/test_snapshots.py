@@ -61,7 +61,7 @@ def test_the_rows_of_one_snapshot_are_found():
     assert len(events.rows("snapshot")) == 1
 
 
-def test_a_header_that_says_no_totals_is_whole():
+def test_a_snapshot_without_totals_is_complete():
     header = rows("snapshot", [0], instrument_id=[5], last_sequence=[1])
     events = Events(Units(*[np.zeros(1, np.int64)] * 5), {"snapshot": header})
     assert find_snapshots(events).is_complete.tolist() == [True]

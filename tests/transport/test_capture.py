@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.building import (
+from transport.capture_builders import (
     PAYLOAD,
     SECOND,
     block,
@@ -93,7 +93,7 @@ def test_a_section_has_its_own_byte_order_and_interfaces(tmp_path: Path) -> None
     assert capture.counts.udp == 3 and capture.warnings == []
 
 
-def test_a_packet_of_an_interface_that_is_not_described_is_counted_and_told(tmp_path: Path) -> None:
+def test_a_packet_of_an_undescribed_interface_is_counted_and_a_warning(tmp_path: Path) -> None:
     data = section() + enhanced(FRAME) + interface() + enhanced(FRAME) + enhanced(FRAME, interface=1) + simple(FRAME)
     rows, capture = read_bytes(tmp_path, data)
     assert [row.number for row in rows] == [2, 4]
@@ -158,8 +158,8 @@ COMPRESSIONS = {
 @pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS.keys())
 def test_a_compressed_file_reads_like_the_plain_one_whatever_its_name(compress, sample: bytes, tmp_path: Path) -> None:
     plain, _ = read_bytes(tmp_path, sample)
-    for chunk_bytes in (64, 1 << 20):
-        rows, capture = read_bytes(tmp_path, compress(sample), chunk_bytes=chunk_bytes)
+    for buffer_bytes in (64, 1 << 20):
+        rows, capture = read_bytes(tmp_path, compress(sample), buffer_bytes=buffer_bytes)
         assert rows == plain
         assert capture.warnings == []
         assert capture.format.endswith((", gzip", ", zstd"))
@@ -168,9 +168,9 @@ def test_a_compressed_file_reads_like_the_plain_one_whatever_its_name(compress, 
 def test_what_a_batch_holds_does_not_depend_on_chunks_and_batch_sizes(sample: bytes, tmp_path: Path) -> None:
     whole, capture = read_bytes(tmp_path, sample)
     assert len(whole) > 20
-    for chunk_bytes in (64, 100, 1000):
+    for buffer_bytes in (64, 100, 1000):
         for batch_packets in (1, 3, 10_000):
-            rows, other = read_bytes(tmp_path, sample, chunk_bytes=chunk_bytes, batch_packets=batch_packets)
+            rows, other = read_bytes(tmp_path, sample, buffer_bytes=buffer_bytes, batch_packets=batch_packets)
             assert rows == whole
             assert other.counts == capture.counts
 
@@ -185,7 +185,7 @@ def test_a_batch_holds_at_most_as_many_packets_as_asked_for(tmp_path: Path) -> N
 def test_a_record_larger_than_the_chunk_is_read_whole(tmp_path: Path) -> None:
     big = ethernet(ipv4(udp(bytes(60_000))))
     for data in (pcap([FRAME, big, FRAME]), section() + interface() + simple(FRAME) + enhanced(big) + simple(FRAME)):
-        rows, capture = read_bytes(tmp_path, data, chunk_bytes=256)
+        rows, capture = read_bytes(tmp_path, data, buffer_bytes=256)
         assert [len(row.payload) for row in rows] == [len(PAYLOAD), 60_000, len(PAYLOAD)]
         assert capture.warnings == []
 

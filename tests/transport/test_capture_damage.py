@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.building import (
+from transport.capture_builders import (
     FRAMES,
     Row,
     block,
@@ -185,7 +185,7 @@ def read_before_guard(place: Path, files: list[bytes]) -> None:
     CaptureReader._allocate_buffer = lambda walk, size: memory[len(memory) - size :]  # type: ignore[method-assign]
     for data in files:
         try:
-            read_bytes(place, data, chunk_bytes=len(data))
+            read_bytes(place, data, buffer_bytes=len(data))
         except CaptureError:
             pass
 
@@ -250,16 +250,18 @@ def zstd_raw(parts: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("packing", [gzip_stored, zstd_raw])
-@pytest.mark.parametrize("chunk_bytes", [1000, 4 << 20])
+@pytest.mark.parametrize("buffer_bytes", [1000, 4 << 20])
 def test_a_corrupted_stream_yields_all_that_comes_before_the_corrupted_block(
-    packing: Callable[[list[bytes]], bytes], chunk_bytes: int, place: Path
+    packing: Callable[[list[bytes]], bytes], buffer_bytes: int, place: Path
 ) -> None:
     sample = sample_pcap(20_000)
     whole, _ = read_bytes(place, sample)
     parts = [sample[at : at + 60_000] for at in range(0, len(sample), 60_000)]
     assert len(sample) > 3 * MAX_OUTPUT_BYTES
     good = packing(parts)
-    rows, capture = read_bytes(place, good + b"\x07" + bytes(5000), chunk_bytes=chunk_bytes)  # 7: a reserved block type
+    rows, capture = read_bytes(
+        place, good + b"\x07" + bytes(5000), buffer_bytes=buffer_bytes
+    )  # 7: a reserved block type
     # The byte that a decompressor was about to hand out when it met the damage may be lost, and so its record.
     assert len(whole) - len(rows) <= 1 and rows == whole[: len(rows)]
     (warning,) = capture.warnings
@@ -267,7 +269,7 @@ def test_a_corrupted_stream_yields_all_that_comes_before_the_corrupted_block(
 
 
 @pytest.mark.parametrize(("packing", "tail"), [("gzip", b"garbage"), ("gzip", b"\x1f"), ("zstd", b"garbage behind")])
-def test_something_else_behind_a_compressed_stream_is_told(packing: str, tail: bytes, tmp_path: Path) -> None:
+def test_trailing_bytes_behind_a_compressed_stream_are_a_warning(packing: str, tail: bytes, tmp_path: Path) -> None:
     sample = SAMPLES["pcap"]
     whole, _ = read_bytes(tmp_path, sample)
     rows, capture = read_bytes(tmp_path, PACKINGS[packing](sample) + tail)
@@ -277,7 +279,7 @@ def test_something_else_behind_a_compressed_stream_is_told(packing: str, tail: b
 
 
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
-def test_a_wrong_checksum_is_told_and_costs_no_packet(packing: str, tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_a_warning_and_loses_no_packet(packing: str, tmp_path: Path) -> None:
     sample = sample_pcap(30_000)
     whole, _ = read_bytes(tmp_path, sample)
     packed = bytearray(PACKINGS[packing](sample))
@@ -288,10 +290,10 @@ def test_a_wrong_checksum_is_told_and_costs_no_packet(packing: str, tmp_path: Pa
     assert packing in warning.reason
 
 
-def test_a_bomb_does_not_eat_memory(tmp_path: Path) -> None:
+def test_a_decompression_bomb_is_bounded_in_memory(tmp_path: Path) -> None:
     """64 MiB of empty records in a few kilobytes."""
     bomb = pcap([FRAME]) + pcap_record(b"") * (4 << 20)
     for packed in (gzip.compress(bomb), zstd(bomb)):
-        rows, capture = read_bytes(tmp_path, packed, chunk_bytes=1 << 16)
+        rows, capture = read_bytes(tmp_path, packed, buffer_bytes=1 << 16)
         assert len(rows) == 1
         assert capture.counts.malformed == 4 << 20

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from transport.building import pcap, pcap_header, read, sample_pcap, sample_pcapng, section
+from transport.capture_builders import pcap, pcap_header, read, sample_pcap, sample_pcapng, section
 
 from umdf.errors import CaptureError
 from umdf.transport.capture import open_capture, split_capture
@@ -28,7 +28,7 @@ def test_the_splits_together_are_the_file(name: str, every_bytes: int, tail: byt
     random.Random(3).shuffle(splits)
     rows, warnings, records, udp = [], [], 0, 0
     for split in splits:
-        part, opened = read(pickle.loads(pickle.dumps(split)), chunk_bytes=300)
+        part, opened = read(pickle.loads(pickle.dumps(split)), buffer_bytes=300)
         rows += part
         warnings += opened.warnings
         records += opened.counts.records
@@ -73,7 +73,7 @@ def test_a_file_without_packets_is_one_split(data: bytes, tmp_path: Path) -> Non
     assert rows == [] and len(capture.warnings) == (len(data) == 9)
 
 
-def test_a_file_that_became_shorter_than_its_split_is_told(tmp_path: Path) -> None:
+def test_a_file_shorter_than_its_split_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     path.write_bytes(SAMPLES["pcapng"])
     last = split_capture(path, 5000)[-1]

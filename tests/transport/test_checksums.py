@@ -7,7 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transport.building import ethernet, ipv4, ipv6, pcap, pcap_header, pcap_record, read, read_bytes, rows_of, udp
+from transport.capture_builders import (
+    ethernet,
+    ipv4,
+    ipv6,
+    pcap,
+    pcap_header,
+    pcap_record,
+    read,
+    read_bytes,
+    rows_of,
+    udp,
+)
 
 from umdf.transport.capture import open_capture, split_capture
 from umdf.transport.pcap_writer import PcapWriter

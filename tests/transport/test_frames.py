@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from transport.building import (
-    EIGHT,
+from transport.capture_builders import (
+    EIGHT_BYTE_HEADER,
     FRAMES,
     PAYLOAD,
     V4,
@@ -27,7 +27,7 @@ from umdf.transport.capture import OVERFLOW_FLOW, Counts, Flow
 
 
 @pytest.mark.parametrize("case", FRAMES.values(), ids=FRAMES.keys())
-def test_the_payload_is_found_behind(case: tuple[int, bytes, Flow], tmp_path: Path) -> None:
+def test_the_payload_is_found_behind_any_headers(case: tuple[int, bytes, Flow], tmp_path: Path) -> None:
     link, frame, flow = case
     rows, capture = read_bytes(tmp_path, pcap([frame], link=link))
     assert [(row.flow, row.payload) for row in rows] == [(flow, PAYLOAD)]
@@ -42,12 +42,12 @@ SKIPPED = {
     "a tag that ends the frame": ("malformed", ethernet(b"", kind=0x8100)),
     "TCP": ("not_udp", ethernet(ipv4(udp(), protocol=6))),
     "ICMPv6": ("not_udp", ethernet(ipv6(udp(), protocol=58))),
-    "ICMPv6 behind options": ("not_udp", ethernet(ipv6(udp(), protocol=58, extensions=[(0, EIGHT)]))),
+    "ICMPv6 behind options": ("not_udp", ethernet(ipv6(udp(), protocol=58, extensions=[(0, EIGHT_BYTE_HEADER)]))),
     "the first IPv4 fragment": ("fragments", ethernet(ipv4(udp(), fragment=0x2000))),
     "a middle IPv4 fragment": ("fragments", ethernet(ipv4(udp(), fragment=0x2001))),
     "the last IPv4 fragment": ("fragments", ethernet(ipv4(udp(), fragment=0x1000))),
     "the first IPv6 fragment": ("fragments", ethernet(ipv6(udp(), extensions=[FIRST_FRAGMENT]))),
-    "the last IPv6 fragment": ("fragments", ethernet(ipv6(udp(), extensions=[(0, EIGHT), LAST_FRAGMENT]))),
+    "the last IPv6 fragment": ("fragments", ethernet(ipv6(udp(), extensions=[(0, EIGHT_BYTE_HEADER), LAST_FRAGMENT]))),
     "an empty record": ("malformed", b""),
     "half an Ethernet header": ("malformed", bytes(13)),
     "nothing behind Ethernet": ("malformed", bytes(12) + b"\x08\x00"),
@@ -82,7 +82,7 @@ def test_a_payload_cut_by_the_snap_length_is_delivered_as_far_as_captured(captur
     assert (capture.counts.udp, capture.counts.truncated) == (1, 1)
 
 
-def test_a_link_type_that_is_not_read_is_told_once_with_its_place(tmp_path: Path) -> None:
+def test_an_unsupported_link_type_is_one_warning_with_its_offset(tmp_path: Path) -> None:
     rows, capture = read_bytes(tmp_path, pcap([bytes(60)] * 3, link=127))
     assert rows == [] and capture.counts.unknown_link == 3
     (warning,) = capture.warnings

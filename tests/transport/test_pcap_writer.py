@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.building import SECOND, read
+from transport.capture_builders import SECOND, read
 
 from umdf.errors import CaptureError, EncodeError
 from umdf.transport.capture import Flow, open_capture
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_written_is_refused_with_a_hint(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to play a full disk")
-def test_a_full_disk_is_told_with_a_hint() -> None:
+def test_a_full_disk_raises_an_error_with_a_hint() -> None:
     with pytest.raises(CaptureError) as refusal, PcapWriter("/dev/full") as writer:
         writer.write(NOW, b"abc", V4[:2], V4[2:])
     assert refusal.value.hint

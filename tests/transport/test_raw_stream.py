@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.building import sample_pcap, sample_pcapng
+from transport.capture_builders import sample_pcap, sample_pcapng
 
 from umdf.errors import CaptureError
 from umdf.transport.raw_stream import RawStream, open_raw_stream
@@ -46,7 +46,9 @@ def read(source: bytes, **options: int) -> tuple[list[bytes], RawStream]:
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("batch_packets", [1, 7, 10_000])
-def test_a_file_is_its_messages_however_it_is_packed(packing: str, batch_packets: int, tmp_path: Path) -> None:
+def test_a_compressed_file_yields_the_same_messages_as_a_plain_one(
+    packing: str, batch_packets: int, tmp_path: Path
+) -> None:
     path = tmp_path / "messages.bin"
     path.write_bytes(PACKINGS[packing](STREAM))
     with open_raw_stream(path, FastFraming(), batch_packets=batch_packets, buffer_bytes=1) as stream:
@@ -60,7 +62,7 @@ def test_a_file_is_its_messages_however_it_is_packed(packing: str, batch_packets
     assert found == UNITS and stream.warnings == []
 
 
-def test_its_batches_are_framed_like_datagrams() -> None:
+def test_batches_of_a_raw_stream_parse_like_packets() -> None:
     with open_raw_stream(io.BytesIO(STREAM), FastFraming()) as stream:
         (batch,) = stream
     frames = ChunkParser().parse(batch.buffer, batch.start, batch.end)

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.building import (
+from transport.capture_builders import (
     SECOND,
     Row,
     enhanced,
@@ -129,7 +129,7 @@ def test_all_records_around_damage_are_read_and_every_byte_is_accounted_for(
     good = sample(kind, rng)
     data, hurt_from, hurt_to = DAMAGES[damage](good, rng)
     want, _ = read_bytes(place, good.data)
-    rows, capture = read_bytes(place, data, chunk_bytes=rng.choice((64, 700, 1 << 20)))
+    rows, capture = read_bytes(place, data, buffer_bytes=rng.choice((64, 700, 1 << 20)))
     assert capture.read_bytes + capture.unread_bytes == len(data)
     spans = list(zip(want, pairwise(good.starts), strict=True))
     before = [row for row, (_, end) in spans if end <= hurt_from]
@@ -141,7 +141,7 @@ def test_all_records_around_damage_are_read_and_every_byte_is_accounted_for(
     path = place / "capture"
     parts, read_by_splits, unread, warnings = [], 0, 0, []
     for split in split_capture(path, rng.choice((1, 400))):
-        found, part = read(split, chunk_bytes=rng.choice((64, 700)))
+        found, part = read(split, buffer_bytes=rng.choice((64, 700)))
         parts += found
         read_by_splits, unread = read_by_splits + part.read_bytes, unread + part.unread_bytes
         warnings += part.warnings
@@ -240,10 +240,10 @@ def test_packets_of_a_damaged_interface_are_counted_and_those_of_others_read(tmp
 def test_a_file_that_is_damaged_everywhere_is_given_up_and_all_of_it_is_accounted_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_walk, "MOST_DAMAGED", 20)
+    monkeypatch.setattr(capture_reader, "MOST_DAMAGED", 20)
     good = b"".join(pcap_record(ethernet(ipv4(udp())), place) for place in range(4))
     data = pcap_header() + (good + b"\xff" * 50) * 40
-    rows, capture = read_bytes(tmp_path, data, chunk_bytes=1000)
+    rows, capture = read_bytes(tmp_path, data, buffer_bytes=1000)
     assert len(capture.warnings) == 21 and "the rest is not read" in capture.warnings[-1].reason
     assert len(rows) == 21 * 4
     assert capture.read_bytes + capture.unread_bytes == len(data)
@@ -270,6 +270,6 @@ def test_hostile_bytes_are_not_read_again_and_again(kind: str, tmp_path: Path, m
         filled += walk.filled_bytes
 
     monkeypatch.setattr(capture_reader.CaptureReader, "_fill", counted)
-    _, capture = read_bytes(tmp_path, data, chunk_bytes=1 << 16)
+    _, capture = read_bytes(tmp_path, data, buffer_bytes=1 << 16)
     assert capture.read_bytes + capture.unread_bytes == len(data)
     assert filled <= 5 * len(data)

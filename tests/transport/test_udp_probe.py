@@ -8,9 +8,9 @@ def test_a_small_buffer_is_granted_and_an_absurd_one_is_not() -> None:
     assert granted_receive_buffer_bytes(2**30 - 1) < 2**30 - 1
 
 
-def test_the_multicast_question_is_answered_in_one_line() -> None:
+def test_multicast_error_is_empty_or_one_line() -> None:
     assert "\n" not in multicast_error()
 
 
-def test_an_impatient_question_is_not_answered_with_an_exception() -> None:
+def test_a_timeout_is_returned_as_text() -> None:
     assert isinstance(multicast_error(wait_s=1e-6), str)

@@ -108,7 +108,7 @@ def datagram(parts: Sequence[tuple[int, int, int, bytes]]) -> bytes:
 @given(
     st.lists(st.tuples(st.just(SBE), SBE_PACKETS) | st.tuples(st.just(FAST), FAST_DATAGRAMS.map(datagram)), max_size=8)
 )
-def test_every_sound_packet_is_recognised(packets: list[tuple[Protocol, bytes]]) -> None:
+def test_the_protocol_of_every_valid_packet_is_detected(packets: list[tuple[Protocol, bytes]]) -> None:
     assert protocols([packet for _, packet in packets]) == [protocol for protocol, _ in packets]
 
 
@@ -141,7 +141,7 @@ def test_datagrams_of_every_size_are_recognised() -> None:
         "text": b"GET / HTTP/1.1\r\nHost: example\r\n\r\n",
     }.items(),
 )
-def test_what_is_neither_is_unknown(what: str, packet: bytes) -> None:
+def test_a_packet_of_neither_protocol_is_unknown(what: str, packet: bytes) -> None:
     assert protocols([packet]) == [UNKNOWN], what
 
 
@@ -149,19 +149,19 @@ def test_an_sbe_packet_that_the_snap_length_cut_is_still_sbe() -> None:
     assert protocols([sbe([bytes(80), bytes(50)])[:size] for size in (20, 30, 60, 110, 125)]) == [SBE] * 5
 
 
-def test_a_sound_fast_chain_beats_a_broken_sbe_one() -> None:
+def test_a_valid_fast_packet_that_starts_like_a_damaged_sbe_one_is_fast() -> None:
     body = bytearray(60)
     body[6:10] = struct.pack("<HH", 40, 0xEB50)  # where the first framing header would be
     assert protocols([chunk(bytes(body))]) == [FAST]
 
 
-def test_a_flow_is_what_most_of_its_recognised_packets_are() -> None:
+def test_the_protocol_of_a_flow_is_that_of_most_of_its_packets() -> None:
     protocol = np.array([SBE, SBE, UNKNOWN, FAST, UNKNOWN, UNKNOWN, FAST, FAST, SBE], np.uint8)
     flow = np.array([1, 1, 1, 1, 1, 3, 4, 4, 4], np.uint16)
     assert detect_flow_protocols(protocol, flow).tolist() == [UNKNOWN, SBE, UNKNOWN, UNKNOWN, FAST]
 
 
-def test_a_flow_is_remembered_from_batch_to_batch() -> None:
+def test_the_protocol_of_a_flow_is_counted_over_all_batches() -> None:
     flows = FlowProtocols()
     assert flows.add(np.array([FAST, FAST], np.uint8), np.array([2, 2], np.uint16)).tolist() == [0, 0, FAST]
     assert flows.add(np.array([UNKNOWN, SBE], np.uint8), np.array([2, 5], np.uint16)).tolist() == [
@@ -175,7 +175,7 @@ def test_a_flow_is_remembered_from_batch_to_batch() -> None:
     assert flows.add(np.array([], np.uint8), np.array([], np.uint16)).tolist() == [0, 0, FAST, 0, 0, SBE]
 
 
-def test_a_file_is_decided_from_its_first_packets_and_no_batch_more_is_taken() -> None:
+def test_the_protocol_of_a_file_is_detected_from_its_first_packets_only() -> None:
     batches = iter([packed([sbe([b"x"])] * 6 + [b"?"]), packed([chunk(b"y")] * 50), packed([chunk(b"z")])])
     assert detect_file_protocol(batches, 10) == (SBE, 6, 3, 1)
     assert len(list(batches)) == 1
@@ -185,7 +185,7 @@ def test_a_file_is_decided_from_its_first_packets_and_no_batch_more_is_taken() -
 
 
 @given(st.lists(FAST_DATAGRAMS, max_size=6))
-def test_every_pair_of_a_sound_datagram_is_a_row(datagrams: list[list[tuple[int, int, int, bytes]]]) -> None:
+def test_every_chunk_of_a_valid_packet_is_a_row(datagrams: list[list[tuple[int, int, int, bytes]]]) -> None:
     frames = framed([datagram(parts) for parts in datagrams])
     expected = [(packet, index, *part) for packet, parts in enumerate(datagrams) for index, part in enumerate(parts)]
     assert rows(frames) == expected
@@ -217,7 +217,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_a_line_with_its_place_and_what_is_sound_is_kept(name: str) -> None:
+def test_damage_is_quarantined_with_its_offset_and_valid_chunks_are_kept(name: str) -> None:
     packet, bodies, (index, offset, sequence, reason, skipped) = DAMAGE[name]
     frames = framed([AFTER, packet, GOOD])
     assert [row[5] for row in rows(frames)] == [b"after", *bodies, b"good"]
@@ -230,7 +230,7 @@ def test_damage_is_a_line_with_its_place_and_what_is_sound_is_kept(name: str) ->
     assert reason in entry.reason
 
 
-def test_many_rows_and_many_lines_find_room() -> None:
+def test_buffers_grow_with_chunks_and_quarantine_rows() -> None:
     crowded = chunk(b"x", 9, 2, 1) * 5_000
     broken = [crowded + b"!"] * 3 + [b""] * 900 + [crowded]
     framer, batch = ChunkParser(), packed(broken)
@@ -242,7 +242,7 @@ def test_many_rows_and_many_lines_find_room() -> None:
     assert framer.parse(batch.buffer, batch.start[:0], batch.end[:0]).quarantine == []
 
 
-def test_frames_that_are_still_held_are_not_overwritten() -> None:
+def test_chunks_still_in_use_are_not_overwritten() -> None:
     framer, held = ChunkParser(), []
     for number in range(12):
         batch = packed([chunk(bytes([number]), number)] * 5)
@@ -260,7 +260,7 @@ def test_a_packet_outside_the_buffer_is_refused(start: int, end: int) -> None:
 
 
 @given(st.binary(max_size=200) | FAST_DATAGRAMS.map(datagram), st.data())
-def test_whatever_the_bytes_each_one_is_in_a_row_or_in_a_line(packet: bytes, data: st.DataObject) -> None:
+def test_every_byte_of_any_packet_is_in_a_chunk_or_in_quarantine(packet: bytes, data: st.DataObject) -> None:
     mutated = bytearray(packet)
     for _ in range(data.draw(st.integers(0, 3)) if packet else 0):
         mutated[data.draw(st.integers(0, len(packet) - 1))] = data.draw(st.integers(0, 255))
@@ -272,7 +272,7 @@ def test_whatever_the_bytes_each_one_is_in_a_row_or_in_a_line(packet: bytes, dat
 
 
 @given(st.lists(chunks(), min_size=1, max_size=20), st.integers(1, 7))
-def test_a_stream_is_cut_into_its_units(parts: list[tuple[int, int, int, bytes]], most: int) -> None:
+def test_a_raw_stream_is_parsed_into_headers_and_messages(parts: list[tuple[int, int, int, bytes]], most: int) -> None:
     units = [datagram([part]) for part in parts]
     stream, found, position = np.frombuffer(b"".join(units), np.uint8), [], 0
     while position < len(stream):

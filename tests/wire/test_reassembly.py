@@ -95,7 +95,7 @@ def test_messages_of_one_chunk_are_not_copied() -> None:
     assert len(taken.multi_chunk) == 0 and taken.single_chunk.start.tolist() == [10, 23]
 
 
-def test_both_groups_say_where_each_message_was_completed() -> None:
+def test_each_message_has_the_row_of_the_chunk_that_completed_it() -> None:
     a, b = split(b"abcdef", [2, 4], 7), split(b"gh", [1], 8)
     taken = take(Reassembler(), [a[2], Part(b"direct", 6), b[1], a[0], b[0], a[1], Part(b"last", 9)])
     assert messages(taken) == [(6, b"direct"), (8, b"gh"), (7, b"abcdef"), (9, b"last")]
@@ -110,7 +110,7 @@ def test_keys_are_not_mixed() -> None:
     assert messages(take(reassembler, [b[0], a[1]])) == [(7, b"wxyz"), (7, b"abcd")]
 
 
-def test_a_copy_that_comes_behind_the_whole_message_does_not_open_it_again() -> None:
+def test_duplicate_chunks_of_a_completed_message_do_not_open_it_again() -> None:
     parts = split(b"abcdef", [2, 4], 7)
     reassembler = Reassembler()
     assert len(messages(take(reassembler, parts))) == 1
@@ -124,7 +124,7 @@ def test_the_next_loop_with_the_same_numbers_is_a_message_of_its_own() -> None:
     assert messages(take(reassembler, [*first, *second])) == [(7, b"old1old2"), (7, b"new1new2")]
 
 
-def test_a_chunk_that_contradicts_begins_a_new_message() -> None:
+def test_a_chunk_with_other_content_starts_a_new_message() -> None:
     reassembler = Reassembler()
     old, new = split(b"old1old2old3", [4, 8], 7), split(b"new1new2new3", [4, 8], 7)
     taken = take(reassembler, [old[0], old[1], new[0], new[1], new[2]])
@@ -132,7 +132,7 @@ def test_a_chunk_that_contradicts_begins_a_new_message() -> None:
     assert taken.dropped == [DroppedMessage(0, 7, 2, 3, reassembly.CONTRADICTED)]
 
 
-def test_the_same_number_with_another_count_is_dropped_when_one_of_them_is_whole() -> None:
+def test_a_message_with_the_same_sequence_and_other_no_chunks_is_dropped_when_one_completes() -> None:
     reassembler = Reassembler()
     taken = take(reassembler, [Part(b"x", 7, 3, 1), *split(b"abcd", [2], 7)])
     assert messages(taken) == [(7, b"abcd")]
@@ -155,7 +155,7 @@ def test_chunks_of_two_loops_are_never_mixed() -> None:
     assert reassembler.dropped_by_reason[reassembly.EPOCH_CHANGED] > 300
 
 
-def test_a_message_waits_for_so_many_frames_of_its_key_and_no_more() -> None:
+def test_a_message_is_dropped_after_wait_chunks_of_its_key() -> None:
     limits = Limits(wait_chunks=10)
     for between, whole in ((9, True), (10, False)):
         for batch in (1, 3, 100):
@@ -172,7 +172,7 @@ def test_a_message_waits_for_so_many_frames_of_its_key_and_no_more() -> None:
             assert drops == ([] if whole else [DroppedMessage(0, 50, 1, 2, reassembly.TIMED_OUT)])
 
 
-def test_a_message_waits_for_so_long_and_no_longer() -> None:
+def test_a_message_is_dropped_after_wait_ms() -> None:
     for ms, whole in ((100, True), (101, False)):
         parts = split(b"abcd", [2], 50)
         late = parts[1]._replace(ts_ns=10**9 + ms * 1_000_000)
@@ -185,7 +185,7 @@ def test_a_message_waits_for_so_long_and_no_longer() -> None:
     assert reassembler.open_messages == 0 and reassembler.held_bytes == 0
 
 
-def test_the_one_longest_without_a_chunk_makes_room() -> None:
+def test_the_message_longest_without_a_chunk_is_evicted_first() -> None:
     reassembler = Reassembler(Limits(open_messages=2))
     first, second, third = (split(b"abcdef", [2, 4], sequence) for sequence in (1, 2, 3))
     taken = take(reassembler, [first[0], second[0], first[1], third[0], Part(b"z", 4, 3, 1, key=9)])
@@ -193,7 +193,7 @@ def test_the_one_longest_without_a_chunk_makes_room() -> None:
     assert messages(take(reassembler, [first[2], third[1], third[2]])) == [(1, b"abcdef"), (3, b"abcdef")]
 
 
-def test_what_is_open_at_the_end_is_told() -> None:
+def test_messages_open_at_the_end_are_reported_as_dropped() -> None:
     reassembler = Reassembler()
     take(reassembler, split(b"abcdef", [2, 4], 7)[1:])
     assert reassembler.finish() == [DroppedMessage(0, 7, 2, 3, reassembly.STREAM_ENDED)]
@@ -243,7 +243,7 @@ def test_memory_stays_within_its_limit_on_a_hostile_stream(name: str, sized: Siz
     assert dropped == sum(reassembler.dropped_by_reason.values()) and reassembler.held_bytes == 0
 
 
-def test_a_half_built_message_survives_being_stored() -> None:
+def test_an_open_message_survives_pickling() -> None:
     parts = split(b"abcdef", [2, 4], 7)
     reassembler = Reassembler()
     take(reassembler, [*split(b"done", [2], 6), *parts[:2]])

@@ -1,4 +1,4 @@
-"""What a row came to, and why a book is stale: the codes of the kernels, in words."""
+"""The outcome of a row, and why a book is stale: the codes of the kernels, in words."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ OUTCOMES = {
     ALREADY_APPLIED: "already in the book",
 }
 
-# Below zero: impossible. {got} is what the row (or the feed) had, {had} what the book had.
+# Below zero: impossible. {received} is what the row (or the feed) had, {expected} what the book had.
 REASONS = {
-    k.UNKNOWN_ORDER: "order {got} is not in the book",
-    k.DUPLICATE_ORDER: "order {got} is already in the book, with size {had}",
+    k.UNKNOWN_ORDER: "order {received} is not in the book",
+    k.DUPLICATE_ORDER: "order {received} is already in the book, with size {expected}",
     k.SIDE_MISMATCH: "the order is on the other side",
-    k.PRICE_MISMATCH: "the price {got:price} is not the entry's own (order or position {had})",
-    k.SIZE_MISMATCH: "the previous size {got} is not the size in the book, {had}",
-    k.UNKNOWN_PRICE: "the price {got:price} is not among the {had} of the side",
-    k.DUPLICATE_PRICE: "the price {got:price} is already in the book, with size {had}",
-    k.BAD_POSITION: "position {got} in a side of {had}",
-    k.GENERATION_MISMATCH: "position {got} in a book by price",
-    k.NO_ORDER_ID: "an order without id at {got:price}",
-    k.BAD_SIZE: "a size of {got} (order, position or number of orders: {had})",
-    k.BAD_SIDE: "a side of code {got}",
-    k.UNKNOWN_ACTION: "an action of code {got}",
+    k.PRICE_MISMATCH: "the price {received:price} is not the entry's own (order or position {expected})",
+    k.SIZE_MISMATCH: "the previous size {received} is not the size in the book, {expected}",
+    k.UNKNOWN_PRICE: "the price {received:price} is not among the {expected} of the side",
+    k.DUPLICATE_PRICE: "the price {received:price} is already in the book, with size {expected}",
+    k.BAD_POSITION: "position {received} in a side of {expected}",
+    k.GENERATION_MISMATCH: "position {received} in a book by price",
+    k.NO_ORDER_ID: "an order without id at {received:price}",
+    k.BAD_SIZE: "a size of {received} (order, position or number of orders: {expected})",
+    k.BAD_SIDE: "a side of code {received}",
+    k.UNKNOWN_ACTION: "an action of code {received}",
     k.NO_INSTRUMENT: "a row of a book without instrument",
-    k.AMBIGUOUS_LEVEL: "an overlay removes one of {got} levels and does not say which",
-    k.RPT_SEQ_GAP: "rpt_seq {got} after {had}",
+    k.AMBIGUOUS_LEVEL: "an overlay removes one of {received} levels and does not say which",
+    k.RPT_SEQ_GAP: "rpt_seq {received} after {expected}",
     k.MESSAGES_LOST: "messages are known to be lost",
     k.VALUE_OUT_OF_RANGE: "a price or a size that is out of range",
 }
@@ -47,7 +47,7 @@ REASONS = {
 
 @dataclass(eq=False)
 class Outcomes:
-    """What each row of a call came to; `first_row` is the number of the first among all rows the books have seen."""
+    """The outcome of each row of a call; `first_row` is the number of the first among all rows the books have seen."""
 
     codes: NDArray[np.int8]
     first_row: int
@@ -73,11 +73,11 @@ class Stale:
     def __str__(self) -> str:
         if self.reason == k.RPT_SEQ_GAP and self.expected == 0:
             return f"it starts at rpt_seq {self.received}: what came before is not known"
-        got = _format_number(self.received)
+        received = _format_number(self.received)
         text = REASONS[self.reason].replace(
-            "{got:price}", "none" if self.received == NULL else f"{self.received / 1e9:.9g}"
+            "{received:price}", "none" if self.received == NULL else f"{self.received / 1e9:.9g}"
         )
-        return text.format(got=got, had=_format_number(self.expected))
+        return text.format(received=received, expected=_format_number(self.expected))
 
 
 def _format_number(value: int) -> str:

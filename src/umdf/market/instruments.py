@@ -101,7 +101,7 @@ class Instruments:
         return instrument_id in self._definitions
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_symbols": None}  # made again when asked for
+        return {**self.__dict__, "_symbol_index": None}  # built again when needed
 
     @property
     def is_complete(self) -> bool:

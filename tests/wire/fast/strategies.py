@@ -280,7 +280,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     return bytes(content)
 
 
-def hostile() -> st.SearchStrategy[bytes]:
+def arbitrary_bytes() -> st.SearchStrategy[bytes]:
     """Bytes that are more often something in FAST than chance would make them."""
     pieces = st.sampled_from((b"\xc0\x81", b"\xe0\x82", b"\xff\x83", b"\x80", b"\x81", b"\xff", b"\x00", b"\x7f\xff"))
     return st.one_of(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from vectors.fast import field, one_field, template
-from wire.fast.strategies import damaged, hostile, streams, template_sets, values_of
+from wire.fast.strategies import arbitrary_bytes, damaged, streams, template_sets, values_of
 
 from umdf.errors import EncodeError
 from umdf.wire.fast.loader import load, loads
@@ -66,7 +66,7 @@ def test_damaged_messages_are_errors_or_messages_and_never_anything_else(data: s
     _read_all(templates, data.draw(damaged(stream)))
 
 
-@given(templates=template_sets(), data=hostile())
+@given(templates=template_sets(), data=arbitrary_bytes())
 def test_random_bytes_are_errors_or_messages_and_never_anything_else(templates: TemplateSet, data: bytes) -> None:
     _read_all(templates, data)
 

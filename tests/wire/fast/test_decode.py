@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors.fast import Case, fast_vectors, field, one_field, template
-from wire.fast.strategies import damaged, hostile, streams, template_sets, values_of
+from wire.fast.strategies import arbitrary_bytes, damaged, streams, template_sets, values_of
 
 from umdf.errors import EncodeError
 from umdf.wire.fast.decode.decoder import Batch, Decoder
@@ -25,20 +25,20 @@ from umdf.wire.fast.templates import Decimal, TemplateSet
 
 LIMITS = Limits(entries=2000, empty_entries=500)
 
-Journal = list[tuple[int, str, int, str, int]]
+Quarantine = list[tuple[int, str, int, str, int]]
 
 
-def decode(decoder: Decoder, messages: list[bytes], spare: int = 0) -> Batch:
+def decode(decoder: Decoder, messages: list[bytes], extra_bytes: int = 0) -> Batch:
     """The messages one after another in a buffer that has so many bytes more."""
     ends = np.cumsum([len(data) for data in messages], dtype=np.int64)
-    buffer = np.frombuffer(b"".join(messages) + bytes(spare), np.uint8)
+    buffer = np.frombuffer(b"".join(messages) + bytes(extra_bytes), np.uint8)
     return decoder.decode(buffer, ends - [len(data) for data in messages], ends)
 
 
-def read(reader: Reader, messages: list[bytes]) -> tuple[dict[int, Message], Journal]:
+def read(reader: Reader, messages: list[bytes]) -> tuple[dict[int, Message], Quarantine]:
     """What the plain reader makes of them."""
     found: dict[int, Message] = {}
-    journal: Journal = []
+    journal: Quarantine = []
     for number, data in enumerate(messages):
         error = None
         try:
@@ -57,16 +57,16 @@ def read(reader: Reader, messages: list[bytes]) -> tuple[dict[int, Message], Jou
     return found, journal
 
 
-def journal_of(batch: Batch) -> Journal:
+def quarantine_of(batch: Batch) -> Quarantine:
     return [(entry.message, entry.code, entry.offset, entry.field, entry.count) for entry in batch.quarantine]
 
 
-def assert_agreement(decoder: Decoder, *batches: list[bytes], spare: int = 0) -> None:
+def assert_agreement(decoder: Decoder, *batches: list[bytes], extra_bytes: int = 0) -> None:
     reader = Reader(decoder.templates, decoder.reset, decoder.limits)
     for messages in batches:
-        batch = decode(decoder, messages, spare)
+        batch = decode(decoder, messages, extra_bytes)
         expected, journal = read(reader, messages)
-        assert journal_of(batch) == journal
+        assert quarantine_of(batch) == journal
         found = batch.to_messages()
         assert list(found) == list(expected)
         for number, message in expected.items():
@@ -82,7 +82,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if type(value) is list else value
 
 
-def encoded(templates: TemplateSet, stream: list[tuple[int, dict[str, Any]]], reset: Reset) -> list[bytes]:
+def encode_stream(templates: TemplateSet, stream: list[tuple[int, dict[str, Any]]], reset: Reset) -> list[bytes]:
     """Those that can be: some templates let fields of different types share a dictionary entry."""
     writer, written = Writer(templates, reset), []
     for template_id, values in stream:
@@ -96,7 +96,7 @@ def encoded(templates: TemplateSet, stream: list[tuple[int, dict[str, Any]]], re
 def test_random_messages_of_random_templates(reset: Reset, data: st.DataObject) -> None:
     templates = data.draw(template_sets())
     decoder = Decoder(templates, reset, LIMITS, generated=())
-    messages = encoded(templates, data.draw(streams(templates)), reset)
+    messages = encode_stream(templates, data.draw(streams(templates)), reset)
     middle = len(messages) // 2  # the second batch uses the memory of the first, and what is kept of its values
     assert_agreement(decoder, messages[:middle], messages[middle:])
 
@@ -105,13 +105,13 @@ def test_random_messages_of_random_templates(reset: Reset, data: st.DataObject) 
 @given(data=st.data())
 def test_damaged_messages_of_random_templates(reset: Reset, data: st.DataObject) -> None:
     templates = data.draw(template_sets())
-    messages = encoded(templates, data.draw(streams(templates)), reset)
+    messages = encode_stream(templates, data.draw(streams(templates)), reset)
     messages = [data.draw(damaged(message)) if data.draw(st.booleans()) else message for message in messages]
     assert_agreement(Decoder(templates, reset, LIMITS, generated=()), messages)
 
 
 @pytest.mark.parametrize("reset", ["message", "never"])
-@given(templates=template_sets(), messages=st.lists(hostile(), max_size=5))
+@given(templates=template_sets(), messages=st.lists(arbitrary_bytes(), max_size=5))
 def test_random_bytes(reset: Reset, templates: TemplateSet, messages: list[bytes]) -> None:
     assert_agreement(Decoder(templates, reset, LIMITS, generated=()), messages)
 
@@ -135,7 +135,7 @@ def test_the_specifications_examples(case: Case) -> None:
 def test_the_packaged_templates(template_id: int, data: st.DataObject) -> None:
     templates = load()
     values = [data.draw(values_of(templates.by_id[template_id].body, templates)) for _ in range(2)]
-    messages = encoded(templates, [(template_id, each) for each in values], "message")
+    messages = encode_stream(templates, [(template_id, each) for each in values], "message")
     assert_agreement(Decoder(templates, generated=()), messages)
 
 
@@ -145,7 +145,7 @@ def test_tables_grow_in_the_middle_of_a_batch() -> None:
     templates = loads(template(field("string", "<copy/>", True) + f'<sequence name="S">{entry}</sequence>'))
     long = {"Value": "x" * 5000, "S": [{"Value": bytes(3000), "N": 7}]}
     stream = [(1, {"Value": str(n), "S": [{"Value": b"y" * (n % 7), "N": n}] * (n % 5)}) for n in range(2000)]
-    messages = encoded(templates, [*stream, *[(1, long)] * 100, *stream], "message")
+    messages = encode_stream(templates, [*stream, *[(1, long)] * 100, *stream], "message")
     decoder = Decoder(templates)
     for _ in range(2):
         assert_agreement(decoder, messages)
@@ -161,7 +161,7 @@ def test_kept_values_outlive_the_batch_that_they_came_in() -> None:
         assert decode(decoder, [data]).to_messages()[0].values == expected
 
 
-def test_a_batch_keeps_its_memory_while_anybody_looks() -> None:
+def test_a_batch_in_use_keeps_its_memory() -> None:
     templates = loads(one_field("string"))
     decoder, writer = Decoder(templates), Writer(templates)
     batches = [decode(decoder, [writer.encode(1, {"Value": text})]) for text in ("first", "second", "third")]
@@ -183,12 +183,12 @@ def test_rows_say_which_message_they_are() -> None:
 def test_reports_are_counted_and_the_message_is_kept() -> None:
     xml = '<sequence name="S"><uInt32 name="A"/></sequence>'
     batch = decode(Decoder(loads(template(xml))), [bytes.fromhex("c081 83 0085 86 000087")])
-    assert journal_of(batch) == [(0, "R6", 3, "S[0].A", 2)]
+    assert quarantine_of(batch) == [(0, "R6", 3, "S[0].A", 2)]
     assert not batch.quarantine[0].is_quarantined
     assert batch.to_messages()[0].values == {"S": [{"A": 5}, {"A": 6}, {"A": 7}]}
 
 
-def test_arrow_shows_everything() -> None:
+def test_a_record_batch_has_every_column() -> None:
     xml = (
         field("uInt32", '<constant value="8"/>', name="C")
         + field("string", '<constant value="BVMF"/>', True, "O")
@@ -198,7 +198,7 @@ def test_arrow_shows_everything() -> None:
     )
     templates = loads(template(xml))
     full = {"C": 8, "O": "BVMF", "D": Decimal(-2, 150), "G": {"U": "é"}, "S": [{"B": b"\xff"}, {}]}
-    messages = encoded(templates, [(1, full), (1, {"C": 8, "S": []}), (1, {"C": 8})], "message")
+    messages = encode_stream(templates, [(1, full), (1, {"C": 8, "S": []}), (1, {"C": 8})], "message")
     batch = decode(Decoder(templates), messages)
     rows = batch.record_batch(1)
     rows.validate(full=True)
@@ -224,7 +224,7 @@ def test_a_message_inside_a_message_is_a_row_of_its_template() -> None:
     others = f'<template name="U" id="2">{field("string")}</template>'
     templates = loads(template('<uInt32 name="A"/><templateRef/>', others))
     inner = Message(templates.by_id[2], {"Value": "in"})
-    batch = decode(Decoder(templates), encoded(templates, [(1, {"A": 3, "templateRef": inner})], "message"))
+    batch = decode(Decoder(templates), encode_stream(templates, [(1, {"A": 3, "templateRef": inner})], "message"))
     assert batch.record_batch(1).to_pylist() == [{"message": 0, "A": 3, "templateRef": 2, "templateRef.row": 0}]
     assert batch.record_batch(2).to_pylist() == [{"message": 0, "Value": "in"}]
     assert list(batch.to_messages()) == [0]

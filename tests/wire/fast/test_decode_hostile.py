@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from vectors.fast import field, one_field, template
-from wire.fast.test_decode import assert_agreement, decode, journal_of
-from wire.fast.traffic import messages_of, mutated
+from wire.fast.random_messages import messages_of, mutated
+from wire.fast.test_decode import assert_agreement, decode, quarantine_of
 
 from umdf.wire.fast.decode.decoder import Batch, Decoder
 from umdf.wire.fast.loader import load, loads
@@ -47,11 +47,13 @@ def memory_of(batch: Batch) -> int:
         (one_field("uInt32"), b"\x80", "D5", 1, ""),
     ],
 )
-def test_each_is_quarantined_with_place_and_code(xml: bytes, data: bytes, code: str, at: int, place: str) -> None:
+def test_each_damaged_message_is_quarantined_with_offset_and_code(
+    xml: bytes, data: bytes, code: str, at: int, place: str
+) -> None:
     templates = loads(xml)
     for generated in ((), (1,)):
         decoder = Decoder(templates, generated=generated)
-        journal = journal_of(decode(decoder, [data, b"\x80"], spare=5000))
+        journal = quarantine_of(decode(decoder, [data, b"\x80"], extra_bytes=5000))
         assert journal[-2:] == [(0, code, at, place, 1), (1, "D5", 1, "", 1)]
         assert_agreement(decoder, [data])
         assert not decode(decoder, [data]).templates
@@ -94,7 +96,7 @@ run_guarded(int(sys.argv[1]), int(sys.argv[2]))
 
 def run_guarded(seed: int, count: int) -> None:
     """Damaged messages one by one at the very end of guarded memory, and in a batch with guarded tables."""
-    from wire.sbe.guarding import GuardedMemory, guarded
+    from wire.sbe.guarded_memory import GuardedMemory, guarded
 
     from umdf import buffers
 
@@ -112,7 +114,7 @@ def run_guarded(seed: int, count: int) -> None:
         loads(template(f'<sequence name="S">{TEXT}{field("uInt32", name="N")}{MORE}</sequence>')), generated=[1]
     )
     for _ in range(3):
-        assert len(decode(large, [long] * 20, spare=4096).quarantine) == 20
+        assert len(decode(large, [long] * 20, extra_bytes=4096).quarantine) == 20
     ends = np.cumsum([len(data) for data in messages], dtype=np.int64)
     whole = guarded(int(ends[-1]))
     whole[:] = np.frombuffer(b"".join(messages), np.uint8)
@@ -133,7 +135,9 @@ def test_fuzz_nothing_is_read_or_written_outside_the_buffers(sized: Callable[[in
     assert "guarded" in ran.stdout
 
 
-def test_fuzz_mutated_messages_agree_in_all_three(sized: Callable[[int, int], int]) -> None:
+def test_fuzz_generated_code_interpreter_and_reference_agree_on_damaged_messages(
+    sized: Callable[[int, int], int],
+) -> None:
     """Generated code and interpreter on all of them, the plain reader on some."""
     seed = int(np.random.default_rng().integers(1 << 62))
     print(f"seed {seed}")  # shown when it fails
@@ -142,10 +146,10 @@ def test_fuzz_mutated_messages_agree_in_all_three(sized: Callable[[int, int], in
     hot, cold = Decoder(load()), Decoder(load(), generated=())
     for number in range(sized(10_000, 1_000_000) // size):
         messages = mutated(corpus, size, random)
-        batches = [decode(decoder, messages, spare=4096) for decoder in (hot, cold)]
-        assert journal_of(batches[0]) == journal_of(batches[1])
+        batches = [decode(decoder, messages, extra_bytes=4096) for decoder in (hot, cold)]
+        assert quarantine_of(batches[0]) == quarantine_of(batches[1])
         assert batches[0].rows.tolist() == batches[1].rows.tolist()
         for template_id in batches[0].templates:
             assert batches[0].record_batch(template_id).equals(batches[1].record_batch(template_id))
         if number % sized(1, 20) == 0:
-            assert_agreement(hot, messages[:500], spare=4096)
+            assert_agreement(hot, messages[:500], extra_bytes=4096)

@@ -72,7 +72,7 @@ class Columns:
         }
 
 
-def cut(encoded: EncodedMessages) -> list[bytes]:
+def messages_of(encoded: EncodedMessages) -> list[bytes]:
     pieces = zip(encoded.start.tolist(), encoded.end.tolist(), strict=True)
     return [encoded.buffer[start:end].tobytes() for start, end in pieces]
 
@@ -89,17 +89,17 @@ def encodable(templates: TemplateSet, messages: Messages, reset: Reset) -> tuple
     return kept, written
 
 
-def assert_like_the_writer(templates: TemplateSet, messages: Messages, reset: Reset = "message") -> None:
+def assert_equals_reference_writer(templates: TemplateSet, messages: Messages, reset: Reset = "message") -> None:
     writer = Writer(templates, reset)
     written = [writer.encode(template_id, values) for template_id, values in messages]
-    assert cut(Encoder(templates, reset).encode(Columns(templates, messages).record_batches())) == written
+    assert messages_of(Encoder(templates, reset).encode(Columns(templates, messages).record_batches())) == written
 
 
 @pytest.mark.parametrize("reset", ["message", "never"])
 @given(data=st.data())
 def test_random_messages_of_random_templates_are_the_plain_writers_bytes(reset: Reset, data: st.DataObject) -> None:
     templates = data.draw(template_sets())
-    assert_like_the_writer(templates, encodable(templates, data.draw(streams(templates)), reset)[0], reset)
+    assert_equals_reference_writer(templates, encodable(templates, data.draw(streams(templates)), reset)[0], reset)
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -114,7 +114,7 @@ def test_what_is_encoded_decodes_to_the_same_columns_and_messages(data: st.DataO
         (template_id, fields_of(templates.by_id[template_id].body, values)) for template_id, values in messages
     ]
     again = Encoder(templates).encode({template_id: batch.record_batch(template_id) for template_id in batch.templates})
-    assert cut(again) == written
+    assert messages_of(again) == written
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -123,16 +123,16 @@ def test_random_messages_of_the_packaged_templates_are_the_plain_writers_bytes(d
     template_id = data.draw(st.sampled_from(sorted(PACKAGED.by_id)))
     values = values_of(PACKAGED.by_id[template_id].body, PACKAGED)
     messages = [(template_id, message) for message in data.draw(st.lists(values, min_size=1, max_size=3))]
-    assert_like_the_writer(PACKAGED, messages)
+    assert_equals_reference_writer(PACKAGED, messages)
 
 
-def with_holes(draw: Any, cells: Any) -> Any:
+def with_nulls(draw: Any, cells: Any) -> Any:
     """A row, or an entry, that has lost some values."""
     if isinstance(cells, dict):
         kept = {name: cell for name, cell in cells.items() if name == "message" or draw(st.integers(0, 7))}
-        return {name: with_holes(draw, cell) for name, cell in kept.items()}
+        return {name: with_nulls(draw, cell) for name, cell in kept.items()}
     if isinstance(cells, list):
-        return [with_holes(draw, entry) if draw(st.integers(0, 9)) else None for entry in cells]
+        return [with_nulls(draw, entry) if draw(st.integers(0, 9)) else None for entry in cells]
     return cells
 
 
@@ -143,10 +143,10 @@ def nullable(kind: pa.DataType) -> pa.DataType:
 
 
 @given(data=st.data())
-def test_rows_with_holes_are_written_or_refused_as_by_the_plain_writer(data: st.DataObject) -> None:
+def test_rows_with_nulls_are_encoded_or_rejected_as_by_the_reference_writer(data: st.DataObject) -> None:
     templates = data.draw(template_sets(most_templates=1))
     columns = Columns(templates, encodable(templates, data.draw(streams(templates)), "message")[0])
-    cells = [with_holes(data.draw, row) for row in columns.rows.get(1, [])]
+    cells = [with_nulls(data.draw, row) for row in columns.rows.get(1, [])]
     schema = pa.schema([pa.field(each.name, nullable(each.type)) for each in arrow_schema(columns.layout, 1)])
     batch, root, writer = pa.RecordBatch.from_pylist(cells, schema=schema), columns.layout.roots[1], Writer(templates)
     written, refused = list[bytes](), ""
@@ -160,12 +160,12 @@ def test_rows_with_holes_are_written_or_refused_as_by_the_plain_writer(data: st.
             refused = f"T1, row {len(written)}: {error.reason.removeprefix('T1: ')}"
             break
     try:
-        assert cut(Encoder(templates).encode({1: batch})) == written and not refused
+        assert messages_of(Encoder(templates).encode({1: batch})) == written and not refused
     except EncodeError as error:
         assert error.reason == refused
 
 
-def test_every_template_of_the_exchange_is_the_kernels() -> None:
+def test_the_kernel_encodes_every_template_of_the_exchange() -> None:
     assert EncodeProgram(Layout(PACKAGED)).starts.keys() == PACKAGED.by_id.keys()
 
 
@@ -241,17 +241,17 @@ def test_a_session_is_the_plain_writers_bytes_and_reads_back_from_its_own_column
     messages = session()
     encoder = Encoder(PACKAGED)
     encoded = encoder.encode(Columns(PACKAGED, messages).record_batches())
-    assert cut(encoded) == encodable(PACKAGED, messages, "message")[1]
+    assert messages_of(encoded) == encodable(PACKAGED, messages, "message")[1]
     batch = Decoder(PACKAGED).decode(encoded.buffer, encoded.start, encoded.end)
     again = encoder.encode({template_id: batch.record_batch(template_id) for template_id in batch.templates})
-    assert cut(again) == cut(encoded)
+    assert messages_of(again) == messages_of(encoded)
 
 
 def test_a_result_stays_as_it_is_when_the_encoder_goes_on() -> None:
     encoder, batches = Encoder(PACKAGED), [Columns(PACKAGED, [heartbeat(n)]).record_batches() for n in range(2)]
     first = encoder.encode(batches[0])
-    before = cut(first)
-    assert cut(encoder.encode(batches[1])) != before == cut(first)
+    before = messages_of(first)
+    assert messages_of(encoder.encode(batches[1])) != before == messages_of(first)
 
 
 def test_no_messages_are_no_bytes() -> None:
@@ -266,7 +266,7 @@ def test_the_number_of_a_message_is_its_place_among_all_templates() -> None:
     beats = batches[144].set_column(0, "message", pa.array([900, 5]))
     orders = batches[152].set_column(0, "message", pa.array([77]))
     written = encodable(PACKAGED, [heartbeat(3), incremental(2, entry(1)), heartbeat(1)], "message")[1]
-    assert cut(Encoder(PACKAGED).encode({144: beats, 152: orders})) == written
+    assert messages_of(Encoder(PACKAGED).encode({144: beats, 152: orders})) == written
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 3), (1, 9), (3, 1), (9, 11), (19, 1)])
@@ -277,7 +277,10 @@ def test_a_slice_of_a_batch_is_encoded_like_the_same_rows_alone(first: int, coun
         for n in range(20)
     ]
     part = Columns(PACKAGED, messages).record_batches()[152].slice(first, count)
-    assert cut(Encoder(PACKAGED).encode({152: part})) == encodable(PACKAGED, messages, "message")[1][first:][:count]
+    assert (
+        messages_of(Encoder(PACKAGED).encode({152: part}))
+        == encodable(PACKAGED, messages, "message")[1][first:][:count]
+    )
 
 
 def test_presence_maps_of_any_width_are_as_short_as_their_last_bit_allows() -> None:
@@ -288,14 +291,14 @@ def test_presence_maps_of_any_width_are_as_short_as_their_last_bit_allows() -> N
     entries = [{f"F{number}": number for number in some} for some in present]
     bodies = [{f"B{number}": 7 for number in some} for some in present]
     messages = [(1, {"S": entries[: number % 11], **body}) for number, body in enumerate(bodies * 2)]
-    assert_like_the_writer(file, messages)
+    assert_equals_reference_writer(file, messages)
 
 
 def test_long_texts_make_the_buffer_grow() -> None:
     file = loads(template(field("string", name="A") + field("byteVector", name="B") + field("uInt32", name="C")))
     lengths = [0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 5000, 2, 70_000, 1]
     messages = [(1, {"A": "x" * length, "B": b"\xff" * (length // 2), "C": length}) for length in lengths]
-    assert_like_the_writer(file, messages)
+    assert_equals_reference_writer(file, messages)
 
 
 INTEGERS = [0, 1, *(2**bits + more for bits in (6, 7, 13, 14, 31, 32, 55, 56, 62, 63, 64) for more in (-2, -1, 0))]
@@ -312,14 +315,14 @@ def test_integers_at_the_ends_of_groups_and_types(type: str, operator: str, opti
     order = [number for pair in zip(numbers, reversed(numbers), strict=True) for number in pair]
     alone = [(1, {"S": [{"Value": number}]}) for number in numbers]
     together = [(1, {"S": [{"Value": number} for number in some]}) for some in (order, numbers)]
-    assert_like_the_writer(file, [*alone, *together])
+    assert_equals_reference_writer(file, [*alone, *together])
 
 
 def test_columns_of_another_width_are_taken_if_their_values_fit() -> None:
     batch = Columns(PACKAGED, [heartbeat(1), heartbeat(2)]).record_batches()[144]
     column = batch.schema.get_field_index("MsgSeqNum")
     wide = batch.set_column(column, "MsgSeqNum", pa.array([1, 2], pa.int64()))
-    assert cut(Encoder(PACKAGED).encode({144: wide})) == cut(Encoder(PACKAGED).encode({144: batch}))
+    assert messages_of(Encoder(PACKAGED).encode({144: wide})) == messages_of(Encoder(PACKAGED).encode({144: batch}))
     with pytest.raises(EncodeError, match=r"\.MsgSeqNum: -1 is outside 0 to 4294967295"):
         Encoder(PACKAGED).encode({144: batch.set_column(column, "MsgSeqNum", pa.array([1, -1], pa.int64()))})
 
@@ -327,7 +330,7 @@ def test_columns_of_another_width_are_taken_if_their_values_fit() -> None:
 def test_text_that_is_no_utf8_goes_out_as_it_came() -> None:
     file = loads(one_field("unicode"))
     batch = pa.RecordBatch.from_pydict({"message": [0], "Value": pa.array([b"a\xff"], pa.binary())})
-    assert cut(Encoder(file).encode({1: batch})) == [bytes.fromhex("c0818261ff")]
+    assert messages_of(Encoder(file).encode({1: batch})) == [bytes.fromhex("c0818261ff")]
 
 
 SHAPE = template(
@@ -359,10 +362,10 @@ def test_a_value_that_cannot_be_encoded_is_named_with_its_row(more: dict[str, An
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(Layout(file), 1)])
     encoder = Encoder(file)
     good, bad = (pa.RecordBatch.from_pylist([GOOD, {**GOOD, "message": 1, **row}], schema=schema) for row in ({}, more))
-    before = cut(encoder.encode({1: good}))
+    before = messages_of(encoder.encode({1: good}))
     with pytest.raises(EncodeError, match=reason):
         encoder.encode({1: bad})
-    assert cut(encoder.encode({1: good})) == before
+    assert messages_of(encoder.encode({1: good})) == before
 
 
 @pytest.mark.parametrize(
@@ -395,4 +398,4 @@ def test_a_refused_batch_leaves_kept_dictionaries_as_they_were() -> None:
     with pytest.raises(EncodeError, match="T, row 1: Value: D1"):
         encoder.encode({1: batches[1]})
     eight = pa.RecordBatch.from_pydict({"message": [0], "Value": [8]})
-    assert cut(encoder.encode({1: eight})) == [bytes.fromhex("c081")]
+    assert messages_of(encoder.encode({1: eight})) == [bytes.fromhex("c081")]

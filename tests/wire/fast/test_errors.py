@@ -66,7 +66,7 @@ FATAL = [
 
 
 @pytest.mark.parametrize(("code", "xml", "stream", "offset", "path"), FATAL, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_read_has_a_code_and_a_place(code: str, xml: bytes, stream: str, offset: int, path: str) -> None:
+def test_a_dynamic_error_has_a_code_and_an_offset(code: str, xml: bytes, stream: str, offset: int, path: str) -> None:
     with pytest.raises(FastError) as caught:
         Reader(loads(xml)).decode(bytes.fromhex(stream))
     error = caught.value
@@ -99,7 +99,9 @@ REPORTED = [
 
 
 @pytest.mark.parametrize(("code", "xml", "stream", "offset", "value"), REPORTED, ids=lambda value: str(value)[:40])
-def test_what_is_only_odd_is_reported_and_read(code: str, xml: bytes, stream: str, offset: int, value: Any) -> None:
+def test_reportable_errors_are_reported_and_the_message_is_decoded(
+    code: str, xml: bytes, stream: str, offset: int, value: Any
+) -> None:
     data = bytes.fromhex(stream)
     message, end = Reader(loads(xml)).decode(data)
     assert (message.values.get("Value"), end) == (value, len(data))
@@ -146,7 +148,7 @@ def test_the_place_in_nested_sequences_is_named() -> None:
     assert caught.value.field == "S[1].N[1].A"
 
 
-def test_repeating_a_long_string_in_every_entry_has_an_end() -> None:
+def test_repeated_strings_are_limited_by_combined_bytes() -> None:
     templates = loads(template('<sequence name="S"><string name="A"><delta/></string></sequence>'))
     data = bytes.fromhex("c081 0f a0".replace(" ", "")) + b"\x80" + b"A" * 9999 + b"\xc1" + b"\x80\x80" * 1951
     assert len(Reader(templates, limits=Limits(combined_bytes=10_000 * 2000)).decode(data)[0].values["S"]) == 1952

@@ -124,7 +124,7 @@ def test_an_error_is_the_last_line_and_holds_the_rest() -> None:
     assert error.meaning.startswith("T1 at byte 5: ")
 
 
-def test_a_template_that_does_not_exist_is_said() -> None:
+def test_an_unknown_template_is_explained() -> None:
     lines = explain(loads(one_field("uInt32")), bytes.fromhex("c08285"))
     assert [line.kind for line in lines] == ["presence map", "template id", "error"]
     assert lines[1].meaning == "no such template"

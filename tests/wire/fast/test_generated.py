@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors.fast import field, template
 from wire.fast.strategies import damaged, streams, template_sets
-from wire.fast.test_decode import assert_agreement, encoded
+from wire.fast.test_decode import assert_agreement, encode_stream
 
 from umdf.kernels import ENTRY_POINTS
-from umdf.wire.fast.decode import decoder as decoding
+from umdf.wire.fast.decode import decoder as decoder_module
 from umdf.wire.fast.decode import tables_kernel as k
 from umdf.wire.fast.decode.codegen import Generator, can_generate, is_worth_generating
 from umdf.wire.fast.decode.codegen_cache import load_generated
@@ -27,7 +27,7 @@ from umdf.wire.fast.loader import load, loads
 pytestmark = pytest.mark.xdist_group("generated")  # one process compiles the code that these tests share
 INTEGERS = {"int32": "-7", "uInt32": "7", "int64": "-9", "uInt64": "9"}
 HOT = [145, 147, 152, 153]
-SPARE = 4096  # bytes behind the last message: near the end of the buffer the interpreter is in charge
+EXTRA_BYTES = 4096  # bytes behind the last message: near the end of the buffer the interpreter is in charge
 
 
 def _kinds(name: Iterator[str], *types: str) -> str:
@@ -75,7 +75,7 @@ def _every_kind() -> bytes:
 EVERY_KIND = loads(_every_kind())
 
 
-def test_every_kind_is_one_that_generated_code_knows() -> None:
+def test_the_test_template_is_supported_by_generated_code() -> None:
     layout = Layout(EVERY_KIND)
     assert all(can_generate(root) for root in layout.roots.values())
     assert max(node.mask_words for node in layout.nodes) > 1
@@ -90,16 +90,16 @@ def test_code_is_generated_for_market_data_of_both_generations() -> None:
 
 
 @given(data=st.data())
-def test_every_kind_of_field_agrees(data: st.DataObject) -> None:
-    messages = encoded(EVERY_KIND, data.draw(streams(EVERY_KIND, most=2)), "message")
-    assert_agreement(Decoder(EVERY_KIND, generated=[1, 2]), messages, spare=SPARE)
+def test_generated_code_and_interpreter_agree_on_every_kind_of_field(data: st.DataObject) -> None:
+    messages = encode_stream(EVERY_KIND, data.draw(streams(EVERY_KIND, most=2)), "message")
+    assert_agreement(Decoder(EVERY_KIND, generated=[1, 2]), messages, extra_bytes=EXTRA_BYTES)
 
 
 @given(data=st.data())
 def test_damaged_messages_of_every_kind_agree(data: st.DataObject) -> None:
-    messages = encoded(EVERY_KIND, data.draw(streams(EVERY_KIND, most=2)), "message")
+    messages = encode_stream(EVERY_KIND, data.draw(streams(EVERY_KIND, most=2)), "message")
     messages += [data.draw(damaged(message)) for message in messages for _ in range(4)]
-    assert_agreement(Decoder(EVERY_KIND, generated=[1, 2]), messages, spare=SPARE)
+    assert_agreement(Decoder(EVERY_KIND, generated=[1, 2]), messages, extra_bytes=EXTRA_BYTES)
 
 
 @settings(max_examples=10)
@@ -107,9 +107,9 @@ def test_damaged_messages_of_every_kind_agree(data: st.DataObject) -> None:
 def test_market_data_sound_and_damaged_agrees(data: st.DataObject) -> None:
     templates = load()
     drawn = [m for m in data.draw(streams(templates, most=6)) if m[0] in HOT]
-    messages = encoded(templates, drawn, "message")
+    messages = encode_stream(templates, drawn, "message")
     messages += [data.draw(damaged(message)) for message in messages for _ in range(3)]
-    assert_agreement(Decoder(templates), messages, spare=SPARE)
+    assert_agreement(Decoder(templates), messages, extra_bytes=EXTRA_BYTES)
 
 
 def test_usual_messages_never_reach_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +117,9 @@ def test_usual_messages_never_reach_the_interpreter(monkeypatch: pytest.MonkeyPa
     entry = {"SecurityIDSource": 8, "SecurityExchange": "BVMF", "SecurityID": 5, "MDEntryTime": 1, "MDUpdateAction": 0}
     entries = [{**entry, "MDEntryType": "0", "OrderID": str(number)} for number in range(5)]
     body = {"ApplVerID": "9", "MsgType": "X", "MsgSeqNum": 1, "SendingTime": 1}
-    messages = encoded(templates, [(152, {**body, "MDEntries": entries})] * 10, "message")
+    messages = encode_stream(templates, [(152, {**body, "MDEntries": entries})] * 10, "message")
     decoder = Decoder(templates)
-    assert_agreement(decoder, messages, spare=SPARE)  # makes room
+    assert_agreement(decoder, messages, extra_bytes=EXTRA_BYTES)  # makes room
     left = []
 
     def interpret(table: int) -> int:
@@ -127,9 +127,9 @@ def test_usual_messages_never_reach_the_interpreter(monkeypatch: pytest.MonkeyPa
             left.append(int(decoder._arguments[k.FIRST]))
         return original(table)
 
-    original = decoding.interpret_messages
-    monkeypatch.setattr(decoding, "interpret", interpret)
-    assert_agreement(decoder, messages, spare=SPARE)
+    original = decoder_module.interpret_messages
+    monkeypatch.setattr(decoder_module, "interpret_messages", interpret)
+    assert_agreement(decoder, messages, extra_bytes=EXTRA_BYTES)
     assert left == []
 
 
@@ -140,9 +140,9 @@ def test_random_templates_agree(sized: Callable[[int, int], int]) -> None:
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         templates = data.draw(template_sets(most_templates=1).filter(lambda t: can_generate(Layout(t).roots[1])))
-        messages = encoded(templates, data.draw(streams(templates)), "message")
+        messages = encode_stream(templates, data.draw(streams(templates)), "message")
         messages += [data.draw(damaged(message)) for message in messages for _ in range(10)]
-        assert_agreement(Decoder(templates, generated=[1]), messages, spare=SPARE)
+        assert_agreement(Decoder(templates, generated=[1]), messages, extra_bytes=EXTRA_BYTES)
 
     check()
 
@@ -164,7 +164,7 @@ def _loaded() -> tuple[int, int]:
 
 
 def test_decoders_of_the_same_templates_share_their_code_and_nothing_else() -> None:
-    messages = [*encoded(EVERY_KIND, [], "message"), b"\xc0\x81", b"\xc0\x82"]
+    messages = [*encode_stream(EVERY_KIND, [], "message"), b"\xc0\x81", b"\xc0\x82"]
     first = Decoder(EVERY_KIND, generated=[1, 2])
     assert_agreement(first, messages)
     before = _loaded()
@@ -193,10 +193,12 @@ def test_code_that_was_not_used_for_long_is_let_go(tmp_path: Path, monkeypatch: 
     assert load_generated(layouts[2], layouts[2].roots[1]) not in (third, None)
 
 
-def test_where_no_file_can_be_written_the_interpreter_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreter_decodes_where_no_generated_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "generated").write_text("in the way")
     monkeypatch.setattr("umdf.wire.fast.decode.codegen_cache.cache_dir", lambda: tmp_path)
-    messages = encoded(EVERY_KIND, [], "message")
+    messages = encode_stream(EVERY_KIND, [], "message")
     decoder = Decoder(EVERY_KIND, generated=[1, 2])
     assert_agreement(decoder, [*messages, b"\xc0\x81", b"\xc0\x81"])
     assert not decoder._generated

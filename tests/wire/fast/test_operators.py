@@ -79,7 +79,7 @@ def _expected(outcome: str, type: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("operator", "type", "presence", "state"), CASES)
-def test_nothing_sent_has_the_meaning_that_the_state_gives_it(
+def test_a_field_not_sent_takes_its_value_from_the_dictionary_state(
     operator: str, type: str, presence: str, state: str
 ) -> None:
     templates = _templates(operator, type, presence, state == "undefined with initial")
@@ -123,7 +123,7 @@ def test_null_empties_the_entry_except_that_delta_leaves_it(operator: str, type:
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("presence", PRESENCES)
 @pytest.mark.parametrize("operator", ["none", "constant", "default"])
-def test_the_operators_that_remember_nothing(operator: str, type: str, presence: str) -> None:
+def test_operators_without_a_dictionary_entry(operator: str, type: str, presence: str) -> None:
     text, initial, other, *_ = TYPES[type]
     xml = "" if operator == "none" else f'<{operator} value="{text}"/>'
     templates = loads(template(field(type, xml, PRESENCES[presence])))

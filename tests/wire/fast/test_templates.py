@@ -173,7 +173,7 @@ def test_fields_of_several_types_on_one_key_are_known() -> None:
     assert loaded.slots == (Slot("global", "", "K", "", ("ascii", "int64")),)
 
 
-def test_names_that_we_make_up_never_meet_names_of_the_file() -> None:
+def test_generated_keys_never_collide_with_keys_of_the_file() -> None:
     parts = "<exponent><copy/></exponent><mantissa><copy/></mantissa>"
     sequence = '<sequence name="S"><length><copy/></length></sequence>'
     named = field("uInt32", "<copy/>", name="length") + field("int32", '<copy key="exponent"/>', name="exponent")
@@ -359,7 +359,7 @@ def test_all_faults_come_at_once_in_the_order_of_the_file() -> None:
     assert "bad.xml:2" in str(caught.value) and "5 more" in str(caught.value)
 
 
-def test_a_fault_in_a_template_that_is_used_often_is_said_once() -> None:
+def test_a_fault_in_a_referenced_template_is_reported_once() -> None:
     users = "".join(f'<template name="U{n}" id="{n}"><templateRef name="T"/></template>' for n in range(2, 6))
     with pytest.raises(SchemaError) as caught:
         loads(template("<uInt32 name='A'><tail/></uInt32>", users))

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
-from wire.sbe.reference import encode_message
+from wire.sbe.reference_codec import encode_message
 
 from umdf.wire.sbe.schema import SIZES, Block, Field, Message, Part, Schema
 
@@ -102,7 +102,7 @@ def _without_absent(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value != []}
 
 
-def plain(field: Field) -> Any:
+def sample_value(field: Field) -> Any:
     """Some value that is not the null value, where one will do."""
     if field.parts[0].name:
         return {part.name: 3 for part in field.parts}
@@ -111,22 +111,22 @@ def plain(field: Field) -> Any:
     return 3 if field.exponent is None else f"{Decimal(3).scaleb(field.exponent):f}"
 
 
-def all_set(block: Block, version: int = 16, *, optional: bool = True) -> dict[str, Any]:
+def sample_values(block: Block, version: int = 16, *, optional: bool = True) -> dict[str, Any]:
     """Every field of a block that this version has (or only the required ones), one entry in each group, all data."""
     fields = [f for f in block.sent_fields if f.in_version(version)]
-    out = {f.name: plain(f) for f in fields if optional or any(part.null is None for part in f.parts)}
+    out = {f.name: sample_value(f) for f in fields if optional or any(part.null is None for part in f.parts)}
     if optional:
-        out |= {g.name: [all_set(g, version)] for g in block.groups if g.since <= version and g.block_length}
+        out |= {g.name: [sample_values(g, version)] for g in block.groups if g.since <= version and g.block_length}
         out |= {data.name: "text" for data in block.data if data.since <= version}
     return out
 
 
-def as_shown(block: Block, given: dict[str, Any]) -> dict[str, Any]:
+def as_decoded(block: Block, given: dict[str, Any]) -> dict[str, Any]:
     """What the view makes of given values: bytes as text, empty data left out."""
     out = {name: shown_text(value) if isinstance(value, (str, bytes)) else value for name, value in given.items()}
     for group in block.groups:
         if group.name in out:
-            out[group.name] = [as_shown(group, entry) for entry in given[group.name]]
+            out[group.name] = [as_decoded(group, entry) for entry in given[group.name]]
     for data in block.data:
         if not out.get(data.name):
             out.pop(data.name, None)
@@ -134,7 +134,9 @@ def as_shown(block: Block, given: dict[str, Any]) -> dict[str, Any]:
 
 
 @st.composite
-def framed(draw: st.DrawFn, schema: Schema, versions: Sequence[int], messages: Sequence[Message] = ()) -> bytes:
+def encoded_messages(
+    draw: st.DrawFn, schema: Schema, versions: Sequence[int], messages: Sequence[Message] = ()
+) -> bytes:
     """Any message, framed: any version, blocks that are longer or shorter than that version's, padding with garbage."""
     message = draw(st.sampled_from(list(messages or schema.messages.values())))
     version = draw(st.sampled_from(versions))

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.sbe.building import (
+from wire.sbe.packet_builders import (
     NESTED,
     SCHEMA,
     VERSIONS,
-    assert_as_reference,
-    assert_sound,
+    assert_consistent,
+    assert_equals_reference,
+    concatenate_packets,
     decode,
+    decoded_rows,
     fields_of,
-    gathered,
-    shown,
     tables,
 )
-from wire.sbe.reference import encode_message, encode_packet, frame
-from wire.sbe.strategies import all_set, framed
+from wire.sbe.reference_codec import encode_message, encode_packet, frame
+from wire.sbe.strategies import encoded_messages, sample_values
 
 from umdf.errors import UmdfError
 from umdf.wire.sbe import column_store
@@ -39,10 +39,12 @@ from umdf.wire.sbe.tables_kernel import PASS_PACKETS, WINDOW_PACKETS
 
 ORDER = SCHEMA.message_by_name("Order_MBO_50")
 PACKETS = st.lists(
-    st.lists(framed(SCHEMA, VERSIONS), max_size=3).map(encode_packet) | st.binary(max_size=40), min_size=1, max_size=8
+    st.lists(encoded_messages(SCHEMA, VERSIONS), max_size=3).map(encode_packet) | st.binary(max_size=40),
+    min_size=1,
+    max_size=8,
 )
 ALL = [
-    encode_packet([encode_message(SCHEMA, message, all_set(message, version), version)], (7, 8, number, 10))
+    encode_packet([encode_message(SCHEMA, message, sample_values(message, version), version)], (7, 8, number, 10))
     for version in VERSIONS
     for number, message in enumerate(SCHEMA.messages.values())
 ]
@@ -51,31 +53,31 @@ ALL = [
 @given(PACKETS, st.integers(1, 8))
 def test_packets_decode_the_same_in_one_batch_and_in_many(packets: list[bytes], size: int) -> None:
     decoder = Decoder(SCHEMA)
-    whole = shown(decode(packets, decoder=decoder))
+    whole = decoded_rows(decode(packets, decoder=decoder))
     cut = [
         (packet + at, *rest)
         for at in range(0, len(packets), size)
-        for packet, *rest in shown(decode(packets[at : at + size], decoder=decoder))
+        for packet, *rest in decoded_rows(decode(packets[at : at + size], decoder=decoder))
     ]
     assert cut == whole
 
 
 @pytest.mark.parametrize("common", [1, 30, 300], ids="all alike|some more|nearly one template".split("|"))
-def test_a_batch_of_thousands_of_packets_is_as_its_pieces(common: int) -> None:
+def test_a_large_batch_equals_its_packets_decoded_one_by_one(common: int) -> None:
     """Rows that are few wait for others of their kind over many passes, and memory grows in the middle of it."""
-    random, order = Random(common), encode_message(SCHEMA, ORDER, all_set(ORDER))
+    random, order = Random(common), encode_message(SCHEMA, ORDER, sample_values(ORDER))
     kinds = [*ALL, b"cut", encode_packet([]), encode_packet([order] * 3), ALL[7][:-3], bytes(random.randbytes(60))]
     weights = [common if packet is kinds[-3] else 1 for packet in kinds]
     packets = random.choices(kinds, weights, k=2 * WINDOW_PACKETS + 700)
     decoder = Decoder(SCHEMA)
     whole = decode(packets, decoder=Decoder(SCHEMA))
-    assert_sound(whole)
+    assert_consistent(whole)
     cut = [
         (packet + at, *rest)
         for at in range(0, len(packets), PASS_PACKETS - 1)
-        for packet, *rest in shown(decode(packets[at : at + PASS_PACKETS - 1], decoder=decoder))
+        for packet, *rest in decoded_rows(decode(packets[at : at + PASS_PACKETS - 1], decoder=decoder))
     ]
-    assert shown(whole) == cut
+    assert decoded_rows(whole) == cut
     assert len(whole.quarantine) == sum(len(decode([packet], decoder=decoder).quarantine) for packet in packets)
 
 
@@ -90,14 +92,14 @@ def test_packets_may_lie_anywhere_in_the_buffer(packets: list[bytes], random: Ra
         end[number] = len(buffer)
         buffer += b"\xee" * gap
     batch = Decoder(SCHEMA).decode(np.frombuffer(bytes(buffer), np.uint8), start, end)
-    assert_as_reference(batch, packets)
+    assert_equals_reference(batch, packets)
 
 
 def test_packets_may_overlap_and_repeat() -> None:
-    buffer, _, _ = gathered(ALL[:1])
+    buffer, _, _ = concatenate_packets(ALL[:1])
     size = len(buffer)
     batch = Decoder(SCHEMA).decode(buffer, np.array([0, 0, 0, 4]), np.array([size, size, size - 1, size]))
-    assert_as_reference(batch, [ALL[0], ALL[0], ALL[0][:-1], ALL[0][4:]])
+    assert_equals_reference(batch, [ALL[0], ALL[0], ALL[0][:-1], ALL[0][4:]])
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 10), (0, 41), (11, 10), (41, 41), (1 << 62, 1 << 62)])
@@ -105,7 +107,7 @@ def test_a_packet_outside_the_buffer_is_the_callers_mistake(start: int, end: int
     decoder, buffer = Decoder(SCHEMA), np.zeros(40, np.uint8)
     with pytest.raises(ValueError, match="outside the buffer"):
         decoder.decode(buffer, np.array([0, start]), np.array([40, end]))
-    assert_as_reference(decode(ALL, decoder=decoder), ALL)
+    assert_equals_reference(decode(ALL, decoder=decoder), ALL)
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 30), (-40, -10), (0, 41), (-(1 << 62), 0), (100, 140)])
@@ -114,8 +116,8 @@ def test_headers_of_packets_outside_the_buffer_are_not_read(start: int, end: int
         read_packet_headers(np.zeros(40, np.uint8), np.array([0, start]), np.array([40, end]))
 
 
-def test_places_that_change_after_decoding_do_not_lead_outside_the_buffer() -> None:
-    buffer, start, end = gathered(ALL)
+def test_offsets_changed_after_decoding_do_not_read_outside_the_buffer() -> None:
+    buffer, start, end = concatenate_packets(ALL)
     batch = Decoder(SCHEMA).decode(buffer, start, end)
     start += 1 << 40
     end += 1 << 40
@@ -125,17 +127,19 @@ def test_places_that_change_after_decoding_do_not_lead_outside_the_buffer() -> N
 
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["exchange", "nested"])
 def test_tables_grow_as_rows_come(schema: Schema) -> None:
-    made = [encode_message(schema, m, all_set(m, schema.version), schema.version) for m in schema.messages.values()]
+    made = [
+        encode_message(schema, m, sample_values(m, schema.version), schema.version) for m in schema.messages.values()
+    ]
     packets = [
         encode_packet([message], (1, 1, number, 0)) for number in range(3 * INITIAL_CAPACITY) for message in made
     ]
     packets = packets[: 3 * INITIAL_CAPACITY * len(made)]
     batch = decode(packets, schema)
-    assert_sound(batch)
+    assert_consistent(batch)
     assert [len(table) for table in tables(batch)] == [3 * INITIAL_CAPACITY] * len(made)
-    assert shown(batch)[-len(made) :] == [
+    assert decoded_rows(batch)[-len(made) :] == [
         (len(packets) - len(made) + number, 0, *rest)
-        for number, (_, _, *rest) in enumerate(shown(decode(packets[-len(made) :], schema)))
+        for number, (_, _, *rest) in enumerate(decoded_rows(decode(packets[-len(made) :], schema)))
     ]
     for table in tables(batch):
         first = table.slice(0, 1).drop_columns(["packet"]).to_pylist()
@@ -145,8 +149,8 @@ def test_tables_grow_as_rows_come(schema: Schema) -> None:
 def test_a_batch_keeps_its_values_while_the_next_ones_are_decoded() -> None:
     decoder, held = Decoder(SCHEMA), []
     for number in range(12):
-        order = all_set(ORDER) | {"securityID": number}
-        definition = all_set(SCHEMA.messages[12]) | {"securityID": number, "securityDesc": f"text {number}"}
+        order = sample_values(ORDER) | {"securityID": number}
+        definition = sample_values(SCHEMA.messages[12]) | {"securityID": number, "securityDesc": f"text {number}"}
         made = [encode_message(SCHEMA, ORDER, order), encode_message(SCHEMA, SCHEMA.messages[12], definition)]
         batch = decode([encode_packet(made, (1, 1, number, 0))] * 5, decoder=decoder)
         keep = [lambda b: b, tables, lambda b: [t.column(5) for t in tables(b)], lambda b: b.sequence][number % 4]
@@ -160,14 +164,14 @@ def test_a_batch_keeps_its_values_while_the_next_ones_are_decoded() -> None:
                 assert [t.column("securityID").to_pylist() for t in kept] == [[number] * 5] * 2
                 assert kept[0].column("securityDesc").to_pylist() == [f"text {number}".encode()] * 5
             case [pa.Array(), *_]:
-                fresh = decode([encode_packet([encode_message(SCHEMA, ORDER, all_set(ORDER))])])
+                fresh = decode([encode_packet([encode_message(SCHEMA, ORDER, sample_values(ORDER))])])
                 assert kept[-1].to_pylist() == fresh.record_batch(50).column(5).to_pylist() * 5
             case _:
                 assert {fields["securityID"] for fields in fields_of(kept)} == {number}
-                assert_sound(kept)
+                assert_consistent(kept)
 
 
-def test_a_held_table_does_not_change_when_its_batch_is_gone() -> None:
+def test_a_record_batch_in_use_outlives_its_batch() -> None:
     decoder = Decoder(SCHEMA)
     held = tables(decode(ALL, decoder=decoder))
     before = [table.to_pylist() for table in held]
@@ -178,29 +182,29 @@ def test_a_held_table_does_not_change_when_its_batch_is_gone() -> None:
 
 def test_an_empty_batch_has_no_rows() -> None:
     batch = Decoder(SCHEMA).decode(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
-    assert shown(batch) == []
+    assert decoded_rows(batch) == []
     assert batch.templates == []
     assert batch.quarantine == []
     assert len(batch.sequence) == 0
 
 
-def test_rows_of_the_batch_before_do_not_come_back() -> None:
+def test_a_batch_has_no_rows_of_the_previous_batch() -> None:
     decoder = Decoder(SCHEMA)
     decode([*ALL, b"cut"], decoder=decoder)
     batch = decode([ALL[0]], decoder=decoder)
-    assert_as_reference(batch, [ALL[0]])
+    assert_equals_reference(batch, [ALL[0]])
 
 
 def test_a_packet_of_only_a_header_is_sound() -> None:
     packets = [encode_packet([], (72, 5, 6, 7)), encode_packet([], (255, 65535, (1 << 32) - 1, (1 << 64) - 1), 1)]
     batch = decode(packets)
     assert batch.quarantine == []
-    assert_as_reference(batch, packets)
+    assert_equals_reference(batch, packets)
 
 
 def test_the_reserved_byte_is_not_looked_at() -> None:
-    packet = encode_packet([encode_message(SCHEMA, ORDER, all_set(ORDER))], reserved=1)
-    assert len(shown(decode([packet]))) == 1
+    packet = encode_packet([encode_message(SCHEMA, ORDER, sample_values(ORDER))], reserved=1)
+    assert len(decoded_rows(decode([packet]))) == 1
 
 
 def test_heartbeats_decode() -> None:
@@ -217,13 +221,13 @@ def test_the_fullest_packet_decodes() -> None:
     assert len(batch.record_batch(1)) == 3 * 5459
     assert batch.messages.tolist() == [5460] * 3
     assert batch.msg_index(batch.layout.roots[1]).tolist() == [*range(5459)] * 3
-    assert_sound(batch)
+    assert_consistent(batch)
 
 
 def test_a_packet_too_long_for_udp_is_refused_whole() -> None:
     packet = encode_packet([frame(b"", 0, 1)] * 5459).ljust(65536, b"\0")
     batch = decode([packet, ALL[0]])
-    assert_as_reference(batch, [packet, ALL[0]])
+    assert_equals_reference(batch, [packet, ALL[0]])
     assert "longer than 65535" in batch.quarantine[0].reason
 
 
@@ -240,7 +244,7 @@ def test_packets_more_than_4_gib_apart_decode_and_a_packet_of_that_size_is_refus
         end = start + len(ALL[3])
         end[4] = far  # a packet of 5 GiB
         batch = Decoder(SCHEMA).decode(buffer, start, end)
-        rows, lines = shown(batch), batch.quarantine
+        rows, lines = decoded_rows(batch), batch.quarantine
         del buffer, batch
     assert [packet for packet, *_ in rows] == [0, 1, 2, 3, 5]
     assert [(line.packet, line.reason) for line in lines] == [(4, f"a packet of {far} bytes is longer than 65535")]
@@ -251,7 +255,7 @@ def test_without_validity_null_values_stand_as_they_were_sent(packets: list[byte
     decoder, plain = Decoder(SCHEMA, validity=False), Decoder(SCHEMA)
     decode(ALL * 2, decoder=decoder)  # leaves values in memory that is used again
     batch, usual = decode(packets, decoder=decoder), decode(packets, decoder=plain)
-    assert_sound(batch)
+    assert_consistent(batch)
     for template_id in batch.templates:
         node, other = batch.layout.roots[template_id], usual.layout.roots[template_id]
         table, wanted = batch.record_batch(template_id), usual.record_batch(template_id)
@@ -266,9 +270,9 @@ def test_without_validity_null_values_stand_as_they_were_sent(packets: list[byte
 
 
 def test_a_position_that_no_row_has_reads_as_null_values() -> None:
-    message = encode_message(SCHEMA, ORDER, all_set(ORDER), padding=0xCC)
+    message = encode_message(SCHEMA, ORDER, sample_values(ORDER), padding=0xCC)
     decoder = Decoder(SCHEMA)
-    decode([encode_packet([encode_message(SCHEMA, ORDER, all_set(ORDER, 10), 10)])] * 50, decoder=decoder)
+    decode([encode_packet([encode_message(SCHEMA, ORDER, sample_values(ORDER, 10), 10)])] * 50, decoder=decoder)
     batch = decode([encode_packet([message])] * 50, decoder=decoder)
     node = batch.layout.roots[50]
     column = next(c for c in node.columns if c.name == "mDEntryPositionNo")
@@ -293,7 +297,7 @@ def test_a_template_without_rows_is_an_empty_table() -> None:
         assert table.num_rows == (template_id == 1)
 
 
-def test_decoders_that_are_gone_leave_nothing_behind() -> None:
+def test_deleted_decoders_free_their_memory() -> None:
     layouts = []
     for _ in range(3):
         batch = decode(ALL)
@@ -305,16 +309,16 @@ def test_decoders_that_are_gone_leave_nothing_behind() -> None:
 
 
 def test_more_text_than_arrow_can_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST_DATA_CAPACITY", INITIAL_DATA_CAPACITY)
+    monkeypatch.setattr(column_store, "MAX_DATA_CAPACITY", INITIAL_DATA_CAPACITY)
     news = SCHEMA.message_by_name("News_5")
-    packet = encode_packet([encode_message(SCHEMA, news, all_set(news) | {"text": "A" * 50_000})])
+    packet = encode_packet([encode_message(SCHEMA, news, sample_values(news) | {"text": "A" * 50_000})])
     decoder = Decoder(SCHEMA)
     with pytest.raises(UmdfError, match="decode fewer packets at once"):
         decode([packet] * 3, decoder=decoder)
-    assert_as_reference(decode([packet] * 2, decoder=decoder), [packet] * 2)
+    assert_equals_reference(decode([packet] * 2, decoder=decoder), [packet] * 2)
 
 
-def test_asking_twice_gives_the_same_table() -> None:
+def test_record_batch_returns_the_same_table_twice() -> None:
     batch = decode(ALL)
     first = tables(batch)
     assert all(a.equals(b) for a, b in zip(first, tables(batch), strict=True))

@@ -9,9 +9,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.sbe.building import NESTED, SCHEMA, assert_as_reference, decode, fields_of, headers, split, tables
-from wire.sbe.reference import encode_message, encode_packet
-from wire.sbe.strategies import all_set
+from wire.sbe.packet_builders import (
+    NESTED,
+    SCHEMA,
+    assert_equals_reference,
+    decode,
+    fields_of,
+    headers,
+    packets_of,
+    tables,
+)
+from wire.sbe.reference_codec import encode_message, encode_packet
+from wire.sbe.strategies import sample_values
 
 from umdf.errors import EncodeError
 from umdf.wire.sbe.arrow import arrow_schema
@@ -22,8 +31,8 @@ from umdf.wire.sbe.layout import Layout
 ORDER: dict[str, Any] = {"securityID": 1, "matchEventIndicator": 0, "mDUpdateAction": 0, "mDEntryType": "0"}
 ORDER |= {"mDEntrySize": 100, "secondaryOrderID": 7}
 ENTRY: dict[str, Any] = {"mDEntrySize": 5, "secondaryOrderID": 6, "mDEntryType": "1"}
-DEFINITION = all_set(SCHEMA.messages[12])
-PHASE = all_set(SCHEMA.messages[10])
+DEFINITION = sample_values(SCHEMA.messages[12])
+PHASE = sample_values(SCHEMA.messages[10])
 ENCODER = Encoder(SCHEMA)
 
 
@@ -95,11 +104,17 @@ def order(**values: Any) -> dict[str, Any]:
         ("Order_51", ORDER, "the schema has no message 'Order_51'"),
         (58, ORDER, "the schema has no message 58"),
         (71, {"securityID": 1, "noMDEntries": [ENTRY] * 256}, "256 entries do not fit its counter"),
-        (5, all_set(SCHEMA.messages[5]) | {"text": "A" * 65536}, "News_5.text of 65536 bytes does not fit its length"),
-        (5, all_set(SCHEMA.messages[5]) | {"text": "A" * 65535}, "UDP carries 65507"),
+        (
+            5,
+            sample_values(SCHEMA.messages[5]) | {"text": "A" * 65536},
+            "News_5.text of 65536 bytes does not fit its length",
+        ),
+        (5, sample_values(SCHEMA.messages[5]) | {"text": "A" * 65535}, "UDP carries 65507"),
     ],
 )
-def test_what_cannot_be_sent_is_said_in_one_line(template: str | int, values: dict[str, Any], said: str) -> None:
+def test_values_that_cannot_be_encoded_raise_a_one_line_error(
+    template: str | int, values: dict[str, Any], said: str
+) -> None:
     with pytest.raises(EncodeError) as refused:
         compose_message(SCHEMA, template, values)
     assert said in str(refused.value)
@@ -131,7 +146,7 @@ def test_a_header_that_does_not_fit_is_refused(header: dict[str, Any]) -> None:
         ([0, None], [0, 1], "counts from 0"),
     ],
 )
-def test_messages_are_counted_from_0_without_gaps_or_doubles(packet: list, index: list, said: str) -> None:
+def test_msg_index_counts_from_0_without_gaps_or_duplicates(packet: list, index: list, said: str) -> None:
     with pytest.raises(EncodeError, match=said):
         ENCODER.encode({}, [heartbeats(packet, index)])
 
@@ -165,7 +180,7 @@ def test_a_batch_that_cannot_be_sent_is_refused_in_one_line(batch: pa.RecordBatc
 def test_a_template_is_not_sent_before_the_version_that_brought_it(template: int, version: int) -> None:
     message = SCHEMA.messages[template]
     said = f"{message.name} came with version {version + 1}; version {version} has no such message"
-    values = all_set(message, version + 1)
+    values = sample_values(message, version + 1)
     with pytest.raises(EncodeError, match=said):
         compose_message(SCHEMA, template, values, version)
     with pytest.raises(EncodeError, match=said):
@@ -181,13 +196,13 @@ def test_a_value_of_a_column_that_means_absent_is_refused() -> None:
         place = orders.schema.get_field_index(name)
         kind = orders.schema.field(place)
         absent = orders.set_column(place, kind, pa.array([None, 5], kind.type))  # its null value stands in the buffer
-        assert len(split(ENCODER.encode({}, [absent]))) == 1
+        assert len(packets_of(ENCODER.encode({}, [absent]))) == 1
         with pytest.raises(EncodeError, match=rf"Order_MBO_50\.{name}: .* means that there is no value; pass None"):
             ENCODER.encode({}, [orders.set_column(place, kind, pa.array([5, null], kind.type))])
 
 
 def test_entries_without_bytes_are_refused() -> None:
-    tree = all_set(NESTED.message_by_name("Tree_1"), 3)
+    tree = sample_values(NESTED.message_by_name("Tree_1"), 3)
     tree["outer"][0]["empty"] = [{}]
     with pytest.raises(EncodeError, match=r"Tree_1\.outer\.empty: entries of no bytes"):
         compose_message(NESTED, "Tree_1", tree)
@@ -224,11 +239,11 @@ def test_decimals_are_exact(given_price: Any, shown: str) -> None:
 
 
 def test_packets_without_messages_and_no_packets_at_all() -> None:
-    assert split(compose(SCHEMA, [Packet(channel=1, seq_version=2, sequence=3, sending_time=4)])) == [
+    assert packets_of(compose(SCHEMA, [Packet(channel=1, seq_version=2, sequence=3, sending_time=4)])) == [
         encode_packet([], (1, 2, 3, 4))
     ]
-    assert split(compose(SCHEMA, [])) == []
-    assert split(ENCODER.encode({"sequence": [1, 2]}, [])) == [
+    assert packets_of(compose(SCHEMA, [])) == []
+    assert packets_of(ENCODER.encode({"sequence": [1, 2]}, [])) == [
         encode_packet([], (0, 0, 1, 0)),
         encode_packet([], (0, 0, 2, 0)),
     ]
@@ -236,8 +251,8 @@ def test_packets_without_messages_and_no_packets_at_all() -> None:
 
 def test_the_longest_packet_that_udp_carries_is_sent() -> None:
     fixed = 16 + 12 + 36 + 6
-    news = all_set(SCHEMA.messages[5]) | {"headline": None, "uRLLink": None, "text": "A" * (65507 - fixed)}
-    (packet,) = split(compose(SCHEMA, [Packet([(5, news)])]))
+    news = sample_values(SCHEMA.messages[5]) | {"headline": None, "uRLLink": None, "text": "A" * (65507 - fixed)}
+    (packet,) = packets_of(compose(SCHEMA, [Packet([(5, news)])]))
     assert len(packet) == 65507
     assert len(fields_of(decode([packet]))[0]["text"]) == 65507 - fixed
     with pytest.raises(EncodeError, match="65508 bytes"):
@@ -247,12 +262,12 @@ def test_the_longest_packet_that_udp_carries_is_sent() -> None:
 def test_columns_that_are_left_out_are_absent() -> None:
     layout = Layout(SCHEMA)
     for template_id, message in SCHEMA.messages.items():
-        required = all_set(message, optional=False)
+        required = sample_values(message, optional=False)
         whole = decode([encode_packet([encode_message(SCHEMA, message, required)] * 3)]).record_batch(template_id)
         kept = whole.select(
             ["packet", "msg_index", *(c.name for c in layout.roots[template_id].columns if c.field.name in required)]
         )
-        (packet,) = split(ENCODER.encode({}, [kept.replace_schema_metadata({"template_id": str(template_id)})]))
+        (packet,) = packets_of(ENCODER.encode({}, [kept.replace_schema_metadata({"template_id": str(template_id)})]))
         assert fields_of(decode([packet])) == [required] * 3
 
 
@@ -261,7 +276,7 @@ def test_a_null_list_is_an_empty_group() -> None:
     fields = [field.with_nullable(True) for field in schema]
     row = {"packet": 0, "msg_index": 0, "securityID": 1, "noMDEntries": None}
     batch = pa.RecordBatch.from_pylist([row], schema=pa.schema(fields, metadata=schema.metadata))
-    (packet,) = split(ENCODER.encode({}, [batch]))
+    (packet,) = packets_of(ENCODER.encode({}, [batch]))
     assert fields_of(decode([packet])) == [{"securityID": 1}]
 
 
@@ -273,7 +288,7 @@ def test_slices_encode_as_what_they_show(data: st.DataObject) -> None:
         st.sampled_from([m for m in schema.messages.values() if m.groups or m.data or m.name == "Gone_3"])
     )
     count = data.draw(st.integers(1, 6))
-    content = [all_set(message, schema.version) for _ in range(count)]
+    content = [sample_values(message, schema.version) for _ in range(count)]
     for number, values in enumerate(content):
         for group in message.groups:
             if group.name in values:
@@ -287,25 +302,25 @@ def test_slices_encode_as_what_they_show(data: st.DataObject) -> None:
     numbers = pa.array(np.arange(part.num_rows), pa.uint32())
     part = part.set_column(0, "packet", numbers).replace_schema_metadata(table.schema.metadata)
     headers = {"channel": 72, "seq_version": 1, "sequence": 1}
-    assert split(Encoder(schema).encode(headers, [part])) == packets[first : first + part.num_rows]
+    assert packets_of(Encoder(schema).encode(headers, [part])) == packets[first : first + part.num_rows]
 
 
 def test_a_batch_of_many_packets_encodes_back_to_its_bytes() -> None:
-    messages = [encode_message(SCHEMA, m, all_set(m)) for m in SCHEMA.messages.values()]
+    messages = [encode_message(SCHEMA, m, sample_values(m)) for m in SCHEMA.messages.values()]
     packets = [
         encode_packet(messages[number % 7 :: 1 + number % 5], (number % 256, number % 9, number, number * 10**12))
         for number in range(TILE_ROWS // 2 + 5)
     ]
     batch = decode(packets)
     encoded = ENCODER.encode(headers(batch), tables(batch)[::-1])  # in any order of templates
-    assert split(encoded) == packets
+    assert packets_of(encoded) == packets
 
 
 def test_one_header_value_serves_all_packets() -> None:
     encoded = ENCODER.encode({"channel": 9, "sequence": [4, 5]}, [heartbeats([0, 1], [0, 0])])
-    batch = decode(split(encoded))
+    batch = decode(packets_of(encoded))
     assert batch.channel.tolist() == [9, 9]
     assert batch.sequence.tolist() == [4, 5]
-    assert_as_reference(batch, split(encoded))
+    assert_equals_reference(batch, packets_of(encoded))
     with pytest.raises(EncodeError, match="header channel: one value or one for each of 3 packets"):
         ENCODER.encode({"channel": [9, 9], "sequence": [4, 5, 6]}, [])

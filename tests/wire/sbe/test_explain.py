@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.sbe.building import NESTED, SCHEMA, decode, shown, versions_of
-from wire.sbe.mutating import CORPUS, as_bytes, mutated
-from wire.sbe.reference import encode_message, encode_packet, frame
-from wire.sbe.strategies import all_set, framed
+from wire.sbe.mutations import CORPUS, as_bytes, mutated
+from wire.sbe.packet_builders import NESTED, SCHEMA, decode, decoded_rows, versions_of
+from wire.sbe.reference_codec import encode_message, encode_packet, frame
+from wire.sbe.strategies import encoded_messages, sample_values
 
 from umdf.wire.sbe.explain import Line, explain
 from umdf.wire.sbe.loader import loads
@@ -52,7 +52,7 @@ def explained(lines: list[Line]) -> list[dict[str, Any]]:
 def assert_explained(schema: Schema, packets: list[bytes]) -> None:
     batch = decode(packets, schema)
     rows: dict[int, dict[int, Any]] = {}
-    for packet, index, _, fields in shown(batch):
+    for packet, index, _, fields in decoded_rows(batch):
         rows.setdefault(packet, {})[index] = fields
     refused = {(line.packet) for line in batch.quarantine if not line.is_skipped}
     for number, packet in enumerate(packets):
@@ -79,7 +79,7 @@ def test_packets_of_any_version_and_length_are_explained_as_they_are_decoded(
     schema: Schema, data: st.DataObject
 ) -> None:
     versions = versions_of(schema)
-    assert_explained(schema, [encode_packet(data.draw(st.lists(framed(schema, versions), max_size=3)))])
+    assert_explained(schema, [encode_packet(data.draw(st.lists(encoded_messages(schema, versions), max_size=3)))])
 
 
 @BOTH
@@ -100,7 +100,7 @@ def test_random_bytes_are_explained_without_complaint(packet: bytes) -> None:
 
 @pytest.mark.parametrize("message", SCHEMA.messages.values(), ids=lambda m: m.name)
 def test_a_packet_cut_anywhere_is_explained_up_to_the_cut(message: Message) -> None:
-    whole = encode_packet([encode_message(SCHEMA, message, all_set(message))])
+    whole = encode_packet([encode_message(SCHEMA, message, sample_values(message))])
     assert_explained(SCHEMA, [whole[:size] for size in range(len(whole) + 1)])
 
 
@@ -127,11 +127,11 @@ def test_an_order_is_explained_in_the_exchanges_words() -> None:
     assert lines["securityExchange"].offset is None
 
 
-def test_what_a_shorter_block_lacks_is_said() -> None:
-    lines = lines_of(encode_packet([encode_message(SCHEMA, ORDER, all_set(ORDER), lengths={"": 64})]))
+def test_fields_beyond_a_shorter_block_are_explained_as_absent() -> None:
+    lines = lines_of(encode_packet([encode_message(SCHEMA, ORDER, sample_values(ORDER), lengths={"": 64})]))
     assert lines["mDEntryPrevSize"].meaning == "absent: beyond the sent block"
     assert lines["block"].meaning == "64 bytes; this schema has 72"
-    older = lines_of(encode_packet([encode_message(SCHEMA, ORDER, all_set(ORDER, 15), 15)]))
+    older = lines_of(encode_packet([encode_message(SCHEMA, ORDER, sample_values(ORDER, 15), 15)]))
     assert older["mDEntryPrevSize"].meaning == "absent: since version 16"
     assert older["mDEntryPositionNo"].value == 3
     assert "block" not in older

@@ -7,9 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.sbe.building import NESTED, SCHEMA, assert_as_reference, decode, headers, shown, split, tables, versions_of
-from wire.sbe.reference import encode_message, encode_packet
-from wire.sbe.strategies import MODES, all_set, as_shown, bounds, values
+from wire.sbe.packet_builders import (
+    NESTED,
+    SCHEMA,
+    assert_equals_reference,
+    decode,
+    decoded_rows,
+    headers,
+    packets_of,
+    tables,
+    versions_of,
+)
+from wire.sbe.reference_codec import encode_message, encode_packet
+from wire.sbe.strategies import MODES, as_decoded, bounds, sample_values, values
 
 from umdf.wire.sbe.compose import Packet, compose
 from umdf.wire.sbe.decode import Decoder
@@ -35,19 +45,19 @@ def assert_round_trip(schema: Schema, message: Message, messages: list[dict[str,
     header = {"channel": 72, "seq_version": 3, "sequence": 9, "sending_time": 1_600_000_000_000_000_000}
     encoded = compose(schema, [Packet([(message.name, m) for m in messages], **header)], version)
     plain = [encode_message(schema, message, m, version) for m in messages]
-    assert split(encoded) == [encode_packet(plain, tuple(header.values()))]  # type: ignore[arg-type]
-    batch = decode(split(encoded), decoder=DECODERS[id(schema)])
-    assert [fields for *_, fields in shown(batch)] == [as_shown(message, m) for m in messages]
-    assert_as_reference(batch, split(encoded), schema)
+    assert packets_of(encoded) == [encode_packet(plain, tuple(header.values()))]  # type: ignore[arg-type]
+    batch = decode(packets_of(encoded), decoder=DECODERS[id(schema)])
+    assert [fields for *_, fields in decoded_rows(batch)] == [as_decoded(message, m) for m in messages]
+    assert_equals_reference(batch, packets_of(encoded), schema)
     again = Encoder(schema, version).encode(headers(batch), tables(batch))
-    assert split(again) == split(encoded)
+    assert packets_of(again) == packets_of(encoded)
 
 
 @pytest.mark.parametrize("message", SCHEMA.messages.values(), ids=lambda m: m.name)
 def test_every_null_value_is_read_as_absent(message: Message) -> None:
-    given_values = all_set(message, optional=False)
+    given_values = sample_values(message, optional=False)
     packet = encode_packet([encode_message(SCHEMA, message, given_values)])
-    ((_, _, _, fields),) = shown(decode([packet]))
+    ((_, _, _, fields),) = decoded_rows(decode([packet]))
     assert fields.keys() == given_values.keys()
 
 
@@ -65,8 +75,8 @@ def test_a_required_field_keeps_every_value_it_can_hold(message: Message) -> Non
         }
         packet = encode_packet([encode_message(SCHEMA, message, given_values)])
         batch = decode([packet])
-        assert {f.name for f in required} <= shown(batch)[0][3].keys()
-        assert_as_reference(batch, [packet])
+        assert {f.name for f in required} <= decoded_rows(batch)[0][3].keys()
+        assert_equals_reference(batch, [packet])
 
 
 def test_codes_and_bits_that_the_schema_does_not_know_are_kept_raw() -> None:
@@ -74,14 +84,14 @@ def test_codes_and_bits_that_the_schema_does_not_know_are_kept_raw() -> None:
     given_values = {"securityID": 1, "matchEventIndicator": 0xFF, "tradingSessionID": 255, "tradeDate": 65535}
     given_values |= {"securityTradingStatus": 254, "securityTradingEvent": 253}
     packet = encode_packet([encode_message(SCHEMA, status, given_values)])
-    ((_, _, _, fields),) = shown(decode([packet]))
+    ((_, _, _, fields),) = decoded_rows(decode([packet]))
     assert fields == given_values
 
 
 def test_a_required_char_may_be_nul() -> None:
     order = SCHEMA.message_by_name("MassDeleteOrders_MBO_52")
     given_values = {"securityID": 1, "matchEventIndicator": 0, "mDUpdateAction": 3, "mDEntryType": "\0"}
-    ((_, _, _, fields),) = shown(decode([encode_packet([encode_message(SCHEMA, order, given_values)])]))
+    ((_, _, _, fields),) = decoded_rows(decode([encode_packet([encode_message(SCHEMA, order, given_values)])]))
     assert fields["mDEntryType"] == "\0"
 
 
@@ -97,10 +107,10 @@ def test_a_required_char_may_be_nul() -> None:
 )
 def test_a_text_ends_at_its_first_nul_and_is_never_refused(sent: bytes, seen: str) -> None:
     definition = SCHEMA.message_by_name("SecurityDefinition_12")
-    packet = encode_packet([encode_message(SCHEMA, definition, all_set(definition) | {"symbol": sent})])
+    packet = encode_packet([encode_message(SCHEMA, definition, sample_values(definition) | {"symbol": sent})])
     batch = decode([packet])
-    assert shown(batch)[0][3]["symbol"] == seen
-    assert_as_reference(batch, [packet])
+    assert decoded_rows(batch)[0][3]["symbol"] == seen
+    assert_equals_reference(batch, [packet])
 
 
 @pytest.mark.parametrize("depth", range(1, 9))
@@ -123,9 +133,9 @@ def test_groups_nest_as_deep_as_a_schema_may_have_them(depth: int) -> None:
     packets = [encode_packet([encode_message(schema, message, content, 1)] * 2)]
     packets += [packets[0][:-1], packets[0][:16] + b"\xff" * 9 + packets[0][25:]]
     batch = decode(packets, schema)
-    assert_as_reference(batch, packets, schema)
-    assert len(shown(batch)) == 3
-    assert split(compose(schema, [Packet([(1, content)] * 2, 72, 1, 1)])) == packets[:1]
+    assert_equals_reference(batch, packets, schema)
+    assert len(decoded_rows(batch)) == 3
+    assert packets_of(compose(schema, [Packet([(1, content)] * 2, 72, 1, 1)])) == packets[:1]
 
 
 @pytest.mark.parametrize("message", [m for m in SCHEMA.messages.values() if m.groups], ids=lambda m: m.name)

@@ -7,8 +7,8 @@ against the codec; the bodies are zeros here. The version of the second message 
 from __future__ import annotations
 
 import pytest
-from wire.sbe.building import SCHEMA, assert_as_reference, decode, shown
-from wire.sbe.strategies import all_set
+from wire.sbe.packet_builders import SCHEMA, assert_equals_reference, decode, decoded_rows
+from wire.sbe.strategies import sample_values
 
 from umdf.units import utc_text
 from umdf.wire.sbe.compose import Packet, compose
@@ -31,9 +31,9 @@ def test_the_sample_packet_has_two_messages(version: int) -> None:
     packet = sample(version)
     assert len(packet) == 0xA0
     batch = decode([packet])
-    assert [(index, template) for _, index, template, _ in shown(batch)] == [(0, 50), (1, 53)]
+    assert [(index, template) for _, index, template, _ in decoded_rows(batch)] == [(0, 50), (1, 53)]
     assert batch.quarantine == []
-    assert_as_reference(batch, [packet])
+    assert_equals_reference(batch, [packet])
 
 
 @PRINTED
@@ -70,6 +70,6 @@ def test_the_sample_packets_framing_stands_where_the_reference_says(version: int
 def test_we_frame_version_15_as_the_sample_does(template: int, framing: str) -> None:
     message = SCHEMA.messages[template]
     header = {"channel": 55, "seq_version": 1, "sequence": 987654321, "sending_time": SENT}
-    encoded = compose(SCHEMA, [Packet([(template, all_set(message, 15))], **header)], 15).buffer.tobytes()
+    encoded = compose(SCHEMA, [Packet([(template, sample_values(message, 15))], **header)], 15).buffer.tobytes()
     assert encoded[:16] == bytes.fromhex(PACKET_HEADER)
     assert encoded[16:28] == bytes.fromhex(framing)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.sbe.building import NESTED, SCHEMA, decode, shown, versions_of
-from wire.sbe.mutating import CORPUS
-from wire.sbe.reference import encode_message, encode_packet
-from wire.sbe.strategies import MODES, all_set, framed, values
+from wire.sbe.mutations import CORPUS
+from wire.sbe.packet_builders import NESTED, SCHEMA, decode, decoded_rows, versions_of
+from wire.sbe.reference_codec import encode_message, encode_packet
+from wire.sbe.strategies import MODES, encoded_messages, sample_values, values
 
 from umdf.wire.fix.text import format_fields
 from umdf.wire.sbe.loader import loads
@@ -37,10 +37,10 @@ def named_fields(name: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_messages_come_in_wire_order_whatever_their_template() -> None:
-    made = [encode_message(SCHEMA, m, all_set(m)) for m in SCHEMA.messages.values()]
+    made = [encode_message(SCHEMA, m, sample_values(m)) for m in SCHEMA.messages.values()]
     packets = [encode_packet(made[::-1]), encode_packet(made[3:9]), encode_packet(made)]
     ids = list(SCHEMA.messages)
-    order = [(packet, index, template) for packet, index, template, _ in shown(decode(packets))]
+    order = [(packet, index, template) for packet, index, template, _ in decoded_rows(decode(packets))]
     assert order == [
         (packet, index, template)
         for packet, templates in enumerate([ids[::-1], ids[3:9], ids])
@@ -60,7 +60,7 @@ def test_codes_and_bits_have_names_when_asked_for() -> None:
 def test_codes_and_bits_without_a_name_stay_as_they_are() -> None:
     fields = named_fields("Order_MBO_50", ORDER | {"mDUpdateAction": 77, "mDEntryType": "%"})
     assert (fields["mDUpdateAction"], fields["mDEntryType"]) == (77, "%")
-    trade = all_set(SCHEMA.message_by_name("Trade_53")) | {"tradeCondition": 1 << 15}
+    trade = sample_values(SCHEMA.message_by_name("Trade_53")) | {"tradeCondition": 1 << 15}
     assert named_fields("Trade_53", trade)["tradeCondition"] == ["bit 15"]
 
 
@@ -84,7 +84,7 @@ def test_groups_as_fix_start_with_their_count_and_each_entry_with_the_same_field
 
 
 def test_a_definition_as_fix_has_dates_months_and_text() -> None:
-    definition = all_set(SCHEMA.message_by_name("SecurityDefinition_12"))
+    definition = sample_values(SCHEMA.message_by_name("SecurityDefinition_12"))
     definition |= {"maturityDate": 20_000, "maturityMonthYear": {"year": 2026, "month": 12}, "securityDesc": "a|b"}
     fields = fix_line(SCHEMA, "SecurityDefinition_12", definition).split("|")
     assert {"541=20241004", "200=202612", "667=00030303", "107=a\\"} <= set(fields)
@@ -103,7 +103,7 @@ def test_everything_that_decodes_can_be_shown_in_every_way(schema: Schema) -> No
 @BOTH
 @given(st.data())
 def test_any_values_can_be_shown_in_every_way(schema: Schema, data: st.DataObject) -> None:
-    made = data.draw(st.lists(framed(schema, versions_of(schema)), max_size=4))
+    made = data.draw(st.lists(encoded_messages(schema, versions_of(schema)), max_size=4))
     batch = decode([encode_packet(made)], schema)
     for row in rows(batch, names=True):
         json.dumps(row.fields).encode()
@@ -114,7 +114,7 @@ def test_any_values_can_be_shown_in_every_way(schema: Schema, data: st.DataObjec
 @given(st.data(), st.sampled_from(list(SCHEMA.messages.values())))
 def test_fix_shows_every_value_that_is_there(data: st.DataObject, message: Message) -> None:
     content = data.draw(values(message, 16, data.draw(st.sampled_from(MODES))))
-    ((_, _, _, fields),) = shown(decode([encode_packet([encode_message(SCHEMA, message, content)])]))
+    ((_, _, _, fields),) = decoded_rows(decode([encode_packet([encode_message(SCHEMA, message, content)])]))
     tags = [tag for tag, _ in fix_fields(message, fields)]
     constants = [f.tag for f in message.fields if f.constant is not None]
     present = [f.tag for f in message.sent_fields if f.name in fields] + [
@@ -137,6 +137,6 @@ def test_dates_that_a_users_file_sends_as_text_stay_text() -> None:
     assert fix_line(schema, "Day_1", {"maturityDate": "20261113"}, 1) == "541=20261113"
 
 
-def test_names_of_a_group_that_has_no_fields_are_no_trouble() -> None:
-    tree = all_set(NESTED.message_by_name("Tree_1"), 3)
+def test_a_group_without_fields_can_be_shown_with_names() -> None:
+    tree = sample_values(NESTED.message_by_name("Tree_1"), 3)
     assert fix_line(NESTED, "Tree_1", tree, 3).startswith("1=3|2=3|10=1|11=3|12=A|20=1|21=3|30=1|31=3|22=text|13=text|")

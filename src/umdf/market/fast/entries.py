@@ -57,7 +57,7 @@ _SELECTION_DTYPES = {
     "body": np.dtype(np.int32),
     "sub": np.dtype(np.int32),
     "kind": np.dtype(np.uint8),
-    "place": np.dtype(np.uint16),
+    "entry_index": np.dtype(np.uint16),
     "flags": np.dtype(np.int32),
 }
 

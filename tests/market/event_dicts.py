@@ -1,4 +1,4 @@
-"""Rows of events as dictionaries without what is absent, as `fast_plain` makes them."""
+"""Rows of events as dictionaries without what is absent, as `fast_reference` makes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _values(column: Column, numbers: dict[str, Numbers], texts: dict[str, Text])
     return [None if v == column.null else chr(v) if column.type == "char" else v for v in values.tolist()]
 
 
-def shown(rows: Rows) -> list[dict[str, Any]]:
+def row_dicts(rows: Rows) -> list[dict[str, Any]]:
     made = [
         {"unit": unit, "entry_index": place}
         for unit, place in zip(rows.unit.tolist(), rows.entry_index.tolist(), strict=True)
@@ -42,5 +42,5 @@ def shown(rows: Rows) -> list[dict[str, Any]]:
     return made
 
 
-def shown_all(events: Events) -> dict[str, list[dict[str, Any]]]:
-    return {name: shown(events.rows(name)) for name in FAMILIES}
+def event_dicts(events: Events) -> dict[str, list[dict[str, Any]]]:
+    return {name: row_dicts(events.rows(name)) for name in FAMILIES}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from market.fast_reading import I8, I16, I32, Reading, Tags, tail_digits, whole
+from market.fast_reference_values import I8, I16, I32, Tags, ValueReader, tail_digits, whole
 
 from umdf.market import families as e
 from umdf.wire.fast.message import Message
@@ -18,7 +18,7 @@ QUOTED = {"K": e.IMPLIED, "R": e.RECOVERY, "C": e.EXCHANGE_BEST, "LM": e.BTB_LIM
 STATISTICS = {"3": 101, "5": 11, "6": 3, "7": 5, "8": 4, "9": 13, "B": 6, "C": 9, "D": 102, "v": 14}
 
 
-class Plain:
+class ReferenceEvents:
     """The events of some messages: rows by family, as dictionaries without what is absent."""
 
     def __init__(self, messages: Mapping[int, Message]) -> None:
@@ -27,7 +27,7 @@ class Plain:
         self.unknown: dict[str, int] = {}
         for number, message in sorted(messages.items()):
             tags = Tags(message.template.body, message.values)
-            self.sequence, self.sent = Reading().number(tags.get(34)), Reading().stamp(tags.get(52))
+            self.sequence, self.sent = ValueReader().number(tags.get(34)), ValueReader().stamp(tags.get(52))
             self.units[number] = self.sequence, self.sent
             self.unit = number
             kind = tags.get(35)
@@ -45,18 +45,18 @@ class Plain:
                     "control", 0, e.LAST, kind="H", next_sequence=None if self.sequence is None else self.sequence + 1
                 )
             elif kind == "4":
-                r = Reading()
+                r = ValueReader()
                 self.add("control", 0, e.LAST, r, kind="S", next_sequence=r.number(tags.get(36)))
 
-    def add(self, family: str, place: int, flags: int, reading: Reading | None = None, **columns: Any) -> Row:
+    def add(self, family: str, place: int, flags: int, reading: ValueReader | None = None, **columns: Any) -> Row:
         row = {"unit": self.unit, "entry_index": place, **{k: v for k, v in columns.items() if v is not None}}
-        row["flags"] = flags | (e.OUT_OF_RANGE if reading and reading.odd else 0)
+        row["flags"] = flags | (e.OUT_OF_RANGE if reading and reading.is_out_of_range else 0)
         self.rows[family].append(row)
         return row
 
     def market_data(self, body: Tags, snapshot: bool) -> None:
         made: list[tuple[Any, str, Row]] = []
-        r = Reading()
+        r = ValueReader()
         if snapshot:
             depth = r.number(body.get(264), I32)
             flags = e.SNAPSHOT
@@ -65,10 +65,10 @@ class Plain:
                 last_rpt_seq=r.number(body.get(83)), total_snapshots=r.number(body.get(911)), depth=depth or None,
                 trade_date=r.days(body.get(75)),
             )  # fmt: skip
-            own["flags"] = flags | (e.OUT_OF_RANGE if r.odd else 0)
+            own["flags"] = flags | (e.OUT_OF_RANGE if r.is_out_of_range else 0)
             head = self.add(
                 "mbo", 0, flags, action="R", side="N", stream="E",
-                instrument_id=Reading().number(body.get(48)), rpt_seq=Reading().number(body.get(83)),
+                instrument_id=ValueReader().number(body.get(48)), rpt_seq=ValueReader().number(body.get(83)),
             )  # fmt: skip
             made.append((head.get("instrument_id"), "mbo", head))
         for place, entry in enumerate(body.group(268)):
@@ -81,7 +81,7 @@ class Plain:
                     seen.add(instrument)
 
     def entry(self, body: Tags, entry: Tags, place: int, snapshot: bool) -> list[tuple[Any, str, Row]]:
-        common, get = Reading(), entry.get
+        common, get = ValueReader(), entry.get
         instrument = common.number(get(48) if 48 in entry.values else body.get(48))
         rpt_seq = None if snapshot else common.number(get(83))
         if snapshot and 83 in entry.values:
@@ -94,12 +94,12 @@ class Plain:
             flags |= QUOTED.get(word, e.OUT_OF_RANGE)
         if conditions & e.CONDITIONS["IM"]:
             flags |= e.IMPLIED
-        if common.odd:
+        if common.is_out_of_range:
             flags |= e.OUT_OF_RANGE
         sent_day = None if self.sent is None else self.sent // 86_400_000_000_000
         made: list[tuple[Any, str, Row]] = []
 
-        def add(family: str, r: Reading, **columns: Any) -> None:
+        def add(family: str, r: ValueReader, **columns: Any) -> None:
             ts_event = r.moment(get(272), get(273), sent_day)
             row = self.add(
                 family, place, flags, r, instrument_id=instrument, rpt_seq=rpt_seq, ts_event=ts_event, **columns
@@ -108,16 +108,16 @@ class Plain:
                 row.pop("rpt_seq", None)
             made.append((instrument, family, row))
 
-        def day(r: Reading) -> int | None:
+        def day(r: ValueReader) -> int | None:
             """Of a date that is not sent: of the event, else of SendingTime."""
-            ts_event = Reading().moment(get(272), get(273), sent_day)
+            ts_event = ValueReader().moment(get(272), get(273), sent_day)
             return sent_day if ts_event is None else ts_event // 86_400_000_000_000
 
         gone = action in (2, 3, 4)
         real_trade = letter == "2" and not snapshot and not conditions & e.CONDITIONS["U"]
         book, trade = letter in ("0", "1"), real_trade and not gone
         if book or letter == "J" or trade or (rpt_seq is not None and not snapshot):
-            r, columns = Reading(), {}
+            r, columns = ValueReader(), {}
             if book or real_trade:
                 columns = {"price": r.price(get(270)), "size": r.number(get(271))}
             if book:
@@ -142,9 +142,9 @@ class Plain:
                 did = "T"
             side = {"0": "B", "1": "A"}.get(letter or "", "N")
             # A date that is wrong is noticed wherever it is read, so also where its time is not there.
-            bad_insert = Reading()
+            bad_insert = ValueReader()
             bad_insert.days(get(37016))
-            r.odd |= bad_insert.odd
+            r.is_out_of_range |= bad_insert.is_out_of_range
             add("mbo", r, action=did, side=side, stream=r.char(get(1500), "E"), update_action=action, entry_type=letter,
                 **columns)  # fmt: skip
         self.other(body, entry, add, letter, action, gone, real_trade, theoretical, instrument, day)
@@ -154,7 +154,7 @@ class Plain:
         self, body: Tags, entry: Tags, add: Any, letter: str | None, action: int | None, gone: bool, real_trade: bool,
         theoretical: bool, instrument: int | None, day: Any,
     ) -> None:  # fmt: skip
-        r, get = Reading(), entry.get
+        r, get = ValueReader(), entry.get
         done = "C" if gone else "A"
         if letter == "J" and instrument is None:
             add("control", r, kind="R")
@@ -175,7 +175,7 @@ class Plain:
             )
             volume = letter == "B"
             for under in entry.group(711) if letter == "D" else [None]:
-                r = Reading()
+                r = ValueReader()
                 price = None if volume else r.price(get(270)) if under is None else r.price(under.get(810))
                 add(
                     "statistics", r, stat_type=stat_type, action=done, price=price,
@@ -214,21 +214,21 @@ class Plain:
             name = str(get(269))
             self.unknown[name] = self.unknown.get(name, 0) + 1
 
-    def inserted(self, r: Reading, entry: Tags, day: Any) -> int | None:
+    def inserted(self, r: ValueReader, entry: Tags, day: Any) -> int | None:
         r.days(entry.get(37016))
         return r.moment(entry.get(37016), entry.get(37017), day(r))
 
     def status(self, body: Tags) -> None:
-        r, get = Reading(), body.get
+        r, get = ValueReader(), body.get
         self.add(
             "status", 0, e.LAST, None, instrument_id=r.number(get(48)), ts_event=r.stamp(get(60)),
             security_group=get(1151) or None, security_exchange=get(207) or None, phase=r.number(get(625), I16),
             state=r.number(get(326), I16), event=r.number(get(1174), I16), trading_session=r.number(get(336), I8),
             ts_open=r.stamp(get(342)), trade_date=r.days(get(75)),
-        )["flags"] |= e.OUT_OF_RANGE if r.odd else 0  # fmt: skip
+        )["flags"] |= e.OUT_OF_RANGE if r.is_out_of_range else 0  # fmt: skip
 
     def definition(self, body: Tags, entry: Tags, place: int) -> None:
-        r, get = Reading(), entry.get
+        r, get = ValueReader(), entry.get
         words = {"Y": 1, "N": 0}
         governance = {"No": 0, "N1": 1, "N2": 2, "N3": 3, "NM": 4, "MA": 5, "MB": 6, "M2": 7}
         tail = lambda value: None if value in (None, "") else tail_digits(value)  # noqa: E731
@@ -293,10 +293,10 @@ class Plain:
             round_lot=r.number(get(561)), min_trade_vol=r.number(get(562)), min_order_qty=r.number(get(9749)),
             max_order_qty=r.number(get(9748)), min_cross_qty=r.number(get(35561)), shares_issued=r.number(get(7595)),
             corporate_action_event_id=r.number(get(37010)), **{name: rows or None for name, rows in lists.items()},
-        )["flags"] |= e.OUT_OF_RANGE if r.odd else 0  # fmt: skip
+        )["flags"] |= e.OUT_OF_RANGE if r.is_out_of_range else 0  # fmt: skip
 
     def news(self, body: Tags) -> None:
-        r, get = Reading(), body.get
+        r, get = ValueReader(), body.get
         lines = [x.get(355) or x.get(58) or "" for x in body.group(33)]
         related = [{"related_id": r.number(x.get(48))} for x in body.group(146)]
         self.add(
@@ -304,4 +304,4 @@ class Plain:
             news_id=r.number(get(1472)), ts_origin=r.stamp(get(42)), url=get(149) or None,
             headline=get(359) or get(148) or None, text="\n".join(lines) or None,
             related=[{k: v for k, v in x.items() if v is not None} for x in related] or None,
-        )["flags"] |= e.OUT_OF_RANGE if r.odd else 0  # fmt: skip
+        )["flags"] |= e.OUT_OF_RANGE if r.is_out_of_range else 0  # fmt: skip

@@ -44,7 +44,7 @@ def test_rolling_files_are_read_one_after_the_other(tmp_path: Path):
     assert [now for _, now in merged_windows(files, [])][-1] == 499
 
 
-def test_a_cut_file_is_told_and_the_rest_goes_on(tmp_path: Path):
+def test_a_truncated_file_is_a_warning_and_the_others_are_read_on(tmp_path: Path):
     whole = write(tmp_path / "a.pcap", [1, 2, 3])
     cut = write(tmp_path / "b.pcap", [1, 2, 3])
     cut.write_bytes(cut.read_bytes()[:-5])

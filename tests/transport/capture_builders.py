@@ -70,8 +70,8 @@ def _kind(packet: bytes) -> int:
 
 V4, V6 = ipv4(udp()), ipv6(udp())
 V4_FLOW, V6_FLOW = Flow("10.0.0.1", 1000, "224.0.20.7", 2000), Flow("2001:db8::1", 1000, "ff0e::7", 2000)
-EIGHT = b"\x00" + bytes(6)  # a header of eight bytes, behind its first
-SIXTEEN = b"\x01" + bytes(14)
+EIGHT_BYTE_HEADER = b"\x00" + bytes(6)  # a header of eight bytes, behind its first
+SIXTEEN_BYTE_HEADER = b"\x01" + bytes(14)
 
 # Ways to carry PAYLOAD: link type, frame, flow
 FRAMES = {
@@ -100,11 +100,15 @@ FRAMES = {
     "IPv4 with options": (1, ethernet(ipv4(udp(), options=bytes(40))), V4_FLOW),
     "IPv4 without a total length": (1, ethernet(ipv4(udp(), total=0)) + bytes(9), V4_FLOW),
     "IPv6 without a length": (1, ethernet(ipv6(udp(), length=0)) + bytes(9), V6_FLOW),
-    "IPv6 hop-by-hop": (1, ethernet(ipv6(udp(), extensions=[(0, EIGHT)])), V6_FLOW),
-    "IPv6 routing, destination": (1, ethernet(ipv6(udp(), extensions=[(43, SIXTEEN), (60, EIGHT)])), V6_FLOW),
+    "IPv6 hop-by-hop": (1, ethernet(ipv6(udp(), extensions=[(0, EIGHT_BYTE_HEADER)])), V6_FLOW),
+    "IPv6 routing, destination": (
+        1,
+        ethernet(ipv6(udp(), extensions=[(43, SIXTEEN_BYTE_HEADER), (60, EIGHT_BYTE_HEADER)])),
+        V6_FLOW,
+    ),
     "IPv6 mobility, authentication": (
         1,
-        ethernet(ipv6(udp(), extensions=[(135, EIGHT), (51, b"\x04" + bytes(22))])),
+        ethernet(ipv6(udp(), extensions=[(135, EIGHT_BYTE_HEADER), (51, b"\x04" + bytes(22))])),
         V6_FLOW,
     ),
     "IPv6 atomic fragment": (1, ethernet(ipv6(udp(), extensions=[(44, bytes(7))])), V6_FLOW),

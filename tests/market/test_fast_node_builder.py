@@ -50,7 +50,7 @@ def events(columns: dict[str, list[int]], instrument: list[int]) -> Events:
     return Events(units, {"mbo": Rows(e.MBO, np.zeros(count, np.uint32), np.zeros(count, np.uint16), places, held)})
 
 
-def test_an_empty_book_goes_by_the_template_that_can_say_it() -> None:
+def test_an_empty_book_uses_the_template_that_can_encode_it() -> None:
     clear = {"action": [ord("R")], "side": [ord("N")]}
     assert list(FastMessageMapper(TEMPLATES).messages(events(clear, [5]))) == [152]
     assert list(FastMessageMapper(TEMPLATES).messages(events(clear, [e.NULL]))) == [81]

@@ -50,7 +50,7 @@ CLEAN: dict[int, tuple[Any, ...]] = {
 CLEAN_DECIMALS = (Decimal(0, 7), Decimal(-2, 1050), Decimal(-4, -33), Decimal(3, 5), Decimal(-3, 12345), Decimal(-9, 1))
 
 
-def clean_value(field: Field, chance: random.Random) -> Any:
+def valid_value(field: Field, chance: random.Random) -> Any:
     if field.operator.kind == CONSTANT:
         return field.operator.initial
     if field.type == DECIMAL:
@@ -64,7 +64,7 @@ def clean_value(field: Field, chance: random.Random) -> Any:
     return str(value).zfill(9) if field.id == 273 else str(value)
 
 
-def tidy(template_id: int, values: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+def make_valid(template_id: int, values: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     """What a message may say together."""
     for place, entry in enumerate(values.get("MDEntries", [])):
         if template_id == 81:
@@ -90,13 +90,13 @@ def tidy(template_id: int, values: dict[str, Any], chance: random.Random) -> dic
     return values
 
 
-def clean_messages(templates: TemplateSet, count: int, seed: int, ids: tuple[int, ...]) -> list[bytes]:
+def valid_messages(templates: TemplateSet, count: int, seed: int, ids: tuple[int, ...]) -> list[bytes]:
     chance, writer = random.Random(seed), Writer(templates)
     made = []
     for _ in range(count):
         template_id, share = chance.choice(ids), chance.choice((0.1, 0.5, 0.9))
-        values = values_of(templates.by_id[template_id].body, chance, share, clean_value)
-        made.append(writer.encode(template_id, tidy(template_id, values, chance)))
+        values = values_of(templates.by_id[template_id].body, chance, share, valid_value)
+        made.append(writer.encode(template_id, make_valid(template_id, values, chance)))
     return made
 
 

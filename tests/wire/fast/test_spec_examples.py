@@ -14,7 +14,7 @@ def _named(case: Case) -> str:
     return f"{case.name} {case.stream.hex()}"
 
 
-def test_no_row_of_the_brief_is_missing() -> None:
+def test_every_spec_example_is_present() -> None:
     assert len(APPENDIX) == 20 and len({case.stream for case in APPENDIX}) == 20
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from book.reference import DELETE_FROM, IMPLIED, LAST, OVERLAY, RECOVERY, SNAPSHOT, Entry, ReferenceBook, ReferenceBooks
+from book.reference_book import (
+    DELETE_FROM,
+    IMPLIED,
+    LAST,
+    OVERLAY,
+    RECOVERY,
+    SNAPSHOT,
+    Entry,
+    ReferenceBook,
+    ReferenceBooks,
+)
 
 KINDS = ("orders", "orders by position", "prices", "prices by position", "top", "lending")
 INSTRUMENTS = (11, 12, -5)
@@ -18,13 +28,13 @@ def history(random: Random, kind: str, steps: int, books: ReferenceBooks | None 
     books = books or ReferenceBooks()
     made: list[Entry] = []
     while len(made) < steps:
-        for row in _moment(random, kind, books):
+        for row in _random_event(random, kind, books):
             books.apply(row)
             made.append(row)
     return made
 
 
-def say_depths(kind: str, *targets: Any) -> None:
+def declare_depths(kind: str, *targets: Any) -> None:
     """What snapshots would say, for the kinds that need it."""
     if kind in DEPTHS:
         for instrument in INSTRUMENTS:
@@ -35,7 +45,7 @@ def say_depths(kind: str, *targets: Any) -> None:
                     target.set_depth(instrument, DEPTHS[kind])
 
 
-def _moment(random: Random, kind: str, books: ReferenceBooks) -> list[Entry]:
+def _random_event(random: Random, kind: str, books: ReferenceBooks) -> list[Entry]:
     instrument, lending = random.choice(INSTRUMENTS), kind == "lending"
     book = books.book(instrument, lending)
     row: Entry = {"instrument_id": instrument, "stream": "L" if lending else random.choice("E\0")}

@@ -24,7 +24,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
+class DecodedMessage:
     """A sound message."""
 
     msg_index: int
@@ -33,7 +33,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Refused:
+class QuarantinedMessage:
     """What is not among the messages: `kind` is the name of the reason, `need` and `left` are its numbers."""
 
     msg_index: int
@@ -47,11 +47,11 @@ class Refused:
 
 
 @dataclass
-class Decoded:
+class DecodedPacket:
     header: tuple[int, int, int, int] = (0, 0, 0, 0)  # channel, seq_version, sequence, sending_time
     messages: int = 0
-    found: list[Found] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    found: list[DecodedMessage] = field(default_factory=list)
+    refused: list[QuarantinedMessage] = field(default_factory=list)
 
 
 class BadMessageError(Exception):
@@ -60,26 +60,28 @@ class BadMessageError(Exception):
         self.kind, self.path, self.offset, self.need, self.left = kind, path, offset, need, left
 
 
-def decode_packet(schema: Schema, packet: bytes) -> Decoded:
+def decode_packet(schema: Schema, packet: bytes) -> DecodedPacket:
     if len(packet) < 16:
-        return Decoded(refused=[Refused(0, 0, None, None, "", "PACKET_CUT", 16, len(packet))])
+        return DecodedPacket(refused=[QuarantinedMessage(0, 0, None, None, "", "PACKET_CUT", 16, len(packet))])
     if len(packet) > 65535:
-        return Decoded(refused=[Refused(0, 0, None, None, "", "PACKET_TOO_LONG", 65535, len(packet))])
+        return DecodedPacket(refused=[QuarantinedMessage(0, 0, None, None, "", "PACKET_TOO_LONG", 65535, len(packet))])
     channel, _reserved, seq_version, sequence, sending_time = struct.unpack_from("<BBHIQ", packet)
-    decoded = Decoded(header=(channel, seq_version, sequence, sending_time))
+    decoded = DecodedPacket(header=(channel, seq_version, sequence, sending_time))
     at = 16
     while at < len(packet):
         index, left = decoded.messages, len(packet) - at
         decoded.messages += 1
         if left < 12:
-            decoded.refused.append(Refused(index, at, None, None, "", "HEADER_CUT", 12, left))
+            decoded.refused.append(QuarantinedMessage(index, at, None, None, "", "HEADER_CUT", 12, left))
             break
         length, encoding, block, template, schema_id, version = struct.unpack_from("<HHHHHH", packet, at)
         if length > left:
-            decoded.refused.append(Refused(index, at, template, version, "", "LENGTH_PAST_END", length, left))
+            decoded.refused.append(
+                QuarantinedMessage(index, at, template, version, "", "LENGTH_PAST_END", length, left)
+            )
             break
         if length < 12:
-            decoded.refused.append(Refused(index, at, template, version, "", "LENGTH_TOO_SMALL", length, 12))
+            decoded.refused.append(QuarantinedMessage(index, at, template, version, "", "LENGTH_TOO_SMALL", length, 12))
             break
         try:
             if encoding != SBE:
@@ -93,9 +95,9 @@ def decode_packet(schema: Schema, packet: bytes) -> Decoded:
             fields = _Reader(packet, at + 12, at + length, version, schema.oldest).block(
                 schema.messages[template], block, ""
             )
-            decoded.found.append(Found(index, template, fields))
+            decoded.found.append(DecodedMessage(index, template, fields))
         except BadMessageError as bad:
-            line = Refused(index, bad.offset, template, version, bad.path, bad.kind, bad.need, bad.left)
+            line = QuarantinedMessage(index, bad.offset, template, version, bad.path, bad.kind, bad.need, bad.left)
             decoded.refused.append(line)
         at += length
     return decoded

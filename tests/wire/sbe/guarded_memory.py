@@ -7,8 +7,8 @@ import mmap
 
 import numpy as np
 from numpy.typing import NDArray
-from wire.sbe.building import NESTED, SCHEMA, assert_sound
-from wire.sbe.mutating import mutated
+from wire.sbe.mutations import mutated
+from wire.sbe.packet_builders import NESTED, SCHEMA, assert_consistent
 
 from umdf import buffers
 from umdf.buffers import ALIGNMENT
@@ -48,7 +48,7 @@ class GuardedMemory(buffers.Memory):
         self.nbytes = nbytes
 
 
-def run(seed: int, count: int) -> None:
+def decode_in_guarded_memory(seed: int, count: int) -> None:
     """Decode damaged packets one by one, each at the very end of its buffer, and in a batch with guarded tables."""
     buffers.Memory = GuardedMemory  # type: ignore[misc]
     random, place = np.random.default_rng(seed), guarded(1 << 16)
@@ -62,11 +62,11 @@ def run(seed: int, count: int) -> None:
         whole = guarded(len(buffer))
         whole[:] = buffer
         for _ in range(3):
-            assert_sound(decoder.decode(whole, start, end))
+            assert_consistent(decoder.decode(whole, start, end))
     print(f"guarded {count} packets")
 
 
-def trespass() -> None:
+def read_past_the_end() -> None:
     """Read one byte too many, as a decoder without checks would."""
     place = guarded(100)
     ctypes.string_at(place.ctypes.data, 101)

@@ -1,4 +1,4 @@
-"""Values of FAST messages in plain Python: by tag, and converted with Decimal and datetime, for `fast_plain`."""
+"""Values of FAST messages in plain Python: by tag, and converted with Decimal and datetime, for `fast_reference`."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Tags:
         return self.groups.get(tag, [])
 
 
-class Reading:
+class ValueReader:
     """Converts values; remembers whether one did not fit."""
 
     def __init__(self) -> None:
-        self.odd = False
+        self.is_out_of_range = False
 
     def _fits(self, value: Any, limit: int) -> int | None:
         if value is None:
             return None
         if value is BAD or not -limit < value < limit:
-            self.odd = True
+            self.is_out_of_range = True
             return None
         return int(value)
 
@@ -65,7 +65,7 @@ class Reading:
         else:
             exact = Decimal(value).scaleb(decimals)
         if exact is None or exact != exact.to_integral_value():
-            self.odd = True
+            self.is_out_of_range = True
             return None
         return self._fits(int(exact), I64)
 
@@ -77,7 +77,7 @@ class Reading:
         if not text:
             return absent
         if len(text) > 1:
-            self.odd = True
+            self.is_out_of_range = True
             return None
         return text
 
@@ -88,7 +88,7 @@ class Reading:
             text = f"{int(value):08}"
             return (date(int(text[:-4]), int(text[-4:-2]), int(text[-2:])) - date(1970, 1, 1)).days
         except ValueError:
-            self.odd = True
+            self.is_out_of_range = True
             return None
 
     def stamp(self, value: Any) -> int | None:
@@ -102,7 +102,7 @@ class Reading:
             moment = datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
             return ns(moment) + int(text[14:]) * 1_000_000
         except ValueError:
-            self.odd = True
+            self.is_out_of_range = True
             return None
 
     def moment(self, day: Any, time: Any, otherwise: int | None) -> int | None:
@@ -116,7 +116,7 @@ class Reading:
         text = text.zfill(9)
         hours, minutes, seconds, ms = int(text[:-7]), int(text[-7:-5]), int(text[-5:-3]), int(text[-3:])
         if failed or hours > 23 or minutes > 59 or seconds > 60:
-            self.odd = True
+            self.is_out_of_range = True
             return None
         return (days or 0) * 86_400_000_000_000 + ((hours * 60 + minutes) * 60 + seconds) * 10**9 + ms * 10**6
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from wire.sbe.building import NESTED, SCHEMA, gathered, versions_of
-from wire.sbe.reference import encode_message, encode_packet, frame
-from wire.sbe.strategies import all_set
+from wire.sbe.packet_builders import NESTED, SCHEMA, concatenate_packets, versions_of
+from wire.sbe.reference_codec import encode_message, encode_packet, frame
+from wire.sbe.strategies import sample_values
 
 from umdf.wire.sbe.schema import Schema
 
@@ -18,7 +18,7 @@ def corpus(schema: Schema) -> list[bytes]:
     """Sound packets: every message in every version, alone and among others; and some that are unknown."""
     versions = versions_of(schema)
     made = {
-        (message.template_id, version): encode_message(schema, message, all_set(message, version), version)
+        (message.template_id, version): encode_message(schema, message, sample_values(message, version), version)
         for message in schema.messages.values()
         for version in versions
     }
@@ -32,7 +32,7 @@ def corpus(schema: Schema) -> list[bytes]:
     ]
     for message in schema.messages.values():
         if message.groups or message.data:
-            whole = all_set(message, schema.version)
+            whole = sample_values(message, schema.version)
             more = whole | {group.name: whole[group.name] * 20 for group in message.groups}
             many = encode_message(schema, message, more, schema.version)
             packets += [encode_packet([many, *today[:5], many]), encode_packet([many])] * 40
@@ -45,7 +45,7 @@ CORPUS = {SCHEMA.id: corpus(SCHEMA), NESTED.id: corpus(NESTED)}
 def mutated(schema: Schema, count: int, random: np.random.Generator) -> Packets:
     """So many packets of the corpus, each with some damage: bits, telling bytes, cuts, noise, a shifted start."""
     packets = CORPUS[schema.id]
-    buffer, start, end = gathered([packets[i] for i in random.integers(0, len(packets), count).tolist()])
+    buffer, start, end = concatenate_packets([packets[i] for i in random.integers(0, len(packets), count).tolist()])
     buffer, size = buffer.copy(), end - start
     kind = random.integers(0, 8, count)
 

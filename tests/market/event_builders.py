@@ -10,12 +10,12 @@ import numpy as np
 from umdf.market.families import COMMON, FAMILIES, UNIT_COLUMNS, Column
 from umdf.market.rows import Events, RepeatingGroup, Rows, Units, text_column
 
-Happening = tuple[str, Mapping[str, Any]]  # a family, and the values of a row; chars are written as strings
+EventRow = tuple[str, Mapping[str, Any]]  # a family, and the values of a row; chars are written as strings
 PRICE = 10**9
 MORNING_NS = 1_794_571_200 * 10**9  # 2026-11-13 12:00 UTC
 
 
-def happenings(*rows: Happening, ts_send: int = MORNING_NS) -> Events:
+def build_events(*rows: EventRow, ts_send: int = MORNING_NS) -> Events:
     """A batch of rows, each in a message and packet of its own."""
     count = len(rows)
     units = Units(
@@ -61,12 +61,12 @@ def _columns(columns: list[Column], given: Sequence[Mapping[str, Any]]) -> tuple
     return numbers, texts
 
 
-def trade(instrument_id: int, price: int, size: int, trade_id: int, **more: Any) -> Happening:
+def trade(instrument_id: int, price: int, size: int, trade_id: int, **more: Any) -> EventRow:
     values = {"instrument_id": instrument_id, "price": price * PRICE, "size": size, "trade_id": trade_id}
     return "trades", {"action": "A", "side": "N", "stream": "E", "conditions": 0, **values, **more}
 
 
-def bust(instrument_id: int, trade_id: int, **more: Any) -> Happening:
+def bust(instrument_id: int, trade_id: int, **more: Any) -> EventRow:
     return "trades", {
         "action": "C",
         "side": "N",
@@ -77,15 +77,15 @@ def bust(instrument_id: int, trade_id: int, **more: Any) -> Happening:
     }
 
 
-def statistic(instrument_id: int, stat_type: int, price: int | None = None, **more: Any) -> Happening:
+def statistic(instrument_id: int, stat_type: int, price: int | None = None, **more: Any) -> EventRow:
     values = {"instrument_id": instrument_id, "stat_type": stat_type, "stream": "E", "action": "A"}
     return "statistics", {**values, "price": None if price is None else price * PRICE, **more}
 
 
-def status(instrument_id: int | None = None, **more: Any) -> Happening:
+def status(instrument_id: int | None = None, **more: Any) -> EventRow:
     return "status", {"instrument_id": instrument_id, **more}
 
 
-def define(instrument_id: int, symbol: str, group: str | None = "XX", **more: Any) -> Happening:
+def define(instrument_id: int, symbol: str, group: str | None = "XX", **more: Any) -> EventRow:
     values = {"instrument_id": instrument_id, "symbol": symbol, "security_group": group, "action": "A"}
     return "definition", {**values, **more}

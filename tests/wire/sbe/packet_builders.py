@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from wire.sbe.reference import Decoded, decode_packet
+from wire.sbe.reference_codec import DecodedPacket, decode_packet
 
 from umdf.wire.sbe import tables_kernel as k
 from umdf.wire.sbe.decode import REASONS, Batch, Decoder
@@ -88,37 +88,37 @@ def versions_of(schema: Schema, since: int = 0) -> range:
     return range(schema.version + 1, max(since, 8 if schema is SCHEMA else 0) - 1, -1)
 
 
-def gathered(packets: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def concatenate_packets(packets: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One buffer with these packets behind each other: buffer, start, end."""
     end = np.cumsum([len(packet) for packet in packets], dtype=np.int64)
     start = end - np.array([len(packet) for packet in packets], np.int64)
     return np.frombuffer(b"".join(packets), np.uint8), start, end
 
 
-def split(encoded: EncodedPackets) -> list[bytes]:
+def packets_of(encoded: EncodedPackets) -> list[bytes]:
     """The packets of an encoding."""
     spans = zip(encoded.start.tolist(), encoded.end.tolist(), strict=True)
     return [encoded.buffer[start:end].tobytes() for start, end in spans]
 
 
 def decode(packets: Sequence[bytes], schema: Schema = SCHEMA, decoder: Decoder | None = None) -> Batch:
-    return (decoder or Decoder(schema)).decode(*gathered(packets))
+    return (decoder or Decoder(schema)).decode(*concatenate_packets(packets))
 
 
-def shown(batch: Batch) -> list[tuple[int, int, int, dict[str, Any]]]:
+def decoded_rows(batch: Batch) -> list[tuple[int, int, int, dict[str, Any]]]:
     """Every row of a batch: packet, msg_index, template, fields."""
     return [(row.packet, row.msg_index, getattr(row.node.block, "template_id", -1), row.fields) for row in rows(batch)]
 
 
 def fields_of(batch: Batch) -> list[dict[str, Any]]:
-    return [fields for *_, fields in shown(batch)]
+    return [fields for *_, fields in decoded_rows(batch)]
 
 
-def expected(packets: Sequence[bytes], schema: Schema = SCHEMA) -> list[Decoded]:
+def expected(packets: Sequence[bytes], schema: Schema = SCHEMA) -> list[DecodedPacket]:
     return [decode_packet(schema, packet) for packet in packets]
 
 
-def assert_sound(batch: Batch) -> None:
+def assert_consistent(batch: Batch) -> None:
     """What must be true of every batch, whatever the bytes were."""
     found = sum(int(batch.rows[node.index]) for node in batch.layout.roots.values())
     whole_packets = sum(entry.template_id is None and entry.offset == 0 for entry in batch.quarantine)
@@ -129,11 +129,11 @@ def assert_sound(batch: Batch) -> None:
         assert table.num_rows == int(batch.rows[batch.layout.roots[template_id].index])
 
 
-def assert_as_reference(batch: Batch, packets: Sequence[bytes], schema: Schema = SCHEMA) -> None:
+def assert_equals_reference(batch: Batch, packets: Sequence[bytes], schema: Schema = SCHEMA) -> None:
     """Rows, headers and journal are what the plain decoder says."""
-    assert_sound(batch)
+    assert_consistent(batch)
     wanted = expected(packets, schema)
-    assert shown(batch) == [
+    assert decoded_rows(batch) == [
         (number, found.msg_index, found.template_id, found.fields)
         for number, packet in enumerate(wanted)
         for found in packet.found

@@ -77,7 +77,7 @@ def test_a_new_epoch_begins_with_one():
     assert numbers(lines.arbitrate(pieces((901, 60, 1)), 200 * MS)) == []  # the old one is over
 
 
-def test_the_end_closes_every_hole():
+def test_finish_turns_every_hole_into_a_gap():
     lines = LineArbiter()
     lines.arbitrate(pieces((1, 1, 0), (3, 2, 0)), 3 * MS)
     merged = lines.finish()
@@ -109,7 +109,7 @@ def test_whatever_the_lines_lose_the_stream_is_what_either_had(data: st.DataObje
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64])
-def test_packed_pieces_hold_only_their_own_bytes(size: int):
+def test_compacted_units_hold_only_their_own_bytes(size: int):
     buffer = np.arange(200, dtype=np.uint8)
     start = np.array([3, 100], np.int64)
     zeros = np.zeros(2, np.int64)

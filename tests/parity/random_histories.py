@@ -17,7 +17,7 @@ TICK = 10_000_000
 
 
 @dataclass
-class Living:
+class RestingOrder:
     """An order that rests, where a plain list in priority order is the book."""
 
     order_id: int
@@ -33,10 +33,10 @@ class History:
 
     by_position: bool
     rows: list[dict[str, int]] = field(default_factory=list)
-    books: dict[tuple[int, str], list[Living]] = field(default_factory=dict)
+    books: dict[tuple[int, str], list[RestingOrder]] = field(default_factory=dict)
     rpt_seq: dict[int, int] = field(default_factory=dict)
 
-    def put(self, instrument: int, action: str, side: str, **columns: int) -> None:
+    def add_row(self, instrument: int, action: str, side: str, **columns: int) -> None:
         self.rpt_seq[instrument] = self.rpt_seq.get(instrument, 0) + 1
         codes = {"A": e.NEW, "M": e.CHANGE, "C": e.DELETE, "R": e.DELETE_THRU}
         row = {
@@ -51,10 +51,10 @@ class History:
         }
         self.rows.append(row | columns)
 
-    def place(self, orders: list[Living], side: str, new: Living) -> int:
+    def insert_position(self, orders: list[RestingOrder], side: str, new: RestingOrder) -> int:
         """Where a new order stands: without a price first, then by price, then by id (9.1)."""
 
-        def key(order: Living) -> tuple[int, int, int]:
+        def key(order: RestingOrder) -> tuple[int, int, int]:
             worse = 0 if order.price is None else -order.price if side == "B" else order.price
             return order.price is not None, worse, order.order_id
 
@@ -72,25 +72,27 @@ def random_history(seed: int, steps: int, by_position: bool) -> History:
         size, firm = 100 * rng.randint(1, 50), rng.randint(1, 300)
         if not orders or roll < 0.5:
             ts_insert = BASE_NS + step * MS
-            order = Living(10_000 + step, price, size, firm, ts_insert)
-            at = history.place(orders, side, order)
+            order = RestingOrder(10_000 + step, price, size, firm, ts_insert)
+            at = history.insert_position(orders, side, order)
             orders.insert(at, order)
-            _say(history, instrument, "A", side, order, at)
+            _add_row(history, instrument, "A", side, order, at)
         elif roll < 0.6:
             at = int(pick * len(orders))
             before, orders[at].size = orders[at].size, size
             prev = {} if by_position else {"prev_size": before}
-            _say(history, instrument, "M", side, orders[at], at, **prev)
+            _add_row(history, instrument, "M", side, orders[at], at, **prev)
         elif roll < 0.98:
             at = int(pick * len(orders))
-            _say(history, instrument, "C", side, orders.pop(at), at)
+            _add_row(history, instrument, "C", side, orders.pop(at), at)
         else:
             orders.clear()
-            history.put(instrument, "R", side, **({"position": 1} if by_position else {}))
+            history.add_row(instrument, "R", side, **({"position": 1} if by_position else {}))
     return history
 
 
-def _say(history: History, instrument: int, action: str, side: str, order: Living, at: int, **more: int) -> None:
+def _add_row(
+    history: History, instrument: int, action: str, side: str, order: RestingOrder, at: int, **more: int
+) -> None:
     columns = {"size": order.size, "order_id": order.order_id, "firm": order.firm, "ts_insert": order.ts_insert}
     if order.price is not None:
         columns["price"] = order.price
@@ -98,7 +100,7 @@ def _say(history: History, instrument: int, action: str, side: str, order: Livin
         columns["position"] = at + 1
     if action == "C":
         del columns["firm"], columns["ts_insert"]  # a delete names the order, not who it was
-    history.put(instrument, action, side, **columns, **more)
+    history.add_row(instrument, action, side, **columns, **more)
 
 
 def as_events(history: History) -> Events:

@@ -18,12 +18,12 @@ SCHEMA: Schema = load()
 BOTH_WAYS = (16, 15, 10, 8)  # versions that messages are written in
 
 
-def plain(events: Events) -> dict[str, list[dict[str, Any]]]:
+def event_dicts(events: Events) -> dict[str, list[dict[str, Any]]]:
     """Every row as a dictionary: NULL is None, a char is text; what is None in every row of a list stays."""
-    return {name: plain_rows(rows) for name, rows in events.families.items()}
+    return {name: row_dicts(rows) for name, rows in events.families.items()}
 
 
-def plain_rows(rows: Rows) -> list[dict[str, Any]]:
+def row_dicts(rows: Rows) -> list[dict[str, Any]]:
     own = {"unit": rows.unit.tolist(), "msg_index": rows.msg_index.tolist(), "entry_index": rows.entry_index.tolist()}
     names = ("ts_event", "instrument_id", "rpt_seq", "flags")
     columns = [*(rows.family.column(name) for name in names), *rows.family.columns]
@@ -58,7 +58,7 @@ def _lists(columns: Sequence[Column], each: RepeatingGroup) -> list[list[dict[st
     return [entries[a:b] for a, b in itertools.pairwise(offsets)]
 
 
-def completed(family: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_absent_columns(family: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A reference's rows with every column of the family: what it does not name is absent."""
     found = FAMILIES[family]
     columns = [*(found.column(name) for name in ("ts_event", "instrument_id", "rpt_seq", "flags")), *found.columns]
@@ -125,12 +125,12 @@ def _present(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def believable(template: int, block: Block, version: int) -> st.SearchStrategy[dict[str, Any]]:
+def realistic_messages(template: int, block: Block, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """The fields of one message as the exchange would send it in this version."""
     content = {f.name: _believable_field(template, f, version) for f in block.sent_fields if f.in_version(version)}
     for group in block.groups:
         least = 1 if template == 71 else 0
-        content[group.name] = st.lists(believable(template, group, version), min_size=least, max_size=3)
+        content[group.name] = st.lists(realistic_messages(template, group, version), min_size=least, max_size=3)
     for data in block.data:
         content[data.name] = st.none() | st.text("ação de hoje", min_size=1, max_size=20)
     return st.fixed_dictionaries(content).map(_present)
