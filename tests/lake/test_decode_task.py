@@ -41,13 +41,13 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("days")
 
 
-def staged_of(captured: Path, work: Path, span_numbers: int, split_bytes: int) -> tuple[list[StagedFile], list[Any]]:
+def staged_of(captured: Path, work: Path, span_sequences: int, split_bytes: int) -> tuple[list[StagedFile], list[Any]]:
     """Of the incremental streams, in the order of the spans."""
     files = files_of(captured)
     given = {"known": [], "unpacked": "", "split_bytes": split_bytes}
     surveys = [survey.run({"path": str(path)} | given, TaskAttempt(0, 0)) for path in files]
     places = assign_streams(surveys, {})
-    planner = Planner(surveys, places, {found["digest"]: found["path"] for found in surveys}, span_numbers)
+    planner = Planner(surveys, places, {found["digest"]: found["path"] for found in surveys}, span_sequences)
     [(channel, date)] = {key for found in surveys for key in days_of(found, places)}
     planned = planner.plan_day((channel, date))
     common = {"root": str(work), "stamp": [1, 1], "directory": str(work / "staged"), "tables": []}
@@ -56,9 +56,9 @@ def staged_of(captured: Path, work: Path, span_numbers: int, split_bytes: int) -
 
 
 @pytest.mark.parametrize("wire", ["sbe", "fast"])
-@pytest.mark.parametrize(("span_numbers", "split_bytes"), [(1 << 18, 1 << 25), (333, 50_000)])
+@pytest.mark.parametrize(("span_sequences", "split_bytes"), [(1 << 18, 1 << 25), (333, 50_000)])
 def test_staged_events_are_those_of_the_channel_wherever_it_is_cut(
-    tmp: Path, tmp_path: Path, wire: str, span_numbers: int, split_bytes: int
+    tmp: Path, tmp_path: Path, wire: str, span_sequences: int, split_bytes: int
 ) -> None:
     captured = day(tmp, wire=wire, loss=0.01, seed=3)
     expected: dict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -69,7 +69,7 @@ def test_staged_events_are_those_of_the_channel_wherever_it_is_cut(
                 expected[family].append(record_batch(events, family))
 
     replayed = replay(files_of(captured), load_schema(), load_templates(), watch=watch)
-    staged, made = staged_of(captured, tmp_path, span_numbers, split_bytes)
+    staged, made = staged_of(captured, tmp_path, span_sequences, split_bytes)
     for family in FAMILIES:
         found = record_batch(read_staged(staged, family, range(BUCKETS + 1)), family)
         assert logical_hash([found]) == logical_hash(expected[family]), family

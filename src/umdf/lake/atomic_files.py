@@ -19,7 +19,7 @@ Parsed = TypeVar("Parsed")
 
 
 def write_error(path: Path, error: OSError) -> UmdfError:
-    """What to tell a user when a file of the lake cannot be written."""
+    """The error for a file of the lake that cannot be written."""
     reasons = {
         errno.ENOSPC: ("no space left on the disk", "free some space and run the same command again"),
         errno.EDQUOT: ("the disk quota is used up", "free some space and run the same command again"),
@@ -93,7 +93,7 @@ def _write(path: Path, text: str, publish: Any) -> bool:
 
 
 class DamagedError(UmdfError):
-    """A file that we have written does not say what it should."""
+    """A file of the lake does not have the content that it should have."""
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """An Arrow schema in other words: Delta's and Spark's JSON, Spark's DDL, CREATE TABLE for catalogues.
 
-Invariant: types are never inferred from files; every reader is told the schema that was written down.
+Invariant: types are never inferred from files; every reader is given the schema that is defined in umdf.lake.schemas.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def delta_schema(schema: pa.Schema) -> Any:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a catalogue is told of a table that lies somewhere; and how it writes columns, where it wants them.
+    """How a table is registered in a catalogue; and how columns are written, where the catalogue needs them.
 
     Delta itself knows a table's columns, and refuses a list that differs in anything, a comment included: so most
     dialects give none.
@@ -158,7 +158,7 @@ def create_table(table: Table, location: Path | str, dialect: str = "spark", cat
 
 
 def notes(dialect: str, catalogue: str) -> str:
-    """What somebody who runs the statements should know, as comments."""
+    """Notes for the user of the statements, as comments."""
     note = _dialect(dialect).notes.format(**_name_fields(dialect, catalogue))
     units = "Prices are BIGINT in units of 1e-9, times BIGINT nanoseconds UTC. Only umdf writes to these tables."
     return f"-- {note}\n-- {units}\n"

@@ -1,4 +1,4 @@
-"""Where things are in a lake, and `lake.json`, which says what it is.
+"""Where things are in a lake, and `lake.json`, which identifies it.
 
     lake.json                      layout and producer version, the lake's own id
     _lake/intents/00000012.json    what commit 12 does to every table

@@ -14,7 +14,7 @@ from umdf.lake.books.table_columns import table_from_columns
 from umdf.market import families as e
 from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
-# Column of day_statistics: the statistics that say it, the best last, and in which of their columns.
+# Column of day_statistics: the statistics that carry it, the best last, and in which of their columns.
 STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {
     "exchange_open": ((e.OPENING_PRICE, "price"),),
     "exchange_high": ((e.SESSION_HIGH, "price"),),
@@ -30,7 +30,7 @@ PUBLISHED_COLUMNS = tuple(STATISTIC_SOURCES)
 
 
 class PublishedStatistics:
-    """The newest of what the incremental stream says, else what the snapshots said; NULL is unknown or deleted."""
+    """The newest value of the incremental stream, else that of the snapshots; NULL is unknown or deleted."""
 
     def __init__(self, instruments: int) -> None:
         self.incremental_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)

@@ -1,4 +1,4 @@
-"""Books on demand: `mbp_10` (and `mbp_1`) from `mbo` and `book_state`, for whoever asks, without storing it.
+"""Books on demand: `mbp_10` (and `mbp_1`) from `mbo` and `book_state`, computed when read, never stored.
 
 Invariant: exactly the rows that the books task would have written. Whether a book can be trusted is in the rows of
 `mbo` (MAYBE_BAD_BOOK); what happened to books outside of them is in `book_state`.

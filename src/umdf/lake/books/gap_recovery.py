@@ -1,10 +1,10 @@
-"""What the books have to say of each gap: whom it hit, and when those that were in doubt had their answer.
+"""What became of each gap: which books it affected, and when those that were unverified were recovered.
 
 A book owes an answer to every gap since its last row. If its next update follows on by RptSeq, or a snapshot shows that
 nothing is missing, that is the answer. If numbers are missing the gap has touched it, and it owes the answer until a
 snapshot or an Empty Book. A new epoch answers everything.
 
-Invariant: what is said of a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
+Invariant: the result for a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
 into the books' state, by the numbers of the gaps, and `merge_gap_records` puts together what runs and tasks have said.
 A timeline has all gaps of the day up to the end of the run, not only those of the run.
 """
@@ -175,7 +175,7 @@ def _expand_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
 
 
 class GapRecoveries:
-    """What a task says of the gaps, in one run."""
+    """The result of a task for the gaps, in one run."""
 
     def __init__(self, timeline: Timeline, epochs: Epochs) -> None:
         self._timeline, self._epochs = timeline, epochs

@@ -1,4 +1,4 @@
-"""The books of some instruments through a stretch of a day: what they show, whether it is right, what snapshots say.
+"""The books of some instruments through a stretch of a day: what they show, whether it is right, what snapshots have.
 
 Rows come by book, so that a book stays in the processor's cache. Every snapshot is put where it belongs, behind the
 last row that it holds (369), not where it arrived: what is right after it is known to be right. There it is compared
@@ -311,7 +311,7 @@ class _BatchReplay:
             self._recover(lines[healed], place[healed], first_unanswered(states[healed]))
 
     def _log_answers(self, epoch: int, lines: Numbers, states: Numbers, gaps: Numbers) -> None:
-        """What snapshots say of the gaps. After an Empty Book RptSeq starts again (4.2.9)."""
+        """What snapshots have of the gaps. After an Empty Book RptSeq starts again (4.2.9)."""
         run, snapshots = self.replay, self.snapshots
         first = first_unanswered(states)
         missed = snapshots.last_rpt_seq[lines] > np.maximum(states[:, h.S_RPT_SEQ], 0)
@@ -350,7 +350,7 @@ class _BatchReplay:
 
 
 def _initial_verdicts(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """What can be said without looking into the books; EQUAL where they have to be compared."""
+    """Verdicts that need no look into the books; EQUAL where they have to be compared."""
     known, stale = states[:, h.S_RPT_SEQ], states[:, h.S_STALE] != 0
     doubt = (states[:, h.S_UNVERIFIED] != 0) | (gaps > states[:, h.S_GAPS])
     unknown = (states[:, h.S_SEEN] == h.UNSEEN) & (known == 0)

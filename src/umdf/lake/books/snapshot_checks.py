@@ -1,7 +1,7 @@
 """Rebuilt books against the snapshots in the capture: the rows of `book_check`.
 
-Invariant: every complete snapshot has a row. Either it was compared (equal, different), or the row says why not.
-RptSeq makes sure that both are of the same moment.
+Invariant: every complete snapshot has a row. Either it was compared (equal, different), or the row has the reason why
+not. RptSeq makes sure that both are of the same moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The states of many books at once: what `umdf.lake.books.state_record` says of one, by column.
+"""The states of many books at once: what `umdf.lake.books.state_record` has of one, by column.
 
 A stream reads and writes the state of every book of a channel in every micro-batch, so nothing here is done book by
 book. The bytes are those of `BookState.content`.

@@ -74,7 +74,7 @@ def is_dead(owner: Owner) -> bool:
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """What a lease file says."""
+    """The content of a lease file."""
 
     token: int
     owner: Owner
@@ -128,7 +128,7 @@ class Lease:
             raise UmdfError(f"the lake was taken over by {by} meanwhile; nothing was committed", "run it again")
 
     def send_heartbeat(self) -> bool:
-        """Say that we are alive; False if nobody cares any more."""
+        """Write a heartbeat; False if the lease is over."""
         with self._lock:
             if self._stop.is_set():
                 return False

@@ -119,7 +119,7 @@ def entries(snapshot: LakeSnapshot) -> list[LedgerEntry]:
 
 @lru_cache(MAX_CACHED_FILES)
 def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
-    """A file never changes, and a stream asks for the same ones again and again."""
+    """A file never changes, and a stream reads the same ones again and again."""
     try:
         rows = read_file(path).drop_columns(["commit"]).to_pylist()
     except (OSError, UmdfError) as error:

@@ -268,7 +268,7 @@ def _overflow_error(field: DatabentoField, value: int, kind: pa.DataType, symbol
 
 
 def parse_options(options: Options) -> DatabentoOptions:
-    """Options as the command line says them."""
+    """Options as the command line has them."""
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
         raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
     if options.price_type not in PRICE_TYPES:

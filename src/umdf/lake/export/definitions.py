@@ -1,6 +1,6 @@
 """Instrument definitions as Databento's records: one for an instrument, one for each leg of a strategy.
 
-Invariant: a class that the exchange's security type does not tell is left empty.
+Invariant: a class that the exchange's security type does not determine is left empty.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ KEY_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol")  # colum
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """Which rows an export is about, as its caller said it."""
+    """Which rows an export is about, as its caller requested them."""
 
     symbols: Sequence[str] | None = None
     start: Any = None
@@ -88,7 +88,7 @@ class ExportDay:
     def read(
         self, table: str, instrument: Instrument | None, columns: Sequence[str] | None, whole_day: bool
     ) -> pa.Table:
-        """Rows of an instrument (None: of all that are asked for); `whole_day`: also those outside of the window."""
+        """Rows of an instrument (None: of all that are requested); `whole_day`: also those outside of the window."""
         asked = self.request
         low, high = (None, None) if whole_day else self.window
         start: Any = self.date

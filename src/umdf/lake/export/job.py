@@ -1,6 +1,6 @@
-"""One export: what is asked for, where it goes, and what became of it.
+"""One export: what is requested, where it goes, and its result.
 
-Invariant: everything that an export leaves out is counted and told, by table and reason.
+Invariant: everything that an export leaves out is counted and reported, by table and reason.
 """
 
 from __future__ import annotations

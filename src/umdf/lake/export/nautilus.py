@@ -1,8 +1,8 @@
 """Rows of the lake → data of Nautilus, by the real classes of nautilus_trader, for its ParquetDataCatalog.
 
-Invariant: only what Nautilus can say truly. A quote needs a price on both sides, a bar needs prices, an order needs
-one: rows that lack them are left out and counted. Rows that may be wrong are refused: Nautilus has no mark for doubt.
-`ts_init` is ts_recv, never earlier than the row before, because a catalog is ordered by it.
+Invariant: only what Nautilus can represent exactly. A quote needs a price on both sides, a bar needs prices, an order
+needs one: rows that lack them are left out and counted. Rows that may be wrong are refused: Nautilus has no mark for
+doubt. `ts_init` is ts_recv, never earlier than the row before, because a catalog is ordered by it.
 """
 
 from __future__ import annotations

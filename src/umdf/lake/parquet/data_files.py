@@ -1,4 +1,4 @@
-"""The files of a table: their names, what a commit says of them, the order of their rows.
+"""The files of a table: their names, what a commit lists of them, the order of their rows.
 
 Invariant: a file has a name of its own (commit, lease token, task, attempt), so that a lost attempt can be told
 from a living one, and it exists for readers only when a commit lists it. Rows come sorted by the table's `sort`.

@@ -38,7 +38,7 @@ DIGEST_ALGORITHM = "sha256"
 
 
 class FileWriter:
-    """Writes one file, batch by batch; `close` says what was written, or None if that was nothing.
+    """Writes one file, batch by batch; `close` returns what was written, or None if that was nothing.
 
     with FileWriter(root, "mbo", stamp, {"trading_date": day, "channel_id": 72}, task=3, attempt=0) as file:
         file.write(batch)

@@ -35,7 +35,7 @@ RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What all tasks are told, and how they are run."""
+    """The arguments of all tasks, and how they are run."""
 
     root: Path
     stamp: FileStamp

@@ -78,7 +78,7 @@ def derive_local(derived: DerivedRows, snapshot: LakeSnapshot, stats: ReadStats)
 
 
 def derive_in_spark(derived: DerivedRows, snapshot: LakeSnapshot, spark: SparkSession) -> DataFrame:
-    """A frame whose partitions are the tasks; nothing is made until it is asked for."""
+    """A frame whose partitions are the tasks; nothing is computed until it is read."""
     tasks = derived.tasks(snapshot)
     if not tasks:
         from umdf.lake.dialects import spark_type
@@ -111,7 +111,7 @@ def instrument_tasks(
     table_names: Sequence[str] = ("mbo", "book_state"),
     max_rows: int = TASK_ROWS,
 ) -> list[DeriveTask]:
-    """The instruments of some tables that a question asks for, a few together, so that memory stays bounded."""
+    """The instruments of some tables that a query is about, a few together, so that memory stays bounded."""
     found = []
     for part in parts:
         wanted = question.filter_for(part)

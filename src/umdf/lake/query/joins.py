@@ -49,7 +49,7 @@ def quote_fields(quotes: str) -> list[pa.Field]:
 
 @dataclass(frozen=True)
 class TradesWithQuotes:
-    """A row for each row of `trades` that a question asks for."""
+    """A row for each row of `trades` that a query is about."""
 
     query: Query  # of trades
     quotes: str = "mbp_1"

@@ -72,7 +72,7 @@ class Lake:
         return f"<Lake {self.path} at commit {self.commit}>"
 
     def schemas(self) -> list[str]:
-        """What `get_range` can be asked for and the lake has something of, stored or made on demand."""
+        """The schemas of `get_range` of which the lake has something, stored or derived."""
         there = {name for name in tables() if self.snapshot.version(name) is not None}
         if {"mbo", "book_state"} <= there:
             there |= set(DERIVED_DEPTHS)

@@ -1,6 +1,6 @@
-"""`mbp_10` (and `mbp_1`) for Spark's SQL, on the days for which a lake does not store it: made when asked for.
+"""`mbp_10` (and `mbp_1`) for Spark's SQL, on the days for which a lake does not store it: derived when read.
 
-Invariant: nothing is made that a query does not ask for. The frame begins as a list of instruments and days, a
+Invariant: nothing is derived that a query does not need. The frame begins as a list of instruments and days, a
 function makes the rows of each, and only then they are spread out. So Spark itself puts a filter on trading_date,
 channel_id, instrument_id or symbol in front of the function, in any session, without a setting.
 """

@@ -52,7 +52,7 @@ def resolve_schema(name: str) -> str:
 
 
 def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Sequence[str] = ()) -> list[str]:
-    """The columns that are asked for, as they stand in the result; all of them for None."""
+    """The requested columns, as they stand in the result; all of them for None."""
     known = [*table.schema.names, *extra]
     if columns is None:
         return known

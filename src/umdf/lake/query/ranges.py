@@ -1,4 +1,4 @@
-"""A range of a table: a plan, which becomes rows when one of its outputs is asked for.
+"""A range of a table: a plan, which becomes rows when one of its outputs is called.
 
 Invariant: a range belongs to the commit of the lake at which it was made, and every output has the same rows. All
 but Spark's come in order: date by date, channel by channel, then as the feed had them. Only `to_spark` starts Spark,

@@ -138,7 +138,7 @@ def register(
 
 
 def tables_in(statement: str) -> list[str]:
-    """The tables that a statement may speak of; all of them if it names none (SHOW TABLES)."""
+    """The tables that a statement may name; all of them if it names none (SHOW TABLES)."""
     words = {word.lower() for word in WORD.findall(statement)}
     return [name for name in tables() if name in words] or list(tables())
 
@@ -156,7 +156,7 @@ def run_sql(spark: SparkSession, statement: str, max_rows: int | None = None) ->
 
 
 def _reads_delta(spark: SparkSession, snapshot: LakeSnapshot) -> bool:
-    """Whether this session reads the lake's tables as Delta: it says that it does, and then does."""
+    """Whether this session reads the lake's tables as Delta: it is configured to, and a read succeeds."""
     if not any(sign in (spark.conf.get(name, "") or "").lower() for name, sign in DELTA_SETTINGS.items()):
         return False
     stored = next(iter(snapshot.marker.versions), None)

@@ -50,7 +50,7 @@ class Selection:
 
 
 class InstrumentCatalog:
-    """What one commit of a lake says of its instruments, read when it is first asked for."""
+    """The instruments of one commit of a lake, read when they are first needed."""
 
     def __init__(self, snapshot: LakeSnapshot) -> None:
         self.snapshot = snapshot

@@ -1,6 +1,6 @@
 """Rows of a table from as few bytes as possible: partitions, then statistics of files, then those of row groups.
 
-Invariant: what is skipped cannot hold a row that was asked for. A file or a row group is left out only by bounds
+Invariant: what is skipped cannot hold a row that was requested. A file or a row group is left out only by bounds
 that were written down; without them it is read. `ReadStats` counts what was opened.
 """
 
@@ -73,7 +73,7 @@ class Query:
 
 @dataclass
 class ReadStats:
-    """What was opened to answer: for tests, and for whoever wonders why a query takes so long."""
+    """What was opened to answer: for tests, and to see why a query takes so long."""
 
     files: int = 0  # of the table
     files_opened: int = 0
@@ -192,7 +192,7 @@ def _output_schema(table: Table, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def _helper_columns(question: Query, ordered: bool) -> set[str]:
-    """Columns that tell which rows are wanted, and in which order they come."""
+    """Columns that decide which rows are selected, and in which order they come."""
     table = question.table
     needed = (
         {*sort_columns(table), *(("seq_version", "ts_recv") if table.name in STREAM_ORDERED_TABLES else ())}
@@ -271,7 +271,7 @@ def _row_groups_with_ids(file: pq.ParquetFile, groups: list[int], instrument_fil
 
 
 def row_mask(rows: pa.Table, question: Query, partition: Partition) -> NDArray[np.bool_]:
-    """Which rows are wanted. Those without a value that is asked for are not."""
+    """Which rows are selected. Those without a requested value are not."""
     mask = np.ones(rows.num_rows, np.bool_)
     instrument_filter = question.filter_for(partition) if question.table.partition else ALL_INSTRUMENTS
     assert instrument_filter is not None

@@ -1,4 +1,4 @@
-"""From when to when: what a caller may say for `start`, `end` and a moment.
+"""From when to when: what a caller may give for `start`, `end` and a moment.
 
 Invariant: a date is a trading date (in São Paulo, as the partitions are), anything finer is an instant, and an
 instant without a zone is UTC. `start` belongs to the range, `end` does not; where they are the same it is empty.

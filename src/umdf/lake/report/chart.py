@@ -1,6 +1,6 @@
 """A chart of rows: lines of numbers over time, or candles of bars; as a page of its own, or in a notebook.
 
-Invariant: what is drawn is what the rows say. A line breaks where a value is absent; of more points than the
+Invariant: what is drawn is what the rows have. A line breaks where a value is absent; of more points than the
 drawing has columns, the lowest and the highest of each column are kept.
 """
 
@@ -26,7 +26,7 @@ from umdf.market.calendar import ZONE
 
 OHLC = ("open", "high", "low", "close")
 TIME_COLUMNS = ("ts_interval", "ts_event", "ts_recv", "ts_send")
-# What is drawn if nobody says what.
+# What is drawn by default.
 DEFAULT_COLUMNS = ("close", "price", "bid_px_00", "ask_px_00", "vwap", "volume", "size")
 WIDTH, HEIGHT, MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 1000, 320, 76, 24, 14
 MAX_SERIES, MAX_CANDLES = 8, 400

@@ -1,4 +1,4 @@
-"""One trading date of a lake, as reports read it: columns that are asked for, and which tables have anything.
+"""One trading date of a lake, as reports read it: columns that are requested, and which tables have anything.
 
 Invariant: a table that the lake does not have is not the same as a table that says "none".
 """

@@ -33,7 +33,7 @@ UNSAFE_CHARACTERS = " :"  # Spark splits options at the one, the JVM archives at
 
 
 def with_archive(settings: Mapping[str, str], home: Path) -> dict[str, str]:
-    """For the Java in `home`. Who says something of archives is left alone."""
+    """For the Java in `home`. A user's own option for archives is left alone."""
     archive, options = _existing_archive(home), settings.get(JAVA_OPTIONS, "")
     if archive is None or "Archive" in options:
         return dict(settings)
@@ -87,7 +87,7 @@ def _dump(home: Path, path: Path) -> Path | None:
 
 
 def _exercise(spark: SparkSession, directory: str) -> None:
-    """A little of everything that a lake asks of Spark."""
+    """A little of everything that a lake uses of Spark."""
     columns = "cast(id AS decimal(19, 9)) price", "timestamp_micros(id) ts", "cast(id % 7 AS string) symbol"
     rows = spark.range(100).selectExpr("id", *columns)
     rows.write.parquet(f"{directory}/rows")

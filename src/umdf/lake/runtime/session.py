@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_TASK_FAILURES = 4  # plain local[N] gives up at the first lost Python worker
 STOP_TIMEOUT_S = 20
 DEFAULT_WORKER_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
-# What a line says that tells why Spark did not start.
+# What a line has that explains why Spark did not start.
 ERROR_MARKERS = ("Application has been killed", "rror", "xception")
 SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
 

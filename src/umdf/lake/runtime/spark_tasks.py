@@ -40,7 +40,7 @@ class TaskAttempt:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """What a task said instead of a manifest."""
+    """The outcome of a task that failed: it has no result."""
 
     task: int
     description: str
@@ -178,7 +178,7 @@ class _CollectThread(threading.Thread):
 
 
 class _ConnectProgress:
-    """Is told by a Spark Connect server how many tasks are done."""
+    """Receives from a Spark Connect server how many tasks are done."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.session = spark

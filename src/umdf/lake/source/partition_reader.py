@@ -81,7 +81,7 @@ def read_partition(task: PartitionTask, scan: Scan) -> Iterator[pa.RecordBatch]:
 
 
 def _project(batch: pa.RecordBatch, work: PartitionTask, scan: Scan) -> pa.RecordBatch:
-    """With what is joined, without rows and columns that nobody asked for."""
+    """With what is joined, without rows and columns that were not requested."""
     task, count = work.tasks[0], batch.num_rows
     joined = {
         "trading_date": lambda: pa.repeat(pa.scalar(date_of(task["trading_date"]), pa.date32()), count),
@@ -117,7 +117,7 @@ class _DecodedSpan:
 
 
 def _decode_span(task: Task, families: Sequence[str] = (), only: ReadSources | None = None) -> _DecodedSpan:
-    """From all its sources, or only from those that were told before."""
+    """From all its sources, or only from those that were read before."""
     sources = [SplitSource.from_json(said) for said in task["sources"] if only is None or source_identity(said) in only]
     first, last = task["span"]
     span = Span(task["epoch"], first, last, OVERLAP)

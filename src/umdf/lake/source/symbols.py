@@ -68,7 +68,7 @@ Decompress = Callable[[dict[str, Any]], dict[str, Any]]  # a source with its fil
 def resolve_symbols(
     day: ChannelDay, surveys: Sequence[dict[str, Any]], cache: SymbolCache, decompress: Decompress
 ) -> SymbolTable:
-    """`cache` has what splits said before, and gets what they say now."""
+    """`cache` has the records of splits that were read before, and gets those of splits that are read now."""
     known: dict[int, str | None] = {}
     for records in _listed_symbols(day, cache, decompress):
         known |= {number: symbol for _, number, symbol in records}

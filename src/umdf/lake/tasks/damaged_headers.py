@@ -55,7 +55,7 @@ def concat_headers(parts: list[Headers]) -> Headers:
 
 
 class HeaderChecker:
-    """Takes the packets of one flow as they come, and tells of each whether it is sound once enough have followed."""
+    """Takes the packets of one flow as they come, and decides of each whether it is sound once enough have followed."""
 
     def __init__(self, find_damaged: Callable[[Headers], Mask]) -> None:
         self._find_damaged = find_damaged
@@ -63,7 +63,7 @@ class HeaderChecker:
         self._reported = 0  # of those that are held, what was told before: they are what the others are compared with
 
     def add(self, new: Headers | None) -> tuple[Headers, Mask]:
-        """What can be told now: headers, and which of them do not fit. None: no more will come."""
+        """What can be decided now: headers, and which of them do not fit. None: no more will come."""
         parts = [part for part in (self._window, new) if part is not None and len(part.number)]
         if not parts:
             return NO_HEADERS, np.zeros(0, np.bool_)

@@ -1,6 +1,6 @@
 """Step 1 of an ingest, incremental streams: a span of a channel's numbers, from all its lines, becomes staged events.
 
-A task also says what was missing, how well each line delivered, and what became of every packet (`packets`) and of
+A task also returns what was missing, how well each line delivered, and what became of every packet (`packets`) and of
 what could not be used (`quarantine`). Some packets before the span are decoded with it and dropped again, so that what
 crosses the cut (an aggressor and its trades) is whole.
 """

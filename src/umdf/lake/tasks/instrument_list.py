@@ -19,7 +19,7 @@ DELETED = ord("D")
 
 @dataclass(frozen=True, eq=False)
 class InstrumentList:
-    """What the newest definition of each instrument says of it; what was deleted keeps its symbol."""
+    """What the newest definition of each instrument has; what was deleted keeps its symbol."""
 
     ids: Numbers  # sorted; a row of nobody stands behind them
     symbols: pa.Array

@@ -52,7 +52,7 @@ class LastStates:
         return [who for who in self._created if self.group_of(who) == group]
 
     def apply(self, controls: Events, definitions: Events, statuses: Events) -> None:
-        """What the incremental stream says, of all three families in the order of the wire."""
+        """What the incremental stream has, of all three families in the order of the wire."""
         messages: list[tuple[int, int] | Status] = []
         for events, family, column in ((controls, "control", "kind"), (definitions, "definition", "action")):
             rows = events.rows(family)
@@ -80,7 +80,7 @@ class LastStates:
         return zip(ranks, *(column.tolist() for column in columns), strict=True)
 
     def apply_snapshots(self, statuses: Events) -> None:
-        """What the snapshot stream says, which repeats itself all day: only the newest of each is looked at."""
+        """What the snapshot stream has, which repeats itself all day: only the newest of each is looked at."""
         rows, units = statuses.rows("status"), statuses.units
         if not len(rows):
             return

@@ -1,6 +1,6 @@
 """What became of every packet: the rows of `packets` and `quarantine`, and how well each line delivered.
 
-Invariant: what a task says of a line can be added to what the other tasks say, whatever the cut: counts, counts by
+Invariant: the counts of a task for a line can be added to those of the other tasks, whatever the cut: counts, counts by
 second, and a histogram of skews whose bins never change.
 """
 
@@ -306,7 +306,7 @@ _SUMMED_FIELDS = ("packets", "messages", "size_bytes", "duplicates", "late", "co
 
 
 def sum_quality(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What some tasks said of a line, as one of them would have said it."""
+    """The counts of some tasks for a line, as one task would have them."""
     qualities = list(parts)
     skews, seconds = Counter[int](), Counter[int]()
     for part in qualities:

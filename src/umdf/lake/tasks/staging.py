@@ -44,7 +44,7 @@ def bucket_of(instrument_id: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One file of one family: what a task says of it in its manifest."""
+    """One file of one family, as it is listed in the result of a task."""
 
     family: str
     path: str

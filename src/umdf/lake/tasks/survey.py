@@ -1,8 +1,9 @@
 """Step 0 of an ingest: what is in a capture file, and where. A task for each new file, or for some small ones.
 
-A survey says which groups the file has, what speaks there, and for every split of some 8 MB which numbers of which
-epoch and date are in it, so that a later task reads only what it needs. It depends on the file's content alone, so
-it is kept in the lake by the file's digest. Invariant: a file that is no capture is a value, not an error.
+A survey lists which multicast groups the file has, which protocol each carries, and for every split of some 8 MB which
+numbers of which epoch and date are in it, so that a later task reads only what it needs. It depends on the file's
+content alone, so it is kept in the lake by the file's digest. Invariant: a file that is no capture is a value, not an
+error.
 """
 
 from __future__ import annotations

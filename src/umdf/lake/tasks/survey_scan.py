@@ -139,7 +139,7 @@ class SurveyScan:
         return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
 
     def add(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
-        """`protocol`: what `detect_protocols` says of each packet."""
+        """`protocol`: the result of `detect_protocols` for each packet."""
         present = np.flatnonzero(np.bincount(batch.flow, minlength=len(names))).tolist()
         own = np.zeros(len(names), np.int64)  # flows are numbered anew in every split
         own[present] = [self.flows.setdefault(names[number], len(self.flows)) for number in present]
