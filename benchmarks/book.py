@@ -25,7 +25,7 @@ from umdf.wire.sbe.loader import load
 
 EVENTS = 5_000_000
 BATCH = 16_384  # rows
-ROUNDS = 20  # a round takes a quarter of a second, and a neighbour's burst several
+ROUNDS = 20  # a round takes a quarter of a second, and a burst of other load several
 SORTED_EVENTS = 200_000
 PACKET_EVENTS, PACKETS_UNTIMED, PACKET_ROUNDS = 900_000, 50_000, 8
 ORDERS = 1 << 19
@@ -36,7 +36,7 @@ Apply = Callable[[Rows], object]
 
 
 def run() -> Iterator[Result]:
-    yield from _packet()  # first: what a packet costs is not to be asked next to gigabytes of columns
+    yield from _packet()  # first: the cost of a packet must not be measured next to gigabytes of columns
     events = generate_traffic(EVENTS)
     best = _fastest(
         events,
@@ -51,21 +51,21 @@ def run() -> Iterator[Result]:
     )
     count = events.book_events
 
-    def told(name: str) -> str:
+    def rate_text(name: str) -> str:
         return f"{best[name] / count * 1e9:.1f} ns/event, {count / best[name] / 1e6:.1f} M/s"
 
-    figure = f"{told('maintain')}; floor {best['touch'] / count * 1e9:.1f} ns"
+    figure = f"{rate_text('maintain')}; floor {best['touch'] / count * 1e9:.1f} ns"
     yield Result("books, maintain", figure, best["maintain"] / best["touch"], "× hash-touch floor", 2.0)
-    yield Result("books, maintain", told("bare"), best["maintain"] / best["bare"], "× bare floor")
-    yield Result("books, top-of-book rows", told("top"), best["top"] / best["maintain"], "× maintain", 1.1)
-    yield Result("books, MBP-10 rows", told("depth"), best["depth"] / best["maintain"], "× maintain", 2.2)
-    yield Result("books, MBP-10 rows, per end", told("end"), best["end"] / best["maintain"], "× maintain")
+    yield Result("books, maintain", rate_text("bare"), best["maintain"] / best["bare"], "× bare floor")
+    yield Result("books, top-of-book rows", rate_text("top"), best["top"] / best["maintain"], "× maintain", 1.1)
+    yield Result("books, MBP-10 rows", rate_text("depth"), best["depth"] / best["maintain"], "× maintain", 2.2)
+    yield Result("books, MBP-10 rows, per end", rate_text("end"), best["end"] / best["maintain"], "× maintain")
     yield _against_sortedcontainers(events)
     yield _memory(events)
 
 
 def _new_books(orders: int = ORDERS) -> Books:
-    """Books with room for everything, in memory that has been touched."""
+    """Books with capacity for everything, in prefaulted memory."""
     books = Books(orders=orders, levels=1 << 17, books=1024)
     books.arenas.prefault()
     return books
@@ -80,7 +80,7 @@ def _depth_apply(books: Books, per: str) -> Apply:
 
 
 def _hash_floor(bare: bool) -> Apply:
-    """As little as any book must do (`book_floor_kernel`)."""
+    """The least work of any book (`book_floor_kernel`)."""
     slots, orders = np.ones(1 << HASH_BITS, f.SLOT), np.ones(ORDERS, f.ORDER)
     keys, counts = np.ones(f.SIDES * f.SIDE_KEYS, np.int64), np.zeros(f.SIDES, np.int32)
     table = np.zeros(f.ARGUMENT_COUNT, np.int64)
@@ -165,7 +165,7 @@ def _python_book(rows: list[tuple[int, ...]]) -> None:
 
 
 def _memory(events: Traffic) -> Result:
-    """Of orders and their hash, once they have no room left."""
+    """Bytes of orders and their hash when they are full."""
     books = Books(orders=1 << 14)
     for rows in events.batches(64):
         books.apply(rows)

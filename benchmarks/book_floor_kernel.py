@@ -1,8 +1,8 @@
-"""As little as any book of orders must do: for each event of a book one slot of a hash and one order record are read
-and written, and one key of a level is read.
+"""The least work of any book of orders: for each book event, read and write one hash slot and one order record, and read
+the key of one level.
 
-`touch` is the yardstick, over plain numpy records as the first prototypes had them; `touch_bare` does the same by
-address, as our kernels do, and is what no engine can come near to.
+`touch` is the reference, over numpy records as in the first prototypes; `touch_bare` does the same by address, as our
+kernels do, and is a lower bound for any engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _side(instrument, side):
 
 @_jit
 def touch(action, instrument, side, order_id, orders, slots, shift, counts, keys):
-    """Returns something of all it has read, so that the compiler leaves nothing out."""
+    """Returns a mix of all values read, so that the compiler removes nothing."""
     total, order_mask = np.int64(0), orders.shape[0] - 1
     for i in range(action.shape[0]):
         if action[i] == T or action[i] == N:

@@ -10,7 +10,7 @@ from benchmarks.book_traffic import Traffic
 MESSAGES = 6
 VERSION, SCHEMA_ID, LITTLE_ENDIAN = 16, 2, 0xEB50
 NAMES = "action side price size order_id prev_size instrument_id rpt_seq firm ts_insert".split()
-PRICE_UNIT = 100_000  # of 1e-9: the wire has four decimals
+PRICE_UNIT = 100_000  # of 1e-9: messages have four decimals
 
 
 def encode_packets(events: Traffic) -> list[bytes]:
@@ -34,12 +34,27 @@ def _message(
     firm: int,
     ts_insert: int,
 ) -> bytes:
-    entry, at = ord("0" if side == g.B else "1"), price // PRICE_UNIT
+    entry, wire_price = ord("0" if side == g.B else "1"), price // PRICE_UNIT
     if action in (g.A, g.M):
-        what = instrument, 128, int(action == g.M), entry, at, size, firm, ts_insert, order_id, rpt_seq, 0, prev_size
-        return _with_header(50, struct.pack("<QBBBxqq4xIQQIQq", *what))
+        fields = (
+            instrument,
+            128,
+            int(action == g.M),
+            entry,
+            wire_price,
+            size,
+            firm,
+            ts_insert,
+            order_id,
+            rpt_seq,
+            0,
+            prev_size,
+        )
+        return _with_header(50, struct.pack("<QBBBxqq4xIQQIQq", *fields))
     if action == g.C:
-        return _with_header(51, struct.pack("<QBxB5xqQQIq", instrument, 128, entry, size, order_id, 0, rpt_seq, at))
+        return _with_header(
+            51, struct.pack("<QBxB5xqQQIq", instrument, 128, entry, size, order_id, 0, rpt_seq, wire_price)
+        )
     if action == g.T:
         return _with_header(53, struct.pack("<QB43xI", instrument, 128, rpt_seq))
     return _with_header(3, struct.pack("<QB23xI", instrument, 128, rpt_seq))

@@ -1,4 +1,4 @@
-"""The events that books are timed with: 500 instruments, most of what happens in few of them, near the best prices."""
+"""The events of the book benchmarks: 500 instruments, most events in few of them, near the best prices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Traffic:
 
     @property
     def book_events(self) -> int:
-        """Without trades and what else only counts rpt_seq."""
+        """Events without trades and others that only increment rpt_seq."""
         return int(np.isin(self.columns["action"], (g.A, g.C, g.M)).sum())
 
     def batches(self, size: int) -> list[Rows]:
@@ -56,9 +56,9 @@ def generate_traffic(events: int, seed: int = 7) -> Traffic:
     names = "action side price size order_id prev_size instrument_id rpt_seq flags ts_insert".split()
     table = np.zeros(g.ARGUMENT_COUNT, np.int64)
     table[[g.EVENTS, g.INSTRUMENTS, g.MAX_LIVE_ORDERS, g.STATE]] = events, INSTRUMENTS, MAX_LIVE_ORDERS, seed
-    for place, array in memory.items():
-        table[place] = array.ctypes.data
-    for place, name in zip(range(g.ACTION, g.ARGUMENT_COUNT), names, strict=True):
-        table[place] = columns[name].ctypes.data
+    for entry, array in memory.items():
+        table[entry] = array.ctypes.data
+    for entry, name in zip(range(g.ACTION, g.ARGUMENT_COUNT), names, strict=True):
+        table[entry] = columns[name].ctypes.data
     g.generate_events(table.ctypes.data)
     return Traffic(columns)

@@ -1,7 +1,7 @@
-"""A believable stream of book events, made in bulk: every change and every delete is of a living order.
+"""A realistic stream of book events, generated in bulk: every change and every delete is of a live order.
 
-Skew, lifetimes and distances from the best price are like those of a busy channel. Randomness is a counter that is
-mixed (splitmix64), so a seed always gives the same stream.
+Skew, lifetimes and distances from the best price are like those of a busy channel. Random numbers are from
+splitmix64, so a seed always gives the same stream.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from umdf.kernels import (
     store_u64,
 )
 
-# Places in the table of arguments: how many, the generator's own memory, the columns of the family mbo.
+# Entries of the table of arguments: counts, the generator's own memory, the columns of the family mbo.
 EVENTS, INSTRUMENTS, MAX_LIVE_ORDERS, STATE, SHARES, LIVE_COUNTS, LIVE_ORDERS, MIDDLE, NEXT_ID, RPT_SEQ = range(10)
 ACTION, SIDE, PRICE, SIZE, ORDER_ID, PREV_SIZE, INSTRUMENT, RPT, FLAGS, TS_INSERT = range(10, 20)
 ARGUMENT_COUNT = 20
 LIVE_ORDER_BYTES = 32  # an order: id, price, size, side
-MIN_LIVE_ORDERS = 60  # orders of an instrument before anything is taken away
+MIN_LIVE_ORDERS = 60  # of an instrument before orders are deleted
 TICK = 10_000_000  # 0.01
 LAST = 128
 A, B, C, M, N, T = 65, 66, 67, 77, 78, 84
@@ -50,10 +50,10 @@ def _random_share(t):
 @inlined
 def _instrument(t):
     """By the cumulative shares, in 53 bits."""
-    wanted, low, high = _random(t), np.int64(0), load_i64(t, 8 * INSTRUMENTS) - 1
+    target, low, high = _random(t), np.int64(0), load_i64(t, 8 * INSTRUMENTS) - 1
     while low < high:
         middle = (low + high) >> 1
-        if load_i64(load_i64(t, 8 * SHARES), 8 * middle) < wanted:
+        if load_i64(load_i64(t, 8 * SHARES), 8 * middle) < target:
             low = middle + 1
         else:
             high = middle
@@ -63,12 +63,12 @@ def _instrument(t):
 @kernel
 def generate_events(t):
     """Fill the columns."""
-    most, living = load_i64(t, 8 * MAX_LIVE_ORDERS), load_i64(t, 8 * LIVE_ORDERS)
+    max_orders, live_orders = load_i64(t, 8 * MAX_LIVE_ORDERS), load_i64(t, 8 * LIVE_ORDERS)
     for i in range(load_i64(t, 8 * EVENTS)):
         instrument = _instrument(t)
-        alive = np.int64(load_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument))
-        orders = living + LIVE_ORDER_BYTES * most * instrument
-        chance = _random_share(t) * (0.41 if alive < MIN_LIVE_ORDERS else 1.0)
+        live_count = np.int64(load_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument))
+        orders = live_orders + LIVE_ORDER_BYTES * max_orders * instrument
+        chance = _random_share(t) * (0.41 if live_count < MIN_LIVE_ORDERS else 1.0)
         action, side, price, size, order_id, prev_size = (
             N,
             N,
@@ -77,7 +77,7 @@ def generate_events(t):
             np.int64(0),
             -1,
         )
-        if chance < 0.415 and alive < most:
+        if chance < 0.415 and live_count < max_orders:
             away = np.int64(-np.log(1.0 - _random_share(t)) * 6) if _random_share(t) < 0.9 else _random(t) % 400
             bid = _random(t) & 1
             action, side = A, B if bid else A
@@ -85,24 +85,24 @@ def generate_events(t):
             size = 100 * (1 + np.int64(-np.log(1.0 - _random_share(t)) * 5))
             order_id = load_i64(load_i64(t, 8 * NEXT_ID), 8 * instrument)
             store_i64(load_i64(t, 8 * NEXT_ID), 8 * instrument, order_id + 1 + _random(t) % 3)
-            o = orders + LIVE_ORDER_BYTES * alive
+            o = orders + LIVE_ORDER_BYTES * live_count
             store_i64(o, 0, order_id)
             store_i64(o, 8, price)
             store_i64(o, 16, size)
             store_i64(o, 24, side)
-            store_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument, np.int32(alive + 1))
+            store_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument, np.int32(live_count + 1))
         elif chance < 0.85:
-            recent = alive - 1 - _random(t) % min(alive, 32)
-            o = orders + LIVE_ORDER_BYTES * (recent if _random_share(t) < 0.7 else _random(t) % alive)
+            recent = live_count - 1 - _random(t) % min(live_count, 32)
+            o = orders + LIVE_ORDER_BYTES * (recent if _random_share(t) < 0.7 else _random(t) % live_count)
             order_id, price, size, side = load_i64(o, 0), load_i64(o, 8), load_i64(o, 16), load_i64(o, 24)
             if chance < 0.45:
                 action, prev_size, size = M, size, 100 * (1 + _random(t) % 10)
                 store_i64(o, 16, size)
             else:
-                action, last = C, orders + LIVE_ORDER_BYTES * (alive - 1)
-                for place in range(0, LIVE_ORDER_BYTES, 8):
-                    store_i64(o, place, load_i64(last, place))
-                store_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument, np.int32(alive - 1))
+                action, last = C, orders + LIVE_ORDER_BYTES * (live_count - 1)
+                for offset in range(0, LIVE_ORDER_BYTES, 8):
+                    store_i64(o, offset, load_i64(last, offset))
+                store_i32(load_i64(t, 8 * LIVE_COUNTS), 4 * instrument, np.int32(live_count - 1))
         elif chance < 0.92:
             action = T
         rpt = load_i64(load_i64(t, 8 * RPT_SEQ), 8 * instrument) + 1

@@ -1,4 +1,4 @@
-"""Bulk captures: messages a second from nothing to closed files, both lines written, with the truth beside them."""
+"""Bulk captures: messages per second from start to closed files, with both lines and the truth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def run() -> Iterator[Result]:
         for generation in ("priority", "position"):
             _generate(protocol, generation, WARM_MESSAGES)
             best = min(
-                (_generate(protocol, generation, messages) for _ in range(ROUNDS)), key=lambda told: told.elapsed_s
+                (_generate(protocol, generation, messages) for _ in range(ROUNDS)),
+                key=lambda summary: summary.elapsed_s,
             )
             rate = best.messages / best.elapsed_s / 1e6
             packets, megabytes = best.packets / best.elapsed_s / 1e3, best.bytes / best.elapsed_s / 1e6

@@ -20,7 +20,7 @@ INSTRUMENTS = 500
 
 
 def order_book_messages(messages: int, seed: int = 3) -> list[dict[str, Any]]:
-    """Values, as `Writer.encode` takes them."""
+    """Values for `Writer.encode`."""
     rng = random.Random(seed)
     return [_message(rng, number) for number in range(messages)]
 
@@ -104,7 +104,7 @@ class _EntryGenerator:
             "MDInsertTime": self.time - rng.randrange(50_000),
             "MDEntryBuyer" if side == "0" else "MDEntrySeller": rng.choice(FIRMS),
         }
-        if rng.random() < 0.97:  # the others are for the auction: any price
+        if rng.random() < 0.97:  # the others are market orders for the auction
             order["MDEntryPx"] = Decimal(-2, self.price + rng.randrange(-20, 20))
         if order["MDUpdateAction"] == 1:
             order["MDEntryPrevSize"] = 100 * rng.randrange(1, 60)

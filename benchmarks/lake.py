@@ -46,13 +46,15 @@ class LakeBenchmark:
             write_capture(settings, directory / name)
             self.days[name] = sorted((directory / name / "capture").glob("*.pcap"))
 
-    def measure(self, run: TaskRunner, what: str, day: str = "day") -> float:
+    def measure(self, run: TaskRunner, tables: str, day: str = "day") -> float:
         root = self.directory / "lake"
         shutil.rmtree(root, ignore_errors=True)
         with open_writer(root) as writer:
-            begun = time.monotonic()
-            self.outcomes[what] = ingest_captures(self.days[day], writer, run, IngestSettings(tables=TABLES[what][0]))
-            return time.monotonic() - begun
+            started_s = time.monotonic()
+            self.outcomes[tables] = ingest_captures(
+                self.days[day], writer, run, IngestSettings(tables=TABLES[tables][0])
+            )
+            return time.monotonic() - started_s
 
     def fastest(self, runners: dict[str, TaskRunner], what: str) -> dict[str, float]:
         """Seconds of each runner; all are warm."""
@@ -87,13 +89,13 @@ def run(messages: int = MESSAGES, instruments: int = INSTRUMENTS, rounds: int = 
 
 @contextmanager
 def _pin_to_one_core() -> Iterator[None]:
-    """For this thread and the processes that it starts: with one task at a time, driver and JVM had the other core."""
-    every = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(every)})
+    """For this thread and the processes that it starts: else driver and JVM would use the second core."""
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(all_cores)})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, every)
+        os.sched_setaffinity(0, all_cores)
 
 
 def _sizes(outcome: IngestResult) -> Iterator[Result]:
@@ -112,10 +114,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--messages", type=int, default=MESSAGES)
     parser.add_argument("--instruments", type=int, default=INSTRUMENTS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     missed = 0
     print(f"{'what':<42} {'ratio':>8}  {'of what':<22} {'target':>8}      figure")
-    for result in run(asked.messages, asked.instruments, asked.rounds):
+    for result in run(options.messages, options.instruments, options.rounds):
         print(_line(result), flush=True)
         missed += not result.met
     print(f"{missed} missed" if missed else "all targets met")

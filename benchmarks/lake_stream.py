@@ -1,8 +1,8 @@
-"""Second half of `make bench-lake`: a recording into a lake in micro-batches, and what it takes to ask that lake.
+"""Second half of `make bench-lake`: a recording into a lake in micro-batches, and queries of that lake.
 
-The stream is measured from the begin of its first micro-batch to the end of its last; the lag of a message is measured
-with a recorder that closes its files at the pace at which the stream has just shown that it can follow. The lake that
-is asked is that one: LAG_ROUNDS of the recording's rounds, so of 20 M messages and more.
+The stream is measured from the start of its first micro-batch to the end of its last; the lag of a message is measured
+with a recorder that closes its files at the pace at which the stream has just shown that it can follow. The queries
+are of that lake: LAG_ROUNDS of the recording's rounds, so of 20 M messages and more.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ import sys, time
 import umdf
 lake_path, symbol, date = sys.argv[1:]
 umdf.Lake, __import__("pyarrow.dataset")
-begun = time.monotonic()
+started_s = time.monotonic()
 rows = umdf.Lake(lake_path).get_range("mbp_1", symbol, date).to_arrow()
-print(time.monotonic() - begun, rows.num_rows)
+print(time.monotonic() - started_s, rows.num_rows)
 """
 
 
@@ -67,7 +67,7 @@ class Recording:
         (self.path / MANIFEST).write_text("".join(self.lines[:count]))
 
     def drop_files_after(self, count: int) -> None:
-        """Only so many files are needed any more: the others take the memory of those that are."""
+        """Delete the files after the first `count`, which would take page cache from the others."""
         for line in self.lines[count:]:
             (self.path / json.loads(line)["file"]).unlink()
         del self.lines[count:]
@@ -95,7 +95,7 @@ def _throughput(spark: Any, recording: Recording, lake: Path, batches: list[Micr
         )
         stream.run(once=True)
         stream.finish()
-        tidied = time.time()
+        finished_s = time.time()
         events = sum(writer.snapshot.rows(name) for name in FAMILIES if name in tables())  # each once
     start_s = batches[0].committed_ns / 1e9 - batches[0].seconds
     seconds = batches[-1].committed_ns / 1e9 - start_s
@@ -103,7 +103,9 @@ def _throughput(spark: Any, recording: Recording, lake: Path, batches: list[Micr
     yield Result("stream, local[2]", figure, events / seconds / 1e6, "M events/s", 1.0, at_least=True)
     longest, middle = max(batch.seconds for batch in batches), statistics.median(batch.seconds for batch in batches)
     yield Result("longest micro-batch", f"median {middle:.1f} s", longest, "s", 10.0)
-    yield Result("files joined when the day is over", "behind the last", tidied - batches[-1].committed_ns / 1e9, "s")
+    yield Result(
+        "files joined when the day is over", "behind the last", finished_s - batches[-1].committed_ns / 1e9, "s"
+    )
 
 
 def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterator[Result]:
@@ -119,10 +121,10 @@ def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterat
         def record() -> None:
             for number in range(1, len(rounds)):
                 time.sleep(pace)
-                said = [json.loads(line) for line in rounds[number] if "incremental" in line]
+                entries = [json.loads(line) for line in rounds[number] if "incremental" in line]
                 recording.list_files(FILES_PER_ROUND * (number + 1))
-                if said:
-                    closed.append((time.time(), said[0]["first_ns"], said[0]["last_ns"]))
+                if entries:
+                    closed.append((time.time(), entries[0]["first_ns"], entries[0]["last_ns"]))
             time.sleep(2 * pace)
             stream.stop()
 
@@ -154,13 +156,13 @@ def _queries(lake: Path, directory: Path) -> Iterator[Result]:
     [date] = opened.dates()
     rows = opened.get_range("day_statistics", columns=["symbol", "events"]).to_arrow().to_pylist()
     symbols = [row["symbol"] for row in sorted(rows, key=lambda row: -row["events"])]
-    asked = [sys.executable, "-c", COLD_QUERY, str(lake), symbols[0], str(date)]
-    answers = [subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
+    command = [sys.executable, "-c", COLD_QUERY, str(lake), symbols[0], str(date)]
+    answers = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
     seconds, count = min((float(s), n) for s, n in answers)
     yield Result("one instrument-day of mbp_1, to_arrow", f"{int(count):,} rows, new process", seconds, "s", 1.0)
     with session_scope(cores=2, work=directory / "spark") as spark:
         on_spark = umdf.Lake(lake, spark=spark)
-        for symbol in symbols[8:16]:  # until the JVM has compiled what such a question needs
+        for symbol in symbols[8:16]:  # until the JVM has compiled what such a query needs
             on_spark.get_range("mbp_1", symbol, str(date)).to_spark().toArrow()
         times = []
         for symbol in symbols[5:8]:

@@ -1,6 +1,6 @@
-"""How anything is timed here: the candidates take turns, and of each the fastest of several rounds counts.
+"""Timing: the candidates take turns, and the fastest of several rounds counts.
 
-Machines are noisy, so what is printed and judged is a ratio of two things measured in the same rounds.
+Machines are noisy, so the result is a ratio of two candidates measured in the same rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 ROUNDS = 5
-MIN_TOTAL_S = 2.0  # what takes milliseconds gets more rounds: a neighbour on the machine can spoil five of them
+MIN_TOTAL_S = 2.0  # short candidates get more rounds: other load on the machine can spoil five of them
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Result:
     figure: str  # what was measured, in its own unit
     ratio: float
     unit: str  # what the ratio is of
-    target: float | None = None  # None: told, not judged
+    target: float | None = None  # None: no target
     at_least: bool = False  # the ratio should be no less than the target; otherwise no more
 
     @property
@@ -36,7 +36,7 @@ def fastest(
     candidates: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, clock: Callable[[], float] = time.thread_time
 ) -> dict[str, float]:
     """Seconds of each candidate: the minimum over interleaved rounds, after one unmeasured round. There are at least
-    `rounds`, and so many that they take LEAST_S together."""
+    `rounds`, and enough to take MIN_TOTAL_S together."""
     best = dict.fromkeys(candidates, float("inf"))
     for candidate in candidates.values():
         candidate()

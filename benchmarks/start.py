@@ -27,7 +27,7 @@ message = bytes.fromhex(
     "c0019881237c487b232d7dfb80815920888009d2821de380803d7e49fb02ad80808080393030b1" + 13 * "80"
 )
 batch = Decoder(load()).decode(np.frombuffer(message, np.uint8), np.array([0]), np.array([len(message)]))
-assert len(batch.journal) == 0 and batch.record_batch(152).num_rows == 1
+assert len(batch.quarantine) == 0 and batch.record_batch(152).num_rows == 1
 """
 
 

@@ -1,4 +1,4 @@
-"""`make demo`: small captures in both encodings decoded and explained, a made-up day, its books, its lake."""
+"""`make demo`: small captures in both protocols decoded and explained, a synthetic day, its books, its lake."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def write_capture(path: Path) -> None:
     ts_ns = OPEN_NS + 150_000 + 1_000_000 * np.arange(len(packets.start))
     with PcapWriter(path) as writer:
         writer.write_batch(packets.buffer, packets.start, packets.end, ts_ns, *LINE_A)
-        # A packet that was cut on its way: it is quarantined, and nothing else suffers.
+        # A truncated packet: it is quarantined, and nothing else is affected.
         damaged = packets.buffer[packets.start[3] : packets.end[3] - 30].tobytes()
         writer.write(int(ts_ns[-1]) + 1_000_000, damaged, *LINE_A)
 
@@ -170,21 +170,21 @@ def run_and_print(*command: str) -> None:
 
 
 def compare_as_fix(sbe: Path, fast: Path) -> None:
-    """The same three messages in both encodings, as FIX."""
+    """The same three messages in both protocols, as FIX."""
     print("\nthe same three messages in FAST and in SBE, as FIX:", flush=True)
     lines = [
         subprocess.run(umdf_command("decode", str(path), "--format", "fix"), check=True, capture_output=True, text=True)
         for path in (fast, sbe)
     ]
     in_fast, in_sbe = (done.stdout.splitlines() for done in lines)
-    for query, ours, theirs in zip(
+    for kind, fast_line, sbe_line in zip(
         ("phase", "order", "trade"), in_fast, (in_sbe[1], in_sbe[2], in_sbe[5]), strict=True
     ):
-        print(f"  {query}\n    FAST  {ours}\n    SBE   {theirs}")
+        print(f"  {kind}\n    FAST  {fast_line}\n    SBE   {sbe_line}")
 
 
 def simulate_day(day: Path) -> None:
-    """A made-up session with loss on both lines, and one book of it: as it was, and as it ended."""
+    """A synthetic session with loss on both lines, and one book of it: as it was, and as it ended."""
     shutil.rmtree(day, ignore_errors=True)
     size = ("--messages", "60000", "--instruments", "40", "--loss", "0.002", "--roll-s", "5")
     run_and_print("exchange", "capture", *size, "--out", str(day))
@@ -195,7 +195,7 @@ def simulate_day(day: Path) -> None:
 
 
 def compare_with_truth(day: Path) -> None:
-    """The rebuilt books beside those that the generator kept for itself."""
+    """The rebuilt books beside those of the generator."""
     replayed = replay(expand_captures([day / "capture"]), load(), load_templates())
     [channel] = replayed.session.channels.values()
     truth: dict[int, list[tuple[str, int]]] = {}

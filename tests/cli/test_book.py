@@ -28,7 +28,7 @@ def shown(capsys: Shown, *command: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_both_wires_show_the_same_ladder(day: Path, capsys: Shown):
+def test_both_protocols_show_the_same_ladder(day: Path, capsys: Shown):
     sbe, fast = shown(capsys, "book", day, "--symbol", SYMBOL, "--depth", "0", "--orders")
     assert (sbe["protocol"], fast["protocol"]) == ("sbe", "fast")
     assert sbe["stale"] is None and fast["stale"] is None
@@ -40,7 +40,7 @@ def test_both_wires_show_the_same_ladder(day: Path, capsys: Shown):
     assert sbe["state"]["state_name"] == "close"
 
 
-def test_a_moment_by_number_and_by_time_agree(day: Path, capsys: Shown):
+def test_at_a_sequence_and_at_its_time_the_book_is_the_same(day: Path, capsys: Shown):
     by_number = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", "3000")[0]
     assert by_number["sequence"] == 3000
     seconds, ns = divmod(by_number["ts_send"], 1_000_000_000)
@@ -49,7 +49,7 @@ def test_a_moment_by_number_and_by_time_agree(day: Path, capsys: Shown):
     assert by_time["bids"] == by_number["bids"] and by_time["asks"] == by_number["asks"]
 
 
-def test_depth_says_how_many_levels(day: Path, capsys: Shown):
+def test_depth_limits_the_levels(day: Path, capsys: Shown):
     assert len(shown(capsys, "book", day, "--symbol", SYMBOL, "--depth", "2")[0]["bids"]) == 2
 
 
@@ -94,13 +94,15 @@ def test_increments_from_the_middle_are_stale(day: Path, tmp_path: Path, capsys:
         (["--at", "noon"], 2, "--at noon: neither a number nor a time"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(day: Path, capsys: Shown, arguments: list[str], code: int, said: str):
+def test_an_unknown_instrument_or_time_is_a_one_line_error(
+    day: Path, capsys: Shown, arguments: list[str], code: int, said: str
+):
     assert run(["book", str(day), *arguments]) == code
     error = capsys.readouterr().err
     assert said in error and len(error.splitlines()) == 1
 
 
-def test_a_file_without_umdf_is_told(tmp_path: Path, capsys: Shown):
+def test_a_capture_without_umdf_packets_is_a_warning(tmp_path: Path, capsys: Shown):
     (tmp_path / "empty.pcap").write_bytes(bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000"))
     assert run(["book", str(tmp_path / "empty.pcap")]) == 0
     assert "no packet looks like UMDF" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def test_the_list_of_commands_is_complete() -> None:
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
-def test_every_command_explains_itself(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*path, "--help"]) == 0
     shown = capsys.readouterr().out
     examples = shown.partition("Examples")[2].partition("Exit codes")[0]
@@ -39,5 +39,5 @@ def test_every_command_explains_itself(path: tuple[str, ...], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
-def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
+def test_every_option_has_help(path: tuple[str, ...]) -> None:
     assert [param.name for param in EVERY[path].params if not param.help] == []

@@ -68,7 +68,7 @@ def test_without_a_file_the_defaults_hold(
     assert arrived(["probe"], capsys) == DEFAULTS
 
 
-def test_a_file_beats_defaults_and_flags_beat_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_override_the_file_which_overrides_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "day.toml").write_text(FILE)
     config = ["--config", str(tmp_path / "day.toml"), "probe"]
     assert arrived(config, capsys) == ["-", "json", 20, 2.0, "there", ["PETR4", "VALE3"], True, False]
@@ -128,7 +128,7 @@ def test_json_and_debug_can_be_set_for_every_command(tmp_path: Path, capsys: pyt
         ("[probe", "day.toml: not TOML: "),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_line(
+def test_an_invalid_file_is_a_one_line_error(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(text, tmp_path, capsys).startswith(said)

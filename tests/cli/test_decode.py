@@ -121,7 +121,7 @@ def test_parquet_is_a_file_a_template_with_exact_decimals(day: Path, tmp_path: P
     assert [str(entry["mDEntryPx"]) for entry in snapshot["noMDEntries"]] == ["1.5000", "None"]
 
 
-def test_parquet_without_a_place_says_what_to_do(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parquet_without_out_is_an_error_with_a_hint(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["decode", str(day), "--format", "parquet"]) == 2
     assert capsys.readouterr().err == "umdf: Parquet needs a directory; say which with --out DIR\n"
 
@@ -150,7 +150,7 @@ class Terminal(StringIO):
         return True
 
 
-def test_a_terminal_gets_a_hundred_rows_and_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_hundred_rows_and_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats = [Packet([BEAT], 72, 1, number) for number in range(101)]
     cut, whole = capture(tmp_path / "101.pcap", beats), capture(tmp_path / "100.pcap", beats[:100])
     for more, rows, said in (
@@ -234,7 +234,7 @@ def test_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         ([], ["--names", "--format", "fix"], "--names does not go with --format fix"),
     ],
 )
-def test_what_contradicts_itself_is_wrong_usage(
+def test_conflicting_options_are_a_usage_error(
     before: list[str], after: list[str], said: str, day: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*before, "decode", str(day), *after]) == 2
@@ -298,7 +298,7 @@ def test_packets_of_something_else_are_counted_not_decoded(tmp_path: Path, capsy
     ("content", "said"),
     [(b"", "the file is empty"), (b"no capture at all", "this is no capture file")],
 )
-def test_what_is_no_capture_is_refused_in_one_line(
+def test_a_file_that_is_not_a_capture_is_a_one_line_error(
     content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.pcap"
@@ -343,7 +343,7 @@ def test_explaining_a_packet_that_is_not_there_says_how_many_there_are(
     assert "has no packet 9; it has 2 packets" in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(day: Path) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(day: Path) -> None:
     program = f"{sys.executable} -m umdf decode {day} {day} --json | head -n 1"
     done = subprocess.run(program, shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == 1

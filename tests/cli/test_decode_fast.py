@@ -115,7 +115,7 @@ def test_parquet_holds_entries_as_lists(day: Path, tmp_path: Path) -> None:
     assert rows[0]["MDEntries"][0]["MDEntryPx"] == 3811 and rows[0]["MDEntries"][0]["MDEntryPx.exponent"] == -2
 
 
-def test_damage_is_quarantined_with_place_and_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_quarantined_with_offset_and_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, faults = tmp_path / "day.pcap", tmp_path / "faults.jsonl"
     with PcapWriter(path) as writer:
         writer.write(1, frame(1, ONE), *FLOW)
@@ -133,7 +133,7 @@ def test_damage_is_quarantined_with_place_and_code(tmp_path: Path, capsys: pytes
     assert run(["decode", str(path), "--json", "--strict"]) == 4
 
 
-def test_a_users_templates_are_taken_instead_of_ours(
+def test_templates_of_the_user_replace_the_built_in_ones(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = tmp_path / "own.xml"
@@ -150,9 +150,7 @@ def test_a_users_templates_are_taken_instead_of_ours(
     assert "S1" in capsys.readouterr().err
 
 
-def test_explain_says_which_bit_decided_and_where_a_value_came_from(
-    day: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_shows_presence_map_bit_and_origin_of_a_value(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", str(day), "--packet", "1", "--json"]) == 0
     lines = json.loads(capsys.readouterr().out)["lines"]
     covered = [
@@ -204,9 +202,7 @@ def test_chunks_of_the_next_loop_are_not_mixed_in(tmp_path: Path, capsys: pytest
     assert "chunks 1, 3, 4 are not in this file: the message cannot be explained" in capsys.readouterr().out
 
 
-def test_a_chunk_that_comes_again_is_of_the_message_that_was_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_duplicate_chunk_belongs_to_the_completed_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, half = tmp_path / "twice.pcap", len(THREE) // 2
     with PcapWriter(path) as writer:
         for ts_ns, chunk in enumerate((1, 2, 1)):

@@ -21,14 +21,14 @@ def test_piped_it_prints_a_tab_separated_line_per_check(capsys: pytest.CaptureFi
     assert len(lines) == 1 + len(doctor.CHECKS) and {len(line) for line in lines} == {4}
 
 
-def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is True
     assert [set(check) for check in said["checks"]] == [{"check", "status", "found", "fix"}] * len(doctor.CHECKS)
 
 
-def test_something_bad_ends_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_exits_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(doctor, "CHECKS", (lambda: doctor.python((3, 9, 0)), doctor.open_files))
     assert run(["doctor"]) == 3
     out, err = capsys.readouterr()
@@ -43,7 +43,7 @@ def cache_found(*argv: str, **environment: str) -> str:
     return next(check["found"] for check in json.loads(done.stdout)["checks"] if check["check"] == "kernel cache")
 
 
-def test_an_empty_cache_is_cold_and_looking_does_not_warm_it(tmp_path: Path) -> None:
+def test_an_empty_cache_is_reported_and_not_filled(tmp_path: Path) -> None:
     for _ in range(2):
         assert cache_found(NUMBA_CACHE_DIR=str(tmp_path / "cache")).startswith("cold: ")
 
@@ -53,6 +53,6 @@ def test_after_a_fix_the_cache_is_warm() -> None:
     assert cache_found().startswith("warm: ")
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert cache_found(NUMBA_CACHE_DIR=str(tmp_path / "file" / "cache")).endswith("cannot be written")

@@ -29,7 +29,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     home = tmp_path_factory.mktemp("notebook")
     kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "notebook_run.py"), str(NOTEBOOK)],
+        [sys.executable, str(Path(__file__).parent / "run_notebook.py"), str(NOTEBOOK)],
         cwd=home, env={**kept, "PATH": os.defpath}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -12,7 +12,7 @@ from umdf.cli.app import run
 SMALL = ["--messages", "1000", "--instruments", "10"]
 
 
-def test_a_capture_is_written_and_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_is_written_and_summarized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "day"
     assert run(["exchange", "capture", *SMALL, "--out", str(out), "--seed", "3", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -56,7 +56,7 @@ def test_what_is_written_can_be_decoded(tmp_path: Path, capsys: pytest.CaptureFi
         (["--wire", "itch"], 2, "umdf: invalid value for '--wire': Value error, 'itch' is not one of 'sbe', 'fast', 'both'; see `umdf exchange capture --help`"),  # noqa: E501
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_one_line(
+def test_invalid_options_are_a_one_line_error(
     more: list[str], code: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["exchange", "capture", *SMALL, "--out", str(tmp_path / "day"), *more]) == code
@@ -64,7 +64,7 @@ def test_what_cannot_be_done_is_one_line(
     assert not (tmp_path / "day").exists()
 
 
-def test_a_directory_with_a_capture_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_capture_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["exchange", "capture", *SMALL, "--out", str(tmp_path)]
     assert run(argv) == 0
     before = {path: path.read_bytes() for path in (tmp_path / "capture").iterdir()}

@@ -83,7 +83,7 @@ for command in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("installed", MISSING)
-def test_a_command_without_its_extra_is_one_line_and_makes_nothing(
+def test_a_command_without_its_extra_is_a_one_line_error_and_creates_nothing(
     place: Path, installed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)

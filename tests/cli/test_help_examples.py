@@ -84,7 +84,7 @@ def names(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_example_can_be_said(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_example_parses(example: str, capsys: pytest.CaptureFixture[str]) -> None:
     if "--help" in example:
         assert run(shlex.split(example)) == 0
         return
@@ -97,7 +97,7 @@ def test_every_example_can_be_said(example: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("example", RUN)
-def test_every_example_does_what_it_says(
+def test_every_example_runs(
     example: str, home: Path, names: dict[str, str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -31,7 +31,7 @@ def lake(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_an_ingest_is_summed_up_and_what_was_lost_is_told(
+def test_ingest_prints_a_summary_and_warns_about_gaps(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["ingest", str(day / "capture" / "manifest.jsonl"), "--lake", str(tmp_path / "lake"), *TABLES, "--json"]
@@ -45,7 +45,7 @@ def test_an_ingest_is_summed_up_and_what_was_lost_is_told(
     assert "0 new files, 4 known" in capsys.readouterr().out
 
 
-def test_a_lake_is_looked_after(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lake_commands(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lake", "status", str(lake)]) == 0
     assert "packets" in capsys.readouterr().out
     assert run(["lake", "status", str(lake), "--json"]) == 0
@@ -84,7 +84,7 @@ def test_damage_is_a_warning_and_with_strict_an_exit_code(
     assert said.splitlines()[-1] == "umdf: 1 faults in the files; the rest is in the lake"
 
 
-def test_what_is_no_capture_is_refused_where_it_is_named_and_counted_where_it_is_found(
+def test_a_named_file_must_be_a_capture_and_others_in_a_directory_are_counted(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, lake = tmp_path / "given", ["--lake", str(tmp_path / "lake"), *TABLES]
@@ -137,7 +137,7 @@ def test_an_input_is_forgotten_and_a_configuration_is_remembered(
         (["explain", "--lake", "LAKE", "--row", "mbo:1"], 2, "mbo:1 is no row; write table:channel:seq_version"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_one_line(
+def test_invalid_options_are_a_one_line_error(
     arguments: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -150,7 +150,7 @@ def test_what_cannot_be_done_is_one_line(
     assert said in shown and shown.startswith("umdf: ") and shown.count("\n") == 1
 
 
-def test_inputs_are_captures_and_not_what_still_grows(tmp_path: Path) -> None:
+def test_growing_files_are_not_inputs(tmp_path: Path) -> None:
     names = ("a.pcap", "b.pcapng.zst", "c.pcap.gz", "d.pcap.part", "e.txt", "manifest.jsonl")
     for name in names:
         (tmp_path / name).write_text('{"file": "a.pcap"}\n')

@@ -51,7 +51,7 @@ def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame, capsys: 
 
 
 @pytest.mark.full_size
-def test_a_fault_of_sql_is_one_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sql_error_is_one_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["query", "SELECT * FROM tradez", "--lake", str(lake)]) == 2
     said = capsys.readouterr()
     assert said.err == "umdf: no table tradez (line 1, column 15); did you mean trades?\n" and not said.out
@@ -64,7 +64,7 @@ def test_a_range_needs_no_spark_and_every_form_has_the_same_rows(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("umdf.lake.runtime.session.embedded", None)  # a Spark that is started would fail
+    monkeypatch.setattr("umdf.lake.runtime.session.start_session", None)  # a Spark that is started would fail
     symbol = trades["symbol"].mode()[0]
     own = trades.filter(polars.col("symbol") == symbol)
     wanted = [
@@ -130,7 +130,7 @@ def _ns(text: str) -> int:
         (["--schema", "trades", "--parquet", "no/such/place.parquet"], 3, "use no/such/place.parquet: No such file"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_is_one_line(
+def test_an_invalid_query_is_a_one_line_error(
     arguments: list[str], code: int, said: str, lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -171,7 +171,7 @@ def bars(count: int, **more: Any) -> pa.Table:
     return pa.table({"ts_interval": times, **prices, **more})
 
 
-def test_bars_are_candles_at_the_times_of_sao_paulo() -> None:
+def test_bars_are_drawn_as_candlesticks_in_sao_paulo_time() -> None:
     drawn = draw(bars(30), title="<b> & co").to_html()
     assert drawn.count("<rect") == 30 and "<title>&lt;b&gt; &amp; co</title>" in drawn
     assert "2025-11-13 12:00:00: 11 13 10 12" in drawn and ">12:05</text>" in drawn

@@ -19,7 +19,7 @@ def lake(tmp_path: Path) -> str:
     return str(root)
 
 
-def test_a_page_is_written_and_what_matters_is_said(
+def test_a_report_is_written_and_summarized(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -53,7 +53,7 @@ def test_json_is_printed_and_a_page_only_where_it_was_asked_for(
         (["--lake", "nowhere"], 3, "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_one_line(
+def test_invalid_options_are_a_one_line_error(
     lake: str,
     more: list[str],
     code: int,

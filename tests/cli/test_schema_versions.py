@@ -50,7 +50,7 @@ def warnings(capsys: Shown) -> tuple[list[dict[str, Any]], list[str]]:
     return [json.loads(line) for line in out.splitlines()], [each for each in told if "the traffic is of" in each]
 
 
-def test_books_of_an_old_capture_by_a_new_schema_are_sound_and_the_difference_is_told(
+def test_books_of_an_old_capture_with_a_new_schema_are_healthy_and_the_difference_is_reported(
     tmp_path: Path, schema: str, capsys: Shown
 ) -> None:
     day = capture(tmp_path / "day.pcap", 8)
@@ -66,7 +66,7 @@ def test_books_of_an_old_capture_by_a_new_schema_are_sound_and_the_difference_is
     assert ours == book and not told
 
 
-def test_decode_tells_it_once_however_many_files_there_are(tmp_path: Path, schema: str, capsys: Shown) -> None:
+def test_decode_reports_it_once_for_all_files(tmp_path: Path, schema: str, capsys: Shown) -> None:
     days = [str(capture(tmp_path / f"{version}.pcap", version)) for version in (8, 9, 8)]
     assert run(["decode", *days, "--schema", schema, "--json"]) == 0
     messages, told = warnings(capsys)
@@ -76,7 +76,7 @@ def test_decode_tells_it_once_however_many_files_there_are(tmp_path: Path, schem
     assert not warnings(capsys)[1]
 
 
-def test_an_ingest_tells_of_traffic_that_is_newer_than_our_schema(tmp_path: Path, capsys: Shown) -> None:
+def test_an_ingest_reports_traffic_that_is_newer_than_our_schema(tmp_path: Path, capsys: Shown) -> None:
     for version, number in ((16, 0), (17, 1)):
         day = capture(tmp_path / f"{version}.pcap", version)
         lake = tmp_path / f"lake-{version}"

@@ -88,7 +88,7 @@ def test_decode_reads_a_raw_stream_from_stdin(capsys: Shown) -> None:
     assert [json.loads(line)["sequence"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
 
 
-def test_damage_in_stdin_is_told_as_in_a_file(day: Path, capsys: Shown) -> None:
+def test_damage_in_stdin_is_reported_as_in_a_file(day: Path, capsys: Shown) -> None:
     raw = bytearray(day.read_bytes())
     raw[24 + 8 : 24 + 12] = b"\xf0\xff\xff\xff"
     with stdin_of(bytes(raw)):
@@ -113,7 +113,7 @@ def test_stdin_that_is_no_capture_is_a_clear_error(data: bytes, capsys: Shown) -
 
 
 @pytest.mark.parametrize("words", [("book",), ("ingest", "--plain", "--lake", "lake")], ids=["book", "ingest"])
-def test_what_reads_a_capture_twice_refuses_what_can_be_read_once(
+def test_commands_that_read_twice_reject_pipes(
     words: tuple[str, ...], day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange.replay import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
+from exchange.reference_client import Client, Op, messages_of, ops_of_fast, ops_of_sbe, snapshots_of, truth_of
 
 from umdf.errors import ConfigError
 from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
@@ -172,7 +172,7 @@ def test_books_are_never_crossed_while_they_trade(day: Day) -> None:
                 assert not (bid and ask) or (bid[0].price is not None and bid[0].price < (ask[0].price or 0))
 
 
-def test_the_day_has_everything(day: Day) -> None:
+def test_the_day_has_every_kind_of_event(day: Day) -> None:
     ops: list[Op] = [op for found in day.messages() for op in OPS[day.wire](found)]
     kinds = Counter(op.kind for op in ops)
     expected = {"order", "trade", "bust", "stat", "state", "phase", "define", "empty", "reset", "beat", "band", "news"}
@@ -219,7 +219,7 @@ class LongRoad(SbePublisher):
 
 
 @pytest.mark.parametrize("generation", ["priority", "position"])
-def test_the_short_road_writes_the_same_bytes_as_the_long_one(
+def test_direct_encoding_writes_the_same_bytes_as_events(
     tmp_path: Path, generation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = write(tmp_path / "short", "sbe", generation, messages=3_000, loss=0.01)
@@ -232,7 +232,7 @@ def test_the_short_road_writes_the_same_bytes_as_the_long_one(
             assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def test_the_flow_is_believable(tmp_path: Path) -> None:
+def test_the_order_flow_is_realistic(tmp_path: Path) -> None:
     """Shares and lifetimes as in real traffic, within what a short day can show."""
     day = write(tmp_path, "sbe", "priority", messages=20_000, instruments=60, rate=5_000)
     born: dict[int, int] = {}
@@ -372,18 +372,18 @@ def test_counts_of_the_truth_are_what_was_published(tmp_path: Path) -> None:
         ({"seed": -1}, "--seed -1"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(asked: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_a_one_line_error(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         replace(BulkSettings(messages=100_000, instruments=100), **asked)
 
 
-def test_a_directory_that_holds_a_capture_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_capture_is_not_overwritten(tmp_path: Path) -> None:
     settings = BulkSettings(messages=1_000, instruments=10)
     write_capture(settings, tmp_path)
     with pytest.raises(ConfigError, match="already holds files"):
         write_capture(settings, tmp_path)
 
 
-def test_a_group_that_lost_its_only_instrument_is_no_trouble(tmp_path: Path) -> None:
+def test_a_group_may_lose_its_only_instrument(tmp_path: Path) -> None:
     write_capture(BulkSettings(3_000, 20, seed=4), tmp_path)
     assert (tmp_path / "truth" / "groups.parquet").exists()

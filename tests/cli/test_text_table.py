@@ -11,7 +11,7 @@ import pytest
 from umdf.cli.text_table import fit_columns
 
 TABLE = (
-    "from umdf.cli.text_table import show_table; show_table({columns!r}, {rows!r}, {{'ok': 'green'}}, keep={keep!r})"
+    "from umdf.cli.text_table import print_table; print_table({columns!r}, {rows!r}, {{'ok': 'green'}}, keep={keep!r})"
 )
 PROGRAM = TABLE.format(columns=("name", "state"), rows=[("a [b] c", "ok"), ("d\te", "bad")], keep=())
 STEERING = "news\x1b[31m\x07\r\x85\u202e|\n end"  # red, a bell, back to the start, C1, right to left
@@ -47,7 +47,7 @@ def test_a_pipe_gets_tabs() -> None:
     assert done.stdout == "name\tstate\na [b] c\tok\nd\\te\tbad\n"
 
 
-def test_texts_of_the_feed_cannot_steer_a_terminal() -> None:
+def test_control_characters_of_the_feed_are_escaped() -> None:
     program = TABLE.format(columns=("text",), rows=[(STEERING,)], keep=())
     escaped = r"news\x1b[31m\x07\r\x85\u202e|\n end"
     piped = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -163,7 +163,7 @@ def read_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout and process.stdout.readline() == "ready\n"
 
 
-def test_a_reader_that_goes_away_is_no_error_message() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     process = start("print('x' * 1000)")
     read_ready(process)
     assert process.stdout and process.stderr
@@ -200,7 +200,7 @@ def in_shell(command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("output", FAILING_OUTPUTS)
 @pytest.mark.parametrize("spoken", SPEAKING)
-def test_an_output_that_takes_nothing_is_one_line(output: str, spoken: str) -> None:
+def test_unwritable_output_is_a_one_line_error(output: str, spoken: str) -> None:
     redirect, reason = FAILING_OUTPUTS[output]
     done = in_shell(f"{shlex.join(UMDF)} {SPEAKING[spoken]} {redirect}")
     said = done.stderr
@@ -217,7 +217,7 @@ def test_an_output_that_is_full_while_a_command_prints_stops_it(output: str) -> 
     assert (done.returncode, done.stderr) == (3, f"umdf: cannot write the output: {reason}\n")
 
 
-def test_a_closed_stdout_is_no_fault_of_a_command_that_prints_nothing(tmp_path: Path) -> None:
+def test_a_closed_stdout_does_not_matter_if_nothing_is_printed(tmp_path: Path) -> None:
     """And its descriptor is not given to a file that is then opened, which would get what others print."""
     quiet = "print(open(1, closefd=False).readable(), file=open('out', 'w')); raise SystemExit(0)"
     probe = LOOP.format(body="pass").replace('print("ready", flush=True)', quiet)
@@ -225,7 +225,7 @@ def test_a_closed_stdout_is_no_fault_of_a_command_that_prints_nothing(tmp_path: 
     assert done.returncode == 0 and (tmp_path / "out").read_text() == "True\n"
 
 
-def test_without_stderr_the_exit_code_tells() -> None:
+def test_without_stderr_the_exit_code_remains() -> None:
     for redirect in ("2> /dev/full", "2>&-"):
         done = in_shell(f"{shlex.join(UMDF)} nonsense {redirect}")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", "")

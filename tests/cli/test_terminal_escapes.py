@@ -51,7 +51,7 @@ def is_harmless(text: str) -> bool:
     return all(part.isprintable() for line in text.splitlines() for part in line.split("\t"))
 
 
-def test_no_command_lets_them_through(capture: Path, lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_prints_control_characters(capture: Path, lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command, expected in (
         (("decode", capture), SHOWN),
         (("decode", capture, "--format", "fix"), IN_FIX),
@@ -79,7 +79,7 @@ def test_a_page_has_no_live_markup_of_the_feed(lake: Path, tmp_path: Path, capsy
     assert "\x1b" not in out.read_text()
 
 
-def test_a_file_that_takes_no_more_is_one_line(
+def test_a_full_disk_is_a_one_line_error(
     capture: Path, lake: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     query = ("query", "--schema", "trades", "--lake", lake)

@@ -137,7 +137,7 @@ def argv_of(line: str, places: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_wrong_usage_is_two(line: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_exit_with_2(line: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(argv_of(line, places)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
@@ -147,9 +147,7 @@ def test_wrong_usage_is_two(line: str, places: dict[str, str], capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("line", MISSING.strip().splitlines())
-def test_what_the_input_does_not_have_is_three(
-    line: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_data_exits_with_3(line: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(argv_of(line, places)) == 3
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -1,6 +1,6 @@
 """Runs the cells of a notebook as a kernel would: one after another, in one namespace; the last value of each is shown.
 
-python notebook_run.py NOTEBOOK
+python run_notebook.py NOTEBOOK
 """
 
 from __future__ import annotations
