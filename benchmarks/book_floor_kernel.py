@@ -1,5 +1,5 @@
-"""The least work of any book of orders: for each book event, read and write one hash slot and one order record, and read
-the key of one level.
+"""The least work of any book of orders: for each event, read and write one hash slot and one order record, and read the
+key of one level.
 
 `touch` is the reference, over numpy records as in the first prototypes; `touch_bare` does the same by address, as our
 kernels do, and is a lower bound for any engine.
