@@ -76,16 +76,16 @@ def day_of(directory: Path, trading_date: int) -> Day:
     day = Day(trading_date=trading_date)
 
     class RecordingChannel(Channel):
-        def snapshots(self, found: Snapshots) -> None:
+        def apply_snapshots(self, found: Snapshots) -> None:
             day.snapshots.append(found)
 
-        def instruments(self, events: Events) -> None:
+        def apply_instruments(self, events: Events) -> None:
             day.definitions.append(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}))
 
-        def gap(self, gap: Gap) -> None:
+        def apply_gap(self, gap: Gap) -> None:
             day.gaps.append(gap)
 
-        def incremental(self, events: Events) -> None:
+        def apply_incremental(self, events: Events) -> None:
             if len(events.units):
                 day.incremental.append(events)
 
