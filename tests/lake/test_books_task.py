@@ -93,7 +93,7 @@ def test_a_clean_day_comes_to_the_truth(tmp_path: Path, captures: Any, wire: str
     assert orders_of(final_books(read(root, [manifest], "book_state"))) == columns(orders, ORDER)
     checks = read(root, [manifest], "book_check")
     assert set(checks["verdict"].to_pylist()) == {"equal"}
-    assert checks.num_rows == sum(int(found.complete.sum()) for found in day.snapshots)
+    assert checks.num_rows == sum(int(found.is_complete.sum()) for found in day.snapshots)
     for name in books_task.TABLES:
         rows = read(root, [manifest], name)
         assert rows.num_rows == manifest["rows"][name], name

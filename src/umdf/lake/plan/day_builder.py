@@ -87,7 +87,7 @@ def build_days(
     )
     with_changed_instruments = []
     for each, channel_result in zip(list(results), channel, strict=True):
-        each.take_channel(channel_result)
+        each.add_channel_result(channel_result)
         if (
             channel_result["renamed"]
             and each.before
@@ -97,9 +97,9 @@ def build_days(
             results.remove(each)
     book_tasks = []
     for each in results:
-        each.gaps += find_gaps(each.day, each.spans, each.before.ts_sent if each.before else NULL)
+        each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
         needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # the books know what became of them
-        if each.is_moving and any(name in needed for name in tables_by_day[each.day.key]):
+        if each.has_new_rows and any(name in needed for name in tables_by_day[each.day.key]):
             packs = each.packs(context.rows_per_task, context.parallel)
             book_tasks += [
                 arguments(each.day) | task for task in each.book_tasks(packs, _state_paths(context, each.before))
@@ -109,7 +109,7 @@ def build_days(
     for books_result, task in zip(
         context.run_step(book_tasks, "umdf.lake.tasks.books_task:run", "books"), book_tasks, strict=True
     ):
-        by_day[task["channel_id"], task["trading_date"]].take_books(books_result, task["rows"])
+        by_day[task["channel_id"], task["trading_date"]].add_books_result(books_result, task["rows"])
     late += [each for each in results if each.is_late and each.before]
     return [each for each in results if each not in late], [each.day.key for each in (*late, *with_changed_instruments)]
 

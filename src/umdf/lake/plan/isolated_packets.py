@@ -28,13 +28,13 @@ def exclude_unconfirmed(
     """The segments of a channel without numbers that nothing confirms, and those."""
     by_date: dict[int, list[Segment]] = defaultdict(list)
     for part in segments:
-        if part.first != NULL and stream_lines[part.group].role == "incremental":
+        if part.first != NULL and stream_lines[part.group].stream == "incremental":
             by_date[part.date].append(part)
     found, unconfirmed = [], []
     for part in segments:
         others = by_date[part.date]
         wrong = []
-        if part.few and stream_lines[part.group].role == "incremental" and any(not other.few for other in others):
+        if part.few and stream_lines[part.group].stream == "incremental" and any(not other.few for other in others):
             wrong = [(offset, number) for offset, number in part.few if not _is_confirmed(part, number, others)]
         unconfirmed += [(part, *each) for each in wrong]
         confirmed = [number for _, number in part.few if number not in {number for _, number in wrong}]
