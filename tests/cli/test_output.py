@@ -1,4 +1,4 @@
-"""One voice: exit codes, errors in one line, JSON, no traceback unless asked for."""
+"""Output of all commands: exit codes, one-line errors, JSON, a traceback only with --debug."""
 
 from __future__ import annotations
 
@@ -240,14 +240,14 @@ def test_a_file_that_takes_no_more_is_named(capsys: pytest.CaptureFixture[str]) 
 STEERING = "a\x1b[31m\x07\rb\x9bc\u202ed\udcff\n"
 
 
-def test_errors_and_warnings_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_errors_and_warnings_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     run(["probe"], [failing(CaptureError(STEERING))])
     assert capsys.readouterr().err == "umdf: a\\x1b[31m\\x07\\rb\\x9bc\\u202ed\\xff\\n\n"
     Printer().warn(STEERING)
     assert capsys.readouterr().err == "umdf: warning: a\\x1b[31m\\x07\\rb\\x9bc\\u202ed\\xff\\n\n"
 
 
-def test_json_reads_back_and_cannot_steer_a_terminal() -> None:
+def test_json_reads_back_and_has_no_control_characters() -> None:
     value = {STEERING: [STEERING, "São Paulo", "\U000e0001", 1, None]}
     text = json_text(value)
     assert text.isprintable() and "São Paulo" in text and json.loads(text) == value

@@ -1,4 +1,4 @@
-"""`umdf query`: what is printed, written and drawn is what the tables say; what cannot be asked is one line."""
+"""`umdf query`: what is printed, written and drawn equals the tables; an invalid query is a one-line error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_range_needs_no_spark_and_every_form_has_the_same_rows(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("umdf.lake.runtime.session.start_session", None)  # a Spark that is started would fail
+    monkeypatch.setattr("umdf.lake.runtime.session.start_session", None)  # starting Spark would fail
     symbol = trades["symbol"].mode()[0]
     own = trades.filter(polars.col("symbol") == symbol)
     wanted = [

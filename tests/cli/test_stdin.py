@@ -24,7 +24,7 @@ FAULT = 3
 
 @contextmanager
 def stdin_of(data: bytes, piece_bytes: int = 1 << 16) -> Iterator[None]:
-    """A pipe in the place of stdin, into which somebody writes in pieces."""
+    """A pipe as stdin, written to in parts."""
     reading, writing = os.pipe()
     kept = os.dup(0)
     os.dup2(reading, 0)

@@ -1,4 +1,4 @@
-"""Texts of the feed that would steer a terminal, through every command that prints them, and outputs that are full."""
+"""Control characters in texts of the feed, through every command that prints them; and a full disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_FIX = r"up\x1b[31m\x07\r\n\|\\\x9b2J\u202e"
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("steering") / "news.pcap"
+    path = tmp_path_factory.mktemp("escapes") / "news.pcap"
     news = {"newsSource": 3, "partCount": 1, "partNumber": 1, "totalTextLength": 1, "securityID": 1,
             "matchEventIndicator": 128, "headline": HEADLINE, "text": "x", "uRLLink": ""}  # fmt: skip
     encoded = compose(load(), [Packet([("News_5", news)], 72, 1, 1)])
@@ -36,7 +36,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("steering") / "lake"
+    root = tmp_path_factory.mktemp("escapes") / "lake"
     row: dict[str, Any] = {"channel_id": 72, "instrument_id": 1, "symbol": HEADLINE, "ts_recv": NINE, "price": 10**9}
     write_lake(root, {"definition": [row | {"action": "A"}], "trades": [row]}, DAY)
     return root

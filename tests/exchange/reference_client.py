@@ -1,6 +1,6 @@
-"""A slow, obvious client in plain Python: a bulk capture's files, read by the wire decoders, and what they say.
+"""A reference client in plain Python, slow and simple: it replays the decoded messages of a bulk capture.
 
-It shares nothing with the generator or with the book engine, and says at once what cannot be.
+It shares nothing with the generator or with the book engine, and asserts that the messages are consistent.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from umdf.wire.sbe.loader import load as load_schema
 
 END_OF_EVENT, IMPLIED, RECOVERY = 1 << 7, 1 << 4, 1 << 5
 SBE_STATISTICS = {15: "4", 16: "TOP", 17: "5", 28: "6", 24: "7", 25: "8", 56: "9", 29: "C", 27: "last", 19: "A"}
-MOST_ENTRIES = 100  # a FAST message so long may be cut in the middle of an event
+MAX_ENTRIES = 100  # a FAST message of this length may end in the middle of an event
 
 
-def messages_of(directory: Path, wire: str, stream: str, line: str = "A") -> Iterator[DecodedMessage]:
+def messages_of(directory: Path, protocol: str, stream: str, line: str = "A") -> Iterator[DecodedMessage]:
     """All messages of a stream and line, in the order of its files."""
-    files = sorted((directory / "capture").glob(f"*-{wire}-*-{stream}-{line}.pcap"))
-    tally = DecodeCounts()
+    files = sorted((directory / "capture").glob(f"*-{protocol}-*-{stream}-{line}.pcap"))
+    counts = DecodeCounts()
     readers = Readers(lambda: SbeReader(load_schema()), lambda: FastReader(load_templates()))
-    for decoded in decode_files(files, readers, AUTO, tally):
+    for decoded in decode_files(files, readers, AUTO, counts):
         assert list(decoded.quarantine()) == [] and list(decoded.skip_reasons()) == []
         yield from decoded.messages(False)
-    assert tally.is_undamaged and not tally.unrecognised
+    assert counts.is_undamaged and not counts.unrecognised
 
 
 def truth_of(directory: Path, name: str) -> list[dict[str, Any]]:
@@ -47,9 +47,11 @@ def nanos(text: str | None) -> int | None:
 
 @dataclass
 class Op:
-    """One message or entry in the client's words."""
+    """One message or entry, in a form common to both protocols."""
 
-    kind: str  # order, thru, from, empty, trade, bust, summary, stat, state, phase, define, reset, beat, band, news
+    kind: (
+        str  # order, thru, from, empty, trade, bust, summary, stat, state, phase, define, reset, heartbeat, band, news
+    )
     instrument: int = 0
     rpt_seq: int | None = None
     action: int = 0
@@ -66,8 +68,8 @@ class Op:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-def ops_of_sbe(found: DecodedMessage) -> Iterator[Op]:
-    f, template = found.fields, found.template_id
+def ops_of_sbe(message: DecodedMessage) -> Iterator[Op]:
+    f, template = message.fields, message.template_id
     indicator = f.get("matchEventIndicator", 0)
     op = Op("", f.get("securityID", 0), f.get("rptSeq"), last=bool(indicator & END_OF_EVENT), fields=f)
     op.recovery, op.price = bool(indicator & RECOVERY), nanos(f.get("mDEntryPx"))
@@ -90,15 +92,26 @@ def ops_of_sbe(found: DecodedMessage) -> Iterator[Op]:
     elif template in (21, 22):
         op.kind, op.what = "band", f.get("priceBandType", "h")
     else:
-        names = {55: "summary", 9: "empty", 11: "reset", 3: "state", 10: "phase", 12: "define", 2: "beat", 1: "again"}
+        names = {
+            55: "summary",
+            9: "empty",
+            11: "reset",
+            3: "state",
+            10: "phase",
+            12: "define",
+            2: "heartbeat",
+            1: "again",
+        }
         op.kind = {**names, 5: "news"}[template]
     yield op
 
 
-def ops_of_fast(found: DecodedMessage) -> Iterator[Op]:
-    f, name = found.fields, found.name
+def ops_of_fast(message: DecodedMessage) -> Iterator[Op]:
+    f, name = message.fields, message.name
     if not name.startswith(("MDIncremental", "ChannelReset")):
-        kind = {"Heartbea": "beat", "Sequence": "again", "News_143": "news", "SecurityL": "define"}.get(name[:8], "")
+        kind = {"Heartbea": "heartbeat", "Sequence": "again", "News_143": "news", "SecurityL": "define"}.get(
+            name[:8], ""
+        )
         if name.startswith("SecurityList"):
             for entry in f["RelatedSym"]:
                 yield Op("define", entry["SecurityID"], fields=entry)
@@ -109,7 +122,7 @@ def ops_of_fast(found: DecodedMessage) -> Iterator[Op]:
         return
     entries = f["MDEntries"]
     for number, e in enumerate(entries):
-        yield entry_of_fast(e, number == len(entries) - 1 and len(entries) < MOST_ENTRIES)
+        yield entry_of_fast(e, number == len(entries) - 1 and len(entries) < MAX_ENTRIES)
 
 
 def entry_of_fast(e: dict[str, Any], last: bool = False) -> Op:
@@ -152,7 +165,7 @@ class Order:
 
 
 class Client:
-    """What a client knows after some messages. An assertion fails where the exchange contradicts itself."""
+    """The state of a client after some messages. An assertion fails if the messages are inconsistent."""
 
     def __init__(self, by_position: bool) -> None:
         self.by_position = by_position
@@ -164,20 +177,20 @@ class Client:
         self.states: dict[int, int] = {}
         self.phases: dict[str, int] = {}
         self.groups: dict[int, str] = {}
-        self.summarised: dict[int, int] = {}  # what a summary announced and no trade has told yet
+        self.summarised: dict[int, int] = {}  # quantity of a summary that is not traded yet
         self.counts: Counter[str] = Counter()
         self.last_id = self.last_implied = 0
 
     def book(self, instrument: int, side: str) -> list[Order]:
         return self.books.setdefault((instrument, side), [])
 
-    def take(self, op: Op, wire: str) -> None:
+    def take(self, op: Op, protocol: str) -> None:
         self.counts[op.kind] += 1
         if op.instrument and op.rpt_seq is not None:
             known = self.rpt_seq.get(op.instrument)
             assert op.rpt_seq == 1 + (known or 0), (op, known)
             self.rpt_seq[op.instrument] = op.rpt_seq
-        if wire == "sbe" and op.kind == "trade":
+        if protocol == "sbe" and op.kind == "trade":
             assert op.instrument in self.summarised, "a trade without its execution summary"
             self.summarised[op.instrument] -= op.size or 0
         getattr(self, f"_{op.kind}", lambda _: None)(op)
@@ -202,9 +215,9 @@ class Client:
 
     def _order(self, op: Op) -> None:
         book = self.book(op.instrument, op.side)
-        place = next((i for i, order in enumerate(book) if order.id == op.id), -1)
+        index = next((i for i, order in enumerate(book) if order.id == op.id), -1)
         if op.action == 0:
-            assert place < 0, "a new order is there already"
+            assert index < 0, "a new order is there already"
             assert op.size and op.size > 0
             if not op.recovery:
                 if op.id < 1 << 62:
@@ -222,20 +235,20 @@ class Client:
                 book.append(order)
                 book.sort(key=lambda one: one.key(op.side))
             return
-        assert place >= 0, f"no living order {op}"
+        assert index >= 0, f"no living order {op}"
         if self.by_position:
-            assert op.position == place + 1
+            assert op.position == index + 1
         if op.action == 2:
-            assert op.size in (None, book[place].size)
+            assert op.size in (None, book[index].size)
             if op.price is not None:
-                assert op.price == book[place].price
-            del book[place]
+                assert op.price == book[index].price
+            del book[index]
             return
-        assert op.action == 1 and op.price == book[place].price
+        assert op.action == 1 and op.price == book[index].price
         if not self.by_position:
-            assert op.prev == book[place].size
-        book[place].size = op.size or 0
-        assert book[place].size > 0
+            assert op.prev == book[index].size
+        book[index].size = op.size or 0
+        assert book[index].size > 0
 
     def _from(self, op: Op) -> None:
         book = self.book(op.instrument, op.side)
@@ -281,10 +294,10 @@ class Client:
         group = f["securityGroup"] if "securityGroup" in f else f["SecurityGroup"]
         self.phases[group] = int(f["tradingSessionSubID" if "tradingSessionSubID" in f else "TradingSessionSubID"])
         members = {instrument for instrument, its in self.groups.items() if its == group}
-        gone: set[Any] = {"TOP", "A"} if self.phases[group] != 21 else set()
+        cleared: set[Any] = {"TOP", "A"} if self.phases[group] != 21 else set()
         if f.get("securityTradingEvent", f.get("SecurityTradingEvent")) == 4:
-            gone |= {"last", "4", "7", "8", "9", "B", "TOP"}
-        self.stats = {key: v for key, v in self.stats.items() if key[0] not in members or key[1][0] not in gone}
+            cleared |= {"last", "4", "7", "8", "9", "B", "TOP"}
+        self.stats = {key: v for key, v in self.stats.items() if key[0] not in members or key[1][0] not in cleared}
 
     def orders(self) -> set[tuple[Any, ...]]:
         return {
@@ -296,7 +309,7 @@ class Client:
 
 @dataclass
 class Snapshot:
-    """What the snapshot stream says about one instrument."""
+    """The snapshot of one instrument."""
 
     instrument: int
     last_sequence: int
@@ -313,43 +326,43 @@ class Snapshot:
         return {op.what: (op.price, op.size) for op in self.ops if op.kind == "stat"}
 
 
-def snapshots_of(directory: Path, wire: str) -> list[Snapshot]:
-    return list(_sbe_snapshots(directory) if wire == "sbe" else _fast_snapshots(directory))
+def snapshots_of(directory: Path, protocol: str) -> list[Snapshot]:
+    return list(_sbe_snapshots(directory) if protocol == "sbe" else _fast_snapshots(directory))
 
 
 def _sbe_snapshots(directory: Path) -> Iterator[Snapshot]:
-    at_hand: Snapshot | None = None
+    current: Snapshot | None = None
     loop = 0
-    for found in messages_of(directory, "sbe", "snapshot"):
-        f = found.fields
-        if found.template_id in (30, 1):
-            if at_hand:
-                yield at_hand
-            at_hand = None
-        if found.template_id == 1:
+    for message in messages_of(directory, "sbe", "snapshot"):
+        f = message.fields
+        if message.template_id in (30, 1):
+            if current:
+                yield current
+            current = None
+        if message.template_id == 1:
             loop += 1
-        elif found.template_id == 30:
+        elif message.template_id == 30:
             sequence, rpt_seq = f["lastMsgSeqNumProcessed"], f.get("lastRptSeq", 0)
-            at_hand = Snapshot(f["securityID"], sequence, rpt_seq, f["totNumReports"], loop, f, [])
-        elif found.template_id == 71:
-            assert at_hand and at_hand.instrument == f["securityID"]
+            current = Snapshot(f["securityID"], sequence, rpt_seq, f["totNumReports"], loop, f, [])
+        elif message.template_id == 71:
+            assert current and current.instrument == f["securityID"]
             for entry in f["noMDEntries"]:
                 price, size, side = nanos(entry.get("mDEntryPx")), entry["mDEntrySize"], "BA"[int(entry["mDEntryType"])]
                 firm, position = entry.get("enteringFirm"), entry.get("mDEntryPositionNo")
                 order = Op("order", f["securityID"], None, 0, side, price, size, entry["secondaryOrderID"], firm)
                 order.position = position
-                at_hand.ops.append(order)
-        elif found.template_id != 10:
-            assert at_hand and at_hand.instrument == f["securityID"] and "rptSeq" not in f
-            at_hand.ops += ops_of_sbe(found)
-    assert at_hand is None, "the last loop is complete"
+                current.ops.append(order)
+        elif message.template_id != 10:
+            assert current and current.instrument == f["securityID"] and "rptSeq" not in f
+            current.ops += ops_of_sbe(message)
+    assert current is None, "the last loop is complete"
 
 
 def _fast_snapshots(directory: Path) -> Iterator[Snapshot]:
     loop = 0
-    for found in messages_of(directory, "fast", "snapshot"):
-        f = found.fields
-        if found.name.startswith("SequenceReset"):
+    for message in messages_of(directory, "fast", "snapshot"):
+        f = message.fields
+        if message.name.startswith("SequenceReset"):
             loop += 1
             continue
         sequence, rpt_seq = f["LastMsgSeqNumProcessed"], f.get("RptSeq", 0)

@@ -1,4 +1,4 @@
-"""A bulk capture agrees with itself and with its truth: read back by the decoders, replayed in plain Python."""
+"""A bulk capture is consistent and agrees with its truth: decoded, and replayed in plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from umdf.exchange.bulk.capture import PUBLISHERS, Clock, Summary, write_capture
 from umdf.exchange.bulk.publish.sbe_publisher import SbePublisher
 from umdf.exchange.bulk.settings import BulkSettings
 
-KINDS = [(wire, generation) for wire in ("sbe", "fast") for generation in ("priority", "position")]
+KINDS = [(protocol, generation) for protocol in ("sbe", "fast") for generation in ("priority", "position")]
 OPS = {"sbe": ops_of_sbe, "fast": ops_of_fast}
 STATISTICS = {1: "4", 2: "TOP", 3: "6", 4: "8", 5: "7", 6: "B", 9: "C", 11: "5", 13: "9", 100: "last"}
 
@@ -28,43 +28,43 @@ class Day:
     directory: Path
     settings: BulkSettings
     summary: Summary
-    wire: str
+    protocol: str
 
     def client(self) -> Client:
         client = Client(self.settings.generation == "position")
-        for found in messages_of(self.directory, self.wire, "instruments"):
-            for op in OPS[self.wire](found):
-                client.take(op, self.wire)
+        for message in messages_of(self.directory, self.protocol, "instruments"):
+            for op in OPS[self.protocol](message):
+                client.take(op, self.protocol)
         return client
 
     def messages(self, line: str = "A") -> Any:
-        return messages_of(self.directory, self.wire, "incremental", line)
+        return messages_of(self.directory, self.protocol, "incremental", line)
 
 
-def write(directory: Path, wire: str, generation: str, **more: Any) -> Day:
-    about: dict[str, Any] = {"messages": 8_000, "instruments": 24, "rate": 1_000, **more}
-    settings = BulkSettings(wire=wire, generation=generation, **about)
-    return Day(directory, settings, write_capture(settings, directory), wire)
+def write(directory: Path, protocol: str, generation: str, **more: Any) -> Day:
+    options: dict[str, Any] = {"messages": 8_000, "instruments": 24, "rate": 1_000, **more}
+    settings = BulkSettings(wire=protocol, generation=generation, **options)
+    return Day(directory, settings, write_capture(settings, directory), protocol)
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)
 def day(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, sized: Callable[[int, int], int]
 ) -> Day:
-    wire, generation = request.param
-    directory = tmp_path_factory.mktemp(f"{wire}-{generation}")
-    return write(directory, wire, generation, messages=sized(8_000, 200_000), channel_reset=True)
+    protocol, generation = request.param
+    directory = tmp_path_factory.mktemp(f"{protocol}-{generation}")
+    return write(directory, protocol, generation, messages=sized(8_000, 200_000), channel_reset=True)
 
 
 def replayed(day: Day) -> Client:
     """Every message, every check of the client."""
-    client, following = day.client(), 1
-    for found in day.messages():
-        for op in OPS[day.wire](found):
-            client.take(op, day.wire)
-        if found.sequence not in (0, following - 1):
-            assert found.sequence == following
-            following += 1
+    client, next_sequence = day.client(), 1
+    for message in day.messages():
+        for op in OPS[day.protocol](message):
+            client.take(op, day.protocol)
+        if message.sequence not in (0, next_sequence - 1):
+            assert message.sequence == next_sequence
+            next_sequence += 1
     assert not client.summarised
     return client
 
@@ -97,14 +97,14 @@ def final_statistics(client: Client) -> dict[Any, Any]:
 
 
 def true_statistics(day: Day) -> dict[Any, Any]:
-    found = {}
+    statistics = {}
     for row in truth_of(day.directory, "statistics"):
         what, flag = STATISTICS[row["stat_type"]], row["open_close_settl_flag"]
         key = row["instrument_id"], what, flag if what in "56" else None
-        if what == "B" and day.wire == "sbe":
+        if what == "B" and day.protocol == "sbe":
             continue
-        found[key] = row["price"], None if (what, day.wire) == ("9", "fast") else row["size"]
-    return found
+        statistics[key] = row["price"], None if (what, day.protocol) == ("9", "fast") else row["size"]
+    return statistics
 
 
 def test_levels_are_the_orders_together(day: Day) -> None:
@@ -119,25 +119,25 @@ def test_levels_are_the_orders_together(day: Day) -> None:
 
 
 def test_snapshots_agree_with_the_books_at_their_sequence(day: Day) -> None:
-    waiting = sorted(snapshots_of(day.directory, day.wire), key=lambda snapshot: snapshot.last_sequence)
+    waiting = sorted(snapshots_of(day.directory, day.protocol), key=lambda snapshot: snapshot.last_sequence)
     loops = Counter((snapshot.loop, snapshot.total) for snapshot in waiting)
     assert len(loops) >= 4 and all(count == total for (_, total), count in loops.items())
     assert max(len({s.last_sequence for s in waiting if s.loop == loop}) for loop, _ in loops) > 1
     client, checked, sequence = day.client(), 0, 0
-    for found in day.messages():
-        if found.sequence > sequence:
+    for message in day.messages():
+        if message.sequence > sequence:
             while checked < len(waiting) and waiting[checked].last_sequence <= sequence:
-                check_snapshot(client, waiting[checked], day.wire)
+                check_snapshot(client, waiting[checked], day.protocol)
                 checked += 1
-            sequence = found.sequence
-        for op in OPS[day.wire](found):
-            client.take(op, day.wire)
+            sequence = message.sequence
+        for op in OPS[day.protocol](message):
+            client.take(op, day.protocol)
     for snapshot in waiting[checked:]:
-        check_snapshot(client, snapshot, day.wire)
+        check_snapshot(client, snapshot, day.protocol)
     assert any(len(snapshot.orders()) > 40 for snapshot in waiting)
 
 
-def check_snapshot(client: Client, snapshot: Any, wire: str) -> None:
+def check_snapshot(client: Client, snapshot: Any, protocol: str) -> None:
     instrument = snapshot.instrument
     book = [(side, o.price, o.size, o.id, o.firm) for side in "BA" for o in client.book(instrument, side)]
     assert snapshot.orders() == book
@@ -146,23 +146,23 @@ def check_snapshot(client: Client, snapshot: Any, wire: str) -> None:
     assert snapshot.stats() == known
     state = next(op for op in snapshot.ops if op.kind == "state")
     assert state is snapshot.ops[-1]
-    if wire == "sbe":
+    if protocol == "sbe":
         sides = Counter(op.side for op in snapshot.ops if op.kind == "order")
-        told = snapshot.fields
-        assert (told["totNumBids"], told["totNumOffers"]) == (sides["B"], sides["A"])
-        assert told["totNumStats"] == len(snapshot.ops) - len(snapshot.orders())
+        header = snapshot.fields
+        assert (header["totNumBids"], header["totNumOffers"]) == (sides["B"], sides["A"])
+        assert header["totNumStats"] == len(snapshot.ops) - len(snapshot.orders())
     if client.by_position:
         for side in "BA":
             positions = [op.position for op in snapshot.ops if op.kind == "order" and op.side == side]
-            assert wire == "fast" or positions == list(range(1, len(positions) + 1))
+            assert protocol == "fast" or positions == list(range(1, len(positions) + 1))
 
 
 def test_books_are_never_crossed_while_they_trade(day: Day) -> None:
     client = day.client()
-    for found in day.messages():
+    for message in day.messages():
         touched = set()
-        for op in OPS[day.wire](found):
-            client.take(op, day.wire)
+        for op in OPS[day.protocol](message):
+            client.take(op, day.protocol)
             if op.last and op.kind in ("order", "stat"):  # the state changes before the auction's trades
                 touched.add(op.instrument)
         for instrument in touched:
@@ -173,24 +173,37 @@ def test_books_are_never_crossed_while_they_trade(day: Day) -> None:
 
 
 def test_the_day_has_every_kind_of_event(day: Day) -> None:
-    ops: list[Op] = [op for found in day.messages() for op in OPS[day.wire](found)]
+    ops: list[Op] = [op for message in day.messages() for op in OPS[day.protocol](message)]
     kinds = Counter(op.kind for op in ops)
-    expected = {"order", "trade", "bust", "stat", "state", "phase", "define", "empty", "reset", "beat", "band", "news"}
+    expected = {
+        "order",
+        "trade",
+        "bust",
+        "stat",
+        "state",
+        "phase",
+        "define",
+        "empty",
+        "reset",
+        "heartbeat",
+        "band",
+        "news",
+    }
     expected.add("thru")
     assert expected <= kinds.keys()
-    assert day.wire == "fast" or kinds["summary"]
+    assert day.protocol == "fast" or kinds["summary"]
     assert (kinds["from"] > 0) == (day.settings.generation == "position")
     stats = {op.what[0] for op in ops if op.kind == "stat"}
     assert {"4", "TOP", "5", "6", "7", "8", "9", "C", "A", "last"} <= stats
-    assert ("B" in stats) == (day.wire == "fast")
+    assert ("B" in stats) == (day.protocol == "fast")
     assert any(op.recovery for op in ops if op.kind == "order")
     assert any(op.price is None for op in ops if op.kind == "order" and op.action == 0)
     assert any(op.id >= 1 << 62 for op in ops if op.kind == "order")
     names = ("securityTradingEvent", "SecurityTradingEvent")
     assert {op.fields.get(name) for op in ops for name in names if op.kind in ("state", "phase")} >= {4, 101, 102}
     phases = [op.fields.get("tradingSessionSubID", op.fields.get("TradingSessionSubID")) for op in ops]
-    told = [int(phase) for phase in phases if phase is not None]
-    assert [phase for phase, _ in groupby(told)] == [21, 17, 101, 4] or set(told) == {21, 17, 101, 4}
+    sent = [int(phase) for phase in phases if phase is not None]
+    assert [phase for phase, _ in groupby(sent)] == [21, 17, 101, 4] or set(sent) == {21, 17, 101, 4}
 
 
 def test_events_of_trades_have_their_shape(tmp_path: Path) -> None:
@@ -198,23 +211,23 @@ def test_events_of_trades_have_their_shape(tmp_path: Path) -> None:
         day = write(tmp_path / generation, "sbe", generation)
         events: Counter[tuple[int, ...]] = Counter()
         event: list[int] = []
-        for found in day.messages():
-            event.append(found.template_id)
-            if found.fields.get("matchEventIndicator", 0) & 128:
+        for message in day.messages():
+            event.append(message.template_id)
+            if message.fields.get("matchEventIndicator", 0) & 128:
                 events[tuple(event)] += 1
                 event = []
-            elif found.template_id == 2:
+            elif message.template_id == 2:
                 event = []
         assert {(50,), (51,), (51, 50), (55, 53, 50, 56), (55, 53, 51, 56)} <= events.keys()
         assert any(52 in event and 53 in event for event in events) == (generation == "position")
         assert all(event[-1] == 56 for event in events if 53 in event)
 
 
-class LongRoad(SbePublisher):
-    """Every piece by events and the encoder."""
+class IndirectPublisher(SbePublisher):
+    """Encodes every batch by events and the encoder."""
 
-    def __init__(self, *about: Any) -> None:
-        super().__init__(*about)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.direct_encoder = None
 
 
@@ -222,11 +235,11 @@ class LongRoad(SbePublisher):
 def test_direct_encoding_writes_the_same_bytes_as_events(
     tmp_path: Path, generation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = write(tmp_path / "short", "sbe", generation, messages=3_000, loss=0.01)
-    monkeypatch.setitem(PUBLISHERS, "sbe", LongRoad)
-    long = write(tmp_path / "long", "sbe", generation, messages=3_000, loss=0.01)
+    direct = write(tmp_path / "direct", "sbe", generation, messages=3_000, loss=0.01)
+    monkeypatch.setitem(PUBLISHERS, "sbe", IndirectPublisher)
+    indirect = write(tmp_path / "indirect", "sbe", generation, messages=3_000, loss=0.01)
     for name in ("capture", "truth"):
-        files = [sorted((day.directory / name).iterdir()) for day in (short, long)]
+        files = [sorted((day.directory / name).iterdir()) for day in (direct, indirect)]
         assert [path.name for path in files[0]] == [path.name for path in files[1]]
         for one, other in zip(*files, strict=True):
             assert one.read_bytes() == other.read_bytes(), one.name
@@ -238,14 +251,14 @@ def test_the_order_flow_is_realistic(tmp_path: Path) -> None:
     born: dict[int, int] = {}
     lives, new, changed, busy = [], 0, 0, Counter[int]()
     per_100_ms, per_packet = Counter[int](), Counter[int]()
-    for found in day.messages():
-        f = found.fields
-        per_packet[found.packet] += 1
-        per_100_ms[found.ts_recv // 100_000_000] += 1
-        if found.template_id not in (50, 51):
+    for message in day.messages():
+        f = message.fields
+        per_packet[message.packet] += 1
+        per_100_ms[message.ts_recv // 100_000_000] += 1
+        if message.template_id not in (50, 51):
             continue
         busy[f["securityID"]] += 1
-        if found.template_id == 51:
+        if message.template_id == 51:
             if f["secondaryOrderID"] in born:
                 lives.append(f["transactTime"] - born.pop(f["secondaryOrderID"]))
         elif f["mDUpdateAction"] == 0:
@@ -264,15 +277,15 @@ def test_the_order_flow_is_realistic(tmp_path: Path) -> None:
 
 def test_packets_are_at_most_1400_bytes_and_18_messages(tmp_path: Path) -> None:
     day = write(tmp_path, "sbe", "priority", rate=20_000)
-    per_packet = Counter(found.packet for found in day.messages())
+    per_packet = Counter(message.packet for message in day.messages())
     assert max(per_packet.values()) <= 18 and len(set(per_packet.values())) > 5
-    beats = [found for found in day.messages() if found.template_id == 2]
-    assert beats and all(beat.sequence == 0 for beat in beats)
-    following = 1
-    for found in day.messages():
-        if found.template_id == 2:
-            assert found.fields["nextSeqNo"] == following
-        following = max(following, found.sequence + 1)
+    heartbeats = [message for message in day.messages() if message.template_id == 2]
+    assert heartbeats and all(heartbeat.sequence == 0 for heartbeat in heartbeats)
+    next_sequence = 1
+    for message in day.messages():
+        if message.template_id == 2:
+            assert message.fields["nextSeqNo"] == next_sequence
+        next_sequence = max(next_sequence, message.sequence + 1)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Path) -> None:
@@ -286,21 +299,23 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Pat
     assert first.keys() != content("other", seed=6).keys()
 
 
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
-def test_what_is_missing_is_what_the_truth_says_was_lost(tmp_path: Path, wire: str) -> None:
-    day = write(tmp_path, wire, "position", loss=0.02)
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
+def test_what_is_missing_is_what_the_truth_says_was_lost(tmp_path: Path, protocol: str) -> None:
+    day = write(tmp_path, protocol, "position", loss=0.02)
     last = next(
-        row["last"] for row in truth_of(tmp_path, "sequences") if (row["wire"], row["stream"]) == (wire, "incremental")
+        row["last"]
+        for row in truth_of(tmp_path, "sequences")
+        if (row["wire"], row["stream"]) == (protocol, "incremental")
     )
     missing = {}
     for line in "AB":
-        seen = {found.sequence for found in day.messages(line)} - {0}
+        seen = {message.sequence for message in day.messages(line)} - {0}
         missing[line] = set(range(1, last + 1)) - seen
     missing["AB"] = missing["A"] & missing["B"]
-    told: dict[str, set[int]] = {"A": set(), "B": set(), "AB": set()}
+    lost: dict[str, set[int]] = {"A": set(), "B": set(), "AB": set()}
     for row in truth_of(tmp_path, "loss"):
-        told[row["line"]] |= set(range(row["first"], row["last"] + 1))
-    assert told == missing
+        lost[row["line"]] |= set(range(row["first"], row["last"] + 1))
+    assert lost == missing
     assert all(missing.values())
 
 
@@ -312,11 +327,11 @@ def test_both_lines_carry_the_same_and_only_the_times_differ(tmp_path: Path) -> 
     assert min(skew) < 0 < max(skew)
 
 
-def test_one_session_in_both_encodings_is_one_market(tmp_path: Path) -> None:
+def test_one_session_in_both_protocols_is_one_market(tmp_path: Path) -> None:
     day = write(tmp_path, "both", "priority", messages=3_000)
     books = []
-    for wire in ("sbe", "fast"):
-        client = replayed(Day(day.directory, day.settings, day.summary, wire))
+    for protocol in ("sbe", "fast"):
+        client = replayed(Day(day.directory, day.settings, day.summary, protocol))
         books.append((client.orders(), client.trades, client.busted))
     assert books[0] == books[1]
 
@@ -332,9 +347,9 @@ def test_files_roll_and_the_manifest_lists_each_closed_one(tmp_path: Path) -> No
         assert line["bytes"] == (capture / line["file"]).stat().st_size <= 200_000 and line["closed"]
         assert line["last_ns"] - line["first_ns"] < 5_000_000_000
     for series in {(line["stream"], line["line"]) for line in listed}:
-        mine = [line for line in listed if (line["stream"], line["line"]) == series]
-        assert [line["file"] for line in mine] == sorted(line["file"] for line in mine)
-        assert all(one["last_ns"] <= two["first_ns"] for one, two in pairwise(mine))
+        entries = [line for line in listed if (line["stream"], line["line"]) == series]
+        assert [line["file"] for line in entries] == sorted(line["file"] for line in entries)
+        assert all(one["last_ns"] <= two["first_ns"] for one, two in pairwise(entries))
 
 
 def test_live_pace_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp_path: Path) -> None:
@@ -354,14 +369,14 @@ def test_live_pace_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp
 def test_counts_of_the_truth_are_what_was_published(tmp_path: Path) -> None:
     day = write(tmp_path, "sbe", "priority", messages=2_000)
     counts = {row["family"]: row["rows"] for row in truth_of(tmp_path, "counts") if row["stream"] == "incremental"}
-    kinds = Counter(op.kind for found in day.messages() for op in ops_of_sbe(found))
+    kinds = Counter(op.kind for message in day.messages() for op in ops_of_sbe(message))
     assert counts["mbo"] == kinds["order"] + kinds["thru"] + kinds["from"] + kinds["empty"] + kinds["reset"]
     assert counts["trades"] == kinds["trade"] + kinds["bust"]
-    assert counts["execution_summary"] == kinds["summary"] and counts["control"] == kinds["beat"]
+    assert counts["execution_summary"] == kinds["summary"] and counts["control"] == kinds["heartbeat"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("settings", "error"),
     [
         ({"messages": 10}, "too few"),
         ({"instruments": 3}, "--instruments 3"),
@@ -372,9 +387,9 @@ def test_counts_of_the_truth_are_what_was_published(tmp_path: Path) -> None:
         ({"seed": -1}, "--seed -1"),
     ],
 )
-def test_invalid_settings_are_a_one_line_error(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        replace(BulkSettings(messages=100_000, instruments=100), **asked)
+def test_invalid_settings_are_a_one_line_error(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        replace(BulkSettings(messages=100_000, instruments=100), **settings)
 
 
 def test_an_existing_capture_is_not_overwritten(tmp_path: Path) -> None:
