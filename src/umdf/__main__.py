@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if sys.path[0] == str(Path(__file__).parent):  # run as a file: our rooms are no top-level modules
+if sys.path[0] == str(Path(__file__).parent):  # run as a file: our packages are no top-level modules
     del sys.path[0]
 
 from umdf.cli import main

@@ -1,4 +1,4 @@
-"""Memory that is used again once nobody looks at it.
+"""Memory that is used again once nothing refers to it.
 
 Fresh memory doubles the time of a kernel (page faults), yet a buffer that a caller's array still shows must never be
 written to again. A `Pool` keeps its buffers and hands one out only while it alone refers to it.

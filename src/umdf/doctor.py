@@ -1,6 +1,6 @@
 """What `umdf doctor` looks at: each check returns what was found, whether it will do, and what to do if not.
 
-The one rule: a check takes what it judges as arguments, with the real thing as default, and prints nothing.
+Invariant: a check takes what it judges as arguments, with the real thing as default, and prints nothing.
 BAD means that umdf does not work here; WARN that a part of it does not, or not well.
 """
 

@@ -7,7 +7,7 @@
     └── ConfigError      a setting that cannot be honoured
         └── UsageError   … which was given as a flag or an argument: wrong usage, whatever the input holds
 
-Bad *data* is not an error: a damaged message is a row in a journal, a cut file a warning.
+Bad *data* is not an error: a damaged message is a row in the quarantine, a truncated file a warning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arenas of `tables_kernel`, and how they grow: by doubling, between two calls of a kernel."""
+"""The arenas of `memory_layout_kernel`, and how they grow: by doubling, between two calls of a kernel."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ BOOK_DTYPE = np.dtype(
         "names": (
             "last_id rpt_seq bids asks kind depth said dirty stale row got had lending alive instrument_id".split()
         ),
-        "formats": ["i8", "i8", _SIDE_DTYPE, _SIDE_DTYPE, "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i4", "i4", "i8"],
+        "formats": ["i8", "i8", _SIDE_DTYPE, _SIDE_DTYPE, *["i4"] * 4, *["i8"] * 4, "i4", "i4", "i8"],
         "offsets": [
-            k.B_MAX_ORDER_ID, k.B_RPT_SEQ, k.B_SIDES, k.B_SIDES + k.SIDE_BYTES, k.B_BOOK_TYPE, k.B_DEPTH, k.B_DECLARED_DEPTH, k.B_DIRTY,
-            k.B_STALE, k.B_STALE_ROW, k.B_STALE_RECEIVED, k.B_STALE_EXPECTED, k.B_LENDING, k.B_ALIVE, k.B_INSTRUMENT,
+            k.B_MAX_ORDER_ID, k.B_RPT_SEQ, k.B_SIDES, k.B_SIDES + k.SIDE_BYTES, k.B_BOOK_TYPE, k.B_DEPTH,
+            k.B_DECLARED_DEPTH, k.B_DIRTY, k.B_STALE, k.B_STALE_ROW, k.B_STALE_RECEIVED, k.B_STALE_EXPECTED, k.B_LENDING,
+            k.B_ALIVE, k.B_INSTRUMENT,
         ],
         "itemsize": k.BOOK_BYTES,
     }
@@ -53,7 +54,7 @@ class Arenas:
         }
 
     def grow(self) -> None:
-        """Enlarge what the kernel said is FULL."""
+        """Enlarge what the kernel left in FULL."""
         self._growers[self.table_view[k.FULL]]()
         if self.table_view[k.DEPTH] > 0:
             self.reserve_ladders(*self._ladder_settings[:2])
@@ -70,14 +71,14 @@ class Arenas:
         return sum(self._memories[word].nbytes for word in (k.ORDERS, k.COLD_ORDERS, k.HASH))
 
     def prefault(self) -> None:
-        """Have the system give the memory of empty books that it has promised: for who counts nanoseconds. Only written
-        to: memory that is read first comes in small pages."""
+        """Have the system provide the memory of empty books now, for callers that count nanoseconds. It is only written:
+        memory that is read first comes in small pages."""
         assert self.table[k.BOOK_HIGH_WATER] == 0
         for memory in self._memories.values():
             memory.array[:] = 0
 
     def reserve_ladders(self, depth: int, per: str) -> None:
-        """Memory for what `rows_kernel` keeps of every book, which it trusts while nobody else changes them."""
+        """Memory for what `ladder_rows_kernel` keeps of every book, valid while nothing else changes the books."""
         self.table_view[k.DEPTH], settings = depth, (depth, per, self.book_capacity)
         if settings == self._ladder_settings:
             return

@@ -1,7 +1,7 @@
 """All books of one channel.
 
     books = Books()
-    outcomes = books.apply(events.rows("mbo"))          # what each row came to
+    outcomes = books.apply(events.rows("mbo"))          # the outcome of each row
     outcomes, top = books.apply_top(rows)               # and a row for every change of the best prices
     books.book(instrument_id).bids                      # levels and orders, for people
 
@@ -53,7 +53,7 @@ MIN_OUTPUT_ROWS = 256  # rows
 class Books:
     """The books of one channel, empty at first. Not for several threads at once.
 
-    `from_the_start` says that a book whose first update is not RptSeq 1 has a past that is not known: it is stale.
+    With `requires_full_history`, a book whose first update is not RptSeq 1 has an unknown past: it is stale.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Books:
     def _apply_rows(
         self, rows: Rows, kernel: Callable[[int], int], dtype: np.dtype[np.void] | None = None
     ) -> tuple[Outcomes, Memory | None]:
-        """What the rows came to, and the memory of the rows of `kind` that they made, if that is asked for."""
+        """The outcomes of the rows, and the memory of the rows of `dtype` that they wrote, if it is given."""
         words, arenas, count = self._table_view, self.arenas, len(rows)
         codes, first_row = self._outcomes.acquire(count), words[k.ROW_BASE]
         out = None if dtype is None else self._allocate_output(dtype, MIN_OUTPUT_ROWS + count + arenas.book_capacity)
@@ -151,7 +151,7 @@ class Books:
         return [(int(b["instrument_id"]), bool(b["lending"])) for b in alive]
 
     def book(self, instrument_id: int, *, lending: bool = False) -> Book | None:
-        """A book as it is now; None if nothing was ever said about it."""
+        """A book as it is now; None if it was never mentioned."""
         number = book_number(self.arenas.address, instrument_id, int(lending))
         return None if number < 0 else self._book(number)
 
@@ -175,11 +175,11 @@ class Books:
         return entries
 
     def set_depth(self, instrument_id: int, depth: int, *, lending: bool = False) -> None:
-        """What a snapshot (264) or a definition says: levels of a price-depth book, 0 for a book of orders."""
+        """Declare the depth by a snapshot (264) or definition: levels of a price-depth book, 0 for a book of orders."""
         declare_depth(self.arenas.address, self._ensure_number(instrument_id, lending), depth)
 
     def mark_stale(self, instrument_id: int, reason: int = k.MESSAGES_LOST, *, lending: bool = False) -> None:
-        """Somebody else knows that a book cannot be right."""
+        """Mark a book stale for a reason from outside."""
         header = self.arenas.headers[self._ensure_number(instrument_id, lending)]
         if not header["stale"]:
             header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL

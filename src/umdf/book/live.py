@@ -58,7 +58,7 @@ class PacketApplier:
         self._table[v.V_PLAN], self._table[v.V_SHAPES] = buffer_address(self._plan), buffer_address(self._shapes)
         self._books_table = books.arenas.table
         self._books_table[k.LIVE_TABLE] = buffer_address(self._table)
-        self.address = books.arenas.address  # with `live_kernel.apply_packet`, for who counts nanoseconds
+        self.address = books.arenas.address  # with `live_kernel.apply_packet`, for callers that count nanoseconds
 
     def apply(self, packet: int, size: int) -> int | None:
         """Apply the packet of `size` bytes at an address; how many rows it made, or None if it needs a batch."""
@@ -66,7 +66,7 @@ class PacketApplier:
         return self.finish(v.apply_packet(packet, size, self.address))
 
     def finish(self, outcome: int) -> int | None:
-        """What `apply_packet` came to, after everything has grown that had to."""
+        """The outcome of `apply_packet`, after everything has grown that had to."""
         if outcome >= 0:
             return outcome
         if outcome == v.NEEDS_BATCH:
@@ -82,12 +82,12 @@ class PacketApplier:
         return rows
 
     def outcomes(self, rows: int) -> NDArray[np.int8]:
-        """What the rows of the last packet came to; until the next one."""
+        """The outcomes of the rows of the last packet; valid until the next one."""
         return self._outcomes[:rows]
 
     @property
     def rejected(self) -> int:
-        """Packets, ends of packets and messages so far that could not be framed: a decoder's journal tells why."""
+        """Packets, ends of packets and messages so far that could not be framed; a decoder quarantines them."""
         return int(self._table[v.V_REJECTED])
 
 

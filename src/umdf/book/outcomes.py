@@ -47,7 +47,7 @@ REASONS = {
 
 @dataclass(eq=False)
 class Outcomes:
-    """The outcome of each row of a call; `first_row` is the number of the first among all rows the books have seen."""
+    """The outcome of each row of a call; `first_row` is the number of the first among all rows applied so far."""
 
     codes: NDArray[np.int8]
     first_row: int

@@ -1,6 +1,6 @@
-"""Events at the Arrow door: each family as a RecordBatch, NULL where a value is absent.
+"""Events at the Arrow boundary: each family as a RecordBatch, NULL where a value is absent.
 
-The one rule: nothing is copied that can be shown. A column of numbers is its own memory; a bitmap is made only where
+Invariant: nothing is copied that can be shown. A column of numbers is its own memory; a bitmap is made only where
 something is absent; what belongs to the packet is gathered from it.
 """
 

@@ -1,6 +1,6 @@
 """The exchange's calendar: which date it is in São Paulo.
 
-The one rule: local dates come from the time zone's own transitions (daylight saving ended in 2019, and a law can bring
+Invariant: local dates come from the time zone's own transitions (daylight saving ended in 2019, and a law can bring
 it back), never from a fixed offset and never from a clock.
 """
 

@@ -3,7 +3,7 @@
 A family is written down once, here. Kernels fill its columns as numpy arrays, Arrow and Spark see the same columns as
 a table, and the documentation is drawn from the same list.
 
-Inside, a value that is absent is the smallest number of its type (NULL) or an empty char; at the Arrow door it is
+Inside, a value that is absent is the smallest number of its type (NULL) or an empty char; at the Arrow boundary it is
 NULL. Prices are int64 in units of 1e-9, times are int64 nanoseconds UTC, dates are days since 1970. Unsigned numbers
 of the wire are bit-cast to signed ones: no table format has unsigned columns.
 """
@@ -145,14 +145,14 @@ class Family:
     name: str
     doc: str
     columns: tuple[Column, ...]  # its own, behind the common ones
-    lists: Mapping[str, tuple[Column, ...]]  # repeating groups of a row: a list of structs at the Arrow door
+    lists: Mapping[str, tuple[Column, ...]]  # repeating groups of a row: a list of structs at the Arrow boundary
 
     def column(self, name: str) -> Column:
         return next(column for column in (*COMMON, *self.columns) if column.name == name)
 
 
 # Every row of every family has these. The first five belong to the packet (FAST: to the message) and are gathered from
-# it at the Arrow door; `symbol` and `trading_date` are joined there too.
+# it at the Arrow boundary; `symbol` and `trading_date` are joined there too.
 COMMON = (
     Column("ts_send", "ns", "when the exchange sent it"),
     Column("ts_recv", "ns", "when the capture or the socket got it"),

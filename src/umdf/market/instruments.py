@@ -1,6 +1,6 @@
 """Which instruments there are, and what is known of each: now, and at any moment before.
 
-The one rule: a definition replaces the one before it whole (7.2: the exchange sends all characteristics), and the
+Invariant: a definition replaces the one before it whole (7.2: the exchange sends all characteristics), and the
 same definition again, from the cyclic list or a retransmission, changes nothing.
 """
 
@@ -175,7 +175,7 @@ class Instruments:
         if ends is not None and (ends[row_range] == 1).any():
             self.has_last_fragment = True
 
-    # What is asked of them.
+    # Queries.
 
     def get(self, instrument_id: int) -> Definition | None:
         return self._definitions.get(instrument_id)

@@ -1,6 +1,6 @@
 """What holds now: the newest row of every key of a family (a statistic of a venue, a price band of a type).
 
-The one rule: a row replaces the row before it of the same key whole, and a deletion or an operation takes it away.
+Invariant: a row replaces the row before it of the same key whole, and a deletion or an operation takes it away.
 Values stay int64 inside, whatever their column's type: the smallest number of a type is still that number.
 """
 
@@ -58,7 +58,7 @@ from umdf.market.statistics_kernel import (
 
 INITIAL_SLOTS = 256
 _KIND_OF_DTYPE = {"int64": I64, "int32": I32, "int16": I16, "int8": I8, "uint8": U8}
-Operations = NDArray[np.int64]  # rows of OPERATION numbers, in the order of the wire (statistics_kernel)
+Operations = NDArray[np.int64]  # rows of OPERATION numbers, in wire order (statistics_kernel)
 
 
 class SlotTable:

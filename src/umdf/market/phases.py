@@ -233,7 +233,7 @@ class Phases:
             own.since = before.since if self.state_of(instrument_id).state == before.state else status.ts
         return resets
 
-    # What is asked of them.
+    # Queries.
 
     def state_of(self, instrument_id: int) -> InstrumentState:
         own, group = self._instrument_states.get(instrument_id, _NO_STATE), self._instruments.group_of(instrument_id)

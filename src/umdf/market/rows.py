@@ -37,7 +37,7 @@ class Units:
 
 @dataclass(eq=False)
 class Rows:
-    """Rows of one family in the order of the wire. A column that is not there is NULL throughout.
+    """Rows of one family in wire order. A column that is not there is NULL throughout.
 
     `unit` is the row of `Units` that an event came in; (unit, msg_index, entry_index) is the order among all families.
     """
@@ -57,7 +57,7 @@ class Rows:
 
     @property
     def wire_order(self) -> NDArray[np.int64]:
-        """A number for each row that grows in the order of the wire, over all families of a batch."""
+        """A number for each row that grows in wire order, over all families of a batch."""
         return self.unit.astype(np.int64) << 32 | self.msg_index.astype(np.int64) << 16 | self.entry_index
 
     def column(self, name: str) -> Numbers:
@@ -109,7 +109,7 @@ class Events:
         return self.families.get(name) or empty_rows(FAMILIES[name])
 
     def take(self, selections: Mapping[str, RowSelection]) -> Events:
-        """The families of `chosen`, each with these rows (numbers or a mask)."""
+        """The families of `selections`, each with these rows (numbers or a mask)."""
         kept = {name: self.families[name].take(rows) for name, rows in selections.items() if name in self.families}
         return Events(self.units, {name: rows for name, rows in kept.items() if len(rows)})
 

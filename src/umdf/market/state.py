@@ -1,6 +1,6 @@
 """What a client holds of a channel besides its books: definitions, phases and states, statistics, the tape.
 
-The one rule: everything is applied in the order of the wire. Definitions, statuses, snapshot starts and channel resets
+Invariant: everything is applied in wire order. Definitions, statuses, snapshot starts and channel resets
 are few and are walked first, row by row; they depend on no statistic. What they make the statistics forget, and where,
 goes to the kernels with the rows, so that a batch needs no cutting.
 """
@@ -151,7 +151,7 @@ class MarketState:
         )
 
     def to_tables(self) -> dict[str, pa.Table]:
-        """Final statistics and states, sorted by instrument: `states` and the tables of `statistics_view.tables`."""
+        """Final statistics and states, sorted by instrument: `states` and those of `statistics_tables`."""
         states = []
         for instrument_id in sorted({*self.instruments.ids(), *self.phases.instrument_ids()}):
             state = self.phases.state_of(instrument_id)
@@ -200,7 +200,7 @@ STATES_SCHEMA = pa.schema(
 
 
 def _family_runs(events: Events, stream: Stream) -> list[FamilyRun]:
-    """The walked families, in the order of the wire."""
+    """The walked families, in wire order."""
     present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
     if not present:
         return []

@@ -1,6 +1,6 @@
 """Statistics of each instrument and venue, as the exchange publishes them, and what makes them go away.
 
-The one rule: what is kept apart is said by a key. 1500 keeps venues apart (10 IMPORTANT); a settlement price is known
+Invariant: a key decides what is kept apart. 1500 keeps venues apart (10 IMPORTANT); a settlement price is known
 by 286 and 731 together (10.6), a closing price by 286 (10.5), a composite underlying by its underlying (10.10), a price
 band by its type (10.9). Which types an event forgets stands in FORGETS.
 """
@@ -187,7 +187,7 @@ def last_price_operations(rows: Rows) -> Operations:
 
 
 def _merge_operations(resets: list[StatisticReset], last: Operations) -> Operations:
-    """All operations in the order of the wire; of two at the same place, forgetting comes first."""
+    """All operations in wire order; of two at the same place, forgetting comes first."""
     resets = [forget for forget in resets if forget.instrument_id != NULL]  # bad data: of no instrument, not of all
     if not resets:
         return last

@@ -1,6 +1,6 @@
 """Trades as they run: last price, and our own count, of each instrument and venue.
 
-The one rule: the count is ours. What the exchange publishes (high, low, VWAP, volume) is kept apart in `statistics`, so
+Invariant: the totals are ours. What the exchange publishes (high, low, VWAP, volume) is kept apart in `statistics`, so
 that each can be checked against the other.
 """
 

@@ -4,8 +4,8 @@
     merged = lines.take(pieces, now_ns)     # pieces of all lines as they came
     merged.pieces, merged.gaps
 
-The one rule: a hole is believed only when its wait is over (13.7: 20 ms), so that the slower line can still fill it.
-Until then what comes behind it is held. Numbers are compared within one epoch only: a restart of numbering (a new
+Invariant: a hole becomes a gap only when its wait is over (13.7: 20 ms), so that the slower line can still fill it.
+Until then what comes behind it is held. Numbers are compared within one epoch only: a restart of the sequence (a new
 sequence version, or a SequenceReset of FAST) is a new epoch, and what is still open in the old one is closed by it.
 """
 
@@ -40,9 +40,9 @@ class Gap:
 class ArbitrationResult:
     units: RawUnits  # in order, each number once
     gaps: list[Gap]  # in order
-    gap_rows: list[int]  # for each gap, the row of `pieces` that it stands before
+    gap_rows: list[int]  # for each gap, the row of `units` that it stands before
     duplicates: int
-    late: int  # behind a gap that was already believed, or of an epoch that is over
+    late: int  # behind a gap that was already reported, or of an epoch that is over
 
 
 class LineArbiter:
@@ -58,7 +58,7 @@ class LineArbiter:
 
     @property
     def waiting_count(self) -> int:
-        """How many pieces wait behind a hole."""
+        """How many units wait behind a hole."""
         return 0 if self._waiting is None else len(self._waiting)
 
     def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
@@ -105,7 +105,7 @@ class LineArbiter:
         """Give out what is contiguous, and what stands behind a hole whose wait is over."""
         before_rank = np.concatenate([[self._rank], rank])[:-1]
         before = np.concatenate([[self._last], sequence])[:-1]
-        # A numbering begins with 1; but where we join in the middle of our first one, that is no gap.
+        # An epoch begins with 1; but where we join in the middle of our first one, that is no gap.
         begins = np.where(rank == 0, sequence, 1)
         expected = np.where(rank == before_rank, before + 1, begins)
         ready, gaps, gap_rows, epochs = len(order), [], [], list(self._ranks)

@@ -1,8 +1,8 @@
 """One channel: its books and its market state, kept true through gaps, late joins and resets.
 
-The one rule: nothing wrong is shown as right. A book is sound only if its whole history is known: from its first update
+Invariant: nothing wrong is shown as right. A book is healthy only if its whole history is known: from its first update
 (83 RptSeq 1), from an Empty Book, or from a snapshot and everything after it. After a gap in the stream every
-instrument is in doubt until its next update follows on by RptSeq (5.2.2), or a snapshot covers the gap.
+instrument is unverified until its next update follows on by RptSeq (5.2.2), or a snapshot covers the gap.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Channel:
         return self.books.book(instrument_id) or self.books.book(instrument_id, lending=True)
 
     def _start_epoch(self) -> None:
-        """Numbering began anew: synchronise as at the start of the day (4.2.8). Instruments stay."""
+        """A new epoch began: synchronise as at the start of the day (4.2.8). Instruments stay."""
         self.books, instruments = Books(requires_full_history=True), self.state.instruments
         self.state = MarketState(self.number)
         self.state.instruments, self.state.phases = instruments, Phases(instruments)
@@ -158,7 +158,7 @@ class Channel:
             self._history_rows -= len(self._history.popleft().rows("mbo"))
 
     def _needs_snapshot(self, instrument_id: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which instruments are unknown, stale or in doubt."""
+        """Which instruments are unknown, stale or unverified."""
         books = (self.book(number) for number in instrument_id.tolist())
         needs = np.array([book is None or book.stale is not None for book in books], np.bool_)
         if self._unverified:

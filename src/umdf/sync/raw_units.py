@@ -1,4 +1,4 @@
-"""Datagrams or messages on their way to a decoder: where their bytes are, and what is known without decoding them."""
+"""Packets or messages on their way to a decoder: where their bytes are, and what is known without decoding them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class RawUnits:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     sequence: NDArray[np.int64]
-    epoch: NDArray[np.int64]  # which numbering `sequence` belongs to
+    epoch: NDArray[np.int64]  # which epoch `sequence` belongs to
     ts_recv: NDArray[np.int64]
-    msg_index: NDArray[np.uint16]  # of a FAST message, its place in the datagram
+    msg_index: NDArray[np.uint16]  # of a FAST message, its index in the packet
     line: NDArray[np.uint16]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Datagrams of all streams → channels with their books and states.
+"""Packets of all streams → channels with their books and states.
 
     session = Session(survey.streams(), schema, templates)
     session.add(packets, names)         # of one file; again for every file that reaches this far
@@ -6,8 +6,8 @@
     session.finish()
     session.channels                    # by (protocol, number)
 
-Everything is done in the order of the wire: instruments first, then what both lines make of the incremental stream,
-then what the snapshots can heal.
+Everything is done in wire order: instruments first, then what both lines make of the incremental stream,
+then what the snapshots can recover.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Session:
         # Loops of snapshots and instruments begin again and again (4.2.6).
         self._reassembler = Reassembler(Limits(wait_ms=60_000, restart_distance=4))
         self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
-        self._epochs: dict[int, int] = {}  # of FAST streams: when their numbering began (ts_send of the reset)
+        self._epochs: dict[int, int] = {}  # of FAST streams: when their epoch began (ts_send of the reset)
 
     @property
     def channels(self) -> dict[ChannelKey, Channel]:
@@ -137,7 +137,7 @@ class Session:
         return RawUnits(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
 
     def _with_epochs(self, units: RawUnits, line: int) -> RawUnits:
-        """FAST does not say to which numbering a message belongs: the sending time of the last reset of its line
+        """FAST does not say to which epoch a message belongs: the sending time of the last reset of its line
         (SequenceReset) does. The reset itself stands in none."""
         resets = np.flatnonzero(np.isin(peek_templates(units), self._resets))
         epoch = np.full(len(units), self._epochs.get(line, 0), np.int64)

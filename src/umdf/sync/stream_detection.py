@@ -61,7 +61,7 @@ SNAPSHOT_NOISE_RATIO = 50  # a snapshot's header stands before some ten of its s
 
 
 class CapturedPackets(Protocol):
-    """What a capture's batch is, as far as this room cares; `flow` is a row of `names`."""
+    """What a capture's batch is, as far as this package needs it; `flow` is a row of `names`."""
 
     @property
     def buffer(self) -> NDArray[np.uint8]: ...
@@ -142,7 +142,7 @@ class StreamSurvey:
         self._evidence: dict[Hashable, _FlowEvidence] = {}
 
     def add(self, packets: CapturedPackets, names: list[Hashable], protocol: NDArray[np.uint8] | None = None) -> None:
-        """`protocol`: what `recognise` says of each packet, if that is known already."""
+        """`protocol`: what `detect_protocols` returned for each packet, if that is known already."""
         seen = [self._evidence.setdefault(name, _FlowEvidence()) for name in names]
         if protocol is None:
             protocol = detect_protocols(packets.buffer, packets.start, packets.end)
@@ -199,7 +199,7 @@ class StreamSurvey:
                 found.feeds.update(feeds.columns["channel"].tolist())
 
     def export(self) -> list[dict[str, Any]]:
-        """What was seen, as plain values: surveys of many files, made apart, become one with `absorb`."""
+        """What was seen, as plain values: surveys of many files, made apart, become one with `merge`."""
         return [
             {
                 "name": name,

@@ -4,8 +4,8 @@
         for batch in capture: ...
     capture.counts, capture.warnings
 
-The one rule: bad data is never an exception. A damaged or cut file yields everything that can be told apart from the
-damage, and `warnings` says what is wrong and where, and how many bytes are unread. A datagram with a wrong checksum is
+Invariant: bad data is never an exception. A damaged or truncated file yields everything that can be told apart from the
+damage, and `warnings` says what is wrong and where, and how many bytes are unread. A packet with a wrong checksum is
 left out and counted, unless somebody asks for it.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["Capture", "Counts", "Damage", "Flow", "PacketBatch", "Split", "open_
 BUFFER_BYTES = 4 << 20
 BATCH_PACKETS = 10_000
 MOST_WRONG = 100  # checksums for each right one: where there are more, nobody has ever filled them in
-COLUMNS = (k.START, k.END, k.TS_NS, k.NUMBER, k.OFFSET)  # of int64, each with room for a whole batch; then the flow
+COLUMNS = (k.START, k.END, k.TS_NS, k.NUMBER, k.OFFSET)  # of int64, each for a whole batch; then the flow
 
 
 class Flow(NamedTuple):
@@ -86,7 +86,7 @@ class Counts:
     not_ip: int
     not_udp: int
     fragments: int
-    malformed: int  # headers that are cut or contradict each other
+    malformed: int  # headers that are truncated or contradict each other
     unknown_link: int  # link types that are not read, interfaces that the file does not describe
     wrong_checksum: int  # UDP, whole, and damaged on its way
     truncated: int  # payloads of which the snap length has left only a part
@@ -270,8 +270,8 @@ def open_capture(
 ) -> Capture:
     """Open a pcap or pcapng file (plain, gzip or zstd, whatever its name; `-` is stdin), or one split of it.
 
-    A batch holds at most `batch_packets` and never more than what a chunk of `chunk_bytes` of the file holds; `watch`
-    is shown what is read, as it is read. With `corrupt`, datagrams with a wrong checksum are in the batches, too, and
+    A batch holds at most `batch_packets` and never more than a buffer of `buffer_bytes` of the file holds; `observer`
+    gets the bytes as they are read. With `corrupt`, packets with a wrong checksum are in the batches, too, and
     marked there.
     """
     return Capture(source, batch_packets, buffer_bytes, observer, corrupt)
@@ -293,7 +293,7 @@ def damage_in(damages: Sequence[Damage], offset: int, end: int | None) -> tuple[
 
 
 def split_capture(path: str | os.PathLike[str], split_bytes: int = 64 << 20) -> list[Split]:
-    """Splits of about `every_bytes` that together are the whole file, damage included. A compressed file is one."""
+    """Splits of about `split_bytes` that together are the whole file, damage included. A compressed file is one."""
     reader = CaptureReader(path, BUFFER_BYTES)
     try:
         reader.read_header()

@@ -1,6 +1,6 @@
 """Several capture files as one, in the order of their receive times: a file a line, rolling files, or both.
 
-The one rule: no packet is handed on before every file that may hold an older one has been read so far.
+Invariant: no packet is handed on before every file that may hold an older one has been read so far.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a capture file goes through the kernels: chunk by chunk, in memory that does not grow with the file.
 
-The one rule: every byte of the file is a part of its header, of a record, or unread, and a warning says where and how
+Invariant: every byte of the file is a part of its header, of a record, or unread, and a warning says where and how
 many those are. Behind damage the walk goes on with the next plausible record. Only a file that cannot be opened or is
 no capture is an error. A record that a chunk cuts is carried to the next chunk.
 """

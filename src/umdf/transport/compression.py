@@ -1,6 +1,6 @@
 """The bytes inside a file, whether it is plain, gzip or zstd.
 
-The one rule: damage is never an exception. Every byte that can be had before it is delivered, then the source ends and
+Invariant: damage is never an exception. Every byte that can be had before it is delivered, then the source ends and
 `damage` says what is wrong, with the place in the compressed file and how much of that is unread.
 """
 

@@ -1,6 +1,6 @@
 """Files as they are opened for reading: a regular file, a pipe, or stdin (`-`).
 
-The one rule: what can be read only once is read once. `peek` shows the first bytes of a pipe, however slowly they come.
+Invariant: what can be read only once is read once. `peek` shows the first bytes of a pipe, however slowly they come.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes UDP payloads to a pcap file with nanosecond times, as Ethernet frames with correct checksums.
 
-The one rule: what cannot be written is refused before anything of its batch is.
+Invariant: what cannot be written is refused before anything of its batch is.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Raw files of framed messages, one after the other without datagrams (`.bin`), as batches like those of a capture.
+"""Raw files of framed messages, one after the other without packets (`.bin`), as batches like those of a capture.
 
     with raw_stream("messages.bin.zst", FastStream()) as stream:
         for batch in stream: ...
     stream.warnings
 
-The one rule: bad data is never an exception. A damaged or cut stream yields every message before the damage, and
-`warnings` says what is wrong and where. Behind the damage nothing is read: without datagrams there is no telling where
+Invariant: bad data is never an exception. A damaged or truncated stream yields every message before the damage, and
+`warnings` says what is wrong and where. Behind the damage nothing is read: without packets there is no telling where
 the next message starts, and a wrong guess would be shown as right.
 
-How messages are framed is the wire room's to know: it comes in as a `Framing`.
+How messages are framed is known to the package `wire`: it comes in as a `Framing`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Framing(Protocol):
 
 
 class RawStream:
-    """An open raw file; iterate once over its batches, in which each unit is a packet. Made by `raw_stream`."""
+    """An open raw file; iterate once over its batches, in which each unit is a packet. Made by `open_raw_stream`."""
 
     def __init__(
         self, source: str | os.PathLike[str] | BinaryIO, framing: Framing, batch_packets: int, buffer_bytes: int
@@ -193,6 +193,6 @@ def open_raw_stream(
     """Open a raw file (plain, gzip or zstd, whatever its name) or one that is open already.
 
     A file that is no such stream, by its first headers, is a CaptureError. A batch holds at most `batch_packets` units
-    and never more than what a chunk of `chunk_bytes` of the file holds.
+    and never more than a buffer of `buffer_bytes` of the file holds.
     """
     return RawStream(source, framing, batch_packets, buffer_bytes)

@@ -2,7 +2,7 @@
 
     {"file": "20261113-124501-sbe-072-incremental-A.pcap", "bytes": 18419588, …}
 
-The one rule: what the manifest lists does not change any more, and lines are only added. Where that is broken (a
+Invariant: what the manifest lists does not change any more, and lines are only added. Where that is broken (a
 recorder that is restarted may begin a new manifest), the digest of its lines shows it.
 """
 

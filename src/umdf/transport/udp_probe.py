@@ -20,7 +20,7 @@ def granted_receive_buffer_bytes(requested_bytes: int) -> int:
 
 
 def multicast_error(wait_s: float = 1.0) -> str:
-    """Why a datagram sent to a group on the loopback interface does not come back; empty if it does."""
+    """Why a packet sent to a group on the loopback interface does not come back; empty if it does."""
     interface = socket.inet_aton(LOOPBACK)
     try:
         with (

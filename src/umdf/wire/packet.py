@@ -1,11 +1,11 @@
-"""Which protocol a datagram speaks, and the messages (or chunks of messages) that a FAST datagram holds.
+"""The protocol of a packet, and the messages (or chunks of messages) that a FAST packet holds.
 
-    protocol = recognise(buffer, start, end)            # of each packet, from its content alone
-    verdict = flows.add(protocol, flow)                 # of each flow so far: what a damaged packet is taken for
-    frames = Framer().frames(buffer, start, end)        # of FAST datagrams: a row for each technical header
+    protocol = detect_protocols(buffer, start, end)     # of each packet, from its content alone
+    protocols = flows.add(protocol, flow)               # of each flow so far: what a damaged packet is taken for
+    chunks = ChunkParser().parse(buffer, start, end)    # of FAST packets: a row for each technical header
 
-The one rule: bad data is never an exception. What cannot be framed is a line in `Frames.journal`; what was sound before
-it is among the rows. SBE packets are walked by their own decoder.
+Invariant: bad data is never an exception. What cannot be framed is a row of `Chunks.quarantine`; what was valid before
+it is among the rows. SBE packets are read by their own decoder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Protocol(IntEnum):
 
 
 class PacketColumns(typing.Protocol):
-    """What a capture's batch is, as far as this room cares."""
+    """What a capture's batch is, as far as this package needs it."""
 
     @property
     def buffer(self) -> NDArray[np.uint8]: ...
@@ -63,7 +63,7 @@ def detect_protocols(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: N
     """The `Protocol` of each packet buffer[start[i]:end[i]].
 
     SBE has encodingType 0xEB50 in its first framing header and a messageLength that can be one; FAST is a chain of
-    technical headers and messages that ends where the datagram ends. The rest is unknown; so is a lone packet header.
+    technical headers and messages that ends where the packet ends. The rest is unknown; so is a lone packet header.
     """
     arguments, _alive = _arguments(buffer, start, end)
     protocol = np.empty(len(start), np.uint8)
@@ -129,14 +129,14 @@ def detect_file_protocol(batches: Iterable[PacketColumns], packets: int = PROBE_
 
 @dataclass(frozen=True)
 class QuarantineRow:
-    """A line of the journal: a part of a datagram that is not among the rows."""
+    """A quarantine row: a part of a packet that is not among the rows."""
 
     packet: int  # within the batch
     msg_index: int
-    offset: int  # within the datagram
+    offset: int  # within the packet
     msg_seq_num: int | None
     reason: str
-    skipped_bytes: int  # from the offset on: this header and its message, or the rest of the datagram
+    skipped_bytes: int  # from the offset on: this header and its message, or the rest of the packet
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Chunks:
     """A row for each technical header: a message, or a chunk of one."""
 
     buffer: NDArray[np.uint8]
-    packets: int  # datagrams in the batch
+    packets: int  # packets in the batch
     multi_chunk_rows: int  # rows that are chunks of several
     start: NDArray[np.int64]  # of the FAST bytes, behind the header
     end: NDArray[np.int64]
@@ -152,7 +152,7 @@ class Chunks:
     msg_seq_num: NDArray[np.uint32]
     no_chunks: NDArray[np.uint16]
     current_chunk: NDArray[np.uint16]
-    msg_index: NDArray[np.uint16]  # place in the datagram
+    msg_index: NDArray[np.uint16]  # index in the packet
     quarantine_lines: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -190,7 +190,7 @@ _ROW_BYTES = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS)
 
 
 class ChunkParser:
-    """Finds the messages of FAST datagrams, in memory that is used again. Not for several threads at once: one each."""
+    """Finds the messages of FAST packets, in memory that is used again. Not for several threads at once: one each."""
 
     def __init__(self) -> None:
         self._pool = Pool()
@@ -198,7 +198,7 @@ class ChunkParser:
         self._quarantine = np.empty((256, k.QUARANTINE_ROW), np.int64)
 
     def parse(self, buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> Chunks:
-        """The frames of the FAST datagrams buffer[start[i]:end[i]]; `packet` is the i."""
+        """The chunks of the FAST packets buffer[start[i]:end[i]]; `packet` is the i."""
         arguments, _alive = _arguments(buffer, start, end)
         while self._capacity < len(start):
             self._capacity *= 2
@@ -253,7 +253,7 @@ class ParsedUnits(NamedTuple):
 
 
 class FastFraming:
-    """FAST messages with their technical headers, one after the other, without datagrams: how a raw file is framed."""
+    """FAST messages with their technical headers, one after the other, without packets: how a raw file is framed."""
 
     name = "FAST messages with technical headers"
     max_unit_bytes = k.MAX_UNIT_BYTES  # bytes of a unit
@@ -272,7 +272,7 @@ class FastFraming:
         )
 
     def parse_units(self, buffer: NDArray[np.uint8], position: int, max_units: int) -> ParsedUnits:
-        """At most `most` units from `position` on; a unit is one header and its message."""
+        """At most `max_units` units from `position` on; a unit is one header and its message."""
         start, end = np.empty((2, max_units), np.int64)
         arguments = np.zeros(k.ARGUMENTS, np.int64)
         assert buffer.flags.c_contiguous and 0 <= position <= len(buffer)

@@ -1,15 +1,15 @@
 """Chunks → whole FAST messages, in any order of arrival (messaging spec 4.2.4).
 
-    taken = Reassembler().take(frames, key)     # key: of each datagram, its flow or its channel
-    taken.direct        # messages of one chunk: where they stand in the frames' own buffer, no byte is copied
-    taken.gathered      # messages of several chunks that are complete now, in a buffer of their own
-    taken.drops         # messages that will never be, and why
+    messages = Reassembler().add(chunks, key)   # key: of each packet, its flow or its channel
+    messages.single_chunk       # messages of one chunk: their offsets in the chunks' own buffer, no byte is copied
+    messages.multi_chunk        # messages of several chunks that are complete now, in a buffer of their own
+    messages.dropped            # messages that will never be complete, and why
 
-Both groups have an `order` column, the row of the frame that completed the message: sorted by it, they are in order of
+Both have an `order` column, the row of the chunk that completed the message: sorted by it, they are in order of
 arrival.
 
-The one rule: chunks of two messages are never mixed, and memory has limits on any input. MsgSeqNum comes again (it is
-cyclical on the snapshot and instrument streams, 4.2.6), so nothing is gathered across a new numbering, nor for longer
+Invariant: chunks of two messages are never mixed, and memory has limits on any input. MsgSeqNum comes again (it is
+cyclical on the snapshot and instrument streams, 4.2.6), so nothing is gathered across a new epoch, nor for longer
 than `Limits` says, and a chunk that contradicts one already there begins a new message. Where a loop is shorter than
 `Limits.restart_distance` and quicker than `wait_ms`, set a smaller distance, and give each line a key of its own.
 """
@@ -47,9 +47,9 @@ class Limits:
     open_messages: int = 64  # of one key; the one that got no chunk for longest is dropped
     memory_bytes: int = 8 << 20  # of all keys, what Python needs to keep them included
     wait_chunks: int = 4096  # of the same key, since the message's last chunk
-    # Since the message's last chunk, where datagrams have times. A loss is believed after 20 ms (13.7).
+    # Since the message's last chunk, where packets have times. A loss is believed after 20 ms (13.7).
     wait_ms: int = 100
-    # A MsgSeqNum so far below the highest of its key begins a new numbering: further than datagrams overtake others.
+    # A MsgSeqNum so far below the highest of its key begins a new epoch: further than packets overtake others.
     restart_distance: int = 64
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class DroppedMessage:
-    """A line of the journal: a message of which chunks came, but that is not given out."""
+    """A quarantine row: a message of which chunks came, but that was never complete."""
 
     key: int
     msg_seq_num: int
@@ -76,8 +76,8 @@ class Messages:
     buffer: NDArray[np.uint8]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    packet: NDArray[np.uint32]  # the datagram of the last chunk that was missing
-    msg_index: NDArray[np.uint16]  # and its place there
+    packet: NDArray[np.uint32]  # the packet of the last chunk that was missing
+    msg_index: NDArray[np.uint16]  # and its index there
     msg_seq_num: NDArray[np.uint32]
     order: NDArray[np.int64]
 
@@ -143,7 +143,7 @@ class Reassembler:
     def add(
         self, chunks: Chunks, key: NDArray[np.uint16], ts_ns: NDArray[np.int64] | None = None
     ) -> ReassembledMessages:
-        """The messages that the frames complete. `key` and `ts_ns` have a row for each datagram."""
+        """The messages that the chunks complete. `key` and `ts_ns` have a row for each packet."""
         assert len(key) == chunks.packets and (ts_ns is None or len(ts_ns) == chunks.packets)
         if chunks.multi_chunk_rows == 0 and not self._open and not self._completed:
             return ReassembledMessages(_single_chunk_messages(chunks, None), _multi_chunk_messages(chunks, [], []), [])
@@ -220,7 +220,7 @@ class Reassembler:
             if before == content:
                 self.duplicates += 1
                 return None
-            # Numbering has begun anew, or somebody lies: older chunks and newer ones do not make a message.
+            # A new epoch has begun, or the data is wrong: older chunks and newer ones do not make a message.
             self._drop(identity, CONTRADICTED)
             message = None
         if message is None:

@@ -152,9 +152,7 @@ def test_rows_with_nulls_are_encoded_or_rejected_as_by_the_reference_writer(data
     written, refused = list[bytes](), ""
     for row in cells:
         try:
-            values = row_values(
-                columns.layout, root, root.segment, row, lambda *_: pytest.fail("no dynamic references")
-            )
+            values = row_values(columns.layout, root, root.segment, row, lambda *_: pytest.fail("no dynamic reference"))
             written.append(writer.encode(1, values))
         except EncodeError as error:
             refused = f"T1, row {len(written)}: {error.reason.removeprefix('T1: ')}"

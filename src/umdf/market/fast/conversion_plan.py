@@ -1,6 +1,6 @@
 """Where the tags of a template stand, and plans to convert them: made once, run for every batch.
 
-A plan is a table of lines for the kernel (`fast_events_kernel`). All of it is fixed when the plan is made, except
+A plan is a table of lines for the kernel (`convert_kernel`). All of it is fixed when the plan is made, except
 addresses: those of the decoder's columns change only when the decoder moves them.
 """
 
@@ -192,7 +192,7 @@ class ConversionPlan:
     def add(
         self, name: str, column: Column, rule: t.TagRule, absent: int | None = None, required: bool = False
     ) -> None:
-        """A column by a rule. Where the template has no such tag there is none, unless it must `always` be there."""
+        """A column by a rule. Where the template has no such tag there is none, unless it is `required`."""
         source = self.tags.find(rule.tag, *rule.groups)
         if rule.time_tag:
             self._add_timestamp(name, column, rule, required)

@@ -1,4 +1,4 @@
-"""Decoded FAST columns → events, by the table in `fast_table`.
+"""Decoded FAST columns → events, by the table in `mapping_table`.
 
     events = FastEvents(decoder.layout).events(decoder.decode(buffer, start, end))
 
@@ -55,7 +55,7 @@ class FastEventMapper:
         channel_id: int | None = None,
         seq_version: int = 0,
     ) -> Events:
-        """The events of a batch. `msg_index` (the place in its datagram) and `ts_recv` are of each message."""
+        """The events of a batch. `msg_index` (the index in its packet) and `ts_recv` are of each message."""
         assert batch.layout is self.layout, "a batch of another template set"
         count = batch.messages
         units = Units(
@@ -113,7 +113,7 @@ class _TemplateMapper:
 
 
 def _merge_rows(parts: list[Rows]) -> Rows:
-    """Rows of several templates in the order of the wire."""
+    """Rows of several templates in wire order."""
     if len(parts) == 1:
         return parts[0]
     names = dict.fromkeys(name for rows in parts for name in rows.columns)

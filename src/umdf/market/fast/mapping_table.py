@@ -89,7 +89,7 @@ SETTL_TYPE, DAYS_PREFIX = 63, "D"  # 0 is regular and has no letter
 class TagRule:
     """A column of a family and the tag that it comes from; a date has its time beside it.
 
-    Where several rules name a column, each holds for the kinds of entries in `on`.
+    Where several rules name a column, each holds for the kinds of entries in `kind_mask`.
     """
 
     column: str

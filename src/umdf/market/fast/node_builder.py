@@ -97,7 +97,7 @@ class NodeBuilder:
     def put_text(
         self, rule: t.TagRule, text: Text, text_rows: Numbers | None = None, slots: Numbers | None = None
     ) -> None:
-        """An empty text is an absent one; `chosen` are the rows of the text that are meant."""
+        """An empty text is an absent one; `text_rows` are the rows of the text that are meant."""
         if rule.tag not in self._columns_by_tag:
             return
         lengths = np.diff(text[0])

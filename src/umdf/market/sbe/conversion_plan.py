@@ -1,4 +1,4 @@
-"""The Binary table as a program for `sbe_events_kernel`: every instruction, without this batch's addresses.
+"""The Binary table as a program for `convert_kernel`: every instruction, without this batch's addresses.
 
 An address is the start of some memory (a *base*: a decoded node, a family, a list of places …) plus an offset within
 it, so that a batch only has to say where its bases are. Columns of a family stand one *stride* apart.
@@ -31,7 +31,7 @@ KEY_COLUMNS = (("unit", np.dtype(np.uint32)), ("msg_index", np.dtype(np.uint16))
 UNIT, MSG_INDEX, ENTRY_INDEX = 0, 1, 2
 MAX_PROGRAMS = 256
 ALWAYS, MERGED, IDENTITY = 0, 1, 2  # when an instruction runs: gates of a family are MERGED + 2 · number, …
-ALWAYS_MERGED = ("mbo",)  # `sbe_events` looks up where any message stands among its rows
+ALWAYS_MERGED = ("mbo",)  # `events` looks up where any message stands among its rows
 NOT_CONSTANT = {"flags", "trades.side"}  # something is added to them later
 
 

@@ -4,8 +4,8 @@
     events = mapper.events(decoder.decode(buffer, start, end))
     events.rows("mbo").columns["price"]
 
-Rows of a family are in the order of the wire. What the table says becomes a program once (`sbe_plan`); a batch only
-says where its columns are. Memory is used again when nobody looks at it any more.
+Rows of a family are in wire order. What the table says becomes a program once (`conversion_plan`); a batch only
+says where its columns are. Memory is used again when nothing refers to it any more.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class ConversionRun:
         self.totals: list[int] = np.where(merged, self._totals, candidates).tolist()
 
     def _allocate_lists(self, rows: NDArray[np.int64], messages: int) -> None:
-        """Room for the lists of the program: slots of messages, places of rows, counts."""
+        """Memory for the lists of the program: slots of messages, indices of rows, counts."""
         plan, bases, packets = self.plan, self.plan.bases, self.batch.packets
         sizes = np.concatenate(
             [rows, rows, self.batch.rows, [packets, messages + 2, messages + 2, 2 * len(plan.families)]]

@@ -1,4 +1,4 @@
-"""One column of one rule → the steps that fill it (see `sbe_events_kernel`).
+"""One column of one rule → the steps that fill it (see `convert_kernel`).
 
 The schema decides: a field that is constant there, or not there at all, is a constant here; widths, null values and
 exponents choose the operation.
@@ -112,7 +112,7 @@ class InstructionBuilder:
         return ResolvedField(field, node, wire, is_tracked and wire.part.null is None, node is not self.node)
 
     def instructions(self, source: FieldSource | None, column: Column, extra_bits: int = 0) -> list[Instruction]:
-        """What fills a column; `extra` are bits that every row has."""
+        """What fills a column; `extra_bits` are bits that every row has."""
         size = column.dtype.itemsize
         absent = column.null if column.nullable else 0
         if source is None or isinstance(source, (EnumName, MonthYear)):

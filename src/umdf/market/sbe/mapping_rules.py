@@ -1,6 +1,6 @@
-"""What a line of the Binary table (`sbe_table`) is made of, and how its names are found in a schema.
+"""What a line of the Binary table (`mapping_table`) is made of, and how its names are found in a schema.
 
-The one rule: nothing here or in the table knows an offset, a width, an exponent or a null value; the schema says them.
+Invariant: nothing here or in the table knows an offset, a width, an exponent or a null value; the schema says them.
 A field that the schema does not have is an absent column.
 """
 

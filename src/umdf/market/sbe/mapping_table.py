@@ -91,14 +91,10 @@ _ORDER: Columns = {
     "ts_insert": Scale("mDInsertTimestamp"),
 }
 _NO_SIDE: Columns = {"side": constant("N")}
-_TRADE: Columns = {
-    "price": Scale("mDEntryPx"),
-    "size": Copy("mDEntrySize"),
-    "trade_id": Copy("tradeID"),
-}
+_TRADE: Columns = {"price": Scale("mDEntryPx"), "size": Copy("mDEntrySize"), "trade_id": Copy("tradeID")}
 _FORWARD: Columns = {"seller_days": Copy("sellerDays"), "interest_rate": Scale("mDEntryInterestRate")}
-_TRADE_DETAILS: Columns = {
-    "side": constant("N"),  # the aggressor, by `sbe_events`, where an execution summary named it
+_DETAILS: Columns = {
+    "side": constant("N"),  # the aggressor, by `events`, where an execution summary named it
     "update_action": Copy("mDUpdateAction"),
     "buyer": Copy("mDEntryBuyer"),
     "seller": Copy("mDEntrySeller"),
@@ -114,15 +110,13 @@ def _rpt_seq_only(template: int, time: str = "mDEntryTimestamp", entry_type: Fie
     """rptSeq is contiguous over all templates (83), so that the book's own stream must show every number."""
     flags = _EVENT_FLAGS if template != 55 else constant(0)  # 55 has no matchEventIndicator
     columns = {"action": constant("N"), **_NO_SIDE, **_common(time, flags=flags), **_ACTION_AND_ENTRY}
-    return TemplateRule(
-        template, "mbo", {**columns, "entry_type": entry_type or Copy("mDEntryType")}, required_field="rptSeq"
-    )
+    columns["entry_type"] = entry_type or Copy("mDEntryType")
+    return TemplateRule(template, "mbo", columns, required_field="rptSeq")
 
 
 def _trade_in_book(template: int) -> TemplateRule:
-    return TemplateRule(
-        template, "mbo", {"action": constant("T"), **_NO_SIDE, **_TRADE, **_common(), **_ACTION_AND_ENTRY}
-    )
+    columns = {"action": constant("T"), **_NO_SIDE, **_TRADE, **_common(), **_ACTION_AND_ENTRY}
+    return TemplateRule(template, "mbo", columns)
 
 
 def _statistic(template: int, stat_type: int, columns: Columns, *, deletable: bool = False) -> TemplateRule:
@@ -223,18 +217,14 @@ _MBO = (
 )
 
 _TRADES = (
-    TemplateRule(
-        57, "trades", {"action": constant("C"), **_TRADE, **_TRADE_DETAILS, **_common()}, when=({"action": "C"},)
-    ),
+    TemplateRule(57, "trades", {"action": constant("C"), **_TRADE, **_DETAILS, **_common()}, when=({"action": "C"},)),
     TemplateRule(
         54,
         "trades",
-        {"action": constant("A"), **_TRADE, **_TRADE_DETAILS, **_FORWARD, **_common()},
+        {"action": constant("A"), **_TRADE, **_DETAILS, **_FORWARD, **_common()},
         when=({"seller_days": PRESENT}, {"interest_rate": PRESENT}),
     ),
-    TemplateRule(
-        53, "trades", {"action": constant("A"), **_TRADE, **_TRADE_DETAILS, **_common()}, when=({"action": "A"},)
-    ),
+    TemplateRule(53, "trades", {"action": constant("A"), **_TRADE, **_DETAILS, **_common()}, when=({"action": "A"},)),
     TemplateRule(
         55,
         "execution_summary",
@@ -403,11 +393,7 @@ def _with_former(rules: tuple[TemplateRule, ...]) -> Iterator[TemplateRule]:
         yield from (replace(rule, template=former) for former, now in SUCCESSORS.items() if now == rule.template)
 
 
-RULES: tuple[TemplateRule, ...] = tuple(
-    _with_former((*_MBO, *_TRADES, *_STATISTICS, *_OTHER_FAMILIES, DEFINITION_RULE))
-)
+RULES: tuple[TemplateRule, ...] = tuple(_with_former((*_MBO, *_TRADES, *_STATISTICS, *_OTHERS, DEFINITION_RULE)))
 
 # Rows that another family's rows write: trades and statistics their own, the snapshot header its book's R.
-WRITTEN_BY_OTHER_FAMILIES: Mapping[str, tuple[RowTest, ...]] = {
-    "mbo": ({"action": "TN"}, {"action": "R", "flags": SNAPSHOT})
-}
+WRITTEN_BY_OTHERS: Mapping[str, tuple[RowTest, ...]] = {"mbo": ({"action": "TN"}, {"action": "R", "flags": SNAPSHOT})}

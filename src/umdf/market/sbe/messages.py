@@ -1,4 +1,4 @@
-"""Events → Binary messages: the table of `sbe_table`, backwards.
+"""Events → Binary messages: the table of `mapping_table`, backwards.
 
     messages = SbeMessages(schema)
     encoded = Encoder(schema).encode(*messages.messages(events))

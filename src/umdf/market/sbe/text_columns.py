@@ -1,4 +1,4 @@
-"""What the program of `sbe_plan` does not move: texts, names of codes, months, and lists. All of it is low traffic.
+"""What the program of `conversion_plan` does not move: texts, names of codes, months, lists. All of it is low traffic.
 
 Where one template gives all rows of a family, its bytes are in the order of those rows already; where several do (an
 older one and its successor), they are put together.

@@ -130,11 +130,8 @@ class _TemplateBuilder:
         """The elements of the template definition's own; foreign ones may stand anywhere (9)."""
         for child in (child for child in node if child.namespace == xmltree.UNDECLARED):
             self.fault(child, "S1: its prefix is not declared")
-        return [
-            child
-            for child in node
-            if child.namespace in self.namespaces or child.namespace.startswith(_TEMPLATE_NAMESPACE)
-        ]
+        own = {child.namespace for child in node if child.namespace.startswith(_TEMPLATE_NAMESPACE)} | self.namespaces
+        return [child for child in node if child.namespace in own]
 
     def in_front(self, node: Node, *tags: str) -> list[Node | None]:
         """The first of each of these children. They stand once, in this order, before instructions (Appendix 1)."""
@@ -253,17 +250,14 @@ class _TemplateBuilder:
             return []
         name = target.get("name") or ""
         self.referenced_names.add(name)
+        path = (*context.reference_path, name)
         if name in context.reference_path:
-            self.fault(node, f"S1: a template that contains itself: {' > '.join((*context.reference_path, name))}")
+            self.fault(node, f"S1: a template that contains itself: {' > '.join(path)}")
             return []
         # The referred template is the current one from here (6.4); its dictionary is its own, the type may be ours.
-        inner = replace(
-            context,
-            template=name,
-            dictionary=_attribute(target, "dictionary") or self.dictionary,
-            application_type=self.type_ref(target) or context.application_type,
-            referring=(*context.reference_path, name),
-        )
+        dictionary = _attribute(target, "dictionary") or self.dictionary
+        type_ref = self.type_ref(target) or context.application_type
+        inner = replace(context, template=name, dictionary=dictionary, application_type=type_ref, reference_path=path)
         # A name taken twice is shown at the reference, where something can be done about it.
         return [(instruction, node) for instruction in self.segment(target, inner).instructions]
 
@@ -279,10 +273,9 @@ class _TemplateBuilder:
         elements = self.child_elements(node, allowed)
         field = Field(name, self.identifier(node), type, optional)
         if "length" in elements:
-            self.reject_children(elements["length"])
-            field = replace(
-                field, length_name=self.name(elements["length"]), length_id=self.identifier(elements["length"])
-            )
+            length = elements["length"]
+            self.reject_children(length)
+            field = replace(field, length_name=self.name(length), length_id=self.identifier(length))
         if "exponent" not in elements and "mantissa" not in elements:
             return replace(field, operator=self.operator(node, type, optional, context, name))
         if self.operator_nodes(node):
@@ -297,9 +290,8 @@ class _TemplateBuilder:
             return Field(part, tag, type, optional)
         self.child_elements(node, [])
         key = decimal.get("name") or ""
-        return Field(
-            part, tag, type, optional, self.operator(node, type, optional, context.with_dictionary_of(node), key, part)
-        )
+        operator = self.operator(node, type, optional, context.with_dictionary_of(node), key, part)
+        return Field(part, tag, type, optional, operator)
 
     def group(self, node: Node, context: _Context) -> Group:
         return Group(self.name(node), self.identifier(node), self.optional(node), self.segment(node, context))

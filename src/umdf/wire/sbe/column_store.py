@@ -1,4 +1,4 @@
-"""The memory that decoded rows live in: one table per node, which grows, and is used again when nobody looks at it."""
+"""The memory that decoded rows live in: one table per node, which grows, and is reused when nothing refers to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoreLayout:
         self.nbytes = 0
         self.ipc_headers: dict[object, Any] = {}  # kept here by `arrow`, as they are this table's
         root = node.parent is None
-        self.header_bytes = BASE_HEADER_BYTES + 64 * len(node.columns)  # room for Arrow's header (see `envelope`)
+        self.header_bytes = BASE_HEADER_BYTES + 64 * len(node.columns)  # space for Arrow's header (see `ipc_header`)
         self._reserve(self.header_bytes)
         self.packet = self._reserve(4 * capacity * root)
         self.index = self._reserve(2 * capacity * root)
@@ -42,7 +42,7 @@ class StoreLayout:
         return at
 
     def used_ranges(self, node: Node, rows: int) -> list[tuple[int, int]]:
-        """The stretches (place, bytes) that hold something after `rows` rows."""
+        """The ranges (offset, bytes) that hold something after `rows` rows."""
         root = node.parent is None
         ranges = [(self.packet, 4 * rows * root), (self.index, 2 * rows * root)]
         for i, column in enumerate(node.columns):
@@ -69,7 +69,7 @@ class ColumnStore:
         return self.memory
 
     def start_batch(self) -> None:
-        """Start a new batch in memory that nobody looks at: the same if it can be."""
+        """Start a new batch in memory that nothing refers to: the same if possible."""
         self.memory = None
         self.memory = self._pool.acquire(self.layout.nbytes)
         self._start_offsets(self.memory)

@@ -3,10 +3,10 @@
     decoder = Decoder(load())
     batch = decoder.decode(buffer, start, end)      # packets as (start, end) within one buffer
     batch.record_batch(50)                          # Order_MBO_50, zero-copy
-    batch.journal                                   # every message that is not among the rows, and why
+    batch.quarantine                                #  every message that is not among the rows, and why
     batch.other_versions                            # of messages that the schema was not written for
 
-A batch owns its memory for as long as anything refers to it; memory that nobody looks at any more is used again.
+A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is used again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NO_QUARANTINE = np.empty((0, k.QUARANTINE_ROW), np.int64)
 
 @dataclass(frozen=True)
 class QuarantineRow:
-    """A line of the journal: a message that was quarantined, or skipped because the schema does not know it."""
+    """A quarantine row: a message that was quarantined, or skipped because the schema does not know it."""
 
     packet: int  # within the batch
     msg_index: int
@@ -270,7 +270,7 @@ class Batch:
         return self._column_bytes(node, "packet", 4).view(np.uint32)
 
     def msg_index(self, node: Node) -> NDArray[np.uint16]:
-        """For each row of a message, its place in the packet."""
+        """For each row of a message, its index in the packet."""
         return self._column_bytes(node, "index", 2).view(np.uint16)
 
     def _column_bytes(self, node: Node, name: str, width: int) -> NDArray[np.uint8]:

@@ -1,8 +1,8 @@
 """A table of columns as an Arrow IPC message: Arrow then opens the whole RecordBatch in one call, without a copy.
 
 Building an Arrow array costs about 2 µs of Python a column: for a batch of a few thousand rows, as much as decoding it.
-So each table keeps room in front of its columns for the header of an IPC message. The header is made once for each
-table layout (its buffers are said to be as long as there is room); only the number of rows is written for a batch.
+So each table keeps space in front of its columns for the header of an IPC message. The header is made once for each
+table layout (its buffers are declared as long as their capacity); only the number of rows is written for a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNKNOWN_NULLS = -1
 class IpcHeader:
     """The header of an IPC message, which says where the columns of a table are.
 
-    `nulls` has a number for each column, `buffers` are (place, bytes) in Arrow's order; the first `room` bytes of the
+    `nulls` is a number for each column, `buffers` are (offset, bytes) in Arrow's order; the first `header_bytes` of the
     table's `nbytes` are for the header.
     """
 

@@ -160,7 +160,7 @@ class Layout:
         return self.last_descendant(self.nodes[node.children[-1]]) if node.children else node.index
 
     def part_name(self, part: int) -> str:
-        """What a line of the journal calls a group or variable data."""
+        """What a quarantine row calls a group or variable data."""
         for node in self.nodes:
             names = [*(g.name for g in node.block.groups), *(d.name for d in node.block.data)]
             if node.first_part <= part < node.first_part + len(names):

@@ -1,4 +1,4 @@
-"""What a decoder returns: the columns of some messages, and the journal of what went wrong with others."""
+"""What a decoder returns: the columns of some messages, and the quarantine of the others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class QuarantineRow:
-    """A line of the journal: a message that is not among the rows, or (R1 to R9) something odd about one that is."""
+    """A quarantine row: a message that is not among the rows, or (R1 to R9) something unusual about one that is."""
 
     message: int  # within the batch
     offset: int  # within the message; of the first, if there are several

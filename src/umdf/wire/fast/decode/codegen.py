@@ -1,9 +1,9 @@
 """Numba source for one template: the same decoding as the interpreter's, written out field by field.
 
 Generated code handles what is usual and nothing else. Wherever a message is not (an error, a report, an empty string, a
-value beyond 63 bits, no room, too near the end of the buffer) it returns that message's number with nothing of it
-kept, and the interpreter takes it: so the two cannot disagree on errors. Previous values are local variables, because
-dictionaries are forgotten before each message; a text's are its first eight bytes, its place and its length.
+value beyond 63 bits, memory full, too near the end of the buffer) it returns that message's number with nothing of it
+kept, and the interpreter decodes it: so the two cannot disagree on errors. Previous values are local variables, because
+dictionaries are forgotten before each message; a text's are its first eight bytes, its address and its length.
 """
 
 from __future__ import annotations
@@ -206,9 +206,8 @@ class Generator:
                         f"o{x}, h{x}, q{x} = word(t{x}, k.T_OFFSETS), word(t{x}, k.T_BYTES), word(t{x}, k.T_USED)",
                     ]
                 else:
-                    lines.append(
-                        f"{values_variable(node, column)} = word(columns, {self.layout.first_column(node) + column.number})"
-                    )
+                    number = self.layout.first_column(node) + column.number
+                    lines.append(f"{values_variable(node, column)} = word(columns, {number})")
             lines += [f"l{item.number} = word(lists + {item.number} * 8 * k.LIST, k.L_OFFSETS)" for item in node.lists]
         return lines
 

@@ -1,8 +1,8 @@
-"""The lines of generated code for single values (see `generate`): integers of all operators, strings, byte vectors.
+"""The lines of generated code for single values (see `codegen`): integers of all operators, strings, byte vectors.
 
-Names in the lines: b, p and end are the message and the place in it; x is a value, n a length, s the state that came
-with it (`generated_kernel`); p1, s1 … are the previous value of dictionary slot 1 and whether it has one; w1, a1 and z1
-a previous text's first eight bytes, place and length; h2 and q2 the bytes of text column 2 and how many are used.
+Names in the lines: b, p and end are the message and the offset in it; x is a value, n a length, s the state that came
+with it (`codegen_kernel`); p1, s1 … are the previous value of dictionary slot 1 and whether it has one; w1, a1 and z1
+a previous text's first eight bytes, address and length; h2 and q2 the bytes of text column 2 and how many are used.
 """
 
 from __future__ import annotations

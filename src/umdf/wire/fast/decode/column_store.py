@@ -1,4 +1,4 @@
-"""The memory that decoded rows live in: one table per node, which grows, and is used again when nobody looks at it."""
+"""The memory that decoded rows live in: one table per node, which grows, and is reused when nothing refers to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StoreLayout:
         return at
 
     def used_ranges(self, node: Node, rows: int, text_used: dict[int, int]) -> list[tuple[int, int]]:
-        """The stretches (place, bytes) that hold something after `rows` rows; bitmaps are made from masks later."""
+        """The ranges (offset, bytes) that hold something after `rows` rows; bitmaps are made from masks later."""
         ranges = [(self.message, 4 * rows), (self.masks, 8 * rows * node.mask_words)]
         for place, column in zip(self.values, node.columns, strict=True):
             ranges.append((place, 4 * (rows + 1) if column.is_text else column.dtype.itemsize * rows))

@@ -3,9 +3,9 @@
     decoder = Decoder(load())
     batch = decoder.decode(buffer, start, end)      # messages as (start, end) within one buffer
     batch.record_batch(152)                         # MDIncrementalRefresh_152
-    batch.journal                                   # what is not among the rows, and what was odd about the rest
+    batch.quarantine                                #  what is not among the rows, and what was unusual about the rest
 
-A batch owns its memory for as long as anything refers to it; memory that nobody looks at any more is used again.
+A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is used again.
 Templates as the exchange writes them have generated code, all others the interpreter; one with a dynamic template
 reference is read by the plain reader, message by message, into the same columns. All agree, always.
 """
@@ -270,7 +270,7 @@ class Decoder:
             self._code[line, word] = base + table.values[column]
 
     def _grow_if_full(self) -> bool:
-        """Make room where the kernel found none; False if that was not the reason why it stopped."""
+        """Enlarge what the kernel found full; False if that was not the reason why it stopped."""
         arguments = self._arguments
         full, needed = int(arguments[k.FULL]), int(arguments[k.LENGTH])
         if full == k.NOTHING_FULL:

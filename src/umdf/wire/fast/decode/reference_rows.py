@@ -135,7 +135,7 @@ class ReferenceRows:
                 cells[f"{name}.exponent"], cells[name] = value
 
     def append_text(self, store: ColumnStore, column: int, text: int, content: bytes) -> int:
-        """Append to a text column, which has room; the bytes that it has now."""
+        """Append to a text column, which has the capacity; the bytes that it has now."""
         assert store.memory is not None
         used = int(self.texts[text, k.T_USED])
         at = store.layout.texts[column] + used

@@ -45,7 +45,7 @@ def absence_encoding(instruction: Field) -> tuple[bool, int]:
 
 
 def insert_skips(codes: list[FieldCode[Line]], emit_skip: SkipEmitter[Line], min_run: int) -> list[Line]:
-    """All lines, with a question in front of each run of at least `fewest` units, and of its halves."""
+    """All lines, with a test in front of each run of at least `min_run` units, and of its halves."""
     lines: list[Line] = []
     for skippable, group in groupby((unit for unit in codes if unit.lines), key=lambda unit: unit.is_skippable):
         for run in _split_run(list(group)):

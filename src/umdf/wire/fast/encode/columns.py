@@ -1,8 +1,8 @@
 """A template's RecordBatch as the encode kernel reads it: addresses of values and offsets, and a presence mask a row.
 
 Nothing is copied but presence: a bit for everything optional, as `layout` numbers them. Columns that the kernel cannot
-take row by row (no value where one must be, half a decimal) are not `regular`: the plain writer, given the same rows by
-`values_of`, says what is wrong.
+take row by row (no value where one must be, half a decimal) are not `is_regular`: the reference writer, given the same
+rows by `message_values`, reports what is wrong.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@
 A row is a message; its number in the column `message` gives the order among all templates: numbers need not follow each
 other, and no two are the same. Columns are found by name (`MDEntryPx` with `MDEntryPx.exponent`, `Group.field`, a list
 of structs for a sequence); those of constants and of optional fields may be missing. An optional group is a column of
-booleans; what stands in a group that is not there is not looked at.
+booleans; the content of a group that is absent is ignored.
 
-The bytes are those of the plain `Writer`, which also encodes what the kernel does not: templates with a dynamic
-reference or with a string that has delta or tail, everything where dictionaries are kept, and the rare single message
-(a delta of more than 64 bits). It is the one that says what is wrong with a value.
+The bytes are those of the reference `MessageWriter`, which also encodes what the kernel does not: templates with a
+dynamic reference or with a string that has delta or tail, everything where dictionaries are kept, and the rare single message
+(a delta of more than 64 bits). It reports what is wrong with a value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from umdf.wire.fast.reference.writer import Writer
 from umdf.wire.fast.templates import DynamicRef, TemplateSet
 
 Offsets = NDArray[np.int64]
-BYTES_PER_ROW = 96  # what the first buffer has room for, for messages and entries alike
+BYTES_PER_ROW = 96  # the size of the first buffer, for messages and entries alike
 
 
 @dataclass(frozen=True)

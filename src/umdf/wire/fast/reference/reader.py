@@ -1,7 +1,7 @@
 """FAST messages, byte by byte in plain Python: complete, obvious and slow.
 
 It is the reference that the kernels are held to, and the engine of `explain`. All bytes of a field are read before
-its operator is applied. R1 is said of every decimal that has such an exponent (6.2.2), R2 where bytes of a string
+its operator is applied. R1 is reported for every decimal that has such an exponent (6.2.2), R2 where bytes of a string
 stand in the stream, not again where the string is taken from a dictionary.
 """
 
@@ -109,15 +109,12 @@ class _MessageDecoder:
     """One message on its way; what a message carries beside the reader's dictionaries."""
 
     def __init__(self, reader: Reader, cursor: Cursor) -> None:
-        self.templates = reader.templates
-        self.dictionary = reader.dictionary
+        self.templates, self.dictionary = reader.templates, reader.dictionary
         self.cursor = cursor
         self.trace = reader.trace
         self.sent_value: Any = None  # by the field at hand, and what it started from: only for the trace
         self.base_value: Any = None
-        self.entries = 0
-        self.combined_bytes = 0
-        self.level = 0
+        self.entries = self.combined_bytes = self.level = 0
 
     def trace_step(
         self,
@@ -144,8 +141,7 @@ class _MessageDecoder:
         template_id = self.dictionary.template_id
         if template_id is None:
             raise cursor.error("D5", "no template id, and no message before to take it from")
-        origin = "stream" if sent else "previous"
-        self.trace_step("template id", None, start, bits, 0, origin, template_id)
+        self.trace_step("template id", None, start, bits, 0, "stream" if sent else "previous", template_id)
         template = templates.get(template_id)
         if template is None:
             raise cursor.error("D9", f"there is no template {template_id}", start)
@@ -225,7 +221,7 @@ class _MessageDecoder:
         return message
 
     def field(
-        self, field: Field, bits: PresenceMap, kind: str = "field", traced: Instruction | None = None
+        self, field: Field, bits: PresenceMap, kind: str = "field", owner: Sequence | None = None
     ) -> Value | None:
         if field.has_part_operators:
             return self.split_decimal(field, bits)
@@ -234,12 +230,11 @@ class _MessageDecoder:
         bit = first_bit if bits.next_bit > first_bit else None
         if isinstance(value, Decimal):
             self.check_exponent(value.exponent, start)
-        self.trace_step(kind, traced or field, start, bits, bit, origin, value)
+        self.trace_step(kind, owner or field, start, bits, bit, origin, value)
         return value
 
     def split_decimal(self, field: Field, bits: PresenceMap) -> Decimal | None:
-        exponent, mantissa = field.parts
-        start = self.cursor.offset
+        (exponent, mantissa), start = field.parts, self.cursor.offset
         self.cursor.path.append(exponent.name)
         power = self.field(exponent, bits)
         if power is None:

@@ -35,7 +35,7 @@ class Report:
 
 
 class FastError(Exception):
-    """A message that cannot be decoded any further. Callers turn it into a journal row; users never see it."""
+    """A message that cannot be decoded any further. Callers turn it into a quarantine row; users never see it."""
 
     def __init__(self, code: str, offset: int, field: str, reason: str) -> None:
         super().__init__(f"{code} at byte {offset}, {field or 'message'}: {reason}")
