@@ -23,8 +23,8 @@ BOOK_DTYPE = np.dtype(
         "formats": ["i8", "i8", _SIDE_DTYPE, _SIDE_DTYPE, *["i4"] * 4, *["i8"] * 4, "i4", "i4", "i8"],
         "offsets": [
             k.B_MAX_ORDER_ID, k.B_RPT_SEQ, k.B_SIDES, k.B_SIDES + k.SIDE_BYTES, k.B_BOOK_TYPE, k.B_DEPTH,
-            k.B_DECLARED_DEPTH, k.B_DIRTY, k.B_STALE, k.B_STALE_ROW, k.B_STALE_RECEIVED, k.B_STALE_EXPECTED, k.B_LENDING,
-            k.B_ALIVE, k.B_INSTRUMENT,
+            k.B_DECLARED_DEPTH, k.B_DIRTY, k.B_STALE, k.B_STALE_ROW, k.B_STALE_RECEIVED, k.B_STALE_EXPECTED,
+            k.B_LENDING, k.B_ALIVE, k.B_INSTRUMENT,
         ],
         "itemsize": k.BOOK_BYTES,
     }
@@ -71,8 +71,8 @@ class Arenas:
         return sum(self._memories[word].nbytes for word in (k.ORDERS, k.COLD_ORDERS, k.HASH))
 
     def prefault(self) -> None:
-        """Have the system provide the memory of empty books now, for callers that count nanoseconds. It is only written:
-        memory that is read first comes in small pages."""
+        """Have the system provide the memory of empty books now, for callers that count nanoseconds. It is only
+        written: memory that is read first comes in small pages."""
         assert self.table[k.BOOK_HIGH_WATER] == 0
         for memory in self._memories.values():
             memory.array[:] = 0

@@ -393,7 +393,8 @@ def _with_former(rules: tuple[TemplateRule, ...]) -> Iterator[TemplateRule]:
         yield from (replace(rule, template=former) for former, now in SUCCESSORS.items() if now == rule.template)
 
 
-RULES: tuple[TemplateRule, ...] = tuple(_with_former((*_MBO, *_TRADES, *_STATISTICS, *_OTHERS, DEFINITION_RULE)))
+_ALL = (*_MBO, *_TRADES, *_STATISTICS, *_OTHER_FAMILIES, DEFINITION_RULE)
+RULES: tuple[TemplateRule, ...] = tuple(_with_former(_ALL))
 
 # Rows that another family's rows write: trades and statistics their own, the snapshot header its book's R.
 WRITTEN_BY_OTHERS: Mapping[str, tuple[RowTest, ...]] = {"mbo": ({"action": "TN"}, {"action": "R", "flags": SNAPSHOT})}

@@ -18,7 +18,7 @@ import pyarrow as pa
 from umdf.market.families import FAMILIES, NULL, Column
 from umdf.market.rows import Events, Numbers, Rows
 from umdf.market.sbe.mapping_rules import ABSENT, PRESENT, RowTest
-from umdf.market.sbe.mapping_table import RULES, WRITTEN_BY_OTHER_FAMILIES
+from umdf.market.sbe.mapping_table import RULES, WRITTEN_BY_OTHERS
 from umdf.market.sbe.message_writers import DraftMessages, MessageWriter
 from umdf.wire.sbe.layout import Layout, Node
 from umdf.wire.sbe.schema import Message, Schema
@@ -63,7 +63,7 @@ class SbeMessageMapper:
         for number in range(len(writers), 0, -1):  # the first that fits has the last word
             for test in writers[number - 1].rule.when:
                 writer_numbers[_matches(rows, test)] = number
-        for test in WRITTEN_BY_OTHER_FAMILIES.get(name, ()):
+        for test in WRITTEN_BY_OTHERS.get(name, ()):
             writer_numbers[_matches(rows, test)] = 255
         counts = np.bincount(writer_numbers, minlength=256).tolist()
         if counts[0]:

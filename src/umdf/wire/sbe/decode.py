@@ -3,7 +3,7 @@
     decoder = Decoder(load())
     batch = decoder.decode(buffer, start, end)      # packets as (start, end) within one buffer
     batch.record_batch(50)                          # Order_MBO_50, zero-copy
-    batch.quarantine                                #  every message that is not among the rows, and why
+    batch.quarantine                                # every message that is not among the rows, and why
     batch.other_versions                            # of messages that the schema was not written for
 
 A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is used again.

@@ -3,7 +3,7 @@
     decoder = Decoder(load())
     batch = decoder.decode(buffer, start, end)      # messages as (start, end) within one buffer
     batch.record_batch(152)                         # MDIncrementalRefresh_152
-    batch.quarantine                                #  what is not among the rows, and what was unusual about the rest
+    batch.quarantine                                # what is not among the rows, and what was unusual about the rest
 
 A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is used again.
 Templates as the exchange writes them have generated code, all others the interpreter; one with a dynamic template
