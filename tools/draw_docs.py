@@ -106,9 +106,9 @@ def phases_page() -> str:
         "# Phases and states",
         GENERATED_NOTICE,
         "A group of instruments has a phase (625); an instrument may have a state of its own (326). The effective "
-        "state is the instrument's own while it is *separated*, otherwise its group's phase (it is *following*). Groups "
-        "are identified by code and exchange (11 NOTE). Numbers such as 625 are FIX tags, numbers such as 11.3 sections "
-        "of the exchange's documents.",
+        "state is the instrument's own while it is *separated*, otherwise its group's phase (it is *following*). "
+        "Groups are identified by code and exchange (11 NOTE). Numbers such as 625 are FIX tags, numbers such as 11.3 "
+        "sections of the exchange's documents.",
         "## Codes",
         table(["625, 326", "phase of a group", "state of an instrument"], ((c, *n) for c, n in p.PHASES.items())),
         "## Membership",
