@@ -172,7 +172,7 @@ _ENTRY = Column("entry_type", "char", "269 as FAST names it")
 _ACTION = Column(
     "update_action", "i8", "279 as sent: 0 new, 1 change, 2 delete, 3 delete thru, 4 delete from, 5 overlay"
 )
-_VENUE = Column("stream", "char", "1500: E electronic, X ex-pit, O exercise, T termo, N index, L lending, A all")
+_VENUE = Column("venue", "char", "1500: E electronic, X ex-pit, O exercise, T termo, N index, L lending, A all")
 _SESSION = Column("trading_session", "i8", "336: 1 regular, 6 non-regular")
 _TRADE_DATE = Column("trade_date", "date", "75 tradeDate: the business day it belongs to, often older than today")
 

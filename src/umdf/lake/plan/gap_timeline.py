@@ -106,7 +106,7 @@ def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) ->
     if day.epochs and day.epochs[0][1] > 1:
         epoch, first, _ = day.epochs[0]
         start = _gap_row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
-        rows.append(start | {"cause": START, "cure": None, "touched": None, "instruments": None})
+        rows.append(start | {"cause": START, "recovered_by": None, "affected": None, "instruments": None})
     return rows
 
 
@@ -122,10 +122,10 @@ def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
         "last_sequence": gap.last,
         "missing": gap.last - gap.first + 1,
         "cause": LOSS,
-        "cure": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
+        "recovered_by": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
         "ts_opened": opened,
-        "ts_cured": answer["ts_cured"] if is_cured else None,
-        "touched": touched,
+        "ts_recovered": answer["ts_cured"] if is_cured else None,
+        "affected": touched,
         "instruments": answer["touched"] if touched == len(answer["touched"]) else None,
     }
 
