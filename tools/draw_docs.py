@@ -13,6 +13,10 @@ from umdf.market import families as e
 from umdf.market import phases as p
 from umdf.market.arrow import JOINED, TYPES
 
+FLAG_NAMES = (
+    *("LAST", "SNAPSHOT", "BAD_TS_RECV", "MAYBE_BAD_BOOK", "IMPLIED", "RECOVERY", "OUT_OF_RANGE"),
+    *("EXCHANGE_BEST", "BTB_LIMITED", "BTB_ALL_OR_NONE"),
+)
 DOCS = Path(__file__).parent.parent / "docs"
 GENERATED_NOTICE = "<!-- Drawn by tools/draw_docs.py from the tables in src/umdf/market: change those, not this. -->"
 
@@ -25,25 +29,26 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def columns(listed: Iterable[e.Column]) -> str:
     rows = ((f"`{c.name}`", c.type, TYPES[c.type][0], "yes" if c.nullable else "no", c.doc) for c in listed)
-    return table(["column", "type", "Arrow", "NULL", "what"], rows)
+    return table(["column", "type", "Arrow", "NULL", "description"], rows)
 
 
 def events_page() -> str:
     parts = [
         "# Events",
         GENERATED_NOTICE,
-        "One vocabulary for both wires, every book and every table. A family is one set of columns "
-        "(`market/families.py`); `market/arrow.py` shows it as a RecordBatch. NULL means absent, never a sentinel.",
+        "One set of event types for both protocols, every book and every table. A family is one set of columns "
+        "(`market/families.py`), and a table of the lake; `market/arrow.py` makes a RecordBatch of it. A value that "
+        "was not sent is NULL. Numbers in parentheses are FIX tags, or sections of the exchange's documents.",
         "## Types",
         table(
             ["type", "Arrow", "means"],
             ((k, arrow, ", ".join(f"{a} {b}" for a, b in more.items()) or "-") for k, (arrow, more) in TYPES.items()),
         ),
-        "Unsigned numbers of the wire are bit-cast to signed ones. A list of entries is a `list<struct>`, empty where "
-        "there are none.",
+        "Unsigned integers of the wire are reinterpreted as signed ones of the same width. A repeating group is a "
+        "`list<struct>`, empty if it was not sent.",
         "## Columns of every family",
         columns(e.COMMON),
-        "Joined where asked for:",
+        "Columns joined from other data, in tables of the lake and on request:",
         columns(JOINED),
     ]
     for family in e.FAMILIES.values():
@@ -54,12 +59,15 @@ def events_page() -> str:
     parts += [
         "## Codes",
         "### flags",
-        table(["bit", "means"], e.FLAGS.items()),
+        table(["flag", "bit", "means"], ((name, getattr(e, name), e.FLAGS[getattr(e, name)]) for name in FLAG_NAMES)),
         "### conditions",
-        "One bit set for FAST's words (277), Binary's sets and its TrdSubType (829).",
-        table(["word", "bit", "829"], ((w, b, _sub_type(w)) for w, b in e.CONDITIONS.items())),
+        "One bit set for both protocols: FAST's words (277), Binary's bit sets and its TrdSubType (829).",
+        table(
+            ["word", "bit", "829", "means"],
+            ((w, b, _sub_type(w), e.CONDITION_MEANINGS[w]) for w, b in e.CONDITIONS.items()),
+        ),
         "### stat_type",
-        "Up to 99 the numbers are Databento's.",
+        "Numbers up to 99 are Databento's.",
         table(["stat_type", "means"], e.STATISTICS.items()),
         "### update_action",
         table(["279", "means"], enumerate(names)),
