@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from umdf.lake.layout import LAYOUT
 from umdf.lake.schemas import Table, table
+
+pc: Any = pyarrow.compute  # its functions are made at run time
 
 
 @dataclass(frozen=True)
