@@ -124,14 +124,16 @@ class _Upgrade:
 
     def _copy_markers(self) -> None:
         """What the old log has decided holds for the new one, whatever an earlier upgrade has left there."""
-        self.old.markers.mkdir(parents=True, exist_ok=True)
-        atomic_files.make_directory(self.new.markers)
-        for path in sorted(self.old.markers.glob("*.json")):
-            copy = self.new.markers / path.name
-            if not copy.exists() or not copy.samefile(path):
-                copy.unlink(missing_ok=True)
-                os.link(path, copy)
-        atomic_files.sync_directory(self.new.markers)
+        try:
+            atomic_files.make_directory(self.new.markers)
+            for path in sorted(self.old.markers.glob("*.json")):
+                copy = self.new.markers / path.name
+                if not copy.exists() or not copy.samefile(path):
+                    copy.unlink(missing_ok=True)
+                    os.link(path, copy)
+            atomic_files.sync_directory(self.new.markers)
+        except OSError as error:
+            raise atomic_files.write_error(self.new.markers, error) from error
         self.fault("markers copied")
 
     def _rewrite_files(self, writer: Writer) -> list[Change]:
