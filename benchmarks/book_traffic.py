@@ -43,7 +43,7 @@ def generate_traffic(events: int, seed: int = 7) -> Traffic:
     for name in ("instrument_id", "rpt_seq", "flags"):
         columns[name] = np.zeros(events, MBO.column(name).dtype)
     columns["firm"] = np.random.default_rng(seed).integers(1, 200, events)
-    columns["stream"][:] = ord("E")
+    columns["venue"][:] = ord("E")
     shares = np.cumsum(1 / np.arange(1, INSTRUMENTS + 1))
     memory = {
         g.SHARES: (shares / shares[-1] * 2**53).astype(np.int64),

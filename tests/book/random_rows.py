@@ -48,7 +48,7 @@ def declare_depths(kind: str, *targets: Any) -> None:
 def _random_event(random: Random, kind: str, books: ReferenceBooks) -> list[Entry]:
     instrument, lending = random.choice(INSTRUMENTS), kind == "lending"
     book = books.book(instrument, lending)
-    row: Entry = {"instrument_id": instrument, "stream": "L" if lending else random.choice("E\0")}
+    row: Entry = {"instrument_id": instrument, "venue": "L" if lending else random.choice("E\0")}
     row["rpt_seq"] = _rpt_seq(random, book)
     row["flags"] = random.choice((0, LAST)) | (RECOVERY if random.random() < 0.04 else 0)
     chance = random.random()

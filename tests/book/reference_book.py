@@ -263,7 +263,7 @@ class ReferenceBooks:
         if row.get("instrument_id") is None:
             outcome = self.apply_to_channel(row)
         else:
-            outcome = self.book(row["instrument_id"], row.get("stream") == "L").apply(row, number)
+            outcome = self.book(row["instrument_id"], row.get("venue") == "L").apply(row, number)
         for key, book in self.books.items():
             if before.get(key, ([], [])) != book.view(depth) and key not in self.pending:
                 self.pending.append(key)

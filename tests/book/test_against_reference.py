@@ -77,7 +77,7 @@ def test_every_row_has_the_same_effect_as_in_the_reference_book(kind: str, seed:
             for (instrument, lending), book in reference.books.items():
                 assert_equal(_there(books, instrument, lending), book)
         else:
-            lending = row["stream"] == "L"
+            lending = row["venue"] == "L"
             assert_equal(_there(books, row["instrument_id"], lending), reference.book(row["instrument_id"], lending))
 
 

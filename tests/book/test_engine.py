@@ -149,7 +149,7 @@ def noise(random: np.random.Generator, count: int) -> Rows:
     for name, values in (
         ("action", b"AMCRTNF"),
         ("side", b"BAN"),
-        ("stream", b"LE"),
+        ("venue", b"LE"),
         ("update_action", bytes(range(7))),
     ):
         columns[name][few] = random.choice(np.frombuffer(values, np.uint8), few.sum())

@@ -233,7 +233,7 @@ def test_a_lost_priority_is_a_delete_and_a_new_id() -> None:
 
 def test_lending_is_a_book_of_its_own() -> None:
     books = build_books(BIDS, ASKS)
-    books.apply(rows(order("A", "B", 1, "0.5", 10, stream="L"), order("A", "B", 2, "0.4", 10, stream="L")))
+    books.apply(rows(order("A", "B", 1, "0.5", 10, venue="L"), order("A", "B", 2, "0.4", 10, venue="L")))
     lending = books.book(PETR, lending=True)
     assert lending is not None and orders_of(lending.bids) == [("0.50", 1, 10), ("0.40", 2, 10)]
     assert orders_of(book_of(books).bids) == BIDS

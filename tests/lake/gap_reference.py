@@ -36,7 +36,7 @@ def lines_of(day: Day) -> list[dict[str, Any]]:
             empties = mbo.column("action")[row] == CLEAR and mbo.column("side")[row] == NEITHER
             whole = mbo.column("instrument_id")[row] == NULL
             kind = "reset" if whole else "empty" if empties else "row"
-            assert mbo.column("stream")[row] != LENDING
+            assert mbo.column("venue")[row] != LENDING
             found.append(line(events, mbo, row, kind) | {"rpt_seq": int(mbo.column("rpt_seq")[row])})
         for row in np.flatnonzero(definitions.column("action") == DELETE).tolist():
             found.append(line(events, definitions, row, "delete"))

@@ -34,7 +34,7 @@ trade = st.fixed_dictionaries(
         "trade_id": st.integers(1, 6),
         "conditions": st.sampled_from([0, 0, 0, CONDITIONS["1"], CONDITIONS["OUT_OF_SEQUENCE"], CONDITIONS["X"]]),
         "action": st.sampled_from([ord("A"), ord("A"), ord("A"), ord("C")]),
-        "stream": st.sampled_from([0, ord("E"), ord("X")]),
+        "venue": st.sampled_from([0, ord("E"), ord("X")]),
     }
 )
 
@@ -59,7 +59,7 @@ def plain_counted(trades: list[dict[str, int]]) -> tuple[list[dict[str, int]], l
         if same:
             left = [t for t in left if t is not same[-1]]
             busted[one["instrument_index"]] += 1
-    return [t for t in left if t["stream"] not in map(ord, "XOT")], busted
+    return [t for t in left if t["venue"] not in map(ord, "XOT")], busted
 
 
 def plain_bars(trades: list[dict[str, int]], size_s: int) -> dict[tuple[int, int], dict[str, Any]]:

@@ -144,7 +144,7 @@ def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
         outcome = ingest(root, _flipped(captured / "capture", tmp_path / f"capture-{seed}", seed))
         assert outcome.commit == 1 and not outcome.unusable and len(outcome.days) == 1
         # A number and the message are both wrong, in a file of two packets: then nothing tells.
-        assert outcome.missing < 20 and sum(row["verdict"] == "late" for row in rows(root, "packets")) <= 2
+        assert outcome.missing < 20 and sum(row["disposition"] == "late" for row in rows(root, "packets")) <= 2
         packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
         assert len(packets) + outcome.unrecognised == open_snapshot(clean).rows("packets")
         places = {(row["file_id"], row["file_offset"]) for row in packets}
@@ -210,7 +210,7 @@ def test_a_wrong_checksum_is_a_corrupt_datagram_and_the_other_line_has_it(
     outcome = ingest(root, captures_in(tmp_path / "capture"), split_bytes=20_000)
     assert outcome.gaps == 0 and not outcome.damaged
     packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
-    assert sum(row["verdict"] == "corrupt" for row in packets) == struck
+    assert sum(row["disposition"] == "corrupt" for row in packets) == struck
     assert sum(row["corrupt"] for row in rows(root, "quality")) == struck
     assert len(packets) == open_snapshot(clean).rows("packets")
     kept = [row for row in quarantine if row["reason"] == WRONG_CHECKSUM]

@@ -91,12 +91,12 @@ def _assert_only_these_are_refused(
     identity = file_id(digest_of(path)[0])
     packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
     struck = [row for row in packets if row["file_id"] == identity and row["file_offset"] in offsets]
-    assert len(struck) == len(offsets) and {row["verdict"] for row in struck} <= told
+    assert len(struck) == len(offsets) and {row["disposition"] for row in struck} <= told
     assert len(packets) == open_snapshot(clean).rows("packets")
     assert {(row["file_id"], row["file_offset"]) for row in quarantine} == {(identity, offset) for offset in offsets}
     assert all(row["reason"] and row["trading_date"] for row in quarantine)
-    others = Counter(row["verdict"] for row in packets) - Counter(row["verdict"] for row in struck)
-    sound = Counter(row["verdict"] for row in rows(clean, "packets"))
+    others = Counter(row["disposition"] for row in packets) - Counter(row["disposition"] for row in struck)
+    sound = Counter(row["disposition"] for row in rows(clean, "packets"))
     assert others["late"] == sound["late"] == 0 and others["used"] == sound["used"]
     assert [name for name, table in market(root).items() if name not in OF_LINES and table != market(clean)[name]] == []
 
@@ -160,7 +160,7 @@ def test_a_damaged_header_of_a_loop_has_its_rows_too(
     place = file_id(digest_of(target)[0]), offset
     for name in ("packets", "quarantine"):
         found = [row for row in rows(tmp_path / "lake", name) if (row["file_id"], row["file_offset"]) == place]
-        assert len(found) == 1 and found[0].get("verdict", "corrupt") == "corrupt"
+        assert len(found) == 1 and found[0].get("disposition", "corrupt") == "corrupt"
     assert len(rows(tmp_path / "lake", "packets")) == open_snapshot(sound["sbe"][1]).rows("packets")
     of_updates = {"mbo", "trades", "statistics", "status", "mbp_1", "ohlcv_1m", "gaps"}
     changed = {name for name, table in market(tmp_path / "lake").items() if table != market(sound["sbe"][1])[name]}
@@ -180,7 +180,7 @@ def test_a_damaged_technical_header_makes_no_gap_numbering_day_or_lateness(
         assert len(outcome.days) == 1 and outcome.gaps == 0, spot
         packets = rows(root, "packets")
         assert len(packets) == open_snapshot(sound["fast"][1]).rows("packets")
-        assert all(row["verdict"] != "late" for row in packets), spot
+        assert all(row["disposition"] != "late" for row in packets), spot
         clean = market(sound["fast"][1])
         assert {name for name, table in market(root).items() if table != clean[name]} <= OF_LINES, spot
 

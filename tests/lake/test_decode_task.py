@@ -20,7 +20,7 @@ from umdf.lake.plan.planner import Planner
 from umdf.lake.plan.segments import assign_streams, days_of
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.tasks import decode_task, survey
-from umdf.lake.tasks.gather import VERDICTS, Span, SplitSource, gather_span
+from umdf.lake.tasks.gather import DISPOSITIONS, Span, SplitSource, gather_span
 from umdf.lake.tasks.protocols import SbeProtocol
 from umdf.lake.tasks.staging import BUCKETS, StagedFile, read_staged
 from umdf.market.arrow import record_batch
@@ -108,10 +108,10 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     sources = [line(tmp_path / "A", a), line(tmp_path / "B", b)]
     span, wire = Span(3, 1, 6, overlap=10), SbeProtocol(72, local_date(NOON))
     found = gather_span(sources, span, wire, [Span(3, 1, 6)])
-    verdicts = [VERDICTS[code] for code in found.packets.verdict]
-    assert verdicts[:6] == ["used", "used", "duplicate", "used", "duplicate", "used"]
-    assert verdicts[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "corrupt", "corrupt"]
-    assert verdicts[12:] == ["late", "duplicate", "unknown", "unknown"]
+    dispositions = [DISPOSITIONS[code] for code in found.packets.disposition]
+    assert dispositions[:6] == ["used", "used", "duplicate", "used", "duplicate", "used"]
+    assert dispositions[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "corrupt", "corrupt"]
+    assert dispositions[12:] == ["late", "duplicate", "unknown", "unknown"]
     assert found.units.sequence.tolist() == [1, 2, 3, 4, 5, 6]
     assert ((found.units.ts_recv - NOON) / MS).tolist() == [0, 1, 1.5, 29, 3, 30]
     assert {line: len(numbers) for line, numbers in found.repeated.items()} == {0: 1, 1: 0}
@@ -125,7 +125,9 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
     again = gather_span(
         sources, span, wire, [Span(3, 1, 6)], frozenset({(sources[0].digest, int(found.unit_offset[0]), 1)})
     )
-    assert VERDICTS[again.packets.verdict[0]] == "corrupt" and VERDICTS[again.packets.verdict[6]] == "used"
+    assert (
+        DISPOSITIONS[again.packets.disposition[0]] == "corrupt" and DISPOSITIONS[again.packets.disposition[6]] == "used"
+    )
     assert again.units.sequence.tolist() == [1, 2, 3, 4, 5, 6] and again.units.ts_recv[0] == NOON + MS // 2
 
 

@@ -267,7 +267,7 @@ def test_rows_of_the_table_say_how_each_gap_was_cured() -> None:
     many = list(range(MAX_LISTED + 1))
     merged = merge_gap_records([], [[_said(5, [1], 0, 50), _said(9, [], 0, 40), _said(20, many, 1, 60)]])
     rows = gap_rows(day, gaps, merged)
-    names = ("first_sequence", "cause", "cure", "ts_opened", "ts_cured", "touched", "instruments")
+    names = ("first_sequence", "cause", "recovered_by", "ts_opened", "ts_recovered", "affected", "instruments")
     assert [tuple(row[name] for name in names) for row in rows] == [
         (5, "loss", "snapshot", 20, 50, 1, [1]),
         (9, "loss", "rpt_seq", 20, 40, 0, []),

@@ -91,11 +91,11 @@ def test_gaps_are_what_both_lines_lost(clean: dict[str, tuple[Path, Path]], wire
     assert sorted((gap["first_sequence"], gap["last_sequence"]) for gap in gaps) == _runs(lost["AB"])
     assert {gap["cause"] for gap in gaps} == {"loss"}
     for gap in gaps:
-        if gap["cure"] is not None:
-            assert gap["ts_cured"] > gap["ts_opened"]
-        if gap["cure"] == "rpt_seq":
-            assert gap["touched"] == 0 and gap["instruments"] == []
-    assert {"snapshot"} <= {gap["cure"] for gap in gaps}
+        if gap["recovered_by"] is not None:
+            assert gap["ts_recovered"] > gap["ts_opened"]
+        if gap["recovered_by"] == "rpt_seq":
+            assert gap["affected"] == 0 and gap["instruments"] == []
+    assert {"snapshot"} <= {gap["recovered_by"] for gap in gaps}
     quality = {row["line"]: row for row in rows(root, "quality") if row["stream"] == "incremental"}
     for line in ("A", "B"):
         assert quality[line]["lost"] == sum(last - first + 1 for first, last in lost[line])
@@ -103,7 +103,7 @@ def test_gaps_are_what_both_lines_lost(clean: dict[str, tuple[Path, Path]], wire
     seen = quality["A"]["last_sequence"] - quality["A"]["first_sequence"] + 1
     assert sum(row["first_arrivals"] for row in quality.values()) == seen - missing
     packets = [row for row in rows(root, "packets") if row["stream"] == "incremental"]
-    assert {row["verdict"] for row in packets} <= {"used", "duplicate", "heartbeat"}
+    assert {row["disposition"] for row in packets} <= {"used", "duplicate", "heartbeat"}
     for line, row in quality.items():
         assert row["packets"] == sum(packet["line"] == line for packet in packets)
         assert row["size_bytes"] == sum(packet["size_bytes"] for packet in packets if packet["line"] == line)
@@ -249,7 +249,7 @@ def test_a_corrupt_packet_is_taken_from_the_other_line_or_is_a_gap(tmp: Path, tm
     [gap] = rows(tmp_path / "lake", "gaps")
     assert gap["first_sequence"] == gap["last_sequence"] == 700
     packets = {
-        (row["line"], row["sequence"]): row["verdict"]
+        (row["line"], row["sequence"]): row["disposition"]
         for row in rows(tmp_path / "lake", "packets")
         if row["stream"] == "incremental"
     }

@@ -288,4 +288,4 @@ def test_control_of_a_binary_day_has_its_resets_and_heartbeats_are_in_packets(tm
         captured = day(tmp, 2_000, 10, wire=wire, roll_s=600, seed=3, channel_reset=True)
         ingest(tmp_path / wire, files_of(captured), tables=frozenset({"packets", "control"}))
         assert {row["kind"] for row in rows(tmp_path / wire, "control")} == kinds
-    assert {row["verdict"] for row in rows(tmp_path / "sbe", "packets")} >= {"heartbeat", "used"}
+    assert {row["disposition"] for row in rows(tmp_path / "sbe", "packets")} >= {"heartbeat", "used"}

@@ -110,7 +110,7 @@ def test_the_best_prices_of_an_interval_are_the_last_ones_before_its_end(made: M
 
 
 def _touched_in_open_gaps(root: Path) -> set[int]:
-    return {number for gap in rows(root, "gaps") if gap["cure"] is None for number in gap["instruments"] or ()}
+    return {number for gap in rows(root, "gaps") if gap["recovered_by"] is None for number in gap["instruments"] or ()}
 
 
 # A day with loss beside the same day without
@@ -155,7 +155,7 @@ class Gaps:
         return any(
             gap["seq_version"] == row["seq_version"]
             and gap["last_sequence"] < row["sequence"]
-            and (gap["ts_cured"] is None or row.get("ts_send", row["ts_event"]) <= gap["ts_cured"])
+            and (gap["ts_recovered"] is None or row.get("ts_send", row["ts_event"]) <= gap["ts_recovered"])
             and (not touched or gap["instruments"] is None or row["instrument_id"] in gap["instruments"])
             for gap in self.rows
         )
@@ -225,7 +225,7 @@ def test_gaps_name_the_instruments_that_they_hit(made: Made, kind: str) -> None:
     for gap in rows(lossy, "gaps"):
         low, high = gap["first_sequence"], gap["last_sequence"]
         told = set(gap["instruments"])
-        assert gap["touched"] == len(told)
+        assert gap["affected"] == len(told)
         for (version, instrument_id), numbers in true.items():
             if version != gap["seq_version"]:
                 continue

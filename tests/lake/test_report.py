@@ -140,13 +140,13 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
                 quality(80, "A", first_arrivals=100, first_sequence=1, last_sequence=100),
             ],
             "gaps": [
-                gap(72, 10, 17, cure="snapshot", ts_cured=NINE + 2 * 10**9, touched=2, instruments=[1, 2]),
+                gap(72, 10, 17, recovered_by="snapshot", ts_recovered=NINE + 2 * 10**9, affected=2, instruments=[1, 2]),
                 gap(72, 50, 51, touched=1, instruments=[1], ts_opened=NINE + 5 * 10**9),
                 gap(80, 1, 4, cause="start"),
             ],
             "book_check": [
                 *({"channel_id": 72, "instrument_id": 1, "verdict": word} for word in ("equal", "stale", "stale")),
-                {"channel_id": 72, "instrument_id": 2, "verdict": "in_doubt"},
+                {"channel_id": 72, "instrument_id": 2, "verdict": "unverified"},
                 {"channel_id": 80, "instrument_id": 8, "verdict": "no_book"},
             ],
             "book_state": [
@@ -173,7 +173,7 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
         (72, "A", 20, 100, 90), (72, "B", 50, 100, 90), (80, "A", 0, 100, 100),
     ]  # fmt: skip
     assert [(gap.missing, gap.instruments) for gap in report.gaps.listed] == [(8, ("PETR4", "VALE3")), (2, ("PETR4",))]
-    assert [(book.symbol, book.state, book.events_in_doubt) for book in report.bad_books] == [("PETR4", "stale", 7)]
+    assert [(book.symbol, book.state, book.unverified_events) for book in report.bad_books] == [("PETR4", "stale", 7)]
     assert report.verdict == "damaged"
     assert report.summary == (
         "The day is not whole.",
@@ -191,10 +191,10 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
         ({}, "whole", "Nothing was lost on the way; none of 1 book is stale at the end."),
         ({"quality": []}, "unknown", "`quality` has no rows that tell what the lines delivered; none of 1 book is stale at the end."),  # noqa: E501
         ({"book_state": []}, "unknown", "Nothing was lost on the way; `book_state` has no rows that tell how the books ended."),  # noqa: E501
-        ({"gaps": [gap(72, 5, 5, cure="rpt_seq")]}, "healed", "1 gap lost 1 sequence number on channel 72; none of 1 book is stale at the end."),  # noqa: E501
+        ({"gaps": [gap(72, 5, 5, recovered_by="rpt_seq")]}, "healed", "1 gap lost 1 sequence number on channel 72; none of 1 book is stale at the end."),  # noqa: E501
         ({"book_state": [bad_state(72, 1)]}, "damaged", "Nothing was lost on the way; 1 book is stale or in doubt at the end (1)."),  # noqa: E501
         ({"quality": [quality(72, "A", first_arrivals=7, first_sequence=1, last_sequence=10)]}, "damaged", "3 sequence numbers of channel 72 are missing, and `gaps` does not say which; none of 1 book is stale at the end."),  # noqa: E501
-        ({"gaps": [gap(channel, 5, 6, cure="rpt_seq") for channel in (1, 2, 3, 4)]}, "healed", "4 gaps lost 8 sequence numbers on 4 channels; none of 1 book is stale at the end."),  # noqa: E501
+        ({"gaps": [gap(channel, 5, 6, recovered_by="rpt_seq") for channel in (1, 2, 3, 4)]}, "healed", "4 gaps lost 8 sequence numbers on 4 channels; none of 1 book is stale at the end."),  # noqa: E501
         ({"book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": "different"}]}, "damaged", "1 of 1 snapshot could be compared with a book, and 1 differs."),  # noqa: E501
         ({"quarantine": [{"channel_id": 72, "reason": "cut"}] * 2}, "damaged", "2 pieces of the input could not be used (cut)."),  # noqa: E501
     ],
@@ -220,7 +220,7 @@ def test_every_text_of_the_feed_is_escaped(tmp_path: Path) -> None:
         {
             "day_statistics": [traded(72, 1, EVIL, 1, 1, "1")],
             "quality": [quality(72, EVIL)],
-            "gaps": [gap(72, 1, 2, cure=EVIL, instruments=[1])],
+            "gaps": [gap(72, 1, 2, recovered_by=EVIL, instruments=[1])],
             "book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": word, "difference": EVIL}
                            for word in ("different", EVIL)],
             "book_state": [bad_state(72, 1)],

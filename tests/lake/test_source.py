@@ -153,8 +153,8 @@ def test_a_damaged_packet_is_read_from_the_other_line(made: Made, kind: str, tmp
     for family in ("mbo", "trades", PACKETS):
         expected = of_lake(tmp_path / "lake", family)
         assert logical_hash(without_doubt(read(damaged, family))) == logical_hash(expected), family
-    verdicts = read(damaged, PACKETS)["verdict"].to_pylist()
-    assert verdicts.count("corrupt") > 0
+    dispositions = read(damaged, PACKETS)["disposition"].to_pylist()
+    assert dispositions.count("corrupt") > 0
 
 
 # Less is read when less is asked for

@@ -68,7 +68,7 @@ def test_micro_batches_together_are_the_batch(
     files = manifested(captured[kind])
     record(tmp_path / "recording", files)
     for family in sized(("mbo", "definition", "snapshot", PACKETS), READABLE_SCHEMAS):
-        without = {"definition": {"ts_recv"}, PACKETS: {"ts_recv", "verdict"}}.get(family, LATER)
+        without = {"definition": {"ts_recv"}, PACKETS: {"ts_recv", "disposition"}}.get(family, LATER)
         expected = counted(read(files, family), without)
         for ends in ([3, 4, 11, len(files)], *([range(1, len(files) + 1)] if family == "mbo" else [])):
             found = streamed(tmp_path / "recording", family, list(ends))

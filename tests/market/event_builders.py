@@ -63,14 +63,14 @@ def _columns(columns: list[Column], given: Sequence[Mapping[str, Any]]) -> tuple
 
 def trade(instrument_id: int, price: int, size: int, trade_id: int, **more: Any) -> EventRow:
     values = {"instrument_id": instrument_id, "price": price * PRICE, "size": size, "trade_id": trade_id}
-    return "trades", {"action": "A", "side": "N", "stream": "E", "conditions": 0, **values, **more}
+    return "trades", {"action": "A", "side": "N", "venue": "E", "conditions": 0, **values, **more}
 
 
 def bust(instrument_id: int, trade_id: int, **more: Any) -> EventRow:
     return "trades", {
         "action": "C",
         "side": "N",
-        "stream": "E",
+        "venue": "E",
         "instrument_id": instrument_id,
         "trade_id": trade_id,
         **more,
@@ -78,7 +78,7 @@ def bust(instrument_id: int, trade_id: int, **more: Any) -> EventRow:
 
 
 def statistic(instrument_id: int, stat_type: int, price: int | None = None, **more: Any) -> EventRow:
-    values = {"instrument_id": instrument_id, "stat_type": stat_type, "stream": "E", "action": "A"}
+    values = {"instrument_id": instrument_id, "stat_type": stat_type, "venue": "E", "action": "A"}
     return "statistics", {**values, "price": None if price is None else price * PRICE, **more}
 
 

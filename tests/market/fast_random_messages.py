@@ -79,7 +79,7 @@ def make_valid(template_id: int, values: dict[str, Any], chance: random.Random) 
             entry["MDUpdateAction"] = chance.randrange(6)
         if entry["MDEntryType"] in "Jgh" and "MDUpdateAction" in entry:
             entry["MDUpdateAction"] = 0
-        if entry["MDEntryType"] in "Aghc" and template_id != 81:  # their families have no stream
+        if entry["MDEntryType"] in "Aghc" and template_id != 81:  # their families have no venue
             entry["MDStreamID"] = "E"
         if entry["MDEntryType"] == "D" and not entry.get("Underlyings"):
             entry["MDEntryType"] = "C"

@@ -67,7 +67,7 @@ class ReferenceEvents:
             )  # fmt: skip
             own["flags"] = flags | (e.OUT_OF_RANGE if r.is_out_of_range else 0)
             head = self.add(
-                "mbo", 0, flags, action="R", side="N", stream="E",
+                "mbo", 0, flags, action="R", side="N", venue="E",
                 instrument_id=ValueReader().number(body.get(48)), rpt_seq=ValueReader().number(body.get(83)),
             )  # fmt: skip
             made.append((head.get("instrument_id"), "mbo", head))
@@ -145,7 +145,7 @@ class ReferenceEvents:
             bad_insert = ValueReader()
             bad_insert.days(get(37016))
             r.is_out_of_range |= bad_insert.is_out_of_range
-            add("mbo", r, action=did, side=side, stream=r.char(get(1500), "E"), update_action=action, entry_type=letter,
+            add("mbo", r, action=did, side=side, venue=r.char(get(1500), "E"), update_action=action, entry_type=letter,
                 **columns)  # fmt: skip
         self.other(body, entry, add, letter, action, gone, real_trade, theoretical, instrument, day)
         return made
@@ -163,7 +163,7 @@ class ReferenceEvents:
                 "trades", r, action=done, side="N", update_action=action, price=r.price(get(270)),
                 size=r.number(get(271)), trade_id=r.number(get(1003)), buyer=r.number(get(288)),
                 seller=r.number(get(289)), conditions=r.words(get(277)) or 0, trade_date=r.days(body.get(75)),
-                trading_session=r.number(get(336), I8), stream=r.char(get(1500), "E"),
+                trading_session=r.number(get(336), I8), venue=r.char(get(1500), "E"),
                 ts_insert=self.inserted(r, entry, day), trade_volume=r.number(get(1020)),
                 net_change=r.price(get(451)), tick_direction=r.char(get(274)), seller_days=r.number(get(287), I32),
                 interest_rate=r.price(get(37014)), early_termination=r.number(get(37019), I8),
@@ -185,7 +185,7 @@ class ReferenceEvents:
                     settl_price_type=r.number(get(731), I8), price_type=r.number(get(423), I8),
                     price_adjustment_method=r.number(get(37013), I8), last_trade_date=r.days(get(9325)),
                     trade_date=r.days(body.get(75)), trading_session=r.number(get(336), I8),
-                    stream=r.char(get(1500), "E"), entry_type=letter, currency=get(15) or None,
+                    venue=r.char(get(1500), "E"), entry_type=letter, currency=get(15) or None,
                     tick_direction=r.char(get(274)), trade_id=r.number(get(1003)), buyer=r.number(get(288)),
                     seller=r.number(get(289)), seller_days=r.number(get(287), I32), interest_rate=r.price(get(37014)),
                     index_seq=r.number(get(37100)), underlying_id=r.number(under.get(309)) if under else None,

@@ -28,7 +28,7 @@ class Reference:
     def apply(self, happening: EventRow) -> None:
         family, row = happening
         who: Any = row.get("instrument_id")
-        venue: Any = row.get("stream")
+        venue: Any = row.get("venue")
         if family == "statistics":
             kind = row["stat_type"]
             key: tuple[Any, ...] = (family, who, venue, kind)
@@ -140,8 +140,8 @@ def assert_equal(statistics: Statistics, reference: Reference) -> None:
             assert held[key].get(column) == row.get(column), (key, column)
     lasts: dict[Any, LastPrice] = {}
     counts: dict[Any, TradeTotals] = {}
-    for who, stream, last, count in statistics.tape.all_venues():
-        key = who, chr(stream) if stream else None
+    for who, venue, last, count in statistics.tape.all_venues():
+        key = who, chr(venue) if venue else None
         if last is not None:
             lasts[key] = last
         if count.trades or count.busts or count.unknown_busts:

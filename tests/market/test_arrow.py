@@ -105,7 +105,7 @@ def test_invalid_utf8_is_replaced() -> None:
 
 def test_a_schema_says_what_its_numbers_mean() -> None:
     fields = schema(FAMILIES["statistics"])
-    assert fields.field("price").metadata == {b"doc": b"270", b"unit": b"1e-9", b"scale": b"9"}
+    assert fields.field("price").metadata == {b"doc": b"price (270)", b"unit": b"1e-9", b"scale": b"9"}
     assert fields.field("financial_volume").type == pa.decimal128(28, 4)
     assert all(field.metadata[b"doc"] for field in fields) and fields.metadata[b"family"] == b"statistics"
     assert not fields.field("stat_type").nullable and fields.field("price").nullable

@@ -63,7 +63,7 @@ def test_a_new_order_has_every_column() -> None:
     (row,) = rows(x({**entry, 37780: 500, 346: 2, 276: "K R"}), "mbo")
     assert row == {
         "unit": 0, "entry_index": 0, "action": "A", "side": "B", "price": 10_500_000_000, "size": 300,
-        "order_id": 123456789012, "firm": 3, "prev_size": 500, "order_count": 2, "stream": "E", "update_action": 0,
+        "order_id": 123456789012, "firm": 3, "prev_size": 500, "order_count": 2, "venue": "E", "update_action": 0,
         "entry_type": "0", "instrument_id": 77, "rpt_seq": 5, "ts_event": DAY + 46_800_123_000_000,
         "ts_insert": DAY - 86_400_000_000_000 + 34_200_001_000_000, "flags": e.LAST | e.IMPLIED | e.RECOVERY,
     }  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_new_order_has_every_column() -> None:
 def test_mbo_always_has_the_columns_that_books_read() -> None:
     columns = (
         *("action", "side", "price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert"),
-        *("stream", "update_action", "entry_type", "instrument_id", "rpt_seq", "flags", "ts_event"),
+        *("venue", "update_action", "entry_type", "instrument_id", "rpt_seq", "flags", "ts_event"),
     )
     for template_id in (81, 145, 152, 1152):
         tags = {269: "J"} if template_id == 81 else {}
@@ -261,7 +261,7 @@ def test_unknown_entry_types_are_counted_and_keep_rpt_seq_whole() -> None:
         ({270: Decimal(-9, -(1 << 63))}, "price"),
         ({272: 20261131}, "ts_event"),
         ({273: 250000000}, "ts_event"),
-        ({1500: "OM"}, "stream"),
+        ({1500: "OM"}, "venue"),
     ],
 )
 def test_what_does_not_fit_is_null_and_flagged(entry: dict[int, Any], column: str) -> None:
@@ -349,7 +349,7 @@ def test_a_template_file_with_other_names_and_types_means_the_same() -> None:
     (row,) = rows(found, "mbo")
     assert row == {
         "unit": 0, "entry_index": 0, "action": "M", "side": "B", "price": -10_500_000_000, "size": 300, "order_id": 12,
-        "firm": 3, "position": 4, "stream": "4", "update_action": 1, "entry_type": "0", "instrument_id": 77,
+        "firm": 3, "position": 4, "venue": "4", "update_action": 1, "entry_type": "0", "instrument_id": 77,
         "rpt_seq": 5, "ts_event": DAY + 46_800_123_000_000, "flags": e.LAST,
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ def day() -> list[EventRow]:
         define(1, "PETR4", feeds=[{"channel": 72, "depth": 0}]),
         define(2, "VALE3"),
         status(security_group="XX", phase=21, ts_open=MORNING_NS + 60, ts_event=MORNING_NS),
-        statistic(1, e.THEORETICAL_OPENING, 10, size=100, stream=None),
+        statistic(1, e.THEORETICAL_OPENING, 10, size=100, venue=None),
         ("imbalance", {"instrument_id": 1, "action": "A", "side": "B", "size": 40, "conditions": 1 << 8}),
         ("price_band", {"instrument_id": 1, "entry_type": "g", "price_band_type": 1, "low_limit_price": 8 * PRICE}),
         status(security_group="XX", phase=17, ts_event=MORNING_NS + 60),
@@ -62,7 +62,7 @@ def test_the_tables_are_sorted_by_instrument_and_typed() -> None:
     assert tables["statistics"].schema.field("financial_volume").type == pa.decimal128(28, 4)
     assert set(tables["statistics"]["currency"].to_pylist()) == {"BRL", None}
     assert (
-        tables["last"].to_pylist()[0] | {"instrument_id": 1, "stream": "E", "price": 11 * PRICE}
+        tables["last"].to_pylist()[0] | {"instrument_id": 1, "venue": "E", "price": 11 * PRICE}
         == tables["last"].to_pylist()[0]
     )
     assert tables["trades_seen"].to_pylist()[0]["notional"] == 1100 * PRICE
@@ -76,9 +76,9 @@ def test_families_are_applied_in_the_order_of_the_wire_not_one_after_another() -
         build_events(
             define(1, "A"),
             status(security_group="XX", phase=21),
-            statistic(1, e.THEORETICAL_OPENING, 10, stream=None),
+            statistic(1, e.THEORETICAL_OPENING, 10, venue=None),
             status(security_group="XX", phase=17),
-            statistic(1, e.THEORETICAL_OPENING, 12, stream=None),  # of the next auction
+            statistic(1, e.THEORETICAL_OPENING, 12, venue=None),  # of the next auction
             status(1, state=21, event=101),
             define(1, "A", action="D"),
             trade(1, 5, 5, 5),

@@ -34,12 +34,12 @@ def event_rows(draw: st.DrawFn) -> EventRow:
     )
     row: dict[str, Any] = {"instrument_id": draw(WHO), "ts_event": MORNING_NS + draw(st.integers(0, 5))}
     if family in ("trades", "bust"):
-        row |= {"action": "C" if family == "bust" else "A", "side": "N", "stream": draw(VENUE)}
+        row |= {"action": "C" if family == "bust" else "A", "side": "N", "venue": draw(VENUE)}
         row |= {"price": draw(AMOUNT) * PRICE, "size": draw(AMOUNT), "trade_id": draw(AMOUNT), "buyer": draw(AMOUNT)}
         row["conditions"] = draw(st.sampled_from([0, 0, 0, CONDITIONS["1"], CONDITIONS["OUT_OF_SEQUENCE"], 1]))
         return "trades", row
     if family == "statistics":
-        row |= {"stat_type": draw(st.sampled_from([*e.STATISTICS, 77])), "stream": draw(VENUE)}
+        row |= {"stat_type": draw(st.sampled_from([*e.STATISTICS, 77])), "venue": draw(VENUE)}
         row |= {"action": draw(st.sampled_from("AAC")), "price": draw(AMOUNT) * PRICE, "size": draw(AMOUNT)}
         row |= {"trade_id": draw(AMOUNT), "open_close_settl_flag": draw(st.sampled_from([None, 0, 1, 3, 4, 5]))}
         row |= {"settl_price_type": draw(st.sampled_from([None, 1, 2, 3])), "underlying_id": draw(AMOUNT)}
@@ -93,7 +93,7 @@ def test_every_286_with_every_731_is_a_settlement_price_of_its_own_10_6() -> Non
     flags, kinds = [None, 0, 1, 3, 4, 5], [None, 1, 2, 3]
     combinations = list(itertools.product(flags, kinds))
     rows = [
-        statistic(1, e.SETTLEMENT_PRICE, price, open_close_settl_flag=flag, settl_price_type=kind, stream="A")
+        statistic(1, e.SETTLEMENT_PRICE, price, open_close_settl_flag=flag, settl_price_type=kind, venue="A")
         for price, (flag, kind) in enumerate(combinations, 1)
     ]
     found = view(*rows, *[statistic(1, e.SETTLEMENT_PRICE, 99, open_close_settl_flag=1, settl_price_type=2)])
@@ -106,7 +106,7 @@ def test_every_286_with_every_731_is_a_settlement_price_of_its_own_10_6() -> Non
 
 def test_closing_prices_are_kept_by_286_and_venues_apart_10_5() -> None:
     rows = [
-        statistic(1, e.CLOSING_PRICE, 10 + flag, open_close_settl_flag=flag, stream=s)
+        statistic(1, e.CLOSING_PRICE, 10 + flag, open_close_settl_flag=flag, venue=s)
         for flag in (0, 3, 4)
         for s in "ET"
     ]
@@ -116,9 +116,7 @@ def test_closing_prices_are_kept_by_286_and_venues_apart_10_5() -> None:
 
 
 def test_a_trade_volume_keeps_count_quantity_and_financial_volume_10_2() -> None:
-    row = statistic(
-        1, e.TRADE_VOLUME, size=300, trade_count=7, financial_volume=123_456_789, currency="BRL", stream="O"
-    )
+    row = statistic(1, e.TRADE_VOLUME, size=300, trade_count=7, financial_volume=123_456_789, currency="BRL", venue="O")
     volume = view(row)["trade volume @O"]
     assert volume["financial_volume"] == "12345.6789" and volume["currency"] == "BRL"
     assert volume["trade_count"] == 7 and volume["size"] == 300
@@ -314,7 +312,7 @@ def test_many_instruments_and_keys_grow_the_memory(sized: Callable[[int, int], i
     zeros = np.zeros(count, np.uint16)
     rows = Rows(FAMILIES["statistics"], np.arange(count, dtype=np.uint32), zeros, zeros,
                 {"instrument_id": ids, "stat_type": kinds, "price": prices, "action": np.full(count, 65, np.uint8),
-                 "stream": np.full(count, 69, np.uint8)})  # fmt: skip
+                 "venue": np.full(count, 69, np.uint8)})  # fmt: skip
     batch = build_events()
     batch.families = {"statistics": rows}
     statistics = Statistics()

@@ -42,7 +42,7 @@ from umdf.market.families import MBO, NULL
 from umdf.market.rows import Rows
 
 MBO_COLUMNS = (
-    "action side price size order_id firm prev_size position order_count ts_insert stream update_action "
+    "action side price size order_id firm prev_size position order_count ts_insert venue update_action "
     "instrument_id rpt_seq flags"
 ).split()
 _TYPES = [MBO.column(name).dtype for name in MBO_COLUMNS]

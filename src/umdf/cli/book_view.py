@@ -20,7 +20,7 @@ from umdf.wire.packet import Protocol as WireProtocol
 EMPTY_BOOK = Book(0, False, None, None, False, None, np.empty(0, ENTRY_DTYPE))  # of an instrument without book messages
 STATISTICS = ("statistic", "price", "size", "at (UTC)", "more")
 IMPLIED_COLUMNS = frozenset(
-    "flags stat_type entry_type stream open_close_settl_flag settl_price_type price_band_type conditions trade_date "
+    "flags stat_type entry_type venue open_close_settl_flag settl_price_type price_band_type conditions trade_date "
     "is_trade".split()
 )
 MARKET_ORDER = "MO"  # market on auction or on close: such an order has no price (9.1)

@@ -2,14 +2,15 @@
 
     lake.json                      layout and producer version, the lake's own id
     _lake/intents/00000012.json    what commit 12 does to every table
-    _lake/commits/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
+    _lake/markers/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
     _lake/leases/00000003.json     the one writer
     _lake/configs/….json           channel configurations that inputs were ingested with, by digest
     _lake/logs, _lake/work         words of Spark; its temporary files
     _lake/lost                     what was left of Delta logs that were rebuilt
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
-Invariant: a lake of another layout is refused before anything in it is read.
+Invariant: a lake of another layout is refused before anything in it is read. `umdf lake upgrade` converts an older one
+(umdf.lake.admin.upgrade); what the older layouts were is in umdf.lake.older_layouts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from umdf.errors import ConfigError, UmdfError
 from umdf.lake import atomic_files
 from umdf.lake.locations import local_path
 
-LAYOUT = 1
+LAYOUT = 2
+# An upgrade writes its marker where readers of the old layout do not look: `lake.json` alone decides what is read.
+MARKER_DIRECTORIES = {1: "commits", 2: "markers"}
 PATH_FAULTS = {
     re.compile("[\ud800-\udfff]+"): "bytes that are not UTF-8",
     re.compile(r"[\x00-\x1f\x7f]"): "a control character",
@@ -37,11 +40,13 @@ ANOTHER_NAME = "readers of Delta tables would look elsewhere; give it another na
 
 @dataclass(frozen=True)
 class LakePaths:
-    """An existing lake of our layout."""
+    """An existing lake, of this layout unless an upgrade has opened it."""
 
     root: Path
     lake_id: str
     producer: str
+    layout: int = LAYOUT
+    first_commit: int = 0  # of an upgraded lake: earlier commits have the tables of the older layout
 
     def table(self, name: str) -> Path:
         return self.root / name
@@ -51,8 +56,8 @@ class LakePaths:
         return self.root / "_lake" / "intents"
 
     @property
-    def commits(self) -> Path:
-        return self.root / "_lake" / "commits"
+    def markers(self) -> Path:
+        return self.root / "_lake" / MARKER_DIRECTORIES[self.layout]
 
     @property
     def leases(self) -> Path:
@@ -72,13 +77,25 @@ class LakePaths:
 
 
 def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
+    paths = open_any_layout(root)
+    if paths.layout != LAYOUT:
+        raise UmdfError(
+            f"{root} has layout {paths.layout} (written by {paths.producer}); this is umdf {__version__}, which reads "
+            f"and writes layout {LAYOUT}",
+            f"convert the lake with `umdf lake upgrade {root}`",
+        )
+    return paths
+
+
+def open_any_layout(root: str | os.PathLike[str]) -> LakePaths:
+    """A lake of this layout or an older one; for an upgrade."""
     path = local_path(root).absolute()
     refuse_path(path)
     description = atomic_files.read_json(path / "lake.json") if path.is_dir() else None
     if description is None:
         raise _not_a_lake_error(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
     layout = description.get("layout")
-    if layout != LAYOUT:
+    if layout not in MARKER_DIRECTORIES:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
         raise UmdfError(
             f"{root} was made by {age} umdf ({description.get('producer', 'unknown')}, layout {layout}); "
@@ -86,9 +103,17 @@ def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
             "use that version, or ingest the captures into a new lake",
         )
     try:
-        return LakePaths(path, description["lake_id"], description["producer"])
+        return LakePaths(
+            path, description["lake_id"], description["producer"], layout, description.get("first_commit", 0)
+        )
     except KeyError as error:
         raise UmdfError(f"{path / 'lake.json'} is damaged: no {error}", "restore it from a backup") from error
+
+
+def set_layout(paths: LakePaths) -> None:
+    """Make readers see the lake as `paths` says: the last step of an upgrade."""
+    described = {"layout": paths.layout, "lake_id": paths.lake_id, "producer": f"umdf {__version__}"}
+    atomic_files.replace(paths.root / "lake.json", described | {"first_commit": paths.first_commit})
 
 
 def _not_a_lake_error(path: Path, reason: str, hint: str) -> UmdfError:

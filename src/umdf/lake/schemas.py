@@ -63,27 +63,27 @@ class Table:
         return tuple(name for name in self.file_schema.names if name in names or name.startswith("ts_"))
 
 
-DATE = Column("trading_date", "date", "the business day of the capture, in São Paulo")
-CHANNEL = Column("channel_id", "i16", "the channel")
-SYMBOL = Column("symbol", "text", "55 of the instrument")
-INSTRUMENT = Column("instrument_id", "i64", "48 SecurityID")
-SEQ_VERSION = Column("seq_version", "i64", "the numbering epoch of `sequence`")
-SEQUENCE = Column("sequence", "i64", "packet (Binary) or message (FAST) number")
-TS_SEND = Column("ts_send", "ns", "when the exchange sent it")
-TS_RECV = Column("ts_recv", "ns", "when the capture or the socket got it")
-FLAGS = Column("flags", "i32", "bits of events.FLAGS", False)
-LINE = Column("line", "char", "A or B")
-STREAM = Column("stream", "text", "incremental, snapshot or instrument")
-FILE_ID = Column("file_id", "i64", "the first 8 bytes of the input's digest; `ledger` has all of it")
-FILE_OFFSET = Column("file_offset", "i64", "where its record starts in the (unpacked) file")
+DATE = Column("trading_date", "date", "trading date: the date of the capture in São Paulo")
+CHANNEL = Column("channel_id", "i16", "channel number")
+SYMBOL = Column("symbol", "text", "symbol of the instrument (55 Symbol)")
+INSTRUMENT = Column("instrument_id", "i64", "instrument number (48 SecurityID)")
+SEQ_VERSION = Column("seq_version", "i64", "epoch: which numbering `sequence` belongs to")
+SEQUENCE = Column("sequence", "i64", "sequence number of the packet (Binary) or message (FAST)")
+TS_SEND = Column("ts_send", "ns", "send time at the exchange")
+TS_RECV = Column("ts_recv", "ns", "receive time (capture or socket)")
+FLAGS = Column("flags", "i32", "bit set: see flags in docs/events.md", False)
+LINE = Column("line", "char", "line: A or B")
+STREAM = Column("stream", "text", "stream: incremental, snapshot or instruments")
+FILE_ID = Column("file_id", "i64", "input file: the first 8 bytes of its digest, which `ledger` has in full")
+FILE_OFFSET = Column("file_offset", "i64", "byte offset of the record in the input file, after decompression")
 TS_INTERVAL = Column("ts_interval", "ns", "start of the interval", False)
 FIRST_SEQUENCE, LAST_SEQUENCE = (
-    Column("first_sequence", "i64", "first number of the span"),
-    Column("last_sequence", "i64", "last number of the span"),
+    Column("first_sequence", "i64", "first sequence number"),
+    Column("last_sequence", "i64", "last sequence number"),
 )
 FORMAT, CONTENT = (
-    Column("format", "i16", "version of the layout of `content`", False),
-    Column("content", "bytes", "opaque", False),
+    Column("format", "i16", "version of the format of `content`", False),
+    Column("content", "bytes", "serialized state, for umdf only", False),
 )
 
 
@@ -99,11 +99,13 @@ def levels(depth: int) -> tuple[Column, ...]:
 
 
 _CHANGE_COLUMNS = (
-    Column("action", "char", "of the change that led here: A M C R T", False),
-    Column("side", "char", "of the change: B A N", False),
-    Column("depth", "i32", "level that changed, from 0; absent if none did"),
-    Column("price", "price", "of the change"),
-    Column("size", "i64", "of the change"),
+    Column(
+        "action", "char", "action of the row that changed the book: A add, M modify, C cancel, R clear, T trade", False
+    ),
+    Column("side", "char", "side of that row: B bid, A ask, N neither", False),
+    Column("depth", "i32", "best level that changed, counted from 0; NULL if none did"),
+    Column("price", "price", "price of that row"),
+    Column("size", "i64", "quantity of that row"),
 )
 _TRADE_COLUMNS = tuple(
     TRADES.column(name) for name in "action side price size trade_id buyer seller conditions trade_date".split()
@@ -113,26 +115,26 @@ _BAR_COLUMNS = (
     INSTRUMENT,
     SYMBOL,
     FLAGS,
-    Column("open", "price", "first trade that moves the price"),
-    Column("high", "price", "highest trade that moves the price"),
-    Column("low", "price", "lowest trade that moves the price"),
-    Column("close", "price", "last trade that moves the price"),
+    Column("open", "price", "price of the first trade that sets the last price"),
+    Column("high", "price", "highest price of such trades"),
+    Column("low", "price", "lowest price of such trades"),
+    Column("close", "price", "price of the last such trade"),
     Column("volume", "i64", "quantity traded", False),
     Column("trade_count", "i64", "number of trades", False),
     Column("financial_volume", "volume", "Σ price × size"),
-    Column("ts_first", "ns", "ts_event of the first trade"),
-    Column("ts_last", "ns", "ts_event of the last trade"),
+    Column("ts_first", "ns", "exchange time of the first trade"),
+    Column("ts_last", "ns", "exchange time of the last trade"),
 )
 _BBO_COLUMNS = (
     Column("ts_interval", "ns", "end of the interval", False),
     INSTRUMENT,
     SYMBOL,
     FLAGS,
-    Column("ts_event", "ns", "of the last change before it"),
+    Column("ts_event", "ns", "exchange time of the last row before the end of the interval"),
     SEQ_VERSION,
     SEQUENCE,
-    Column("price", "price", "last trade so far; absent if something was lost since"),
-    Column("size", "i64", "last trade so far; absent if something was lost since"),
+    Column("price", "price", "price of the last trade so far; NULL if a gap followed it"),
+    Column("size", "i64", "quantity of the last trade so far; NULL if a gap followed it"),
     *levels(1),
 )
 
@@ -159,129 +161,139 @@ def _family_table(name: str) -> Table:
 _EVENT_SORT_TEXT = " ".join(EVENT_SORT)
 _LAKE_TABLES = (
     _table(
-        "packets", "What became of every datagram.", APPEND, "stream line seq_version sequence file_offset",
+        "packets", "Every packet received, and how it was used.", APPEND,
+        "stream line seq_version sequence file_offset",
         DATE, CHANNEL, LINE, STREAM, SEQ_VERSION, SEQUENCE, TS_SEND, TS_RECV,
-        Column("verdict", "text", "used, duplicate, late, corrupt, unknown …", False),
-        Column("messages", "i32", "how many messages it holds"),
-        Column("size_bytes", "i32", "of the datagram", False),
+        Column("disposition", "text", "used, duplicate, late, heartbeat, reset, corrupt or unknown", False),
+        Column("messages", "i32", "number of messages in the packet"),
+        Column("size_bytes", "i32", "size of the packet", False),
         FILE_ID, FILE_OFFSET,
     ),
     _table(
-        "gaps", "What was lost, why, and how it was cured.", REPLACE, "seq_version first_sequence instrument_id",
+        "gaps", "Gaps: what was lost, why, and how it was recovered.", REPLACE,
+        "seq_version first_sequence instrument_id",
         DATE, CHANNEL, STREAM, SEQ_VERSION, FIRST_SEQUENCE, LAST_SEQUENCE, INSTRUMENT, SYMBOL,
-        Column("first_rpt_seq", "i64", "of a gap of one instrument"),
-        Column("last_rpt_seq", "i64", "of a gap of one instrument"),
-        Column("missing", "i64", "how many numbers are missing", False),
-        Column("cause", "text", "loss, start, reset …", False),
-        Column("cure", "text", "snapshot, rpt_seq, retransmission; absent while it is open"),
-        Column("ts_opened", "ns", "ts_send of what followed"),
-        Column("ts_cured", "ns", "when the last instrument was healed"),
-        Column("touched", "i64", "how many instruments have lost something"),
-        Column("instruments", "ids", "which ones; absent if they are many"),
+        Column("first_rpt_seq", "i64", "first missing RptSeq, of a gap of one instrument"),
+        Column("last_rpt_seq", "i64", "last missing RptSeq, of a gap of one instrument"),
+        Column("missing", "i64", "number of missing sequence numbers", False),
+        Column("cause", "text", "loss (neither line delivered it) or start (sent before the capture began)", False),
+        Column("recovered_by", "text", "snapshot, rpt_seq (no book was affected) or retransmission; NULL while open"),
+        Column("ts_opened", "ns", "send time of the first packet after the gap"),
+        Column("ts_recovered", "ns", "when the last affected book was recovered"),
+        Column("affected", "i64", "number of instruments that lost updates"),
+        Column("instruments", "ids", "the affected instruments; NULL if there are too many to list"),
     ),
     _table(
-        "quality", "How well each line of a channel delivered.", REPLACE, "stream line",
+        "quality", "Delivery quality of each line: packets, losses, duplicates, skew.", REPLACE, "stream line",
         DATE, CHANNEL, STREAM, LINE,
-        Column("packets", "i64", "datagrams seen", False),
-        Column("messages", "i64", "messages in them", False),
-        Column("size_bytes", "i64", "of all datagrams", False),
-        Column("lost", "i64", "numbers that this line did not deliver", False),
-        Column("duplicates", "i64", "seen before on this line", False),
-        Column("late", "i64", "behind the frontier", False),
-        Column("corrupt", "i64", "not decodable", False),
-        Column("first_arrivals", "i64", "how often this line was first", False),
-        Column("skew_p50_ns", "i64", "arrival behind the other line, median"),
-        Column("skew_p99_ns", "i64", "arrival behind the other line, 99th percentile"),
-        Column("skew_max_ns", "i64", "arrival behind the other line, largest"),
-        Column("peak_packets_1s", "i64", "busiest second"),
+        Column("packets", "i64", "packets received", False),
+        Column("messages", "i64", "messages in those packets", False),
+        Column("size_bytes", "i64", "size of all packets", False),
+        Column("lost", "i64", "sequence numbers that this line did not deliver", False),
+        Column("duplicates", "i64", "packets that this line had delivered before", False),
+        Column("late", "i64", "packets that came after their gap was reported", False),
+        Column("corrupt", "i64", "packets that could not be decoded", False),
+        Column("first_arrivals", "i64", "sequence numbers that this line delivered first", False),
+        Column("skew_p50_ns", "i64", "delay behind the other line, median"),
+        Column("skew_p99_ns", "i64", "delay behind the other line, 99th percentile"),
+        Column("skew_max_ns", "i64", "delay behind the other line, maximum"),
+        Column("peak_packets_1s", "i64", "packets in the busiest second"),
         FIRST_SEQUENCE, LAST_SEQUENCE,
-        Column("ts_first", "ns", "ts_recv of the first datagram"),
-        Column("ts_last", "ns", "ts_recv of the last datagram"),
+        Column("ts_first", "ns", "receive time of the first packet"),
+        Column("ts_last", "ns", "receive time of the last packet"),
     ),
     _table(
-        "book_check", "Rebuilt books against every snapshot in the capture.", APPEND,
-        "instrument_id seq_version sequence",
+        "book_check", "Every snapshot in the capture, compared with the book rebuilt from the incremental stream.",
+        APPEND, "instrument_id seq_version sequence",
         DATE, CHANNEL, INSTRUMENT, SYMBOL, SEQ_VERSION, SEQUENCE, TS_RECV,
-        Column("last_sequence", "i64", "369: the snapshot holds everything up to this number"),
-        Column("last_rpt_seq", "i64", "83 of the snapshot"),
-        Column("verdict", "text", "equal, different, stale, no_book …", False),
-        Column("orders_expected", "i64", "in the snapshot"),
-        Column("orders_found", "i64", "in our book"),
-        Column("difference", "text", "the first one, in words"),
+        Column("last_sequence", "i64", "the snapshot includes all incremental updates up to this sequence (369)"),
+        Column("last_rpt_seq", "i64", "RptSeq of the snapshot (83)"),
+        Column("verdict", "text", "equal, different, stale, unverified, no_book, ahead, outdated, other_epoch", False),
+        Column("orders_expected", "i64", "orders or levels in the snapshot"),
+        Column("orders_found", "i64", "orders or levels in the rebuilt book"),
+        Column("difference", "text", "the first difference, or why nothing was compared"),
     ),
     _table(
-        "quarantine", "What could not be used, with its bytes.", APPEND, "file_id file_offset",
+        "quarantine", "Packets and messages that could not be used, with the reason and their bytes.", APPEND,
+        "file_id file_offset",
         DATE, CHANNEL, LINE, TS_RECV, SEQ_VERSION, SEQUENCE, FILE_ID, FILE_OFFSET,
-        Column("reason", "text", "why", False),
-        Column("template", "text", "of the message, if it was recognised"),
-        Column("size_bytes", "i64", "of the whole, also if `content` is cut; of a damaged file, the unread bytes"),
-        Column("content", "bytes", "its bytes, at most 64 KiB"),
+        Column("reason", "text", "why it could not be used", False),
+        Column("template", "text", "template of the message, if it was recognized"),
+        Column("size_bytes", "i64", "full size, even if `content` is truncated; of a damaged file, the bytes not read"),
+        Column("content", "bytes", "the bytes, at most 64 KiB"),
     ),
     _table(
-        "ledger", "Every input that is in the lake, by its content.", APPEND, "digest channel_id line stream",
-        Column("digest", "text", "of the content: algorithm:hex", False),
-        Column("size_bytes", "i64", "of the input", False),
-        Column("path", "text", "where it was first seen"),
+        "ledger", "Every input file in the lake, identified by its digest.", APPEND, "digest channel_id line stream",
+        Column("digest", "text", "digest of the content, as algorithm:hex", False),
+        Column("size_bytes", "i64", "size of the input file", False),
+        Column("path", "text", "path that it was first ingested from"),
         DATE, CHANNEL, LINE, STREAM, SEQ_VERSION, FIRST_SEQUENCE, LAST_SEQUENCE,
-        Column("packets", "i64", "datagrams of this channel and line in it"),
-        Column("ts_first", "ns", "ts_recv of the first one"),
-        Column("ts_last", "ns", "ts_recv of the last one"),
-        Column("flow", "text", "address:port that it was sent to"),
-        Column("channel_config", "text", "digest of the channel configuration that it was ingested with"),
-        Column("commit", "i64", "the lake commit that brought it in", False),
+        Column("packets", "i64", "packets of this channel, stream and line in the file"),
+        Column("ts_first", "ns", "receive time of the first of them"),
+        Column("ts_last", "ns", "receive time of the last of them"),
+        Column("flow", "text", "multicast group, as address:port"),
+        Column("channel_config", "text", "digest of the channel configuration used for this file"),
+        Column("commit", "i64", "lake commit that added the file", False),
         partition=(),
     ),
     *(
-        _table(f"mbp_{depth}", f"The best {depth} levels after every change of them.", APPEND, _EVENT_SORT_TEXT,
+        _table(f"mbp_{depth}", f"The best {word} of both sides: a row for every change.", APPEND, _EVENT_SORT_TEXT,
                DATE, *COMMON, SYMBOL, *_CHANGE_COLUMNS, *levels(depth))
-        for depth in (1, 10)
+        for depth, word in ((1, "level"), (10, "10 levels"))
     ),
-    _table("tbbo", "Every trade with the best prices just before it.", APPEND, _EVENT_SORT_TEXT,
+    _table("tbbo", "Every trade, with the best bid and ask just before it.", APPEND, _EVENT_SORT_TEXT,
            DATE, *COMMON, SYMBOL, *_TRADE_COLUMNS, *levels(1)),
     *(
-        _table(f"bbo_{size}", f"The best prices at the end of every {word}.", APPEND, "instrument_id ts_interval",
-               DATE, CHANNEL, *_BBO_COLUMNS)
+        _table(f"bbo_{size}", f"Best bid and ask at the end of every {word} with an update.", APPEND,
+               "instrument_id ts_interval", DATE, CHANNEL, *_BBO_COLUMNS)
         for size, word in (("1s", "second"), ("1m", "minute"))
     ),
     *(
-        _table(f"ohlcv_{size}", f"Bars of a {word}; busted and corrected trades are not in them.", mode,
+        _table(f"ohlcv_{size}", f"Bars of one {word}, without busted and corrected trades.", mode,
                "instrument_id ts_interval", DATE, CHANNEL, *_BAR_COLUMNS)
         for size, word, mode in (
             ("1s", "second", APPEND), ("1m", "minute", APPEND), ("1h", "hour", REPLACE), ("1d", "day", REPLACE)
         )
     ),
     _table(
-        "day_statistics", "What a day was for each instrument.", REPLACE, "instrument_id",
+        "day_statistics", "One row per instrument and day: trades, published statistics, gaps, last state.", REPLACE,
+        "instrument_id",
         DATE, CHANNEL, INSTRUMENT, SYMBOL, FLAGS,
-        Column("open", "price", "first trade"), Column("high", "price", "highest trade"),
-        Column("low", "price", "lowest trade"), Column("close", "price", "last trade"),
+        Column("open", "price", "price of the first trade"), Column("high", "price", "highest trade price"),
+        Column("low", "price", "lowest trade price"), Column("close", "price", "price of the last trade"),
         Column("vwap", "price", "Σ price × size / Σ size"), Column("volume", "i64", "quantity traded"),
         Column("trade_count", "i64", "number of trades"), Column("financial_volume", "volume", "Σ price × size"),
-        Column("busted", "i64", "trades that were cancelled later"),
-        Column("exchange_open", "price", "the exchange's"), Column("exchange_high", "price", "the exchange's"),
-        Column("exchange_low", "price", "the exchange's"), Column("exchange_close", "price", "the exchange's"),
-        Column("exchange_vwap", "price", "the exchange's"),
-        Column("settlement_price", "price", "the exchange's"), Column("open_interest", "i64", "the exchange's"),
-        Column("exchange_volume", "i64", "quantity traded as the exchange says"),
-        Column("exchange_trade_count", "i64", "number of trades as the exchange says"),
-        Column("events", "i64", "rows of `mbo`"), Column("events_in_doubt", "i64", "those with MAYBE_BAD_BOOK"),
-        Column("losses", "i64", "how often something was lost"),
-        Column("last_phase", "i16", "625 of its group at the end"),
-        Column("last_state", "i16", "326 at the end, its own or its group's"),
-        Column("ts_first", "ns", "ts_event of the first trade"), Column("ts_last", "ns", "ts_event of the last trade"),
+        Column("busted", "i64", "trades that were busted later"),
+        Column("exchange_open", "price", "opening price published by the exchange"),
+        Column("exchange_high", "price", "highest price published by the exchange"),
+        Column("exchange_low", "price", "lowest price published by the exchange"),
+        Column("exchange_close", "price", "closing price published by the exchange"),
+        Column("exchange_vwap", "price", "VWAP published by the exchange"),
+        Column("settlement_price", "price", "settlement price published by the exchange"),
+        Column("open_interest", "i64", "open interest published by the exchange"),
+        Column("exchange_volume", "i64", "quantity traded, published by the exchange"),
+        Column("exchange_trade_count", "i64", "number of trades, published by the exchange"),
+        Column("events", "i64", "rows in `mbo`"),
+        Column("unverified_events", "i64", "rows in `mbo` with the flag MAYBE_BAD_BOOK"),
+        Column("gaps", "i64", "how often updates of its books were lost"),
+        Column("last_phase", "i16", "last phase of its group (625)"),
+        Column("last_state", "i16", "last state, its own or its group's (326)"),
+        Column("ts_first", "ns", "exchange time of the first trade"),
+        Column("ts_last", "ns", "exchange time of the last trade"),
     ),
     _table(
-        "book_state", "Books at a moment, from which a later run goes on.", APPEND, _EVENT_SORT_TEXT,
+        "book_state", "Books at some row of the day, from which a later ingest continues.", APPEND, _EVENT_SORT_TEXT,
         DATE, CHANNEL, INSTRUMENT, SEQ_VERSION, SEQUENCE,
-        Column("msg_index", "i32", "of the last row in it", False),
-        Column("entry_index", "i32", "of the last row in it", False),
-        Column("rpt_seq", "i64", "of the last row in it"), FLAGS, FORMAT, CONTENT,
+        Column("msg_index", "i32", "index of the last message applied, in its packet", False),
+        Column("entry_index", "i32", "index of the last entry applied, in its message", False),
+        Column("rpt_seq", "i64", "RptSeq of the last row applied"), FLAGS, FORMAT, CONTENT,
     ),
     _table(
-        "channel_state", "What a channel holds behind its frontier: packets that wait, half-built messages, open bars.",
+        "channel_state", "State of a channel-day that is not over, from which the next micro-batch continues.",
         REPLACE, "seq_version sequence",
-        DATE, CHANNEL, SEQ_VERSION, Column("sequence", "i64", "the frontier: everything up to it is in the tables"),
-        Column("ts_recv", "ns", "of the frontier"), FORMAT, CONTENT,
+        DATE, CHANNEL, SEQ_VERSION,
+        Column("sequence", "i64", "the frontier: everything up to this sequence is in the tables"),
+        Column("ts_recv", "ns", "receive time of the frontier"), FORMAT, CONTENT,
     ),
 )  # fmt: skip
 

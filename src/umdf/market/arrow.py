@@ -31,8 +31,8 @@ TYPES: dict[str, tuple[pa.DataType, dict[str, str]]] = {
     "text": (pa.utf8(), {}),
 }
 JOINED = (
-    Column("symbol", "text", "55 of the instrument, as its definition says now"),
-    Column("trading_date", "date", "the date of ts_send in São Paulo"),
+    Column("symbol", "text", "symbol of the instrument, from its latest definition (55)"),
+    Column("trading_date", "date", "trading date: the date of ts_send in São Paulo"),
 )
 
 

@@ -99,7 +99,7 @@ _BY_FLAG, _BY_SETTL, _BY_UNDERLYING = (
 def _statistics_keys(rows: Rows) -> tuple[Numbers, Numbers | None]:
     """Bits 0-7 the venue, 8-23 the type, 24-31 286, 32-39 731; the second key is the underlying."""
     kinds = rows.column("stat_type").view(np.uint16)
-    keys = rows.column("stream") | kinds.astype(np.int64) << 8
+    keys = rows.column("venue") | kinds.astype(np.int64) << 8
     if (_BY_FLAG[kinds]).any():
         keys |= _BY_FLAG[kinds] & rows.column("open_close_settl_flag").view(np.uint8).astype(np.int64) << 24
         keys |= _BY_SETTL[kinds] & rows.column("settl_price_type").view(np.uint8).astype(np.int64) << 32
@@ -179,7 +179,7 @@ def last_price_operations(rows: Rows) -> Operations:
     deleted = rows.column("action")[selected] == ord("C")
     ops[:, O_KIND] = np.where(deleted, CLEAR_LAST_PRICE, SET_LAST_PRICE)
     ops[:, O_ORDER] = rows.wire_order[selected]
-    names = {O_ID: "instrument_id", O_VENUE: "stream", O_PRICE: "price", O_SIZE: "size", O_TS: "ts_event",
+    names = {O_ID: "instrument_id", O_VENUE: "venue", O_PRICE: "price", O_SIZE: "size", O_TS: "ts_event",
              O_TRADE_ID: "trade_id", O_BUYER: "buyer", O_SELLER: "seller", O_CONDITIONS: "conditions"}  # fmt: skip
     for word, name in names.items():
         ops[:, word] = rows.column(name)[selected]

@@ -38,7 +38,7 @@ def statistics_tables(statistics: Statistics) -> dict[str, pa.Table]:
     tables = {name: _latest_table(current) for name, current in statistics.latest.items()}
     lasts, counts = [], []
     for instrument_id, venue, last, count in statistics.tape.all_venues():
-        key = {"instrument_id": instrument_id, "stream": chr(venue) if venue else None}
+        key = {"instrument_id": instrument_id, "venue": chr(venue) if venue else None}
         if last is not None:
             lasts.append(key | _field_values(last))
         if count.trades or count.busts or count.unknown_busts:
@@ -104,7 +104,7 @@ def _describe_totals(count: TradeTotals) -> dict[str, Any]:
     return _field_values(count) | texts
 
 
-_KEY_FIELDS = [("instrument_id", pa.int64()), ("stream", pa.utf8())]
+_KEY_FIELDS = [("instrument_id", pa.int64()), ("venue", pa.utf8())]
 LAST_SCHEMA = pa.schema(
     _KEY_FIELDS
     + [(name, pa.int64()) for name in ("price", "size", "ts_event", "trade_id", "buyer", "seller", "conditions")]

@@ -59,7 +59,7 @@ from umdf.market.tape_kernel import (
 INITIAL_LOG_ROWS = 1024
 _COLUMNS = {
     ACTIONS: "action",
-    VENUES: "stream",
+    VENUES: "venue",
     PRICES: "price",
     SIZES: "size",
     TIMES: "ts_event",

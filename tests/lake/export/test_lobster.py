@@ -240,7 +240,7 @@ def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
         ({"position": 1}, {}, "its book is not made of orders by id"),
         ({"order_id": None}, {}, "its book is not made of orders by id"),
         ({"order_count": 2}, {}, "its book is not made of orders by id"),
-        ({"stream": "L"}, {}, "its book is not made of orders by id"),
+        ({"venue": "L"}, {}, "its book is not made of orders by id"),
         ({"action": "R", "update_action": 4}, {}, "its book is not made of orders by id"),
         ({"flags": LAST | MAYBE_BAD_BOOK}, {}, "1 rows may be wrong"),
         ({}, {"flags": MAYBE_BAD_BOOK}, "1 rows may be wrong"),

@@ -117,7 +117,7 @@ def arrivals(root: Path) -> dict[int, int]:
     """When each packet of the incremental stream first came."""
     found: dict[int, int] = {}
     for row in rows(root, "packets"):
-        if row["stream"] == "incremental" and row["verdict"] == "used":
+        if row["stream"] == "incremental" and row["disposition"] == "used":
             found[row["sequence"]] = row["ts_recv"]
     return found
 

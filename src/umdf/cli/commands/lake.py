@@ -36,6 +36,7 @@ DDL_EXAMPLES = (
 ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keeps what someone else did to a table",)
 ABORT_EXAMPLES = ("umdf lake abort lake    drops a commit that was begun and cannot be finished",)
 RESTORE_EXAMPLES = ("umdf lake restore lake mbo    takes a table back to the lake's last commit",)
+UPGRADE_EXAMPLES = ("umdf lake upgrade lake    converts a lake of an older umdf to the layout of this one",)
 PACK_EXAMPLES = (
     "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --master URL --packed umdf-env.tar.gz`",
     "umdf lake pack umdf-env.tar.gz --leave-out deltalake    only the driver needs it",
@@ -257,6 +258,36 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
         )
 
 
+def upgrade(
+    root: LakeRoot,
+    cores: Annotated[int | None, typer.Option(help="CPU cores to use (default 1).", min=1)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Convert a lake of an older umdf: rename columns and values to those of this version.
+
+    The files of tables with renamed columns are written anew, with the same rows; no captures and no Spark are needed.
+    Readers of the old version see the old lake until everything is done. The old files stay until `umdf lake vacuum`.
+    """
+    from umdf.lake.admin.upgrade import upgrade as upgrade_lake
+    from umdf.lake.layout import LAYOUT
+    from umdf.lake.runtime.local_runner import LocalRunner
+
+    with LocalRunner(cores or 1) as runner:
+        result = upgrade_lake(root, run_tasks=runner)
+    if result is None:
+        current: dict[str, Any] = {"layout": LAYOUT, "commit": None}
+        _print_result(current, f"{root} has layout {LAYOUT} already: nothing to do", as_json)
+    elif as_json:
+        print_json(asdict(result))
+    else:
+        print(
+            f"{root}: layout {result.old_layout} → {result.layout}; {result.files:,} files of "
+            f"{len(result.tables)} tables rewritten ({result.rows:,} rows, {result.bytes / 1e6:,.1f} MB); "
+            f"commit {result.commit}"
+        )
+        print("the old files stay until `umdf lake vacuum` deletes them")
+
+
 def pack(
     out: Annotated[Path, typer.Argument(help="The archive to write: .tar.gz, .tgz or .tar.", metavar="FILE")],
     leave_out: Annotated[str, typer.Option(help="Packages that workers have already, with commas.")] = "",
@@ -305,5 +336,6 @@ SUBCOMMANDS = (
     (accept, ACCEPT_EXAMPLES),
     (restore, RESTORE_EXAMPLES),
     (abort, ABORT_EXAMPLES),
+    (upgrade, UPGRADE_EXAMPLES),
     (pack, PACK_EXAMPLES),
 )

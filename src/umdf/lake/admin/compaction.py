@@ -99,7 +99,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     texts = [each.name for each in known_table.file_schema if each.type == pa.utf8()]
     parts = [read_file(path, read_dictionary=texts) for path in task["paths"]]
     whole = pa.concat_tables(
-        [_with_missing_columns(part, known_table.file_schema) for part in parts]
+        [with_missing_columns(part, known_table.file_schema) for part in parts]
     ).unify_dictionaries()
     del parts
     rows = sort_rows(whole.combine_chunks(), known_table)
@@ -111,7 +111,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     return {"file": added.to_json()}
 
 
-def _with_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def with_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """A column that an older version of umdf did not have is NULL; texts are dictionaries."""
     kinds = [TEXT_DICTIONARY if each.type == pa.utf8() else each.type for each in schema]
     columns = [

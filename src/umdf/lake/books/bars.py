@@ -24,14 +24,14 @@ from umdf.market.calendar import DAY_NS, transitions
 from umdf.market.families import NULL
 
 Numbers = NDArray[np.int64]
-OTHER_VENUES = [ord(stream) for stream in "XOT"]
+OTHER_VENUES = [ord(venue) for venue in "XOT"]
 SECOND_NS = 10**9
 PRICE_TO_VOLUME = 10**5  # price (1e-9) · size → financial volume (1e-4)
 INT64_MAX = (1 << 63) - 1
 # A trade or a bust, as bars need it; `instrument_index` is the place of the instrument in its range.
 TRADE_DTYPE = np.dtype(
     [("ts", "i8"), ("price", "i8"), ("size", "i8"), ("trade_id", "i8"), ("instrument_index", "i4"),
-     ("conditions", "i4"), ("action", "u1"), ("stream", "u1"), ("padding", "u2"), ("padding_2", "u4")]
+     ("conditions", "i4"), ("action", "u1"), ("venue", "u1"), ("padding", "u2"), ("padding_2", "u4")]
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def match_busts(trades: NDArray[np.void]) -> tuple[NDArray[np.bool_], Numbers, N
 
 def sort_trades(trades: NDArray[np.void]) -> NDArray[np.void]:
     """The trades that count, by instrument, time, trade id and wire."""
-    trades = trades[~np.isin(trades["stream"], OTHER_VENUES)]
+    trades = trades[~np.isin(trades["venue"], OTHER_VENUES)]
     return trades[np.lexsort((trades["trade_id"], trades["ts"], trades["instrument_index"]))]
 
 

@@ -41,7 +41,7 @@ class PublishedStatistics:
     def update(self, rows: RowsByBook, *, snapshot: bool = False) -> None:
         """Statistics by instrument, in the order of the wire."""
         own, instrument_index = rows.rows, rows.book >> 1
-        counts = ~np.isin(own.column("stream"), OTHER_VENUES)
+        counts = ~np.isin(own.column("venue"), OTHER_VENUES)
         for number, sources in enumerate(STATISTIC_SOURCES.values()):
             for stat_type, column in sources:
                 some = np.flatnonzero(counts & (own.column("stat_type") == stat_type))

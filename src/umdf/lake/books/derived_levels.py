@@ -134,7 +134,7 @@ def _snapshots_from_states(states: list[BookState], ids: NDArray[np.int64], epoc
     }
     columns["action"][:], columns["side"][:], columns["update_action"][:] = ord("A"), ord("N"), 0
     columns["action"][first] = ord("R")
-    columns["stream"][lending[owner] != 0] = ord("L")
+    columns["venue"][lending[owner] != 0] = ord("L")
     if entry.any():
         _fill_entries(columns, entry, states, owner)
     none = np.zeros(total, np.uint16)

@@ -299,7 +299,7 @@ class BookDayBuilder:
             np.minimum.at(final_before, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
         tables = self.intervals.finish(lost, final_before)
         if "day_statistics" in self.table_names:
-            columns = {"events": self.events, "events_in_doubt": self.unverified_events, "losses": self.loss_counts}
+            columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
             extra_columns: dict[str, Any] = {
                 name: values.reshape(-1, 2).sum(axis=1) for name, values in columns.items()
             }
@@ -407,7 +407,7 @@ def trade_records(trades: RowsByBook) -> NDArray[np.void]:
     rows = trades.rows
     log = np.zeros(len(trades), b.TRADE_DTYPE)
     log["ts"], log["instrument_index"] = event_times(rows, trades.units), trades.book >> 1
-    for name in ("price", "size", "trade_id", "conditions", "action", "stream"):
+    for name in ("price", "size", "trade_id", "conditions", "action", "venue"):
         log[name] = rows.column(name)
     return log
 

@@ -210,8 +210,8 @@ def group_by_book(
         return RowsByBook(empty, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint64))
     instrument_id, sequence = all_rows.column("instrument_id"), all_rows.column("sequence")
     book = 2 * indices_of_ids(ids, instrument_id)
-    if "stream" in all_rows.schema.names:
-        book += all_rows.column("stream") == LENDING
+    if "venue" in all_rows.schema.names:
+        book += all_rows.column("venue") == LENDING
     epoch = epochs.ranks(all_rows.column("seq_version"))
     key = wire_key(sequence, all_rows.column("msg_index"), all_rows.column("entry_index"))
     order = np.lexsort((key, epoch, book)) if has_synthetic and count else _stable_order(book, 2 * len(ids))

@@ -363,7 +363,7 @@ def _initial_verdicts(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: N
         (stale, Verdict.STALE),
         (doubt, Verdict.UNVERIFIED),
         (unsaid, Verdict.EQUAL),
-        (said < known, Verdict.OLDER),
+        (said < known, Verdict.OUTDATED),
     ]
     found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
     return found.astype(np.int8)

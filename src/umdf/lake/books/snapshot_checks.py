@@ -28,7 +28,7 @@ SIDES = ("bid", "ask")
 
 
 class Verdict:
-    EQUAL, DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED, AHEAD, OLDER, OTHER_EPOCH = range(9)
+    EQUAL, DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED, AHEAD, OUTDATED, OTHER_EPOCH = range(9)
     RECOVERS = (DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED)  # the snapshot takes the place of the book
 
 
@@ -37,10 +37,10 @@ VERDICT_NAMES = {
     Verdict.DIFFERENT: "different",
     Verdict.NO_BOOK: "no_book",
     Verdict.STALE: "stale",
-    Verdict.UNVERIFIED: "in_doubt",
+    Verdict.UNVERIFIED: "unverified",
     Verdict.MISSED: "different",
     Verdict.AHEAD: "ahead",
-    Verdict.OLDER: "older",
+    Verdict.OUTDATED: "outdated",
     Verdict.OTHER_EPOCH: "other_epoch",
 }
 VERDICT_REASONS = {
@@ -49,7 +49,7 @@ VERDICT_REASONS = {
     Verdict.UNVERIFIED: "our book has rpt_seq {known}, the snapshot {said}: what is between was lost",
     Verdict.MISSED: "our book has rpt_seq {known}, the snapshot {said}",
     Verdict.AHEAD: "the incremental stream ends before it",
-    Verdict.OLDER: "our book has rpt_seq {known} already, the snapshot {said}",
+    Verdict.OUTDATED: "our book has rpt_seq {known} already, the snapshot {said}",
     Verdict.OTHER_EPOCH: "it belongs to a numbering that was not captured",
 }
 
@@ -66,7 +66,7 @@ class SnapshotChecks:
     """One for each snapshot of a stretch."""
 
     def __init__(self, count: int) -> None:
-        self.verdict = np.full(count, Verdict.OLDER, np.int8)
+        self.verdict = np.full(count, Verdict.OUTDATED, np.int8)
         self.found, self.expected = np.full((2, count), NULL)
         self.reasons: list[str | None] = [None] * count
 

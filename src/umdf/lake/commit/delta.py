@@ -15,6 +15,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ import pyarrow as pa
 from umdf.errors import UmdfError
 from umdf.lake import atomic_files
 from umdf.lake.commit import log
+from umdf.lake.commit.delta_metadata import metadata_action
 from umdf.lake.commit.log import Change, Intent
 from umdf.lake.dialects import delta_schema
 from umdf.lake.layout import LakePaths
+from umdf.lake.older_layouts import table_of_layout
 from umdf.lake.parquet.data_files import FileAdd, partition_text
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
@@ -153,7 +156,7 @@ def commit(paths: LakePaths, intent: Intent, change: Change, version: int | None
     """Bring one table from `version` to where the intent wants it; the version it then has."""
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-    table, directory = table_named(change.table), paths.table(change.table)
+    table, directory = table_of_layout(change.table, paths.layout), paths.table(change.table)
     for _ in range(MAX_ATTEMPTS):
         refuse_damaged_log(paths, table.name, version)
         new_versions = versions_after(directory, version)
@@ -245,11 +248,14 @@ def _create(paths: LakePaths, directory: Path, table: Table, intent: Intent, cha
 def _append_commit(
     paths: LakePaths, directory: Path, table: Table, intent: Intent, change: Change, version: int
 ) -> None:
-    if (paths.lake_id, directory) not in _UP_TO_DATE_TABLES:
+    actions = _actions(paths, table, intent, change)
+    if intent.layout:
+        actions = chain(actions, [metadata_action(directory, table, version)])
+    elif (paths.lake_id, directory) not in _UP_TO_DATE_TABLES:
         version += _add_columns(paths, directory, table, intent, version)
         _UP_TO_DATE_TABLES.add((paths.lake_id, directory))
     following = version + 1
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _actions(paths, table, intent, change))
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in actions)
     if not atomic_files.create_text_exclusively(directory / "_delta_log" / f"{following:020d}.json", text):
         raise _VersionTakenError
     if following % CHECKPOINT_EVERY == 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, UmdfError
 from umdf.lake.commit import delta, log
 from umdf.lake.commit.log import Change, Marker
 from umdf.lake.dialects import spark_type
@@ -133,4 +133,9 @@ def _partition_texts(table: Table, name: str, value: Any) -> set[str | None]:
 def open_snapshot(root: str | os.PathLike[str], number: int | None = None) -> LakeSnapshot:
     """The lake at its last finished commit, or at an earlier one that is not vacuumed yet."""
     paths = open_lake_paths(root)
+    if number is not None and number < paths.first_commit:
+        raise UmdfError(
+            f"commit {number} cannot be read: it was made before the lake was upgraded to layout {paths.layout}",
+            f"read commit {paths.first_commit} or a later one",
+        )
     return LakeSnapshot(paths, log.last_marker(paths) if number is None else log.marker(paths, number))

@@ -52,9 +52,11 @@ class Intent:
     changes: tuple[Change, ...] = ()
     moved: dict[str, int] = field(default_factory=dict)  # tables already at these versions; their changes say how
     notes: dict[str, Any] = field(default_factory=dict)
+    layout: int = 0  # of an upgrade: every table gets the columns of this layout
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "changes": [change.to_json() for change in self.changes]}
+        fields = {name: value for name, value in vars(self).items() if name != "layout" or value}
+        return fields | {"changes": [change.to_json() for change in self.changes]}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Intent:
@@ -103,7 +105,7 @@ def last_number(directory: Path) -> int:
 
 
 def last_marker(paths: LakePaths) -> Marker:
-    number = last_number(paths.commits)
+    number = last_number(paths.markers)
     if not number:
         return Marker()
     try:
@@ -115,14 +117,14 @@ def last_marker(paths: LakePaths) -> Marker:
 
 
 def marker(paths: LakePaths, number: int) -> Marker:
-    found = atomic_files.read_json_as(_path(paths.commits, number), lambda content: Marker(**content))
+    found = atomic_files.read_json_as(_path(paths.markers, number), lambda content: Marker(**content))
     if found is None:
-        raise UmdfError(f"the lake has no commit {number}", f"the last one is {last_number(paths.commits)}")
+        raise UmdfError(f"the lake has no commit {number}", f"the last one is {last_number(paths.markers)}")
     return found
 
 
 def is_done(paths: LakePaths, number: int) -> bool:
-    return _path(paths.commits, number).exists()
+    return _path(paths.markers, number).exists()
 
 
 def is_aborted(paths: LakePaths, number: int) -> bool:
@@ -148,9 +150,9 @@ def finished_intents(paths: LakePaths, first: int, last: int) -> Iterator[Intent
 
 def pending_number(paths: LakePaths) -> int | None:
     """Of the commit that was begun and is not done; there is at most one."""
-    last_begun, last_done = last_number(paths.intents), last_number(paths.commits)
+    last_begun, last_done = last_number(paths.intents), last_number(paths.markers)
     if last_begun > last_done + 1:
-        lost = f"{_path(paths.commits, last_done + 1)} is missing, and commit {last_begun} was begun after it"
+        lost = f"{_path(paths.markers, last_done + 1)} is missing, and commit {last_begun} was begun after it"
         raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
     return last_begun if last_begun > last_done else None
 
@@ -172,4 +174,4 @@ def create_intent(paths: LakePaths, new_intent: Intent) -> bool:
 
 
 def create_marker(paths: LakePaths, new_marker: Marker) -> bool:
-    return atomic_files.create_exclusively(_path(paths.commits, new_marker.number), vars(new_marker))
+    return atomic_files.create_exclusively(_path(paths.markers, new_marker.number), vars(new_marker))

@@ -60,17 +60,25 @@ class Writer:
         changes: Iterable[Change] = (),
         entries: Iterable[ledger.LedgerEntry] = (),
         notes: Mapping[str, Any] | None = None,
+        layout: int = 0,
     ) -> Marker:
-        """All of this, or nothing. `entries` are the inputs it comes from; `notes` are kept in the marker."""
+        """All of this, or nothing. `entries` are the inputs it comes from; `notes` are kept in the marker. With a
+        `layout` every table that exists gets its columns."""
         stamp = self.stamp
         all_changes = [*changes]
         written = ledger.write_entries(self.paths.root, stamp, entries)
         if written:
             all_changes.append(Change("ledger", (written,)))
         merged_changes = log.merge_changes(all_changes)
+        if layout:
+            changed = {change.table for change in merged_changes}
+            existing = [name for name in tables() if delta.last_version(self.paths.table(name)) is not None]
+            merged_changes += tuple(Change(name) for name in existing if name not in changed)
         self._check_changes(merged_changes)
         self.refuse_foreign_changes()
-        intent = Intent(stamp.commit, stamp.token, self.what, self.clock(), merged_changes, notes=dict(notes or {}))
+        intent = Intent(
+            stamp.commit, stamp.token, self.what, self.clock(), merged_changes, {}, dict(notes or {}), layout
+        )
         self._fault("files written")
         return self.commit_intent(intent)
 

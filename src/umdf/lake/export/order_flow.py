@@ -22,7 +22,7 @@ pc: Any = pyarrow.compute  # its functions are made at run time
 KEY = ("seq_version", "sequence", "msg_index", "entry_index")
 MBO_COLUMNS = (
     *KEY, "ts_event", "ts_send", "ts_recv", "flags", "action", "side", "price", "size", "order_id", "position",
-    "order_count", "update_action", "stream", "symbol",
+    "order_count", "update_action", "venue", "symbol",
 )  # fmt: skip
 TOP_COLUMNS = (*KEY, "ts_event", "ts_send", "ts_recv", "flags", "bid_px_00", "bid_sz_00", "ask_px_00", "ask_sz_00")
 CHUNK_ROWS = 1 << 16
@@ -226,7 +226,7 @@ def _reject_non_order_books(name: str, mbo: pa.Table) -> None:
     other = pc.or_(pc.is_null(mbo.column("order_id")), pc.is_valid(mbo.column("order_count")))
     other = pc.or_(other, pc.fill_null(pc.greater(mbo.column("position"), 0), False))
     other = pc.and_(of_order, other)
-    other = pc.or_(other, pc.fill_null(pc.equal(mbo.column("stream"), LENDING), False))
+    other = pc.or_(other, pc.fill_null(pc.equal(mbo.column("venue"), LENDING), False))
     partly = pc.is_in(mbo.column("update_action"), pa.array([DELETE_FROM, OVERLAY], mbo.column("update_action").type))
     if pc.any(pc.or_(other, partly)).as_py():
         hint = "export mbp_1 or mbp_10 in Databento's shape"

@@ -106,7 +106,7 @@ def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) ->
     if day.epochs and day.epochs[0][1] > 1:
         epoch, first, _ = day.epochs[0]
         start = _gap_row(Gap(epoch, 1, first - 1, NULL, NULL, NULL), None)
-        rows.append(start | {"cause": START, "cure": None, "touched": None, "instruments": None})
+        rows.append(start | {"cause": START, "recovered_by": None, "affected": None, "instruments": None})
     return rows
 
 
@@ -114,7 +114,7 @@ def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
     """Of a gap of which the books say nothing, no book was there that it could have put in doubt."""
     opened = None if gap.ts_send == NULL else gap.ts_send
     answer = answer or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
-    touched, is_cured = answer["touched_count"], not answer["open"]
+    affected, is_recovered = answer["touched_count"], not answer["open"]
     return {
         "stream": "incremental",
         "seq_version": gap.epoch,
@@ -122,11 +122,11 @@ def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
         "last_sequence": gap.last,
         "missing": gap.last - gap.first + 1,
         "cause": LOSS,
-        "cure": (SNAPSHOT if touched else RPT_SEQ) if is_cured else None,
+        "recovered_by": (SNAPSHOT if affected else RPT_SEQ) if is_recovered else None,
         "ts_opened": opened,
-        "ts_cured": answer["ts_cured"] if is_cured else None,
-        "touched": touched,
-        "instruments": answer["touched"] if touched == len(answer["touched"]) else None,
+        "ts_recovered": answer["ts_cured"] if is_recovered else None,
+        "affected": affected,
+        "instruments": answer["touched"] if affected == len(answer["touched"]) else None,
     }
 
 

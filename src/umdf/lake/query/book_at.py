@@ -33,7 +33,7 @@ PRICE = {"unit": "1e-9"}
 LEVEL_SCHEMA = pa.schema(
     [
         pa.field("side", pa.utf8()),
-        pa.field("level", pa.int32(), metadata={"doc": "from 0, the best"}),
+        pa.field("level", pa.int32(), metadata={"doc": "level, counted from 0 (the best)"}),
         pa.field("price", pa.int64(), metadata=PRICE),
         pa.field("size", pa.int64()),
         pa.field("count", pa.int32()),
@@ -190,7 +190,7 @@ class _BookLookup:
             if day.snapshots.book[line] == self._book_index
             and (
                 place <= 2 * end + 1
-                or (place <= 2 * next_row and day.snapshot_states[line].head["ts_recv"] <= self.as_of_ns)
+                or (place <= 2 * next_row and day.snapshot_states[line].header["ts_recv"] <= self.as_of_ns)
             )
         ]
         return end, heals

@@ -79,7 +79,7 @@ def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
     partition = {"channel_id": row["channel_id"], "trading_date": row["trading_date"]}
     condition = (pc.field("ts_recv") == row["ts_recv"]) & (pc.field("sequence") <= row["sequence"])
     found = snapshot.arrow_dataset("packets", **partition).to_table(
-        filter=condition & (pc.field("verdict") != "corrupt")
+        filter=condition & (pc.field("disposition") != "corrupt")
     )
     if not found.num_rows:
         raise UmdfError(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import polars
     from pyspark.sql import DataFrame, SparkSession
 
-CONTINUOUS = pa.field("continuous", pa.utf8(), metadata={"doc": "the name by which it was asked for"})
+CONTINUOUS = pa.field("continuous", pa.utf8(), metadata={"doc": "continuous symbol that was requested"})
 KEY = ("trading_date", "channel_id", "instrument_id")
 KEY_DDL = "trading_date date, channel_id short, instrument_id long"
 MAX_PUSHED_IDS = 1_000  # in a filter that Spark hands to its Parquet reader

@@ -63,7 +63,7 @@ class Registration:
 
     def refresh(self) -> bool:
         """Show the lake's newest commit; whether it is another than before."""
-        if last_number(self.snapshot.paths.commits) == self.commit:
+        if last_number(self.snapshot.paths.markers) == self.commit:
             return False
         self.snapshot = open_snapshot(self.snapshot.paths.root)
         self._register()

@@ -17,7 +17,7 @@ from umdf.market.families import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 INCREMENTAL = "incremental"
 EQUAL, DIFFERENT = "equal", "different"
-RECOVERY_VERDICTS = (DIFFERENT, "stale", "in_doubt")  # the snapshot took the place of the book
+RECOVERY_VERDICTS = (DIFFERENT, "stale", "unverified")  # the snapshot took the place of the book
 MAX_LISTED = 50
 
 Symbols = Mapping[int, str]  # symbols by instrument
@@ -56,10 +56,10 @@ class Gap:
     last_sequence: int | None
     missing: int
     cause: str
-    cure: str | None
+    recovered_by: str | None
     ts_opened: int | None
-    ts_cured: int | None
-    touched: int | None
+    ts_recovered: int | None
+    affected: int | None
     instruments: tuple[str, ...]  # those that are listed
 
 
@@ -126,7 +126,7 @@ class UntrustedBook:
     symbol: str
     state: str  # stale, in doubt
     ts_last: int | None  # of its last row
-    events_in_doubt: int
+    unverified_events: int
 
 
 def line_quality(day: LakeDay, gaps: GapSummary) -> tuple[LineQuality, ...]:
@@ -169,11 +169,11 @@ def summarize_gaps(day: LakeDay, symbols: Symbols) -> GapSummary:
         if row["cause"] == START:
             count["before"] += row["missing"]
         else:
-            count.update({"gaps": 1, "missing": row["missing"], "open": int(row["cure"] is None)})
+            count.update({"gaps": 1, "missing": row["missing"], "open": int(row["recovered_by"] is None)})
     for channel, missing in ({} if rows else _unaccounted(day)).items():
         counts[channel]["unaccounted"] = missing
     lost = [row for row in rows if row["cause"] != START]
-    chosen = sorted(lost, key=lambda row: (row["cure"] is not None, -row["missing"]))[:MAX_LISTED]
+    chosen = sorted(lost, key=lambda row: (row["recovered_by"] is not None, -row["missing"]))[:MAX_LISTED]
     return GapSummary(
         tuple(ChannelGaps(channel, **count) for channel, count in sorted(counts.items())),
         tuple(_gap(row, symbols) for row in sorted(chosen, key=_gap_sort_key)),

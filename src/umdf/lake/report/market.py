@@ -30,7 +30,7 @@ MAX_ACTIVE = 20
 SECOND_NS, MINUTE_NS = 10**9, 60 * 10**9
 SHORT_SESSION_NS = 10 * MINUTE_NS  # what is shorter is drawn by the second
 COLUMNS = (
-    "channel_id instrument_id symbol flags high low close volume trade_count financial_volume events events_in_doubt"
+    "channel_id instrument_id symbol flags high low close volume trade_count financial_volume events unverified_events"
 )
 
 
@@ -142,7 +142,7 @@ def messages_by_second(day: LakeDay) -> Counter[int] | None:
     """Each message once, by the second in which it was sent; None if the lake has no packets."""
     if not day.has("packets"):
         return None
-    used = (pc.field("verdict") == "used") & (pc.field("stream") == INCREMENTAL)
+    used = (pc.field("disposition") == "used") & (pc.field("stream") == INCREMENTAL)
     return _sum_by_interval(day.dataset("packets"), "ts_send", "messages", SECOND_NS, used)
 
 

@@ -33,10 +33,10 @@ VERDICT_MEANINGS = {
     EQUAL: "compared: our book is the same, order by order",
     DIFFERENT: "compared: our book was another, and the snapshot took its place",
     "stale": "not compared: our book was known to be wrong, and the snapshot healed it",
-    "in_doubt": "not compared: messages were lost before it, and the snapshot healed our book",
+    "unverified": "not compared: messages were lost before it, and the snapshot healed our book",
     "no_book": "not compared: the first that was seen of the book",
     "ahead": "not compared: the incremental stream ends before it",
-    "older": "not compared: our book was already further",
+    "outdated": "not compared: our book was already further",
     "other_epoch": "not compared: it belongs to a numbering that was not captured",
 }
 RECOVERY_LABELS = {
@@ -202,12 +202,12 @@ def _gaps(report: DayReport) -> Iterator[Html]:
     columns = "channel|at|from number#|to#|missing#|cure|after#|books hit#|which".split("|")
     rows = []
     for gap in gaps.listed:
-        cure = pill(*RECOVERY_LABELS.get(gap.cure, (str(gap.cure), "plain")))
-        duration_ns = gap.ts_cured - gap.ts_opened if gap.ts_cured and gap.ts_opened else None
+        recovery = pill(*RECOVERY_LABELS.get(gap.recovered_by, (str(gap.recovered_by), "plain")))
+        duration_ns = gap.ts_recovered - gap.ts_opened if gap.ts_recovered and gap.ts_opened else None
         named = ", ".join(gap.instruments[:MAX_SYMBOLS]) + (", …" if len(gap.instruments) > MAX_SYMBOLS else "")
         numbers = count(gap.first_sequence), count(gap.last_sequence), count(gap.missing)
-        rows.append((escape(gap.channel_id), time_of_day(gap.ts_opened), *numbers, cure, duration(duration_ns),
-                     count(gap.touched), escape(named)))  # fmt: skip
+        rows.append((escape(gap.channel_id), time_of_day(gap.ts_opened), *numbers, recovery, duration(duration_ns),
+                     count(gap.affected), escape(named)))  # fmt: skip
     yield table(columns, rows)
     total = gaps.total("gaps")
     if total > len(gaps.listed):
@@ -249,7 +249,7 @@ def _bad_books(report: DayReport) -> Iterator[Html]:
     columns = "channel|instrument|state|last row at|rows in doubt#".split("|")
     yield table(columns, (
         (escape(book.channel_id), escape(book.symbol), pill(book.state, "bad" if book.state == "stale" else "fair"),
-         time_of_day(book.ts_last), count(book.events_in_doubt))
+         time_of_day(book.ts_last), count(book.unverified_events))
         for book in report.bad_books[:MAX_LISTED]
     ))  # fmt: skip
     if len(report.bad_books) > MAX_LISTED:

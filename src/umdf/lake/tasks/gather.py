@@ -31,7 +31,7 @@ OVERLAP = 256  # numbers before and behind a span that are looked at with it
 
 # What became of a packet.
 USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, PENDING = range(8)
-VERDICTS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
+DISPOSITIONS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
 PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
 
 
@@ -91,7 +91,7 @@ class FlowPackets:
     number: Numbers  # of the packet: that of its first frame; 0 where it has none
     epoch: Numbers
     ts_send: Numbers
-    kind: NDArray[np.uint8]  # MERGED where lines decide, else the verdict
+    kind: NDArray[np.uint8]  # MERGED where lines decide, else the disposition
     message_counts: NDArray[np.int32]  # how many messages, as far as can be told without decoding
     message_packet_row: Numbers
     message_sequence: Numbers
@@ -118,7 +118,7 @@ class PacketRecords:
     source: NDArray[np.int32]
     offset: Numbers
     message_counts: NDArray[np.int32]
-    verdict: NDArray[np.uint8]
+    disposition: NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.number)
@@ -367,10 +367,10 @@ class _Gatherer:
         )
         first, _ = gathered.first_arrival()
         gathered.units.ts_recv[:] = first[gathered.units.sequence - self.span.base]
-        self._set_verdicts(packets, first)
+        self._set_dispositions(packets, first)
         return gathered
 
-    def _set_verdicts(self, packets: PacketRecords, first: Numbers) -> None:
+    def _set_dispositions(self, packets: PacketRecords, first: Numbers) -> None:
         """The first copy of a number is used, every other one is a duplicate."""
         if not self._messages:
             return
@@ -380,16 +380,16 @@ class _Gatherer:
             if self._is_keyed_by_sequence
             else first_arrivals_by_key(key, ts_recv, line)
         ]
-        is_pending = packets.verdict == PENDING
-        packets.verdict[is_pending] = DUPLICATE
+        is_pending = packets.disposition == PENDING
+        packets.disposition[is_pending] = DUPLICATE
         used = used[used >= 0]
         used = used[is_pending[used]]
-        packets.verdict[used] = USED
+        packets.disposition[used] = USED
         # It came after the wait for a hole was over (13.7): a live client would have given it up.
         following = np.minimum.accumulate(np.append(first[1:], NEVER)[::-1])[::-1]
         limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
         late = packets.ts_recv[used] > limit[packets.number[used] - self.span.base]
-        packets.verdict[used[late]] = LATE
+        packets.disposition[used[late]] = LATE
 
 
 def _is_within(packets: FlowPackets, spans: Sequence[Span]) -> NDArray[np.bool_]:

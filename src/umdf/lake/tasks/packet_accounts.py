@@ -23,11 +23,11 @@ from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.schemas import table
 from umdf.lake.tasks.gather import (
     CORRUPT,
+    DISPOSITIONS,
     LATE,
     NEVER,
     PENDING,
     USED,
-    VERDICTS,
     FlowPackets,
     GatheredSpan,
     Numbers,
@@ -86,7 +86,7 @@ def packet_rows(
         "sequence": numbers_array(_I64_COLUMN, np.where(numbered, number, NULL)),
         "ts_send": numbers_array(_I64_COLUMN, sent),
         "ts_recv": pa.array(packets.ts_recv),
-        "verdict": _dictionary_array(packets.verdict, VERDICTS),
+        "disposition": _dictionary_array(packets.disposition, DISPOSITIONS),
         "messages": pa.array(count),
         "size_bytes": pa.array(packets.size),
         "file_id": pa.array(ids[source] if len(ids) else np.empty(0, np.int64)),
@@ -115,13 +115,13 @@ class LoopingPackets:
     ts_recv: Numbers
     size: NDArray[np.int32]
     offset: Numbers
-    verdict: NDArray[np.uint8]
+    disposition: NDArray[np.uint8]
 
     @classmethod
     def from_batch(
         cls, batch: PacketBatch, source: SplitSource, packets: FlowPackets, is_selected: NDArray[np.bool_]
     ) -> LoopingPackets:
-        verdict = np.where(packets.kind[is_selected] == PENDING, np.uint8(USED), packets.kind[is_selected])
+        disposition = np.where(packets.kind[is_selected] == PENDING, np.uint8(USED), packets.kind[is_selected])
         size = (batch.end - batch.start)[is_selected].astype(np.int32)
         columns = (
             packets.epoch[is_selected],
@@ -130,7 +130,7 @@ class LoopingPackets:
             batch.ts_ns[is_selected],
             size,
         )
-        return cls(source.digest, source.line, *columns, batch.offset[is_selected], verdict)
+        return cls(source.digest, source.line, *columns, batch.offset[is_selected], disposition)
 
 
 def write_looping_packets(target: FileTarget, task: dict[str, Any], parts: list[LoopingPackets]) -> FileAdd | None:
@@ -138,8 +138,8 @@ def write_looping_packets(target: FileTarget, task: dict[str, Any], parts: list[
 
 
 def looping_packet_rows(task: dict[str, Any], parts: list[LoopingPackets]) -> pa.Table:
-    names = ("epoch", "number", "ts_send", "ts_recv", "size", "offset", "verdict")
-    epoch, number, sent, received, size, offset, verdict = (
+    names = ("epoch", "number", "ts_send", "ts_recv", "size", "offset", "disposition")
+    epoch, number, sent, received, size, offset, disposition = (
         np.concatenate([getattr(part, name) for part in parts]) for name in names
     )
     ids = np.concatenate([np.full(len(part.number), file_id(part.digest)) for part in parts])
@@ -151,7 +151,7 @@ def looping_packet_rows(task: dict[str, Any], parts: list[LoopingPackets]) -> pa
         "sequence": numbers_array(_I64_COLUMN, np.where(numbered, number, NULL)),
         "ts_send": numbers_array(_I64_COLUMN, sent),
         "ts_recv": pa.array(received),
-        "verdict": _dictionary_array(verdict, VERDICTS),
+        "disposition": _dictionary_array(disposition, DISPOSITIONS),
         "messages": pa.nulls(len(number), pa.int32()),
         "size_bytes": pa.array(size),
         "file_id": pa.array(ids),
@@ -169,7 +169,7 @@ def looping_quality(parts: list[LoopingPackets], messages: int) -> dict[str, Any
         "packets": len(ts_recv),
         "messages": messages,
         "size_bytes": sum(int(part.size.sum()) for part in parts),
-        "corrupt": sum(int((part.verdict == CORRUPT).sum()) for part in parts),
+        "corrupt": sum(int((part.disposition == CORRUPT).sum()) for part in parts),
         "first_arrivals": len(ts_recv),
         "seconds": _value_counts(ts_recv // SECOND_NS),
         "ts_first": int(ts_recv.min()) if len(ts_recv) else None,
@@ -249,15 +249,15 @@ def line_quality(gathered: GatheredSpan, messages: NDArray[np.int32], lines: lis
         skews_ns = (arrival - first)[seen & (arrival > first)]
         numbers = np.flatnonzero(seen) + gathered.span.first
         ts_recv = records.ts_recv[rows]
-        verdicts = np.bincount(records.verdict[rows], minlength=len(VERDICTS))
+        dispositions = np.bincount(records.disposition[rows], minlength=len(DISPOSITIONS))
         by_line[name] = {
             "packets": packets,
             "messages": int((messages[own] * seen).sum()),
             "size_bytes": int(records.size[rows].sum()),
             "seen": int(seen.sum()),
             "duplicates": len(gathered.repeated.get(number, ())),
-            "late": int(verdicts[LATE]),
-            "corrupt": int(verdicts[CORRUPT]),
+            "late": int(dispositions[LATE]),
+            "corrupt": int(dispositions[CORRUPT]),
             "first_arrivals": int((winner == number).sum()),
             "skews": _value_counts(_bins(skews_ns)),
             "skew_max_ns": int(skews_ns.max(initial=0)),

@@ -28,7 +28,7 @@ FAMILIES = ("mbo", "trades", "statistics", "status", "imbalance", "price_band", 
 # These are there in every batch, whatever the template has.
 REQUIRED_COLUMNS = {
     "mbo": (
-        *("price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert", "stream"),
+        *("price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert", "venue"),
         *("update_action", "entry_type", "ts_event"),
     ),
 }

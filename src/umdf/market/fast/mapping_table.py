@@ -113,7 +113,7 @@ CODE_TABLES: Mapping[int, Mapping[str, int]] = {
     37011: {"No": 0, "N1": 1, "N2": 2, "N3": 3, "NM": 4, "MA": 5, "MB": 6, "M2": 7},
 }
 
-_VENUE = TagRule("stream", VENUE, absent="E")
+_VENUE = TagRule("venue", VENUE, absent="E")
 _TRADE_DATE = TagRule("trade_date", 75, groups=(BODY,))
 _INSTRUMENT = TagRule("instrument_id", SECURITY_ID, groups=(ENTRIES, BODY))
 # 13.4: date and time of the event at the engine. A channel reset has no date (4.2.9): it is that of SendingTime.

@@ -24,7 +24,7 @@ from umdf.wire.sbe.layout import Layout, Node, null_bits
 REQUIRED_COLUMNS = {
     "mbo": (
         *("action", "side", "price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert"),
-        *("stream", "update_action", "entry_type", "instrument_id", "rpt_seq", "flags", "ts_event"),
+        *("venue", "update_action", "entry_type", "instrument_id", "rpt_seq", "flags", "ts_event"),
     )
 }
 KEY_COLUMNS = (("unit", np.dtype(np.uint32)), ("msg_index", np.dtype(np.uint16)), ("entry_index", np.dtype(np.uint16)))

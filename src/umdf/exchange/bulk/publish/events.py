@@ -156,7 +156,7 @@ class EventBuilder:
             "net_change": records[k.POSITION],
             "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
             "trade_date": self._trade_date(records),
-            "stream": self._constant(records, ELECTRONIC_VENUE, "u1"),
+            "venue": self._constant(records, ELECTRONIC_VENUE, "u1"),
         }
         return self._rows("trades", records, columns)
 
@@ -194,7 +194,7 @@ class EventBuilder:
             "seller": np.where(last, other, e.NULL),
             "trade_date": self._trade_date(records),
             "trading_session": self._constant(records, REGULAR_SESSION, "i1"),
-            "stream": np.where(is_settlement, SETTLEMENT_VENUE, ELECTRONIC_VENUE).astype(np.uint8),
+            "venue": np.where(is_settlement, SETTLEMENT_VENUE, ELECTRONIC_VENUE).astype(np.uint8),
             "entry_type": ENTRY_TYPES[kind],
         }
         return self._rows("statistics", records, columns, texts={"currency": _text_where(volume, b"BRL")})

@@ -1,0 +1,366 @@
+"""A lake of layout 1 becomes one of layout 2: the same rows under other names, wherever an upgrade is cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from lake.captures import hashes
+from lake.followed_days import FINISH
+
+from umdf.cli.app import run
+from umdf.errors import UmdfError
+from umdf.lake.admin import lake_status
+from umdf.lake.admin.upgrade import upgrade
+from umdf.lake.commit import log, vacuum
+from umdf.lake.commit.lake_snapshot import open_snapshot
+from umdf.lake.commit.writer import FaultPoint, open_writer
+from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.layout import LAYOUT, open_lake_paths
+from umdf.lake.older_layouts import RENAMES, renamed_rows, table_of_layout
+from umdf.lake.plan.frontier import FollowSettings
+from umdf.lake.query.lake import Lake
+from umdf.lake.runtime.local_runner import LocalRunner
+from umdf.lake.schemas import table, tables
+
+ARCHIVE = Path(__file__).parent / "layouts" / "layout-1.tar.gz"
+# Not taken from the source: this is what layout 1 had.
+NEW_NAMES: dict[str, dict[str, str]] = {
+    **{name: {"stream": "venue"} for name in ("mbo", "trades", "statistics")},
+    "packets": {"verdict": "disposition"},
+    "gaps": {"cure": "recovered_by", "ts_cured": "ts_recovered", "touched": "affected"},
+    "day_statistics": {"events_in_doubt": "unverified_events", "losses": "gaps"},
+}
+NEW_VALUES = {"book_check": {"verdict": {"in_doubt": "unverified", "older": "outdated"}}}
+REWRITTEN = {*NEW_NAMES, *NEW_VALUES}
+CUT_TABLES = ("mbo", "book_check", "ledger")  # renamed columns, renamed values, only descriptions
+STEPS = ["markers copied", "files rewritten", "files written", "lease checked", "intent created"]
+STEPS += [f"{when} {name}" for name in CUT_TABLES for when in ("before", "after")]
+STEPS += ["marker created", "layout changed"]
+
+
+class CutError(Exception):
+    """The process ends here."""
+
+
+def cut_at(step: str) -> FaultPoint:
+    def cut(now: str) -> None:
+        if now == step:
+            raise CutError
+
+    return cut
+
+
+def captures(directory: Path, protocol: str) -> list[Path]:
+    return sorted((directory / "captures" / protocol).glob("*.pcap"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive, which no test changes."""
+    directory = tmp_path_factory.mktemp("layout-1")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(directory, filter="data")
+    return directory
+
+
+@pytest.fixture
+def old(unpacked: Path, tmp_path: Path) -> Path:
+    """A lake of layout 1 to work on."""
+    return Path(shutil.copytree(unpacked / "lake", tmp_path / "lake"))
+
+
+def make_lake(root: Path, directory: Path) -> Path:
+    """The lake of the archive, made by this umdf."""
+    runner, files = LocalRunner(1), captures(directory, "sbe")
+    with open_writer(root) as writer:
+        ingest_captures(captures(directory, "fast"), writer, runner, IngestSettings())
+        for part in (files[:10], files[10:19]):
+            ingest_captures(part, writer, runner, IngestSettings(follow=FollowSettings()))
+    return root
+
+
+@pytest.fixture(scope="module")
+def expected(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lake(tmp_path_factory.mktemp("expected") / "lake", unpacked)
+
+
+def versions_in(root: Path, directory: str) -> dict[str, int]:
+    return json.loads(max((root / "_lake" / directory).glob("*.json")).read_text())["versions"]
+
+
+def delta_tables(root: Path, directory: str) -> dict[str, DeltaTable]:
+    """As the last marker of a directory says, by deltalake alone."""
+    return {name: DeltaTable(root / name, version=version) for name, version in versions_in(root, directory).items()}
+
+
+def rows_of(name: str, found: pa.Table) -> list[str]:
+    # In the state of an open day are names of files, and in the ledger names of directories: they differ.
+    left_out = {"channel_state": {"content"}, "ledger": {"path"}}.get(name, set())
+    names = sorted(set(found.column_names) - left_out)
+    return sorted(repr([row[column] for column in names]) for row in found.select(names).to_pylist())
+
+
+def renamed(name: str, found: pa.Table) -> pa.Table:
+    """Rows of layout 1 in the words of layout 2."""
+    found = found.rename_columns([NEW_NAMES.get(name, {}).get(column, column) for column in found.column_names])
+    for column, words in NEW_VALUES.get(name, {}).items():
+        values = [words.get(value, value) for value in found.column(column).to_pylist()]
+        found = found.set_column(found.column_names.index(column), column, pa.array(values, pa.utf8()))
+    return found
+
+
+def old_lake(root: Path) -> dict[str, Any]:
+    """What a reader of layout 1 reads: columns and files of each table. Files never change."""
+    assert json.loads((root / "lake.json").read_text())["layout"] == 1
+    found = {
+        name: (json.loads(each.schema().to_json()), sorted(each.file_uris()))
+        for name, each in delta_tables(root, "commits").items()
+    }
+    assert all(Path(file).exists() for _, files in found.values() for file in files)
+    return found
+
+
+@cache
+def expected_hashes(expected: Path) -> dict[str, str]:
+    return hashes(expected)
+
+
+@cache
+def expected_schema(expected: Path, name: str) -> Any:
+    return json.loads(DeltaTable(expected / name).schema().to_json())
+
+
+def check_upgraded(root: Path, expected: Path, number: int = 4) -> None:
+    assert hashes(root) == expected_hashes(expected)
+    assert lake_status.verify(root, deep=True) == [] and lake_status.count_without_digest(root) == 0
+    snapshot = open_snapshot(root)
+    assert (snapshot.number, snapshot.paths.first_commit, snapshot.paths.layout) == (number, number, LAYOUT)
+    for name, each in delta_tables(root, "markers").items():
+        assert DeltaTable(root / name).version() == each.version()
+        assert json.loads(each.schema().to_json()) == expected_schema(expected, name)
+        assert each.metadata().description == table(name).doc
+        assert set(each.file_uris()) == set(map(str, snapshot.files(name)))
+    status = lake_status.status(root)
+    assert (status.pending, status.pending_damage, status.unknown) == (None, (), ())
+    assert not any(each.changed_by or each.damage for each in status.tables)
+
+
+def test_the_rows_of_every_table_are_those_of_a_new_lake_under_the_renaming(
+    unpacked: Path, old: Path, expected: Path
+) -> None:
+    before = {name: each.to_pyarrow_table() for name, each in delta_tables(unpacked / "lake", "commits").items()}
+    result = upgrade(old)
+    assert result is not None and (result.old_layout, result.layout, result.commit) == (1, 2, 4)
+    assert set(result.tables) == REWRITTEN and result.rows == sum(len(before[name]) for name in REWRITTEN)
+    after, made = delta_tables(old, "markers"), delta_tables(expected, "markers")
+    assert after.keys() == before.keys() == made.keys()
+    for name, rows in before.items():
+        found = after[name].to_pyarrow_table()
+        assert found.column_names == made[name].to_pyarrow_table().column_names == table(name).schema.names
+        assert rows_of(name, renamed(name, rows)) == rows_of(name, found), name
+        assert rows_of(name, found) == rows_of(name, made[name].to_pyarrow_table()), name
+    check_upgraded(old, expected)
+    assert before["book_check"].column("verdict").to_pylist().count("in_doubt") == 9
+    assert {row["venue"] for row in after["trades"].to_pyarrow_table().to_pylist()} == {"E", None}
+
+
+def test_files_keep_their_partition_and_the_order_of_their_rows(old: Path) -> None:
+    upgrade(old)
+    intent = log.intent(open_lake_paths(old), 4)
+    assert intent is not None and intent.layout == 2
+    changes = {change.table: change for change in intent.changes}
+    assert {name for name, change in changes.items() if change.adds} == REWRITTEN
+    assert changes.keys() == versions_in(old, "markers").keys()
+    for name in REWRITTEN:
+        change = changes[name]
+        for new, replaced in zip(change.adds, change.removes, strict=True):
+            assert (new.partition, new.rows) == (replaced.partition, replaced.rows)
+            before, after = (pq.ParquetFile(old / name / each.path) for each in (replaced, new))
+            assert renamed(name, before.read()).to_pylist() == after.read().to_pylist()
+            assert before.metadata.num_row_groups == after.metadata.num_row_groups
+            told, found = (json.loads(each.stats) for each in (replaced, new))
+            assert told == found and new.digest.startswith("sha256:")
+
+
+def test_an_upgrade_has_these_steps(old: Path) -> None:
+    steps: list[str] = []
+    upgrade(old, fault=steps.append)
+    names = [f"{when} {name}" for name in versions_in(old, "markers") for when in ("before", "after")]
+    assert sorted(steps) == sorted({*STEPS, *names}) and steps[:5] == STEPS[:5] and steps[-2:] == STEPS[-2:]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_wherever_an_upgrade_is_cut_it_is_an_old_lake_or_a_new_one(step: str, old: Path, expected: Path) -> None:
+    before = old_lake(old)
+    with pytest.raises(CutError):
+        upgrade(old, fault=cut_at(step))
+    if step != "layout changed":
+        assert old_lake(old) == before
+        with pytest.raises(UmdfError, match="umdf lake upgrade"):
+            open_snapshot(old)
+        assert upgrade(old) is not None
+    assert upgrade(old) is None
+    check_upgraded(old, expected)
+    with open_writer(old) as writer:
+        vacuum.delete_orphans(writer)
+        vacuum.vacuum(writer, 0.0)
+    status = lake_status.status(old)
+    assert (status.orphans.files, status.removed.files) == (0, 0)
+    assert lake_status.verify(old) == []
+
+
+CHILD = """
+import os, signal, sys
+from umdf.lake.admin.upgrade import upgrade
+
+def die(now):
+    if now == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+upgrade(sys.argv[1], fault=die)
+"""
+
+
+@pytest.mark.parametrize("step", ["files rewritten", "after mbo", "marker created"])
+def test_an_upgrade_survives_kill_9(step: str, old: Path, expected: Path) -> None:
+    before = old_lake(old)
+    done = subprocess.run([sys.executable, "-c", CHILD, str(old), step])
+    assert done.returncode == -signal.SIGKILL and old_lake(old) == before
+    upgrade(old)  # commit 4 keeps a writer out that is only slow, if nothing was begun
+    check_upgraded(old, expected, 5 if step == "files rewritten" else 4)
+
+
+def test_files_of_a_killed_upgrade_that_are_damaged_are_written_again(old: Path, expected: Path) -> None:
+    with pytest.raises(CutError):
+        upgrade(old, fault=cut_at("after mbo"))
+    [path] = sorted((old / "packets").glob("trading_date=*/channel_id=72/part-00000004-*"))[:1]
+    os.truncate(path, 10)
+    upgrade(old)
+    check_upgraded(old, expected, 5)
+    assert log.is_aborted(open_lake_paths(old), 4)
+
+
+def unfinish(root: Path) -> list[Path]:
+    """Commit 3 is begun and not finished: its marker is missing, and `mbo` has not been committed. Its files."""
+    intent = json.loads((root / "_lake" / "intents" / "00000003.json").read_text())
+    [mbo] = [change for change in intent["changes"] if change["table"] == "mbo"]
+    (root / "_lake" / "commits" / "00000003.json").unlink()
+    max((root / "mbo" / "_delta_log").glob("*.json")).unlink()
+    return [root / "mbo" / add["path"] for add in mbo["adds"]]
+
+
+def test_a_commit_of_the_old_layout_that_was_begun_is_finished_first(old: Path, expected: Path) -> None:
+    unfinish(old)
+    upgrade(old)
+    check_upgraded(old, expected)
+
+
+def test_a_commit_that_cannot_be_finished_stops_the_upgrade(old: Path) -> None:
+    os.truncate(unfinish(old)[0], 10)
+    before = old_lake(old)
+    with pytest.raises(UmdfError, match=r"has 10 bytes .* commit 3 .*; repair the lake with umdf 0\.1\.0, which wrote"):
+        upgrade(old)
+    assert old_lake(old) == before
+
+
+def test_an_upgraded_lake_goes_on_where_the_old_one_stopped(unpacked: Path, old: Path, tmp_path: Path) -> None:
+    upgrade(old)
+    files, whole = captures(unpacked, "sbe"), tmp_path / "whole"
+    with open_writer(old) as writer:
+        # The lake knows where the files of the archive were made, not where they are now.
+        outcome = ingest_captures(files, writer, LocalRunner(1), IngestSettings(follow=FINISH))
+        assert (outcome.new, outcome.known, outcome.made_again) == (1, 19, [])
+    with open_writer(whole) as writer:
+        for part in (captures(unpacked, "fast"), files):
+            ingest_captures(part, writer, LocalRunner(1), IngestSettings())
+    ended, alone = hashes(old), hashes(whole)
+    assert {name for name in ended if ended[name] != alone[name]} == set()
+    assert lake_status.verify(old, deep=True) == []
+
+
+def test_a_lake_of_layout_1_is_refused_by_readers_and_writers(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(old.rglob("*"))
+    uses: tuple[Callable[[Path], Any], ...] = (
+        open_snapshot, open_writer, lake_status.status, lake_status.verify, Lake,
+        lambda root: open_writer(root, abort=True),
+    )  # fmt: skip
+    for use in uses:
+        with pytest.raises(UmdfError, match=rf"has layout 1 \(written by umdf 0\.1\.0\).*`umdf lake upgrade {old}`"):
+            use(old)
+    for command in (["lake", "status", str(old)], ["lake", "vacuum", str(old)], ["lake", "abort", str(old)]):
+        assert run(command) == 3
+        assert f"`umdf lake upgrade {old}`" in capsys.readouterr().err
+    assert sorted(old.rglob("*")) == before
+
+
+def test_the_command_upgrades_once(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lake", "upgrade", str(old), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) | {"rows": 0, "bytes": 0, "files": 0} == {
+        "old_layout": 1, "layout": 2, "commit": 4, "tables": sorted(REWRITTEN), "files": 0, "rows": 0, "bytes": 0,
+    }  # fmt: skip
+    before = sorted(old.rglob("*"))
+    assert run(["lake", "upgrade", str(old)]) == 0
+    assert "has layout 2 already: nothing to do" in capsys.readouterr().out
+    assert sorted(old.rglob("*")) == before
+    (old / "lake.json").write_text('{"layout": 3, "lake_id": "x", "producer": "umdf 9.0"}')
+    assert run(["lake", "upgrade", str(old)]) == 3
+    assert "made by a newer umdf (umdf 9.0, layout 3)" in capsys.readouterr().err
+    assert run(["lake", "upgrade", str(old / "mbo")]) == 3
+
+
+def test_commits_before_the_upgrade_cannot_be_read(old: Path) -> None:
+    upgrade(old)
+    assert open_snapshot(old, 4).rows("mbo") == open_snapshot(old).rows("mbo")
+    for number in (1, 3):
+        with pytest.raises(UmdfError, match=f"commit {number} cannot be read.* layout 2; read commit 4 or a later one"):
+            open_snapshot(old, number)
+
+
+def test_columns_of_someone_else_are_not_lost(old: Path) -> None:
+    """A table that is written anew is refused; one that is not keeps them."""
+    fields = json.loads(DeltaTable(old / "gaps").schema().to_json())["fields"]
+    assert "note" not in {field["name"] for field in fields}
+    from deltalake.schema import Field, PrimitiveType
+
+    for name in ("quality", "gaps"):
+        DeltaTable(old / name).alter.add_columns(Field("note", PrimitiveType("string")))
+        marker = max((old / "_lake" / "commits").glob("*.json"))
+        content = json.loads(marker.read_text())
+        content["versions"][name] += 1  # as if it had been accepted
+        marker.write_text(json.dumps(content))
+        if name == "quality":
+            copy = Path(shutil.copytree(old, old.parent / "copy"))
+            upgrade(copy)
+            assert "note" in {field.name for field in DeltaTable(copy / name).schema().fields}
+    with pytest.raises(UmdfError, match="table gaps has columns that umdf did not write: note"):
+        upgrade(old)
+
+
+def test_words_of_layout_1_are_translated() -> None:
+    words = ["equal", "in_doubt", "older", "stale", None]
+    for kind in (pa.utf8(), pa.dictionary(pa.int32(), pa.utf8())):
+        rows = pa.table({"verdict": pa.array(words, pa.utf8()).cast(kind)})
+        found = renamed_rows(rows, RENAMES[1]["book_check"]).column("verdict").to_pylist()
+        assert found == ["equal", "unverified", "outdated", "stale", None]
+
+
+def test_tables_of_layout_1_have_the_same_columns_under_other_names() -> None:
+    for name in tables():
+        old, new = table_of_layout(name, 1), table_of_layout(name, LAYOUT)
+        assert [NEW_NAMES.get(name, {}).get(column, column) for column in old.schema.names] == new.schema.names
+        assert old.schema.types == new.schema.types and new == table(name)
+        assert (old.sort, old.partition, old.statistics_columns) == (new.sort, new.partition, new.statistics_columns)
