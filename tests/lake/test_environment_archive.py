@@ -68,7 +68,7 @@ def test_it_decodes_elsewhere_and_no_kernel_is_compiled(tmp_path: Path, soak: bo
     cache = {path: path.stat().st_mtime_ns for path in (place / "umdf-cache").rglob("*")}
     assert len(cache) > 2 * said["kernels"]
 
-    captures = [str(files_of(day(tmp_path, 600, wire=wire))[0]) for wire in ("sbe", "fast")]
+    captures = [str(files_of(day(tmp_path, 600, protocol=protocol))[0]) for protocol in ("sbe", "fast")]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NUMBA", "VIRTUAL"))}
     if not soak:
         kept["PYTHONPATH"] = sysconfig.get_path("purelib")  # where umdf itself is only a link
