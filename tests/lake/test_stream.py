@@ -248,14 +248,16 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
 ) -> None:
     recording, root = record(tmp_path / "recording", made.files[:8]), tmp_path / "lake"
     tables = ("--tables", ",".join(sorted(FEW)))
-    with umdf("stream", "stream", recording, "--lake", root, "--cores", "2", "--every-s", "0", *tables) as command:
+    with umdf("stream", "stream", recording, "--lake", root, "--cores", "2", "--interval-s", "0", *tables) as command:
         assert until(lambda: (root.is_dir() and open_snapshot(root).number > 0) or command.ended, 120, 0.2)
         # An ingest of the same lake gets one clear error, or waits for its turn.
         files = [str(path) for path in made.files]
-        assert run(["ingest", *files, "--lake", str(root), "--plain", *tables]) == 3
+        assert run(["ingest", *files, "--lake", str(root), "--no-spark", *tables]) == 3
         said = capsys.readouterr().err
         assert said.count("\n") == 1 and f"is being written by stream (process {command.process.pid}" in said
-        with umdf("waits", "ingest", *files, "--lake", root, "--plain", "--wait-s", "200", *tables) as waiting:
+        with umdf(
+            "waits", "ingest", *files, "--lake", root, "--no-spark", "--writer-wait-s", "200", *tables
+        ) as waiting:
             record(recording, made.files[8:12])
             assert until(lambda: open_snapshot(root).rows("ledger") >= 12 or command.ended, 120, 0.2)
             assert not waiting.ended

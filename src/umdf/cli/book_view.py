@@ -49,7 +49,7 @@ class BookView:
         view, book = self.view, self.book
         bid, ask = (side[0] if side else None for side in (book.bids, book.asks))
         return {
-            "wire": self.protocol.name.lower(),
+            "protocol": self.protocol.name.lower(),
             "channel": self.channel.number,
             "symbol": self.symbol or str(self.instrument_id),
             "instrument_id": self.instrument_id,
