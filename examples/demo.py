@@ -252,7 +252,7 @@ def main() -> None:
     stream_recording(OUT / "day", OUT / "lake", OUT / "streamed")
     print("\nnext:")
     sql = '"SELECT symbol, sum(volume) FROM ohlcv_1d GROUP BY symbol ORDER BY 2 DESC LIMIT 5"'
-    for command in (f"query {sql} --lake {OUT}/lake", f"lake status {OUT}/lake", f"book {OUT}/day/capture"):
+    for command in (f"query {OUT}/lake {sql}", f"lake status {OUT}/lake", f"book {OUT}/day/capture"):
         print(f"  .venv/bin/umdf {command}")
 
 

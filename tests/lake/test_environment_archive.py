@@ -54,7 +54,7 @@ def test_it_decodes_elsewhere_and_no_kernel_is_compiled(tmp_path: Path, soak: bo
     """At reduced size without the large packages, which are then found where they are."""
     archive, place = tmp_path / ("env.tar.gz" if soak else "env.tar"), tmp_path / "else where"
     left_out = environment_archive.SPARK_PACKAGES if soak else packages() - {"umdf"}
-    words = ["lake", "pack", str(archive), "--leave-out", ",".join(sorted(left_out)), "--json"]
+    words = ["lake", "pack", str(archive), "--exclude", ",".join(sorted(left_out)), "--json"]
     done = subprocess.run([sys.executable, "-c", UMDF, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

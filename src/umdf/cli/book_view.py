@@ -97,7 +97,7 @@ class BookView:
         lines = [
             f"{self.symbol or '?'} ({self.instrument_id}), channel {channel.number}, {protocol}",
             f"at sequence {channel.sequence}{when}; rpt_seq {self.book.rpt_seq}",
-            f"state {state}, group {phase}{', apart from its group' if view.separated else ''}",
+            f"state {state}, group {phase}{', separated from its group' if view.separated else ''}",
         ]
         return [*lines, f"STALE: {self.stale_reason}"] if self.stale_reason else lines
 
