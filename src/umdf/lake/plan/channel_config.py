@@ -1,5 +1,5 @@
-"""The channel configuration (`--channels`) that a lake was made with. It is kept in the lake, under its digest, and each
-input's entry in the ledger names the one that it was ingested with.
+"""The channel configuration (`--channels`) that a lake was made with. It is kept in the lake, under its digest, and
+each input's entry in the ledger names the one that it was ingested with.
 
 Invariant: a flow is the same stream of the same channel in every day of a lake. Who wants it otherwise has to say
 so (`umdf lake rebuild --channels`), and every day is rebuilt.
