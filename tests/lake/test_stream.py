@@ -225,7 +225,7 @@ def test_a_recording_that_cannot_be_read_is_one_clear_error(
     assert not (tmp_path / "lake").exists()
     arguments = ["stream", str(tmp_path / "gone"), "--lake", str(tmp_path / "lake")]
     assert run([*arguments, "--finish"]) == 2
-    assert "--finish goes with --once" in capsys.readouterr().err
+    assert "--finish can only be used with --once" in capsys.readouterr().err
     assert run([*arguments, "--json", "--once", "--tables", "mbo,mbx"]) == 2
     assert "mbx" in json.loads(capsys.readouterr().err)["error"]
 
@@ -263,7 +263,7 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
             assert not waiting.ended
             command.process.send_signal(signal.SIGINT)
             code, printed, said = command.finish()
-            assert code == 130 and "it goes on from here" in said and "Traceback" not in said
+            assert code == 130 and "start it again to resume from here" in said and "Traceback" not in said
             assert printed.count("batch ") >= 2
             assert until(lambda: not command.family(), 30, 0.1), command.family()
             assert waiting.finish()[0] == 0
