@@ -74,7 +74,7 @@ def test_create_table_says_where_a_table_is() -> None:
         dialects.create_table(tables()["mbo"], Path("/x"), "cobol")
     with pytest.raises(ConfigError, match=r"'a.b' is no name that hive can use here; give schema, in plain letters"):
         dialects.create_schema("hive", "a.b")
-    with pytest.raises(ConfigError, match=r"is no name that spark can use here; give schema or catalogue.schema"):
+    with pytest.raises(ConfigError, match=r"is no name that spark can use here; give schema or catalog.schema"):
         dialects.create_schema("spark", "x; DROP TABLE y")
 
 

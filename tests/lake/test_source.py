@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
-    "fast": {"wire": "fast", "loss": 0.01},
+    "fast": {"protocol": "fast", "loss": 0.01},
     "sbe-one-line": {"lines": "A", "channel_reset": True},
-    "fast-one-line": {"wire": "fast", "lines": "A", "channel_reset": True},
+    "fast-one-line": {"protocol": "fast", "lines": "A", "channel_reset": True},
 }
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 Made = Callable[[str], tuple[Path, Path]]
@@ -283,8 +283,8 @@ def test_spark_says_what_is_wrong_in_one_line(spark: SparkSession, made: Made, t
         (lambda: frame(spark, "mbo", f"{tmp_path}/*.none"), "no file matches this pattern"),
         (lambda: frame(spark, "mbo", tmp_path / "empty"), "no capture in this directory"),
         (lambda: frame(spark, "mbo", tmp_path / "text.pcap"), "text.pcap: this is no capture file"),
-        (lambda: frame(spark, "mbo", good, config=str(tmp_path / "bad.toml")), "stream 1 has no group and port"),
-        (lambda: frame(spark, "mbo", good, config=str(tmp_path / "none.toml")), "No such file"),
+        (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "bad.toml")), "stream 1 has no group and port"),
+        (lambda: frame(spark, "mbo", good, channels=str(tmp_path / "none.toml")), "No such file"),
         (
             lambda: spark.read.format("umdf").schema("price DOUBLE").option("schema", "mbo").load(str(good)),
             "column price is bigint, not double",

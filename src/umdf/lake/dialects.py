@@ -1,4 +1,4 @@
-"""An Arrow schema in other words: Delta's and Spark's JSON, Spark's DDL, CREATE TABLE for catalogues.
+"""An Arrow schema in other words: Delta's and Spark's JSON, Spark's DDL, CREATE TABLE for catalogs.
 
 Invariant: types are never inferred from files; every reader is given the schema that is defined in umdf.lake.schemas.
 """
@@ -94,7 +94,7 @@ def delta_schema(schema: pa.Schema) -> Any:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a table is registered in a catalogue; and how columns are written, where the catalogue needs them.
+    """How a table is registered in a catalog; and how columns are written, where the catalog needs them.
 
     Delta itself knows a table's columns, and refuses a list that differs in anything, a comment included: so most
     dialects give none.
@@ -110,17 +110,17 @@ class Dialect:
 # Each reads the table as Delta: a reader of the bare Parquet files would see replaced rows too.
 DIALECTS = {
     "spark": Dialect(
-        "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
+        "CREATE SCHEMA IF NOT EXISTS {catalog};\n",
         "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
         "Spark with the Delta package. Views with decimals and timestamps: umdf.Lake(DIR).register_views(spark).",
     ),
     "unity": Dialect(
-        "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
+        "CREATE SCHEMA IF NOT EXISTS {catalog};\n",
         "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
         "Unity Catalog: external tables, at a location that the catalogue may read; grant nobody to write.",
     ),
     "hive": Dialect(
-        "CREATE DATABASE IF NOT EXISTS {catalogue};\n",
+        "CREATE DATABASE IF NOT EXISTS {catalog};\n",
         "CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{columns}\n)\n"
         "STORED BY 'io.delta.hive.DeltaStorageHandler'\nLOCATION {location};\n",
         "Hive with the Delta connector: ADD JAR delta-hive-assembly, then for MapReduce\n"
@@ -138,28 +138,28 @@ DIALECTS = {
 VALID_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-def create_schema(dialect: str, catalogue: str) -> str:
+def create_schema(dialect: str, catalog: str) -> str:
     """The statement that makes the place where the tables go."""
-    return _dialect(dialect).schema_statement.format(**_name_fields(dialect, catalogue))
+    return _dialect(dialect).schema_statement.format(**_name_fields(dialect, catalog))
 
 
-def create_table(table: Table, location: Path | str, dialect: str = "spark", catalogue: str = "umdf") -> str:
-    """The statement that makes a table of the lake known to a catalogue; its files stay at `location`, a path or a
+def create_table(table: Table, location: Path | str, dialect: str = "spark", catalog: str = "umdf") -> str:
+    """The statement that makes a table of the lake known to a catalog; its files stay at `location`, a path or a
     URL."""
     template = _dialect(dialect)
-    name_fields = _name_fields(dialect, catalogue) if catalogue else {"catalogue": "", "schema": "", "trino": ""}
+    name_fields = _name_fields(dialect, catalog) if catalog else {"catalog": "", "schema": "", "trino": ""}
     return template.table_statement.format(
         **name_fields,
-        name=f"{catalogue}.{table.name}" if catalogue else table.name,
+        name=f"{catalog}.{table.name}" if catalog else table.name,
         table=table.name,
         columns=",\n".join(f"  {_column(field, template.struct_field)}" for field in table.schema),
         location=_quote(location if isinstance(location, str) else location.absolute().as_uri()),
     )
 
 
-def notes(dialect: str, catalogue: str) -> str:
+def notes(dialect: str, catalog: str) -> str:
     """Notes for the user of the statements, as comments."""
-    note = _dialect(dialect).notes.format(**_name_fields(dialect, catalogue))
+    note = _dialect(dialect).notes.format(**_name_fields(dialect, catalog))
     units = "Prices are BIGINT in units of 1e-9, times BIGINT nanoseconds UTC. Only umdf writes to these tables."
     return f"-- {note}\n-- {units}\n"
 
@@ -170,12 +170,12 @@ def _dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _name_fields(dialect: str, catalogue: str) -> dict[str, str]:
-    parts, allowed = catalogue.split("."), _dialect(dialect).name_levels
-    if not VALID_NAME.fullmatch(catalogue) or len(parts) not in allowed:
-        forms = " or ".join(("catalogue.schema" if count == 2 else "schema") for count in allowed)
-        raise UsageError(f"{catalogue!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
-    return {"catalogue": catalogue, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
+def _name_fields(dialect: str, catalog: str) -> dict[str, str]:
+    parts, allowed = catalog.split("."), _dialect(dialect).name_levels
+    if not VALID_NAME.fullmatch(catalog) or len(parts) not in allowed:
+        forms = " or ".join(("catalog.schema" if count == 2 else "schema") for count in allowed)
+        raise UsageError(f"{catalog!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
+    return {"catalog": catalog, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
 
 
 def _column(field: pa.Field, struct_field: str) -> str:

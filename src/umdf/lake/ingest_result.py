@@ -19,7 +19,7 @@ class IngestResult:
     unusable: list[tuple[str, str]] = field(default_factory=list)  # files that are no captures, and why
     damaged: list[str] = field(default_factory=list)
     unread_bytes: int = 0  # of damaged files
-    not_kept: int = 0  # rows for which `quarantine` has no room
+    not_stored: int = 0  # rows for which `quarantine` has no room
     unrecognised: int = 0  # packets of groups that carry no stream of the exchange
     days: list[ChannelDayKey] = field(default_factory=list)
     # Followed days, and how far they have come.
@@ -27,12 +27,12 @@ class IngestResult:
     closed_days: list[ChannelDayKey] = field(default_factory=list)  # followed days that are over
     closings: list[tuple[int, int]] = field(default_factory=list)  # of new files: when closed, and ts_recv of the last
     # Followed days for which something came behind the frontier.
-    made_again: list[ChannelDayKey] = field(default_factory=list)
+    rebuilt_days: list[ChannelDayKey] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     messages: int = 0
     gaps: int = 0
-    missing: int = 0
+    missing_sequences: int = 0
     stale: int = 0
     commit: int | None = None
     peak_memory_bytes: int = 0

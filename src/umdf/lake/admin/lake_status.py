@@ -171,13 +171,13 @@ def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | No
 
 
 def ddl(
-    root: str | os.PathLike[str], dialect: str = "spark", catalogue: str = "umdf", location: str | None = None
+    root: str | os.PathLike[str], dialect: str = "spark", catalog: str = "umdf", location: str | None = None
 ) -> str:
-    """Statements for every table that has been written; `location` is the lake as the catalogue reaches it, a URL."""
+    """Statements for every table that has been written; `location` is the lake as the catalog reaches it, a URL."""
     snapshot = open_snapshot(root)
-    parts = [notes(dialect, catalogue), create_schema(dialect, catalogue)]
+    parts = [notes(dialect, catalog), create_schema(dialect, catalog)]
     for name in tables():
         if snapshot.version(name) is not None:
             table_location = f"{location.rstrip('/')}/{name}" if location else snapshot.paths.table(name)
-            parts.append(create_table(table(name), table_location, dialect, catalogue))
+            parts.append(create_table(table(name), table_location, dialect, catalog))
     return "\n".join(parts)

@@ -165,15 +165,15 @@ def acquire(
     leases: Path,
     what: str,
     *,
-    wait_s: float = 0.0,
+    writer_wait_s: float = 0.0,
     stale_s: float = STALE_S,
     clock: Clock = time.time_ns,
     sleep: Sleep = time.sleep,
     owner: Owner | None = None,
 ) -> Lease:
-    """The lake's lease. If another process has it: wait, at most `wait_s`, else an error that names the holder."""
+    """The lake's lease. If another process has it: wait at most `writer_wait_s`, then fail with the holder's name."""
     owner = owner or this_process(what)
-    until_ns = clock() + int(wait_s * 1e9)
+    until_ns = clock() + int(writer_wait_s * 1e9)
     while True:
         current = latest_lease(leases)
         if current is None or current.released or _is_stale(current, clock(), stale_s):

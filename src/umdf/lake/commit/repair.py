@@ -1,7 +1,7 @@
 """What is damaged in a lake, which command repairs it, and rebuilt logs of tables.
 
 Invariant: the lake's own log says which files each table has. What Delta's log has lost is rebuilt from it; what
-the files have lost is rebuilt from the captures (`umdf lake reprocess`).
+the files have lost is rebuilt from the captures (`umdf lake rebuild`).
 """
 
 from __future__ import annotations

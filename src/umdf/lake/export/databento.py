@@ -273,4 +273,4 @@ def parse_options(options: Options) -> DatabentoOptions:
         raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
     if options.price_type not in PRICE_TYPES:
         raise UsageError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
-    return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide)
+    return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide_integers)

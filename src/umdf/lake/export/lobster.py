@@ -74,10 +74,10 @@ class ConversionCounts:
 class LobsterConverter:
     """Turns rows into lines; a new one for every instrument and date."""
 
-    def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
+    def __init__(self, symbol: str, day: date, levels: int, round_prices: bool = False) -> None:
         if not 1 <= levels <= MAX_LEVELS:
             raise UsageError(f"{levels} levels", f"say 1 to {MAX_LEVELS}")
-        self.symbol, self.day, self.rounded = symbol, day, rounded
+        self.symbol, self.day, self.round_prices = symbol, day, round_prices
         self.book = OrderBook(symbol)
         self.counts = ConversionCounts()
         self._sides = {"B": _SideText(-1, NO_BID, levels), "A": _SideText(1, NO_ASK, levels)}
@@ -167,7 +167,7 @@ class LobsterConverter:
     def _price(self, price: int | None) -> int:
         if price is None:
             raise UmdfError(f"{self.symbol}: a trade without a price", "LOBSTER has no place for it")
-        if price % PRICE_UNIT and not self.rounded:
+        if price % PRICE_UNIT and not self.round_prices:
             reason = f"{self.symbol}: the price {fix_decimal(price, -9)} is no multiple of 0.0001"
             raise UmdfError(reason, "say --round to round such prices to the nearest one")
         return (price + PRICE_UNIT // 2) // PRICE_UNIT
@@ -256,7 +256,7 @@ def write(job: ExportJob) -> None:
             instrument_day.read("status", STATE_COLUMNS, True),
         )
         converter = LobsterConverter(
-            instrument_day.name, instrument_day.day.date, job.options.levels, job.options.rounded
+            instrument_day.name, instrument_day.day.date, job.options.levels, job.options.round_prices
         )
         low, high = instrument_day.day.window
         begin, end = (None if at is None else converter.milliseconds(at) for at in (low, high))

@@ -1,8 +1,8 @@
-"""The channel configuration (`--config`) that a lake was made with. It is kept in the lake, under its digest, and each
-input's entry in the ledger names the one that it was ingested with.
+"""The channel configuration (`--channels`) that a lake was made with. It is kept in the lake, under its digest, and
+each input's entry in the ledger names the one that it was ingested with.
 
 Invariant: a flow is the same stream of the same channel in every day of a lake. Who wants it otherwise has to say
-so (`umdf lake reprocess --config`), and every day is rebuilt.
+so (`umdf lake rebuild --channels`), and every day is rebuilt.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 What is behind the frontier is final, so it may only pass what no file still to come is expected to change: a number
 must have gone by on every line, and what was received at that time on the snapshot stream must be there, too, because
 a snapshot takes effect at the number that it holds (369), not where it arrived. A group that has been silent for longer
-than `wait_ns`, and for longer than its next file can take to be closed, is not waited for. Should something come for a
-place behind the frontier, the day is rebuilt.
+than `line_timeout_ns`, and for longer than its next file can take to be closed, is not waited for. Should something
+come for a place behind the frontier, the day is rebuilt.
 
 Invariant: a frontier is a number that was seen. So no gap is ever cut in two.
 """
@@ -37,8 +37,8 @@ _LENGTH_BYTES = 8
 class FollowSettings:
     """How a growing recording is followed."""
 
-    hold_ns: int = SECOND_NS  # a snapshot may come so long after the last update that it holds
-    wait_ns: int = 120 * SECOND_NS  # a group that is silent for longer is not waited for
+    snapshot_delay_ns: int = SECOND_NS  # a snapshot may come so long after the last update that it holds
+    line_timeout_ns: int = 120 * SECOND_NS  # a group that is silent for longer is not waited for
     finish: bool = False  # no more files will come: take everything
 
 
@@ -121,11 +121,11 @@ class ReadProgress:
                 self._last_ts[group] = max(self._last_ts.get(group, NULL), ends)
                 self._longest_file_ns[group] = max(self._longest_file_ns.get(group, 0), ends - begins)
 
-    def active_groups(self, groups: Iterable[MulticastGroup], wait_ns: int) -> dict[MulticastGroup, int]:
+    def active_groups(self, groups: Iterable[MulticastGroup], line_timeout_ns: int) -> dict[MulticastGroup, int]:
         """The groups that are not silent, and up to when they have been read."""
         known = {group: self._last_ts[group] for group in groups if group in self._last_ts}
         newest = max(known.values(), default=NULL)
-        waits = {group: max(wait_ns, MAX_LATE_HALVES * self._longest_file_ns[group] // 2) for group in known}
+        waits = {group: max(line_timeout_ns, MAX_LATE_HALVES * self._longest_file_ns[group] // 2) for group in known}
         return {group: last for group, last in known.items() if last >= newest - waits[group]}
 
 
@@ -173,8 +173,8 @@ def find_frontier(
     if follow.finish:
         return Frontier(_epoch_end(planner, day, len(day.epochs) - 1), is_over=True)
     groups = planner.groups(day.channel, "incremental", "snapshot")
-    active = progress.active_groups(groups, follow.wait_ns * patience)
-    until_ns = min(active.values(), default=NULL) - follow.hold_ns * patience
+    active = progress.active_groups(groups, follow.line_timeout_ns * patience)
+    until_ns = min(active.values(), default=NULL) - follow.snapshot_delay_ns * patience
     groups_past_day = {part.group for part in planner.later_segments(day)}
     lines = {group for group in planner.groups(day.channel, "incremental") if group in active}
     found: DayPosition | None = None

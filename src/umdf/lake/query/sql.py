@@ -100,7 +100,7 @@ class Registration:
         )
 
     def _create_tables(self) -> None:
-        """In a catalogue, for good, and as they are stored: BIGINT prices and times, always the newest version."""
+        """In a catalog, for good, and as they are stored: BIGINT prices and times, always the newest version."""
         if not self.reads_delta:
             raise UmdfError(
                 f"tables in the database {self.database} need Delta, which this Spark session does not have",
@@ -127,7 +127,7 @@ def register(
 ) -> Registration:
     """Make a temporary view of every table (or of `names`), called as the table with `prefix` in front.
 
-    With `database`, and where the session can read Delta, the stored tables are also made known to its catalogue there.
+    With `database`, and where the session can read Delta, the stored tables are also made known to its catalog there.
     """
     for what, word in (("database", (database or "x").replace(".", "_")), ("prefix", prefix or "x")):
         if not SQL_IDENTIFIER.fullmatch(word):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
-ENVIRONMENT_ALIAS = "environment"  # what a packed environment is called in a worker's directory
+ENVIRONMENT_ALIAS = "environment"  # the environment archive is unpacked under this name in a worker's directory
 LOOPBACK_PREFIXES = ("127.", "localhost")
 SHARED_STORAGE_HINT = "lake and captures must be on storage that every worker mounts at the same path"
 CONNECT_WAIT_S = 15.0
@@ -61,7 +61,7 @@ def spark_mode(master: str | None, environ: Mapping[str, str] = os.environ) -> S
 
 
 def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode) -> Path | None:
-    """The packed environment, if one was given: it must be there, and have a use."""
+    """The environment archive, if one was given: it must be there, and have a use."""
     if archive is None:
         return None
     if mode not in (SparkMode.CLUSTER, SparkMode.CONNECT):
@@ -81,7 +81,7 @@ def is_on_loopback(master: str) -> bool:
 
 
 def worker_python(master: str, archive: Path | None, environ: Mapping[str, str] = os.environ) -> str:
-    """The interpreter of the workers: the packed one; on a cluster the one that the user names; else our own."""
+    """The interpreter of the workers: that of the archive; on a cluster the one that the user names; else our own."""
     if archive:
         return f"./{ENVIRONMENT_ALIAS}/bin/python"
     own = sys.executable

@@ -59,18 +59,18 @@ def start_session(
     work: str | os.PathLike[str] | None = None,
     logs: str | os.PathLike[str] | None = None,
     quick: bool = False,
-    packed: str | os.PathLike[str] | None = None,
+    environment: str | os.PathLike[str] | None = None,
     **conf: str,
 ) -> SparkSession:
     """Start a session: on this machine, or on the cluster that `master` names.
 
     `work` holds temporary files (a directory of its own there, removed at the end), `logs` what Spark and the Python
-    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `packed` is the
-    environment for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark's own settings,
+    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `environment` is
+    the archive for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark's own settings,
     by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
-    archive = cluster.environment_archive(packed, cluster.spark_mode(master))
+    archive = cluster.environment_archive(environment, cluster.spark_mode(master))
     if pyspark.SparkContext._active_spark_context is not None:
         raise UmdfError("a Spark session is already running in this process", "use it: pass it as spark")
     scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
@@ -155,12 +155,13 @@ def _refuse_settings(options: dict[str, Any], owner: str) -> None:
 def _connect(options: dict[str, Any]) -> SparkSession:
     _pyspark()
     _refuse_settings(options, "of the server")
-    return cluster.connect(options["master"], cluster.environment_archive(options.get("packed"), SparkMode.CONNECT))
+    archive = cluster.environment_archive(options.get("environment"), SparkMode.CONNECT)
+    return cluster.connect(options["master"], archive)
 
 
 def _use_submitted(options: dict[str, Any]) -> SparkSession:
     _refuse_settings(options, "of spark-submit")
-    cluster.environment_archive(options.get("packed"), SparkMode.SUBMITTED)
+    cluster.environment_archive(options.get("environment"), SparkMode.SUBMITTED)
     return cluster.submitted_session()
 
 

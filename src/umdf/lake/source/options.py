@@ -28,10 +28,10 @@ OPTIONS = {
     "schema": "which family of events (or packets) to read",
     "path": "a capture, a directory, a manifest or a pattern: what load() is given",
     "paths": "several of them: what load() is given",
-    "columns": "the columns to read, with commas between them",
-    "config": "groups and ports of channels: the TOML file of `umdf ingest --config`",
+    "columns": "the columns to read, comma-separated",
+    "channels": "channel addresses: the TOML file of `umdf ingest --channels`",
     "spanNumbers": "how many packets (Binary) or messages (FAST) make a partition",
-    MAX_FILES: "of a stream: how many files a micro-batch takes at most",
+    MAX_FILES: "of a stream: maximum files per micro-batch",
 }
 
 
@@ -40,7 +40,7 @@ class SourceOptions:
     family: str
     paths: tuple[str, ...]
     columns: tuple[str, ...]  # in their order
-    config: str | None
+    channels: str | None
     span_units: int
     max_files: int | None
 
@@ -60,7 +60,7 @@ class SourceOptions:
             family,
             _paths(lowercase_options),
             _columns(lowercase_options.get("columns"), table(family).schema),
-            lowercase_options.get("config"),
+            lowercase_options.get("channels"),
             _positive_int("spanNumbers", lowercase_options) or DEFAULT_SPAN_UNITS,
             _positive_int(MAX_FILES, lowercase_options),
         )
@@ -72,12 +72,12 @@ class SourceOptions:
 
     @property
     def configured_streams(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-        return read_channel_config(Path(self.config) if self.config else None)
+        return read_channel_config(Path(self.channels) if self.channels else None)
 
     def with_columns(self, names: Iterable[str]) -> SourceOptions:
         """Only these: a schema that the caller gave."""
         columns = _columns(",".join(names), table(self.family).schema)
-        return SourceOptions(self.family, self.paths, columns, self.config, self.span_units, self.max_files)
+        return SourceOptions(self.family, self.paths, columns, self.channels, self.span_units, self.max_files)
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
