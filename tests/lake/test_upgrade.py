@@ -283,7 +283,7 @@ def test_an_upgraded_lake_goes_on_where_the_old_one_stopped(unpacked: Path, old:
     with open_writer(old) as writer:
         # The lake knows where the files of the archive were made, not where they are now.
         outcome = ingest_captures(files, writer, LocalRunner(1), IngestSettings(follow=FINISH))
-        assert (outcome.new, outcome.known, outcome.made_again) == (1, 19, [])
+        assert (outcome.new, outcome.known, outcome.rebuilt_days) == (1, 19, [])
     with open_writer(whole) as writer:
         for part in (captures(unpacked, "fast"), files):
             ingest_captures(part, writer, LocalRunner(1), IngestSettings())

@@ -69,7 +69,7 @@ def upgrade(
     paths = open_any_layout(root)
     if paths.layout == LAYOUT:
         return None
-    lease = acquire(paths.leases, "upgrade", wait_s=wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
+    lease = acquire(paths.leases, "upgrade", writer_wait_s=wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
     try:
         lease.start_heartbeat()
         paths = open_any_layout(root)
