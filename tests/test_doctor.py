@@ -56,13 +56,13 @@ LAKES = ["numpy>=2", 'deltalake>=1; extra == "lake"', 'deltalake>=1; extra == "s
         (
             {"deltalake": "1.6"},
             Status.WARN,
-            "without Spark only: pyspark is missing",
+            "only without Spark: pyspark is missing",
             "pip install 'umdf[spark]' for lakes on Spark",
         ),
         (
             {},
             Status.WARN,
-            "none: deltalake is missing, pyspark is missing",
+            "not available: deltalake is missing, pyspark is missing",
             "pip install 'umdf[lake]' for lakes without Spark; pip install 'umdf[spark]' for lakes on Spark",
         ),
     ],

@@ -48,7 +48,7 @@ def python(
 ) -> Finding:
     found = f"Python {'.'.join(map(str, version))} on {system} {machine}"
     if version < MIN_PYTHON:
-        return Finding("python", Status.BAD, found, "install Python 3.11 or newer and set umdf up again")
+        return Finding("python", Status.BAD, found, "install Python 3.11 or newer, then reinstall umdf")
     if (system, machine) != ("Linux", "x86_64"):
         return Finding("python", Status.WARN, found, "umdf is tested on Linux x86_64 only")
     return Finding("python", Status.OK, found)
@@ -59,7 +59,9 @@ def packages(requirements: list[str] | None = None, version_of: Callable[[str], 
     try:
         requirements = metadata.requires("umdf") or [] if requirements is None else requirements
     except metadata.PackageNotFoundError:
-        return Finding("packages", Status.WARN, "umdf is not installed, only found", "pip install -e .")
+        return Finding(
+            "packages", Status.WARN, "umdf is imported from a source tree without being installed", "pip install -e ."
+        )
     try:
         faults, count = _faults(requirements, version_of)
     except ImportError:
@@ -75,11 +77,11 @@ def extras(requirements: list[str] | None = None, version_of: Callable[[str], st
         requirements = metadata.requires("umdf") or [] if requirements is None else requirements
         faults = {extra: _faults(requirements, version_of, extra)[0] for extra in LAKE_EXTRAS}
     except (metadata.PackageNotFoundError, ImportError):
-        return Finding("lakes", Status.WARN, "not known", "correct the packages first")
+        return Finding("lakes", Status.WARN, "unknown", "fix the packages first")
     lacking = [extra for extra in LAKE_EXTRAS if faults[extra]]
     if not lacking:
         return Finding("lakes", Status.OK, "with and without Spark")
-    able = "without Spark only" if lacking == ["spark"] else "none"
+    able = "only without Spark" if lacking == ["spark"] else "not available"
     found = f"{able}: {', '.join(dict.fromkeys(fault for extra in lacking for fault in faults[extra]))}"
     what = "; ".join(f"pip install 'umdf[{extra}]' for {LAKE_EXTRAS[extra]}" for extra in lacking)
     return Finding("lakes", Status.WARN, found, what)
@@ -116,7 +118,7 @@ def kernel_cache() -> Finding:
         return Finding(
             "kernel cache",
             Status.BAD,
-            f"numba cannot be loaded: {error}",
+            f"cannot import numba: {error}",
             "pip install --force-reinstall numba llvmlite",
         )
     directory = cache_dir()
@@ -126,29 +128,31 @@ def kernel_cache() -> Finding:
     except OSError:
         writable = False
     if not writable:
-        hint = "make the directory writable or set NUMBA_CACHE_DIR; until then every start compiles"
-        return Finding("kernel cache", Status.WARN, f"{directory} cannot be written", hint)
+        hint = "make it writable or set NUMBA_CACHE_DIR, otherwise kernels are compiled at every start"
+        return Finding("kernel cache", Status.WARN, f"not writable: {directory}", hint)
     size_bytes = sum(path.stat().st_size for path in directory.glob("**/*") if path.is_file())
     found = f"{directory}, {size_bytes / MIB:.1f} MiB"
     if not is_warm():
-        return Finding("kernel cache", Status.WARN, f"cold: {found}", "umdf doctor --fix compiles the kernels now")
-    return Finding("kernel cache", Status.OK, f"warm: {found}")
+        return Finding("kernel cache", Status.WARN, f"not compiled: {found}", "run `umdf doctor --fix`")
+    return Finding("kernel cache", Status.OK, f"compiled: {found}")
 
 
 def java(environ: Mapping[str, str] = os.environ) -> Finding:
     """Java is for Spark only: the first one in the order in which the lake would take them is judged."""
     javas = lake_java.find_javas(environ)
     if not javas:
-        return Finding("java", Status.WARN, "none (only Spark needs it)", "pip install 'umdf[spark]' brings one")
+        return Finding(
+            "java", Status.WARN, "not found (needed by Spark only)", "pip install 'umdf[spark]' installs one"
+        )
     first = javas[0]
     if first.is_usable:
         return Finding("java", Status.OK, str(first))
-    fallback = next((f"until then umdf takes {java}; " for java in javas if java.is_usable), "")
+    fallback = next((f"until then umdf uses {java}; " for java in javas if java.is_usable), "")
     if first.release is None:
-        found = f"{first.executable} ({first.origin}) does not run"
-        return Finding("java", Status.WARN, found, f"{fallback}correct it, or unset JAVA_HOME")
+        found = f"{first.executable} ({first.origin}) cannot be run"
+        return Finding("java", Status.WARN, found, f"{fallback}fix it, or unset JAVA_HOME")
     releases = " or ".join(map(str, lake_java.SUPPORTED_RELEASES))
-    return Finding("java", Status.WARN, str(first), f"{fallback}Spark needs Java {releases}; point JAVA_HOME to one")
+    return Finding("java", Status.WARN, str(first), f"{fallback}Spark needs Java {releases}; set JAVA_HOME")
 
 
 def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_receive_buffer_bytes) -> Finding:
@@ -164,23 +168,23 @@ def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_rece
 def multicast(probe: Callable[[], str] = udp_probe.multicast_error) -> Finding:
     error = probe()
     if error:
-        fix = "sudo ip link set lo multicast on; in a container, give it a network"
-        return Finding("multicast", Status.WARN, f"a group on loopback does not work: {error}", fix)
-    return Finding("multicast", Status.OK, "a datagram to a group on loopback came back")
+        fix = "sudo ip link set lo multicast on; in a container, attach it to a network"
+        return Finding("multicast", Status.WARN, f"multicast on loopback does not work: {error}", fix)
+    return Finding("multicast", Status.OK, "multicast on loopback works")
 
 
 def processors(count: int | None = None, memory_bytes: int | None = None) -> Finding:
     count = len(os.sched_getaffinity(0)) if count is None else count
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory_bytes is None else memory_bytes
-    found = f"{count} processors, {memory_bytes / (1 << 30):.1f} GiB of memory"
+    found = f"{count} CPUs, {memory_bytes / (1 << 30):.1f} GiB of memory"
     if count < 2 or memory_bytes < MIN_MEMORY_BYTES:
-        return Finding("machine", Status.WARN, found, "Spark and the live client want 2 processors and 4 GiB")
+        return Finding("machine", Status.WARN, found, "Spark and the live client need 2 CPUs and 4 GiB of memory")
     return Finding("machine", Status.OK, found)
 
 
 def open_files(limit: int | None = None) -> Finding:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
-    found = "no limit of open files" if soft == resource.RLIM_INFINITY else f"{soft} open files"
+    found = "no limit on open files" if soft == resource.RLIM_INFINITY else f"{soft} open files"
     if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
         return Finding("open files", Status.WARN, found, f"ulimit -n {MIN_OPEN_FILES}")
     return Finding("open files", Status.OK, found)
@@ -212,4 +216,4 @@ def apply_fixes() -> None:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "umdf":
             raise  # a warmer that does not exist is our bug
-        raise UmdfError(f"the kernels cannot be compiled: {error}", "run umdf doctor without --fix first") from error
+        raise UmdfError(f"cannot compile the kernels: {error}", "run `umdf doctor` without --fix first") from error

@@ -121,7 +121,7 @@ def parse(content: bytes, file: str = "<string>") -> Node:
     except xml.sax.SAXParseException as error:
         raise SchemaError([Fault(file, error.getLineNumber() or 0, "file", f"not XML: {error.getMessage()}")]) from None
     except DefusedXmlException as error:
-        raise SchemaError([Fault(file, 0, "file", f"refused: {type(error).__name__}: {error}")]) from None
+        raise SchemaError([Fault(file, 0, "file", f"rejected: {type(error).__name__}: {error}")]) from None
     except (LookupError, ValueError) as error:  # an encoding that the file declares and expat cannot read
         raise SchemaError([Fault(file, 1, "file", f"not XML: {error}")]) from None
     assert builder.root is not None

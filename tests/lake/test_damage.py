@@ -242,7 +242,7 @@ def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
     cases: dict[str, Sequence[str | Path]] = {
         "no such file or directory": (tmp_path / "gone", "--lake", lake),
         "no capture in this directory": (tmp_path / "empty", "--lake", lake),
-        "is neither empty nor a lake": (mine, "--lake", mine),
+        "is not empty and not a umdf lake": (mine, "--lake", mine),
         "is not a directory": (mine, "--lake", captures_in(mine)[0]),
         "no table": (mine, "--lake", lake, "--tables", "trade"),
     }
@@ -344,7 +344,7 @@ def _split(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     [
         (_out_of_order, r"rows of instrument \d+ are out of order in \w+"),
         (_twice, r"rows of instrument \d+ are out of order in \w+"),
-        (_split, r"instrument \d+ is split: it is of bucket \d+ and has rows in \d+"),
+        (_split, r"instrument \d+ are in bucket \d+ instead of \d+"),
     ],
 )
 def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_ingest(

@@ -1,15 +1,15 @@
 """Where things are in a lake, and `lake.json`, which identifies it.
 
-    lake.json                      layout and producer version, the lake's own id
+    lake.json                      layout and producer version, the lake's ID
     _lake/intents/00000012.json    what commit 12 does to every table
     _lake/commits/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
-    _lake/leases/00000003.json     the one writer
+    _lake/leases/00000003.json     the current writer
     _lake/configs/….json           channel configurations that inputs were ingested with, by digest
-    _lake/logs, _lake/work         words of Spark; its temporary files
+    _lake/logs, _lake/work         Spark's logs; its temporary files
     _lake/lost                     what was left of Delta logs that were rebuilt
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
-Invariant: a lake of another layout is refused before anything in it is read.
+Invariant: a lake of another layout is rejected before anything in it is read.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ LAYOUT = 1
 PATH_FAULTS = {
     re.compile("[\ud800-\udfff]+"): "bytes that are not UTF-8",
     re.compile(r"[\x00-\x1f\x7f]"): "a control character",
-    re.compile(r"%[0-9A-Fa-f]{2}"): "what is an escape in a URL",
+    re.compile(r"%[0-9A-Fa-f]{2}"): "an escape sequence of URLs",
     re.compile(r"\\"): "a backslash",
 }
-ANOTHER_NAME = "readers of Delta tables would look elsewhere; give it another name"
+ANOTHER_NAME = "readers of Delta tables would look elsewhere; use another name"
 
 
 @dataclass(frozen=True)
 class LakePaths:
-    """An existing lake of our layout."""
+    """The paths of an existing lake."""
 
     root: Path
     lake_id: str
@@ -76,7 +76,9 @@ def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
     refuse_path(path)
     description = atomic_files.read_json(path / "lake.json") if path.is_dir() else None
     if description is None:
-        raise _not_a_lake_error(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
+        raise _not_a_lake_error(
+            path, f"{root} is not a umdf lake (no lake.json)", f"create one with `umdf ingest CAPTURE… --lake {root}`"
+        )
     layout = description.get("layout")
     if layout != LAYOUT:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
@@ -88,34 +90,34 @@ def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
     try:
         return LakePaths(path, description["lake_id"], description["producer"])
     except KeyError as error:
-        raise UmdfError(f"{path / 'lake.json'} is damaged: no {error}", "restore it from a backup") from error
+        raise UmdfError(f"{path / 'lake.json'} is damaged: {error} is missing", "restore it from a backup") from error
 
 
 def _not_a_lake_error(path: Path, reason: str, hint: str) -> UmdfError:
     if not (path / "_lake").is_dir():
         return UmdfError(reason, hint)
-    reason_missing = f"{path / 'lake.json'} is missing, and the rest of a lake is there"
+    reason_missing = f"{path / 'lake.json'} is missing from an existing lake"
     return UmdfError(reason_missing, "restore it from a backup, or ingest the captures into a new lake")
 
 
 def refuse_path(path: Path) -> None:
-    """Readers of Delta take a table's directory for a part of a URL: these would be looked for somewhere else."""
+    """Reject paths that Delta readers, which treat a table's directory as part of a URL, would look for elsewhere."""
     text = str(path)
     for fault, why in PATH_FAULTS.items():
         if found := fault.search(text):
-            raise ConfigError(f"{text} cannot be the directory of a lake: it has {why} ({found[0]!a})", ANOTHER_NAME)
+            raise ConfigError(f"unsupported lake path: {text}: {why} ({found[0]!a})", ANOTHER_NAME)
 
 
 def create_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
-    """Open a lake; make it if the directory is empty or does not exist."""
+    """Open a lake; create it if the directory is empty or does not exist."""
     path = local_path(root).absolute()
     refuse_path(path)
     if path.exists() and not path.is_dir():
-        raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
+        raise UmdfError(f"{root} is not a directory", "use a new or empty directory")
     if not (path / "lake.json").exists():
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
-            raise _not_a_lake_error(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
+            raise _not_a_lake_error(path, f"{root} is not empty and not a umdf lake", "use a new or empty directory")
         description = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
-        # Another process may be quicker: then its lake is ours.
+        # If another process is faster, its lake is used.
         atomic_files.create_exclusively(path / "lake.json", description)
     return open_lake_paths(path)

@@ -300,7 +300,7 @@ def split_capture(path: str | os.PathLike[str], split_bytes: int = 64 << 20) -> 
         if reader.source.name or reader.header is None:
             return [Split(reader.path, 0, None, 1, None)]
         if not os.path.isfile(reader.path):
-            raise CaptureError(f"{reader.path}: only a regular file can be split", "save it to a file first")
+            raise CaptureError(f"cannot split {reader.path}: not a regular file", "save it to a file first")
         starts: list[tuple[int, int, Header]] = [(reader.offset, 1, reader.current_header())]
         reader.state[k.CAPACITY] = 1  # nothing is parsed, so nothing fills it
         while not reader.is_finished:

@@ -105,7 +105,7 @@ class CaptureReader:
             if not isinstance(error, OSError):
                 raise
             raise CaptureError(
-                f"{self.path}: {error.strerror or error}", "name a capture file that can be read"
+                f"{self.path}: {error.strerror or error}", "check the path and its permissions"
             ) from None
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class CaptureReader:
         head = self.buffer[: min(PCAP_HEADER_BYTES, self.filled_bytes)].tobytes()
         magic = head[:4]
         if not head and not self.source.damage:
-            raise CaptureError(f"{self.path}: the file is empty", "was the capture started and closed?")
+            raise CaptureError(f"{self.path}: the file is empty", "check that the capture was started and closed")
         if magic == PCAPNG_MAGIC:
             self._set_header(Header("pcapng", big_endian=head[8:12] == b"\x1a\x2b\x3c\x4d"))
             return
@@ -136,7 +136,7 @@ class CaptureReader:
         else:
             raise CaptureError(
                 f"{self.path}: this is no capture file (it starts with {magic.hex(' ')})",
-                "pcap and pcapng are read, plain or compressed by gzip or zstd",
+                "supported: pcap and pcapng, plain or compressed with gzip or zstd",
             )
 
     def start_split(
@@ -146,7 +146,9 @@ class CaptureReader:
         try:
             self._file.seek(offset)
         except OSError as error:
-            raise CaptureError(f"{self.path}: {error.strerror or error}", "a split needs a regular file") from None
+            raise CaptureError(
+                f"cannot split {self.path}: {error.strerror or error}", "save it to a regular file first"
+            ) from None
         self._remaining_bytes = end - offset
         self.state[k.FILE_OFFSET] = offset
         self.state[k.RECORDS] = records

@@ -55,7 +55,7 @@ def need_file(path: str | os.PathLike[str], what: str) -> None:
     if is_pipe(path):
         name = "stdin" if os.fspath(path) == STDIN else f"{os.fspath(path)} is not a regular file: it"
         raise CaptureError(
-            f"{name} can be read only once, and {what} reads it more than once", "save the capture to a file first"
+            f"{name} can be read only once, but {what} needs to read it twice", "save it to a file first"
         )
 
 
@@ -66,9 +66,9 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
         if not is_pipe(name):
             return open(name, "rb")
         if name == STDIN and os.isatty(0):
-            raise CaptureError("stdin is a terminal", "pipe a capture into it: `zcat day.pcap.gz | umdf decode -`")
+            raise CaptureError("stdin is a terminal", "pipe a capture into umdf: `zcat day.pcap.gz | umdf decode -`")
         file = io.FileIO(0, closefd=False) if name == STDIN else io.FileIO(name)
         return io.BufferedReader(cast(BinaryIO, _Pipe(file, "stdin" if name == STDIN else name)), HEAD_BYTES)  # type: ignore[arg-type, type-var]
     except OSError as error:
-        hint = "check the path" if isinstance(error, FileNotFoundError) else "name a capture file that can be read"
+        hint = "check the path" if isinstance(error, FileNotFoundError) else "check the path and its permissions"
         raise CaptureError(f"{name}: {error.strerror or error}", hint) from None

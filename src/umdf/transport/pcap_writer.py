@@ -33,13 +33,15 @@ class PcapWriter:
 
     def __init__(self, target: str | PathLike[str] | BinaryIO, snaplen: int = 256 << 10) -> None:
         if not 1 <= snaplen < 1 << 32:
-            raise EncodeError(f"a snap length of {snaplen} cannot be written", "give at least 1")
+            raise EncodeError(f"invalid snap length: {snaplen}", "use at least 1")
         self._owns_file = isinstance(target, (str, PathLike))
         if isinstance(target, (str, PathLike)):
             try:
                 self._file: BinaryIO = open(target, "wb")  # noqa: SIM115 (closed by close)
             except OSError as error:
-                raise CaptureError(f"{fspath(target)}: {error.strerror}", "name a file that can be written") from None
+                raise CaptureError(
+                    f"cannot write {fspath(target)}: {error.strerror}", "check the path and its permissions"
+                ) from None
         else:
             self._file = target
         self._buffer = np.empty(BUFFER_BYTES, np.uint8)
@@ -97,7 +99,7 @@ class PcapWriter:
             self._file.write(self._buffer.data[: int(self._table[k.USED])])
             self._file.flush()
         except OSError as error:
-            raise CaptureError(f"the capture cannot be written: {error.strerror}", "is the disk full?") from None
+            raise CaptureError(f"cannot write the capture: {error.strerror}", "check the free disk space") from None
         self._table[k.USED] = 0
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ def _flow_template(source: str, source_port: int, dest: str, dest_port: int) -> 
     try:
         sender, receiver = ip_address(source), ip_address(dest)
     except ValueError as error:
-        raise EncodeError(f"{error}", "name an IPv4 or IPv6 address") from None
+        raise EncodeError(f"{error}", "use an IPv4 or IPv6 address") from None
     if sender.version != receiver.version:
         raise EncodeError(f"{source} and {dest} are of different IP versions", "use two IPv4 or two IPv6 addresses")
     if not (0 <= source_port <= 0xFFFF and 0 <= dest_port <= 0xFFFF):
@@ -166,15 +168,15 @@ def _check_batch(
 ) -> None:
     """The kernel trusts these."""
     if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
-        raise EncodeError("the buffer is no contiguous array of bytes")
+        raise EncodeError("the buffer is not a contiguous byte array")
     if not len(start) == len(end) == len(ts_ns) == len(flow):
-        raise EncodeError(f"columns of {len(start)}, {len(end)}, {len(ts_ns)} and {len(flow)} rows do not fit together")
+        raise EncodeError(f"columns have different lengths: {len(start)}, {len(end)}, {len(ts_ns)}, {len(flow)}")
     if start.min() < 0 or end.max() > len(data) or (end < start).any():
-        raise EncodeError(f"a payload lies outside the buffer of {len(data)} bytes")
+        raise EncodeError(f"payload outside the buffer of {len(data)} bytes")
     longest = int((end - start).max())
     if longest > MAX_PAYLOAD_BYTES:
         raise EncodeError(f"a payload of {longest} bytes does not fit into a UDP datagram of {MAX_PAYLOAD_BYTES}")
     if ts_ns.min() < 0 or ts_ns.max() >= MAX_TS_NS:
-        raise EncodeError("a time lies outside of what pcap can hold", "give nanoseconds since 1970")
+        raise EncodeError("timestamp out of range for pcap", "use nanoseconds since 1970")
     if flow.min() < 0 or flow.max() >= min(flows, MAX_FLOWS):
-        raise EncodeError(f"flows {flow.min()} to {flow.max()} are not all among the {flows} given")
+        raise EncodeError(f"flows {flow.min()} to {flow.max()} are not all among the {flows} flows")

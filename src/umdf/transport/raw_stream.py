@@ -83,7 +83,9 @@ class RawStream:
         try:
             self._source = decompressor(self._file, self._file.peek(4)[:4])
         except OSError as error:
-            raise CaptureError(f"{self.path}: {error.strerror or error}", "name a file that can be read") from None
+            raise CaptureError(
+                f"cannot read {self.path}: {error.strerror or error}", "check the path and its permissions"
+            ) from None
         self._offset = 0  # of the chunk in the (decompressed) file
         self._position = 0  # in the chunk
         self._filled = 0
@@ -91,13 +93,13 @@ class RawStream:
         self._fill(0)
         head = self._buffer[: self._filled]
         if not len(head) and not self._source.damage:
-            raise CaptureError(f"{self.path}: the file is empty", "was it written and closed?")
+            raise CaptureError(f"{self.path} is empty", "check that it was written and closed")
         if not self._framing.matches(head):
             start = head[:16].tobytes().hex(" ")
             why = self._source.damage or f"it starts with {start}"
             raise CaptureError(
-                f"{self.path}: this is no stream of {self._framing.name} ({why})",
-                "captures (pcap, pcapng) and raw streams are read, plain or compressed by gzip or zstd",
+                f"{self.path} is not a raw {self._framing.name} stream ({why})",
+                "supported: captures (pcap, pcapng) and raw streams, plain or compressed with gzip or zstd",
             )
 
     def __enter__(self) -> RawStream:

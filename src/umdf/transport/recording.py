@@ -99,7 +99,7 @@ def closed_files(directory: str | os.PathLike[str], *, check: bool = True) -> li
     that they are there, with the size that they had."""
     directory = Path(directory)
     if not directory.is_dir():
-        raise CaptureError(f"{directory}: no such directory", "name the directory of a recording")
+        raise CaptureError(f"recording not found: {directory}", "pass its directory")
     if not has_manifest(directory):
         return sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     manifest = read_manifest(directory / MANIFEST)
@@ -128,20 +128,22 @@ def _parse_line(manifest: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
         if not isinstance(record["file"], str):
-            raise TypeError("the file is no text")
+            raise TypeError("not a text file")
     except (ValueError, KeyError, TypeError) as error:
-        raise CaptureError(f"{manifest}: line {number} is no line of a manifest ({error})", A_LINE) from error
+        raise CaptureError(f"{manifest}:{number}: invalid entry ({error})", A_LINE) from error
     named = Path(record["file"])
     if named.is_absolute() or ".." in named.parts:
-        reason = f"{manifest}: line {number} lists {record['file']}, which is not below the manifest's own directory"
-        raise CaptureError(reason, "a manifest lists files beside it or below it; name others on the command line")
+        reason = f"{manifest}:{number}: {record['file']} is outside the manifest's directory"
+        raise CaptureError(reason, "pass such files on the command line")
     return record
 
 
 def _check_file(path: Path, record: dict[str, Any]) -> None:
     if not path.is_file():
-        raise CaptureError(f"{path}: the manifest lists it, and it is not there", "restore it, or begin anew")
+        raise CaptureError(
+            f"{path} is listed in the manifest but does not exist", "restore it, or start a new recording"
+        )
     size, expected = path.stat().st_size, record.get("bytes")
     if expected is not None and size != expected:
-        reason = f"{path}: it has {size} bytes, and {expected} when it was closed"
-        raise CaptureError(reason, "a file must not change after the manifest lists it")
+        reason = f"{path} has {size} bytes, but the manifest says {expected}"
+        raise CaptureError(reason, "files must not change after they are listed")

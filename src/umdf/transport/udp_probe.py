@@ -36,7 +36,7 @@ def multicast_error(wait_s: float = 1.0) -> str:
             sender.sendto(b"umdf", (PROBE_GROUP, receiver.getsockname()[1]))
             receiver.recv(16)
     except TimeoutError:
-        return f"no datagram came back within {wait_s:g} s"
+        return f"no packet came back within {wait_s:g} s"
     except OSError as error:
         return error.strerror or str(error)
     return ""

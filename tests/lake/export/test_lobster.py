@@ -200,7 +200,7 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
     fine = row("A", price=10_000_050_000)  # 10.00005
     with pytest.raises(UmdfError) as error:
         lines_of(fine)
-    assert error.value.reason == "PETR4: the price 10.00005 is no multiple of 0.0001"
+    assert error.value.reason == "PETR4: price 10.00005 is not a multiple of 0.0001"
     assert lines_of(fine, rounded=True) == [[1, 1, 100, 100_001, 1]]
 
 
@@ -237,11 +237,11 @@ def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
 @pytest.mark.parametrize(
     ("order", "top", "reason"),
     [
-        ({"position": 1}, {}, "its book is not made of orders by id"),
-        ({"order_id": None}, {}, "its book is not made of orders by id"),
-        ({"order_count": 2}, {}, "its book is not made of orders by id"),
-        ({"stream": "L"}, {}, "its book is not made of orders by id"),
-        ({"action": "R", "update_action": 4}, {}, "its book is not made of orders by id"),
+        ({"position": 1}, {}, "not an order-by-order book"),
+        ({"order_id": None}, {}, "not an order-by-order book"),
+        ({"order_count": 2}, {}, "not an order-by-order book"),
+        ({"stream": "L"}, {}, "not an order-by-order book"),
+        ({"action": "R", "update_action": 4}, {}, "not an order-by-order book"),
         ({"flags": LAST | MAYBE_BAD_BOOK}, {}, "1 rows may be wrong"),
         ({}, {"flags": MAYBE_BAD_BOOK}, "1 rows may be wrong"),
         ({}, {"sequence": 2}, "its book comes from a snapshot at packet 2"),

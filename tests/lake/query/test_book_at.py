@@ -160,7 +160,7 @@ def test_a_book_after_a_loss_is_not_trusted(lake: umdf.Lake, root: Path) -> None
     bad = [row for row in rows(root, "mbo") if row["flags"] & MAYBE_BAD_BOOK and row["flags"] & LAST]
     row = max(bad, key=lambda row: row["sequence"])
     book = lake.book_at(row["symbol"], row["ts_recv"], channel=72)
-    assert not book.is_trusted and "lost" in (book.distrust_reason or "") and "not trusted" in repr(book)
+    assert not book.is_trusted and "lost" in (book.distrust_reason or "") and "may be wrong" in repr(book)
 
 
 def test_definitions_are_those_in_force(lake: umdf.Lake, root: Path) -> None:

@@ -312,8 +312,8 @@ FAULTS = [
     ("S4", "constant without a value", "<uInt32 name='A'><constant/></uInt32>", ""),
     ("S5", "default without a value", "<uInt32 name='A'><default/></uInt32>", ""),
     ("S5", "default without a value", "<sequence name='A'><length><default/></length></sequence>", ""),
-    ("D8", "there is no template Nowhere", "<templateRef name='Nowhere'/>", ""),
-    ("D8", "there is no template 7", "<templateRef id='7'/>", ""),
+    ("D8", "unknown template Nowhere", "<templateRef name='Nowhere'/>", ""),
+    ("D8", "unknown template 7", "<templateRef id='7'/>", ""),
 ]
 
 

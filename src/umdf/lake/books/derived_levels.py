@@ -47,7 +47,7 @@ def replay_day(mbo: pa.Table, state_rows: pa.Table, depth: int = DEPTH) -> DayRe
     """The books of some instruments, from all their rows of `mbo` and `book_state` of one channel and date."""
     mbo = mbo.filter(mbo.column("instrument_id").is_valid())
     if not set(state_rows.column("format").to_pylist()) <= {FORMAT}:
-        raise UmdfError("the lake holds books of another version", "reprocess the day: `umdf lake reprocess`")
+        raise UmdfError("the stored books have another format version", "rebuild the day with `umdf lake rebuild LAKE`")
     book_events = decode_state_rows(state_rows)
     all_ids = np.concatenate([mbo.column("instrument_id").to_numpy(), [one.instrument_id for one in book_events]])
     ids, epochs = np.unique(all_ids.astype(np.int64)), Epochs()

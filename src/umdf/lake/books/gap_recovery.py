@@ -76,8 +76,8 @@ class Timeline:
         at = np.searchsorted(firsts, numbers)
         strange = np.append(firsts, NULL)[at] != numbers
         if strange.any():
-            reason = f"a book is in doubt because of a gap at {numbers[strange][0]}, which the timeline does not have"
-            raise UmdfError(reason, "this is a bug: please report it")
+            reason = f"a book is unverified because of a gap at {numbers[strange][0]} that the timeline does not have"
+            raise UmdfError(reason, "this is a bug, please report it")
         return at
 
 

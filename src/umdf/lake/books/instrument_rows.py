@@ -26,7 +26,7 @@ from umdf.market.rows import Events, Rows, Units
 LENDING = ord("L")
 _BUFFERS = Pool(1)
 StreamPosition = tuple[int, int] | None  # a place in the stream: rank of the epoch, key
-HINT = "an instrument's rows were split or mixed up between tasks; this is a bug: please report it"
+HINT = "this is a bug, please report it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ def _check_buckets(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -> N
     wrong = np.flatnonzero(expected != actual)
     if len(wrong):
         at = wrong[0]
-        reason = f"instrument {ids[at]} is split: it is of bucket {expected[at]} and has rows in {actual[at]} of {path}"
+        reason = f"rows of instrument {ids[at]} are in bucket {actual[at]} instead of {expected[at]} ({path})"
         raise UmdfError(reason, HINT)
 
 

@@ -87,7 +87,7 @@ def arrange_snapshots(
     order = np.argsort(header_rows.column("instrument_id"), kind="stable")
     head_ids, begin_ids = header_rows.column("instrument_id")[order], rows.column("instrument_id")[begins]
     if not np.array_equal(head_ids, begin_ids):
-        raise UmdfError("snapshots and the rows of their books do not belong together", "this is a bug: please report")
+        raise UmdfError("snapshot headers and rows do not match", "this is a bug, please report it")
     book = 2 * np.searchsorted(ids, head_ids).astype(np.int32) + (rows.column("stream")[begins] == LENDING)
     version, ts_recv = header_rows.column("last_seq_version")[order], units.ts_recv[order]
     epoch = epoch_ranks(version, ts_recv, epochs.versions, epoch_starts)

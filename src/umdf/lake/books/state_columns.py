@@ -111,7 +111,7 @@ class BookStates:
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(sizes[order], out=offsets[1:])
         if offsets[-1] >= 1 << 31:
-            raise UmdfError("the books of one task take more than 2 GiB", "give it fewer instruments")
+            raise UmdfError("the books of one task exceed 2 GiB", "use more buckets")
         content, write_offsets = np.empty(int(offsets[-1]), np.uint8), np.empty(count, np.int64)
         write_offsets[order] = offsets[:-1]
         fixed = [*(self.header[name] for name in HEADER_FIELDS), *(self.book_header[name] for name in BOOK_FIELDS)]
@@ -149,7 +149,7 @@ def decode_states(rows: pa.Table) -> BookStates:
     """Rows of `book_state`, in their order."""
     count, columns = rows.num_rows, dict[str, Any]()
     if not set(rows.column("format").unique().to_pylist()) <= {FORMAT}:
-        raise UmdfError("the lake holds books of another version", "reprocess the day: `umdf lake reprocess`")
+        raise UmdfError("the stored books have another format version", "rebuild the day with `umdf lake rebuild LAKE`")
     for name in ("instrument_id", "seq_version", "sequence", "msg_index", "entry_index", "rpt_seq"):
         column = rows.column(name)
         columns[name] = (column.fill_null(NULL) if column.null_count else column).to_numpy().astype(np.int64)

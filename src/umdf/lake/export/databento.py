@@ -43,7 +43,7 @@ DATASET = "bvmf-umdf"
 PRICE_TYPES = ("float", "fixed")
 TABLES_WITH_DAILY_FILES = frozenset({"definition", "ohlcv_1d"})  # few rows an instrument: one file a date
 WRITE_ROWS = 1 << 20
-LEFT_OUT = {"trades": "busts of trades", "statistics": "statistics that Databento does not number"}
+LEFT_OUT = {"trades": "trade busts", "statistics": "statistics without a Databento type"}
 I32 = np.iinfo(np.int32)
 DATABENTO_FLAGS = 0xFF  # the rest of ours has no bit there
 MAX_STAT_TYPE = 99  # up to there the numbers of both are the same
@@ -134,7 +134,7 @@ def to_databento(rows: pa.Table, table: str, options: DatabentoOptions = Databen
 def databento_schema(table: str) -> DatabentoSchema:
     shape = SCHEMAS.get(table)
     if shape is None:
-        raise UsageError(f"Databento has no schema for {table}", f"it has {', '.join(SCHEMAS)}")
+        raise UsageError(f"no Databento schema for {table}", f"available: {', '.join(SCHEMAS)}")
     return shape
 
 
@@ -261,7 +261,7 @@ def _integer_array(values: pa.Array, field: DatabentoField, kind: pa.DataType, r
 
 
 def _overflow_error(field: DatabentoField, value: int, kind: pa.DataType, symbol: str | None) -> UmdfError:
-    hint = "say --wide for uint64 columns" if kind == pa.uint32() else "leave this instrument out"
+    hint = "use --wide-integers" if kind == pa.uint32() else "exclude this instrument"
     return UmdfError(
         f"{symbol or 'an instrument without a symbol'}: {field.name} {value} does not fit Databento's {kind}", hint
     )
@@ -270,7 +270,7 @@ def _overflow_error(field: DatabentoField, value: int, kind: pa.DataType, symbol
 def parse_options(options: Options) -> DatabentoOptions:
     """Options as the command line has them."""
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
-        raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
+        raise UsageError(f"publisher ID out of range: {options.publisher_id}", "use 0 to 65535")
     if options.price_type not in PRICE_TYPES:
-        raise UsageError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
+        raise UsageError(f"invalid price type: {options.price_type}", f"use {' or '.join(PRICE_TYPES)}")
     return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide)

@@ -147,8 +147,8 @@ class InstrumentDay:
         rows = self.read(table, columns, whole_day)
         channels = sorted(filter(None, pc.unique(rows.column("channel_id")).to_pylist()))
         if len(channels) > 1:
-            hint = f"say --channel {channels[0]}"
-            raise UmdfError(f"{self.name} is on the channels {', '.join(map(str, channels))}", hint)
+            hint = f"select one, for example --channel {channels[0]}"
+            raise UmdfError(f"{self.name} is on several channels: {', '.join(map(str, channels))}", hint)
         return rows
 
     def __str__(self) -> str:
@@ -158,7 +158,7 @@ class InstrumentDay:
 def export_days(lake: Lake, request: ExportRequest) -> list[ExportDay]:
     """The trading dates of a range; a range or a name that the lake does not know is its own error."""
     if request.stype_in not in STYPES:
-        raise UsageError(f"stype_in {request.stype_in!r} cannot be exported", f"use {' or '.join(STYPES)}")
+        raise UsageError(f"unsupported stype_in: {request.stype_in!r}", f"use {' or '.join(STYPES)}")
     span, columns = request.span, ["trading_date", "symbol", "instrument_id"]
     lake.get_range("definition", None, request.start, request.end)  # the range alone, before the names
     dates = [day for day in lake.dates() if span.includes_date(day)]

@@ -127,12 +127,12 @@ def export(
     """Write a range of a lake in another format; nothing is there before all of it is."""
     export_format = FORMATS.get(format)
     if export_format is None:
-        raise UsageError(f"no format {format!r}", f"there are {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format: {format!r}", f"use {', '.join(FORMATS)}")
     tables = tuple(dict.fromkeys(resolve_schema(schema) for schema in schemas)) or export_format.default_tables
     for table in tables:
         if table not in export_format.tables:
             raise UsageError(
-                f"{export_format.title} has no place for {table}", f"it has one for {', '.join(export_format.tables)}"
+                f"{export_format.title} cannot represent {table}", f"it supports {', '.join(export_format.tables)}"
             )
     output.check_replaceable(Path(out).absolute(), force)
     selected_days = export_days(lake, request)
@@ -148,10 +148,10 @@ def export(
 
 def _nothing_exported_error(report: ExportReport, tables: Sequence[str], asked: ExportRequest) -> UmdfError:
     if report.skipped:
-        return UmdfError("every instrument that was asked for may be wrong", f"left out: {', '.join(report.skipped)}")
+        return UmdfError(
+            "nothing to export: all selected instruments may be wrong", f"skipped: {', '.join(report.skipped)}"
+        )
     if report.left_out:
         why = ", ".join(f"{rows:,} {reason}" for reason, rows in report.left_out.items())
-        return UmdfError(f"there is nothing to export: left out were {why}", "ask for other instruments or schemas")
-    return UmdfError(
-        f"there is nothing to export: no rows of {', '.join(tables)} {asked.span}", "ask for another range"
-    )
+        return UmdfError(f"nothing to export: skipped {why}", "select other instruments or schemas")
+    return UmdfError(f"nothing to export: no rows of {', '.join(tables)} {asked.span}", "use another range")

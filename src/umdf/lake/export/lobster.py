@@ -76,7 +76,7 @@ class LobsterConverter:
 
     def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
         if not 1 <= levels <= MAX_LEVELS:
-            raise UsageError(f"{levels} levels", f"say 1 to {MAX_LEVELS}")
+            raise UsageError(f"invalid --levels: {levels}", f"use 1 to {MAX_LEVELS}")
         self.symbol, self.day, self.rounded = symbol, day, rounded
         self.book = OrderBook(symbol)
         self.counts = ConversionCounts()
@@ -166,10 +166,12 @@ class LobsterConverter:
 
     def _price(self, price: int | None) -> int:
         if price is None:
-            raise UmdfError(f"{self.symbol}: a trade without a price", "LOBSTER has no place for it")
+            raise UmdfError(
+                f"{self.symbol}: trade without a price, which LOBSTER cannot represent", "exclude this instrument"
+            )
         if price % PRICE_UNIT and not self.rounded:
-            reason = f"{self.symbol}: the price {fix_decimal(price, -9)} is no multiple of 0.0001"
-            raise UmdfError(reason, "say --round to round such prices to the nearest one")
+            reason = f"{self.symbol}: price {fix_decimal(price, -9)} is not a multiple of 0.0001"
+            raise UmdfError(reason, "round prices with --round-prices")
         return (price + PRICE_UNIT // 2) // PRICE_UNIT
 
     def _line(self, row: Row, kind: int, order_id: int | None, size: int, price: int, direction: int) -> LobsterLine:
@@ -273,7 +275,7 @@ def write(job: ExportJob) -> None:
             job.skip_instrument(instrument_day, doubt)
             continue
         job.count("messages", count)
-        job.count_left_out("changes of orders without a price", converter.counts.without_price)
+        job.count_left_out("changes of orders without price", converter.counts.without_price)
 
 
 def _write(paths: list[Path], lines: Iterable[LobsterLine], low: int | None, high: int | None) -> int:

@@ -56,7 +56,7 @@ def write(job: ExportJob) -> None:
         except UnsupportedTypeError:
             if job.days[0].request.symbols is not None:
                 raise
-            job.count_left_out("instruments of types that Nautilus does not have", 1)
+            job.count_left_out("instruments of types that Nautilus does not support", 1)
             continue
         catalog.write_data([instrument])
         job.count(type(instrument).__name__, 1)
@@ -105,7 +105,7 @@ def _convert_deltas(
     builder = DeltaBuilder(instrument_day.name, instrument_id, scale.precision, scale.price_factor, scale.size_factor)
     events = builder.events(merge_rows(instrument_day.name, mbo, tops), instrument_day.day.window)
     made = list(split_into_files(events))  # all of a day, so that a doubt at its end leaves nothing of it behind
-    job.count_left_out("changes of orders without a price", builder.left_out)
+    job.count_left_out("changes of orders without price", builder.left_out)
     return made
 
 
@@ -137,10 +137,8 @@ class PriceScale:
             prices = np.asarray(pc.drop_null(rows.column(name)).combine_chunks())
             wrong = prices[prices % unit != 0]
             if len(wrong):
-                reason = f"{self.symbol}: the price {fix_decimal(int(wrong[0]), -9)} is no multiple of its tick"
-                raise UmdfError(
-                    reason, "leave the instrument out: Nautilus has one number of digits for all its prices"
-                )
+                reason = f"{self.symbol}: price {fix_decimal(int(wrong[0]), -9)} is not a multiple of the tick"
+                raise UmdfError(reason, "exclude this instrument (Nautilus has one precision per instrument)")
 
 
 def to_quote_ticks(rows: pa.Table, instrument_id: Any, scale: PriceScale) -> tuple[list[Any], int]:
@@ -195,8 +193,8 @@ def reject_unverified(rows: pa.Table, symbol: str, table: str) -> None:
     is_unverified = pc.not_equal(pc.bit_wise_and(flags, pa.scalar(MAYBE_BAD_BOOK, flags.type)), 0)
     count = pc.sum(is_unverified).as_py() or 0
     if count:
-        reason = f"{symbol}: {count:,} rows of {table} may be wrong, because something was lost before them"
-        raise UntrustedDataError(reason, "leave them out with --exclude-stale; Nautilus has no mark for doubt")
+        reason = f"{symbol}: {count:,} rows of {table} may be wrong because of gaps, which Nautilus cannot mark"
+        raise UntrustedDataError(reason, "skip them with --exclude-stale")
 
 
 CONVERTERS: dict[str, Callable[[pa.Table, Any, PriceScale], tuple[list[Any], int]]] = {

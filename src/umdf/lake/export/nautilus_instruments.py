@@ -60,8 +60,8 @@ def to_instrument(listed_instrument: Instrument, row: Mapping[str, Any], precisi
     kind = row["security_type"]
     make = next((make for kinds, make in INSTRUMENT_MAKERS if kind in kinds), None)
     if make is None:
-        hint = f"it has {', '.join(SUPPORTED)}: leave the instrument out"
-        raise UnsupportedTypeError(f"{listed_instrument}: Nautilus has no instrument of type {kind}", hint)
+        hint = f"exclude this instrument (supported: {', '.join(SUPPORTED)})"
+        raise UnsupportedTypeError(f"{listed_instrument}: Nautilus does not support type {kind}", hint)
     return make(row, _common_fields(listed_instrument, row, precision))
 
 
@@ -121,7 +121,7 @@ def _make_future(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 def _make_option(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 
     if row["put_or_call"] is None or row["strike_price"] is None:
-        raise UmdfError(f"{row['symbol']}: an option without strike, or neither put nor call", "leave it out")
+        raise UmdfError(f"{row['symbol']}: option without a strike price or put/call indicator", "exclude it")
     kind = (
         nautilus_module("enums").OptionKind.PUT
         if row["put_or_call"] == PUT

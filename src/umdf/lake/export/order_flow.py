@@ -29,6 +29,7 @@ CHUNK_ROWS = 1 << 16
 LENDING = "L"
 SIDES = ("B", "A")
 BOTH = "N"
+MBP_HINT = "exclude this instrument, or export mbp_1 or mbp_10 with --format databento"
 
 
 class UntrustedDataError(UmdfError):
@@ -146,8 +147,8 @@ class OrderBook:
                 raise self.inconsistency_error(row)
 
     def inconsistency_error(self, row: Row) -> UntrustedDataError:
-        reason = f"{self.name}: its book cannot be followed order by order from {_format_key(row.key)}"
-        return UntrustedDataError(reason, "export mbp_1 or mbp_10 in Databento's shape, or leave the instrument out")
+        reason = f"{self.name}: the book cannot be rebuilt order by order from {_format_key(row.key)}"
+        return UntrustedDataError(reason, MBP_HINT)
 
 
 def merge_rows(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
@@ -197,8 +198,8 @@ def _is_before(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def _row_from_top(name: str, top_row: tuple[Any, ...]) -> Row:
     """A row of mbp_1 that no row of mbo led to: a reset emptied the book, or a snapshot filled it."""
     if any(value is not None for value in top_row[8:12]):
-        reason = f"{name}: its book comes from a snapshot at {_format_key(top_row[:4])}, not from its orders"
-        raise UntrustedDataError(reason, "leave the instrument out, or export mbp_1 or mbp_10 in Databento's shape")
+        reason = f"{name}: the book starts from a snapshot at {_format_key(top_row[:4])}, not from its orders"
+        raise UntrustedDataError(reason, MBP_HINT)
     ts_event = top_row[4] if top_row[4] is not None else top_row[5]
     return Row(top_row[:4], ts_event, top_row[6], LAST, "R", BOTH, None, None, None, top_row[8:12])
 
@@ -214,10 +215,8 @@ def _reject_unverified(name: str, rows: pa.Table) -> None:
     flags = rows.column("flags")
     doubtful = pc.sum(pc.not_equal(pc.bit_wise_and(flags, pa.scalar(MAYBE_BAD_BOOK, flags.type)), 0)).as_py() or 0
     if doubtful:
-        reason = f"{name}: {doubtful:,} rows may be wrong, because something was lost before them"
-        raise UntrustedDataError(
-            reason, "leave such instruments out with --exclude-stale; this format has no mark for doubt"
-        )
+        reason = f"{name}: {doubtful:,} rows may be wrong because of gaps, which this format cannot mark"
+        raise UntrustedDataError(reason, "skip such instruments with --exclude-stale")
 
 
 def _reject_non_order_books(name: str, mbo: pa.Table) -> None:
@@ -229,10 +228,8 @@ def _reject_non_order_books(name: str, mbo: pa.Table) -> None:
     other = pc.or_(other, pc.fill_null(pc.equal(mbo.column("stream"), LENDING), False))
     partly = pc.is_in(mbo.column("update_action"), pa.array([DELETE_FROM, OVERLAY], mbo.column("update_action").type))
     if pc.any(pc.or_(other, partly)).as_py():
-        hint = "export mbp_1 or mbp_10 in Databento's shape"
-        raise UntrustedDataError(
-            f"{name}: its book is not made of orders by id (it is by position, by price or lent)", hint
-        )
+        hint = "export mbp_1 or mbp_10 with --format databento"
+        raise UntrustedDataError(f"{name}: not an order-by-order book (by position, by price, or lending)", hint)
 
 
 def _required_order_id(order_id: int | None) -> int:

@@ -42,9 +42,9 @@ def check_replaceable(out: Path, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / METADATA_FILE).is_file():
-        raise UmdfError(f"{out} exists and is no export of umdf", "give a new or an empty directory")
+        raise UmdfError(f"{out} exists and is not a umdf export", "use a new or empty directory")
     if not force:
-        raise UmdfError(f"{out} exists", "say --force to replace that export, or give a new directory")
+        raise UmdfError(f"{out} already exists", "replace it with --force, or use a new directory")
 
 
 def _move_aside(out: Path) -> Path | None:

@@ -79,7 +79,10 @@ def partition_text(value: Any) -> str | None:
 
 def partition_values(table: Table, values: Mapping[str, Any]) -> dict[str, str | None]:
     if set(values) != set(table.partition):
-        raise UmdfError(f"{table.name} is partitioned by {', '.join(table.partition) or 'nothing'}, not {list(values)}")
+        raise UmdfError(
+            f"{table.name} is partitioned by {', '.join(table.partition) or 'nothing'}, not {list(values)}",
+            "this is a bug, please report it",
+        )
     return {name: partition_text(values[name]) for name in table.partition}
 
 

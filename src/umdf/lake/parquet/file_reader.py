@@ -24,10 +24,10 @@ SPARK_CHECKSUM_OPTION = "parquet.page.verify-checksum.enabled"
 
 
 def read_error(path: str | os.PathLike[str], reason: str) -> UmdfError:
-    lines = reason.splitlines() or ["it is damaged"]
+    lines = reason.splitlines() or ["damaged"]
     return UmdfError(
-        f"{path} cannot be read: {lines[0]}",
-        "`umdf lake verify LAKE --deep` names every damaged file, `umdf lake reprocess LAKE` makes its day again",
+        f"cannot read {path}: {lines[0]}",
+        "find damaged files with `umdf lake verify LAKE --deep`, rebuild their days with `umdf lake rebuild LAKE`",
     )
 
 

@@ -256,8 +256,8 @@ def _conform(rows: pa.Table, table: Table) -> pa.Table:
     missing = [name for name in schema.names if name not in rows.schema.names]
     unknown = [name for name in rows.schema.names if name not in table.schema.names]
     if missing or unknown:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has no column {', '.join(unknown)}"
-        raise UmdfError(f"rows for {table.name} do not fit: it {problem}", "this is a bug: please report it")
+        problem = f"missing column {', '.join(missing)}" if missing else f"unknown column {', '.join(unknown)}"
+        raise UmdfError(f"rows do not match the schema of {table.name}: {problem}", "this is a bug, please report it")
     columns = []
     for each in schema:
         column = rows.column(each.name)

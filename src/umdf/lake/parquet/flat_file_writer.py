@@ -71,8 +71,8 @@ def is_flat(schema: pa.Schema) -> bool:
 
 
 def null_error(table: str, column: str, absent: int, rows: int) -> UmdfError:
-    reason = f"{absent} of {rows} rows have NULL in {column}, which every row must have"
-    return UmdfError(f"rows for {table} do not fit: {reason}", "this is a bug: please report it")
+    reason = f"{absent} of {rows} rows have NULL in {column}, which is not nullable"
+    return UmdfError(f"rows do not match the schema of {table}: {reason}", "this is a bug, please report it")
 
 
 def _file_type(kind: pa.DataType) -> pa.DataType:

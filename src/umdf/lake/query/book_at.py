@@ -99,9 +99,9 @@ class BookAt:
         return [(side, at, level) for side, own in sides for at, level in enumerate(own)]
 
     def __repr__(self) -> str:
-        said = f", not trusted: {self.distrust_reason}" if self.distrust_reason else ""
+        trust = f", may be wrong: {self.distrust_reason}" if self.distrust_reason else ""
         levels = f"{len(self.bids)} bids, {len(self.asks)} asks"
-        return f"<BookAt {self.symbol} {self.trading_date} channel {self.channel_id}: {levels}{said}>"
+        return f"<BookAt {self.symbol} {self.trading_date} channel {self.channel_id}: {levels}{trust}>"
 
 
 def book_at(
@@ -114,13 +114,13 @@ def book_at(
     stype_in: str,
 ) -> BookAt:
     if depth is not None and (isinstance(depth, bool) or depth < 1):
-        raise UsageError(f"depth {depth} is no number of levels", "leave it out for all of them")
+        raise UsageError(f"invalid depth: {depth}", "use at least 1, or omit it for all levels")
     when = parse_time(at, "at")
     day = to_trading_date(when) if isinstance(when, int) else when
     span = TimeRange(day, date.fromordinal(day.toordinal() + 1))
     selection = catalogue.select(symbol, stype_in, span, ["mbo"])
     if selection is None or len(selection.requested) != 1:
-        raise UsageError("book_at: one symbol at a time", "call it again for each")
+        raise UsageError("book_at takes one symbol", "call it once per symbol")
     places = [
         (part, number)
         for part, wanted in selection.filters.items()
@@ -137,10 +137,10 @@ def book_at(
 def _ambiguous_symbol_error(symbol: str, day: date, channel: int | None, parts: list[Partition]) -> UmdfError:
     if not parts:
         where = f" on channel {channel}" if channel is not None else ""
-        return UmdfError(f"{symbol} is not listed{where} on {day}", "leave the channel out, or ask for another")
+        return UmdfError(f"{symbol} is not listed{where} on {day}", "omit the channel, or use another")
     channels = sorted({str(channel) for _, channel in parts})
-    hint = f"say channel={channels[0]}" if len(channels) > 1 else "ask by its number: stype_in='instrument_id'"
-    return UmdfError(f"{symbol} is more than one instrument on {day}: channels {', '.join(channels)}", hint)
+    hint = f"pass channel={channels[0]}" if len(channels) > 1 else "use stype_in='instrument_id'"
+    return UmdfError(f"{symbol} is ambiguous on {day} (channels {', '.join(channels)})", hint)
 
 
 class _BookLookup:
@@ -234,12 +234,12 @@ class _BookLookup:
         told = day.result
         newest = max((int(told.recovery_position[told.recovery_snapshots == line][0]) for line in heals), default=-1)
         if end < 0 and newest < 0:
-            return "nothing was said about it before this moment"
+            return "no data before this time"
         healed = newest > 2 * end + 1
         if not healed and told.bad[end] != 0:
-            return "something was lost before it"
+            return "messages were lost before it"
         if book is None or book.stale is not None:
-            return "its rows do not fit together"
+            return "its rows are inconsistent"
         return self._loss_after(day, end, newest if healed else -1)
 
     def _loss_after(self, day: DayReplay, end: int, newest: int) -> str | None:
@@ -260,7 +260,7 @@ class _BookLookup:
         if lost is not None and self.as_of_ns < lost:
             return None
         when = "" if lost is None else f" at {utc_text(lost)}"
-        return f"something was lost after its last row, perhaps{when} before this moment"
+        return f"messages were lost after its last row, perhaps{when} before this time"
 
     def _was_recovered_later(self, day: DayReplay, end: int, row: int, newest: int) -> bool:
         """Whether a snapshot had to take its place before the next row, though it was right here."""

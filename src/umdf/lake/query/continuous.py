@@ -27,7 +27,7 @@ from umdf.lake.query.table_reader import InstrumentFilter, partition_of, query_o
 from umdf.lake.query.times import TimeRange, format_dates, to_trading_date
 
 CONTINUOUS_SYMBOL = re.compile(r"(?P<asset>.+)\.(?P<rule>[cv])\.(?P<rank>\d{1,3})")
-HINT = "say ASSET.c.N (the N-th nearest maturity, from 0) or ASSET.v.N (the N-th most traded), such as DOL.c.0"
+HINT = "use ASSET.c.N (N-th nearest maturity, from 0) or ASSET.v.N (N-th most traded), for example DOL.c.0"
 FUTURE = "FUT"
 ROLL_SCHEMA = pa.schema(
     [
@@ -103,7 +103,7 @@ def roll_table(catalogue: InstrumentCatalog, symbols: Sequence[str], span: TimeR
 def _parse_symbol(name: str) -> tuple[str, str, int]:
     match = CONTINUOUS_SYMBOL.fullmatch(name)
     if match is None:
-        raise UsageError(f"{name!r} is no continuous name", HINT)
+        raise UsageError(f"invalid continuous symbol: {name!r}", HINT)
     return match["asset"], match["rule"], int(match["rank"])
 
 
@@ -158,10 +158,8 @@ def _no_contract_error(
         futures = filter_rows(listed, is_in(listed.column("security_type"), [FUTURE]))
         close = close_matches(asset, distinct_texts(futures.column("asset")))
         hint = f"did you mean {' or '.join(f'{each}.{rule}.{rank}' for each in close)}?" if close else HINT
-        return UmdfError(f"no futures of {asset!r} can be traded {span}", hint)
+        return UmdfError(f"no futures of {asset!r} {span}", hint)
     if rule == "v" and list(days) == catalogue.dates[:1]:
-        hint = f"the lake begins on {days[0]}; ask for {asset}.c.{rank}, or bring in the day before"
-        return UmdfError(f"{name} is ranked by the volume of the trading date before, and there is none", hint)
-    return UmdfError(
-        f"{name}: there are only {max_contracts} contracts of {asset} {span}", f"dates: {format_dates(list(days))}"
-    )
+        reason = f"{name} is ranked by the previous day's volume, which the lake does not have (it starts on {days[0]})"
+        return UmdfError(reason, f"use {asset}.c.{rank}, or ingest the day before")
+    return UmdfError(f"{name}: {asset} has only {max_contracts} contracts {span}", f"dates: {format_dates(list(days))}")

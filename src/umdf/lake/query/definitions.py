@@ -72,7 +72,7 @@ def partitions_in_force(catalogue: InstrumentCatalog, at: Any) -> tuple[tuple[Pa
         catalogue.check_has_dates(TimeRange())
         dates = sorted({day for day, _ in catalogue.defined_partitions if day})
         hint = f"the lake has definitions of {format_dates(dates)}"
-        raise UmdfError(f"no definitions were known at {at}", hint)
+        raise UmdfError(f"no definitions at {at}", hint)
     return tuple(newest.values()), limit
 
 

@@ -114,11 +114,11 @@ class Lake:
             TimeRange.parse(start, end),
         )
         if span.has_times and time_column(table) is None:
-            raise UsageError(f"{table.name} has no times", "give dates, such as 2026-11-13")
+            raise UsageError(f"{table.name} has no timestamps", "use dates, for example 2026-11-13")
         if exclude_stale and "flags" not in table.schema.names:
-            raise UsageError(f"{table.name} has no flags: nothing in it can be stale", "leave exclude_stale out")
+            raise UsageError(f"exclude_stale does not apply to {table.name}", "omit it")
         if symbols is not None and "instrument_id" not in table.schema.names:
-            raise UsageError(f"{table.name} is not about instruments", "leave symbols out")
+            raise UsageError(f"symbols do not apply to {table.name}", "omit them")
         named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
         needed = [table.name, *(["mbo"] if table.name in DERIVED_DEPTHS else [])]
         selection = self.catalog.select(symbols, stype_in, span, needed)

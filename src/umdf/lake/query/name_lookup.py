@@ -46,8 +46,8 @@ def resolve_schema(name: str) -> str:
     normalized = ALIASES.get(normalized, normalized)
     if normalized not in tables():
         close = close_matches(normalized, tables())
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        raise UsageError(f"no schema {name!r}", hint)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(tables())}"
+        raise UsageError(f"unknown schema: {name!r}", hint)
     return normalized
 
 
@@ -60,16 +60,16 @@ def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Se
     for name in requested:
         if name not in known:
             close = close_matches(str(name), known)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(known)}"
-            raise UsageError(f"{table.name} has no column {name!r}", hint)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(known)}"
+            raise UsageError(f"unknown column of {table.name}: {name!r}", hint)
     if not requested or len(set(requested)) != len(requested):
-        raise UsageError("columns: some are named twice, or none", "name each one once, or leave them out for all")
+        raise UsageError("columns is empty or has repeated names", "omit it for all columns")
     return requested
 
 
 def check_choice(option: str, value: object, known: Sequence[str]) -> str:
     if value not in known:
-        raise UsageError(f"{option}={value!r} is not known", f"use {' or '.join(known)}")
+        raise UsageError(f"invalid {option}: {value!r}", f"use {' or '.join(known)}")
     return str(value)
 
 

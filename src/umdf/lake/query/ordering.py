@@ -90,8 +90,8 @@ class ExternalSorter:
             with path.open("wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as run:
                 run.write_table(self._sorted(rows), RUN_BATCH_ROWS)
         except OSError as error:
-            hint = "make room there, or set TMPDIR to another directory"
-            raise UmdfError(f"rows cannot be sorted in {path.parent}: {error.strerror}", hint) from error
+            hint = "free some space, or set TMPDIR to another directory"
+            raise UmdfError(f"cannot sort rows in {path.parent}: {error.strerror}", hint) from error
         self._runs[epoch].append(path)
         self._epoch_starts[epoch] = min(epoch_start, self._epoch_starts.get(epoch, epoch_start))
 

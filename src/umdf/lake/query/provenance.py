@@ -41,8 +41,8 @@ def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
         key = ()
     if not MIN_KEY_PARTS <= len(key) <= len(KEY):
         raise UsageError(
-            f"{text} is no row",
-            "write table:channel:seq_version:sequence[:msg_index[:entry_index]], as mbo:72:273:1005:2",
+            f"invalid row: {text}",
+            "use TABLE:CHANNEL:SEQ_VERSION:SEQUENCE[:MSG_INDEX[:ENTRY_INDEX]], for example mbo:72:273:1005:2",
         )
     table(name)
     return name, key
@@ -61,7 +61,7 @@ def find_origin(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -
 def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, Any]:
     names = [column for column in KEY if column in table(name).schema.names]
     if len(names) < MIN_KEY_PARTS or "ts_recv" not in table(name).schema.names:
-        raise UsageError(f"rows of {name} come from many packets", "choose a table of events, such as mbo or trades")
+        raise UsageError(f"rows of {name} come from many packets", "use an event table, such as mbo or trades")
     condition = pc.scalar(True)
     for column, value in zip(KEY[1:], key[1:], strict=False):
         if column in names:
@@ -69,7 +69,8 @@ def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, A
     found = snapshot.arrow_dataset(name, channel_id=key[0]).to_table(filter=condition)
     if not found.num_rows:
         raise UmdfError(
-            f"{name} has no row {':'.join(map(str, key))}", "channel, seq_version, sequence, message, entry"
+            f"no row {':'.join(map(str, key))} in {name}",
+            "the key is channel, seq_version, sequence, msg_index, entry_index",
         )
     return found.slice(0, 1).to_pylist()[0]
 
@@ -83,7 +84,7 @@ def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
     )
     if not found.num_rows:
         raise UmdfError(
-            f"`packets` does not say where sequence {row['sequence']} of channel {row['channel_id']} came from",
+            f"the table packets has no entry for sequence {row['sequence']} of channel {row['channel_id']}",
             "ingest with the table packets",
         )
     keys: Any = [("sequence", "descending"), ("line", "ascending")]
@@ -94,9 +95,9 @@ def _file(snapshot: LakeSnapshot, file_id: int) -> tuple[str, str]:
     for digest, path in {(entry.digest, entry.path or ""): None for entry in ledger.entries(snapshot)}:
         if ledger.file_id(digest) == file_id:
             if not os.path.isfile(path):
-                raise CaptureError(f"{path} is gone; the row came from it", f"bring it back: its digest is {digest}")
+                raise CaptureError(f"the row's capture no longer exists: {path}", f"restore it (digest {digest})")
             return digest, path
-    raise UmdfError(f"the ledger has no file {file_id}", "this is a bug: please report it")
+    raise UmdfError(f"the ledger has no file {file_id}", "this is a bug, please report it")
 
 
 def _number(path: str, offset: int) -> int:
@@ -105,7 +106,7 @@ def _number(path: str, offset: int) -> int:
             at = int(batch.offset.searchsorted(offset))
             if at < len(batch) and batch.offset[at] == offset:
                 return int(batch.number[at])
-    raise CaptureError(f"{path} has no packet at offset {offset}", "is it still the file that was ingested?")
+    raise CaptureError(f"no packet at offset {offset} of {path}", "check that it is the file that was ingested")
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:

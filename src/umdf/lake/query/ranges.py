@@ -94,7 +94,7 @@ class Range:
         has to be sorted waits in temporary files (TMPDIR).
         """
         if batch_size < 1:
-            raise UsageError(f"batch_size {batch_size}: at least one row is needed", "leave it out for 65,536")
+            raise UsageError(f"invalid batch_size: {batch_size}", "use at least 1 (default 65,536)")
         return self._batches(batch_size)
 
     def _batches(self, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -256,4 +256,4 @@ def _import_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UmdfError(f"{name} cannot be loaded: {error}", f"pip install {name}, or use to_arrow()") from error
+        raise UmdfError(f"cannot import {name}: {error}", f"pip install {name}, or use to_arrow()") from error

@@ -103,8 +103,8 @@ class Registration:
         """In a catalogue, for good, and as they are stored: BIGINT prices and times, always the newest version."""
         if not self.reads_delta:
             raise UmdfError(
-                f"tables in the database {self.database} need Delta, which this Spark session does not have",
-                "start it with the Delta package, or leave database out: the views need nothing",
+                f"this Spark session has no Delta support, which database={self.database} needs",
+                "start it with the Delta package, or omit database to use views",
             )
         home = self.snapshot.paths
         statements = [create_schema("spark", self.database)]
@@ -131,7 +131,7 @@ def register(
     """
     for what, word in (("database", (database or "x").replace(".", "_")), ("prefix", prefix or "x")):
         if not SQL_IDENTIFIER.fullmatch(word):
-            raise UsageError(f"{what} {word!r} is no name in SQL", "letters, digits and _")
+            raise UsageError(f"invalid {what}: {word!r}", "use letters, digits and _")
     wanted = tuple(tables()) if names is None else tuple(table(name).name for name in names)
     snapshot = lake if isinstance(lake, LakeSnapshot) else open_snapshot(lake)
     return Registration(snapshot, spark, wanted, prefix, database or "")
@@ -173,12 +173,12 @@ def sql_error(error: Any) -> UmdfError:
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         name = _unquoted(values.get("relationName", "?"))
         close = close_matches(name, tables())
-        known = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        return UsageError(f"no table {name}{_error_position(error)}", known)
+        known = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(tables())}"
+        return UsageError(f"unknown table: {name}{_error_position(error)}", known)
     if condition.startswith("UNRESOLVED_COLUMN"):
         close = [_unquoted(name) for name in values.get("proposal", "").split(", ") if name][:3]
         return UsageError(
-            f"no column {_unquoted(values.get('objectName', '?'))}{_error_position(error)}",
+            f"unknown column: {_unquoted(values.get('objectName', '?'))}{_error_position(error)}",
             f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
         )
     if found := UNREADABLE.search(str(error)):
@@ -187,10 +187,12 @@ def sql_error(error: Any) -> UmdfError:
     if condition == "PARSE_SYNTAX_ERROR":
         near_what = values.get("error", "").strip() or "the end"
         hint = "the statement ends too early" if near_what == "end of input" else "check the SQL before it"
-        return UsageError(f"this is not SQL: it goes wrong at {near_what}{_error_position(error)}", hint)
+        return UsageError(f"SQL syntax error at {near_what}{_error_position(error)}", hint)
     if condition == "PARSE_EMPTY_STATEMENT":
-        return UsageError("the statement is empty", 'say what to select: umdf query "SELECT …"')
-    return UmdfError(f"Spark cannot run this: {said}", "" if condition else "umdf --debug shows all that Spark said")
+        return UsageError("empty SQL statement", 'pass one, for example "SELECT * FROM trades LIMIT 10"')
+    return UmdfError(
+        f"Spark cannot run the query: {said}", "" if condition else "see the whole error with `umdf --debug …`"
+    )
 
 
 def _error_condition(error: Any) -> str:

@@ -27,7 +27,7 @@ from umdf.lake.schemas import tables
 
 SYMBOL_TYPES = ("raw", "parent", "continuous", "instrument_id")
 SYMBOL_TYPE_ALIASES = {"raw_symbol": "raw"}
-PARENT_HINT = "say ASSET.TYPE, such as DOL.FUT, WIN.FUT or PETR.OPT"
+PARENT_HINT = "use ASSET.TYPE, for example DOL.FUT, WIN.FUT or PETR.OPT"
 # `.OPT` means options of every kind, as the exchange has a type for each kind of underlying.
 PARENT_TYPES = {"OPT": ("OPT", "FOPT", "SOPT", "INDEXOPT")}
 DELETED = "D"
@@ -79,9 +79,9 @@ class InstrumentCatalog:
     def check_has_dates(self, span: TimeRange) -> None:
         if not self.dates:
             root = self.snapshot.paths.root
-            raise UmdfError(f"the lake {root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
+            raise UmdfError(f"the lake {root} is empty", f"load captures with `umdf ingest CAPTURE… --lake {root}`")
         if not span.is_empty and not any(map(span.includes_date, self.dates)):
-            raise UmdfError(f"the lake has nothing {span}", f"it has {format_dates(self.dates)}")
+            raise UmdfError(f"no data {span}", f"available dates: {format_dates(self.dates)}")
 
     def definitions(self, days: Iterable[date | None], with_details: bool = False) -> pa.Table:
         """Definitions of some dates: DEFINITION_COLUMNS, and with `with_details` also DETAIL_COLUMNS."""
@@ -140,10 +140,10 @@ def parse_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
     for each in found:
         is_symbol = isinstance(each, str) or (allows_ids and isinstance(each, Integral) and not isinstance(each, bool))
         if not is_symbol or not str(each).strip():
-            hint = "a text or a list of texts; numbers with stype_in='instrument_id'"
-            raise UsageError(f"symbols: {each!r} is no symbol", f"give {hint}")
+            hint = "use a string or a list of strings, or numbers with stype_in='instrument_id'"
+            raise UsageError(f"invalid symbol: {each!r}", hint)
     if not found:
-        raise UsageError("symbols: none is given", "name at least one, or leave them out for all")
+        raise UsageError("symbols is empty", "omit it for all symbols")
     return tuple(dict.fromkeys(str(each).strip() for each in found))
 
 
@@ -154,10 +154,10 @@ def unknown_symbol_error(catalogue: InstrumentCatalog, name: str, span: TimeRang
     own = filter_rows(listed, is_in(listed.column("symbol"), [name]))
     elsewhere = sorted(set(own.column("trading_date").to_pylist()))
     if elsewhere:
-        return UmdfError(f"{name} is not listed {span}", f"it is on {format_dates(elsewhere)}")
+        return UmdfError(f"{name} is not listed {span}", f"it is listed on {format_dates(elsewhere)}")
     close = close_matches(name, catalogue.symbols(inside) or catalogue.symbols(catalogue.dates))
-    hint = f"did you mean {' or '.join(close)}?" if close else "lake.symbols() lists those that are known"
-    return UmdfError(f"no symbol {name!r} in the lake", hint)
+    hint = f"did you mean {' or '.join(close)}?" if close else "list them with lake.symbols()"
+    return UmdfError(f"unknown symbol: {name!r}", hint)
 
 
 def _resolve_raw(
@@ -196,7 +196,7 @@ def contracts_of_parent(definitions: pa.Table, name: str) -> pa.Table:
     """The definitions of a parent's contracts."""
     asset, dot, kind = name.rpartition(".")
     if not dot or not asset:
-        raise UsageError(f"{name!r} is no parent symbol", PARENT_HINT)
+        raise UsageError(f"invalid parent symbol: {name!r}", PARENT_HINT)
     chosen = is_in(definitions.column("asset"), [asset])
     chosen &= is_in(definitions.column("security_type"), PARENT_TYPES.get(kind, (kind,)))
     return filter_rows(definitions, chosen & ~is_in(definitions.column("action"), DELETED))
@@ -217,8 +217,8 @@ def _resolve_instrument_id(
         ids = frozenset(map(int, asked))
     except ValueError:
         wrong = next(each for each in asked if not each.lstrip("-").isdigit())
-        hint = "leave stype_in out to ask by symbol"
-        raise UsageError(f"symbols: {wrong!r} is no instrument number", hint) from None
+        hint = "omit stype_in to select by symbol"
+        raise UsageError(f"invalid instrument ID: {wrong!r}", hint) from None
     known = set(int64_values(catalogue.definitions({day for day, _ in parts}).column("instrument_id")).tolist())
     missing = sorted(ids - known)
     if missing:  # it may have rows without a definition
@@ -226,9 +226,7 @@ def _resolve_instrument_id(
         known |= set(int64_values(read_rows(catalogue.snapshot, question, ["instrument_id"]).column(0)).tolist())
     for number in missing:
         if number not in known and known:
-            raise UmdfError(
-                f"no instrument {number} in the lake {span}", "lake.definitions() lists those that are known"
-            )
+            raise UmdfError(f"unknown instrument ID {span}: {number}", "list them with lake.definitions()")
     return Selection(asked, dict.fromkeys(parts, InstrumentFilter(ids)))
 
 

@@ -232,8 +232,8 @@ def _read_file(
                 rows = file.read_row_groups(groups[first : first + row_groups_per_read], there)
                 yield pa.Table.from_arrays([_column(rows, each, add, table) for each in schema], schema=schema)
     except FileNotFoundError as error:
-        hint = "it was vacuumed since this lake was opened: lake.refresh(), then ask again"
-        raise UmdfError(f"{table.name}: the file {add.path} is gone", hint) from error
+        reason = f"{table.name}: {add.path} no longer exists, it was vacuumed after this lake was opened"
+        raise UmdfError(reason, "call lake.refresh() and retry") from error
 
 
 def _column(rows: pa.Table, each: pa.Field, add: FileAdd, table: Table) -> Any:

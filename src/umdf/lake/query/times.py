@@ -19,7 +19,10 @@ from umdf.units import EPOCH, utc_text
 
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 FRACTION = re.compile(r"\.(\d+)")
-HINT = "a date such as 2026-11-13, a time such as 2026-11-13T10:05:00-03:00 (no zone is UTC), or nanoseconds since 1970"
+HINT = (
+    "use a date such as 2026-11-13, a time such as 2026-11-13T10:05:00-03:00 (UTC if it has no offset), "
+    "or nanoseconds since 1970"
+)
 MAX_DATES_LISTED = 12
 NS_DIGITS = 9
 
@@ -31,7 +34,7 @@ def parse_time(value: Any, argument: str) -> date | int:
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise UsageError(f"{argument} {value!r} is no date and no time", f"say {HINT}")
+        raise UsageError(f"invalid {argument}: {value!r}", HINT)
     return found
 
 
@@ -87,7 +90,7 @@ class TimeRange:
         ]
         span = cls(*bounds)
         if span.start is not None and span.end is not None and _bound_ns(span.start) > _bound_ns(span.end):
-            hint = "`end` is not in the range: for one day say the next date"
+            hint = "end is exclusive, for one day use the next date"
             raise UsageError(f"start {_format_bound(span.start)} is after end {_format_bound(span.end)}", hint)
         return span
 

@@ -81,7 +81,7 @@ class Chart:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(self.title)}</title><style>{STYLE}{CHART_STYLE}</style></head>\n"
             f"<body><main><h1>{escape(self.title)}</h1>\n{''.join(self.figures)}\n"
-            f"<footer>{paragraph('Times are those of São Paulo. Made by `umdf query`.')}</footer>"
+            f"<footer>{paragraph('Times are in São Paulo time. Created by `umdf query`.')}</footer>"
             "</main></body></html>\n"
         )
 
@@ -101,13 +101,13 @@ def draw(rows: pa.Table, y: Sequence[str] | None = None, title: str = "") -> Cha
     Several symbols are several lines, or several charts of candles.
     """
     if not rows.num_rows:
-        raise ConfigError("there are no rows to draw", "ask for more: another symbol, a longer time")
+        raise ConfigError("no rows to plot", "use other symbols or a longer range")
     time = _time_column(rows)
     is_bars = y is None and set(OHLC) <= set(rows.schema.names)
     columns: list[tuple[str, ...]] = [OHLC] if is_bars else [(name,) for name in _value_columns(rows, y)]
     series = [one for names in columns for one in _split_series(rows, time, names)]
     if len(series) > MAX_SERIES:
-        raise ConfigError(f"{len(series)} lines are too many to draw", f"ask for {MAX_SERIES} at most: --symbols, --y")
+        raise ConfigError(f"too many series: {len(series)}", f"limit them to {MAX_SERIES} with --symbols or --chart-y")
     if not is_bars:
         figures: Iterable[Html] = [_figure(", ".join(names[0] for names in columns), series, _line_path)]
     else:
@@ -129,7 +129,7 @@ def _time_column(rows: pa.Table) -> str:
 
     known = [name for name in (*TIME_COLUMNS, *rows.schema.names) if name in rows.schema.names and is_time(name)]
     if not known:
-        raise ConfigError("no column of the rows is a time", "select one, for example ts_event or ts_interval")
+        raise ConfigError("no time column", "select one, for example ts_event or ts_interval")
     return known[0]
 
 
@@ -143,12 +143,12 @@ def _value_columns(rows: pa.Table, y: Sequence[str] | None) -> list[str]:
         )
     for name in y:
         if name not in numbers:
-            raise UsageError(f"{name} is no column of numbers", f"there are {', '.join(numbers) or 'none'}")
+            raise UsageError(f"{name} is not a numeric column", f"numeric columns: {', '.join(numbers) or 'none'}")
     return list(y)
 
 
 def _raise_no_numbers(rows: pa.Table) -> list[str]:
-    raise ConfigError("no column of the rows is a number", f"there are {', '.join(rows.schema.names)}")
+    raise ConfigError("no numeric column to plot", f"columns: {', '.join(rows.schema.names)}")
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -215,7 +215,7 @@ def _figure(name: str, series: Sequence[Series], draw_series: Any) -> Html:
     present_values = np.concatenate([one.values.ravel() for one in series])
     present_values = present_values[~np.isnan(present_values)]
     if not len(present_values):
-        return Html(f"<figure><figcaption>{escape(name)}</figcaption>{paragraph('Every value is absent.')}</figure>")
+        return Html(f"<figure><figcaption>{escape(name)}</figcaption>{paragraph('No values.')}</figure>")
     low, high = float(present_values.min()), float(present_values.max())
     padding = (high - low) * 0.04 or abs(high) * 0.001 or 1.0
     first, last = min(int(one.times[0]) for one in series), max(int(one.times[-1]) for one in series)

@@ -95,7 +95,7 @@ class CheckSummary:
 
     channels: tuple[ChannelChecks, ...]
     different: tuple[dict[str, Any], ...]  # the first ones
-    healed: int  # books that a snapshot has replaced
+    recovered: int  # books that a snapshot has replaced
 
     def total(self, verdict: str) -> int:
         return sum(channel.verdicts.get(verdict, 0) for channel in self.channels)
@@ -210,7 +210,7 @@ def summarize_checks(day: LakeDay, symbols: Symbols) -> CheckSummary:
     for row in rows.group_by(["channel_id", "verdict"]).aggregate([([], "count_all")]).to_pylist():
         verdicts[row["channel_id"]][row["verdict"]] = row["count_all"]
     replaced = rows.filter(pc.field("verdict").isin(RECOVERY_VERDICTS))
-    healed = len(replaced.group_by(["channel_id", "instrument_id"]).aggregate([]))
+    recovered = len(replaced.group_by(["channel_id", "instrument_id"]).aggregate([]))
     columns = "channel_id instrument_id ts_recv difference orders_expected orders_found"
     different = day.rows("book_check", columns, pc.field("verdict") == DIFFERENT)
     first = different.sort_by([("ts_recv", "ascending"), ("instrument_id", "ascending")]).slice(0, MAX_LISTED)
@@ -218,7 +218,7 @@ def summarize_checks(day: LakeDay, symbols: Symbols) -> CheckSummary:
         row | {"symbol": symbols.get(row["instrument_id"], str(row["instrument_id"]))} for row in first.to_pylist()
     ]
     channels = tuple(ChannelChecks(channel, dict(sorted(found.items()))) for channel, found in sorted(verdicts.items()))
-    return CheckSummary(channels, tuple(listed), healed)
+    return CheckSummary(channels, tuple(listed), recovered)
 
 
 def summarize_quarantine(day: LakeDay) -> tuple[QuarantineGroup, ...]:
@@ -258,7 +258,7 @@ def untrusted_books(day: LakeDay, symbols: Symbols) -> tuple[int, tuple[Untruste
             channel,
             instrument,
             symbols.get(instrument, str(instrument)),
-            "stale" if head["stale"] else "in doubt",
+            "stale" if head["stale"] else "unverified",
             None if head["ts"] in (0, NULL) else head["ts"],
             head["events_in_doubt"],
         )

@@ -145,7 +145,7 @@ def bar_chart(
             where = f'x="{place * step:.2f}" y="{base - bar_height:.1f}" width="{max(step * 0.86, 0.6):.2f}"'
             rects.append(f'<rect {where} height="{bar_height:.1f}"><title>{tip}</title></rect>')
     peak = values.index(highest) if values else 0
-    peak_text = f"most: {label(highest)} at {time_of_day(first_ns + peak * interval_ns, 0)}" if highest else "none"
+    peak_text = f"maximum: {label(highest)} at {time_of_day(first_ns + peak * interval_ns, 0)}" if highest else "none"
     gaps = "".join(
         f'<path class="mark" d="M{x:.1f} {base + 1}l3 6h-6z"/>'
         for x in ((ts - first_ns) / interval_ns * step for ts in marks[:MAX_MARKS])

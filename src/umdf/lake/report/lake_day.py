@@ -38,9 +38,10 @@ class LakeDay:
         """Without a date, the last one that the lake has."""
         dates = trading_dates(snapshot)
         if not dates:
-            raise UmdfError(f"the lake {snapshot.paths.root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
+            root = snapshot.paths.root
+            raise UmdfError(f"the lake {root} is empty", f"load captures with `umdf ingest CAPTURE… --lake {root}`")
         if trading_date is not None and trading_date not in dates:
-            raise ConfigError(f"the lake has nothing of {trading_date}", f"it has {_format_dates(dates)}")
+            raise ConfigError(f"no data for {trading_date}", f"available dates: {_format_dates(dates)}")
         self.snapshot = snapshot
         self.date = trading_date or dates[-1]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
 ENVIRONMENT_ALIAS = "environment"  # what a packed environment is called in a worker's directory
 LOOPBACK_PREFIXES = ("127.", "localhost")
-SHARED_STORAGE_HINT = "lake and captures must be on storage that every worker mounts at the same path"
+SHARED_STORAGE_HINT = "lake and captures must be mounted at the same path on every worker"
 CONNECT_WAIT_S = 15.0
 EXECUTOR_WAIT_S = 300.0
 POLL_S = 0.2
@@ -51,13 +51,13 @@ MASTERS = {
 def spark_mode(master: str | None, environ: Mapping[str, str] = os.environ) -> SparkMode:
     if GATEWAY_PORT_VARIABLE in environ:
         if master is not None:
-            raise UsageError(f"spark-submit has a master already: {master} is one too many", "leave --master out")
+            raise UsageError(f"--master {master} conflicts with spark-submit, which sets the master", "remove --master")
         return SparkMode.SUBMITTED
     for prefix, mode in MASTERS.items():
         if master is None or master.startswith(prefix):
             return mode
-    known = "spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or none for this machine"
-    raise UsageError(f"{master} is no master of Spark", known)
+    known = "use spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or omit --master to run locally"
+    raise UsageError(f"unknown Spark master: {master}", known)
 
 
 def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode) -> Path | None:
@@ -65,13 +65,11 @@ def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode)
     if archive is None:
         return None
     if mode not in (SparkMode.CLUSTER, SparkMode.CONNECT):
-        hint = (
-            "give it to spark-submit as --archives" if mode is SparkMode.SUBMITTED else "give a cluster as --master too"
-        )
-        raise UsageError("a packed environment is for the workers of a cluster", hint)
+        hint = "with spark-submit, use --archives" if mode is SparkMode.SUBMITTED else "add --master"
+        raise UsageError("--environment is only for a cluster", hint)
     path = Path(archive).absolute()
     if not path.is_file():
-        raise ConfigError(f"{archive}: no such file", "`umdf lake pack FILE` makes one")
+        raise ConfigError(f"environment archive not found: {archive}", f"create it with `umdf lake pack {archive}`")
     return path
 
 
@@ -97,7 +95,7 @@ def connect(master: str, archive: Path | None = None) -> SparkSession:
         grpc = importlib.import_module("grpc")  # an extra of pyspark
     except ImportError as error:
         reason = " ".join(str(error).split())
-        raise UmdfError(f"Spark Connect cannot be loaded: {reason}", "pip install 'pyspark[connect]==4.3.0'") from error
+        raise UmdfError(f"cannot import Spark Connect: {reason}", "pip install 'pyspark[connect]==4.3.0'") from error
     try:
         # Asked first, because a session tries again for ten minutes before it says that nobody is there.
         with DefaultChannelBuilder(master).toChannel() as channel:
@@ -109,7 +107,9 @@ def connect(master: str, archive: Path | None = None) -> SparkSession:
         session.range(1).count()
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UmdfError(f"{master} did not answer: {reason}", "is a Spark Connect server listening there?") from error
+        raise UmdfError(
+            f"no response from {master}: {reason}", "check that a Spark Connect server is running there"
+        ) from error
     return session
 
 
@@ -144,8 +144,8 @@ def await_executor(
         if clock() > until:
             memory = context.getConf().get("spark.executor.memory", "1g")
             raise UmdfError(
-                f"{master} gave us no worker in {wait_s:.0f} s",
-                f"it must have a free core, and {memory} of memory on the same worker (--conf spark.executor.memory=…)",
+                f"no executor from {master} after {wait_s:.0f} s",
+                f"it needs a worker with a free core and {memory} of memory (--conf spark.executor.memory=…)",
             )
         sleep(POLL_S)
 
@@ -156,4 +156,4 @@ def refuse_unshared_lake(task: Any) -> None:
         return
     _, token = task["stamp"]
     if not (Path(task["root"]) / "_lake" / "leases" / f"{token:08d}.json").is_file():
-        raise UmdfError(f"the worker {platform.node()} does not see the lake {task['root']}", SHARED_STORAGE_HINT)
+        raise UmdfError(f"worker {platform.node()} cannot access the lake {task['root']}", SHARED_STORAGE_HINT)

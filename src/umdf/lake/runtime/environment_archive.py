@@ -61,7 +61,7 @@ def write_archive(out: str | os.PathLike[str], exclude: Collection[str] = SPARK_
     path = Path(out).absolute()
     open_archive = next((opened for ending, opened in ARCHIVE_SUFFIXES.items() if path.name.endswith(ending)), None)
     if open_archive is None:
-        raise UsageError(f"{out}: no archive that Spark unpacks", f"end its name in {', '.join(ARCHIVE_SUFFIXES)}")
+        raise UsageError(f"unsupported archive name: {out}", f"use one of {', '.join(ARCHIVE_SUFFIXES)}")
     packages, kernels = required_packages(exclude), kernel_files()
     temporary = path.with_name(f".{path.name}.part")
     names: set[str] = set()

@@ -92,7 +92,7 @@ def java_home(environ: Mapping[str, str] = os.environ, prefix: Path | None = Non
             return home
     seen = ", ".join(str(java) for java in javas if java.release) or "none that runs"
     releases = " or ".join(map(str, SUPPORTED_RELEASES))
-    raise UmdfError(f"Spark needs Java {releases}; found: {seen}", "pip install 'umdf[spark]' brings one")
+    raise UmdfError(f"Spark needs Java {releases}, found {seen}", "pip install 'umdf[spark]' installs one")
 
 
 def shim(java: Path, prefix: Path | None = None) -> Path:

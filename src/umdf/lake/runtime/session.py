@@ -72,7 +72,7 @@ def start_session(
     pyspark = _pyspark()
     archive = cluster.environment_archive(packed, cluster.spark_mode(master))
     if pyspark.SparkContext._active_spark_context is not None:
-        raise UmdfError("a Spark session is already running in this process", "use it: pass it as spark")
+        raise UmdfError("a Spark session is already running in this process", "pass it as spark=")
     scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
     log = (_directory(logs) or scratch) / f"spark-{os.getpid()}.log"
     settings = _settings(cores, memory, master, scratch, archive, {**(QUICK_START_SETTINGS if quick else {}), **conf})
@@ -149,17 +149,17 @@ _STARTERS: dict[SparkMode, Callable[[dict[str, Any]], tuple[SparkSession, Callab
 
 def _refuse_settings(options: dict[str, Any], owner: str) -> None:
     if setting_names := sorted(name for name in options if name.startswith("spark.")):
-        raise UsageError(f"{', '.join(setting_names)}: settings are {owner}", f"give them to {owner.partition(' ')[2]}")
+        raise UsageError(f"cannot set {', '.join(setting_names)}: they belong to {owner}", "set them there")
 
 
 def _connect(options: dict[str, Any]) -> SparkSession:
     _pyspark()
-    _refuse_settings(options, "of the server")
+    _refuse_settings(options, "the server")
     return cluster.connect(options["master"], cluster.environment_archive(options.get("packed"), SparkMode.CONNECT))
 
 
 def _use_submitted(options: dict[str, Any]) -> SparkSession:
-    _refuse_settings(options, "of spark-submit")
+    _refuse_settings(options, "spark-submit")
     cluster.environment_archive(options.get("packed"), SparkMode.SUBMITTED)
     return cluster.submitted_session()
 
@@ -244,7 +244,7 @@ def _directory(path: str | os.PathLike[str] | None) -> Path | None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the directory {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot create {path}: {error.strerror}") from error
     return Path(path).absolute()
 
 
@@ -253,7 +253,7 @@ def _settings(
 ) -> dict[str, str]:
     cores = cores or len(os.sched_getaffinity(0))
     if cores < 1:
-        raise UsageError(f"{cores} cores: at least one is needed")
+        raise UsageError(f"invalid number of cores: {cores}", "use at least 1")
     settings = {
         **SETTINGS,
         "spark.master": master or f"local[{cores},{MAX_TASK_FAILURES}]",
@@ -333,7 +333,7 @@ def _start_error(error: BaseException, log: Path) -> UmdfError:
         reason = str(error).splitlines()[0]
     except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
         reason = type(error).__name__
-    return UmdfError(f"Spark did not start: {reason} {' '.join(error_lines[:1])}".strip(), "see umdf doctor")
+    return UmdfError(f"Spark failed to start: {reason} {' '.join(error_lines[:1])}".strip(), "run `umdf doctor`")
 
 
 def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
@@ -341,7 +341,7 @@ def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
     if id(spark) not in _OWN_SESSIONS:
         return None
     how = jvm.how_it_ended(getattr(_pyspark().SparkContext._gateway, "proc", None), error)
-    hint = f"run it again: it continues after its last commit; Spark's own log is {session_log(spark)}"
+    hint = f"run the command again to continue after the last commit; see Spark's log in {session_log(spark)}"
     return UmdfError(f"Spark's JVM has ended ({how})", hint) if how else None
 
 

@@ -96,7 +96,7 @@ def task_outcomes(
     found = {task: json.loads(result) for task, result in rows}
     if len(rows) != len(tasks) or len(found) != len(tasks):
         raise UmdfError(
-            f"{description}: {len(tasks)} tasks gave {len(rows)} answers", "this is a bug: please report it"
+            f"{description}: {len(tasks)} tasks returned {len(rows)} results", "this is a bug, please report it"
         )
     return [_outcome(index, _name_of(task, index), found[index]) for index, task in enumerate(tasks)]
 
@@ -252,4 +252,6 @@ def _spark_error(error: BaseException, description: str, spark: SparkSession) ->
     error_lines = [line for line in lines if "Python worker" in line or "Exception:" in line or "Error:" in line]
     log = session_log(spark)
     hint = f"more in {log}" if log else "more in Spark's log"
-    return UmdfError(f"{description}: Spark gave up: {(error_lines or lines or [type(error).__name__])[0][:300]}", hint)
+    return UmdfError(
+        f"{description}: Spark job failed: {(error_lines or lines or [type(error).__name__])[0][:300]}", hint
+    )

@@ -66,8 +66,8 @@ def select_columns(options: SourceOptions, schema: StructType) -> SourceOptions:
     known = spark_type(selected.schema)
     for given, own in zip(schema, known, strict=True):
         if given.dataType != own.dataType:
-            reason = f"column {own.name} is {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
-            raise UsageError(reason, "leave the types to the source: name columns with the option columns")
+            reason = f"column {own.name} has type {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
+            raise UsageError(reason, "omit the schema and select columns with the option columns")
     return selected
 
 

@@ -56,7 +56,7 @@ def survey_files(paths: Iterable[str | os.PathLike[str]]) -> list[SurveyResult]:
     by_digest: dict[str, SurveyResult] = {}
     for file, result in _cached_surveys([_identify_file(path) for path in paths]):
         if result.get("no_capture"):
-            raise CaptureError(f"{file.path}: {result['warnings'][0][1]}", "leave it out")
+            raise CaptureError(f"{file.path}: {result['warnings'][0][1]}", "exclude this file")
         by_digest.setdefault(result["digest"], result)
     return list(by_digest.values())
 
@@ -154,9 +154,7 @@ class CaptureSet:
 def plan_partitions(captures: CaptureSet, scan: Scan) -> list[PartitionTask]:
     """Of all that may have a row that is wanted."""
     if not captures.streams:
-        raise CaptureError(
-            "there is no stream of the exchange in these files", "name groups and ports with the option config"
-        )
+        raise CaptureError("no UMDF streams found in these files", "describe them with the option channels")
     return [work for day in select_days(captures, scan) for work in partition_tasks(captures, day, scan)]
 
 

@@ -48,7 +48,7 @@ LOOP_STREAMS = {INSTRUMENT_LOOP: "instruments", SNAPSHOT_LOOP: "snapshot"}
 class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         if len(options.paths) != 1:
-            raise UsageError("a stream reads one recording", "load() one directory")
+            raise UsageError("a stream reads exactly one recording", "load() a single directory")
         self.options, self.directory = options, local_path(options.paths[0])
         self.scan = Scan(options.family, options.schema)
         self._initial_files: list[Path] | None = None
@@ -64,7 +64,7 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not has_manifest(self.directory):
             if not files:
                 raise CaptureError(
-                    f"{self.directory}: neither a manifest nor a capture", "name a recording's directory"
+                    f"{self.directory} is not a recording (no manifest, no captures)", "pass a recording's directory"
                 )
             self._initial_files = files
         return files
@@ -95,8 +95,8 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = self._closed_files()
         for offset in (start, end):
             if len(files) < offset["files"] or _offset(files, offset["files"]) != offset:
-                reason = f"{self.directory} is not the recording that was read so far: its first files are others"
-                raise CaptureError(reason, "begin with a new checkpoint")
+                reason = f"{self.directory} is not the recording of this checkpoint: its first files differ"
+                raise CaptureError(reason, "use a new checkpoint")
         before, now = self._capture_set(files, start["files"]), self._capture_set(files, end["files"])
         self._captures = {end["files"]: now}
         return [InputPartition(work) for work in MicroBatch(before, now, self.scan).partition_tasks()]
