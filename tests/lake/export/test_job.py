@@ -58,7 +58,7 @@ def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_pat
     out.mkdir()  # an empty directory is as good as none
     export(whole.lake, "databento", out, ["trades"], asked)
     before = sorted(path.name for path in out.iterdir())
-    with pytest.raises(UmdfError, match="exists; say --force"):
+    with pytest.raises(UmdfError, match="already exists; replace it with --force"):
         export(whole.lake, "databento", out, ["mbo"], asked)
     assert sorted(path.name for path in out.iterdir()) == before
     export(whole.lake, "databento", out, ["mbo"], asked, force=True)

@@ -215,7 +215,7 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
     ],
 )
 def test_a_book_that_does_not_follow_from_its_orders_is_refused(rows: list[Row]):
-    with pytest.raises(UntrustedDataError, match="cannot be followed order by order from packet 1"):
+    with pytest.raises(UntrustedDataError, match="cannot be rebuilt order by order from packet 1"):
         lines_of(*rows)
 
 
@@ -244,7 +244,7 @@ def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
         ({"action": "R", "update_action": 4}, {}, "not an order-by-order book"),
         ({"flags": LAST | MAYBE_BAD_BOOK}, {}, "1 rows may be wrong"),
         ({}, {"flags": MAYBE_BAD_BOOK}, "1 rows may be wrong"),
-        ({}, {"sequence": 2}, "its book comes from a snapshot at packet 2"),
+        ({}, {"sequence": 2}, "the book starts from a snapshot at packet 2"),
     ],
 )
 def test_days_that_cannot_be_replayed_order_by_order_are_rejected(

@@ -190,7 +190,7 @@ class _BookLookup:
             if day.snapshots.book[line] == self._book_index
             and (
                 place <= 2 * end + 1
-                or (place <= 2 * next_row and day.snapshot_states[line].head["ts_recv"] <= self.as_of_ns)
+                or (place <= 2 * next_row and day.snapshot_states[line].header["ts_recv"] <= self.as_of_ns)
             )
         ]
         return end, heals

@@ -1,7 +1,7 @@
-"""Spark on other machines: which masters there are, what their workers are started with, and what they must see.
+"""Spark on other machines: kinds of masters, the Python environment of their workers, and shared storage.
 
-Invariant: a worker that does not see the lake that the driver writes says so before it writes anything; else files
-would land on its own disk, where no reader looks.
+Invariant: a worker that cannot access the driver's lake fails before it writes anything; otherwise its files would
+land on its own disk, where no reader looks.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from umdf.errors import ConfigError, UmdfError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
-ENVIRONMENT_ALIAS = "environment"  # what a packed environment is called in a worker's directory
+GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the port of its JVM
+ENVIRONMENT_ALIAS = "environment"  # name of the unpacked archive in a worker's directory
 LOOPBACK_PREFIXES = ("127.", "localhost")
 SHARED_STORAGE_HINT = "lake and captures must be mounted at the same path on every worker"
 CONNECT_WAIT_S = 15.0
@@ -31,7 +31,7 @@ POLL_S = 0.2
 
 
 class SparkMode(Enum):
-    """Who drives the tasks, and where they run."""
+    """Where the driver and the tasks run."""
 
     LOCAL = "this process, on this machine"
     CLUSTER = "this process, on a cluster"
@@ -61,7 +61,7 @@ def spark_mode(master: str | None, environ: Mapping[str, str] = os.environ) -> S
 
 
 def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode) -> Path | None:
-    """The packed environment, if one was given: it must be there, and have a use."""
+    """The environment archive, if one was given: it must exist, and there must be a cluster to use it."""
     if archive is None:
         return None
     if mode not in (SparkMode.CLUSTER, SparkMode.CONNECT):
@@ -74,12 +74,12 @@ def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode)
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether all of it is on this machine, so that nothing needs to be reached from elsewhere."""
+    """Whether the whole cluster is on this machine, so that no address must be reachable from elsewhere."""
     return master.startswith("local") or master.partition("://")[2].startswith(LOOPBACK_PREFIXES)
 
 
 def worker_python(master: str, archive: Path | None, environ: Mapping[str, str] = os.environ) -> str:
-    """The interpreter of the workers: the packed one; on a cluster the one that the user names; else our own."""
+    """The workers' interpreter: that of the archive; on a cluster PYSPARK_PYTHON; otherwise this one."""
     if archive:
         return f"./{ENVIRONMENT_ALIAS}/bin/python"
     own = sys.executable
@@ -87,7 +87,7 @@ def worker_python(master: str, archive: Path | None, environ: Mapping[str, str] 
 
 
 def connect(master: str, archive: Path | None = None) -> SparkSession:
-    """A session of our own on a Spark Connect server."""
+    """A new session on a Spark Connect server."""
     try:
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -97,7 +97,7 @@ def connect(master: str, archive: Path | None = None) -> SparkSession:
         reason = " ".join(str(error).split())
         raise UmdfError(f"cannot import Spark Connect: {reason}", "pip install 'pyspark[connect]==4.3.0'") from error
     try:
-        # Asked first, because a session tries again for ten minutes before it says that nobody is there.
+        # Checked first, because a session retries for ten minutes before it reports that no server is there.
         with DefaultChannelBuilder(master).toChannel() as channel:
             grpc.channel_ready_future(channel).result(timeout=CONNECT_WAIT_S)
         session = SparkSession.builder.remote(master).create()
@@ -114,7 +114,7 @@ def connect(master: str, archive: Path | None = None) -> SparkSession:
 
 
 def submitted_session() -> SparkSession:
-    """The session of the spark-submit that has started this process, with its settings."""
+    """The session of the spark-submit that started this process, with its settings."""
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()
@@ -124,7 +124,7 @@ def stop(spark: SparkSession) -> None:
     """End a session from `connect` or `submitted_session`."""
     try:
         spark.stop()
-    except Exception:  # the other side is gone already: that is what was wanted
+    except Exception:  # the server has ended already
         pass
 
 
@@ -135,7 +135,7 @@ def await_executor(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """A standalone master whose workers have too little for one executor would let us wait for ever, in silence."""
+    """Raise if no executor starts: a standalone master whose workers lack resources would wait forever, silently."""
     if not master.startswith("spark://"):
         return
     context: Any = spark.sparkContext
@@ -151,7 +151,7 @@ def await_executor(
 
 
 def refuse_unshared_lake(task: Any) -> None:
-    """Called in the worker, before a task that writes to a lake: the lease of this very ingest must be there."""
+    """Called in the worker before a task writes to a lake: the lease of this ingest must be visible there."""
     if not isinstance(task, dict) or not {"root", "stamp"} <= task.keys():
         return
     _, token = task["stamp"]

@@ -1,6 +1,6 @@
 """The options of `spark.read.format("umdf")`, checked before anything is read.
 
-Invariant: an option that is not known is refused, with the nearest that is.
+Invariant: an unknown option is rejected, with a suggestion.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from umdf.market.families import FAMILIES
 
 PACKETS = "packets"
 READABLE_SCHEMAS = (*FAMILIES, PACKETS)
-# Packets (Binary) or messages (FAST) of a partition: its rows are held until it is decoded.
+# Packets (Binary) or messages (FAST) per partition, which is decoded in memory as a whole.
 DEFAULT_SPAN_UNITS = 1 << 16
 MAX_FILES = "maxFilesPerTrigger"
 OPTIONS = {
@@ -39,7 +39,7 @@ OPTIONS = {
 class SourceOptions:
     family: str
     paths: tuple[str, ...]
-    columns: tuple[str, ...]  # in their order
+    columns: tuple[str, ...]  # in this order
     channels: str | None
     span_units: int
     max_files: int | None
@@ -67,7 +67,7 @@ class SourceOptions:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the columns that are read."""
+        """Schema of the columns that are read."""
         return pa.schema([table(self.family).schema.field(name) for name in self.columns])
 
     @property
@@ -75,7 +75,7 @@ class SourceOptions:
         return read_channel_config(Path(self.channels) if self.channels else None)
 
     def with_columns(self, names: Iterable[str]) -> SourceOptions:
-        """Only these: a schema that the caller gave."""
+        """With only these columns, from a schema that the caller passed."""
         columns = _columns(",".join(names), table(self.family).schema)
         return SourceOptions(self.family, self.paths, columns, self.channels, self.span_units, self.max_files)
 
