@@ -241,7 +241,7 @@ def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
     lake = tmp_path / "lake"
     cases: dict[str, Sequence[str | Path]] = {
         "no such file or directory": (tmp_path / "gone", "--lake", lake),
-        "no capture in this directory": (tmp_path / "empty", "--lake", lake),
+        "no captures in ": (tmp_path / "empty", "--lake", lake),
         "is not empty and not a umdf lake": (mine, "--lake", mine),
         "is not a directory": (mine, "--lake", captures_in(mine)[0]),
         "no table": (mine, "--lake", lake, "--tables", "trade"),

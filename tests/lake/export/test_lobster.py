@@ -268,5 +268,5 @@ def test_untrusted_rows_are_rejected_or_left_out(lossy: Any, tmp_path: Path):
 
 
 def test_levels_must_be_between_1_and_200(whole: Any, tmp_path: Path):
-    with pytest.raises(UmdfError, match="0 levels"):
+    with pytest.raises(UmdfError, match="invalid --levels: 0; use 1 to"):
         export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"]), options=Options(levels=0))

@@ -1,12 +1,12 @@
 """Continuous contracts: which contract `DOL.c.0` or `WIN.v.1` is on each trading date.
 
-The roll rule, decided once for each trading date D and never with anything that is known later:
+The roll rule, applied once for each trading date D, never using later information:
 
-- candidates are the futures (167 = FUT) of the asset that stand in the first whole instrument list of D (893 ends it),
-  and can still be traded on D: their maturity (541) is D or later, and their trading (6938) does not end before D;
+- candidates are the futures (167 = FUT) of the asset in the first complete instrument list of D (893 ends it) that can
+  still be traded on D: their maturity (541) is D or later, and their trading (6938) does not end before D;
 - `.c.N` ranks them by maturity: c.0 is the nearest;
-- `.v.N` ranks them by what was traded (`day_statistics.volume`) on the last trading date of the lake before D; equal
-  volumes by maturity. The first date of a lake has no such date: it has no `.v.N`, and no rows.
+- `.v.N` ranks them by volume (`day_statistics.volume`) on the last trading date of the lake before D; equal volumes by
+  maturity. The first date of a lake has no earlier one, so it has no `.v.N`, and no rows.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ ROLL_SCHEMA = pa.schema(
 class Contract:
     symbol: str
     maturity: date
-    listings: tuple[tuple[int | None, int], ...]  # channel, instrument: it can be on several
+    listings: tuple[tuple[int | None, int], ...]  # channel, instrument: a contract can be on several
 
 
 @dataclass(frozen=True)
 class Roll:
-    """What a continuous name is on a trading date."""
+    """The contract of a continuous symbol on a trading date."""
 
     trading_date: date
     continuous: str
     symbol: str
     maturity_date: date
     listings: tuple[tuple[int | None, int], ...]
-    volume: int | None = None  # by which it was ranked
+    volume: int | None = None  # used for the ranking
     volume_date: date | None = None
 
 
 def resolve_rolls(
     catalogue: InstrumentCatalog, symbols: Sequence[str], days: Sequence[date], span: TimeRange
 ) -> list[Roll]:
-    """Of each name, on each date on which it has a contract."""
+    """For each symbol, every date on which it has a contract."""
     known = {name: _parse_symbol(name) for name in symbols}
     found: list[Roll] = []
     for day in days:
@@ -90,7 +90,7 @@ def resolve_rolls(
 
 
 def roll_table(catalogue: InstrumentCatalog, symbols: Sequence[str], span: TimeRange) -> pa.Table:
-    """The same as rows, one for each channel that has the contract."""
+    """The same as rows, one per channel that has the contract."""
     days = [day for day in catalogue.dates if span.includes_date(day)]
     rows = [
         {**vars(roll), "channel_id": channel, "instrument_id": number}
@@ -125,14 +125,14 @@ def candidates_on(definitions: pa.Table, asset: str, day: date) -> list[Contract
 
 
 def _list_ends(definitions: pa.Table) -> dict[Any, int]:
-    """When the first instrument list of each channel was whole; what comes later may have been listed later."""
+    """When the first instrument list of each channel was complete; later definitions may have been listed later."""
     last = filter_rows(definitions, int64_values(definitions.column("is_last")) == 1)
     found = last.group_by("channel_id").aggregate([("ts_recv", "min")]).to_pylist()
     return {row["channel_id"]: row["ts_recv_min"] for row in found}
 
 
 def volumes_on(catalogue: InstrumentCatalog, day: date) -> dict[str, int]:
-    """What was traded of each symbol on a date. On several channels it is the same trades: they are not added up."""
+    """Volume of each symbol on a date. Several channels have the same trades, so they are not added."""
     adds = catalogue.snapshot.adds("day_statistics", trading_date=day)
     parts = {partition_of(add): InstrumentFilter() for add in adds}
     rows = read_rows(catalogue.snapshot, query_of("day_statistics", filters=parts), ["symbol", "volume"])

@@ -1,6 +1,6 @@
-"""From a row of a table back to the packet it came from: its file, its offset there, its number.
+"""Traces a row of a table back to its packet: the file, its offset and packet number.
 
-Invariant: the way back goes by content. `packets` names a file by its digest, and the file must still have it.
+Invariant: files are identified by content. `packets` has the digest of a file, and the file must still have it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ MIN_KEY_PARTS = 3  # parts of a key
 class Origin:
     path: str
     digest: str
-    offset: int  # of the record in the (unpacked) file
-    packet: int  # its number there, from 1
+    offset: int  # of the record in the (decompressed) file
+    packet: int  # packet number in the file, from 1
     line: str
     ts_recv: int
     row: dict[str, Any]
 
 
 def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
-    """`mbo:72:273:1005:2:0` → table and key; message and entry may be left out."""
+    """`mbo:72:273:1005:2:0` → table and key; message and entry may be omitted."""
     name, *parts = text.split(":")
     try:
         key = tuple(int(part) for part in parts)
@@ -49,7 +49,7 @@ def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def find_origin(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -> Origin:
-    """Where a row came from; if several rows have the key, the first of them."""
+    """The origin of a row; if several rows have the key, of the first one."""
     snapshot = open_snapshot(lake)
     row = _row(snapshot, name, key)
     packet = _packet(snapshot, row)
@@ -76,7 +76,7 @@ def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, A
 
 
 def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
-    """The packet that came then and begins with that number (Binary), or with one not far below it (FAST)."""
+    """The packet received then that starts with this sequence (Binary), or with one not far below it (FAST)."""
     partition = {"channel_id": row["channel_id"], "trading_date": row["trading_date"]}
     condition = (pc.field("ts_recv") == row["ts_recv"]) & (pc.field("sequence") <= row["sequence"])
     found = snapshot.arrow_dataset("packets", **partition).to_table(
@@ -110,6 +110,6 @@ def _number(path: str, offset: int) -> int:
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Without what is absent; dates and decimals as texts."""
+    """Without absent values; dates and decimals as strings."""
     plain = (int, str, float, bool, list)
     return {name: value if isinstance(value, plain) else str(value) for name, value in row.items() if value is not None}

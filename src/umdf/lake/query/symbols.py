@@ -1,8 +1,8 @@
-"""Which instruments a caller means: by symbol, by parent (all contracts of an asset), by number, by continuous name.
+"""Selects instruments: by symbol, by parent (all contracts of an asset), by instrument ID, by continuous symbol.
 
-Invariant: an instrument is looked up in the definitions of each trading date and channel anew. A symbol can have
-another number on another day, and one instrument can be on several channels (order depth, price depth): then the
-answer has the rows of all of them, told apart by `channel_id`.
+Invariant: an instrument is looked up in the definitions of each channel-day separately. A symbol can have another ID
+on another day, and one instrument can be on several channels (order depth, price depth): then the result has the rows
+of all of them, distinguished by `channel_id`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from umdf.lake.schemas import tables
 SYMBOL_TYPES = ("raw", "parent", "continuous", "instrument_id")
 SYMBOL_TYPE_ALIASES = {"raw_symbol": "raw"}
 PARENT_HINT = "use ASSET.TYPE, for example DOL.FUT, WIN.FUT or PETR.OPT"
-# `.OPT` means options of every kind, as the exchange has a type for each kind of underlying.
+# `.OPT` means all options: the exchange has a type for each kind of underlying.
 PARENT_TYPES = {"OPT": ("OPT", "FOPT", "SOPT", "INDEXOPT")}
 DELETED = "D"
 DEFINITION_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol", "action")
@@ -37,11 +37,11 @@ DETAIL_COLUMNS = ("asset", "security_type", "maturity_date", "ts_validity", "is_
 
 @dataclass(frozen=True)
 class Selection:
-    """The instruments of a range: what to read of each trading date and channel, and how it was called."""
+    """The instruments of a range: a filter per channel-day, and the requested names."""
 
     requested: tuple[str, ...]
     filters: Mapping[Partition, InstrumentFilter]
-    # Of continuous contracts.
+    # For continuous contracts.
     continuous_names: Mapping[Partition, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
@@ -50,7 +50,7 @@ class Selection:
 
 
 class InstrumentCatalog:
-    """The instruments of one commit of a lake, read when they are first needed."""
+    """The instruments of one commit of a lake, read when first needed."""
 
     def __init__(self, snapshot: LakeSnapshot) -> None:
         self.snapshot = snapshot
@@ -58,16 +58,16 @@ class InstrumentCatalog:
 
     @cached_property
     def dates(self) -> list[date]:
-        """Every trading date that a table of the lake has, the oldest first."""
+        """All trading dates of the lake, oldest first."""
         return trading_dates(self.snapshot)
 
     @cached_property
     def defined_partitions(self) -> frozenset[Partition]:
-        """Those with definitions: elsewhere rows may have symbols, but nobody lists them."""
+        """Channel-days with definitions: elsewhere rows may have symbols, but no list of them."""
         return frozenset(map(partition_of, self.snapshot.adds("definition")))
 
     def partitions_in(self, span: TimeRange, names: Iterable[str]) -> list[Partition]:
-        """Trading dates and channels of a span that some tables have; the lake must have at least one of its dates."""
+        """Channel-days of a range that some tables have; an error if the lake has none of its dates."""
         found = {partition_of(add) for name in names if tables()[name].partition for add in self.snapshot.adds(name)}
         inside = [part for part in found if part[0] is None or span.includes_date(part[0], MARGIN_DAYS)]
         if span.is_empty:
@@ -108,7 +108,7 @@ class InstrumentCatalog:
         return distinct_texts(self.definitions(days).column("symbol"))
 
     def select(self, symbols: Any, stype_in: str, span: TimeRange, names: Iterable[str]) -> Selection | None:
-        """The instruments that are meant, where these tables have something; None: all."""
+        """The selected instruments, on channel-days that these tables have; None: all."""
         stype = check_choice("stype_in", SYMBOL_TYPE_ALIASES.get(stype_in, stype_in), SYMBOL_TYPES)
         parts = self.partitions_in(span, {*names, "definition"})
         if symbols is None:
@@ -119,7 +119,7 @@ class InstrumentCatalog:
         return _RESOLVERS[stype](self, asked, parts, span)
 
     def select_in(self, symbols: Any, stype_in: str, parts: list[Partition]) -> Selection | None:
-        """The instruments that are meant, of these trading dates and channels."""
+        """The selected instruments of these channel-days."""
         days = [day for day, _ in parts if day is not None]
         span = TimeRange(min(days), date.fromordinal(max(days).toordinal() + 1))
         selection = self.select(symbols, stype_in, span, ["definition"])
@@ -148,7 +148,7 @@ def parse_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
 
 
 def unknown_symbol_error(catalogue: InstrumentCatalog, name: str, span: TimeRange) -> UmdfError:
-    """It may be known on other dates, or by nearly the same name."""
+    """The symbol may be listed on other dates, or be misspelt."""
     inside = [day for day in catalogue.dates if span.includes_date(day)]
     listed = catalogue.definitions(catalogue.dates)
     own = filter_rows(listed, is_in(listed.column("symbol"), [name]))
@@ -193,7 +193,7 @@ def _resolve_parent(
 
 
 def contracts_of_parent(definitions: pa.Table, name: str) -> pa.Table:
-    """The definitions of a parent's contracts."""
+    """The definitions of the contracts of a parent."""
     asset, dot, kind = name.rpartition(".")
     if not dot or not asset:
         raise UsageError(f"invalid parent symbol: {name!r}", PARENT_HINT)
@@ -221,7 +221,7 @@ def _resolve_instrument_id(
         raise UsageError(f"invalid instrument ID: {wrong!r}", hint) from None
     known = set(int64_values(catalogue.definitions({day for day, _ in parts}).column("instrument_id")).tolist())
     missing = sorted(ids - known)
-    if missing:  # it may have rows without a definition
+    if missing:  # an instrument may have rows without a definition
         question = query_of("day_statistics", span=span)
         known |= set(int64_values(read_rows(catalogue.snapshot, question, ["instrument_id"]).column(0)).tolist())
     for number in missing:

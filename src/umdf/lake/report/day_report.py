@@ -1,8 +1,8 @@
-"""The day report: what a lake holds of one trading date, and whether it is whole.
+"""The day report: what a lake has of one trading date, and whether it is complete.
 
-Facts are gathered here and in `feed` and `market`; `page` makes a page of them.
+The data are collected here and in `feed` and `market`; `page` renders them.
 
-Invariant: a day is called whole only if the tables that can say so are there and say so.
+Invariant: a day is reported as complete only if the tables that prove it exist.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DayReport:
     ts_commit: int
     inputs: int  # files
     input_bytes: int
-    messages: int | None  # each once, whatever lines it came on
+    messages: int | None  # each message once, over all lines
     verdict: str
     summary: tuple[str, ...]  # sentences: whether the day is complete, and why not
     tables: tuple[TableSize, ...]
@@ -84,7 +84,7 @@ class DayReport:
     gaps: GapSummary
     checks: CheckSummary
     quarantine: tuple[QuarantineGroup, ...]
-    books: int | None  # instruments with a book; None: the lake has no states of books
+    books: int | None  # instruments with a book; None: the lake has no book states
     bad_books: tuple[UntrustedBook, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class DayReport:
 
 
 def day_report(root: str | os.PathLike[str], trading_date: date | None = None) -> DayReport:
-    """Of the last finished commit; without a date, of the lake's last one."""
+    """The report of a date (default: the lake's last), at the last finished commit."""
     snapshot = open_snapshot(root)
     day = LakeDay(snapshot, trading_date)
     statistics = day_statistics(day)

@@ -1,4 +1,4 @@
-"""The day report as one HTML page: no network, no script, light or dark as the reader's screen is."""
+"""The day report as one HTML page: no network access, no scripts, light or dark mode."""
 
 from __future__ import annotations
 
