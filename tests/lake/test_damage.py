@@ -261,7 +261,7 @@ def test_a_lake_of_another_version_is_left_alone(
     said = json.loads((root / "lake.json").read_text())
     before = sorted(root.rglob("*"))
     for content, message in (
-        (json.dumps({**said, "layout": 99, "producer": "umdf 7.0"}), "was made by a newer umdf (umdf 7.0, layout 99)"),
+        (json.dumps({**said, "layout": 99, "producer": "umdf 7.0"}), "has layout 99 (umdf 7.0), this is umdf "),
         ("{", "lake.json is damaged"),
     ):
         (root / "lake.json").write_text(content)

@@ -168,7 +168,7 @@ def test_two_channels_on_two_wires_do_not_disturb_each_other(
     for channel, alone in ((72, clean["sbe"][1]), (60, tmp_path / "fast")):
         found, expected = hashes(both, channel_id=channel), hashes(alone, channel_id=channel)
         assert {name for name in found if found[name] != expected[name]} == {"ledger"}
-    with pytest.raises(UmdfError, match="channel 72 is there in Binary and in FIX/FAST"):
+    with pytest.raises(UmdfError, match="channel 72 is present in both SBE and FAST"):
         ingest(both, files_of(clean["fast"][0]))
 
 

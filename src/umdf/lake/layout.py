@@ -1,15 +1,15 @@
 """Where things are in a lake, and `lake.json`, which identifies it.
 
-    lake.json                      layout and producer version, the lake's ID
+    lake.json                      layout and producer version, the lake's own id
     _lake/intents/00000012.json    what commit 12 does to every table
     _lake/commits/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
-    _lake/leases/00000003.json     the current writer
+    _lake/leases/00000003.json     the one writer
     _lake/configs/….json           channel configurations that inputs were ingested with, by digest
     _lake/logs, _lake/work         Spark's logs; its temporary files
     _lake/lost                     what was left of Delta logs that were rebuilt
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
-Invariant: a lake of another layout is rejected before anything in it is read.
+Invariant: a lake of another layout is refused before anything in it is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ANOTHER_NAME = "readers of Delta tables would look elsewhere; use another name"
 
 @dataclass(frozen=True)
 class LakePaths:
-    """The paths of an existing lake."""
+    """An existing lake of our layout."""
 
     root: Path
     lake_id: str
@@ -83,9 +83,9 @@ def open_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
     if layout != LAYOUT:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
         raise UmdfError(
-            f"{root} was made by {age} umdf ({description.get('producer', 'unknown')}, layout {layout}); "
-            f"this is umdf {__version__}, layout {LAYOUT}",
-            "use that version, or ingest the captures into a new lake",
+            f"{root} has layout {layout} ({description.get('producer', 'unknown')}), "
+            f"this is umdf {__version__} with layout {LAYOUT}",
+            f"use {age} version of umdf",
         )
     try:
         return LakePaths(path, description["lake_id"], description["producer"])

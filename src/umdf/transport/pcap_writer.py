@@ -1,6 +1,6 @@
 """Writes UDP payloads to a pcap file with nanosecond times, as Ethernet frames with correct checksums.
 
-Invariant: what cannot be written is refused before anything of its batch is.
+Invariant: a batch is checked completely before any of it is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import pcap_writer_kernel as k
 Endpoint = tuple[str, int]
 
 BUFFER_BYTES = 1 << 20
-MAX_PAYLOAD_BYTES = 65_535 - 28  # what IPv4 can carry
+MAX_PAYLOAD_BYTES = 65_535 - 28  # maximum of IPv4
 MAX_TS_NS = (1 << 32) * 1_000_000_000  # seconds are unsigned and 32 bits wide
 MAX_FLOWS = 65_536
 TTL, UDP = 64, 17
@@ -68,7 +68,7 @@ class PcapWriter:
     def write_flows(
         self, buffer: Any, start: Any, end: Any, ts_ns: Any, flow: Any, flows: Sequence[tuple[str, int, str, int]]
     ) -> None:
-        """Packets of several flows, as a PacketBatch has them; `flow` says which row of `flows` each belongs to."""
+        """Packets of several flows, as a PacketBatch has them; `flow` is the row of `flows` of each packet."""
         if self._closed:
             raise ValueError("the writer is closed")
         data = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
@@ -94,7 +94,7 @@ class PcapWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything written so far to the file."""
+        """Write all buffered data to the file."""
         try:
             self._file.write(self._buffer.data[: int(self._table[k.USED])])
             self._file.flush()
@@ -111,7 +111,7 @@ class PcapWriter:
             self.flush()
         finally:
             if self._owns_file:
-                with contextlib.suppress(OSError):  # told by flush already
+                with contextlib.suppress(OSError):  # already reported by flush
                     self._file.close()
 
     def _template(self, source: str, source_port: int, dest: str, dest_port: int) -> NDArray[np.uint8]:
@@ -124,7 +124,7 @@ class PcapWriter:
 
 
 def _flow_template(source: str, source_port: int, dest: str, dest_port: int) -> bytes:
-    """The row of the kernel's table for a flow: headers with lengths and checksums of zero, and what they sum up to."""
+    """The row of the kernel's table for a flow: headers with lengths and checksums of zero, and their sums."""
     try:
         sender, receiver = ip_address(source), ip_address(dest)
     except ValueError as error:
@@ -148,7 +148,7 @@ def _flow_template(source: str, source_port: int, dest: str, dest_port: int) -> 
 
 def _mac(address: IPv4Address | IPv6Address) -> bytes:
     if not address.is_multicast:
-        return b"\x02\x00" + address.packed[-4:]  # locally administered, made from the address
+        return b"\x02\x00" + address.packed[-4:]  # locally administered, from the address
     if address.version == 4:
         return b"\x01\x00\x5e" + bytes([address.packed[1] & 0x7F]) + address.packed[2:]  # RFC 1112 section 6.4
     return b"\x33\x33" + address.packed[-4:]  # RFC 2464 section 7
@@ -166,7 +166,7 @@ def _check_batch(
     flow: NDArray[np.integer],
     flows: int,
 ) -> None:
-    """The kernel trusts these."""
+    """Check the arguments, because the kernel trusts them."""
     if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
         raise EncodeError("the buffer is not a contiguous byte array")
     if not len(start) == len(end) == len(ts_ns) == len(flow):
