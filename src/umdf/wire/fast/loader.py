@@ -326,9 +326,7 @@ class _TemplateBuilder:
             try:
                 initial = conversion.from_string(text, type)
             except conversion.ConversionError as error:
-                self.fault(
-                    field, f'S3: the value "{text}" of {kind} is not a valid {type}: {error.reason} ({error.code})'
-                )
+                self.fault(field, f'S3: the value "{text}" of {kind} is not {type}: {error.reason} ({error.code})')
                 return Operator(kind)
             if part == "exponent" and isinstance(initial, int) and abs(initial) > conversion.MAX_EXPONENT:
                 self.fault(field, f"S3: the exponent {initial} is outside -63 to 63 (R1)")
