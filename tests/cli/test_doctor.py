@@ -45,14 +45,14 @@ def cache_found(*argv: str, **environment: str) -> str:
 
 def test_an_empty_cache_is_reported_and_not_filled(tmp_path: Path) -> None:
     for _ in range(2):
-        assert cache_found(NUMBA_CACHE_DIR=str(tmp_path / "cache")).startswith("cold: ")
+        assert cache_found(NUMBA_CACHE_DIR=str(tmp_path / "cache")).startswith("not compiled: ")
 
 
 def test_after_a_fix_the_cache_is_warm() -> None:
-    assert cache_found("--fix").startswith("warm: ")
-    assert cache_found().startswith("warm: ")
+    assert cache_found("--fix").startswith("compiled: ")
+    assert cache_found().startswith("compiled: ")
 
 
 def test_an_unwritable_cache_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert cache_found(NUMBA_CACHE_DIR=str(tmp_path / "file" / "cache")).endswith("cannot be written")
+    assert cache_found(NUMBA_CACHE_DIR=str(tmp_path / "file" / "cache")).startswith("not writable: ")
