@@ -160,7 +160,7 @@ def test_settings_of_the_server_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConfigError, match=told), session.session_scope(master="sc://127.0.0.1:1", **given):
         pass
     monkeypatch.setenv(cluster.GATEWAY_PORT_VARIABLE, "1234")
-    told = "cannot set spark\.x: they belong to spark-submit; set them there"
+    told = r"cannot set spark\.x: they belong to spark-submit; set them there"
     with pytest.raises(ConfigError, match=told), session.session_scope(**given):
         pass
 
