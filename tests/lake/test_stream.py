@@ -212,7 +212,7 @@ def test_a_recording_that_cannot_be_read_is_one_clear_error(
     with (tmp_path / "other-size" / made.files[1].name).open("ab") as file:
         file.write(b"more")
     for name, reason in {
-        "missing": "recording not found: .*missing",
+        "missing": "missing; pass its directory",
         "empty": "empty is not a recording",
         "broken": f"{MANIFEST}:3: invalid entry",
         "gone": "is listed in the manifest but does not exist",
