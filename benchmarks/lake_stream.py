@@ -130,7 +130,7 @@ def _lag(spark: Any, recording: Recording, lake: Path, round_s: float) -> Iterat
 
         recorder = Thread(target=record, daemon=True)
         recorder.start()
-        stream.run(every_s=0)
+        stream.run(interval_s=0)
         recorder.join()
         stream.finish()
     moved = [

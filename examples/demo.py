@@ -187,8 +187,8 @@ def simulate_day(day: Path) -> None:
     """A synthetic session with loss on both lines, and one book of it: as it was, and as it ended."""
     shutil.rmtree(day, ignore_errors=True)
     size = ("--messages", "60000", "--instruments", "40", "--loss", "0.002", "--roll-s", "5")
-    run_and_print("exchange", "capture", *size, "--out", str(day))
-    run_and_print("book", str(day / "capture"), "--symbol", SYMBOL, "--at", "12:45:20", "--depth", "5")
+    run_and_print("exchange", "capture", *size, str(day))
+    run_and_print("book", str(day / "capture"), "--symbols", SYMBOL, "--at", "12:45:20", "--depth", "5")
     print("\nall instruments when the day ends, the first five:", flush=True)
     done = subprocess.run(umdf_command("book", str(day / "capture")), check=True, capture_output=True, text=True)
     print(done.stderr + "\n".join(done.stdout.splitlines()[:6]))
@@ -217,8 +217,8 @@ def build_lake(day: Path, lake: Path) -> None:
     """The day as Delta tables by Spark, and a report of it."""
     shutil.rmtree(lake, ignore_errors=True)
     run_and_print("ingest", str(day / "capture"), "--lake", str(lake))
-    run_and_print("report", "--lake", str(lake), "--out", str(OUT / "report.html"))
-    query = ("query", "--lake", str(lake), "--symbols", SYMBOL, "--schema")
+    run_and_print("report", str(lake), "--out", str(OUT / "report.html"))
+    query = ("query", str(lake), "--symbols", SYMBOL, "--schema")
     run_and_print(*query, "ohlcv-1s", "--columns", "ts_interval,open,high,low,close,volume", "--limit", "5")
     run_and_print(*query, "mbp-1", "--chart", str(OUT / "quotes.html"))
 
@@ -252,7 +252,7 @@ def main() -> None:
     stream_recording(OUT / "day", OUT / "lake", OUT / "streamed")
     print("\nnext:")
     sql = '"SELECT symbol, sum(volume) FROM ohlcv_1d GROUP BY symbol ORDER BY 2 DESC LIMIT 5"'
-    for command in (f"query {sql} --lake {OUT}/lake", f"lake status {OUT}/lake", f"book {OUT}/day/capture"):
+    for command in (f"query {OUT}/lake {sql}", f"lake status {OUT}/lake", f"book {OUT}/day/capture"):
         print(f"  .venv/bin/umdf {command}")
 
 

@@ -15,7 +15,7 @@ from umdf.doctor import Status
 def test_this_machine_can_be_examined_and_nothing_is_bad() -> None:
     findings = doctor.run_checks()
     assert len({finding.check for finding in findings}) == len(doctor.CHECKS)
-    assert [finding for finding in findings if finding.status is Status.BAD] == []
+    assert [finding for finding in findings if finding.status is Status.ERROR] == []
     assert [finding for finding in findings if finding.status is Status.WARN and not finding.fix] == []
 
 
@@ -26,7 +26,7 @@ def test_this_machine_can_be_examined_and_nothing_is_bad() -> None:
         ((3, 14, 1), "Linux", "x86_64", Status.OK),
         ((3, 12, 0), "Linux", "aarch64", Status.WARN),
         ((3, 12, 0), "Darwin", "x86_64", Status.WARN),
-        ((3, 10, 9), "Linux", "x86_64", Status.BAD),
+        ((3, 10, 9), "Linux", "x86_64", Status.ERROR),
     ],
 )
 def test_python(version: tuple[int, ...], system: str, machine: str, status: Status) -> None:
@@ -40,8 +40,8 @@ def test_a_missing_and_an_old_package_are_bad_and_the_fix_names_both() -> None:
         return {"old": "1.0", "fine": "2.1"}[name]
 
     finding = doctor.packages(["gone>=1", "old>=2,<3", "fine>=2", 'pyspark==4.3.0; extra == "spark"'], version_of)
-    assert finding.status is Status.BAD
-    assert finding.found == "gone is missing, old is 1.0"
+    assert finding.status is Status.ERROR
+    assert finding.details == "gone is missing, old is 1.0"
     assert finding.fix == "pip install 'gone>=1' 'old<3,>=2'"
     assert doctor.packages(["fine>=2"], version_of).status is Status.OK
 
@@ -98,16 +98,16 @@ def java_saying(directory: Path, text: str, code: int = 0) -> Path:
 )
 def test_java_is_judged_by_its_release(said: str, status: Status, found: str, tmp_path: Path) -> None:
     finding = doctor.java({"JAVA_HOME": str(java_saying(tmp_path / "jdk", said))})
-    assert (finding.status, finding.found) == (status, found)
+    assert (finding.status, finding.details) == (status, found)
 
 
 def test_java_home_goes_before_path_and_a_broken_one_is_a_warning(tmp_path: Path) -> None:
     good = java_saying(tmp_path / "good", 'openjdk version "21"')
     broken = java_saying(tmp_path / "broken", "segfault", code=1)
-    assert doctor.java({"PATH": str(good / "bin")}).found == "Java 21 (PATH)"
+    assert doctor.java({"PATH": str(good / "bin")}).details == "Java 21 (PATH)"
     for home in (broken, tmp_path / "nowhere"):
         finding = doctor.java({"JAVA_HOME": str(home), "PATH": str(good / "bin")})
-        assert finding.status is Status.WARN and str(home) in finding.found
+        assert finding.status is Status.WARN and str(home) in finding.details
 
 
 def test_receive_buffers() -> None:
@@ -119,7 +119,7 @@ def test_receive_buffers() -> None:
 def test_multicast() -> None:
     assert doctor.multicast(lambda: "").status is Status.OK
     finding = doctor.multicast(lambda: "No such device")
-    assert finding.status is Status.WARN and "No such device" in finding.found
+    assert finding.status is Status.WARN and "No such device" in finding.details
 
 
 def test_small_machines_and_low_limits_are_warnings() -> None:

@@ -32,7 +32,7 @@ def events_page() -> str:
     parts = [
         "# Events",
         GENERATED_NOTICE,
-        "One vocabulary for both wires, every book and every table. A family is one set of columns "
+        "One vocabulary for both protocols, every book and every table. A family is one set of columns "
         "(`market/families.py`); `market/arrow.py` shows it as a RecordBatch. NULL means absent, never a sentinel.",
         "## Types",
         table(

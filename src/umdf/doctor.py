@@ -1,7 +1,7 @@
 """The checks of `umdf doctor`: each returns a status, what was found, and how to fix it.
 
 Invariant: a check takes what it examines as arguments, with the real values as defaults, and prints nothing.
-BAD means that umdf does not work here; WARN that a part of it does not, or not well.
+ERROR means that umdf does not work here; WARN that a part of it does not, or not well.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MIB = 1 << 20
 class Status(StrEnum):
     OK = "ok"
     WARN = "warn"
-    BAD = "bad"
+    ERROR = "error"
 
 
 @dataclass(frozen=True)
 class Finding:
     check: str
     status: Status
-    found: str
+    details: str
     fix: str = ""
 
 
@@ -46,12 +46,12 @@ def python(
     system: str = platform.system(),
     machine: str = platform.machine(),
 ) -> Finding:
-    found = f"Python {'.'.join(map(str, version))} on {system} {machine}"
+    details = f"Python {'.'.join(map(str, version))} on {system} {machine}"
     if version < MIN_PYTHON:
-        return Finding("python", Status.BAD, found, "install Python 3.11 or newer, then reinstall umdf")
+        return Finding("python", Status.ERROR, details, "install Python 3.11 or newer, then reinstall umdf")
     if (system, machine) != ("Linux", "x86_64"):
-        return Finding("python", Status.WARN, found, "umdf is tested on Linux x86_64 only")
-    return Finding("python", Status.OK, found)
+        return Finding("python", Status.WARN, details, "umdf is tested on Linux x86_64 only")
+    return Finding("python", Status.OK, details)
 
 
 def packages(requirements: list[str] | None = None, version_of: Callable[[str], str] = metadata.version) -> Finding:
@@ -65,9 +65,9 @@ def packages(requirements: list[str] | None = None, version_of: Callable[[str], 
     try:
         faults, count = _faults(requirements, version_of)
     except ImportError:
-        return Finding("packages", Status.BAD, "packaging is missing", "pip install packaging")
+        return Finding("packages", Status.ERROR, "packaging is missing", "pip install packaging")
     if faults:
-        return Finding("packages", Status.BAD, ", ".join(faults), f"pip install {' '.join(faults.values())}")
+        return Finding("packages", Status.ERROR, ", ".join(faults), f"pip install {' '.join(faults.values())}")
     return Finding("packages", Status.OK, f"all {count} required packages")
 
 
@@ -82,9 +82,9 @@ def extras(requirements: list[str] | None = None, version_of: Callable[[str], st
     if not lacking:
         return Finding("lakes", Status.OK, "with and without Spark")
     able = "only without Spark" if lacking == ["spark"] else "not available"
-    found = f"{able}: {', '.join(dict.fromkeys(fault for extra in lacking for fault in faults[extra]))}"
+    details = f"{able}: {', '.join(dict.fromkeys(fault for extra in lacking for fault in faults[extra]))}"
     what = "; ".join(f"pip install 'umdf[{extra}]' for {LAKE_EXTRAS[extra]}" for extra in lacking)
-    return Finding("lakes", Status.WARN, found, what)
+    return Finding("lakes", Status.WARN, details, what)
 
 
 def _faults(requirements: list[str], version_of: Callable[[str], str], extra: str = "") -> tuple[dict[str, str], int]:
@@ -117,7 +117,7 @@ def kernel_cache() -> Finding:
     except ImportError as error:
         return Finding(
             "kernel cache",
-            Status.BAD,
+            Status.ERROR,
             f"cannot import numba: {error}",
             "pip install --force-reinstall numba llvmlite",
         )
@@ -131,10 +131,10 @@ def kernel_cache() -> Finding:
         hint = "make it writable or set NUMBA_CACHE_DIR, otherwise kernels are compiled at every start"
         return Finding("kernel cache", Status.WARN, f"not writable: {directory}", hint)
     size_bytes = sum(path.stat().st_size for path in directory.glob("**/*") if path.is_file())
-    found = f"{directory}, {size_bytes / MIB:.1f} MiB"
+    details = f"{directory}, {size_bytes / MIB:.1f} MiB"
     if not is_warm():
-        return Finding("kernel cache", Status.WARN, f"not compiled: {found}", "run `umdf doctor --fix`")
-    return Finding("kernel cache", Status.OK, f"compiled: {found}")
+        return Finding("kernel cache", Status.WARN, f"not compiled: {details}", "run `umdf doctor --fix`")
+    return Finding("kernel cache", Status.OK, f"compiled: {details}")
 
 
 def java(environ: Mapping[str, str] = os.environ) -> Finding:
@@ -149,8 +149,8 @@ def java(environ: Mapping[str, str] = os.environ) -> Finding:
         return Finding("java", Status.OK, str(first))
     fallback = next((f"until then umdf uses {java}; " for java in javas if java.is_usable), "")
     if first.release is None:
-        found = f"{first.executable} ({first.origin}) cannot be run"
-        return Finding("java", Status.WARN, found, f"{fallback}fix it, or unset JAVA_HOME")
+        details = f"{first.executable} ({first.origin}) cannot be run"
+        return Finding("java", Status.WARN, details, f"{fallback}fix it, or unset JAVA_HOME")
     releases = " or ".join(map(str, lake_java.SUPPORTED_RELEASES))
     return Finding("java", Status.WARN, str(first), f"{fallback}Spark needs Java {releases}; set JAVA_HOME")
 
@@ -158,11 +158,11 @@ def java(environ: Mapping[str, str] = os.environ) -> Finding:
 def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_receive_buffer_bytes) -> Finding:
     """Bursts wait in the socket's buffer while the process is busy; what does not fit is lost."""
     granted = granted_bytes(RECEIVE_BUFFER_BYTES)
-    found = f"{granted / MIB:.1f} of {RECEIVE_BUFFER_BYTES / MIB:.0f} MiB granted"
+    details = f"{granted / MIB:.1f} of {RECEIVE_BUFFER_BYTES / MIB:.0f} MiB granted"
     if granted < RECEIVE_BUFFER_BYTES:
         fix = f"sudo sysctl -w net.core.rmem_max={RECEIVE_BUFFER_BYTES} (and in /etc/sysctl.d to keep it)"
-        return Finding("receive buffers", Status.WARN, found, fix)
-    return Finding("receive buffers", Status.OK, found)
+        return Finding("receive buffers", Status.WARN, details, fix)
+    return Finding("receive buffers", Status.OK, details)
 
 
 def multicast(probe: Callable[[], str] = udp_probe.multicast_error) -> Finding:
@@ -176,18 +176,18 @@ def multicast(probe: Callable[[], str] = udp_probe.multicast_error) -> Finding:
 def processors(count: int | None = None, memory_bytes: int | None = None) -> Finding:
     count = len(os.sched_getaffinity(0)) if count is None else count
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory_bytes is None else memory_bytes
-    found = f"{count} CPUs, {memory_bytes / (1 << 30):.1f} GiB of memory"
+    details = f"{count} CPUs, {memory_bytes / (1 << 30):.1f} GiB of memory"
     if count < 2 or memory_bytes < MIN_MEMORY_BYTES:
-        return Finding("machine", Status.WARN, found, "Spark and the live client need 2 CPUs and 4 GiB of memory")
-    return Finding("machine", Status.OK, found)
+        return Finding("machine", Status.WARN, details, "Spark and the live client need 2 CPUs and 4 GiB of memory")
+    return Finding("machine", Status.OK, details)
 
 
 def open_files(limit: int | None = None) -> Finding:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
-    found = "no limit on open files" if soft == resource.RLIM_INFINITY else f"{soft} open files"
+    details = "no limit on open files" if soft == resource.RLIM_INFINITY else f"{soft} open files"
     if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
-        return Finding("open files", Status.WARN, found, f"ulimit -n {MIN_OPEN_FILES}")
-    return Finding("open files", Status.OK, found)
+        return Finding("open files", Status.WARN, details, f"ulimit -n {MIN_OPEN_FILES}")
+    return Finding("open files", Status.OK, details)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

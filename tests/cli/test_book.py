@@ -19,7 +19,7 @@ Shown = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("day")
-    write_capture(BulkSettings(20_000, 40, wire="both", seed=3), out)
+    write_capture(BulkSettings(20_000, 40, protocol="both", seed=3), out)
     return out / "capture"
 
 
@@ -29,7 +29,7 @@ def shown(capsys: Shown, *command: str | Path) -> list[dict[str, Any]]:
 
 
 def test_both_protocols_show_the_same_ladder(day: Path, capsys: Shown):
-    sbe, fast = shown(capsys, "book", day, "--symbol", SYMBOL, "--depth", "0", "--orders")
+    sbe, fast = shown(capsys, "book", day, "--symbols", SYMBOL, "--depth", "0", "--orders")
     assert (sbe["protocol"], fast["protocol"]) == ("sbe", "fast")
     assert sbe["stale"] is None and fast["stale"] is None
     assert sbe["bids"] and sbe["asks"]
@@ -41,35 +41,41 @@ def test_both_protocols_show_the_same_ladder(day: Path, capsys: Shown):
 
 
 def test_at_a_sequence_and_at_its_time_the_book_is_the_same(day: Path, capsys: Shown):
-    by_number = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", "3000")[0]
+    by_number = shown(capsys, "book", day, "--symbols", SYMBOL, "--at", "3000")[0]
     assert by_number["sequence"] == 3000
     seconds, ns = divmod(by_number["ts_send"], 1_000_000_000)
     clock = f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ns:09}"
-    by_time = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", clock)[0]
+    by_time = shown(capsys, "book", day, "--symbols", SYMBOL, "--at", clock)[0]
     assert by_time["bids"] == by_number["bids"] and by_time["asks"] == by_number["asks"]
 
 
 def test_depth_limits_the_levels(day: Path, capsys: Shown):
-    assert len(shown(capsys, "book", day, "--symbol", SYMBOL, "--depth", "2")[0]["bids"]) == 2
+    assert len(shown(capsys, "book", day, "--symbols", SYMBOL, "--depth", "2")[0]["bids"]) == 2
+
+
+def test_several_symbols_are_shown_in_their_order(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = next(row["symbol"] for row in shown(capsys, "book", day) if row["symbol"] != SYMBOL)
+    books = shown(capsys, "book", day, "--symbols", f"{other}, {SYMBOL}", "--depth", "1")
+    assert [book["symbol"] for book in books] == [other, other, SYMBOL, SYMBOL]  # in both protocols
 
 
 def test_without_symbol_every_instrument_has_a_line(day: Path, capsys: Shown):
     lines = shown(capsys, "book", day)
-    assert len([line for line in lines if line["wire"] == "sbe"]) == 40
+    assert len([line for line in lines if line["protocol"] == "sbe"]) == 40
     assert all(line["stale"] is None for line in lines)
     assert run(["book", str(day)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 81
 
 
 def test_the_text_has_ladder_and_statistics(day: Path, capsys: Shown):
-    assert run(["book", str(day), "--symbol", SYMBOL, "--at", "4000", "--orders", "--depth", "1"]) == 0
+    assert run(["book", str(day), "--symbols", SYMBOL, "--at", "4000", "--orders", "--depth", "1"]) == 0
     text = capsys.readouterr().out
     assert "at sequence 4000" in text and "state open" in text
     assert "orders\tsize\tbid\task\tsize\torders" in text and "opening price" in text
 
 
 def test_before_the_first_packet_there_is_nothing(day: Path, capsys: Shown):
-    book = shown(capsys, "book", day, "--symbol", SYMBOL, "--at", "00:01")[0]
+    book = shown(capsys, "book", day, "--symbols", SYMBOL, "--at", "00:01")[0]
     assert (book["bids"], book["asks"], book["statistics"]) == ([], [], {})
     assert book["state"]["state_name"] == "unknown"
 
@@ -90,8 +96,8 @@ def test_increments_from_the_middle_are_stale(day: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--symbol", "AAAF2"], 3, "no instrument AAAF2 in these captures; near it: "),
-        (["--at", "noon"], 2, "--at noon: neither a number nor a time"),
+        (["--symbols", "AAAF2"], 3, "unknown instrument: AAAF2; did you mean "),
+        (["--at", "noon"], 2, "invalid --at: noon; use a sequence number or a time"),
     ],
 )
 def test_an_unknown_instrument_or_time_is_a_one_line_error(
@@ -105,4 +111,4 @@ def test_an_unknown_instrument_or_time_is_a_one_line_error(
 def test_a_capture_without_umdf_packets_is_a_warning(tmp_path: Path, capsys: Shown):
     (tmp_path / "empty.pcap").write_bytes(bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000"))
     assert run(["book", str(tmp_path / "empty.pcap")]) == 0
-    assert "no packet looks like UMDF" in capsys.readouterr().err
+    assert "no UMDF packets found" in capsys.readouterr().err

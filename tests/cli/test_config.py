@@ -110,22 +110,22 @@ def test_json_and_debug_can_be_set_for_every_command(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[prob]\nformat = 1", "day.toml: unknown table prob; did you mean probe?"),
-        ("[probe]\nformt = 1", "day.toml: unknown setting probe.formt; did you mean format?"),
-        ("[probe]\ngap-wait-ms = 1", "day.toml: unknown setting probe.gap-wait-ms; did you mean gap_wait_ms?"),
-        ("[probe]\nfile = 'x'", "day.toml: unknown setting probe.file; "),
-        ("version = true", "day.toml: unknown setting version; "),
-        ("probe = 1", "day.toml: probe is a command, not a setting; write a table: [probe]"),
-        ("[probe]\ngap_wait_ms = '5'", 'day.toml: probe.gap_wait_ms is "5", a whole number is needed; '),
-        ("[probe]\ngap_wait_ms = true", "day.toml: probe.gap_wait_ms is true, a whole number is needed; "),
+        ("[prob]\nformat = 1", "day.toml: unknown table: prob; did you mean probe?"),
+        ("[probe]\nformt = 1", "day.toml: unknown setting: probe.formt; did you mean format?"),
+        ("[probe]\ngap-wait-ms = 1", "day.toml: unknown setting: probe.gap-wait-ms; did you mean gap_wait_ms?"),
+        ("[probe]\nfile = 'x'", "day.toml: unknown setting: probe.file; "),
+        ("version = true", "day.toml: unknown setting: version; "),
+        ("probe = 1", "day.toml: probe is a command, not a setting; write it as a table: [probe]"),
+        ("[probe]\ngap_wait_ms = '5'", 'day.toml: probe.gap_wait_ms is "5", expected an integer; '),
+        ("[probe]\ngap_wait_ms = true", "day.toml: probe.gap_wait_ms is true, expected an integer; "),
         ("[probe]\ngap_wait_ms = -1", "day.toml: probe.gap_wait_ms: "),
-        ("[probe]\nrate = 'fast'", 'day.toml: probe.rate is "fast", a number is needed; '),
-        ("[probe]\nnames = 1", "day.toml: probe.names is 1, a boolean (true or false) is needed; "),
-        ("[probe]\nout = 1", "day.toml: probe.out is 1, a string is needed; "),
-        ("[probe]\nformat = 'jsn'", 'day.toml: probe.format is "jsn", one of json, fix is needed; '),
-        ("[probe]\nsymbol = 'PETR4'", 'day.toml: probe.symbol is "PETR4", a list of strings is needed; '),
-        ("[probe]\nsymbol = ['PETR4', 1]", "day.toml: probe.symbol is a list, a list of strings is needed; "),
-        ("[probe", "day.toml: not TOML: "),
+        ("[probe]\nrate = 'fast'", 'day.toml: probe.rate is "fast", expected a number; '),
+        ("[probe]\nnames = 1", "day.toml: probe.names is 1, expected a boolean (true or false); "),
+        ("[probe]\nout = 1", "day.toml: probe.out is 1, expected a string; "),
+        ("[probe]\nformat = 'jsn'", 'day.toml: probe.format is "jsn", expected one of json, fix; '),
+        ("[probe]\nsymbol = 'PETR4'", 'day.toml: probe.symbol is "PETR4", expected a list of strings; '),
+        ("[probe]\nsymbol = ['PETR4', 1]", "day.toml: probe.symbol is a list, expected a list of strings; "),
+        ("[probe", "day.toml: invalid TOML: "),
     ],
 )
 def test_an_invalid_file_is_a_one_line_error(
@@ -136,7 +136,7 @@ def test_an_invalid_file_is_a_one_line_error(
 
 def test_a_missing_or_binary_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--config", "nowhere.toml", "probe"], [PROBE]) == 3
-    assert capsys.readouterr().err == "umdf: nowhere.toml: no such file; give an existing file to --config\n"
+    assert capsys.readouterr().err == "umdf: settings file not found: nowhere.toml; check --config\n"
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
     assert run(["--config", str(tmp_path / "x.toml"), "probe"], [PROBE]) == 3
     assert "not UTF-8" in capsys.readouterr().err

@@ -123,7 +123,7 @@ def test_parquet_is_a_file_a_template_with_exact_decimals(day: Path, tmp_path: P
 
 def test_parquet_without_out_is_an_error_with_a_hint(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["decode", str(day), "--format", "parquet"]) == 2
-    assert capsys.readouterr().err == "umdf: Parquet needs a directory; say which with --out DIR\n"
+    assert capsys.readouterr().err == "umdf: --format parquet writes a directory; add --out DIR\n"
 
 
 @pytest.mark.parametrize("format_", ["json", "fix", "table", "parquet"])
@@ -154,7 +154,7 @@ def test_a_terminal_gets_a_hundred_rows_and_a_warning(tmp_path: Path, monkeypatc
     beats = [Packet([BEAT], 72, 1, number) for number in range(101)]
     cut, whole = capture(tmp_path / "101.pcap", beats), capture(tmp_path / "100.pcap", beats[:100])
     for more, rows, said in (
-        ([cut], 100, "umdf: warning: only the first 100 messages are shown; --limit 0 shows all\n"),
+        ([cut], 100, "umdf: warning: showing the first 100 messages; use --limit 0 for all\n"),
         ([cut, "--limit", "0"], 101, ""),
         ([cut, "--limit", "7"], 7, ""),
         ([whole], 100, ""),
@@ -185,7 +185,7 @@ def test_a_directory_is_read_as_umdf_book_reads_it(tmp_path: Path, capsys: pytes
     assert run(["explain", str(tmp_path / "day" / "later"), "--packet", "1"]) == 0  # there is only one
     capsys.readouterr()
     assert run(["explain", str(tmp_path / "day"), "--packet", "1"]) == 2
-    assert "day has 3 captures; name one of them, as " in capsys.readouterr().err
+    assert "day contains 3 captures; pass one of them, for example " in capsys.readouterr().err
     (tmp_path / "none").mkdir()
     assert run(["decode", str(tmp_path / "none")]) == 3
 
@@ -205,7 +205,7 @@ def test_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     schema = tmp_path / "own.xml"
     text = (Path(umdf.__file__).parent / "schemas" / "sbe" / "b3-umdf-2.2.0.xml").read_text()
     schema.write_text(text.replace(' semanticType="LocalMktDate"', "").replace('name="tradeDate"', 'name="sessionDay"'))
-    for more, name in (([], "tradeDate"), (["--schema", str(schema)], "sessionDay")):
+    for more, name in (([], "tradeDate"), (["--sbe-schema", str(schema)], "sessionDay")):
         assert run(["decode", str(day), "--json", *more]) == 0
         assert json.loads(capsys.readouterr().out)["fields"][name] == "2024-07-22"
         assert run(["decode", str(day), *more]) == 0
@@ -224,14 +224,14 @@ def test_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ([], ["--json", "--format", "fix"], "--json and --format fix contradict each other"),
-        (["--json"], ["--format", "table"], "--json and --format table contradict each other"),
+        ([], ["--json", "--format", "fix"], "--json cannot be used with --format fix"),
+        (["--json"], ["--format", "table"], "--json cannot be used with --format table"),
         (
             [],
             ["--json", "--format", "parquet", "--out", "/dev/null"],
-            "--json and --format parquet contradict each other",
+            "--json cannot be used with --format parquet",
         ),
-        ([], ["--names", "--format", "fix"], "--names does not go with --format fix"),
+        ([], ["--names", "--format", "fix"], "--names cannot be used with --format fix"),
     ],
 )
 def test_conflicting_options_are_a_usage_error(
@@ -316,7 +316,7 @@ def test_a_bad_schema_is_refused_with_every_fault(
         '<messageSchema id="2" version="16">\n<message name="A" id="1"><field name="x" id="1" type="Nothing"/>\n'
         '<field name="y" id="2" type="Nowhere"/></message></messageSchema>'
     )
-    assert run(["decode", str(day), "--schema", str(schema)]) == 3
+    assert run(["decode", str(day), "--sbe-schema", str(schema)]) == 3
     error = capsys.readouterr().err
     assert "bad.xml:2" in error and "bad.xml:3" in error and "Nothing" in error and "Nowhere" in error
 

@@ -128,8 +128,8 @@ def test_damage_is_quarantined_with_offset_and_code(tmp_path: Path, capsys: pyte
     (fault,) = objects(faults.read_text())
     assert fault["packet"] == 2 and fault["template_id"] == 152 and fault["reason"].startswith("T1: ")
     assert fault["field"].startswith("MDEntries[0].")
-    assert "message 3 was dropped with 1 of 2 chunks" in printed.err
-    assert "1 messages skipped: template 16383 is not in the file" in printed.err
+    assert "message 3 dropped with 1 of 2 chunks" in printed.err
+    assert "1 messages skipped: unknown template 16383" in printed.err
     assert run(["decode", str(path), "--json", "--strict"]) == 4
 
 
@@ -143,10 +143,10 @@ def test_templates_of_the_user_replace_the_built_in_ones(
     )
     path = tmp_path / "own.bin"
     path.write_bytes(b"".join(frame(i, bytes([0xC0, 0x87, 0x80 | i])) for i in (1, 2, 3)))
-    assert run(["decode", str(path), "--templates", str(own), "--format", "fix"]) == 0
+    assert run(["decode", str(path), "--fast-templates", str(own), "--format", "fix"]) == 0
     assert capsys.readouterr().out.splitlines() == ["34=1", "34=2", "34=3"]
     own.write_text("<templates><template/></templates>")
-    assert run(["decode", str(day), "--templates", str(own)]) == 3
+    assert run(["decode", str(day), "--fast-templates", str(own)]) == 3
     assert "S1" in capsys.readouterr().err
 
 
@@ -158,8 +158,8 @@ def test_explain_shows_presence_map_bit_and_origin_of_a_value(day: Path, capsys:
     ]
     assert sorted(covered) == list(range(20 + len(ONE) + len(TWO)))  # each byte once
     by_name = {line["name"]: line for line in lines}
-    assert by_name["MDEntries[0].MDEntryType"]["how"] == "copy bit 1=0 initial"
-    assert by_name["MDEntries[1].SecurityID"]["how"].endswith("previous")
+    assert by_name["MDEntries[0].MDEntryType"]["encoding"] == "copy bit 1=0 initial"
+    assert by_name["MDEntries[1].SecurityID"]["encoding"].endswith("previous")
     assert by_name["MDEntries[0].MDEntryPx"]["value"] in ("38.11", "-12.3400")
 
 
@@ -177,7 +177,7 @@ def test_a_message_in_chunks_is_explained_whole_from_any_of_them(day: Path, caps
         assert [line["value"] for line in message["lines"] if line["name"].endswith(".MDEntryPx")][-1] == "38.19"
     assert run(["explain", str(day), "--packet", "2"]) == 0
     shown = capsys.readouterr().out
-    assert "its chunks are in packets 3, 4, 2; the whole message is below" in shown and "38.19" in shown
+    assert "chunks in packets 3, 4, 2; the reassembled message follows" in shown and "38.19" in shown
 
 
 def test_chunks_of_the_next_loop_are_not_mixed_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,12 +194,12 @@ def test_chunks_of_the_next_loop_are_not_mixed_in(tmp_path: Path, capsys: pytest
         writer.write(204, frame(7, THREE[:half], 4, 2), *FLOW)
     assert run(["explain", str(path), "--packet", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert "messages" not in told and "of different messages" in told["lines"][-1]["meaning"]
+    assert "messages" not in told and "belong to different messages" in told["lines"][-1]["meaning"]
     assert run(["explain", str(path), "--packet", "104", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["messages"]
     assert found["packets"] == [103, 104] and found["bytes"] == len(other)
     assert run(["explain", str(path), "--packet", "105"]) == 0
-    assert "chunks 1, 3, 4 are not in this file: the message cannot be explained" in capsys.readouterr().out
+    assert "incomplete message: chunks 1, 3, 4 are not in this file" in capsys.readouterr().out
 
 
 def test_a_duplicate_chunk_belongs_to_the_completed_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

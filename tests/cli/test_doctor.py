@@ -17,7 +17,7 @@ UMDF = [sys.executable, "-c", "from umdf.cli import main; main()"]
 def test_piped_it_prints_a_tab_separated_line_per_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor"]) == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == ["check", "status", "found", "what to do"]
+    assert lines[0] == ["check", "status", "details", "fix"]
     assert len(lines) == 1 + len(doctor.CHECKS) and {len(line) for line in lines} == {4}
 
 
@@ -25,22 +25,22 @@ def test_json_has_the_same_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is True
-    assert [set(check) for check in said["checks"]] == [{"check", "status", "found", "fix"}] * len(doctor.CHECKS)
+    assert [set(check) for check in said["checks"]] == [{"check", "status", "details", "fix"}] * len(doctor.CHECKS)
 
 
 def test_a_failed_check_exits_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(doctor, "CHECKS", (lambda: doctor.python((3, 9, 0)), doctor.open_files))
     assert run(["doctor"]) == 3
     out, err = capsys.readouterr()
-    assert out.splitlines()[1].startswith("python\tbad\tPython 3.9.0")
-    assert err == "umdf: bad here: python; do what the last column says and run umdf doctor again\n"
+    assert out.splitlines()[1].startswith("python\terror\tPython 3.9.0")
+    assert err == "umdf: failed checks: python; apply the fixes listed above, then run `umdf doctor` again\n"
 
 
 def cache_found(*argv: str, **environment: str) -> str:
     done = subprocess.run(
         [*UMDF, "doctor", "--json", *argv], env=os.environ | environment, capture_output=True, check=True
     )
-    return next(check["found"] for check in json.loads(done.stdout)["checks"] if check["check"] == "kernel cache")
+    return next(check["details"] for check in json.loads(done.stdout)["checks"] if check["check"] == "kernel cache")
 
 
 def test_an_empty_cache_is_reported_and_not_filled(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ SMALL = ["--messages", "1000", "--instruments", "10"]
 
 def test_a_capture_is_written_and_summarized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "day"
-    assert run(["exchange", "capture", *SMALL, "--out", str(out), "--seed", "3", "--json"]) == 0
+    assert run(["exchange", "capture", *SMALL, str(out), "--seed", "3", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     listed = [json.loads(line) for line in (out / "capture" / "manifest.jsonl").read_text().splitlines()]
     assert told["files"] == len(listed) == len(list((out / "capture").glob("*.pcap")))
@@ -22,24 +22,24 @@ def test_a_capture_is_written_and_summarized(tmp_path: Path, capsys: pytest.Capt
     assert told["messages"] >= 1_000 and told["messages_per_s"] > 0
     session = json.loads((out / "session.json").read_text())
     assert session["settings"]["seed"] == 3
-    streams = session["channels"][0]["wires"]["sbe"]["streams"]
+    streams = session["channels"][0]["protocols"]["sbe"]["streams"]
     assert [(s["stream"], s["line"]) for s in streams] == [
         ("incremental", "A"), ("incremental", "B"), ("snapshot", "A"), ("instruments", "A"),
     ]  # fmt: skip
-    assert len({(s["group"], s["port"]) for s in streams}) == 4
+    assert len({(s["multicast_group"], s["port"]) for s in streams}) == 4
     assert {path.stem for path in (out / "truth").iterdir()} >= {
         "final_orders", "final_levels", "trades", "statistics", "states", "instruments", "loss", "sequences", "counts",
     }  # fmt: skip
 
 
 def test_the_summary_is_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["exchange", "capture", *SMALL, "--out", str(tmp_path / "day"), "--lines", "A"]) == 0
+    assert run(["exchange", "capture", *SMALL, str(tmp_path / "day"), "--lines", "A"]) == 0
     rows = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert rows["files"] == "3" and rows["directory"] == str(tmp_path / "day")
 
 
 def test_what_is_written_can_be_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--json", "exchange", "capture", *SMALL, "--out", str(tmp_path), "--wire", "both"]) == 0
+    assert run(["--json", "exchange", "capture", *SMALL, str(tmp_path), "--protocol", "both"]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == 8
     files = sorted(map(str, (tmp_path / "capture").glob("*.pcap")))
     assert run(["decode", *files, "--strict", "--format", "json", "--limit", "100"]) == 0
@@ -49,28 +49,28 @@ def test_what_is_written_can_be_decoded(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("more", "code", "line"),
     [
-        (["--loss", "2"], 2, "umdf: --loss 2.0 is out of range; use 0 to 0.5"),
-        (["--lines", "C"], 2, "umdf: --lines C is not known; use A or AB"),
-        (["--messages", "100"], 2, "umdf: 100 messages are too few for a day of 10 instruments; ask for at least 400, or for fewer instruments"),  # noqa: E501
-        (["--instruments", "1"], 2, "umdf: --instruments 1 is out of range; use 10 to 60000"),
-        (["--wire", "itch"], 2, "umdf: invalid value for '--wire': Value error, 'itch' is not one of 'sbe', 'fast', 'both'; see `umdf exchange capture --help`"),  # noqa: E501
+        (["--loss", "2"], 2, "umdf: --loss out of range: 2.0; use 0 to 0.5"),
+        (["--lines", "C"], 2, "umdf: invalid --lines: C; use A or AB"),
+        (["--messages", "100"], 2, "umdf: too few messages for 10 instruments: 100; use at least 400, or fewer instruments"),  # noqa: E501
+        (["--instruments", "1"], 2, "umdf: --instruments out of range: 1; use 10 to 60000"),
+        (["--protocol", "itch"], 2, "umdf: invalid value for '--protocol': 'itch' is not one of 'sbe', 'fast', 'both'; see `umdf exchange capture --help`"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_invalid_options_are_a_one_line_error(
     more: list[str], code: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["exchange", "capture", *SMALL, "--out", str(tmp_path / "day"), *more]) == code
+    assert run(["exchange", "capture", *SMALL, str(tmp_path / "day"), *more]) == code
     assert capsys.readouterr() == ("", line + "\n")
     assert not (tmp_path / "day").exists()
 
 
 def test_an_existing_capture_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["exchange", "capture", *SMALL, "--out", str(tmp_path)]
+    argv = ["exchange", "capture", *SMALL, str(tmp_path)]
     assert run(argv) == 0
     before = {path: path.read_bytes() for path in (tmp_path / "capture").iterdir()}
     capsys.readouterr()
     assert run(argv) == 3
-    assert "already holds files; name a new directory" in capsys.readouterr().err
+    assert "is not empty; use a new directory, or delete it first" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in (tmp_path / "capture").iterdir()} == before
 
 
@@ -82,5 +82,5 @@ def test_exchange_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -
 def test_settings_come_from_a_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "umdf.toml"
     config.write_text("[exchange.capture]\nmessages = 1000\ninstruments = 10\nlines = 'A'\njson = true\n")
-    assert run(["--config", str(config), "exchange", "capture", "--out", str(tmp_path / "day")]) == 0
+    assert run(["--config", str(config), "exchange", "capture", str(tmp_path / "day")]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == 3

@@ -42,63 +42,65 @@ book FILE --at 25:00
 book FILE --at 2026-02-30
 book FILE --depth -1
 exchange nothing
-exchange capture --out NEW
-exchange capture --out NEW --messages 5000 --loss 2
-exchange capture --out NEW --messages 5000 --lines C
-exchange capture --out NEW --messages 1
-exchange capture --out NEW --messages 5000 --channel 300
-exchange capture --out NEW --messages 5000 --wire itch
+exchange capture
+exchange capture NEW --messages 5000 --loss 2
+exchange capture NEW --messages 5000 --lines C
+exchange capture NEW --messages 1
+exchange capture NEW --messages 5000 --channel 300
+exchange capture NEW --messages 5000 --protocol itch
 ingest
 ingest CAPTURE
-ingest CAPTURE --lake NEW --plain --tables mbx
+ingest CAPTURE --lake NEW --no-spark --tables mbx
 ingest CAPTURE --lake NEW --conf memory=1g
 ingest CAPTURE --lake NEW --cores 0
 ingest CAPTURE --lake NEW --master mesos://here
-ingest CAPTURE --lake NEW --packed env.tar.gz
+ingest CAPTURE --lake NEW --environment env.tar.gz
 stream CAPTURE --lake NEW --finish
 stream CAPTURE --lake NEW --once --tables mbx
-stream CAPTURE --lake NEW --once --every-s -1
+stream CAPTURE --lake NEW --once --interval-s -1
 stream CAPTURE --lake NEW --once --max-files 0
 lake nothing LAKE
 lake status
 lake demo NEW --messages 1
 lake verify LAKE --deeper
 lake compact LAKE --tables mbx
-lake reprocess LAKE --plain --date 13/11/2026
-lake reprocess LAKE --plain --channel x
-lake vacuum LAKE --days -1
+lake rebuild LAKE --no-spark --date 13/11/2026
+lake rebuild LAKE --no-spark --channel x
+lake vacuum LAKE --retention-days -1
 lake ddl LAKE --dialect oracle
-lake ddl LAKE --catalogue "a b"
+lake ddl LAKE --catalog "a b"
 lake accept LAKE mbx
 lake accept LAKE
 lake restore LAKE mbx
 lake pack NEW.zip
-query --lake LAKE
-query "SELECT 1" --schema mbo --lake LAKE
-query "SELECT 1" --start 2026-11-13 --lake LAKE
-query --schema mbx --lake LAKE
-query --schema mbo --json --csv --lake LAKE
-query --schema mbo --columns prize --lake LAKE
-query --schema mbo --start yesterday --lake LAKE
-query --schema mbo --start 2026-11-13 --end 2026-11-12 --lake LAKE
-query --schema mbo --stype-in isin --symbols X --lake LAKE
-query --schema mbo --stype-in parent --symbols X --lake LAKE
-query --schema mbo --stype-in continuous --symbols X --lake LAKE
-query --schema day_statistics --start 2026-11-13T10:00 --lake LAKE
-query --schema mbo --limit -1 --lake LAKE
-query --schema trades --chart NEW --y symbol --lake LAKE
+query
+query LAKE
+query LAKE "SELECT 1" --schema mbo
+query LAKE "SELECT 1" --start 2026-11-13
+query LAKE --schema mbx
+query LAKE --schema mbo --json --csv
+query LAKE --schema mbo --columns prize
+query LAKE --schema mbo --start yesterday
+query LAKE --schema mbo --start 2026-11-13 --end 2026-11-12
+query LAKE --schema mbo --stype-in isin --symbols X
+query LAKE --schema mbo --stype-in parent --symbols X
+query LAKE --schema mbo --stype-in continuous --symbols X
+query LAKE --schema day_statistics --start 2026-11-13T10:00
+query LAKE --schema mbo --limit -1
+query LAKE --schema trades --chart NEW --chart-y symbol
 report
-report --lake LAKE --date 13/11/2026
-export NEW --lake LAKE
-export NEW --lake LAKE --format csv
-export NEW --lake LAKE --format databento --schema gaps
-export NEW --lake LAKE --format databento --schema mbx
-export NEW --lake LAKE --format databento --schema trades --publisher-id -1
-export NEW --lake LAKE --format databento --schema trades --price-type text
-export NEW --lake LAKE --format databento --schema trades --stype-in isin --symbols X
-export NEW --lake LAKE --format databento --schema trades --start yesterday
-export NEW --lake LAKE --format lobster --levels 0
-export NEW --lake LAKE --format lobster --levels 100000
+report LAKE --date 13/11/2026
+export LAKE --format databento
+export LAKE NEW
+export LAKE NEW --format csv
+export LAKE NEW --format databento --schema gaps
+export LAKE NEW --format databento --schema mbx
+export LAKE NEW --format databento --schema trades --publisher-id -1
+export LAKE NEW --format databento --schema trades --price-type text
+export LAKE NEW --format databento --schema trades --stype-in isin --symbols X
+export LAKE NEW --format databento --schema trades --start yesterday
+export LAKE NEW --format lobster --levels 0
+export LAKE NEW --format lobster --levels 100000
 doctor --nonsense
 lake forget LAKE
 lake abort
@@ -108,24 +110,24 @@ decode NEW
 explain NEW --packet 1
 explain --lake LAKE --row mbo:72:1:1
 book NEW
-book FILE --symbol NOBODY
-ingest NEW --lake OTHER --plain
+book FILE --symbols NOBODY
+ingest NEW --lake OTHER --no-spark
 stream NEW --lake OTHER --once
 lake status NEW
-lake reprocess LAKE --plain --date 2020-01-02
-query --schema mbo --symbols NOBODY --lake LAKE
-query --schema mbo --start 2030-01-02 --lake LAKE
-report --lake LAKE --date 2020-01-02
-export OTHER --lake LAKE --format databento --schema trades --symbols NOBODY
+lake rebuild LAKE --no-spark --date 2020-01-02
+query LAKE --schema mbo --symbols NOBODY
+query LAKE --schema mbo --start 2030-01-02
+report LAKE --date 2020-01-02
+export LAKE OTHER --format databento --schema trades --symbols NOBODY
 """
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     home = tmp_path_factory.mktemp("usage")
-    argv = ["exchange", "capture", "--messages", "600", "--instruments", "10", "--lines", "A", "--out", str(home)]
+    argv = ["exchange", "capture", "--messages", "600", "--instruments", "10", "--lines", "A", str(home)]
     assert run(argv) == 0
-    assert run(["ingest", str(home / "capture"), "--lake", str(home / "lake"), "--plain"]) == 0
+    assert run(["ingest", str(home / "capture"), "--lake", str(home / "lake"), "--no-spark"]) == 0
     file = min((home / "capture").glob("*.pcap"))
     named = {"CAPTURE": home / "capture", "FILE": file, "LAKE": home / "lake", "NEW": home / "new"}
     named |= {"NEW.zip": home / "new.zip", "OTHER": home / "other"}
@@ -142,7 +144,7 @@ def test_usage_errors_exit_with_2(line: str, places: dict[str, str], capsys: pyt
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     said = json.loads(err)["error"] if "--json" in line else err
-    assert "bug" not in said and "unexpected" not in said
+    assert "bug" not in said and "internal error" not in said
     assert not Path(places["NEW"]).exists()
 
 

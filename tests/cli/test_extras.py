@@ -40,9 +40,7 @@ def without(hidden: set[str], program: str, *arguments: str | Path) -> subproces
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A capture in `day`, a lake in `lake`."""
     place = tmp_path_factory.mktemp("extras")
-    done = without(
-        BASE, COMMAND, "exchange", "capture", "--messages", "500", "--instruments", "10", "--out", place / "day"
-    )
+    done = without(BASE, COMMAND, "exchange", "capture", "--messages", "500", "--instruments", "10", place / "day")
     assert done.returncode == 0, done.stderr
     row = {"channel_id": 72, "instrument_id": 1, "symbol": "PETR4", "action": "A"}
     write_lake(place / "lake", {"definition": [row], "trades": [row]}, DAY)
@@ -54,25 +52,25 @@ SPARK = "needs pyspark, which is not installed; pip install 'umdf[spark]'"
 NAUTILUS = "needs nautilus_trader, which is not installed; pip install 'umdf[nautilus]'"
 MISSING = {
     "base": (BASE, {
-        "ingest day/capture --lake new --plain": LAKE,
+        "ingest day/capture --lake new --no-spark": LAKE,
         "ingest day/capture --lake new": SPARK,
         "stream day/capture --lake new": SPARK,
-        "query --schema trades --lake lake": LAKE,
-        "query SELECT --lake lake": SPARK,
-        "report --lake lake": LAKE,
-        "export --lake lake --format databento new": LAKE,
+        "query lake --schema trades": LAKE,
+        "query lake SELECT": SPARK,
+        "report lake": LAKE,
+        "export lake new --format databento": LAKE,
         "explain --lake lake --row trades:72:0:0": LAKE,
-        **{f"lake {command} lake": LAKE for command in ("status", "verify", "compact", "vacuum", "reprocess --plain")},
+        **{f"lake {command} lake": LAKE for command in ("status", "verify", "compact", "vacuum", "rebuild --no-spark")},
         "lake restore lake mbo": LAKE,
         "lake accept lake mbo": LAKE,
         "lake demo new": LAKE,
     }),
     "lake": (WITH_LAKE, {
         "ingest day/capture --lake new": SPARK,
-        "lake reprocess lake": SPARK,
+        "lake rebuild lake": SPARK,
         "stream day/capture --lake new": SPARK,
-        "query SELECT --lake lake": SPARK,
-        "export --lake lake --format nautilus new": NAUTILUS,
+        "query lake SELECT": SPARK,
+        "export lake new --format nautilus": NAUTILUS,
     }),
 }  # fmt: skip
 COMMANDS = """
@@ -99,8 +97,8 @@ def test_what_a_base_install_and_the_extra_lake_have_works(place: Path, monkeypa
     capture = min((place / "day" / "capture").glob("*.pcap")).relative_to(place)
     base = (f"decode {capture}", f"decode {capture} --format parquet --out parquet", f"explain {capture} --packet 1",
             "book day/capture", "doctor", "--version", "--help")  # fmt: skip
-    lake = ("ingest day/capture --lake own --plain", "query --schema trades --lake own", "report --lake own",
-            "export --lake own --format databento out", "lake status own", "lake verify own --deep")  # fmt: skip
+    lake = ("ingest day/capture --lake own --no-spark", "query own --schema trades", "report own",
+            "export own out --format databento", "lake status own", "lake verify own --deep")  # fmt: skip
     for hidden, commands in ((BASE, base), (WITH_LAKE, lake)):
         done = without(hidden, COMMANDS, *commands)
         assert done.stderr.split() == ["0"] * len(commands), done.stderr

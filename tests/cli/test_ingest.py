@@ -13,14 +13,14 @@ from umdf.cli.commands.ingest import find_captures
 from umdf.errors import CaptureError
 
 PCAP_HEADER = bytes.fromhex("4d3cb2a1020004000000000000000000ffff000001000000")
-TABLES = ["--plain", "--tables", "packets,gaps,quality,definition,execution_summary,quarantine"]
+TABLES = ["--no-spark", "--tables", "packets,gaps,quality,definition,execution_summary,quarantine"]
 
 
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("day")
     settings = ["--messages", "3000", "--instruments", "12", "--loss", "0.02", "--seed", "5"]
-    assert run(["exchange", "capture", *settings, "--out", str(out)]) == 0
+    assert run(["exchange", "capture", *settings, str(out)]) == 0
     return out
 
 
@@ -40,9 +40,10 @@ def test_ingest_prints_a_summary_and_warns_about_gaps(
     told = json.loads(shown.out)
     assert (told["new"], told["known"], told["commit"]) == (4, 0, 1) and told["messages"] > 2_500
     assert told["rows"]["packets"] > 1_000 and told["gaps"] == told["rows"]["gaps"] > 0
-    assert f"{told['missing']:,} numbers were lost in {told['gaps']:,} gaps" in json.loads(shown.err)["warning"]
+    lost = f"{told['missing_sequences']:,} sequence numbers lost in {told['gaps']:,} gaps"
+    assert lost in json.loads(shown.err)["warning"]
     assert run(command[:-1]) == 0
-    assert "0 new files, 4 known" in capsys.readouterr().out
+    assert "0 new files, 4 already in the lake" in capsys.readouterr().out
 
 
 def test_lake_commands(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +57,7 @@ def test_lake_commands(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lake", "ddl", str(lake)]) == 0
     assert "CREATE TABLE IF NOT EXISTS umdf.packets" in capsys.readouterr().out
     assert run(["lake", "compact", str(lake)]) == 0
-    assert run(["lake", "vacuum", str(lake), "--days", "0"]) == 0
+    assert run(["lake", "vacuum", str(lake), "--retention-days", "0"]) == 0
     assert run(["lake", "verify", str(lake)]) == 0
 
 
@@ -81,7 +82,7 @@ def test_damage_is_a_warning_and_with_strict_an_exit_code(
     assert run(["ingest", *inputs, "--lake", str(tmp_path / "lake"), *TABLES, "--strict"]) == 4
     said = capsys.readouterr().err
     assert said.count("garbage.pcap (this is no capture file") == 1
-    assert said.splitlines()[-1] == "umdf: 1 faults in the files; the rest is in the lake"
+    assert said.splitlines()[-1] == "umdf: 1 damaged files; the rest was ingested"
 
 
 def test_a_named_file_must_be_a_capture_and_others_in_a_directory_are_counted(
@@ -100,7 +101,7 @@ def test_a_named_file_must_be_a_capture_and_others_in_a_directory_are_counted(
     assert run(["ingest", str(given), *lake, "--json"]) == 0
     shown = capsys.readouterr()
     truth = sum(1 for path in (day / "truth").iterdir())
-    assert f"{truth + 2} files in the directories are no captures, and left out: README, session.json" in shown.err
+    assert f"skipped {truth + 2} files that are not captures: README, session.json" in shown.err
     assert (json.loads(shown.out)["new"], json.loads(shown.out)["unusable"][0][0]) == (5, str(given / "garbage.pcap"))
 
 
@@ -112,15 +113,15 @@ def test_an_input_is_forgotten_and_a_configuration_is_remembered(
     config.write_text('[[stream]]\ngroup = "224.0.20.72"\nport = 20001\nline = "B"\n')
     other = tmp_path / "other.toml"
     other.write_text('[[stream]]\ngroup = "224.0.20.72"\nport = 20001\nline = "A"\n')
-    assert run(["ingest", *map(str, files[:2]), "--lake", lake, *TABLES, "--config", str(config)]) == 0
-    assert run(["ingest", *map(str, files[2:]), "--lake", lake, *TABLES, "--config", str(other)]) == 3
+    assert run(["ingest", *map(str, files[:2]), "--lake", lake, *TABLES, "--channels", str(config)]) == 0
+    assert run(["ingest", *map(str, files[2:]), "--lake", lake, *TABLES, "--channels", str(other)]) == 3
     assert (
         "224.0.20.72:20001 is line B in the lake, but line A in --channels; omit --channels" in capsys.readouterr().err
     )
-    assert run(["lake", "reprocess", lake, "--plain", "--config", str(other), "--channel", "72"]) != 0
-    assert run(["lake", "forget", lake, "nothing.pcap", "--plain"]) == 3
+    assert run(["lake", "rebuild", lake, "--no-spark", "--channels", str(other), "--channel", "72"]) != 0
+    assert run(["lake", "forget", lake, "nothing.pcap", "--no-spark"]) == 3
     assert "unknown input: nothing.pcap; inputs are listed in the table ledger: " in capsys.readouterr().err
-    assert run(["lake", "forget", lake, str(files[0]), "--plain", "--json"]) == 0
+    assert run(["lake", "forget", lake, str(files[0]), "--no-spark", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["path"], told["commit"]) == (str(files[0]), 2)
 
@@ -130,12 +131,12 @@ def test_an_input_is_forgotten_and_a_configuration_is_remembered(
     [
         (["ingest", "nothing.pcap", "--lake", "LAKE"], 3, "nothing.pcap: no such file or directory; check the path"),
         (["ingest", ".", "--lake", "LAKE"], 3, "no captures in .; pass a pcap or pcapng file, or a dir"),
-        (["ingest", "x.pcap", "--lake", "LAKE", "--tables", "mbo,nope"], 2, "no table nope; there are mbo, "),
-        (["ingest", "x.pcap", "--lake", "x.pcap", "--plain"], 3, "x.pcap is not a directory; use a new or empty dir"),
-        (["ingest", "x.pcap", "--lake", "LAKE", "--config", "x.toml"], 3, "stream 1: invalid role = 'incremental'"),
+        (["ingest", "x.pcap", "--lake", "LAKE", "--tables", "mbo,nope"], 2, "unknown table: nope; available: mbo, "),
+        (["ingest", "x.pcap", "--lake", "x.pcap", "--no-spark"], 3, "x.pcap is not a directory; use a new or empty dir"),
+        (["ingest", "x.pcap", "--lake", "LAKE", "--channels", "x.toml"], 3, "stream 1: invalid role = 'increm"),
         (["lake", "status", "LAKE"], 3, "LAKE is not a umdf lake (no lake.json); create one with `umdf ing"),
         (["lake", "compact", "LAKE"], 3, "LAKE is not a umdf lake"),
-        (["explain", "x.pcap"], 2, "which packet?; give FILE and --packet, or --lake and --row"),
+        (["explain", "x.pcap"], 2, "no packet selected; pass FILE and --packet, or --lake and --row"),
         (["explain", "--lake", "LAKE", "--row", "mbo:1"], 2, "invalid row: mbo:1; use TABLE:CHANNEL:SEQ_VERSION"),
     ],
 )  # fmt: skip

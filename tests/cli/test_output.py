@@ -40,12 +40,12 @@ FAULTS = [Fault("b3.xml", line, "field", "has no type") for line in range(1, 26)
 CASES = {
     "capture": (CaptureError("x.pcap: no capture", "give a pcap file"), 3, "x.pcap: no capture", "give a pcap file"),
     "one fault": (SchemaError(FAULTS[:1]), 3, "b3.xml:1: field: has no type", ""),
-    "faults": (SchemaError(FAULTS), 3, "25 faults in b3.xml", "correct them all"),
+    "faults": (SchemaError(FAULTS), 3, "25 errors in b3.xml", "fix them all"),
     "usage": (UsageError("--at noon: no time", "say 12:00"), 2, "--at noon: no time", "say 12:00"),
     "damaged": (DamagedError("3 messages damaged", "see the journal"), 4, "3 messages damaged", "see the journal"),
-    "missing": (FileNotFoundError(2, "No such file or directory", "a.pcap"), 3, "cannot use a.pcap: No such file or directory", "check the path and its permissions"),  # noqa: E501
-    "bug": (KeyError("price\nlevel"), 1, r"unexpected KeyError: 'price\nlevel'", "this is a bug, please report it with what `umdf --debug …` prints"),  # noqa: E501
-    "stopped": (KeyboardInterrupt(), 130, "stopped", ""),
+    "missing": (FileNotFoundError(2, "No such file or directory", "a.pcap"), 3, "cannot access a.pcap: No such file or directory", "check the path and its permissions"),  # noqa: E501
+    "bug": (KeyError("price\nlevel"), 1, r"internal error: KeyError: 'price\nlevel'", "this is a bug, please report it with the output of `umdf --debug …`"),  # noqa: E501
+    "stopped": (KeyboardInterrupt(), 130, "interrupted", ""),
 }  # fmt: skip
 
 
@@ -177,12 +177,12 @@ def test_ctrl_c_stops_quietly() -> None:
     read_ready(process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (130, "umdf: stopped\n")
+    assert (process.returncode, err) == (130, "umdf: interrupted\n")
 
 
 FAILING_OUTPUTS = {
-    "a full disk": ("> /dev/full", "No space left on device; make room there, or write elsewhere"),
-    "a closed stdout": (">&-", "Bad file descriptor; stdout is closed: send it somewhere, as with > FILE"),
+    "a full disk": ("> /dev/full", "No space left on device; free some space, or write elsewhere"),
+    "a closed stdout": (">&-", "Bad file descriptor; stdout is closed; redirect it, for example with > FILE"),
 }
 # Little is printed here, so the error comes with the last flush; of the loop, in the middle.
 SPEAKING = {
@@ -234,7 +234,7 @@ def test_without_stderr_the_exit_code_remains() -> None:
 def test_a_file_that_takes_no_more_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     error = OSError(errno.ENOSPC, "No space left on device", "day.json")
     assert run(["probe"], [failing(error)]) == 3
-    assert capsys.readouterr().err.startswith("umdf: cannot write day.json: No space left on device; make room")
+    assert capsys.readouterr().err.startswith("umdf: cannot write day.json: No space left on device; free some space")
 
 
 STEERING = "a\x1b[31m\x07\rb\x9bc\u202ed\udcff\n"

@@ -38,7 +38,7 @@ def trades(lake: Path) -> polars.DataFrame:
 
 
 def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", SQL, "--lake", str(lake), "--json"]) == 0
+    assert run(["query", str(lake), SQL, "--json"]) == 0
     found = {
         row["symbol"]: (row["n"], Decimal(row["notional"]))
         for row in map(json.loads, capsys.readouterr().out.splitlines())
@@ -52,7 +52,7 @@ def test_sql_is_answered_by_spark(lake: Path, trades: polars.DataFrame, capsys: 
 
 @pytest.mark.full_size
 def test_a_sql_error_is_one_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", "SELECT * FROM tradez", "--lake", str(lake)]) == 2
+    assert run(["query", str(lake), "SELECT * FROM tradez"]) == 2
     said = capsys.readouterr()
     assert said.err == "umdf: unknown table: tradez (line 1, column 15); did you mean trades?\n" and not said.out
 
@@ -72,12 +72,11 @@ def test_a_range_needs_no_spark_and_every_form_has_the_same_rows(
     ]
     command = [
         "query",
+        str(lake),
         "--schema",
         "trades",
         "--symbols",
         symbol,
-        "--lake",
-        str(lake),
         "--columns",
         "ts_event,price,size",
     ]
@@ -98,13 +97,13 @@ def test_a_range_needs_no_spark_and_every_form_has_the_same_rows(
     assert written.column("ts_event").cast(pa.int64()).to_pylist() == [ns for ns, _, _ in wanted]
     assert written.column("price").to_pylist() == [price for _, price, _ in wanted]
     capsys.readouterr()
-    assert run(["query", "--schema", "mbo", "--lake", str(lake)]) == 0
+    assert run(["query", str(lake), "--schema", "mbo"]) == 0
     said = capsys.readouterr()
-    assert said.out.count("\n") == 101 and "only the first 100 rows are shown; --limit 0 shows all" in said.err
-    assert run(["query", "--schema", "mbo", "--lake", str(lake), "--limit", "7"]) == 0
+    assert said.out.count("\n") == 101 and "showing the first 100 rows; use --limit 0 for all" in said.err
+    assert run(["query", str(lake), "--schema", "mbo", "--limit", "7"]) == 0
     said = capsys.readouterr()
     assert said.out.count("\n") == 8 and not said.err, "who asks for seven knows that there may be more"
-    assert run(["query", "--schema", "news", "--lake", str(lake), "--start", "2026-11-13", "--symbols", symbol]) == 0
+    assert run(["query", str(lake), "--schema", "news", "--start", "2026-11-13", "--symbols", symbol]) == 0
     assert capsys.readouterr().out == "no rows\n"
 
 
@@ -117,17 +116,17 @@ def _ns(text: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, 'nothing is asked; give a statement ("SELECT …") or --schema'),
-        (["SELECT 1", "--schema", "mbo"], 2, "SQL and --schema do not go together; give one of them"),
-        (["SELECT 1", "--symbols", "X"], 2, "--symbols belong to --schema; in SQL, say it with WHERE"),
-        (["--schema", "mbo", "--csv", "--json"], 2, "--json, --csv, --parquet and --chart do not go together"),
+        ([], 2, "nothing to query; pass a SQL statement or --schema TABLE"),
+        (["SELECT 1", "--schema", "mbo"], 2, "SQL cannot be combined with --schema; use one of them"),
+        (["SELECT 1", "--symbols", "X"], 2, "--symbols can only be used with --schema; in SQL, use WHERE"),
+        (["--schema", "mbo", "--csv", "--json"], 2, "only one of --json, --csv, --parquet and --chart can be used"),
         (["--schema", "mbp_3"], 2, "unknown schema: 'mbp_3'; did you mean mbp_1 or mbp_10?"),
         (["--schema", "trades", "--symbols", "QQQ"], 3, "unknown symbol: 'QQQ'"),
         (["--schema", "trades", "--start", "yesterday"], 2, "invalid start: 'yesterday'"),
         (["--schema", "trades", "--columns", "prize"], 2, "unknown column of trades: 'prize'; did you mean price"),
         (["--schema", "gaps", "--chart", "x.html"], 3, "no rows to plot"),
-        (["--schema", "definition", "--chart", "x.html", "--y", "symbol"], 2, "symbol is not a numeric column"),
-        (["--schema", "trades", "--parquet", "no/such/place.parquet"], 3, "use no/such/place.parquet: No such file"),
+        (["--schema", "definition", "--chart", "x.html", "--chart-y", "symbol"], 2, "symbol is not a numeric column"),
+        (["--schema", "trades", "--parquet", "no/such/place.parquet"], 3, "access no/such/place.parquet: No such file"),
     ],
 )  # fmt: skip
 def test_an_invalid_query_is_a_one_line_error(
@@ -135,7 +134,7 @@ def test_an_invalid_query_is_a_one_line_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert run(["query", *arguments, "--lake", str(lake)]) == code
+    assert run(["query", str(lake), *arguments]) == code
     shown = capsys.readouterr().err
     if "--json" in arguments:
         shown = json.loads(shown)["error"]

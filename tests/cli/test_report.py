@@ -23,7 +23,7 @@ def test_a_report_is_written_and_summarized(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["report", "--lake", lake, "--date", "2026-11-13"]) == 0
+    assert run(["report", lake, "--date", "2026-11-13"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "The day is complete.",
         "Nothing was lost; none of 1 book is stale at the end.",
@@ -36,11 +36,11 @@ def test_json_is_printed_and_a_page_only_where_it_was_asked_for(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["report", "--lake", lake, "--json"]) == 0
+    assert run(["report", lake, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["verdict"] == "complete" and said["channels"] == [72] and said["page"] is None
     assert [path.name for path in tmp_path.iterdir()] == ["lake"]
-    assert run(["--json", "report", "--lake", lake, "--out", "day.html"]) == 0
+    assert run(["--json", "report", lake, "--out", "day.html"]) == 0
     assert json.loads(capsys.readouterr().out)["page"] == "day.html" and (tmp_path / "day.html").is_file()
 
 
@@ -48,9 +48,9 @@ def test_json_is_printed_and_a_page_only_where_it_was_asked_for(
     ("more", "code", "line"),
     [
         (["--date", "2026-01-02"], 3, "umdf: no data for 2026-01-02; available dates: 2026-11-13"),
-        (["--date", "13/11/2026"], 2, "umdf: --date 13/11/2026: no date; say it as 2026-11-13"),
-        (["--out", "nowhere/day.html"], 3, "umdf: cannot use nowhere/day.html: No such file or directory; check the path and its permissions"),  # noqa: E501
-        (["--lake", "nowhere"], 3, "umdf: nowhere is not a umdf lake (no lake.json); create one with `umdf ingest CAPTURE… --lake nowhere`"),  # noqa: E501
+        (["--date", "13/11/2026"], 2, "umdf: invalid --date: 13/11/2026; use YYYY-MM-DD, for example 2026-11-13"),
+        (["--out", "nowhere/day.html"], 3, "umdf: cannot access nowhere/day.html: No such file or directory; check the path and its permissions"),  # noqa: E501
+        (["nowhere"], 3, "umdf: nowhere is not a umdf lake (no lake.json); create one with `umdf ingest CAPTURE… --lake nowhere`"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_invalid_options_are_a_one_line_error(
@@ -63,6 +63,7 @@ def test_invalid_options_are_a_one_line_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["report", "--lake", lake, *more]) == code
+    arguments = more if more == ["nowhere"] else [lake, *more]
+    assert run(["report", *arguments]) == code
     assert capsys.readouterr() == ("", line + "\n")
     assert not list(tmp_path.glob("*.html"))

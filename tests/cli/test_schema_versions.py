@@ -54,7 +54,7 @@ def test_books_of_an_old_capture_with_a_new_schema_are_healthy_and_the_differenc
     tmp_path: Path, schema: str, capsys: Shown
 ) -> None:
     day = capture(tmp_path / "day.pcap", 8)
-    assert run(["book", str(day), "--schema", schema, "--json"]) == 0
+    assert run(["book", str(day), "--sbe-schema", schema, "--json"]) == 0
     [book], told = warnings(capsys)
     assert (book["bid"], book["ask"], book["stale"]) == ("9", "9.5", None)
     assert told == [
@@ -68,7 +68,7 @@ def test_books_of_an_old_capture_with_a_new_schema_are_healthy_and_the_differenc
 
 def test_decode_reports_it_once_for_all_files(tmp_path: Path, schema: str, capsys: Shown) -> None:
     days = [str(capture(tmp_path / f"{version}.pcap", version)) for version in (8, 9, 8)]
-    assert run(["decode", *days, "--schema", schema, "--json"]) == 0
+    assert run(["decode", *days, "--sbe-schema", schema, "--json"]) == 0
     messages, told = warnings(capsys)
     assert len(messages) == 12 and len(told) == 1 and "of versions 8 to 9, the schema" in told[0]
     assert all("mDEntrySize" not in m["fields"] for m in messages if m["template_id"] == 51)
@@ -80,7 +80,7 @@ def test_an_ingest_reports_traffic_that_is_newer_than_our_schema(tmp_path: Path,
     for version, number in ((16, 0), (17, 1)):
         day = capture(tmp_path / f"{version}.pcap", version)
         lake = tmp_path / f"lake-{version}"
-        assert run(["ingest", str(day), "--lake", str(lake), "--plain", "--tables", "mbo", "--json"]) == 0
+        assert run(["ingest", str(day), "--lake", str(lake), "--no-spark", "--tables", "mbo", "--json"]) == 0
         [outcome], told = warnings(capsys)
         assert outcome["rows"]["mbo"] == 4 and len(told) == number and outcome["notices"] == told
         assert all(

@@ -56,8 +56,8 @@ def test_no_command_prints_control_characters(capture: Path, lake: Path, capsys:
         (("decode", capture), SHOWN),
         (("decode", capture, "--format", "fix"), IN_FIX),
         (("explain", capture, "--packet", "1"), SHOWN),
-        (("query", "--schema", "trades", "--lake", lake, "--columns", "symbol"), SHOWN),
-        (("query", "--schema", "trades", "--lake", lake, "--columns", "symbol", "--json"), None),
+        (("query", lake, "--schema", "trades", "--columns", "symbol"), SHOWN),
+        (("query", lake, "--schema", "trades", "--columns", "symbol", "--json"), None),
         (("decode", capture, "--json"), None),
     ):
         found = printed(capsys, *command)
@@ -69,25 +69,25 @@ def test_no_command_prints_control_characters(capture: Path, lake: Path, capsys:
 
 
 def test_csv_for_a_program_is_exact(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "query", "--schema", "trades", "--lake", lake, "--columns", "symbol", "--csv")
+    found = printed(capsys, "query", lake, "--schema", "trades", "--columns", "symbol", "--csv")
     assert list(csv.reader(io.StringIO(found, newline=""))) == [["symbol"], [HEADLINE]]
 
 
 def test_a_page_has_no_live_markup_of_the_feed(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "page.html"
-    printed(capsys, "report", "--lake", lake, "--out", out)
+    printed(capsys, "report", lake, "--out", out)
     assert "\x1b" not in out.read_text()
 
 
 def test_a_full_disk_is_a_one_line_error(
     capture: Path, lake: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    query = ("query", "--schema", "trades", "--lake", lake)
+    query = ("query", lake, "--schema", "trades")
     for command in (
         *(("decode", capture, "--format", form, "--out", "/dev/full") for form in ("table", "json", "fix")),
         (*query, "--parquet", "/dev/full"),
-        ("report", "--lake", lake, "--out", "/dev/full"),
+        ("report", lake, "--out", "/dev/full"),
     ):
         assert run([str(word) for word in command]) == 3, command
         said = capsys.readouterr().err
-        assert said == "umdf: cannot write the output: No space left on device; make room there, or write elsewhere\n"
+        assert said == "umdf: cannot write the output: No space left on device; free some space, or write elsewhere\n"

@@ -70,7 +70,7 @@ def test_a_table_that_is_too_wide_keeps_its_first_and_last_columns_and_says_so()
     head, _, first, second, below = wide(82)
     assert head.split() == [*WIDE[:3], "…", *WIDE[-3:]]
     assert first.split() == [*(f"{name}=0" for name in WIDE[:3]), "…", *(f"{name}=0" for name in WIDE[-3:])]
-    assert "column_29=1" in second and below == "24 of 30 columns are not shown; --json shows all"
+    assert "column_29=1" in second and below == "24 of 30 columns hidden; print all with --json"
     assert all(len(line) <= 82 for line in wide(82))
     assert len(wide(400)) == 4 and "…" not in "".join(wide(400))
 

@@ -43,7 +43,7 @@ class Day:
 
 def write(directory: Path, protocol: str, generation: str, **more: Any) -> Day:
     options: dict[str, Any] = {"messages": 8_000, "instruments": 24, "rate": 1_000, **more}
-    settings = BulkSettings(wire=protocol, generation=generation, **options)
+    settings = BulkSettings(protocol=protocol, generation=generation, **options)
     return Day(directory, settings, write_capture(settings, directory), protocol)
 
 
@@ -303,9 +303,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Pat
 def test_what_is_missing_is_what_the_truth_says_was_lost(tmp_path: Path, protocol: str) -> None:
     day = write(tmp_path, protocol, "position", loss=0.02)
     last = next(
-        row["last"]
+        row["last_sequence"]
         for row in truth_of(tmp_path, "sequences")
-        if (row["wire"], row["stream"]) == (protocol, "incremental")
+        if (row["protocol"], row["stream"]) == (protocol, "incremental")
     )
     missing = {}
     for line in "AB":
@@ -314,7 +314,7 @@ def test_what_is_missing_is_what_the_truth_says_was_lost(tmp_path: Path, protoco
     missing["AB"] = missing["A"] & missing["B"]
     lost: dict[str, set[int]] = {"A": set(), "B": set(), "AB": set()}
     for row in truth_of(tmp_path, "loss"):
-        lost[row["line"]] |= set(range(row["first"], row["last"] + 1))
+        lost[row["line"]] |= set(range(row["first_sequence"], row["last_sequence"] + 1))
     assert lost == missing
     assert all(missing.values())
 
@@ -352,7 +352,7 @@ def test_files_roll_and_the_manifest_lists_each_closed_one(tmp_path: Path) -> No
         assert all(one["last_ns"] <= two["first_ns"] for one, two in pairwise(entries))
 
 
-def test_live_pace_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp_path: Path) -> None:
+def test_real_time_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp_path: Path) -> None:
     now, listed = [0], []
 
     def sleep(seconds: float) -> None:
@@ -360,7 +360,7 @@ def test_live_pace_waits_for_the_simulated_clock_and_closes_files_as_it_goes(tmp
         manifest = tmp_path / "capture" / "manifest.jsonl"
         listed.append(len(manifest.read_text().splitlines()) if manifest.exists() else 0)
 
-    settings = BulkSettings(messages=1_000, instruments=10, rate=200, live_pace=True, roll_s=2)
+    settings = BulkSettings(messages=1_000, instruments=10, rate=200, real_time=True, roll_s=2)
     summary = write_capture(settings, tmp_path, Clock(lambda: now[0], sleep))
     assert abs(now[0] / 1e9 - summary.simulated_s) < 1.5
     assert len(listed) > 20 and 0 < listed[len(listed) // 2] < listed[-1]
@@ -379,12 +379,12 @@ def test_counts_of_the_truth_are_what_was_published(tmp_path: Path) -> None:
     ("settings", "error"),
     [
         ({"messages": 10}, "too few"),
-        ({"instruments": 3}, "--instruments 3"),
-        ({"wire": "itch"}, "--wire itch"),
-        ({"generation": "x"}, "--generation x"),
-        ({"lines": "BA"}, "--lines BA"),
-        ({"loss": 0.9}, "--loss 0.9"),
-        ({"seed": -1}, "--seed -1"),
+        ({"instruments": 3}, "--instruments out of range: 3"),
+        ({"protocol": "itch"}, "invalid --protocol: itch"),
+        ({"generation": "x"}, "invalid --generation: x"),
+        ({"lines": "BA"}, "invalid --lines: BA"),
+        ({"loss": 0.9}, "--loss out of range: 0.9"),
+        ({"seed": -1}, "--seed out of range: -1"),
     ],
 )
 def test_invalid_settings_are_a_one_line_error(settings: dict[str, Any], error: str) -> None:
@@ -395,7 +395,7 @@ def test_invalid_settings_are_a_one_line_error(settings: dict[str, Any], error: 
 def test_an_existing_capture_is_not_overwritten(tmp_path: Path) -> None:
     settings = BulkSettings(messages=1_000, instruments=10)
     write_capture(settings, tmp_path)
-    with pytest.raises(ConfigError, match="already holds files"):
+    with pytest.raises(ConfigError, match="is not empty; use a new directory"):
         write_capture(settings, tmp_path)
 
 

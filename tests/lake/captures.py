@@ -37,9 +37,9 @@ def _written(directory: Path, settings: BulkSettings) -> Path:
     return directory
 
 
-def day(tmp: Path, messages: int = 4_000, instruments: int = 12, wire: str = "sbe", **more: Any) -> Path:
+def day(tmp: Path, messages: int = 4_000, instruments: int = 12, protocol: str = "sbe", **more: Any) -> Path:
     """A capture with its truth beside it; files roll, so that there are several of each stream."""
-    settings = BulkSettings(messages, instruments, wire, roll_s=more.pop("roll_s", 8), **more)
+    settings = BulkSettings(messages, instruments, protocol, roll_s=more.pop("roll_s", 8), **more)
     return _written(tmp / f"day-{abs(hash(settings))}", settings)
 
 

@@ -10,17 +10,17 @@ from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.hashing import logical_hash
 from umdf.transport.capture import open_capture
 
-WIRES = ("sbe", "fast")
+PROTOCOLS = ("sbe", "fast")
 UndamagedDay = dict[str, tuple[Path, Path]]
 
 
 def sound_days(tmp: Path, messages: int) -> UndamagedDay:
-    """A clean day of each wire, and its lake."""
+    """A clean day of each protocol, and its lake."""
     made = {}
-    for wire in WIRES:
-        captured, root = day(tmp, messages, 20, wire=wire, seed=31), tmp / f"lake-{wire}"
+    for protocol in PROTOCOLS:
+        captured, root = day(tmp, messages, 20, protocol=protocol, seed=31), tmp / f"lake-{protocol}"
         ingest(root, files_of(captured))
-        made[wire] = captured, root
+        made[protocol] = captured, root
     return made
 
 

@@ -28,7 +28,7 @@ from umdf.lake.tasks import books_task
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, SNAPSHOT
 
 KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast", "position")]
-NAMES = [f"{wire}-{generation}" for wire, generation in KINDS]
+NAMES = [f"{protocol}-{generation}" for protocol, generation in KINDS]
 MESSAGES, INSTRUMENTS = 10_000, 50
 
 
@@ -37,11 +37,15 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Captures by what they are asked for, each made and decoded once."""
     made: dict[Any, tuple[Path, Day]] = {}
 
-    def capture(wire: str = "sbe", generation: str = "priority", loss: float = 0.0, reset: bool = False, seed: int = 3):
-        key = wire, generation, loss, reset, seed
+    def capture(
+        protocol: str = "sbe", generation: str = "priority", loss: float = 0.0, reset: bool = False, seed: int = 3
+    ):
+        key = protocol, generation, loss, reset, seed
         if key not in made:
             directory = tmp_path_factory.mktemp("capture")
-            settings = BulkSettings(MESSAGES, INSTRUMENTS, wire, generation, loss=loss, channel_reset=reset, seed=seed)
+            settings = BulkSettings(
+                MESSAGES, INSTRUMENTS, protocol, generation, loss=loss, channel_reset=reset, seed=seed
+            )
             write_capture(settings, directory)
             made[key] = directory, day_of(directory, TRADING_DATE)
         return made[key]
@@ -83,9 +87,9 @@ def columns(rows: pa.Table, names: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["", "reset"])
-@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=NAMES)
-def test_a_clean_day_comes_to_the_truth(tmp_path: Path, captures: Any, wire: str, generation: str, reset: bool):
-    directory, day = captures(wire, generation, reset=reset)
+@pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=NAMES)
+def test_a_clean_day_comes_to_the_truth(tmp_path: Path, captures: Any, protocol: str, generation: str, reset: bool):
+    directory, day = captures(protocol, generation, reset=reset)
     manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
     root = tmp_path / "lake"
     assert manifest["stale"] == [] and manifest["gaps"] == []
@@ -147,13 +151,13 @@ def _compare_trades(root: Path, manifest: dict[str, Any], directory: Path) -> No
 
 
 @pytest.mark.parametrize("seed", [3])
-@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=NAMES)
+@pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=NAMES)
 def test_with_loss_nothing_wrong_is_shown_as_right(
-    tmp_path: Path, captures: Any, wire: str, generation: str, seed: int
+    tmp_path: Path, captures: Any, protocol: str, generation: str, seed: int
 ):
     """What is not flagged is in the tables of the same day without loss, exactly so."""
-    _, whole = captures(wire, generation, seed=seed)
-    _, day = captures(wire, generation, 0.02, seed=seed)
+    _, whole = captures(protocol, generation, seed=seed)
+    _, day = captures(protocol, generation, 0.02, seed=seed)
     assert day.gaps
     clean = books_task.run(arguments_of(whole, tmp_path / "clean", tmp_path / "stage"))
     lossy = books_task.run(arguments_of(day, tmp_path / "lossy", tmp_path / "stage-2"))
@@ -224,9 +228,9 @@ def test_a_day_that_begins_in_the_middle_is_stale_until_its_snapshots(tmp_path: 
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
-def test_spans_and_packs_of_buckets_do_not_matter(tmp_path: Path, captures: Any, wire: str, loss: float):
-    _, day = captures(wire, loss=loss, reset=not loss)
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
+def test_spans_and_packs_of_buckets_do_not_matter(tmp_path: Path, captures: Any, protocol: str, loss: float):
+    _, day = captures(protocol, loss=loss, reset=not loss)
     root, one = tmp_path / "lake", arguments_of(day, tmp_path / "lake", tmp_path / "stage")
     expected = hashes(root, [books_task.run(one)], books_task.TABLES)
     many = arguments_of(day, root, tmp_path / "spans", spans=7)
@@ -246,11 +250,11 @@ def test_small_groups_and_stretches_do_not_matter(tmp_path: Path, captures: Any,
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
 def test_a_day_in_two_halves_with_the_state_between_is_the_day_in_one(
-    tmp_path: Path, captures: Any, wire: str, loss: float
+    tmp_path: Path, captures: Any, protocol: str, loss: float
 ):
-    _, day = captures(wire, loss=loss)
+    _, day = captures(protocol, loss=loss)
     root = tmp_path / "lake"
     whole = books_task.run(arguments_of(day, root, tmp_path / "stage"))
     cut = _cut(day)
@@ -306,9 +310,11 @@ def test_rows_that_are_split_or_out_of_order_fail_the_job(tmp_path: Path, captur
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
-@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=NAMES)
-def test_derived_mbp_10_equals_stored_mbp_10(tmp_path: Path, captures: Any, wire: str, generation: str, loss: float):
-    _, day = captures(wire, generation, loss, reset=not loss)
+@pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=NAMES)
+def test_derived_mbp_10_equals_stored_mbp_10(
+    tmp_path: Path, captures: Any, protocol: str, generation: str, loss: float
+):
+    _, day = captures(protocol, generation, loss, reset=not loss)
     tables = [*books_task.TABLES, "mbp_10"]
     manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=tables))
     mbo, states, stored = (read(tmp_path / "lake", [manifest], name) for name in ("mbo", "book_state", "mbp_10"))

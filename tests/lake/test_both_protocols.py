@@ -1,4 +1,4 @@
-"""One day in FIX/FAST and in Binary, each in a lake of its own: what both wires say is the same, row by row."""
+"""One day in FIX/FAST and in Binary, each in a lake of its own: what both protocols say is the same, row by row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MS = 1_000_000
 PARTS = tuple(f"{side}_{part}" for part in ("px", "sz", "ct") for side in ("bid", "ask"))
 LEVELS = tuple(f"{part}_{level:02d}" for level in range(10) for part in PARTS)
 BARS = ("ts_interval", "open", "high", "low", "close", "volume", "trade_count", "financial_volume")
-SHARED = {  # what both wires say
+SHARED = {  # what both protocols say
     "mbo": ("action", "side", "price", "size", "order_id", "firm", "trade_id", "ts_event"),
     "trades": ("action", "trade_id", "price", "size", "buyer", "seller", "ts_event"),
     "mbp_1": ("action", "side", "depth", "price", "size", *LEVELS[:6], "ts_event"),
@@ -47,7 +47,7 @@ def _projection(root: Path, name: str) -> dict[int, list[Key]]:
     elif name == "day_statistics":
         order = lambda row: ()  # noqa: E731
     for row in sorted(table, key=order):
-        if name == "mbo" and row["action"] == "N":  # moves no order; the wires number other things with 83
+        if name == "mbo" and row["action"] == "N":  # moves no order; the protocols number other things with 83
             continue
         if row.get("action") == "T":
             row["side"] = "N"
@@ -62,9 +62,9 @@ def _projection(root: Path, name: str) -> dict[int, list[Key]]:
 def test_fast_and_binary_say_the_same(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, sized: Callable[[int, int], int]
 ) -> None:
-    captured = day(tmp_path_factory.mktemp("both"), sized(6_000, 80_000), sized(20, 60), wire="both", seed=5)
-    for wire in ("sbe", "fast"):
-        ingest(tmp_path / wire, [path for path in files_of(captured) if f"-{wire}-" in path.name])
+    captured = day(tmp_path_factory.mktemp("both"), sized(6_000, 80_000), sized(20, 60), protocol="both", seed=5)
+    for protocol in ("sbe", "fast"):
+        ingest(tmp_path / protocol, [path for path in files_of(captured) if f"-{protocol}-" in path.name])
     for name in SHARED:
         binary, fast = _projection(tmp_path / "sbe", name), _projection(tmp_path / "fast", name)
         assert binary.keys() == fast.keys() and binary, name

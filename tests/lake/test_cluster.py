@@ -196,4 +196,4 @@ def test_a_setting_that_is_none_is_refused(setting: str, tmp_path: Path, capsys:
     from umdf.cli.app import run
 
     assert run(["ingest", os.fspath(tmp_path), "--lake", "lake", "--conf", setting]) == 2
-    assert "no setting of Spark; as in --conf spark.executor.memory=4g" in capsys.readouterr().err
+    assert "use KEY=VALUE, for example spark.executor.memory=4g" in capsys.readouterr().err

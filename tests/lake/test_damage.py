@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lake.captures import ALL, files_of, hashes, ingest, rows
-from lake.damaged_days import WIRES, UndamagedDay, captures_in, differing, flip, line, market, payloads, sound_days
+from lake.damaged_days import PROTOCOLS, UndamagedDay, captures_in, differing, flip, line, market, payloads, sound_days
 
 from umdf.cli.app import run as umdf
 from umdf.errors import UmdfError
@@ -133,18 +133,18 @@ def _flipped(capture: Path, target: Path, seed: int) -> list[Path]:
     return captures_in(target)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
-    sound: UndamagedDay, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
+    sound: UndamagedDay, tmp_path: Path, protocol: str, sized: Callable[[int, int], int]
 ) -> None:
     """No checksum covers these messages, so a wrong price is a price; but what is told must add up."""
-    captured, clean = sound[wire]
+    captured, clean = sound[protocol]
     for seed in range(sized(1, 12)):
         root = tmp_path / f"lake-{seed}"
         outcome = ingest(root, _flipped(captured / "capture", tmp_path / f"capture-{seed}", seed))
         assert outcome.commit == 1 and not outcome.unusable and len(outcome.days) == 1
         # A number and the message are both wrong, in a file of two packets: then nothing tells.
-        assert outcome.missing < 20 and sum(row["verdict"] == "late" for row in rows(root, "packets")) <= 2
+        assert outcome.missing_sequences < 20 and sum(row["verdict"] == "late" for row in rows(root, "packets")) <= 2
         packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
         assert len(packets) + outcome.unrecognised == open_snapshot(clean).rows("packets")
         places = {(row["file_id"], row["file_offset"]) for row in packets}
@@ -155,12 +155,12 @@ def test_flipped_bits_are_never_a_crash_and_no_datagram_is_forgotten(
         assert lake_status.verify(root, deep=True) == []
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_flipped_bits_come_to_the_same_tables_however_the_work_is_cut(
-    sound: UndamagedDay, tmp_path: Path, wire: str, sized: Callable[[int, int], int]
+    sound: UndamagedDay, tmp_path: Path, protocol: str, sized: Callable[[int, int], int]
 ) -> None:
     for seed in range(sized(1, 12)):
-        inputs = _flipped(sound[wire][0] / "capture", tmp_path / f"capture-{seed}", seed)
+        inputs = _flipped(sound[protocol][0] / "capture", tmp_path / f"capture-{seed}", seed)
         ingest(tmp_path / f"lake-{seed}", inputs)
         ingest(tmp_path / f"cut-{seed}", inputs[::-1], span_sequences=400, split_bytes=90_000, rows_per_task=700)
         assert differing(tmp_path / f"lake-{seed}", tmp_path / f"cut-{seed}") == set(), seed
@@ -193,11 +193,11 @@ def test_an_impossible_record_on_both_lines_costs_one_record_each(
     assert {name for name in found if found[name] != expected[name]} <= of_lines
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_wrong_checksum_is_a_corrupt_datagram_and_the_other_line_has_it(
-    sound: UndamagedDay, tmp_path: Path, wire: str, monkeypatch: pytest.MonkeyPatch
+    sound: UndamagedDay, tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captured, clean = sound[wire]
+    captured, clean = sound[protocol]
     shutil.copytree(captured / "capture", tmp_path / "capture")
     monkeypatch.setattr(packet_accounts, "MAX_QUARANTINE_ROWS", 10)
     struck, root = 0, tmp_path / "lake"
@@ -216,9 +216,9 @@ def test_a_wrong_checksum_is_a_corrupt_datagram_and_the_other_line_has_it(
     kept = [row for row in quarantine if row["reason"] == WRONG_CHECKSUM]
     more = [row for row in quarantine if row["reason"] != WRONG_CHECKSUM]
     assert all(row["line"] == "A" and row["trading_date"] and row["content"] for row in kept)
-    assert outcome.not_kept == struck - len(kept) > 0
+    assert outcome.not_stored == struck - len(kept) > 0
     assert [row["reason"] for row in more] == [
-        f"{outcome.not_kept:,} more are not kept here: {outcome.not_kept:,} × {WRONG_CHECKSUM}"
+        f"{outcome.not_stored:,} more are not kept here: {outcome.not_stored:,} × {WRONG_CHECKSUM}"
     ]
     found, expected = market(root), market(clean)
     assert {name for name in found if found[name] != expected[name]} <= {"packets", "quality", "quarantine", "ledger"}
@@ -244,11 +244,11 @@ def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
         "no captures in ": (tmp_path / "empty", "--lake", lake),
         "is not empty and not a umdf lake": (mine, "--lake", mine),
         "is not a directory": (mine, "--lake", captures_in(mine)[0]),
-        "no table": (mine, "--lake", lake, "--tables", "trade"),
+        "unknown table: ": (mine, "--lake", lake, "--tables", "trade"),
     }
     (tmp_path / "empty").mkdir()
     for message, words in cases.items():
-        code, said = complaint(capsys, "ingest", *words, "--plain")
+        code, said = complaint(capsys, "ingest", *words, "--no-spark")
         assert code in (2, 3) and message in said
         assert not lake.exists()
 
@@ -265,7 +265,7 @@ def test_a_lake_of_another_version_is_left_alone(
         ("{", "lake.json is damaged"),
     ):
         (root / "lake.json").write_text(content)
-        code, complained = complaint(capsys, "ingest", mine, "--lake", root, "--plain")
+        code, complained = complaint(capsys, "ingest", mine, "--lake", root, "--no-spark")
         assert code != 0 and message in complained
         with pytest.raises(UmdfError):
             open_snapshot(root)
@@ -285,7 +285,7 @@ def test_a_table_that_a_stranger_has_touched_stops_the_writer_until_it_is_mended
     before = hashes(root)
     stolen = open_snapshot(root).arrow_table("ohlcv_1m")
     deltalake.write_deltalake(str(root / "ohlcv_1m"), stolen, mode="append")
-    code, said = complaint(capsys, "ingest", *inputs, "--lake", root, "--plain", "--tables", TABLES)
+    code, said = complaint(capsys, "ingest", *inputs, "--lake", root, "--no-spark", "--tables", TABLES)
     assert code not in (0, 1) and "ohlcv_1m" in said and "restore" in said
     assert hashes(root) == before
     with open_writer(root, check=False) as writer:

@@ -87,7 +87,7 @@ def _lone(path: Path, spot: int) -> Path:
 def _assert_only_these_are_refused(
     root: Path, clean: Path, path: Path, offsets: Sequence[int], outcome: IngestResult, told: frozenset[str]
 ) -> None:
-    assert len(outcome.days) == 1 and outcome.gaps == 0 and outcome.missing == 0
+    assert len(outcome.days) == 1 and outcome.gaps == 0 and outcome.missing_sequences == 0
     identity = file_id(digest_of(path)[0])
     packets, quarantine = rows(root, "packets"), rows(root, "quarantine")
     struck = [row for row in packets if row["file_id"] == identity and row["file_offset"] in offsets]

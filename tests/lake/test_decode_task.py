@@ -55,12 +55,12 @@ def staged_of(captured: Path, work: Path, span_sequences: int, split_bytes: int)
     return [StagedFile.from_json(said) for manifest in made for said in manifest["staged"]], made
 
 
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
 @pytest.mark.parametrize(("span_sequences", "split_bytes"), [(1 << 18, 1 << 25), (333, 50_000)])
 def test_staged_events_are_those_of_the_channel_wherever_it_is_cut(
-    tmp: Path, tmp_path: Path, wire: str, span_sequences: int, split_bytes: int
+    tmp: Path, tmp_path: Path, protocol: str, span_sequences: int, split_bytes: int
 ) -> None:
-    captured = day(tmp, wire=wire, loss=0.01, seed=3)
+    captured = day(tmp, protocol=protocol, loss=0.01, seed=3)
     expected: dict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def watch(_: Any, events: Events) -> None:
@@ -106,8 +106,8 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
          (packet(5_000), 1.9), (packet(4), 29), (packet(6), 31), (packet(10**9), 32),
          (packet(10**9 + 1), 33)]  # fmt: skip
     sources = [line(tmp_path / "A", a), line(tmp_path / "B", b)]
-    span, wire = Span(3, 1, 6, overlap=10), SbeProtocol(72, local_date(NOON))
-    found = gather_span(sources, span, wire, [Span(3, 1, 6)])
+    span, protocol = Span(3, 1, 6, overlap=10), SbeProtocol(72, local_date(NOON))
+    found = gather_span(sources, span, protocol, [Span(3, 1, 6)])
     verdicts = [VERDICTS[code] for code in found.packets.verdict]
     assert verdicts[:6] == ["used", "used", "duplicate", "used", "duplicate", "used"]
     assert verdicts[6:12] == ["duplicate", "used", "heartbeat", "corrupt", "corrupt", "corrupt"]
@@ -123,7 +123,7 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
         "its number is far from all others",
     ]
     again = gather_span(
-        sources, span, wire, [Span(3, 1, 6)], frozenset({(sources[0].digest, int(found.unit_offset[0]), 1)})
+        sources, span, protocol, [Span(3, 1, 6)], frozenset({(sources[0].digest, int(found.unit_offset[0]), 1)})
     )
     assert VERDICTS[again.packets.verdict[0]] == "corrupt" and VERDICTS[again.packets.verdict[6]] == "used"
     assert again.units.sequence.tolist() == [1, 2, 3, 4, 5, 6] and again.units.ts_recv[0] == NOON + MS // 2
@@ -131,10 +131,10 @@ def test_every_datagram_has_its_verdict(tmp_path: Path) -> None:
 
 def test_a_span_sees_only_its_own_numbers(tmp_path: Path) -> None:
     sources = [line(tmp_path / "A", [(packet(n), n) for n in range(1, 40)])]
-    wire, known = SbeProtocol(72, local_date(NOON)), [Span(3, 1, 39)]
+    protocol, known = SbeProtocol(72, local_date(NOON)), [Span(3, 1, 39)]
     for first, last in ((1, 13), (14, 26), (27, 39)):
-        found = gather_span(sources, Span(3, first, last, overlap=5), wire, known)
+        found = gather_span(sources, Span(3, first, last, overlap=5), protocol, known)
         assert found.packets.number.tolist() == list(range(first, last + 1))
         low, high = max(first - 5, 1), min(last + 5, 39)
         assert found.units.sequence.tolist() == list(range(low, high + 1))
-    assert len(gather_span(sources, Span(4, 1, 39), wire, known).units) == 0
+    assert len(gather_span(sources, Span(4, 1, 39), protocol, known).units) == 0

@@ -122,7 +122,7 @@ def test_what_cannot_be_read_is_neither_joined_nor_known(tmp_path: Path, capsys:
         assert compact(writer) is not None
     [path] = open_snapshot(tmp_path).files("trades")
     with flipped(path, page_data(path)[0][0], 0):
-        assert run(["query", "--schema", "trades", "--lake", str(tmp_path)]) == 3
+        assert run(["query", str(tmp_path), "--schema", "trades"]) == 3
         assert ": could not verify page integrity" in capsys.readouterr().err
         assert run(["lake", "verify", str(tmp_path), "--deep"]) == 3
         assert "has changed since it was written: its digest is sha256:" in capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_it_decodes_elsewhere_and_no_kernel_is_compiled(tmp_path: Path, soak: bo
     """At reduced size without the large packages, which are then found where they are."""
     archive, place = tmp_path / ("env.tar.gz" if soak else "env.tar"), tmp_path / "else where"
     left_out = environment_archive.SPARK_PACKAGES if soak else packages() - {"umdf"}
-    words = ["lake", "pack", str(archive), "--leave-out", ",".join(sorted(left_out)), "--json"]
+    words = ["lake", "pack", str(archive), "--exclude", ",".join(sorted(left_out)), "--json"]
     done = subprocess.run([sys.executable, "-c", UMDF, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -68,7 +68,7 @@ def test_it_decodes_elsewhere_and_no_kernel_is_compiled(tmp_path: Path, soak: bo
     cache = {path: path.stat().st_mtime_ns for path in (place / "umdf-cache").rglob("*")}
     assert len(cache) > 2 * said["kernels"]
 
-    captures = [str(files_of(day(tmp_path, 600, wire=wire))[0]) for wire in ("sbe", "fast")]
+    captures = [str(files_of(day(tmp_path, 600, protocol=protocol))[0]) for protocol in ("sbe", "fast")]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NUMBA", "VIRTUAL"))}
     if not soak:
         kept["PYTHONPATH"] = sysconfig.get_path("purelib")  # where umdf itself is only a link

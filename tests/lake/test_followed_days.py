@@ -34,7 +34,7 @@ from umdf.lake.runtime.local_runner import LocalRunner
 
 pytestmark = pytest.mark.xdist_group("lake-follow")
 LOSSES, LINES, SIZES = (0.0, 0.02, 0.1), ("AB", "A"), (1, 2, 3, 7)
-CASES = [(wire, loss, lines) for wire, loss, lines in product(("sbe", "fast"), LOSSES, LINES)]
+CASES = [(protocol, loss, lines) for protocol, loss, lines in product(("sbe", "fast"), LOSSES, LINES)]
 QUICK = {("sbe", 0.02, "AB"): 1, ("fast", 0.1, "AB"): 3}  # with so many files in a micro-batch; the others: make soak
 DAY, NEXT = (72, TRADING_DATE), (72, TRADING_DATE + 3)  # a Friday and the Monday after it
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
@@ -57,18 +57,18 @@ def largest(files: Sequence[Path], stream: str) -> Path:
 
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_micro_batches_come_to_the_tables_of_one_ingest(make: Maker, tmp_path: Path, case: int, soak: bool) -> None:
-    wire, loss, lines = CASES[case]
+    protocol, loss, lines = CASES[case]
     if CASES[case] not in QUICK and not soak:
         pytest.skip("only at full size: make soak")
-    made = make(wire=wire, loss=loss, lines=lines, channel_reset=bool(case % 2))
+    made = make(protocol=protocol, loss=loss, lines=lines, channel_reset=bool(case % 2))
     size = SIZES[(case + case // 4) % 4] if soak else QUICK[CASES[case]]
     batches, streams = cut(made.files, size), {stream_of(path) for path in made.files}
     seen, edges, last = set[str](), list[DayPosition](), IngestResult()
     for number, last in enumerate(following(tmp_path, batches)):
         new = {stream_of(path) for path in batches[number]} - seen if number < len(batches) else set[str]()
         seen |= new
-        assert last.made_again == [] or new, "only for a group of which nothing was known"
-        edges = [] if last.made_again else edges
+        assert last.rebuilt_days == [] or new, "only for a group of which nothing was known"
+        edges = [] if last.rebuilt_days else edges
         if DAY in last.open_days:
             edges.append(last.open_days[DAY])
             if seen == streams:  # before, nobody could know what there is to wait for
@@ -90,7 +90,7 @@ def test_a_day_with_a_second_numbering(make: Maker, tmp_path: Path, sized: Calla
     ingest(made.root, made.files)
     edges, again = list[DayPosition](), 0
     for outcome in following(tmp_path / "lake", cut(behind(made.files, "incremental-B", 5), sized(6, 3))):
-        again += len(outcome.made_again)
+        again += len(outcome.rebuilt_days)
         if outcome.open_days:
             edges.append(outcome.open_days[DAY])
             check_is_the_beginning(tmp_path / "lake", made, edges[-1])
@@ -112,7 +112,7 @@ def test_a_numbering_that_comes_behind_a_later_one_makes_the_day_again(
     half = len(after) // 2
     follow(tmp_path / "lake", cut(after[:half], half // 2), finish=False)
     outcomes = follow(tmp_path / "lake", [first.files, after[half:]])
-    assert outcomes[0].made_again == [DAY]
+    assert outcomes[0].rebuilt_days == [DAY]
     assert made.differing(tmp_path / "lake") == set()
     snapshot = open_snapshot(made.root)
     derived = derive_mbp_10(snapshot.arrow_table("mbo"), snapshot.arrow_table("book_state"))
@@ -120,9 +120,9 @@ def test_a_numbering_that_comes_behind_a_later_one_makes_the_day_again(
     assert logical_hash(derived.select(stored.schema.names)) == logical_hash(stored)
 
 
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
-def test_a_followed_day_without_loss_is_the_truth(make: Maker, tmp_path: Path, wire: str) -> None:
-    made = make(wire=wire, channel_reset=wire == "sbe")
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
+def test_a_followed_day_without_loss_is_the_truth(make: Maker, tmp_path: Path, protocol: str) -> None:
+    made = make(protocol=protocol, channel_reset=protocol == "sbe")
     assert len(follow(tmp_path, cut(made.files, 7))) > 4
     check_is_the_truth(made.captured[0], tmp_path)
     assert made.differing(tmp_path) == set()
@@ -146,7 +146,7 @@ def test_the_frontier_waits_for_a_line_that_lags(make: Maker, tmp_path: Path) ->
     for files, outcome in zip(batches, following(tmp_path, batches, finish=False, tables=FEW), strict=True):
         first = not reached(made, came, "B")
         came += files
-        assert outcome.made_again == [] or first, "only when B was not known yet"
+        assert outcome.rebuilt_days == [] or first, "only when B was not known yet"
         assert outcome.open_days[DAY].number <= reached(made, came, "B") or first, outcome.open_days
     assert outcome.open_days[DAY].number > 100
     follow(tmp_path, [])
@@ -157,12 +157,12 @@ def test_a_silent_line_is_not_waited_for_and_when_it_comes_the_day_is_made_again
     made = make(loss=0.02)
     batches = cut(behind(made.files, "incremental-B", 24), 6)
     came, edges, again = list[Path](), list[int](), list[int]()
-    patient = FollowSettings(wait_ns=3 * SECOND_NS)
+    patient = FollowSettings(line_timeout_ns=3 * SECOND_NS)
     for number, outcome in enumerate(following(tmp_path, batches, patient)):
         came += batches[number] if number < len(batches) else []
-        again += [number] if outcome.made_again else []
+        again += [number] if outcome.rebuilt_days else []
         edges += [outcome.open_days[DAY].number - reached(made, came, "B")] if outcome.open_days else []
-        assert outcome.made_again in ([], [DAY])
+        assert outcome.rebuilt_days in ([], [DAY])
     assert max(edges) > 100, "it went on without the line"
     assert again and len(again) < len(batches), "it learns to be patient"
     assert made.differing(tmp_path) == set()
@@ -182,8 +182,8 @@ def test_a_late_file_makes_its_day_again(make: Maker, tmp_path: Path, stream: st
     at = {"in the middle": 5 * len(others) // 6}.get(when, len(others))
     follow(tmp_path, cut(others[:at], 12), finish=when == "after the end")
     [came, *_] = rest = follow(tmp_path, [[late], *cut(others[at:], 9)])
-    assert came.made_again == [DAY] and came.new == 1
-    assert [outcome.made_again for outcome in rest[1:]] == [[]] * (len(rest) - 1)
+    assert came.rebuilt_days == [DAY] and came.new == 1
+    assert [outcome.rebuilt_days for outcome in rest[1:]] == [[]] * (len(rest) - 1)
     assert made.differing(tmp_path) == set()
 
 
@@ -197,7 +197,7 @@ def test_a_late_file_of_nothing_but_heartbeats_is_not_lost(make: Maker, tmp_path
     times = [row["ts_first"] for row in ledger if Path(row["path"]).name == late.name]
     assert first.open_days[DAY].ts_rest > max(times)
     [came, _] = follow(tmp_path, [[late]], tables=FEW)
-    assert came.made_again == [DAY]
+    assert came.rebuilt_days == [DAY]
     assert made.differing(tmp_path) & FEW == set()
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_comes_again_is_known_by_whatever_name(make: Maker, tmp_path
         assert (outcome.commit, outcome.new, outcome.known) == (None, 0, len(files))
     assert hashes(tmp_path / "lake") == before
     [outcome] = follow(tmp_path / "lake", [[copy, made.files[len(half)]]], finish=False, tables=FEW)
-    assert (outcome.new, outcome.known, outcome.made_again) == (1, 1, []) and outcome.open_days[DAY] >= edge
+    assert (outcome.new, outcome.known, outcome.rebuilt_days) == (1, 1, []) and outcome.open_days[DAY] >= edge
 
 
 def test_a_day_cannot_be_made_again_from_a_file_that_is_gone(make: Maker, tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ def test_a_day_is_over_when_every_line_that_is_waited_for_has_gone_on(make: Make
     rest = [path for path in monday if path not in early]
     batches = [*cut([path for path in friday if path not in held] + early, 8), *cut(held + rest, 8)]
     closed, again = list[int](), list[int]()
-    outcomes = following(tmp_path, batches, FollowSettings(wait_ns=wait_s * SECOND_NS))
+    outcomes = following(tmp_path, batches, FollowSettings(line_timeout_ns=wait_s * SECOND_NS))
     for number, outcome in enumerate(outcomes):
         closed += [number] if DAY in outcome.closed_days else []
-        again += [number] if DAY in outcome.made_again else []
-        assert NEXT not in outcome.made_again or held[-1] in batches[number], "Monday is new to line B then"
+        again += [number] if DAY in outcome.rebuilt_days else []
+        assert NEXT not in outcome.rebuilt_days or held[-1] in batches[number], "Monday is new to line B then"
         states = open_snapshot(tmp_path).arrow_table("channel_state").to_pylist()
         assert {(72, (row["trading_date"] - date(1970, 1, 1)).days) for row in states} == set(outcome.open_days)
         if number == len(batches):
@@ -271,14 +271,14 @@ def test_a_late_file_of_a_day_that_was_over_makes_only_that_day_again(make: Make
     outcomes = follow(tmp_path, cut([path for path in made.files if path != late], 20), finish=False, tables=FEW)
     assert DAY in [day for outcome in outcomes for day in outcome.closed_days]
     [came, last] = follow(tmp_path, [[late]], tables=FEW)
-    assert (came.made_again, came.closed_days, came.days) == ([DAY], [DAY], [DAY])
+    assert (came.rebuilt_days, came.closed_days, came.days) == ([DAY], [DAY], [DAY])
     assert list(came.open_days) == [NEXT] and last.days == last.closed_days == [NEXT]
     assert made.differing(tmp_path) & FEW == set()
 
 
 @pytest.mark.full_size
 def test_channels_go_on_by_themselves(make: Maker, tmp_path: Path) -> None:
-    made = make({}, {"channel": 73, "wire": "fast", "seed": 7}, loss=0.02)
+    made = make({}, {"channel": 73, "protocol": "fast", "seed": 7}, loss=0.02)
     one, other = ([path for path in made.files if f"-{channel:03d}-" in path.name] for channel in (72, 73))
     mixed = [path for pair in zip(one, other, strict=False) for path in pair]
     mixed += [path for path in made.files if path not in mixed]
@@ -306,7 +306,7 @@ def test_a_stream_takes_over_a_day_of_which_an_ingest_had_a_part(make: Maker, tm
     made = make(loss=0.02)
     ingest(tmp_path, made.files[:24])
     outcomes = follow(tmp_path, cut(made.files, 12), finish=finish)
-    assert [outcome.made_again for outcome in outcomes[:4]] == [[], [], [DAY], []]
+    assert [outcome.rebuilt_days for outcome in outcomes[:4]] == [[], [], [DAY], []]
     assert outcomes[0].commit is outcomes[1].commit is None
     if not finish:
         with open_writer(tmp_path) as writer:
@@ -342,8 +342,8 @@ def test_any_order_and_any_cut_with_repeats_and_compaction_comes_to_the_same_tab
     if way and not soak:
         pytest.skip("only at full size: make soak")
     chance = random.Random(way)
-    wire, loss = chance.choice(("sbe", "fast")), chance.choice(LOSSES)
-    made = make(wire=wire, loss=loss, lines=chance.choice(LINES), channel_reset=chance.random() < 0.5)
+    protocol, loss = chance.choice(("sbe", "fast")), chance.choice(LOSSES)
+    made = make(protocol=protocol, loss=loss, lines=chance.choice(LINES), channel_reset=chance.random() < 0.5)
     far = chance.choice((2, 8, 100))
     places = {path: at + chance.random() * far for at, path in enumerate(made.files)}
     order = sorted(made.files, key=lambda path: places[path])

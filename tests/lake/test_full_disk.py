@@ -101,7 +101,7 @@ def test_files_that_cannot_grow_in_whoever_writes_them_are_one_clear_error(
         str(captured / "capture"),
         "--lake",
         str(tmp_path / "lake"),
-        "--plain",
+        "--no-spark",
         "--tables",
         ",".join(ALL),
     ]

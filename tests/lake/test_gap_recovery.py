@@ -36,12 +36,12 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Makes:
     """A day in which books and a channel are emptied and instruments come and go; each made once."""
     made: dict[str, Day] = {}
 
-    def day(wire: str) -> Day:
-        if wire not in made:
+    def day(protocol: str) -> Day:
+        if protocol not in made:
             directory = tmp_path_factory.mktemp("capture")
-            write_capture(BulkSettings(5_000, 25, wire, channel_reset=True, seed=7), directory)
-            made[wire] = day_of(directory, TRADING_DATE)
-        return made[wire]
+            write_capture(BulkSettings(5_000, 25, protocol, channel_reset=True, seed=7), directory)
+            made[protocol] = day_of(directory, TRADING_DATE)
+        return made[protocol]
 
     return day
 
@@ -136,15 +136,15 @@ def told(day: Day, merged: list[dict[str, Any]]) -> dict[Place, tuple[list[int],
 
 
 @pytest.mark.parametrize(  # a snapshot of FAST does not say its epoch
-    ("wire", "second"), [("sbe", False), ("fast", False), ("sbe", True)], ids=["sbe", "fast", "sbe-numbered-again"]
+    ("protocol", "second"), [("sbe", False), ("fast", False), ("sbe", True)], ids=["sbe", "fast", "sbe-numbered-again"]
 )
 def test_gaps_are_what_somebody_would_say_who_kept_every_book_by_hand(
-    clean: Makes, tmp_path: Path, wire: str, second: bool, sized: Callable[[int, int], int]
+    clean: Makes, tmp_path: Path, protocol: str, second: bool, sized: Callable[[int, int], int]
 ) -> None:
     """Also in several runs, with the state between them, and in several tasks."""
     for seed in range(sized(1, 12)):
         chance = random.Random(seed)
-        day, root, stage = lossy(clean(wire), chance), tmp_path / f"lake-{seed}", tmp_path / f"stage-{seed}"
+        day, root, stage = lossy(clean(protocol), chance), tmp_path / f"lake-{seed}", tmp_path / f"stage-{seed}"
         last = day.epochs[0]["last"]
         if second:
             day = numbered_again(day, last // 2)
@@ -200,10 +200,10 @@ def _states(root: Path, manifests: list[dict[str, Any]], is_end: bool) -> dict[A
     return {tuple(row[name] for name in table("book_state").sort if name in row): row for row in chosen}
 
 
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
-def test_a_deleted_instrument_is_in_doubt_no_more(clean: Makes, tmp_path: Path, wire: str) -> None:
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
+def test_a_deleted_instrument_is_in_doubt_no_more(clean: Makes, tmp_path: Path, protocol: str) -> None:
     """Numbers are lost before it is deleted, so that it is in doubt, and behind that; no snapshot comes."""
-    whole = clean(wire)
+    whole = clean(protocol)
     deleted = {line["id"]: line["sequence"] for line in lines_of(whole) if line["kind"] == "delete"}
     had = {line["id"] for line in lines_of(whole) if line["kind"] == "row"}
     assert deleted.keys() & had

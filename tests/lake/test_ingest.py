@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
-WIRES = ("sbe", "fast")
+PROTOCOLS = ("sbe", "fast")
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +42,18 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(tmp: Path) -> dict[str, tuple[Path, Path]]:
-    """A lossy day of each wire, and the lake that it came to in one go."""
+    """A lossy day of each protocol, and the lake that it came to in one go."""
     made = {}
-    for wire in WIRES:
-        captured, root = day(tmp, wire=wire, loss=0.01, seed=3), tmp / f"lake-{wire}"
+    for protocol in PROTOCOLS:
+        captured, root = day(tmp, protocol=protocol, loss=0.01, seed=3), tmp / f"lake-{protocol}"
         ingest(root, files_of(captured))
-        made[wire] = captured, root
+        made[protocol] = captured, root
     return made
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_every_row_of_a_clean_day_is_there(tmp: Path, tmp_path: Path, wire: str) -> None:
-    captured = day(tmp, wire=wire, seed=1)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_row_of_a_clean_day_is_there(tmp: Path, tmp_path: Path, protocol: str) -> None:
+    captured = day(tmp, protocol=protocol, seed=1)
     outcome = ingest(tmp_path, files_of(captured), tables=ALL)
     assert outcome.gaps == 0 and not outcome.damaged and not outcome.unusable and not outcome.unrecognised
     counts = truth(captured, "counts")
@@ -80,12 +80,12 @@ def _runs(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return runs
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_gaps_are_what_both_lines_lost(clean: dict[str, tuple[Path, Path]], wire: str) -> None:
-    captured, root = clean[wire]
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_gaps_are_what_both_lines_lost(clean: dict[str, tuple[Path, Path]], protocol: str) -> None:
+    captured, root = clean[protocol]
     lost = {line: [] for line in ("A", "B", "AB")}
     for row in truth(captured, "loss").to_pylist():
-        lost[row["line"]].append((row["first"], row["last"]))
+        lost[row["line"]].append((row["first_sequence"], row["last_sequence"]))
     gaps = rows(root, "gaps")
     assert lost["AB"]
     assert sorted((gap["first_sequence"], gap["last_sequence"]) for gap in gaps) == _runs(lost["AB"])
@@ -109,23 +109,23 @@ def test_gaps_are_what_both_lines_lost(clean: dict[str, tuple[Path, Path]], wire
         assert row["size_bytes"] == sum(packet["size_bytes"] for packet in packets if packet["line"] == line)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_order_of_files_splits_spans_and_packs_do_not_matter(
-    clean: dict[str, tuple[Path, Path]], tmp_path: Path, wire: str
+    clean: dict[str, tuple[Path, Path]], tmp_path: Path, protocol: str
 ) -> None:
-    captured, root = clean[wire]
+    captured, root = clean[protocol]
     shuffled = files_of(captured)
     random.Random(5).shuffle(shuffled)
-    with LocalRunner(2 if wire == "sbe" else 1) as some:
+    with LocalRunner(2 if protocol == "sbe" else 1) as some:
         ingest(tmp_path, shuffled, some, span_sequences=700, split_bytes=200_000, rows_per_task=900)
     assert hashes(tmp_path) == hashes(root)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_file_by_file_in_any_order_is_the_day_in_one_go(
-    clean: dict[str, tuple[Path, Path]], tmp_path: Path, wire: str
+    clean: dict[str, tuple[Path, Path]], tmp_path: Path, protocol: str
 ) -> None:
-    captured, root = clean[wire]
+    captured, root = clean[protocol]
     one_by_one = files_of(captured)
     random.Random(2).shuffle(one_by_one)
     half = len(one_by_one) // 2
@@ -160,7 +160,7 @@ def test_compressed_captures_give_the_same_tables(clean: dict[str, tuple[Path, P
 def test_two_channels_on_two_wires_do_not_disturb_each_other(
     clean: dict[str, tuple[Path, Path]], tmp: Path, tmp_path: Path
 ) -> None:
-    fast = day(tmp, 6_000, 20, wire="fast", loss=0.01, seed=4, channel=60)
+    fast = day(tmp, 6_000, 20, protocol="fast", loss=0.01, seed=4, channel=60)
     both = tmp_path / "both"
     outcome = ingest(both, [*files_of(fast), *files_of(clean["sbe"][0])])
     assert [channel for channel, _ in outcome.days] == [60, 72]
@@ -245,7 +245,7 @@ def test_a_corrupt_packet_is_taken_from_the_other_line_or_is_a_gap(tmp: Path, tm
         _spoil(line, 700, _wrong_length)
         _spoil(line, 900, _no_such_template)
     outcome = ingest(tmp_path / "lake", sorted(mine.glob("*.pcap")))
-    assert (outcome.gaps, outcome.missing) == (1, 1)
+    assert (outcome.gaps, outcome.missing_sequences) == (1, 1)
     [gap] = rows(tmp_path / "lake", "gaps")
     assert gap["first_sequence"] == gap["last_sequence"] == 700
     packets = {
@@ -309,9 +309,9 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_seen(
     assert hashes(tmp_path) == hashes(root) and lake_status.status(tmp_path).orphans.files == 0
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_row_leads_back_to_its_packet(clean: dict[str, tuple[Path, Path]], wire: str) -> None:
-    _, root = clean[wire]
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_row_leads_back_to_its_packet(clean: dict[str, tuple[Path, Path]], protocol: str) -> None:
+    _, root = clean[protocol]
     for name in ("trades", "mbo", "definition", "snapshot"):
         for row in random.Random(1).sample(rows(root, name), 3):
             key = ":".join(str(row[part]) for part in ("channel_id", "seq_version", "sequence", "msg_index"))
@@ -323,7 +323,7 @@ def test_a_row_leads_back_to_its_packet(clean: dict[str, tuple[Path, Path]], wir
                     for at in np.flatnonzero(batch.number == origin.packet)
                 ]
             assert ts == origin.ts_recv == origin.row["ts_recv"]
-            if wire == "sbe":
+            if protocol == "sbe":
                 assert int.from_bytes(payload[4:8], "little") == row["sequence"]
             else:
                 assert int.from_bytes(payload[:4], "big") <= row["sequence"]
@@ -340,7 +340,7 @@ def test_a_killed_ingest_leaves_nothing_half_done(
     if moment >= 2 and not soak:
         pytest.skip("two moments at reduced size, all ten at full size: make soak")
     captured, root = clean["sbe"]
-    how = [] if soak else ["--plain"]
+    how = [] if soak else ["--no-spark"]
     wanted = random.Random(moment).randrange(1, 30)  # files of tables that are there when it dies
     words = ["ingest", captured / "capture", "--lake", tmp_path, *how, "--tables", ",".join(ALL)]
     with umdf(f"killed-{moment}", *words) as ingesting:
@@ -363,13 +363,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield own
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_spark_makes_what_plain_processes_make_and_another_engine_reads_it(
-    spark: SparkSession, clean: dict[str, tuple[Path, Path]], tmp_path: Path, wire: str
+    spark: SparkSession, clean: dict[str, tuple[Path, Path]], tmp_path: Path, protocol: str
 ) -> None:
     import polars
 
-    captured, root = clean[wire]
+    captured, root = clean[protocol]
     ingest(tmp_path, files_of(captured), SparkRunner(spark), span_sequences=900, rows_per_task=900)
     assert hashes(tmp_path) == hashes(root)
     snapshot = open_snapshot(tmp_path)

@@ -59,7 +59,7 @@ def cut(path: Path) -> Callable[[], None]:
     return finish
 
 
-def reprocess(root: Path, **more: Any) -> IngestResult:
+def rebuild(root: Path, **more: Any) -> IngestResult:
     with open_writer(root) as writer:
         return ingest_captures(
             [], writer, LocalRunner(1), IngestSettings(tables=TABLES, **more), rebuild=known_days(writer)
@@ -83,7 +83,7 @@ def channels(root: Path, name: str = "packets") -> set[int]:
 # Growing
 
 
-@pytest.mark.parametrize("how", ["given again", "reprocess", "another file", "stream"])
+@pytest.mark.parametrize("how", ["given again", "rebuild", "another file", "stream"])
 def test_a_file_that_was_ingested_while_it_was_written_is_added_whole_later(
     files: list[Path], tmp_path: Path, how: str
 ) -> None:
@@ -98,8 +98,8 @@ def test_a_file_that_was_ingested_while_it_was_written_is_added_whole_later(
     if how == "given again":
         outcome = ingest(root, files, tables=TABLES)
         assert (outcome.new, outcome.known) == (2, len(files) - 2)
-    elif how == "reprocess":
-        outcome = reprocess(root)
+    elif how == "rebuild":
+        outcome = rebuild(root)
         ingest(root, [other], tables=TABLES)
     elif how == "another file":
         outcome = ingest(root, [other], tables=TABLES)
@@ -108,7 +108,7 @@ def test_a_file_that_was_ingested_while_it_was_written_is_added_whole_later(
     assert outcome.grown == [str(first)]
     assert tables_of(root) == tables_of(tmp_path / "whole")
     assert not (root / "_lake" / "surveys" / f"{kept.partition(':')[2]}.json").exists()
-    assert reprocess(root).grown == [] and lake_status.verify(root, deep=True) == []
+    assert rebuild(root).grown == [] and lake_status.verify(root, deep=True) == []
 
 
 def test_a_file_that_grows_twice_and_one_of_its_name_elsewhere(files: list[Path], tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_file_whose_content_was_replaced_is_an_error_that_says_what_to_do(file
     ingest(root, [first], tables=TABLES)
     before = tables_of(root)
     first.write_bytes(b"\0" + first.read_bytes() + b"more")
-    for call in (lambda: reprocess(root), lambda: ingest(root, [other], tables=TABLES)):
+    for call in (lambda: rebuild(root), lambda: ingest(root, [other], tables=TABLES)):
         with pytest.raises(UmdfError, match=f"{first} has changed since it was ingested") as fault:
             call()
         assert "umdf lake forget LAKE sha256:" in fault.value.hint
@@ -227,14 +227,14 @@ def named(tmp: Path, files: list[Path], channel: int) -> dict[tuple[str, int], d
 
 @pytest.fixture(scope="module")
 def fast(tmp: Path) -> list[Path]:
-    return files_of(day(tmp, 2_000, 10, wire="fast", roll_s=600, seed=3))
+    return files_of(day(tmp, 2_000, 10, protocol="fast", roll_s=600, seed=3))
 
 
 def test_a_lake_remembers_the_channel_configuration(fast: list[Path], tmp_path: Path) -> None:
     root, config = tmp_path / "lake", named(tmp_path, fast, 99)
     ingest(root, fast[:2], tables=TABLES, channel_config=config)
     ingest(tmp_path / "whole", fast, tables=TABLES, channel_config=config)
-    reprocess(root)
+    rebuild(root)
     assert channels(root) == {99}
     list(following(root, [fast[2:3]], tables=TABLES))
     ingest(root, fast[3:], tables=TABLES)
@@ -245,7 +245,7 @@ def test_a_lake_remembers_the_channel_configuration(fast: list[Path], tmp_path: 
 
 
 @pytest.mark.parametrize("first", [{}, {"channel": 99}])
-def test_another_configuration_is_refused_and_a_reprocess_takes_it(
+def test_another_configuration_is_refused_and_a_rebuild_takes_it(
     fast: list[Path], tmp_path: Path, first: dict[str, Any]
 ) -> None:
     """Whether the lake has its channels from a configuration or from what is in the files."""
@@ -257,7 +257,7 @@ def test_another_configuration_is_refused_and_a_reprocess_takes_it(
     ) as fault:
         ingest(root, fast[3:], tables=TABLES, channel_config=config)
     assert "umdf lake rebuild" in fault.value.hint and tables_of(root) == before
-    reprocess(root, channel_config=config, is_config_replaced=True)
+    rebuild(root, channel_config=config, is_config_replaced=True)
     ingest(root, fast[3:], tables=TABLES)
     ingest(tmp_path / "whole", fast, tables=TABLES, channel_config=config)
     assert tables_of(root) == tables_of(tmp_path / "whole")
@@ -275,7 +275,7 @@ def test_a_ledger_of_before_flows_were_kept_is_read_and_not_made_again(
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "write_entries", older)
         ingest(root, fast, tables=TABLES)
-    reprocess(root)
+    rebuild(root)
     assert {row["flow"] for row in rows(root, "ledger")} == {None} and open_snapshot(root).number == 2
 
 
@@ -284,8 +284,8 @@ def test_a_ledger_of_before_flows_were_kept_is_read_and_not_made_again(
 
 def test_control_of_a_binary_day_has_its_resets_and_heartbeats_are_in_packets(tmp: Path, tmp_path: Path) -> None:
     """A heartbeat of Binary has no number (5.1), so it is no event; in FAST it has one."""
-    for wire, kinds in (("sbe", {"R"}), ("fast", {"R", "H"})):
-        captured = day(tmp, 2_000, 10, wire=wire, roll_s=600, seed=3, channel_reset=True)
-        ingest(tmp_path / wire, files_of(captured), tables=frozenset({"packets", "control"}))
-        assert {row["kind"] for row in rows(tmp_path / wire, "control")} == kinds
+    for protocol, kinds in (("sbe", {"R"}), ("fast", {"R", "H"})):
+        captured = day(tmp, 2_000, 10, protocol=protocol, roll_s=600, seed=3, channel_reset=True)
+        ingest(tmp_path / protocol, files_of(captured), tables=frozenset({"packets", "control"}))
+        assert {row["kind"] for row in rows(tmp_path / protocol, "control")} == kinds
     assert {row["verdict"] for row in rows(tmp_path / "sbe", "packets")} >= {"heartbeat", "used"}

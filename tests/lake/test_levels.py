@@ -165,9 +165,9 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 4])
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
-def test_rows_are_flagged_from_a_loss_until_a_snapshot_and_not_one_more(tmp_path: Path, wire: str, seed: int):
-    write_capture(BulkSettings(8_000, 40, wire, loss=0.03, seed=seed), tmp_path)
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
+def test_rows_are_flagged_from_a_loss_until_a_snapshot_and_not_one_more(tmp_path: Path, protocol: str, seed: int):
+    write_capture(BulkSettings(8_000, 40, protocol, loss=0.03, seed=seed), tmp_path)
     day = day_of(tmp_path, TRADING_DATE)
     manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=["mbo"]))
     expected = plain_flags(day)

@@ -48,7 +48,7 @@ def test_what_is_no_file_system_is_refused_with_what_to_do(given: str, tmp_path:
 
 
 def test_another_machines_file_is_refused_before_a_lake_is_made_here(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["ingest", "x.pcap", "--lake", "file://nas/lake", "--plain"]) == 3
+    assert run(["ingest", "x.pcap", "--lake", "file://nas/lake", "--no-spark"]) == 3
     assert capsys.readouterr().err.startswith(
         "umdf: unsupported URL: file://nas/lake names a remote host (nas); mount it"
     )
@@ -56,9 +56,9 @@ def test_another_machines_file_is_refused_before_a_lake_is_made_here(capsys: pyt
 
 def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     captured, root = day(tmp_path, 600), tmp_path / "my #1 lake? [100%] a:b é"
-    assert run(["ingest", (captured / "capture").as_uri(), "--lake", root.as_uri(), "--plain"]) == 0
+    assert run(["ingest", (captured / "capture").as_uri(), "--lake", root.as_uri(), "--no-spark"]) == 0
     assert len(hashes(root)) > 20 and root.as_uri().endswith("my%20%231%20lake%3F%20%5B100%25%5D%20a%3Ab%20%C3%A9")
-    for words in (["lake", "verify", root.as_uri()], ["report", "--lake", root.as_uri(), "--json"]):
+    for words in (["lake", "verify", root.as_uri()], ["report", root.as_uri(), "--json"]):
         assert run(words) == 0
     capsys.readouterr()
     by_path, by_url = [], []
@@ -85,7 +85,7 @@ def test_a_directory_that_delta_would_look_for_elsewhere_is_refused_before_it_is
     capture = tmp_path / "x.pcap"
     with PcapWriter(capture):
         pass
-    assert run(["ingest", str(capture), "--lake", str(tmp_path / name), "--plain"]) == 3
+    assert run(["ingest", str(capture), "--lake", str(tmp_path / name), "--no-spark"]) == 3
     said = capsys.readouterr().err
     assert f": {why}; readers of Delta" in said and "unsupported lake path: " in said and said.count("\n") == 1
     assert list(tmp_path.iterdir()) == [capture]
@@ -108,10 +108,10 @@ def test_a_capture_whose_name_is_not_utf_8_is_one_like_others(
     assert json.loads(printed("explain", odd, "--packet", "1", "--json"))["file"] == str(odd)
     assert run(["explain", str(odd), "--packet", "99999"]) == 2
     assert "odd/caf\\xe9\\x1b.pcap has no packet 99999" in capsys.readouterr().err
-    printed("ingest", odd.parent, "--lake", root, "--plain")
+    printed("ingest", odd.parent, "--lake", root, "--no-spark")
     assert {entry.path for entry in ledger.entries(open_snapshot(root))} == {str(odd)}
-    assert printed("query", "--schema", "ledger", "--lake", root, "--columns", "path").splitlines()[1] == odd.as_uri()
-    row = json.loads(printed("query", "--schema", "packets", "--lake", root, "--limit", "1", "--json"))
+    assert printed("query", root, "--schema", "ledger", "--columns", "path").splitlines()[1] == odd.as_uri()
+    row = json.loads(printed("query", root, "--schema", "packets", "--limit", "1", "--json"))
     key = f"packets:{row['channel_id']}:{row['seq_version']}:{row['sequence']}"
     assert json.loads(printed("explain", "--lake", root, "--row", key, "--json"))["file"] == str(odd)
-    assert "0 new files, 1 known" in printed("ingest", odd, "--lake", root, "--plain")
+    assert "0 new files, 1 already in the lake" in printed("ingest", odd, "--lake", root, "--no-spark")

@@ -29,11 +29,11 @@ pytestmark = pytest.mark.xdist_group("lake-parity")
 pc: Any = pyarrow.compute  # its functions are made at run time
 DAYS: dict[str, Row] = {  # kinds of days, each with what is special in it
     "sbe": {},
-    "fast": {"wire": "fast"},
+    "fast": {"protocol": "fast"},
     "sbe-reset": {"channel_reset": True},
-    "fast-reset": {"wire": "fast", "channel_reset": True},
+    "fast-reset": {"protocol": "fast", "channel_reset": True},
     "sbe-position": {"generation": "position"},
-    "fast-position-A": {"wire": "fast", "generation": "position", "lines": "A"},
+    "fast-position-A": {"protocol": "fast", "generation": "position", "lines": "A"},
 }
 QUICK = ("sbe", "fast-reset")  # the others: make soak
 Made = Callable[..., tuple[Path, Path]]
@@ -184,7 +184,11 @@ def test_rows_that_are_missing_are_those_that_gaps_name_and_no_others(made: Made
             if row["flags"] & MAYBE_BAD_BOOK:
                 assert gaps.leave_in_doubt(row), (name, key)
     assert lost
-    both = [(row["first"], row["last"]) for row in truth(captured, "loss").to_pylist() if row["line"] == "AB"]
+    both = [
+        (row["first_sequence"], row["last_sequence"])
+        for row in truth(captured, "loss").to_pylist()
+        if row["line"] == "AB"
+    ]
     missing = sum(last - first + 1 for first, last in both)
     if DAYS[kind].get("lines") != "A":
         assert sum(gap["missing"] for gap in gaps.rows) == missing > 0
@@ -270,14 +274,14 @@ def test_random_cuts_orders_and_repeats_come_to_the_same_tables(
 
 
 @pytest.mark.parametrize("alone", ["snapshot", "instruments", "incremental-B"])
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
 def test_one_stream_alone_is_a_day_too_until_the_others_come(
-    made: Made, tmp_path: Path, wire: str, alone: str, soak: bool
+    made: Made, tmp_path: Path, protocol: str, alone: str, soak: bool
 ) -> None:
     """Whose snapshots they are, FAST does not say: that becomes clear with the rest."""
-    if (wire, alone) != ("fast", "snapshot") and not soak:
+    if (protocol, alone) != ("fast", "snapshot") and not soak:
         pytest.skip("only at full size: make soak")
-    captured, root = made(wire, 0.02) if soak else made("fast-reset", 0.02)
+    captured, root = made(protocol, 0.02) if soak else made("fast-reset", 0.02)
     inputs = files_of(captured)
     first = ingest(tmp_path, [path for path in inputs if alone in path.name])
     assert first.commit == 1 and first.rows["packets"] > 0

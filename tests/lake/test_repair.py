@@ -204,7 +204,7 @@ def test_a_marker_that_was_damaged_is_made_again(root: Path) -> None:
     assert marker.read_text() == intact and hashes(root) == before
 
 
-def test_reprocess_makes_a_lost_table_and_a_cut_file_again(
+def test_rebuild_makes_a_lost_table_and_a_cut_file_again(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "lake"
@@ -214,8 +214,8 @@ def test_reprocess_makes_a_lost_table_and_a_cut_file_again(
     open_snapshot(root).files("packets")[0].write_bytes(b"cut")
     assert run(["lake", "verify", str(root)]) == 3
     said = capsys.readouterr().err
-    assert "2 files are damaged" in said and "rebuild it with `umdf lake rebuild LAKE`" in said
-    assert run(["lake", "reprocess", str(root), "--plain", "--json"]) == 0
+    assert "2 damaged files" in said and "rebuild it with `umdf lake rebuild LAKE`" in said
+    assert run(["lake", "rebuild", str(root), "--no-spark", "--json"]) == 0
     capsys.readouterr()
     assert lake_status.verify(root, deep=True) == []
     now = hashes_of_all(root)

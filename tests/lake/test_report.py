@@ -117,7 +117,7 @@ def test_losses_of_every_line_equal_the_truth(tmp: Path) -> None:
     lost: dict[str, set[int]] = {"A": set(), "B": set()}
     for row in truth(captured, "loss").to_pylist():
         for line in row["line"]:  # A, B, or both
-            lost[line] |= set(range(row["first"], row["last"] + 1))
+            lost[line] |= set(range(row["first_sequence"], row["last_sequence"] + 1))
     both = lost["A"] & lost["B"]
     [channel] = report.gaps.channels
     assert channel.missing == len(both) > 0
@@ -125,7 +125,7 @@ def test_losses_of_every_line_equal_the_truth(tmp: Path) -> None:
     of_line = {line.line: line for line in report.lines if line.stream == "incremental"}
     assert {name: line.lost for name, line in of_line.items()} == {name: len(some) for name, some in lost.items()}
     [sent] = [row for row in truth(captured, "sequences").to_pylist() if row["stream"] == "incremental"]
-    assert {line.numbers for line in of_line.values()} == {sent["last"]}
+    assert {line.numbers for line in of_line.values()} == {sent["last_sequence"]}
     assert report.books is None and "book_state has no rows for the end of the day" in report.summary[1]
     assert not Page(render_page(report)).open
 

@@ -74,7 +74,7 @@ def test_create_table_says_where_a_table_is() -> None:
         dialects.create_table(tables()["mbo"], Path("/x"), "cobol")
     with pytest.raises(ConfigError, match=r"invalid name for hive: 'a.b'; use schema, with letters, digits and _"):
         dialects.create_schema("hive", "a.b")
-    with pytest.raises(ConfigError, match=r"invalid name for spark: .*; use schema or catalogue.schema"):
+    with pytest.raises(ConfigError, match=r"invalid name for spark: .*; use schema or catalog.schema"):
         dialects.create_schema("spark", "x; DROP TABLE y")
 
 

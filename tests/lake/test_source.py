@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
-    "fast": {"wire": "fast", "loss": 0.01},
+    "fast": {"protocol": "fast", "loss": 0.01},
     "sbe-one-line": {"lines": "A", "channel_reset": True},
-    "fast-one-line": {"wire": "fast", "lines": "A", "channel_reset": True},
+    "fast-one-line": {"protocol": "fast", "lines": "A", "channel_reset": True},
 }
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 Made = Callable[[str], tuple[Path, Path]]

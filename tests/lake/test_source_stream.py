@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark")  # one session, in one process
 DAYS: dict[str, dict[str, Any]] = {
     "sbe": {"loss": 0.01},
-    "fast": {"wire": "fast", "loss": 0.01, "channel_reset": True},
+    "fast": {"protocol": "fast", "loss": 0.01, "channel_reset": True},
 }
 # Told by files that may be closed later: when the other line's copy came, and what an instrument is called.
 LATER = {"ts_recv", "symbol"}

@@ -225,7 +225,7 @@ def test_a_recording_that_cannot_be_read_is_one_clear_error(
     assert not (tmp_path / "lake").exists()
     arguments = ["stream", str(tmp_path / "gone"), "--lake", str(tmp_path / "lake")]
     assert run([*arguments, "--finish"]) == 2
-    assert "--finish goes with --once" in capsys.readouterr().err
+    assert "--finish can only be used with --once" in capsys.readouterr().err
     assert run([*arguments, "--json", "--once", "--tables", "mbo,mbx"]) == 2
     assert "mbx" in json.loads(capsys.readouterr().err)["error"]
 
@@ -248,20 +248,22 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
 ) -> None:
     recording, root = record(tmp_path / "recording", made.files[:8]), tmp_path / "lake"
     tables = ("--tables", ",".join(sorted(FEW)))
-    with umdf("stream", "stream", recording, "--lake", root, "--cores", "2", "--every-s", "0", *tables) as command:
+    with umdf("stream", "stream", recording, "--lake", root, "--cores", "2", "--interval-s", "0", *tables) as command:
         assert until(lambda: (root.is_dir() and open_snapshot(root).number > 0) or command.ended, 120, 0.2)
         # An ingest of the same lake gets one clear error, or waits for its turn.
         files = [str(path) for path in made.files]
-        assert run(["ingest", *files, "--lake", str(root), "--plain", *tables]) == 3
+        assert run(["ingest", *files, "--lake", str(root), "--no-spark", *tables]) == 3
         said = capsys.readouterr().err
         assert said.count("\n") == 1 and f"is being written by stream (process {command.process.pid}" in said
-        with umdf("waits", "ingest", *files, "--lake", root, "--plain", "--wait-s", "200", *tables) as waiting:
+        with umdf(
+            "waits", "ingest", *files, "--lake", root, "--no-spark", "--writer-wait-s", "200", *tables
+        ) as waiting:
             record(recording, made.files[8:12])
             assert until(lambda: open_snapshot(root).rows("ledger") >= 12 or command.ended, 120, 0.2)
             assert not waiting.ended
             command.process.send_signal(signal.SIGINT)
             code, printed, said = command.finish()
-            assert code == 130 and "it goes on from here" in said and "Traceback" not in said
+            assert code == 130 and "to resume from here" in said and "Traceback" not in said
             assert printed.count("batch ") >= 2
             assert until(lambda: not command.family(), 30, 0.1), command.family()
             assert waiting.finish()[0] == 0

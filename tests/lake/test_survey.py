@@ -54,21 +54,21 @@ def test_segments_of_binary_are_what_the_headers_say(tmp: Path) -> None:
     assert sum(segment[6] for split in found["splits"] for segment in split["segments"]) == len(numbers)
 
 
-@pytest.mark.parametrize("wire", ["sbe", "fast"])
-def test_surveys_of_single_files_together_tell_the_streams(tmp: Path, wire: str) -> None:
-    captured = day(tmp, wire=wire, seed=1)
+@pytest.mark.parametrize("protocol", ["sbe", "fast"])
+def test_surveys_of_single_files_together_tell_the_streams(tmp: Path, protocol: str) -> None:
+    captured = day(tmp, protocol=protocol, seed=1)
     session = json.loads((captured / "session.json").read_text())
     places = assign_streams([surveyed(path, tmp) for path in files_of(captured)], {})
     expected = {
-        (stream["group"], stream["port"]): (wire, stream["stream"], 72, stream["line"])
-        for stream in session["channels"][0]["wires"][wire]["streams"]
+        (stream["multicast_group"], stream["port"]): (protocol, stream["stream"], 72, stream["line"])
+        for stream in session["channels"][0]["protocols"][protocol]["streams"]
     }
     found = {group: (place.protocol, place.stream, place.channel, "AB"[place.line]) for group, place in places.items()}
     assert found == expected
 
 
 def test_names_in_the_configuration_come_first(tmp: Path) -> None:
-    captured = day(tmp, wire="fast", seed=1)
+    captured = day(tmp, protocol="fast", seed=1)
     surveys = [surveyed(path, tmp) for path in files_of(captured)]
     groups = assign_streams(surveys, {})
     named = {group: {"channel": 99, "line": "BA"[place.line]} for group, place in groups.items()}
@@ -79,11 +79,11 @@ def test_names_in_the_configuration_come_first(tmp: Path) -> None:
 
 
 def test_fast_numbers_are_those_of_the_messages(tmp: Path) -> None:
-    captured = day(tmp, wire="fast", seed=1, roll_s=600)
+    captured = day(tmp, protocol="fast", seed=1, roll_s=600)
     [path] = [p for p in files_of(captured) if "incremental-A" in p.name]
     segments = [segment for split in surveyed(path, tmp)["splits"] for segment in split["segments"]]
     [row] = [row for row in truth(captured, "sequences").to_pylist() if row["stream"] == "incremental"]
-    assert (min(s[4] for s in segments), max(s[5] for s in segments)) == (row["first"], row["last"])
+    assert (min(s[4] for s in segments), max(s[5] for s in segments)) == (row["first_sequence"], row["last_sequence"])
 
 
 def test_a_packed_file_is_unpacked_and_known_by_its_own_bytes(tmp: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_is_no_capture_is_told_not_raised(tmp_path: Path) -> None:
 
 def test_surveys_of_many_files_are_merged_in_place(tmp: Path) -> None:
     """What was absorbed before is not copied for each further file: 400 files took seconds in every micro-batch."""
-    [path] = [path for path in files_of(day(tmp, wire="fast", roll_s=600, seed=1)) if "incremental-A" in path.name]
+    [path] = [path for path in files_of(day(tmp, protocol="fast", roll_s=600, seed=1)) if "incremental-A" in path.name]
     found = surveyed(path, tmp)["streams"]
     [stream] = [stream for stream in found if stream["digests"]]
     whole = StreamSurvey(survey.templates())

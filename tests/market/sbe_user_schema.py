@@ -1,4 +1,4 @@
-"""Schemas as the exchange publishes them, a file a version: what a user passes with --schema.
+"""Schemas as the exchange publishes them, a file a version: what a user passes with --sbe-schema.
 
 Not our file with other words: types by other names and shapes, fewer offsets, `mDEntrySize` of a delete required since
 version 15, `transactTime` known since then only (before, the same bytes were `mDEntryTimestamp`), positions only before

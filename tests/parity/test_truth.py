@@ -19,10 +19,12 @@ KINDS = [("sbe", "priority"), ("sbe", "position"), ("fast", "priority"), ("fast"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])  # the third day has a channel reset
-@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
-def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str, generation: str, seed: int):
+@pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
+def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, protocol: str, generation: str, seed: int):
     messages, instruments = sized(30_000, 5_000_000 if seed == 1 else 500_000), sized(60, 1_000)
-    write_capture(BulkSettings(messages, instruments, wire, generation, channel_reset=seed == 3, seed=seed), tmp_path)
+    write_capture(
+        BulkSettings(messages, instruments, protocol, generation, channel_reset=seed == 3, seed=seed), tmp_path
+    )
     rebuilt = RebuiltChannels(tmp_path)
     assert not rebuilt.replayed.damaged
     [(key, channel)] = rebuilt.replayed.session.channels.items()
@@ -34,14 +36,16 @@ def test_a_clean_day_is_rebuilt_exactly(tmp_path: Path, sized: Sized, wire: str,
         assert found == true, name
 
 
-@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
-def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized, wire: str, generation: str):
+@pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
+def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized, protocol: str, generation: str):
     """Every book that is not stale equals the truth; what the gaps say is what both lines lost."""
     messages, instruments = sized(60_000, 1_000_000), sized(60, 1_000)
-    write_capture(BulkSettings(messages, instruments, wire, generation, loss=0.01, seed=7), tmp_path)
+    write_capture(BulkSettings(messages, instruments, protocol, generation, loss=0.01, seed=7), tmp_path)
     rebuilt = RebuiltChannels(tmp_path)
     [(key, channel)] = rebuilt.replayed.session.channels.items()
-    both = [row for row in columns(rebuilt.truth("loss"), ("line", "first", "last")) if row[0] == "AB"]
+    both = [
+        row for row in columns(rebuilt.truth("loss"), ("line", "first_sequence", "last_sequence")) if row[0] == "AB"
+    ]
     assert [(gap.first, gap.last) for gap in channel.gaps] == _runs(both)
     sound = {number for number in channel.instrument_ids() if channel.distrust_reason(number) is None}
     assert len(sound) > len(channel.instrument_ids()) // 4  # healed from snapshots, most of them
@@ -52,10 +56,10 @@ def test_with_loss_nothing_wrong_is_shown_as_right(tmp_path: Path, sized: Sized,
 STATISTIC = ("instrument_id", "stat_type", "open_close_settl_flag", "settl_price_type", "price", "size")
 
 
-@pytest.mark.parametrize(("wire", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
-def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, wire: str, generation: str):
+@pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=[f"{w}-{g}" for w, g in KINDS])
+def test_books_from_incrementals_equal_the_snapshots(tmp_path: Path, protocol: str, generation: str):
     """At the number that a loop of snapshots says, books and statistics without snapshots are the same."""
-    write_capture(BulkSettings(20_000, 40, wire, generation, seed=5), tmp_path)
+    write_capture(BulkSettings(20_000, 40, protocol, generation, seed=5), tmp_path)
     found = [snapshots for _, snapshots in snapshots_of(tmp_path)]
     moments = sorted({int(last) for part in found for last in part.last_sequence[part.is_complete]})
     for moment in moments[:: max(1, len(moments) // 4)]:

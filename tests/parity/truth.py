@@ -99,21 +99,21 @@ def columns(table: pa.Table, names: tuple[str, ...]) -> Rows:
 
 def compare(rebuilt: RebuiltChannels, key: ChannelKey, channel: Channel) -> dict[str, tuple[Rows, Rows]]:
     """What we have and what is true, table by table."""
-    wire, state = key[0], channel.state.to_tables()
+    protocol, state = key[0], channel.state.to_tables()
     trades = _without_implied(pa.Table.from_batches(rebuilt.trades[key]))
     made = trades.filter(pc.equal(trades["action"], "A"))
     busted = trades.filter(pc.equal(trades["action"], "C"))
     true_trades = rebuilt.truth("trades")
     true_busts = true_trades.filter(true_trades["busted"])
     statistics, true_statistics = newest_settlements(state["statistics"]), rebuilt.truth("statistics")
-    if wire == Protocol.SBE:
+    if protocol == Protocol.SBE:
         wire_trade, wire_statistic = TRADE, STATISTIC
         true_statistics = true_statistics.filter(pc.not_equal(true_statistics["stat_type"], TRADE_VOLUME))
     else:
         # FIX/FAST has no aggressor and no BLOCK, REGULAR …; the quantity of a VWAP is Binary's.
         wire_trade, wire_statistic = TRADE[:6], STATISTIC[:5]
     listed = rebuilt.truth("instruments")
-    listed = listed.filter(listed["listed"])
+    listed = listed.filter(listed["is_listed"])
     return {
         "orders": (orders_of(channel), columns(_by_side(rebuilt.truth("final_orders")), ORDER)),
         "trades": (sorted(columns(made, wire_trade), key=str), sorted(columns(true_trades, wire_trade), key=str)),

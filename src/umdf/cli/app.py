@@ -19,29 +19,40 @@ from typer.main import get_command
 import umdf
 from umdf.cli import config
 from umdf.cli.commands import book, decode, doctor, exchange, explain, export, ingest, lake, query, report, stream
-from umdf.cli.output import ExitCode, JsonFlag, Printer, exit_with, help_epilog, prepare_streams, print_json, printer_of
+from umdf.cli.help_pages import HelpCommand, HelpGroup, help_epilog, help_text
+from umdf.cli.output import EXIT_CODES, ExitCode, JsonFlag, Printer, exit_with, prepare_streams, print_json, printer_of
 
 COMMANDS: tuple[ModuleType, ...] = (
-    decode, explain, book, exchange, ingest, stream, lake, query, report, export, doctor
+    decode, explain, book, ingest, stream, query, report, export, lake, exchange, doctor
 )  # fmt: skip
 EXAMPLES = (
-    "umdf doctor                      what is wrong here, and how to fix it",
-    "umdf --config day.toml doctor    settings from a file, a table per command",
+    "umdf doctor                       check this machine",
+    "umdf lake demo demo               build a small example lake",
+    "umdf decode day.pcap --limit 20   look at a capture",
+    "umdf --config day.toml ingest …   read settings from a file",
     "umdf --version --json",
 )
 
 
+def _name_of(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+class RootGroup(HelpGroup):
+    order = tuple(map(_name_of, COMMANDS))
+
+
 def umdf_command(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit")] = False,
     config_file: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings (TOML); else ./umdf.toml, if there is one."),
+        typer.Option("--config", metavar="FILE", help="Settings file, TOML (default: ./umdf.toml if it exists)"),
     ] = None,
     as_json: JsonFlag = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print a traceback on errors")] = False,
 ) -> None:
-    """B3's Unified Market Data Feed, end to end. `umdf COMMAND --help` explains a command."""
+    """B3 market data (UMDF): decode captures, rebuild books, build a lakehouse, simulate the exchange."""
     if version:
         versions = {"version": umdf.__version__, "python": platform.python_version(), "platform": platform.platform()}
         print_json(versions) if as_json else print(f"umdf {umdf.__version__}")
@@ -69,18 +80,20 @@ def _apply_settings(ctx: typer.Context, printer: Printer, file: Path | None, as_
 
 def build(commands: Iterable[ModuleType] = COMMANDS) -> typer.Typer:
     settings = {"help_option_names": ["--help", "-h"]}
-    app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=settings)
-    app.callback(invoke_without_command=True, epilog=help_epilog(EXAMPLES))(umdf_command)
+    app = typer.Typer(cls=RootGroup, add_completion=False, rich_markup_mode="rich", context_settings=settings)
+    app.callback(invoke_without_command=True, epilog=help_epilog(EXAMPLES, EXIT_CODES))(umdf_command)
     for module in commands:
-        name = module.__name__.rpartition(".")[2]
+        name = _name_of(module)
+        function, epilog = getattr(module, name), help_epilog(module.EXAMPLES)
         subcommands = getattr(module, "SUBCOMMANDS", ())
         if not subcommands:
-            app.command(name, epilog=help_epilog(module.EXAMPLES))(getattr(module, name))
+            app.command(name, cls=HelpCommand, help=help_text(function), epilog=epilog)(function)
             continue
-        group = typer.Typer(rich_markup_mode="rich", context_settings=settings)
-        group.callback(invoke_without_command=True, epilog=help_epilog(module.EXAMPLES))(getattr(module, name))
+        group = typer.Typer(cls=HelpGroup, rich_markup_mode="rich", context_settings=settings)
+        group.callback(invoke_without_command=True, epilog=epilog)(function)
         for function, examples in subcommands:
-            group.command(function.__name__, epilog=help_epilog(examples))(function)
+            help, epilog = help_text(function), help_epilog(examples)
+            group.command(function.__name__, cls=HelpCommand, help=help, epilog=epilog)(function)
         app.add_typer(group, name=name)
     return app
 

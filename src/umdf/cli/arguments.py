@@ -1,4 +1,4 @@
-"""Path arguments of commands, also as file: URLs. (A plain Path would lose the second slash of a URL.)"""
+"""Arguments and options that several commands share. Paths may be file: URLs, of which a plain Path loses a slash."""
 
 from __future__ import annotations
 
@@ -14,5 +14,32 @@ def parse_path(text: str | Path) -> Path:
     return local_path(text)
 
 
-LakeOption = Annotated[Path, typer.Option(parser=parse_path, help="Directory of the lake.", metavar="DIR")]
-LakeArgument = Annotated[Path, typer.Argument(parser=parse_path, help="Directory of the lake.", metavar="LAKE")]
+LakeArgument = Annotated[Path, typer.Argument(parser=parse_path, help="Lake directory", metavar="LAKE")]
+TargetLakeOption = Annotated[
+    Path, typer.Option(parser=parse_path, help="Lake directory, created if missing", metavar="LAKE")
+]
+SbeSchemaOption = Annotated[
+    Path | None, typer.Option(help="SBE schema (XML) to use instead of the built-in one", metavar="FILE")
+]
+FastTemplatesOption = Annotated[
+    Path | None, typer.Option(help="FAST templates (XML) to use instead of the built-in ones", metavar="FILE")
+]
+SymbolsOption = Annotated[str, typer.Option(help="Symbols, comma-separated (default: all)", metavar="SYMBOLS")]
+StartOption = Annotated[
+    str,
+    typer.Option(
+        help="Start of the range, inclusive: trading date or time (UTC unless it has an offset)", metavar="DATE|TIME"
+    ),
+]
+EndOption = Annotated[str, typer.Option(help="End of the range, exclusive", metavar="DATE|TIME")]
+TablesOption = Annotated[str, typer.Option(help="Tables to write, comma-separated (default: all)", metavar="TABLES")]
+ChannelsOption = Annotated[
+    Path | None, typer.Option(help="Channel addresses (TOML), where detection is not enough", metavar="FILE")
+]
+WriterWaitOption = Annotated[float, typer.Option(help="Seconds to wait for another writer", metavar="SECONDS")]
+NoSparkFlag = Annotated[bool, typer.Option("--no-spark", help="Use local worker processes instead of Spark")]
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a comma-separated option."""
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -49,7 +49,7 @@ class BookView:
         view, book = self.view, self.book
         bid, ask = (side[0] if side else None for side in (book.bids, book.asks))
         return {
-            "wire": self.protocol.name.lower(),
+            "protocol": self.protocol.name.lower(),
             "channel": self.channel.number,
             "symbol": self.symbol or str(self.instrument_id),
             "instrument_id": self.instrument_id,
@@ -97,7 +97,7 @@ class BookView:
         lines = [
             f"{self.symbol or '?'} ({self.instrument_id}), channel {channel.number}, {protocol}",
             f"at sequence {channel.sequence}{when}; rpt_seq {self.book.rpt_seq}",
-            f"state {state}, group {phase}{', apart from its group' if view.separated else ''}",
+            f"state {state}, group {phase}{', separated from its group' if view.separated else ''}",
         ]
         return [*lines, f"STALE: {self.stale_reason}"] if self.stale_reason else lines
 

@@ -28,11 +28,11 @@ def read_settings(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"{file}: no such file", "give an existing file to --config") from error
+        raise ConfigError(f"settings file not found: {file}", "check --config") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: not UTF-8 text", "a configuration is a TOML file") from error
+        raise ConfigError(f"{file}: not UTF-8", "a settings file is TOML") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file}: not TOML: {error}", "correct the file") from error
+        raise ConfigError(f"{file}: invalid TOML: {error}", "fix the file") from error
 
 
 def defaults(file: Path, command: Any, settings: dict[str, Any], table: str = "") -> dict[str, Any]:
@@ -47,14 +47,12 @@ def defaults(file: Path, command: Any, settings: dict[str, Any], table: str = ""
         elif key in options:
             option = options[key]
             if expected := _expected_type(option, value):
-                raise ConfigError(
-                    f"{file}: {key_path} is {_toml_text(value)}, {expected} is needed", "correct the file"
-                )
+                raise ConfigError(f"{file}: {key_path} is {_toml_text(value)}, expected {expected}", "fix the file")
             result[option.name] = value
         elif key in commands:
-            raise ConfigError(f"{file}: {key} is a command, not a setting", f"write a table: [{key_path}]")
+            raise ConfigError(f"{file}: {key} is a command, not a setting", f"write it as a table: [{key_path}]")
         else:
-            raise ConfigError(f"{file}: unknown {'table' if isinstance(value, dict) else 'setting'} {key_path}",
+            raise ConfigError(f"{file}: unknown {'table' if isinstance(value, dict) else 'setting'}: {key_path}",
                               _suggestion(key, [*commands, *options]))  # fmt: skip
     return result
 
@@ -68,7 +66,7 @@ def attribute_to_file(error: BaseException, file: Path | None) -> BaseException:
     if source is None or source.name != "DEFAULT_MAP":
         return error
     table = ".".join(ctx.command_path.split()[1:])
-    return ConfigError(f"{file}: {table}.{setting_name(param)}: {' '.join(error.message.split())}", "correct the file")
+    return ConfigError(f"{file}: {table}.{setting_name(param)}: {' '.join(error.message.split())}", "fix the file")
 
 
 def setting_name(option: Any) -> str:
@@ -97,7 +95,7 @@ def _expected_item_type(descriptor: Any, annotation: Any, value: Any) -> str:
     if annotation is bool:
         return "" if isinstance(value, bool) else "a boolean (true or false)"
     if annotation is int:
-        return "" if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+        return "" if isinstance(value, int) and not isinstance(value, bool) else "an integer"
     if annotation is float:
         return "" if isinstance(value, int | float) and not isinstance(value, bool) else "a number"
     return "" if isinstance(value, str) else "a string"
@@ -112,4 +110,4 @@ def _toml_text(value: Any) -> str:
 def _suggestion(key: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(key.replace("-", "_"), names, n=2)
-    return f"did you mean {' or '.join(close)}?" if close else f"known here: {', '.join(names) or 'nothing'}"
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names) or 'none'}"

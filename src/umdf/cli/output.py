@@ -28,10 +28,10 @@ from umdf.units import printable
 MAX_FAULTS_SHOWN = 20
 # Errors of a write, with hints. A closed stdout has no descriptor to write to.
 WRITE_ERRORS = {
-    errno.ENOSPC: "make room there, or write elsewhere",
-    errno.EDQUOT: "make room there, or write elsewhere",
+    errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "free some space, or write elsewhere",
     errno.EFBIG: "write elsewhere, or raise the limit (ulimit -f)",
-    errno.EBADF: "stdout is closed: send it somewhere, as with > FILE",
+    errno.EBADF: "stdout is closed; redirect it, for example with > FILE",
 }
 
 
@@ -46,16 +46,18 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODES = {
-    ExitCode.DONE: "done",
-    ExitCode.BUG: "unexpected failure (a bug)",
-    ExitCode.USAGE: "wrong usage",
-    ExitCode.INPUT: "the input cannot be used (missing, no capture, bad schema or config), or the output not written",
-    ExitCode.DAMAGED: "done, but part of the input was damaged (only with --strict)",
-    ExitCode.INTERRUPTED: "stopped with Ctrl-C",
-    ExitCode.OUTPUT_CLOSED: "the reader of the output went away (| head)",
+    ExitCode.DONE: "success",
+    ExitCode.BUG: "internal error (a bug)",
+    ExitCode.USAGE: "invalid command line",
+    ExitCode.INPUT: (
+        "unusable input or failed output (missing file, not a capture, invalid schema or settings, disk full)"
+    ),
+    ExitCode.DAMAGED: "success, but part of the input was damaged (only with --strict)",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+    ExitCode.OUTPUT_CLOSED: "output closed by its reader (| head)",
 }
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text; errors too.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text, including errors")]
 
 
 class DamagedError(UmdfError):
@@ -80,7 +82,7 @@ class Printer:
     def print_error(self, error: BaseException) -> ExitCode:
         """Print an error on stderr and return its exit code."""
         if isinstance(error, KeyboardInterrupt | typer.Abort):
-            return self._print_failure("stopped", "", ExitCode.INTERRUPTED)
+            return self._print_failure("interrupted", "", ExitCode.INTERRUPTED)
         if isinstance(error, BrokenPipeError):
             discard_stdout()
             return ExitCode.OUTPUT_CLOSED
@@ -105,19 +107,19 @@ class Printer:
                 code = ExitCode.DAMAGED if isinstance(error, DamagedError) else ExitCode.INPUT
                 return self._print_failure(error.reason, error.hint, code)
             case OSError() if error.filename is not None:
-                reason = f"cannot use {error.filename}: {error.strerror}"
+                reason = f"cannot access {error.filename}: {error.strerror}"
                 return self._print_failure(reason, "check the path and its permissions", ExitCode.INPUT)
             case _:
                 message = " ".join(str(error).split())
-                hint = "this is a bug, please report it with what `umdf --debug …` prints"
-                return self._print_failure(f"unexpected {type(error).__name__}: {message}", hint, ExitCode.BUG)
+                hint = "this is a bug, please report it with the output of `umdf --debug …`"
+                return self._print_failure(f"internal error: {type(error).__name__}: {message}", hint, ExitCode.BUG)
 
     def _print_missing_package(self, package: str) -> ExitCode:
         missing_package = MissingPackageError(package, f"`{self.command}`")
         return self._print_failure(missing_package.reason, missing_package.hint, ExitCode.INPUT)
 
     def _print_faults(self, error: SchemaError) -> ExitCode:
-        reason, hint = f"{len(error.faults)} faults in {error.faults[0].file}", error.hint or "correct them all"
+        reason, hint = f"{len(error.faults)} errors in {error.faults[0].file}", error.hint or "fix them all"
         if self.json:
             faults = [dataclasses.asdict(fault) for fault in error.faults]
             return self._print_failure(reason, hint, ExitCode.INPUT, faults=faults)
@@ -195,16 +197,9 @@ def exit_with(code: ExitCode) -> NoReturn:
     raise typer.Exit(code)
 
 
-def help_epilog(examples: tuple[str, ...]) -> str:
-    """The text below the options of a command: examples and exit codes."""
-    lines = "\n".join(f"  {example}" for example in examples).replace("[", r"\[")
-    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
-    return f"[bold]Examples[/bold]\n{lines}\n\n[bold]Exit codes[/bold]\n{codes}"
-
-
 def _usage_error(error: typer.TyperException) -> tuple[str, str]:
     """Reason and hint of an error of typer, in our style: no capital, no full stop."""
-    message = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")
     reason, separator, suggestion = message.partition(". Did you mean ")
     if not separator:
         reason, separator, suggestion = message.partition(" (Possible options: ")

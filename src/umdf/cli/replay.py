@@ -36,7 +36,7 @@ def expand_captures(paths: Sequence[Path]) -> list[Path]:
         if path.is_dir():
             in_directory = files_below(path).captures
             if not in_directory:
-                raise CaptureError(f"{path}: no capture in this directory", "name a pcap or pcapng file")
+                raise CaptureError(f"no captures in {path}", "pass a pcap or pcapng file, or a directory that has some")
             captures += in_directory
         else:
             captures.append(path)

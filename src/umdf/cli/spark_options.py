@@ -12,30 +12,30 @@ import typer
 
 from umdf.errors import UsageError, require
 
-MASTER_HELP = "A Spark cluster (spark://…, yarn, k8s://…, sc://…); else Spark inside this process."
+MASTER_HELP = "Spark master: spark://…, yarn, k8s://…, sc://… (default: Spark in this process)"
 MasterOption = Annotated[str | None, typer.Option(help=MASTER_HELP, metavar="URL")]
-CoresOption = Annotated[int | None, typer.Option(help="Cores to use; else all.", min=1)]
+CoresOption = Annotated[int | None, typer.Option(help="Maximum cores (default: all)", metavar="N", min=1)]
 EnvironmentOption = Annotated[
-    Path | None, typer.Option(help="What the cluster's workers run: see `umdf lake pack`.", metavar="FILE")
+    Path | None, typer.Option(help="Environment archive for cluster workers, from `umdf lake pack`", metavar="FILE")
 ]
 SparkConfOption = Annotated[
-    list[str] | None, typer.Option(help="A setting of Spark; can be repeated.", metavar="KEY=VALUE")
+    list[str] | None, typer.Option(help="Spark configuration property; may be repeated", metavar="KEY=VALUE")
 ]
 
 
 def spark_session_options(
-    master: str | None, cores: int | None, environment: Path | None, conf: Sequence[str] | None, plain: bool = False
+    master: str | None, cores: int | None, environment: Path | None, conf: Sequence[str] | None, no_spark: bool = False
 ) -> dict[str, Any]:
     """For umdf.lake.runtime.session.session_scope; conflicting options are rejected before anything is created."""
     from umdf.lake.runtime.cluster import environment_archive, spark_mode
 
-    if not plain:
+    if not no_spark:
         require("pyspark", "Spark")
     environment_archive(environment, spark_mode(master))
     settings = dict(map(_parse_conf, conf or ()))
     if cores and master and not master.startswith("local"):
         settings.setdefault("spark.cores.max", str(cores))
-    return {"master": master, "cores": cores, "packed": environment, **settings}
+    return {"master": master, "cores": cores, "environment": environment, **settings}
 
 
 @contextmanager
@@ -53,5 +53,5 @@ def open_lake_session(lake: Path, options: Mapping[str, Any]) -> Iterator[Any]:
 def _parse_conf(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.startswith("spark."):
-        raise UsageError(f"--conf {text}: no setting of Spark", "as in --conf spark.executor.memory=4g")
+        raise UsageError(f"invalid --conf: {text}", "use KEY=VALUE, for example spark.executor.memory=4g")
     return key, value

@@ -25,7 +25,7 @@ def print_table(
     title: str = "",
     stream: TextIO | None = None,
     keep: Collection[str] = (),
-    show_all: str = "--json shows all",
+    show_all: str = "print all with --json",
 ) -> None:
     """Print rows; `styles` maps the text of a cell to its colour, on a terminal only.
 
@@ -60,7 +60,7 @@ def print_table(
     console.print(table)
     hidden = [headers[position] for position in range(len(headers)) if position not in columns_shown]
     if hidden:
-        console.print(Text(f"{len(hidden)} of {len(headers)} columns are not shown; {show_all}"))
+        console.print(Text(f"{len(hidden)} of {len(headers)} columns hidden; {show_all}"))
 
 
 def fit_columns(

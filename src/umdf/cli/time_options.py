@@ -33,7 +33,7 @@ def parse_trading_date(text: str | None) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        raise UsageError(f"--date {text}: no date", "say it as 2026-11-13") from None
+        raise UsageError(f"invalid --date: {text}", "use YYYY-MM-DD, for example 2026-11-13") from None
 
 
 def parse_time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
@@ -46,7 +46,7 @@ def parse_time_ns(text: str, day_of_capture_ns: Callable[[], int]) -> int:
     try:
         seconds_part = datetime.fromisoformat(FRACTION.sub("", iso_text).replace("Z", "+00:00"))
     except ValueError:
-        hint = "say a sequence number, or a time such as 13:05:00 or 2026-11-13T10:05:00-03:00"
-        raise UsageError(f"--at {text}: neither a number nor a time", hint) from None
+        hint = "use a sequence number or a time, for example 13:05:00 or 2026-11-13T10:05:00-03:00"
+        raise UsageError(f"invalid --at: {text}", hint) from None
     seconds_part = seconds_part if seconds_part.tzinfo else seconds_part.replace(tzinfo=UTC)
     return int(seconds_part.timestamp()) * 1_000_000_000 + (int(fraction[1].ljust(9, "0")) if fraction else 0)

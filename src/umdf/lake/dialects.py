@@ -110,17 +110,17 @@ class Dialect:
 # All read the table as Delta: reading the Parquet files directly would include replaced rows.
 DIALECTS = {
     "spark": Dialect(
-        "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
+        "CREATE SCHEMA IF NOT EXISTS {catalog};\n",
         "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
         "Spark with the Delta package. Views with decimals and timestamps: umdf.Lake(DIR).register_views(spark).",
     ),
     "unity": Dialect(
-        "CREATE SCHEMA IF NOT EXISTS {catalogue};\n",
+        "CREATE SCHEMA IF NOT EXISTS {catalog};\n",
         "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
         "Unity Catalog: external tables, at a location that the catalog can read; do not grant write access.",
     ),
     "hive": Dialect(
-        "CREATE DATABASE IF NOT EXISTS {catalogue};\n",
+        "CREATE DATABASE IF NOT EXISTS {catalog};\n",
         "CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{columns}\n)\n"
         "STORED BY 'io.delta.hive.DeltaStorageHandler'\nLOCATION {location};\n",
         "Hive with the Delta connector: ADD JAR delta-hive-assembly, then for MapReduce\n"
@@ -138,27 +138,27 @@ DIALECTS = {
 VALID_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-def create_schema(dialect: str, catalogue: str) -> str:
+def create_schema(dialect: str, catalog: str) -> str:
     """The statement that creates the schema for the tables."""
-    return _dialect(dialect).schema_statement.format(**_name_fields(dialect, catalogue))
+    return _dialect(dialect).schema_statement.format(**_name_fields(dialect, catalog))
 
 
-def create_table(table: Table, location: Path | str, dialect: str = "spark", catalogue: str = "umdf") -> str:
+def create_table(table: Table, location: Path | str, dialect: str = "spark", catalog: str = "umdf") -> str:
     """The statement that registers a table of the lake in a catalog; its files stay at `location`, a path or a URL."""
     template = _dialect(dialect)
-    name_fields = _name_fields(dialect, catalogue) if catalogue else {"catalogue": "", "schema": "", "trino": ""}
+    name_fields = _name_fields(dialect, catalog) if catalog else {"catalog": "", "schema": "", "trino": ""}
     return template.table_statement.format(
         **name_fields,
-        name=f"{catalogue}.{table.name}" if catalogue else table.name,
+        name=f"{catalog}.{table.name}" if catalog else table.name,
         table=table.name,
         columns=",\n".join(f"  {_column(field, template.struct_field)}" for field in table.schema),
         location=_quote(location if isinstance(location, str) else location.absolute().as_uri()),
     )
 
 
-def notes(dialect: str, catalogue: str) -> str:
+def notes(dialect: str, catalog: str) -> str:
     """Notes for users of the statements, as SQL comments."""
-    note = _dialect(dialect).notes.format(**_name_fields(dialect, catalogue))
+    note = _dialect(dialect).notes.format(**_name_fields(dialect, catalog))
     units = "Prices are BIGINT in units of 1e-9, times BIGINT nanoseconds UTC. Only umdf writes to these tables."
     return f"-- {note}\n-- {units}\n"
 
@@ -169,12 +169,12 @@ def _dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _name_fields(dialect: str, catalogue: str) -> dict[str, str]:
-    parts, allowed = catalogue.split("."), _dialect(dialect).name_levels
-    if not VALID_NAME.fullmatch(catalogue) or len(parts) not in allowed:
-        forms = " or ".join(("catalogue.schema" if count == 2 else "schema") for count in allowed)
-        raise UsageError(f"invalid name for {dialect}: {catalogue!r}", f"use {forms}, with letters, digits and _")
-    return {"catalogue": catalogue, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
+def _name_fields(dialect: str, catalog: str) -> dict[str, str]:
+    parts, allowed = catalog.split("."), _dialect(dialect).name_levels
+    if not VALID_NAME.fullmatch(catalog) or len(parts) not in allowed:
+        forms = " or ".join(("catalog.schema" if count == 2 else "schema") for count in allowed)
+        raise UsageError(f"invalid name for {dialect}: {catalog!r}", f"use {forms}, with letters, digits and _")
+    return {"catalog": catalog, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
 
 
 def _column(field: pa.Field, struct_field: str) -> str:

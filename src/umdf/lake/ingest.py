@@ -289,7 +289,7 @@ class _Ingest:
 
     def _mark_for_rebuild(self, day: ChannelDayKey) -> None:
         self.states.pop(day, None)
-        self.result.made_again.append(day)
+        self.result.rebuilt_days.append(day)
 
     def _tables_of(self, day: ChannelDayKey) -> list[str]:
         """The requested tables, and those that already have the day and must stay complete."""
@@ -374,10 +374,10 @@ class _Ingest:
         result.messages += sum(span["messages"] for span in results.span_results)
         result.notices = sorted({*result.notices, *results.notices})
         result.gaps += len(results.gaps) - earlier
-        result.missing += sum(gap.last - gap.first + 1 for gap in results.gaps[earlier:])
+        result.missing_sequences += sum(gap.last - gap.first + 1 for gap in results.gaps[earlier:])
         result.stale += len(results.stale)
-        result.not_kept += sum(
-            task_result["not_kept"] for task_result in (*results.span_results, *results.looping_results)
+        result.not_stored += sum(
+            task_result["not_stored"] for task_result in (*results.span_results, *results.looping_results)
         )
         if results.task_rows:
             share = max(results.task_rows) / max(sum(results.task_rows), 1)

@@ -19,22 +19,21 @@ class IngestResult:
     unusable: list[tuple[str, str]] = field(default_factory=list)  # files that are not captures, and why
     damaged: list[str] = field(default_factory=list)
     unread_bytes: int = 0  # of damaged files
-    not_kept: int = 0  # rows that exceed the limit of `quarantine`
+    not_stored: int = 0  # rows that exceed the limit of `quarantine`
     unrecognised: int = 0  # packets of multicast groups without UMDF traffic
     days: list[ChannelDayKey] = field(default_factory=list)
     # Followed days and their frontiers.
     open_days: dict[ChannelDayKey, DayPosition] = field(default_factory=dict)
     closed_days: list[ChannelDayKey] = field(default_factory=list)  # followed days that are complete
-    closings: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # per new file: when it was closed, and ts_recv of its last packet
+    # Per new file: when it was closed, and ts_recv of its last packet.
+    closings: list[tuple[int, int]] = field(default_factory=list)
     # Followed days that had data before their frontier.
-    made_again: list[ChannelDayKey] = field(default_factory=list)
+    rebuilt_days: list[ChannelDayKey] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     messages: int = 0
     gaps: int = 0
-    missing: int = 0
+    missing_sequences: int = 0
     stale: int = 0
     commit: int | None = None
     peak_memory_bytes: int = 0

@@ -1,4 +1,4 @@
-"""The families of events: one vocabulary for both wires, every book, every table.
+"""The families of events: one vocabulary for both protocols, every book, every table.
 
 A family is written down once, here. Kernels fill its columns as numpy arrays, Arrow and Spark see the same columns as
 a table, and the documentation is drawn from the same list.

@@ -17,7 +17,7 @@ from umdf.lake.export.job import FORMATS, ExportRequest, Options, export
 from umdf.lake.schemas import tables
 
 FIRST, SECOND = date(2026, 11, 13), date(2026, 11, 16)
-TRADES = ["export", "--format", "databento", "--schema", "trades", "--lake"]
+TRADES = ["export", "--format", "databento", "--schema", "trades"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,11 @@ def test_every_format_names_tables_that_the_lake_has():
 def test_the_command_reports_written_and_left_out_rows(whole: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert run([*TRADES, str(whole.root), str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("what\trows\ntrades\t") and "left out: " in said and f"files in {tmp_path / 'out'}" in said
+    assert (
+        said.startswith("table\trows\ntrades\t")
+        and "skipped " in said
+        and f"files to {tmp_path / 'out'} (commit 2)" in said
+    )
     assert run(["--json", *TRADES, str(whole.root), "--symbols", "AAAF27, AABG27", str(tmp_path / "json")]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["format"] == "databento" and said["commit"] == 2 and said["rows"]["trades"] > 0
@@ -138,11 +142,6 @@ def test_the_command_reports_written_and_left_out_rows(whole: Any, tmp_path: Pat
         (["--symbols", "AAAF72"], 3, "umdf: unknown symbol: 'AAAF72'; did you mean AAAF27"),
         (["--schema", "gaps"], 2, "umdf: Databento's Parquet cannot represent gaps; it supports mbo"),
         (["--start", "2027-01-01"], 3, "umdf: no data from 2027-01-01; available dates: 2026-11-13, 2026-11-16"),
-        (
-            ["--lake", "nowhere"],
-            3,
-            "umdf: nowhere is not a umdf lake (no lake.json); create one with `umdf ingest CAPTURE… --lake nowhere`",
-        ),
         (["--publisher-id", "-1"], 2, "umdf: publisher ID out of range: -1; use 0 to 65535"),
     ],
 )
@@ -152,6 +151,14 @@ def test_the_command_refuses_in_one_line(
     assert run([*TRADES, str(whole.root), *more, str(tmp_path / "out")]) == code
     printed = capsys.readouterr()
     assert printed.err.startswith(said) and printed.err.count("\n") == 1 and not printed.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_refuses_what_is_not_a_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert run([*TRADES, "nowhere", str(tmp_path / "out")]) == 3
+    printed = capsys.readouterr()
+    said = "umdf: nowhere is not a umdf lake (no lake.json); create one with `umdf ingest CAPTURE… --lake nowhere`\n"
+    assert printed.err == said and not printed.out
     assert not list(tmp_path.iterdir())
 
 

@@ -201,7 +201,7 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
     with pytest.raises(UmdfError) as error:
         lines_of(fine)
     assert error.value.reason == "PETR4: price 10.00005 is not a multiple of 0.0001"
-    assert lines_of(fine, rounded=True) == [[1, 1, 100, 100_001, 1]]
+    assert lines_of(fine, round_prices=True) == [[1, 1, 100, 100_001, 1]]
 
 
 @pytest.mark.parametrize(

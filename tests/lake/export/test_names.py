@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(root: Path, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    code = run(["export", "--lake", str(root), "--json", *more, str(out)])
+    code = run(["export", str(root), "--json", *more, str(out)])
     said = capsys.readouterr()
     assert code == 0, said.err
     assert [path.name for path in out.parent.iterdir()] == [out.name]  # nothing is anywhere else

@@ -153,10 +153,10 @@ def test_an_empty_range_has_no_rows(lake: umdf.Lake) -> None:
 
 
 def test_the_command_explains_an_empty_result(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["query", "--schema", "trades", "--lake", str(root), "--start", "2026-11-13", "--end", "2026-11-13"]
+    command = ["query", str(root), "--schema", "trades", "--start", "2026-11-13", "--end", "2026-11-13"]
     assert run(command) == 0
     said = capsys.readouterr()
-    assert said.out == "no rows\n" and "which is not in the range: for one day say the next date" in said.err
+    assert said.out == "no rows\n" and "--end is exclusive; for one day, use the next date" in said.err
     assert run([*command, "--json"]) == 0
     said = capsys.readouterr()
     assert not said.out and "warning" in json.loads(said.err)

@@ -195,7 +195,7 @@ def test_on_a_day_without_a_list_the_last_one_is_in_force(lake: umdf.Lake) -> No
 
 
 def test_book_at_works_for_position_books_and_fast_channels(tmp_path: Path) -> None:
-    for name, more in (("position", {"generation": "position"}), ("fast", {"wire": "fast"})):
+    for name, more in (("position", {"generation": "position"}), ("fast", {"protocol": "fast"})):
         one = day(tmp_path, 2_000, 12, **more)
         ingest(tmp_path / name, files_of(one), tables=ALL)
         lake, orders = umdf.Lake(tmp_path / name), truth(one, "final_orders").to_pylist()

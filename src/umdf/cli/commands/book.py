@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umdf.cli.arguments import parse_path
+from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path, split_list
 from umdf.cli.output import JsonFlag, Printer, print_escaped, print_json, printer_of
 from umdf.cli.text_table import print_table
 from umdf.errors import ConfigError
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from umdf.cli.replay import ReplayResult
 
 EXAMPLES = (
-    "umdf book day.pcap                                   every instrument: best prices, last trade, state",
-    "umdf book capture/ --symbol PETR4                    its ladder, statistics and state at the end",
-    "umdf book a.pcap b.pcap --symbol WINZ26 --at 13:05   … as they were at 13:05 UTC",
-    "umdf book day.pcap --symbol PETR4 --at 120034 --depth 5 --json",
+    "umdf book day.pcap                                    every instrument: best prices, last trade, state",
+    "umdf book capture/ --symbols PETR4                    the final book, statistics and state",
+    "umdf book a.pcap b.pcap --symbols WINZ26 --at 13:05   the book at 13:05 UTC",
+    "umdf book day.pcap --symbols PETR4 --at 120034 --depth 5 --json",
 )
 
 
@@ -31,24 +31,33 @@ def book(
         list[Path],
         typer.Argument(
             parser=parse_path,
-            help="Captures (pcap, pcapng, also .gz or .zst), or directories of them.",
-            metavar="CAPTURE…",
+            help="Captures (pcap, pcapng; may be compressed) or directories of captures",
+            metavar="CAPTURE",
         ),
     ],
-    symbol: Annotated[str | None, typer.Option(help="One instrument, by symbol or number.")] = None,
+    symbols: Annotated[
+        str,
+        typer.Option(
+            help="Symbols or instrument IDs, comma-separated (default: a summary of all instruments)",
+            metavar="SYMBOLS",
+        ),
+    ] = "",
     at: Annotated[
-        str | None, typer.Option(help="A moment: a sequence number, or a time (UTC, unless it says otherwise).")
+        str | None,
+        typer.Option(
+            help="Stop at this sequence number or time (UTC unless it has an offset)", metavar="SEQUENCE|TIME"
+        ),
     ] = None,
-    depth: Annotated[int, typer.Option(help="Price levels to show of each side; 0 is all.", min=0)] = 10,
-    orders: Annotated[bool, typer.Option("--orders", help="Show the orders of each level.")] = False,
-    schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
-    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
+    depth: Annotated[int, typer.Option(help="Price levels per side, 0 for all", metavar="N", min=0)] = 10,
+    orders: Annotated[bool, typer.Option("--orders", help="Show the individual orders of each level")] = False,
+    sbe_schema: SbeSchemaOption = None,
+    fast_templates: FastTemplatesOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Rebuild the books of captures and show them.
+    """Rebuild order books from captures.
 
-    Streams are recognised by what they carry: instruments, snapshots, incrementals, lines A and B of Binary and FAST
-    channels, in any number of files. A book whose history is not whole is shown with the reason why it is stale.
+    Streams are detected from their content: instruments, snapshots, incrementals, lines A and B of SBE and FAST
+    channels, in any number of files. A stale book is shown with the reason.
     """
     from umdf.cli.book_view import instrument_views
     from umdf.cli.replay import expand_captures, replay
@@ -60,18 +69,13 @@ def book(
 
     printer, paths = printer_of(ctx), expand_captures(captures)
     for path in paths:
-        need_file(path, "a rebuild of books")
+        need_file(path, "`umdf book`")
     until = parse_at(at, lambda: min(filter(None, map(first_packet_ns, paths)), default=0)) if at is not None else None
-    result = replay(paths, load_schema(schema), load_templates(templates), until)
+    result = replay(paths, load_schema(sbe_schema), load_templates(fast_templates), until)
     _print_warnings(printer, result)
     instruments = instrument_views(result.session)
-    if symbol is not None:
-        selected = [view for view in instruments if symbol in (view.symbol, str(view.instrument_id))]
-        if not selected:
-            names = sorted({view.symbol or str(view.instrument_id) for view in instruments})
-            similar = difflib.get_close_matches(symbol, names, 5, 0.5)
-            hint = f"near it: {', '.join(similar)}" if similar else "`umdf book CAPTURE…` lists all"
-            raise ConfigError(f"no instrument {symbol} in these captures", hint)
+    if symbols:
+        selected = [view for symbol in split_list(symbols) for view in _views_of(symbol, instruments)]
         for view in selected:
             print_json(view.as_json(depth, orders)) if as_json else _print_book(view, depth, orders)
     elif as_json:
@@ -81,24 +85,34 @@ def book(
         _print_summary([view.summary() for view in instruments])
 
 
+def _views_of(symbol: str, instruments: list[BookView]) -> list[BookView]:
+    """The instruments with this symbol or ID: one per channel that has it."""
+    found = [view for view in instruments if symbol in (view.symbol, str(view.instrument_id))]
+    if not found:
+        names = sorted({view.symbol or str(view.instrument_id) for view in instruments})
+        similar = difflib.get_close_matches(symbol, names, 2, 0.5)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else "list all with `umdf book CAPTURE…`"
+        raise ConfigError(f"unknown instrument: {symbol}", hint)
+    return found
+
+
 def _print_warnings(printer: Printer, result: ReplayResult) -> None:
     for damage in result.damaged:
         printer.warn(damage)
     for notice in result.session.notices():
         printer.warn(notice)
     if not result.streams:
-        printer.warn("no packet looks like UMDF")
+        printer.warn("no UMDF packets found")
     for (protocol, number), channel in result.session.channels.items():
         if channel.gaps:
             missing = sum(gap.last - gap.first + 1 for gap in channel.gaps)
             unit = "packets" if protocol.name == "SBE" else "messages"
-            printer.warn(
-                f"channel {number}: {missing} {unit} lost in {len(channel.gaps)} gaps, {channel.recovered} books healed"
-            )
+            lost = f"{missing} {unit} lost in {len(channel.gaps)} gaps"
+            printer.warn(f"channel {number}: {lost}, {channel.recovered} books recovered")
 
 
 def _print_summary(rows: list[dict[str, Any]]) -> None:
-    columns = "wire channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
+    columns = "protocol channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
     cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
     print_table(columns, cells, keep=("symbol", "bid_size", "bid", "ask", "ask_size", "stale"))
 

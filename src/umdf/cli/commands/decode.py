@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from umdf.cli.arguments import parse_path
+from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path
 from umdf.cli.output import DamagedError, JsonFlag, Printer, json_text, printer_of
 from umdf.cli.text_table import print_table
 from umdf.errors import UsageError
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from umdf.cli.decoding.messages import DecodedBatch, DecodedMessage
 
 EXAMPLES = (
-    "umdf decode day.pcap --limit 20                  the first messages, as a table",
-    "umdf decode day/capture --json                   every capture below a directory, by name",
-    "umdf decode day.pcap.zst --format json --names   one object a message, codes by name",
+    "umdf decode day.pcap --limit 20                   the first 20 messages, as a table",
+    "umdf decode day/capture --json                    every capture in a directory",
+    "umdf decode day.pcap.zst --format json --names    one JSON object per message, enum values by name",
     "umdf decode a.pcap b.pcap.gz --format fix --out day.fix",
-    "umdf decode day.pcap --format parquet --out day  a Parquet file per template in day/",
-    "umdf decode day.pcap --schema b3-market-data-messages.xml --json",
-    "umdf decode fast.bin --templates templates-FIX.xml --format fix",
+    "umdf decode day.pcap --format parquet --out day   one Parquet file per template, in day/",
+    "zcat day.pcap.gz | umdf decode -",
+    "umdf decode day.pcap --sbe-schema b3-market-data-messages.xml --json",
+    "umdf decode fast.bin --fast-templates templates-FIX.xml --format fix",
 )
 MAX_TABLE_ROWS = 100  # on a terminal, unless --limit says otherwise
 MAX_WARNINGS = 10
@@ -55,32 +56,46 @@ def decode(
         list[Path],
         typer.Argument(
             parser=parse_path,
-            help="Captures (pcap, pcapng), directories of them, or raw FAST streams; also as .gz or .zst.",
-            metavar="FILE…",
+            help=(
+                "Captures (pcap, pcapng), directories of captures, or raw FAST streams; may be compressed (.gz, .zst); "
+                "- for stdin"
+            ),
+            metavar="FILE",
         ),
     ],
-    protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packets look like.")] = ProtocolName.AUTO,
-    schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
-    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the messages.")] = Format.TABLE,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout; for parquet a directory.")] = None,
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="Protocol of the packets; auto detects it per flow")
+    ] = ProtocolName.AUTO,
+    sbe_schema: SbeSchemaOption = None,
+    fast_templates: FastTemplatesOption = None,
+    format_: Annotated[Format, typer.Option("--format", help="Output format")] = Format.TABLE,
+    out: Annotated[
+        Path | None, typer.Option(help="Output file, or directory for parquet (default: stdout)", metavar="PATH")
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            help=f"Maximum messages; 0 is all. Default: {MAX_TABLE_ROWS} in a table on a terminal, else all.", min=0
+            help=f"Maximum messages, 0 for all (default: {MAX_TABLE_ROWS} for a table on a terminal, otherwise all)",
+            metavar="N",
+            min=0,
         ),
     ] = None,
-    names: Annotated[bool, typer.Option("--names", help="Codes and set bits by their names (Binary).")] = False,
-    quarantine: Annotated[Path | None, typer.Option(help="Write every quarantined message here (JSON lines).")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 4 if anything was damaged.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Show enum and set values by name (SBE only)")] = False,
+    quarantine: Annotated[
+        Path | None, typer.Option(help="File for quarantined messages, as JSON lines", metavar="FILE")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if part of the input was damaged")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Decode captures, message by message.
+    """Decode captures into messages.
 
-    JSON is one object a message: file, packet (its number in the file), ts_recv and ts_send (nanoseconds UTC), channel,
-    seq_version, sequence, msg_index, template_id, name and fields. Values are exact: integers and codes as sent,
-    decimals as text, dates of Binary as 2026-11-13; absent fields are left out. FIX is tag=value, a line a message; 34
-    and 52 of a Binary message are its packet's. What cannot be decoded is quarantined and counted; the rest goes on.
+    `--format json` prints one object per message: file, packet (its number in the file), ts_recv and ts_send
+    (nanoseconds, UTC), channel, seq_version, sequence, msg_index, template_id, name and fields. Values are exact:
+    integers and codes as sent, decimals as strings, SBE dates as 2026-11-13; absent fields are omitted.
+
+    `--format fix` prints one tag=value line per message; tags 34 and 52 of an SBE message come from its packet header.
+
+    Messages that cannot be decoded are quarantined and counted, and decoding continues.
     """
     from umdf.cli.decoding.fast_reader import FastReader
     from umdf.cli.decoding.files import AUTO, DecodeCounts, Readers, WireProtocol, decode_files
@@ -92,16 +107,14 @@ def decode(
     printer, counts = printer_of(ctx), DecodeCounts()
     format_ = _effective_format(ctx, format_, as_json)
     if format_ is Format.PARQUET and out is None:
-        raise UsageError("Parquet needs a directory", "say which with --out DIR")
+        raise UsageError("--format parquet writes a directory", "add --out DIR")
     if format_ in (Format.FIX, Format.PARQUET) and _is_on_command_line(ctx, "names"):
-        raise UsageError(f"--names does not go with --format {format_}, which has codes", "leave one of them out")
+        raise UsageError(f"--names cannot be used with --format {format_}", "remove one of them")
     paths = expand_captures(files)
     # A given schema is read now, so that its faults are reported even if no packet needs it.
-    loaded_schema = load_schema(schema) if schema else None
-    loaded_templates = load_templates(templates) if templates else None
-    readers = Readers(
-        lambda: SbeReader(loaded_schema or load_schema()), lambda: FastReader(loaded_templates or load_templates())
-    )
+    schema = load_schema(sbe_schema) if sbe_schema else None
+    templates = load_templates(fast_templates) if fast_templates else None
+    readers = Readers(lambda: SbeReader(schema or load_schema()), lambda: FastReader(templates or load_templates()))
     wire_protocol = {ProtocolName.AUTO: AUTO, ProtocolName.SBE: WireProtocol.SBE, ProtocolName.FAST: WireProtocol.FAST}[
         protocol
     ]
@@ -127,7 +140,7 @@ def _is_on_command_line(ctx: typer.Context, name: str) -> bool:
 def _effective_format(ctx: typer.Context, format_: Format, as_json: bool) -> Format:
     is_explicit = _is_on_command_line(ctx, "format_")
     if is_explicit and format_ is not Format.JSON and _is_on_command_line(ctx, "as_json"):
-        raise UsageError(f"--json and --format {format_} contradict each other", "give one of them")
+        raise UsageError(f"--json cannot be used with --format {format_}", "remove one of them")
     return Format.JSON if as_json and not is_explicit else format_
 
 
@@ -141,7 +154,7 @@ def _handle_quarantine(printer: Printer, counts: DecodeCounts, decoded: DecodedB
         if counts.quarantined <= MAX_WARNINGS:
             printer.warn(str(fault))
         elif counts.quarantined == MAX_WARNINGS + 1:
-            printer.warn("more messages are quarantined; --quarantine FILE writes them all")
+            printer.warn("more messages were quarantined; write them all with --quarantine FILE")
 
 
 def _print_summary(printer: Printer, counts: DecodeCounts) -> None:
@@ -152,11 +165,11 @@ def _print_summary(printer: Printer, counts: DecodeCounts) -> None:
     for reason, count in counts.skipped.most_common():
         printer.warn(f"{count} messages skipped: {reason}")
     for reason, count in counts.anomalies.most_common():
-        printer.warn(f"{count} messages decoded in spite of {reason}")
+        printer.warn(f"{count} messages decoded with an anomaly: {reason}")
     if counts.quarantined:
         printer.warn(f"{counts.quarantined} messages quarantined, {counts.messages} decoded")
     if counts.packets and counts.unrecognised == counts.packets:
-        printer.warn("no packet looks like UMDF; --protocol sbe or fast decodes them as such all the same")
+        printer.warn("no UMDF packets found; force a protocol with --protocol sbe or --protocol fast")
     elif counts.unrecognised:
         printer.warn(f"{counts.unrecognised} of {counts.packets} packets are not UMDF")
 
@@ -282,7 +295,7 @@ class TableSink(RowSink):
         if error[0] is None:
             self.print_rows()
             if self.max_rows and self.row_count > self.max_rows:
-                self.printer.warn(f"only the first {self.max_rows} messages are shown; --limit 0 shows all")
+                self.printer.warn(f"showing the first {self.max_rows} messages; use --limit 0 for all")
         super().__exit__(*error)
 
 

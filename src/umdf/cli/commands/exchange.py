@@ -1,4 +1,4 @@
-"""`umdf exchange`: a synthetic exchange. `capture` writes a whole day as files, with the truth beside them."""
+"""`umdf exchange`: a simulated exchange. `capture` writes a whole day as files, with the expected results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ import typer
 from umdf.cli.output import ExitCode, JsonFlag, exit_with, print_json
 from umdf.cli.text_table import print_table
 
-EXAMPLES = ("umdf exchange capture --help    write a day as capture files",)
+EXAMPLES = ("umdf exchange capture --help    generate a trading day",)
 CAPTURE_EXAMPLES = (
-    "umdf exchange capture --messages 1000000 --instruments 500 --out day",
-    "umdf exchange capture --messages 50000000 --instruments 5000 --out day --loss 0.001 --seed 7",
-    "umdf exchange capture --messages 200000 --instruments 50 --out day --wire both --generation position",
-    "umdf exchange capture --messages 20000 --instruments 20 --out live --live-pace --roll-s 10",
-    "umdf exchange capture --messages 100000 --instruments 100 --out day --json",
+    "umdf exchange capture day",
+    "umdf exchange capture day --messages 50000000 --instruments 5000 --loss 0.001 --seed 7",
+    "umdf exchange capture day --messages 200000 --instruments 50 --protocol both --generation position",
+    "umdf exchange capture live --messages 20000 --instruments 20 --real-time --roll-s 10",
+    "umdf exchange capture day --messages 100000 --instruments 100 --json",
 )
+
+
+DEFAULT_MESSAGES = 1_000_000
 
 
 class ProtocolChoice(StrEnum):
@@ -34,7 +37,7 @@ class Generation(StrEnum):
 
 
 def exchange(ctx: typer.Context, as_json: JsonFlag = False) -> None:
-    """Play the exchange."""
+    """Simulate the exchange."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
         exit_with(ExitCode.DONE)
@@ -44,32 +47,45 @@ def exchange(ctx: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def capture(
-    messages: Annotated[int, typer.Option(help="About so many messages of the incremental stream.")],
-    out: Annotated[Path, typer.Option(help="Directory for capture/, truth/ and session.json.")],
-    instruments: Annotated[int, typer.Option(help="How many instruments the channel has.")] = 500,
-    wire: Annotated[
-        ProtocolChoice, typer.Option(help="Binary, FIX/FAST, or the same session in both.")
+    out: Annotated[
+        Path, typer.Argument(help="Directory to create, with capture/, truth/ and session.json", metavar="OUT")
+    ],
+    messages: Annotated[
+        int, typer.Option(help="Approximate number of incremental messages", metavar="N")
+    ] = DEFAULT_MESSAGES,
+    instruments: Annotated[int, typer.Option(help="Number of instruments on the channel", metavar="N")] = 500,
+    protocol: Annotated[
+        ProtocolChoice, typer.Option(help="Protocol; both writes the same session in each")
     ] = ProtocolChoice.SBE,
-    generation: Annotated[Generation, typer.Option(help="Books by price and priority, or by position.")] = (
-        Generation.PRIORITY
-    ),
-    lines: Annotated[str, typer.Option(help="Lines of the incremental stream: A or AB.")] = "AB",
-    loss: Annotated[float, typer.Option(help="Share of the packets that each line loses.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
-    live_pace: Annotated[bool, typer.Option("--live-pace", help="Write as fast as the simulated clock goes.")] = False,
-    channel_reset: Annotated[bool, typer.Option("--channel-reset", help="Reset the channel in mid-session.")] = False,
-    rate: Annotated[int, typer.Option(help="Messages a second of the simulated clock, in the mean.")] = 5_000,
-    channel: Annotated[int, typer.Option(help="Number of the channel.")] = 72,
-    roll_bytes: Annotated[int, typer.Option(help="A file grows to so many bytes.")] = 256 << 20,
-    roll_s: Annotated[int, typer.Option(help="A file spans so many seconds of the simulated clock.")] = 600,
-    snapshot_loops: Annotated[int, typer.Option(help="How often all books are sent as snapshots in the day.")] = 12,
+    generation: Annotated[
+        Generation, typer.Option(help="Book generation: by price and priority, or by position (legacy)")
+    ] = Generation.PRIORITY,
+    lines: Annotated[str, typer.Option(help="Lines of the incremental stream", metavar="A|AB")] = "AB",
+    loss: Annotated[
+        float,
+        typer.Option(help="Fraction of incremental packets lost on each line, 0 to 0.5", metavar="FRACTION"),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed produces the same files", metavar="N")] = 1,
+    real_time: Annotated[
+        bool, typer.Option("--real-time", help="Write in real time, at the pace of the simulated clock")
+    ] = False,
+    channel_reset: Annotated[
+        bool, typer.Option("--channel-reset", help="Include a channel reset in mid-session")
+    ] = False,
+    rate: Annotated[int, typer.Option(help="Average messages per simulated second", metavar="N")] = 5_000,
+    channel: Annotated[int, typer.Option(help="Channel number", metavar="N")] = 72,
+    roll_bytes: Annotated[int, typer.Option(help="Maximum bytes per capture file", metavar="BYTES")] = 256 << 20,
+    roll_s: Annotated[int, typer.Option(help="Maximum simulated seconds per capture file", metavar="SECONDS")] = 600,
+    snapshot_loops: Annotated[int, typer.Option(help="Number of snapshot loops in the day", metavar="N")] = 12,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a consistent trading day as rolling capture files, with the truth beside them.
+    """Generate a trading day as capture files, with the expected results.
 
-    Instrument, snapshot and incremental streams; lines A and B of the incremental one. Phases, auctions, trades, busts,
-    statistics, retransmission and bursts are in it. capture/manifest.jsonl lists each file once it is closed;
-    truth/*.parquet holds final books, all trades, statistics, states and what was lost, by the generator's own books.
+    Writes the instrument, snapshot and incremental streams, the incremental one on lines A and B, with phases,
+    auctions, trades, trade busts, statistics, book resets and bursts.
+
+    OUT/capture holds the files and manifest.jsonl, which lists each file once it is closed. OUT/truth holds the
+    exchange's own final books, trades, statistics, states and lost sequences as Parquet.
     """
     from umdf.exchange.bulk.capture import write_capture
     from umdf.exchange.bulk.settings import BulkSettings
@@ -77,14 +93,14 @@ def capture(
     settings = BulkSettings(
         messages,
         instruments,
-        wire.value,
+        protocol.value,
         generation.value,
         lines,
         loss,
         seed,
         channel,
         channel_reset,
-        live_pace,
+        real_time,
         rate,
         roll_bytes,
         roll_s,
@@ -95,7 +111,7 @@ def capture(
         print_json(result)
     else:
         print_table(
-            ("what", "how much"),
+            ("metric", "value"),
             [(name, f"{value:,}" if name != "directory" else value) for name, value in result.items()],
         )
 

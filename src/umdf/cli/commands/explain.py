@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umdf.cli.arguments import parse_path
+from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path
 from umdf.cli.commands.decode import ProtocolName
 from umdf.cli.output import JsonFlag, print_json
 from umdf.cli.text_table import print_table
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from umdf.wire.sbe.schema import Schema
 
 EXAMPLES = (
-    "umdf explain day.pcap --packet 17             every byte of frame 17 (as Wireshark counts)",
+    "umdf explain day.pcap --packet 17                  packet 17, as Wireshark numbers it",
     "umdf explain day.pcap.zst --packet 17 --json",
-    "umdf explain day.pcap --packet 1 --schema b3-market-data-messages.xml",
-    "umdf explain fast.pcap --packet 3 --templates templates-FIX.xml",
-    "umdf explain --lake lake --row mbo:72:273:1005:2      the packet that a row of a table came from",
+    "umdf explain --lake lake --row mbo:72:273:1005:2   the packet behind a row of the lake",
+    "umdf explain day.pcap --packet 1 --sbe-schema b3-market-data-messages.xml",
+    "umdf explain fast.pcap --packet 3 --fast-templates templates-FIX.xml",
 )
 HEADER = ("MsgSeqNum", "NoChunks", "CurrentChunk", "MsgLength")
 MAX_RAW_BYTES = 16  # bytes of a long value
@@ -40,10 +40,10 @@ class ExplainedLine:
     offset: int | None
     raw: str  # hexadecimal
     tag: int | None
-    how: str  # FAST: operator, presence-map bit, where the value came from
+    encoding: str  # FAST: operator, presence-map bit, where the value came from
     value: Any
     meaning: str
-    fault: bool = False
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,28 +71,36 @@ def explain(
         Path | None,
         typer.Argument(
             parser=parse_path,
-            help="A capture (pcap, pcapng), a directory with one, or a raw FAST stream; also as .gz or .zst.",
-            metavar="[FILE]",
+            help=(
+                "Capture (pcap, pcapng), directory with one capture, or raw FAST stream; may be compressed (.gz, .zst)"
+            ),
+            metavar="FILE",
         ),
     ] = None,
     packet: Annotated[
-        int | None, typer.Option(help="Its number in the file, from 1, as Wireshark counts.", min=1)
+        int | None,
+        typer.Option(help="Packet number in the file, starting at 1, as in Wireshark", metavar="N", min=1),
     ] = None,
     lake: Annotated[
-        Path | None, typer.Option(parser=parse_path, help="A lake, instead of a file.", metavar="DIR")
+        Path | None,
+        typer.Option(parser=parse_path, help="Lake to look a row up in, instead of FILE and --packet", metavar="LAKE"),
     ] = None,
     row: Annotated[
-        str | None, typer.Option(help="table:channel:seq_version:sequence[:msg_index[:entry_index]] in that lake.")
+        str | None,
+        typer.Option(help="Row to trace back to its packet, in the format above", metavar="ROW"),
     ] = None,
-    protocol: Annotated[ProtocolName, typer.Option(help="auto: by what the packet looks like.")] = ProtocolName.AUTO,
-    schema: Annotated[Path | None, typer.Option(help="The exchange's SBE schema (XML) instead of ours.")] = None,
-    templates: Annotated[Path | None, typer.Option(help="The exchange's FAST templates (XML) instead of ours.")] = None,
+    protocol: Annotated[ProtocolName, typer.Option(help="Protocol of the packet; auto detects it")] = ProtocolName.AUTO,
+    sbe_schema: SbeSchemaOption = None,
+    fast_templates: FastTemplatesOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what every byte of one packet means: offset, raw bytes, value, meaning.
+    """Explain every byte of one packet: offset, bytes, field, value, meaning.
 
-    Of FAST also the operator of each field, its presence-map bit, and what came from a default or the dictionary. If
-    the packet holds a chunk of a message, the whole message follows, with offsets from its own start.
+    For FAST, also the operator of each field, its presence-map bit, and whether the value came from the wire, a default
+    or the dictionary. If the packet holds a chunk of a larger message, the reassembled message follows, with offsets
+    from its own start.
+
+    With --lake, ROW is TABLE:CHANNEL:SEQ_VERSION:SEQUENCE\\[:MSG_INDEX\\[:ENTRY_INDEX]], the key of a row.
     """
     from umdf.units import utc_text
     from umdf.wire.fast.loader import load as load_templates
@@ -101,9 +109,9 @@ def explain(
     file, packet = _packet_location(file, packet, lake, row)
     found = _find_packet(file, packet)
     if _is_fast(found.payload, protocol):
-        lines, messages = _fast_lines(load_templates(templates), found)
+        lines, messages = _fast_lines(load_templates(fast_templates), found)
     else:
-        lines, messages = list(_sbe_lines(load_schema(schema), found.payload)), []
+        lines, messages = list(_sbe_lines(load_schema(sbe_schema), found.payload)), []
     if as_json:
         result: dict[str, Any] = {"file": str(file), "packet": packet, "ts_recv": found.ts_ns, "flow": list(found.flow)}
         result |= {"lines": _as_json(lines)}
@@ -116,7 +124,7 @@ def explain(
     _print_lines(lines, title + utc_text(found.ts_ns) + " UTC")
     for message in messages:
         print()
-        _print_lines(message.lines, f"message {message.sequence}, whole: {message.bytes} bytes")
+        _print_lines(message.lines, f"message {message.sequence}, reassembled: {message.bytes} bytes")
 
 
 def _as_json(lines: list[ExplainedLine]) -> list[dict[str, Any]]:
@@ -130,15 +138,15 @@ def _print_lines(lines: list[ExplainedLine], title: str) -> None:
             _hex_text(line.raw),
             "  " * line.depth + line.name,
             "" if line.tag is None else str(line.tag),
-            line.how,
+            line.encoding,
             "" if line.value is None else str(line.value),
-            f"✗ {line.meaning}" if line.fault else line.meaning,
+            f"✗ {line.meaning}" if line.is_damaged else line.meaning,
         )
         for line in lines
     ]
-    columns = ["offset", "bytes", "field", "tag", "how", "value", "meaning"]
-    if not any(line.how for line in lines):
-        columns.remove("how")
+    columns = ["offset", "bytes", "field", "tag", "encoding", "value", "meaning"]
+    if not any(line.encoding for line in lines):
+        columns.remove("encoding")
         rows = [row[:4] + row[5:] for row in rows]
     print_table(columns, rows, title=title, keep=("offset", "field", "value", "meaning"))
 
@@ -150,10 +158,12 @@ def _packet_location(file: Path | None, packet: int | None, lake: Path | None, r
     if file is not None and packet is not None and lake is None and row is None:
         captures = expand_captures([file])
         if len(captures) > 1:
-            raise UsageError(f"{file} has {len(captures)} captures", f"name one of them, as {captures[0]}")
+            raise UsageError(
+                f"{file} contains {len(captures)} captures", f"pass one of them, for example {captures[0]}"
+            )
         return captures[0], packet
     if file is not None or packet is not None or lake is None or row is None:
-        raise UsageError("which packet?", "give FILE and --packet, or --lake and --row")
+        raise UsageError("no packet selected", "pass FILE and --packet, or --lake and --row")
     from umdf.lake.query.provenance import find_origin, parse_row
 
     origin = find_origin(lake, *parse_row(row))
@@ -209,16 +219,16 @@ def _fast_lines(templates: TemplateSet, found: CapturedPacket) -> tuple[list[Exp
             found.file, Chunk(found.flow_number, found.number, sequence, no_chunks, payload[start:end])
         )
         if isinstance(message, str):
-            meaning = f"{message}: the message cannot be explained"
+            meaning = f"incomplete message: {message}"
         else:
             explained = list(_fast_message(templates, message.content, 0))
             messages.append(ChunkedMessage(sequence, message.packets, len(message.content), explained))
-            meaning = f"its chunks are in packets {', '.join(map(str, message.packets))}; the whole message is below"
+            meaning = f"chunks in packets {', '.join(map(str, message.packets))}; the reassembled message follows"
         name = f"chunk {number} of {no_chunks}"
         lines.append(ExplainedLine(0, name, start, payload[start:end].hex(), None, "", None, meaning))
     for entry in chunks.quarantine:
         raw = payload[entry.offset : entry.offset + entry.skipped_bytes].hex()
-        lines.append(ExplainedLine(0, "damaged", entry.offset, raw, None, "", None, entry.reason, fault=True))
+        lines.append(ExplainedLine(0, "damaged", entry.offset, raw, None, "", None, entry.reason, is_damaged=True))
     return lines, messages
 
 
@@ -266,9 +276,9 @@ def _find_packet(file: Path, number: int) -> CapturedPacket:
                 )
             last = int(batch.number[-1])
             if last > number:
-                raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
+                raise CaptureError(f"{file}: packet {number} is not a complete UDP packet", "choose another")
         counts = getattr(source, "counts", None)
     records = counts.records if counts else last
     if number <= records:
-        raise CaptureError(f"{file}: packet {number} is not UDP, or a fragment", "choose another")
-    raise UsageError(f"{file} has no packet {number}", f"it has {records} packets, the last with UDP is {last}")
+        raise CaptureError(f"{file}: packet {number} is not a complete UDP packet", "choose another")
+    raise UsageError(f"{file} has no packet {number}", f"it has {records} packets, the last UDP packet is {last}")

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umdf.cli.arguments import parse_path
+from umdf.cli.arguments import (
+    ChannelsOption,
+    NoSparkFlag,
+    TablesOption,
+    TargetLakeOption,
+    WriterWaitOption,
+    parse_path,
+    split_list,
+)
 from umdf.cli.output import DamagedError, JsonFlag, Printer, print_json, printer_of
 from umdf.cli.spark_options import (
     CoresOption,
@@ -30,12 +38,12 @@ if TYPE_CHECKING:
     from umdf.lake.ingest_result import IngestResult
 
 EXAMPLES = (
-    "umdf ingest day/capture --lake lake                           every capture below a directory",
-    "umdf ingest a.pcap b.pcap.zst --lake lake --cores 2           on two cores of this machine",
-    "umdf ingest day/capture/manifest.jsonl --lake lake            the files that a manifest lists",
-    "umdf ingest day/capture --lake lake --tables trades,ohlcv_1m  only these tables",
-    "umdf ingest day/capture --lake lake --master spark://host:7077 --packed umdf-env.tar.gz",
-    "umdf ingest day/capture --lake lake --config channels.toml --json",
+    "umdf ingest day/capture --lake lake                            every capture in a directory",
+    "umdf ingest a.pcap b.pcap.zst --lake lake --cores 2            on two cores",
+    "umdf ingest day/capture/manifest.jsonl --lake lake             the files listed in a manifest",
+    "umdf ingest day/capture --lake lake --tables trades,ohlcv_1m   only these tables",
+    "umdf ingest day/capture --lake lake --master spark://host:7077 --environment umdf-env.tar.gz",
+    "umdf ingest day/capture --lake lake --channels channels.toml --json",
 )
 MAX_FILES_LISTED = 5  # files in a warning
 
@@ -43,41 +51,46 @@ MAX_FILES_LISTED = 5  # files in a warning
 def ingest(
     ctx: typer.Context,
     captures: Annotated[
-        list[Path], typer.Argument(parser=parse_path, help="Captures, directories of them, or manifests (.jsonl).")
+        list[Path],
+        typer.Argument(
+            parser=parse_path, help="Captures, directories of captures, or manifests (.jsonl)", metavar="CAPTURE"
+        ),
     ],
-    lake: Annotated[
-        Path,
-        typer.Option(parser=parse_path, help="Directory of the lake; it is made if it does not exist.", metavar="DIR"),
-    ],
+    lake: TargetLakeOption,
+    tables: TablesOption = "",
+    channels: ChannelsOption = None,
     master: MasterOption = None,
     cores: CoresOption = None,
-    packed: EnvironmentOption = None,
+    environment: EnvironmentOption = None,
     conf: SparkConfOption = None,
-    tables: Annotated[str, typer.Option(help="Tables to write, with commas between them; else all.")] = "",
-    config: Annotated[Path | None, typer.Option(help="Groups and ports of channels (TOML).", metavar="FILE")] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
-    wait_s: Annotated[float, typer.Option(help="Wait so long for another writer of the lake.")] = 0.0,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 4 if a file was damaged or no capture.")] = False,
+    no_spark: NoSparkFlag = False,
+    writer_wait_s: WriterWaitOption = 0.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 4 if a file was damaged or not a capture")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring captures into a lake: packets, events, books, bars, and what was lost, as Delta tables.
+    """Load captures into a lake: packets, events, books, bars and gaps, as Delta tables.
 
-    Everything becomes visible together, in one commit. A file that the lake knows is passed over, whatever its name; of
-    one that has grown since, the rest is added. A day to which a file comes later is made again from all its files.
-    --config names groups where their content does not tell enough, and is kept in the lake for all that comes later:
-    [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A".
+    All tables change in one commit. Files that the lake already has are skipped, whatever their names; of a file that
+    has grown since, the rest is added. If a file belongs to a day that is already in the lake, that channel-day is
+    rebuilt from all its files.
+
+    --channels names the channel, stream and line of a multicast address where the content does not show them:
+    [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A". The lake keeps
+    these addresses for later files.
     """
     from umdf.lake.commit.writer import open_writer
     from umdf.lake.ingest import IngestSettings, ingest_captures
 
-    spark_options = spark_session_options(master, cores, packed, conf, plain)
+    spark_options = spark_session_options(master, cores, environment, conf, no_spark)
     printer, (paths, skipped) = printer_of(ctx), find_captures(captures)
     _warn_of_skipped(printer, skipped)
-    settings = IngestSettings(tables=parse_tables(tables), channel_config=read_channel_config(config))
+    settings = IngestSettings(tables=parse_tables(tables), channel_config=read_channel_config(channels))
     started_s = time.monotonic()
     with (
-        open_writer(lake, "ingest", wait_s=wait_s) as writer,
-        open_runner(lake, spark_options, plain) as run,
+        open_writer(lake, "ingest", writer_wait_s=writer_wait_s) as writer,
+        open_runner(lake, spark_options, no_spark) as run,
         progress_bars(printer) as stage,
     ):
         outcome = ingest_captures(paths, writer, run, settings, stage)
@@ -86,22 +99,22 @@ def ingest(
     print_outcome(outcome, seconds, as_json)
     if strict and (outcome.unusable or outcome.damaged):
         damaged = len(outcome.unusable) + len(outcome.damaged)
-        raise DamagedError(f"{damaged} faults in the files", "the rest is in the lake")
+        raise DamagedError(f"{damaged} damaged files", "the rest was ingested")
 
 
 def parse_tables(text: str) -> frozenset[str]:
     from umdf.lake.ingest import DEFAULT_TABLES, TABLES
 
-    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    names = frozenset(split_list(text))
     unknown = sorted(names - set(TABLES))
     if unknown:
-        raise UsageError(f"no table {', '.join(unknown)}", f"there are {', '.join(TABLES)}")
+        raise UsageError(f"unknown table: {', '.join(unknown)}", f"available: {', '.join(TABLES)}")
     return names or DEFAULT_TABLES
 
 
 @contextmanager
-def open_runner(lake: Path, spark_options: Mapping[str, Any], plain: bool) -> Iterator[TaskRunner]:
-    if plain:
+def open_runner(lake: Path, spark_options: Mapping[str, Any], no_spark: bool) -> Iterator[TaskRunner]:
+    if no_spark:
         from umdf.lake.runtime.local_runner import LocalRunner
 
         with LocalRunner(spark_options["cores"] or 1) as runner:
@@ -152,23 +165,22 @@ def _warn_of_skipped(printer: Printer, skipped: list[Path]) -> None:
         listed = ", ".join(path.name for path in skipped[:MAX_FILES_LISTED]) + (
             " …" if len(skipped) > MAX_FILES_LISTED else ""
         )
-        printer.warn(f"{len(skipped):,} files in the directories are no captures, and left out: {listed}")
+        printer.warn(f"skipped {len(skipped):,} files that are not captures: {listed}")
 
 
 def _print_warnings(printer: Printer, outcome: IngestResult) -> None:
     if outcome.unusable:
         listed = ", ".join(f"{path} ({reason})" for path, reason in outcome.unusable)
-        printer.warn(f"no captures, and left out: {listed}")
+        printer.warn(f"skipped, not captures: {listed}")
     for notice in (*outcome.damaged, *outcome.notices):
         printer.warn(notice)
-    if outcome.not_kept:
-        printer.warn(
-            f"{outcome.not_kept:,} pieces that could not be used found no room in quarantine: it says how many"
-        )
+    if outcome.not_stored:
+        printer.warn(f"quarantine is full: {outcome.not_stored:,} more units are counted but not stored")
     if outcome.unrecognised:
-        printer.warn(f"{outcome.unrecognised:,} datagrams are of groups that carry no stream of the exchange")
-    if outcome.missing:
-        printer.warn(f"{outcome.missing:,} numbers were lost in {outcome.gaps:,} gaps: see the table gaps")
+        printer.warn(f"{outcome.unrecognised:,} packets belong to multicast groups without UMDF traffic")
+    if outcome.missing_sequences:
+        lost = f"{outcome.missing_sequences:,} sequence numbers lost in {outcome.gaps:,} gaps"
+        printer.warn(f"{lost}; see the table gaps")
 
 
 def print_outcome(outcome: IngestResult, seconds: float, as_json: bool) -> None:
@@ -180,10 +192,9 @@ def print_outcome(outcome: IngestResult, seconds: float, as_json: bool) -> None:
         for name, count in sorted(outcome.rows.items(), key=lambda item: -item[1])
     ]
     if rows:
-        print_table(("table", "rows", "size", "bytes a row"), rows)
+        print_table(("table", "rows", "size", "bytes/row"), rows)
     rate = outcome.messages / max(seconds, 1e-9)
     grown = f" ({len(outcome.grown)} grown)" if outcome.grown else ""
-    summary = f"{outcome.new} new files{grown}, {outcome.known} known; {outcome.messages:,} messages in {seconds:.1f} s"
-    print(
-        f"{summary} ({rate:,.0f} a second); commit {outcome.commit}" if outcome.commit else f"{summary}: nothing to do"
-    )
+    files = f"{outcome.new} new files{grown}, {outcome.known} already in the lake"
+    summary = f"{files}; {outcome.messages:,} messages in {seconds:.1f} s"
+    print(f"{summary} ({rate:,.0f}/s); commit {outcome.commit}" if outcome.commit else f"{summary}; nothing to do")

@@ -10,41 +10,42 @@ from typing import Annotated, Any
 
 import typer
 
-from umdf.cli.arguments import LakeArgument
+from umdf.cli.arguments import LakeArgument, NoSparkFlag, split_list
 from umdf.cli.commands.lake_demo import DEMO_EXAMPLES, demo
 from umdf.cli.commands.lake_forget import FORGET_EXAMPLES, forget
 from umdf.cli.output import ExitCode, JsonFlag, exit_with, print_escaped, print_json, printer_of
+from umdf.cli.spark_options import CoresOption, spark_session_options
 from umdf.cli.text_table import print_table
 from umdf.errors import UmdfError, UsageError
 
-EXAMPLES = ("umdf lake status lake    tables, rows, files, what waits to be swept",)
+EXAMPLES = ("umdf lake status lake    tables, rows, files and files to clean up",)
 STATUS_EXAMPLES = ("umdf lake status lake", "umdf lake status lake --json")
-VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    reads every byte")
-COMPACT_EXAMPLES = ("umdf lake compact lake    joins small files", "umdf lake compact lake --tables mbo,trades")
-REPROCESS_EXAMPLES = (
-    "umdf lake reprocess lake    every day, from its captures, as this version makes it",
-    "umdf lake reprocess lake --date 2026-11-13 --channel 72",
-    "umdf lake reprocess lake --config channels.toml    with other numbers of channels",
+VERIFY_EXAMPLES = ("umdf lake verify lake", "umdf lake verify lake --deep    also checks digests and rows")
+COMPACT_EXAMPLES = ("umdf lake compact lake    merge small files", "umdf lake compact lake --tables mbo,trades")
+REBUILD_EXAMPLES = (
+    "umdf lake rebuild lake    all days",
+    "umdf lake rebuild lake --date 2026-11-13 --channel 72",
+    "umdf lake rebuild lake --channels channels.toml    with another channel configuration",
 )
-VACUUM_EXAMPLES = ("umdf lake vacuum lake    deletes what commits older than a week have replaced",)
+VACUUM_EXAMPLES = ("umdf lake vacuum lake    keep one week of history", "umdf lake vacuum lake --retention-days 30")
 DDL_EXAMPLES = (
-    "umdf lake ddl lake --catalogue umdf > tables.sql",
-    "umdf lake ddl lake --dialect unity --catalogue main.umdf --location s3://bucket/lake",
+    "umdf lake ddl lake --catalog umdf > tables.sql",
+    "umdf lake ddl lake --dialect unity --catalog main.umdf --location s3://bucket/lake",
     "umdf lake ddl lake --dialect hive",
-    "umdf lake ddl lake --dialect trino --catalogue delta.umdf",
+    "umdf lake ddl lake --dialect trino --catalog delta.umdf",
 )
-ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keeps what someone else did to a table",)
-ABORT_EXAMPLES = ("umdf lake abort lake    drops a commit that was begun and cannot be finished",)
-RESTORE_EXAMPLES = ("umdf lake restore lake mbo    takes a table back to the lake's last commit",)
+ACCEPT_EXAMPLES = ("umdf lake accept lake mbo    keep the other tool's version of mbo",)
+ABORT_EXAMPLES = ("umdf lake abort lake    roll back an unfinished commit",)
+RESTORE_EXAMPLES = ("umdf lake restore lake mbo    discard the other tool's changes to mbo",)
 PACK_EXAMPLES = (
-    "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --master URL --packed umdf-env.tar.gz`",
-    "umdf lake pack umdf-env.tar.gz --leave-out deltalake    only the driver needs it",
+    "umdf lake pack umdf-env.tar.gz    for `umdf ingest … --environment umdf-env.tar.gz`",
+    "umdf lake pack umdf-env.tar.gz --exclude deltalake    only the driver needs it",
 )
 DAY_S = 24 * 3600.0
 MAX_REPAIRS = 3  # commands in one line
 
 LakeRoot = LakeArgument
-Table = Annotated[str, typer.Argument(help="Name of the table.", metavar="TABLE")]
+Table = Annotated[str, typer.Argument(help="Table name", metavar="TABLE")]
 
 
 class Dialect(StrEnum):
@@ -55,7 +56,7 @@ class Dialect(StrEnum):
 
 
 def lake(ctx: typer.Context, as_json: JsonFlag = False) -> None:
-    """Look after a lake."""
+    """Manage a lake."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help(), end="")
         exit_with(ExitCode.DONE)
@@ -65,7 +66,9 @@ def lake(ctx: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
-    """Tables with their rows, files and bytes; a writer at work, an unfinished commit, files that can be swept."""
+    """Show tables with their rows, files and sizes, the current writer, an unfinished commit, and files that can be
+    deleted.
+    """
     from umdf.lake.admin.lake_status import status as status_of
 
     result = status_of(root)
@@ -86,7 +89,7 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
     print_table(("table", "rows", "files", "size", "changed by"), rows)
     print(f"commit {result.marker.number} ({result.producer}, lake {result.lake_id[:8]})")
     if result.pending is not None and not result.pending_damage:
-        print(f"commit {result.pending} was begun and will be finished by the next writer")
+        print(f"commit {result.pending} is unfinished; the next writer will finish it")
     for damage in result.pending_damage:
         print(
             f"commit {result.pending} cannot be finished: {damage.table}/{damage.path} {damage.reason}; {damage.repair}"
@@ -95,23 +98,21 @@ def status(root: LakeRoot, as_json: JsonFlag = False) -> None:
         if table.damage:
             print(table.damage)
     if result.writer is not None:
-        print_escaped(f"being written: {result.writer.owner}")
+        print_escaped(f"current writer: {result.writer.owner}")
     for what, files in (("orphans", result.orphans), ("replaced files", result.removed)):
         if files.files:
             print(f"{files.files} {what}, {files.bytes / 1e6:,.1f} MB")
     for path in result.unknown:
-        print_escaped(f"not ours: {path}")
+        print_escaped(f"unknown file: {path}")
 
 
 def verify(
     ctx: typer.Context,
     root: LakeRoot,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read every file: compare it with its digest, and check its rows.")
-    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every file and check its digest and rows")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Every file of the last commit, and of one that was begun, is there, with the size and rows it should have."""
+    """Check that every file of the last commit, and of an unfinished one, exists with the right size and row count."""
     from umdf.lake.admin.lake_status import count_without_digest
     from umdf.lake.admin.lake_status import verify as verify_lake
     from umdf.lake.commit.log import pending_number
@@ -119,70 +120,76 @@ def verify(
 
     damages = verify_lake(root, deep)
     if deep and (unknown := count_without_digest(root)):
-        why = "an older umdf or someone else has written them"
-        printer_of(ctx).warn(f"{unknown} files have no digest to be compared with: {why}")
+        why = "written by an older umdf or another tool"
+        printer_of(ctx).warn(f"{unknown} files have no stored digest ({why}): only size and rows were checked")
     if as_json:
         print_json([asdict(damage) for damage in damages])
     elif damages:
-        print_table(("table", "file", "what"), [(damage.table, damage.path, damage.reason) for damage in damages])
+        print_table(("table", "file", "damage"), [(damage.table, damage.path, damage.reason) for damage in damages])
     else:
         pending = pending_number(open_lake_paths(root))
-        print(f"sound; commit {pending} was begun and will be finished by the next writer" if pending else "sound")
+        note = f"; commit {pending} is unfinished, the next writer will finish it" if pending else ""
+        print(f"no damage found{note}")
     if damages:
         repairs = list(dict.fromkeys(damage.repair for damage in damages))
         more = f"; and {len(repairs) - MAX_REPAIRS} more" if len(repairs) > MAX_REPAIRS else ""
-        raise UmdfError(f"{len(damages)} files are damaged", "; ".join(repairs[:MAX_REPAIRS]) + more)
+        raise UmdfError(f"{len(damages)} damaged files", "; ".join(repairs[:MAX_REPAIRS]) + more)
 
 
 def compact(
     root: LakeRoot,
-    tables: Annotated[str, typer.Option(help="Tables, with commas between them; else all.")] = "",
+    tables: Annotated[
+        str, typer.Option(help="Tables to compact, comma-separated (default: all)", metavar="TABLES")
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Join the small files of each channel and day."""
+    """Merge the small files of each channel-day."""
     from umdf.lake.admin.compaction import compact as compact_lake
     from umdf.lake.commit.writer import open_writer
 
-    names = [name.strip() for name in tables.split(",") if name.strip()] or None
     with open_writer(_require_lake(root), "compact") as writer:
-        marker = compact_lake(writer, names)
-    _print_result({"commit": marker.number if marker else None}, "nothing to join" if marker is None else "", as_json)
+        marker = compact_lake(writer, split_list(tables) or None)
+    _print_result(
+        {"commit": marker.number if marker else None}, "nothing to compact" if marker is None else "", as_json
+    )
 
 
 def vacuum(
     root: LakeRoot,
-    days: Annotated[float, typer.Option(help="Commits younger than this stay readable.", min=0)] = 7.0,
+    retention_days: Annotated[
+        float, typer.Option(help="Days of history to keep readable", metavar="DAYS", min=0)
+    ] = 7.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Delete orphans, and the files that older commits have replaced."""
+    """Delete orphaned files, and files that only old commits refer to."""
     from umdf.lake.commit import vacuum
     from umdf.lake.commit.writer import open_writer
 
     with open_writer(_require_lake(root), "vacuum") as writer:
-        orphans, replaced = vacuum.delete_orphans(writer), vacuum.vacuum(writer, days * DAY_S)
+        orphans, replaced = vacuum.delete_orphans(writer), vacuum.vacuum(writer, retention_days * DAY_S)
     result = {"files": orphans.files + replaced.files, "bytes": orphans.bytes + replaced.bytes}
     _print_result(result, "", as_json)
 
 
-def reprocess(
+def rebuild(
     ctx: typer.Context,
     root: LakeRoot,
-    date: Annotated[str | None, typer.Option(help="Only this trading date.", metavar="YYYY-MM-DD")] = None,
-    channel: Annotated[int | None, typer.Option(help="Only this channel.")] = None,
-    cores: Annotated[int | None, typer.Option(help="Cores of this machine to use; else all.", min=1)] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Groups and ports of channels (TOML), from now on.", metavar="FILE")
+    date: Annotated[str | None, typer.Option(help="Only this trading date (YYYY-MM-DD)", metavar="DATE")] = None,
+    channel: Annotated[int | None, typer.Option(help="Only this channel", metavar="N")] = None,
+    channels: Annotated[
+        Path | None, typer.Option(help="Channel addresses (TOML), replacing the lake's", metavar="FILE")
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Without Spark, in processes of our own.")] = False,
+    cores: CoresOption = None,
+    no_spark: NoSparkFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make days again from their captures, which must still be where they were, with the rules of this version.
+    """Rebuild channel-days from their captures.
 
-    Readers see the old rows until all new ones are there. Use it after an update that makes a table better, or when a
-    table was damaged. --config takes the place of the configuration that the lake was made with, in every day.
+    Use it after an upgrade that improves a table, or when a table is damaged. The captures must still be where they
+    were ingested from. Readers see the old rows until the rebuild is committed. --channels replaces the channel
+    configuration of the whole lake.
     """
     from umdf.cli.commands.ingest import open_runner, print_outcome, progress_bars
-    from umdf.cli.spark_options import spark_session_options
     from umdf.cli.time_options import parse_trading_date
     from umdf.lake.commit.repair import rebuild_lost_logs
     from umdf.lake.commit.writer import open_writer
@@ -190,39 +197,39 @@ def reprocess(
     from umdf.lake.plan.input_paths import read_channel_config
     from umdf.lake.plan.inputs import known_days
 
-    if config is not None and (date is not None or channel is not None):
-        raise UsageError("--config is of the whole lake", "leave --date and --channel out")
-    settings = IngestSettings(channel_config=read_channel_config(config), is_config_replaced=config is not None)
+    if channels is not None and (date is not None or channel is not None):
+        raise UsageError("--channels applies to the whole lake", "remove --date and --channel")
+    settings = IngestSettings(channel_config=read_channel_config(channels), is_config_replaced=channels is not None)
     printer, started_s, date_filter = printer_of(ctx), time.monotonic(), parse_trading_date(date)
-    spark_options = spark_session_options(None, cores, None, None, plain)
-    with open_writer(_require_lake(root), "reprocess", check=False) as writer:
+    spark_options = spark_session_options(None, cores, None, None, no_spark)
+    with open_writer(_require_lake(root), "rebuild", check=False) as writer:
         for name in rebuild_lost_logs(writer):
-            printer.warn(f"the log of table {name} was damaged, and was made again: earlier commits of it are lost")
+            printer.warn(f"the log of table {name} was damaged and has been rebuilt; its earlier commits are lost")
         writer.refuse_foreign_changes()
         days = known_days(writer, date_filter.isoformat() if date_filter else None, channel)
-        with open_runner(root, spark_options, plain) as run, progress_bars(printer) as stage:
+        with open_runner(root, spark_options, no_spark) as run, progress_bars(printer) as stage:
             outcome = ingest_captures([], writer, run, settings, stage, rebuild=days)
     print_outcome(outcome, time.monotonic() - started_s, as_json)
 
 
 def ddl(
     root: LakeRoot,
-    dialect: Annotated[Dialect, typer.Option(help="Whose SQL.")] = Dialect.SPARK,
-    catalogue: Annotated[str, typer.Option(help="Name of the schema, or catalogue.schema.")] = "umdf",
+    dialect: Annotated[Dialect, typer.Option(help="SQL dialect")] = Dialect.SPARK,
+    catalog: Annotated[str, typer.Option(help="Target schema, as SCHEMA or CATALOG.SCHEMA", metavar="NAME")] = "umdf",
     location: Annotated[
-        str | None, typer.Option(help="The lake as they reach it; else its path.", metavar="URL")
+        str | None, typer.Option(help="Lake location as seen by the catalog (default: its path)", metavar="URL")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Statements that make every stored table known to a catalogue: Spark, Unity Catalog, Hive or Trino."""
+    """Print CREATE TABLE statements that register the lake's tables in Spark, Unity Catalog, Hive or Trino."""
     from umdf.lake.admin.lake_status import ddl as ddl_of
 
-    text = ddl_of(root, dialect.value, catalogue, location)
+    text = ddl_of(root, dialect.value, catalog, location)
     print_json({"ddl": text}) if as_json else print(text)
 
 
 def accept(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
-    """Keep what someone else has done to a table."""
+    """Accept a change that another tool made to a table."""
     from umdf.lake.commit import writer
 
     with writer.open_writer(_require_lake(root), "accept", check=False) as lake_writer:
@@ -230,7 +237,7 @@ def accept(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
 
 
 def restore(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
-    """Take a table back to where the lake's last commit left it."""
+    """Restore a table to the lake's last commit."""
     from umdf.lake.commit import writer
 
     with writer.open_writer(_require_lake(root), "restore", check=False) as lake_writer:
@@ -238,10 +245,10 @@ def restore(root: LakeRoot, table: Table, as_json: JsonFlag = False) -> None:
 
 
 def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
-    """Drop a commit that was begun and not finished, for example because one of its files is damaged.
+    """Abort an unfinished commit, for example if one of its files is damaged.
 
-    Tables that it has changed already are taken back; its captures can be ingested again. Without an unfinished commit
-    there is nothing to do.
+    Tables that it already changed are rolled back; its captures can be ingested again. Does nothing if no commit is
+    unfinished.
     """
     from umdf.lake.commit import log
     from umdf.lake.commit.writer import open_writer
@@ -258,24 +265,26 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
 
 
 def pack(
-    out: Annotated[Path, typer.Argument(help="The archive to write: .tar.gz, .tgz or .tar.", metavar="FILE")],
-    leave_out: Annotated[str, typer.Option(help="Packages that workers have already, with commas.")] = "",
+    out: Annotated[Path, typer.Argument(help="Archive to write (.tar.gz, .tgz or .tar)", metavar="FILE")],
+    exclude: Annotated[
+        str, typer.Option(help="Packages that the workers already have, comma-separated", metavar="PACKAGES")
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Pack what the workers of a cluster run: this umdf, what it requires, and its kernels, compiled.
+    """Build an environment archive for cluster workers: umdf, its dependencies and compiled kernels.
 
-    Workers need the same Python at the same path, and processors of the same kind (else kernels are compiled there).
+    Workers need the same Python at the same path. On a different CPU type, kernels are compiled again.
     """
     from umdf.lake.runtime.environment_archive import SPARK_PACKAGES, write_archive
     from umdf.warmup import warm_all
 
     warm_all()
-    archive = write_archive(out, {*SPARK_PACKAGES, *(name.strip() for name in leave_out.split(",") if name.strip())})
+    archive = write_archive(out, {*SPARK_PACKAGES, *split_list(exclude)})
     if as_json:
         print_json(asdict(archive))
         return
     print(f"{archive.path}: {archive.bytes / 1e6:,.1f} MB, {len(archive.packages)} packages, {archive.kernels} kernels")
-    print(f"for workers with {archive.python}")
+    print(f"workers must run {archive.python}")
 
 
 def _require_lake(root: Path) -> Path:
@@ -298,7 +307,7 @@ SUBCOMMANDS = (
     (status, STATUS_EXAMPLES),
     (verify, VERIFY_EXAMPLES),
     (compact, COMPACT_EXAMPLES),
-    (reprocess, REPROCESS_EXAMPLES),
+    (rebuild, REBUILD_EXAMPLES),
     (forget, FORGET_EXAMPLES),
     (vacuum, VACUUM_EXAMPLES),
     (ddl, DDL_EXAMPLES),

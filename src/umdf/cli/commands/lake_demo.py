@@ -16,29 +16,30 @@ INSTRUMENTS, MINUTES = 20, 20
 LOSS = 0.004  # of each line; little is lost on both
 
 NEXT_STEPS = (
-    ("what is in it", "umdf lake status {lake}"),
-    ("rows, without Spark", "umdf query --schema trades --symbols {symbol} --lake {lake} --limit 10"),
+    ("list its tables", "umdf lake status {lake}"),
+    ("read rows", "umdf query {lake} --schema trades --symbols {symbol} --limit 10"),
     (
-        "SQL, on Spark",
-        'umdf query "SELECT symbol, sum(size) AS traded FROM trades GROUP BY 1 ORDER BY 2 DESC" --lake {lake}',
+        "run SQL",
+        'umdf query {lake} "SELECT symbol, sum(size) AS traded FROM trades GROUP BY 1 ORDER BY 2 DESC"',
     ),
-    ("a chart", "umdf query --schema ohlcv_1m --symbols {symbol} --lake {lake} --chart chart.html"),
-    ("the day on one page", "umdf report --lake {lake}"),
+    ("draw a chart", "umdf query {lake} --schema ohlcv_1m --symbols {symbol} --chart chart.html"),
+    ("write a report", "umdf report {lake}"),
 )
 
 
 def demo(
-    directory: Annotated[Path, typer.Argument(help="A new directory.", metavar="DIR")],
-    messages: Annotated[int, typer.Option(help="About so many messages of the exchange.", min=5_000)] = 60_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same session.")] = 1,
+    directory: Annotated[Path, typer.Argument(help="Directory to create", metavar="DIR")],
+    messages: Annotated[int, typer.Option(help="Approximate number of messages", metavar="N", min=5_000)] = 60_000,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed produces the same session", metavar="N")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a small example lake in DIR/lake, from captures of a made-up session in DIR/day, with the truth beside them.
+    """Build a small example lake in DIR/lake, from a simulated session in DIR/day.
 
-    Both lines, twenty minutes, some packets lost: everything that a lake can say is in it. Without Spark, in seconds.
+    Twenty minutes on both lines, with some packet loss, so that every table has rows. Takes seconds and does not need
+    Spark.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UmdfError(f"{directory} is there already", "give a new or an empty directory")
+        raise UmdfError(f"{directory} already exists", "use a new or empty directory")
     require("deltalake", "a lake")
     started_s = time.monotonic()
     result = _build(directory, messages, seed)
@@ -47,8 +48,8 @@ def demo(
     if as_json:
         print_json(result | {"next": [command for _, command in commands]})
         return
-    summary = f"{result['events']:,} events of {INSTRUMENTS} instruments, {result['gaps']} gaps"
-    print(f"{result['lake']}: {summary}; made in {result['seconds']} s\n\nnext:")
+    summary = f"{result['events']:,} events, {INSTRUMENTS} instruments, {result['gaps']} gaps"
+    print(f"{result['lake']}: {summary} ({result['seconds']} s)\n\nNext steps:")
     width = max(len(what) for what, _ in commands)
     for what, command in commands:
         print(f"  {what:<{width}}  {command}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umdf.cli.arguments import LakeOption
+from umdf.cli.arguments import EndOption, LakeArgument, StartOption, SymbolsOption, split_list
 from umdf.cli.output import JsonFlag, print_escaped, printer_of
 from umdf.cli.row_formats import print_csv, print_json_lines, text_rows, unique_names
 from umdf.cli.spark_options import CoresOption, EnvironmentOption, MasterOption, SparkConfOption, spark_session_options
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXAMPLES = (
-    'umdf query "SELECT symbol, sum(size) AS traded FROM trades GROUP BY 1 ORDER BY 2 DESC LIMIT 5" --lake lake',
-    'umdf query "SELECT * FROM gaps" --lake lake --json',
-    'umdf query "SHOW TABLES" --lake lake',
-    "umdf query --schema mbp_1 --symbols PETR4,VALE3 --start 2026-11-13 --lake lake",
-    "umdf query --schema trades --symbols PETR4 --start 2026-11-13T13:00 --lake lake --parquet trades.parquet",
-    "umdf query --schema ohlcv_1m --symbols WINZ26 --lake lake --chart chart.html",
+    'umdf query lake "SELECT symbol, sum(size) AS traded FROM trades GROUP BY 1 ORDER BY 2 DESC LIMIT 5"',
+    'umdf query lake "SELECT * FROM gaps" --json',
+    'umdf query lake "SHOW TABLES"',
+    "umdf query lake --schema mbp_1 --symbols PETR4,VALE3 --start 2026-11-13",
+    "umdf query lake --schema trades --symbols PETR4 --start 2026-11-13T13:00 --parquet trades.parquet",
+    "umdf query lake --schema ohlcv_1m --symbols WINZ26 --chart chart.html",
 )
 MAX_ROWS_SHOWN = 100  # rows of a table on the screen
 LOCAL_SPARK_BYTES = 256 << 20  # larger inputs are faster on a Spark session that starts slower
@@ -32,74 +32,84 @@ LOCAL_SPARK_BYTES = 256 << 20  # larger inputs are faster on a Spark session tha
 
 def query(
     ctx: typer.Context,
-    lake: LakeOption,
-    statement: Annotated[
-        str, typer.Argument(help="A statement in Spark's SQL.", metavar="SQL", show_default=False)
-    ] = "",
-    schema: Annotated[str, typer.Option(help="Instead of SQL: a table, such as mbp_1.")] = "",
-    symbols: Annotated[str, typer.Option(help="Symbols, with commas between them; else all.")] = "",
-    start: Annotated[str, typer.Option(help="First trading date, or an instant (no zone is UTC).")] = "",
-    end: Annotated[str, typer.Option(help="The date or instant behind the last one.")] = "",
-    stype_in: Annotated[str, typer.Option(help="What symbols are: raw, parent or continuous.")] = "raw",
-    columns: Annotated[str, typer.Option(help="Columns, with commas between them; else all.")] = "",
-    exclude_stale: Annotated[bool, typer.Option("--exclude-stale", help="Leave out what may be wrong.")] = False,
+    lake: LakeArgument,
+    statement: Annotated[str, typer.Argument(help="Spark SQL statement", metavar="SQL", show_default=False)] = "",
+    schema: Annotated[str, typer.Option(help="Table to read instead of SQL, such as mbp_1", metavar="TABLE")] = "",
+    symbols: SymbolsOption = "",
+    start: StartOption = "",
+    end: EndOption = "",
+    stype_in: Annotated[
+        str,
+        typer.Option(help="Symbology of --symbols: raw, parent, continuous or instrument_id", metavar="STYPE"),
+    ] = "raw",
+    columns: Annotated[str, typer.Option(help="Columns, comma-separated (default: all)", metavar="COLUMNS")] = "",
+    exclude_stale: Annotated[
+        bool, typer.Option("--exclude-stale", help="Skip rows that may be wrong (unverified or stale)")
+    ] = False,
     limit: Annotated[
         int | None,
-        typer.Option(help=f"So many rows at most; 0 is all. Else {MAX_ROWS_SHOWN} as text, all otherwise.", min=0),
+        typer.Option(
+            help=f"Maximum rows, 0 for all (default: {MAX_ROWS_SHOWN} for text, otherwise all)", metavar="N", min=0
+        ),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file.", metavar="FILE")] = None,
-    chart: Annotated[Path | None, typer.Option(help="Draw them: a page of HTML.", metavar="FILE")] = None,
-    y: Annotated[str, typer.Option(help="What the chart draws; else prices, or candles of bars.")] = "",
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file", metavar="FILE")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Write a chart, as an HTML page", metavar="FILE")] = None,
+    chart_y: Annotated[
+        str,
+        typer.Option(help="Columns to plot (default: prices; candlesticks for bars)", metavar="COLUMNS"),
+    ] = "",
     master: MasterOption = None,
     cores: CoresOption = None,
-    packed: EnvironmentOption = None,
+    environment: EnvironmentOption = None,
     conf: SparkConfOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask a lake: SQL on Spark, or with --schema a range of one table, at once and without Spark.
+    """Query a lake: SQL on Spark, or a range of one table without Spark.
 
-    In SQL every table is a view: prices are decimals, times TIMESTAMPs in UTC with their nanoseconds beside them
-    (ts_event_ns), mbp_10 is made when it is asked for. A WHERE on trading_date, symbol, instrument_id or a _ns column
-    skips files. --json prints an object a row.
+    In SQL every table is a view: prices are DECIMAL, times are TIMESTAMP in UTC with a nanosecond column beside each
+    (ts_event_ns), and mbp_10 is computed on demand. Filters on trading_date, symbol, instrument_id or a _ns column skip
+    files. --json prints one object per row.
     """
     filters = {"--symbols": symbols, "--start": start, "--end": end, "--columns": columns}
     if statement.strip() and schema:
-        raise UsageError("SQL and --schema do not go together", "give one of them")
+        raise UsageError("SQL cannot be combined with --schema", "use one of them")
     if not statement.strip() and not schema:
-        raise UsageError("nothing is asked", 'give a statement ("SELECT …") or --schema')
+        raise UsageError("nothing to query", "pass a SQL statement or --schema TABLE")
     if not schema and (unused := [name for name, value in filters.items() if value]):
-        raise UsageError(f"{', '.join(unused)} belong to --schema", "in SQL, say it with WHERE")
+        raise UsageError(f"{', '.join(unused)} can only be used with --schema", "in SQL, use WHERE and the column list")
     if sum((as_json, as_csv, parquet is not None, chart is not None)) > 1:
-        raise UsageError("--json, --csv, --parquet and --chart do not go together", "give one of them")
+        raise UsageError("only one of --json, --csv, --parquet and --chart can be used")
     is_text = not (as_json or as_csv or parquet or chart)
     row_limit = (MAX_ROWS_SHOWN if is_text else None) if limit is None else limit or None
     if schema:
         rows = _read_range(lake, schema, row_limit, symbols=symbols, start=start, end=end, columns=columns,
                            stype_in=stype_in, exclude_stale=exclude_stale)  # fmt: skip
     else:
-        rows = _run_sql(lake, statement, row_limit, spark_session_options(master, cores, packed, conf))
+        rows = _run_sql(lake, statement, row_limit, spark_session_options(master, cores, environment, conf))
     is_truncated = row_limit is not None and rows.num_rows > row_limit
     rows = rows.slice(0, row_limit) if is_truncated else rows
     if parquet is not None:
         _write_parquet(rows, parquet)
     elif chart is not None:
-        _write_chart(rows, chart, y, f"{schema} {symbols}" if schema else statement)
+        _write_chart(rows, chart, split_list(chart_y), f"{schema} {symbols}" if schema else statement)
     elif as_json or as_csv:
         (print_json_lines if as_json else print_csv)(rows)
     else:
-        _print_rows(rows, f"{'--columns chooses, ' if schema else ''}--json or --csv shows all")
+        _print_rows(
+            rows,
+            "choose with --columns, or print all with --json or --csv" if schema else "print all with --json or --csv",
+        )
     if schema and start and start == end:
-        printer_of(ctx).warn("--start is --end, which is not in the range: for one day say the next date")
+        printer_of(ctx).warn("empty range: --end is exclusive; for one day, use the next date as --end")
     if is_truncated and limit is None:
-        printer_of(ctx).warn(f"only the first {row_limit} rows are shown; --limit 0 shows all")
+        printer_of(ctx).warn(f"showing the first {row_limit} rows; use --limit 0 for all")
 
 
 def _read_range(lake: Path, schema: str, row_limit: int | None, **filters: Any) -> pa.Table:
     from umdf.lake.query.lake import Lake
 
-    lists = {name: [part.strip() for part in filters.pop(name).split(",") if part.strip()] or None
-             for name in ("symbols", "columns")}  # fmt: skip
+    lists = {name: split_list(filters.pop(name)) or None for name in ("symbols", "columns")}
     times = {name: filters.pop(name) or None for name in ("start", "end")}
     rows = Lake(lake).get_range(schema, **lists, **times, **filters).to_arrow()
     return rows if row_limit is None else rows.slice(0, row_limit + 1)
@@ -132,12 +142,11 @@ def _write_parquet(rows: pa.Table, path: Path) -> None:
 
     with path.open("wb") as file:
         pq.write_table(rows.rename_columns(unique_names(rows.schema.names)), file, compression="zstd")
-    print_escaped(f"{rows.num_rows:,} rows in {path}")
+    print_escaped(f"wrote {rows.num_rows:,} rows to {path}")
 
 
-def _write_chart(rows: pa.Table, path: Path, y: str, title: str) -> None:
+def _write_chart(rows: pa.Table, path: Path, columns: list[str], title: str) -> None:
     from umdf.lake.report.chart import draw
 
-    columns = [name.strip() for name in y.split(",") if name.strip()] or None
-    draw(rows, columns, " ".join(title.split())).save(path)
-    print_escaped(f"{rows.num_rows:,} rows drawn in {path}")
+    draw(rows, columns or None, " ".join(title.split())).save(path)
+    print_escaped(f"wrote a chart of {rows.num_rows:,} rows to {path}")

@@ -7,27 +7,30 @@ from typing import Annotated
 
 import typer
 
-from umdf.cli.arguments import LakeOption
+from umdf.cli.arguments import LakeArgument
 from umdf.cli.output import JsonFlag, print_json
 from umdf.units import printable
 
 EXAMPLES = (
-    "umdf report --lake lake --date 2026-11-13                     writes report-2026-11-13.html",
-    "umdf report --lake lake --out day.html                        the last day that the lake has",
-    "umdf report --lake lake --date 2026-11-13 --json | jq .gaps   the same numbers, no page",
+    "umdf report lake --date 2026-11-13                     writes report-2026-11-13.html",
+    "umdf report lake --out day.html                        the lake's last day",
+    "umdf report lake --date 2026-11-13 --json | jq .gaps   the figures only",
 )
 
 
 def report(
-    lake: LakeOption,
-    date_text: Annotated[str, typer.Option("--date", help="Trading date, as 2026-11-13; else the lake's last.")] = "",
-    out: Annotated[Path | None, typer.Option(help="The page; else report-DATE.html here.", metavar="FILE")] = None,
+    lake: LakeArgument,
+    date_text: Annotated[
+        str, typer.Option("--date", help="Trading date, YYYY-MM-DD (default: the lake's last)", metavar="DATE")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="File to write (default: report-DATE.html)", metavar="FILE")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Report a day: is it whole, what was traded, what each line lost, gaps and their cures, books against snapshots.
+    """Write a report of one trading day: completeness, trading activity, loss per line, gaps and how they were
+    recovered, books checked against snapshots.
 
-    The page is one HTML file that needs nothing else. With --json the numbers are printed, and a page is written only
-    where --out says so.
+    The report is one self-contained HTML file. With --json the figures are printed instead, and a file is written only
+    if --out is given.
     """
     from umdf.cli.time_options import parse_trading_date
     from umdf.lake.report.day_report import day_report

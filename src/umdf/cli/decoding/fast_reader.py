@@ -46,7 +46,7 @@ class FastReader:
 
 def _drop_text(drop: DroppedMessage) -> str:
     chunks = f"{drop.chunks_received} of {drop.no_chunks} chunks"
-    return f"message {drop.msg_seq_num} was dropped with {chunks}: {drop.reason}"
+    return f"message {drop.msg_seq_num} dropped with {chunks}: {drop.reason}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class FastDecodedBatch:
         for _, batch in self.parts:
             for entry in batch.quarantine:
                 if entry.code == UNKNOWN_TEMPLATE:
-                    yield f"template {entry.template_id} is not in the file"
+                    yield f"unknown template {entry.template_id}"
 
     def anomalies(self) -> Iterator[str]:
         for _, batch in self.parts:

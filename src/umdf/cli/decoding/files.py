@@ -68,7 +68,7 @@ class ChecksumFailures:
 
     def quarantine(self) -> Iterator[QuarantineEntry]:
         for number, offset in zip(self.packets.number.tolist(), self.packets.offset.tolist(), strict=True):
-            reason = f"the UDP checksum is wrong (the record is at offset {offset} of the file)"
+            reason = f"wrong UDP checksum (record at file offset {offset})"
             yield QuarantineEntry(self.path, number, None, 0, None, None, None, reason)
 
     def skip_reasons(self) -> Iterator[str]:

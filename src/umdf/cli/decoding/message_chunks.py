@@ -70,7 +70,7 @@ class ChunkCollector:
     def failure(self) -> str:
         missing = [number for number in range(1, self.chunk.no_chunks + 1) if number not in self.packet_by_chunk]
         if not missing:
-            return "its chunks in this file are of different messages"
+            return "the chunks in this file belong to different messages"
         listed = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
         return f"chunk{'s' if len(missing) > 1 else ''} {listed} {'are' if len(missing) > 1 else 'is'} not in this file"
 

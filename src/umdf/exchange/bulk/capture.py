@@ -92,10 +92,11 @@ def write_capture(settings: BulkSettings, directory: Path, clock: Clock | None =
     listing = generate_listing(settings, np.random.default_rng([settings.seed, 0]))
     market, manifest, truth_writer = Market(listing, settings), Manifest(capture), Truth(truth, settings.channel)
     publisher_threads = [
-        PublisherThread(PUBLISHERS[protocol](settings, listing, manifest, truth_writer)) for protocol in settings.wires
+        PublisherThread(PUBLISHERS[protocol](settings, listing, manifest, truth_writer))
+        for protocol in settings.protocols
     ]
     _write_session(directory, settings, listing, [thread.publisher for thread in publisher_threads])
-    pacer = Pacer(clock) if settings.live_pace else None
+    pacer = Pacer(clock) if settings.real_time else None
 
     def publish(batch: JournalBatch) -> None:
         if pacer:
@@ -145,7 +146,7 @@ class Pacer:
 def _make_directories(directory: Path) -> tuple[Path, Path]:
     capture, truth = directory / "capture", directory / "truth"
     if capture.exists() and any(capture.iterdir()):
-        raise ConfigError(f"{capture} already holds files", "name a new directory, or remove it first")
+        raise ConfigError(f"{capture} is not empty", "use a new directory, or delete it first")
     capture.mkdir(parents=True, exist_ok=True)
     return capture, truth
 
@@ -157,7 +158,7 @@ def _write_session(directory: Path, settings: BulkSettings, listing: Listing, pu
             "sequence_versions": publisher.seq_versions,
             **publisher.format_versions,
             "streams": [
-                {"stream": flow.stream, "line": flow.line, "group": flow.dest[0], "port": flow.dest[1]}
+                {"stream": flow.stream, "line": flow.line, "multicast_group": flow.dest[0], "port": flow.dest[1]}
                 for flow in publisher.flows
             ],
         }
@@ -165,9 +166,9 @@ def _write_session(directory: Path, settings: BulkSettings, listing: Listing, pu
     }
     session = {
         "settings": asdict(settings),
-        "channels": [{"channel": settings.channel, "groups": listing.groups, "wires": protocols}],
+        "channels": [{"channel": settings.channel, "groups": listing.groups, "protocols": protocols}],
         "instruments": settings.instruments,
-        "note": "snapshot and instrument streams are on the first line only, and are never lost",
+        "note": "snapshot and instrument streams are on line A only, without loss",
     }
     (directory / "session.json").write_text(json.dumps(session, indent=2) + "\n")
 
@@ -175,10 +176,10 @@ def _write_session(directory: Path, settings: BulkSettings, listing: Listing, pu
 def _write_truth(truth: Truth, market: Market, publishers: list[Publisher]) -> None:
     truth.write_market(market)
     sequences = [(publisher.protocol, *row) for publisher in publishers for row in publisher.sequences()]
-    names = ("wire", "stream", "first", "last", "packets")
+    names = ("protocol", "stream", "first_sequence", "last_sequence", "packets")
     truth.write("sequences", {name: [row[i] for row in sequences] for i, name in enumerate(names)})
     counts = [
         (publisher.protocol, *key, rows) for publisher in publishers for key, rows in sorted(publisher.counts.items())
     ]
-    names = ("wire", "stream", "family", "rows")
+    names = ("protocol", "stream", "family", "rows")
     truth.write("counts", {name: [row[i] for row in counts] for i, name in enumerate(names)})

@@ -18,22 +18,22 @@ DAY_NS = 86_400 * SECOND_NS
 class BulkSettings:
     messages: int  # of the incremental stream, as Binary counts them; the day's fixed messages come on top
     instruments: int = 5_000
-    wire: str = SBE
+    protocol: str = SBE
     generation: str = PRIORITY
     lines: str = "AB"
-    loss: float = 0.0  # share of the incremental packets that each line loses; some are lost on both
+    loss: float = 0.0  # fraction of incremental packets lost on each line; some are lost on both
     seed: int = 1
     channel: int = 72
     channel_reset: bool = False
-    live_pace: bool = False
-    rate: int = 5_000  # messages a second of the simulated day, in the mean
+    real_time: bool = False
+    rate: int = 5_000  # average messages per simulated second
     roll_bytes: int = 256 << 20
     roll_s: int = 600  # of the simulated clock
     trading_date: int = TRADING_DATE
     snapshot_loops: int = 12  # of the day, if it has enough messages
 
     def __post_init__(self) -> None:
-        _require_choice("--wire", self.wire, (SBE, FAST, BOTH))
+        _require_choice("--protocol", self.protocol, (SBE, FAST, BOTH))
         _require_choice("--generation", self.generation, (PRIORITY, POSITION))
         _require_choice("--lines", self.lines, ("A", "AB"))
         _require_range("--instruments", self.instruments, MIN_INSTRUMENTS, MAX_INSTRUMENTS)
@@ -46,12 +46,12 @@ class BulkSettings:
         _require_range("--snapshot-loops", self.snapshot_loops, 1, 86_400)
         minimum = MIN_MESSAGES_PER_INSTRUMENT * self.instruments
         if self.messages < minimum:
-            hint = f"ask for at least {minimum}, or for fewer instruments"
-            raise UsageError(f"{self.messages} messages are too few for a day of {self.instruments} instruments", hint)
+            hint = f"use at least {minimum}, or fewer instruments"
+            raise UsageError(f"too few messages for {self.instruments} instruments: {self.messages}", hint)
 
     @property
-    def wires(self) -> tuple[str, ...]:
-        return (SBE, FAST) if self.wire == BOTH else (self.wire,)
+    def protocols(self) -> tuple[str, ...]:
+        return (SBE, FAST) if self.protocol == BOTH else (self.protocol,)
 
     @property
     def midnight_ns(self) -> int:
@@ -60,9 +60,9 @@ class BulkSettings:
 
 def _require_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise UsageError(f"{option} {value} is not known", f"use {' or '.join(choices)}")
+        raise UsageError(f"invalid {option}: {value}", f"use {' or '.join(choices)}")
 
 
 def _require_range(option: str, value: float, minimum: float, maximum: float) -> None:
     if not minimum <= value <= maximum:
-        raise UsageError(f"{option} {value} is out of range", f"use {minimum} to {maximum}")
+        raise UsageError(f"{option} out of range: {value}", f"use {minimum} to {maximum}")

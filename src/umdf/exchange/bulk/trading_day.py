@@ -98,7 +98,7 @@ class TradingDay:
 
     def _silence(self, seconds: float) -> None:
         """Heartbeats only; at live pace each is published when it is due."""
-        steps = int(seconds) + 1 if self.settings.live_pace else 1
+        steps = int(seconds) + 1 if self.settings.real_time else 1
         for _ in range(steps):
             self.market.silence(seconds / steps)
             if steps > 1:
@@ -184,9 +184,9 @@ class TradingDay:
         market, batch = self.market, max(256, min(BATCH_ROWS, self.settings.messages // 100))
         until = market.now
         while (left := messages - self.messages - market.rows) > 0:
-            until = max(until, market.now) + LIVE_BATCH_NS if self.settings.live_pace else NO_DEADLINE_NS
+            until = max(until, market.now) + LIVE_BATCH_NS if self.settings.real_time else NO_DEADLINE_NS
             market.run_order_flow(min(batch - market.rows, left), until)
-            if self.settings.live_pace:
+            if self.settings.real_time:
                 market.heartbeat_until(until)
             self._publish_periodic_statistics()
             self.flush()

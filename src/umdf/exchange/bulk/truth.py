@@ -14,10 +14,12 @@ Prices are int64 in units of 1e-9, NULL for a market order; times are nanosecond
     states         instrument_id, state (326, that of its group where it follows it), phase (625), event (1174, absent
                    where none was sent)
     groups         security_group, phase
-    instruments    instrument_id, symbol, security_group, security_type, tick, lot, listed (at the end of the day)
-    loss           wire, line (A, B, AB: on both), first, last: sequences of the incremental stream that were dropped
-    sequences      wire, stream, first, last, packets: of the incremental stream; of the others of all loops together
-    counts         wire, stream, family, rows: events that were published (heartbeats and resets are `control`)
+    instruments    instrument_id, symbol, security_group, security_type, tick, lot, is_listed (at the end of the day)
+    loss           protocol, line (A, B, AB: on both), first_sequence, last_sequence: what was dropped of the
+                   incremental stream
+    sequences      protocol, stream, first_sequence, last_sequence, packets: of the incremental stream; of the others of
+                   all loops together
+    counts         protocol, stream, family, rows: events that were published (heartbeats and resets are `control`)
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ TRADES_SCHEMA = _schema(
     conditions="int32",
     busted="bool",
 )
-LOSS_SCHEMA = _schema(channel_id="int16", wire="string", line="string", first="int64", last="int64")
+LOSS_SCHEMA = _schema(
+    channel_id="int16", protocol="string", line="string", first_sequence="int64", last_sequence="int64"
+)
 
 
 class Truth:
@@ -122,8 +126,8 @@ class Truth:
     def add_loss(self, protocol: str, line: str, first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
         count = len(first)
         if count:
-            keys = {"channel_id": [self.channel] * count, "wire": [protocol] * count, "line": [line] * count}
-            self.loss_table.add({**keys, "first": first, "last": last})
+            keys = {"channel_id": [self.channel] * count, "protocol": [protocol] * count, "line": [line] * count}
+            self.loss_table.add({**keys, "first_sequence": first, "last_sequence": last})
 
     def close(self) -> None:
         self.loss_table.close()
@@ -167,7 +171,7 @@ class Truth:
                 "security_type": [TYPES[kind] for kind in listing.type.tolist()],
                 "tick": listing.tick,
                 "lot": listing.lot,
-                "listed": is_listed,
+                "is_listed": is_listed,
             },
         )
 

@@ -170,13 +170,13 @@ def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | No
 
 
 def ddl(
-    root: str | os.PathLike[str], dialect: str = "spark", catalogue: str = "umdf", location: str | None = None
+    root: str | os.PathLike[str], dialect: str = "spark", catalog: str = "umdf", location: str | None = None
 ) -> str:
     """Statements for every table that was written; `location` is the lake's URL as seen by the catalog."""
     snapshot = open_snapshot(root)
-    parts = [notes(dialect, catalogue), create_schema(dialect, catalogue)]
+    parts = [notes(dialect, catalog), create_schema(dialect, catalog)]
     for name in tables():
         if snapshot.version(name) is not None:
             table_location = f"{location.rstrip('/')}/{name}" if location else snapshot.paths.table(name)
-            parts.append(create_table(table(name), table_location, dialect, catalogue))
+            parts.append(create_table(table(name), table_location, dialect, catalog))
     return "\n".join(parts)

@@ -166,15 +166,15 @@ def acquire(
     leases: Path,
     what: str,
     *,
-    wait_s: float = 0.0,
+    writer_wait_s: float = 0.0,
     stale_s: float = STALE_S,
     clock: Clock = time.time_ns,
     sleep: Sleep = time.sleep,
     owner: Owner | None = None,
 ) -> Lease:
-    """Acquire the lake's lease. If another process holds it, wait up to `wait_s`, then raise an error with its name."""
+    """Acquire the lake's lease. If another process holds it, wait up to `writer_wait_s`, then raise with its name."""
     owner = owner or this_process(what)
-    until_ns = clock() + int(wait_s * 1e9)
+    until_ns = clock() + int(writer_wait_s * 1e9)
     while True:
         current = latest_lease(leases)
         if current is None or current.released or _is_stale(current, clock(), stale_s):

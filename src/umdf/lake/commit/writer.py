@@ -237,7 +237,7 @@ def open_writer(
     root: str | os.PathLike[str],
     what: str = "umdf",
     *,
-    wait_s: float = 0.0,
+    writer_wait_s: float = 0.0,
     stale_s: float = STALE_S,
     clock: Clock = time.time_ns,
     sleep: Sleep = time.sleep,
@@ -252,7 +252,7 @@ def open_writer(
     """
     require("deltalake", "a lake")
     paths = create_lake_paths(root)
-    lease = acquire(paths.leases, what, wait_s=wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
+    lease = acquire(paths.leases, what, writer_wait_s=writer_wait_s, stale_s=stale_s, clock=clock, sleep=sleep)
     try:
         writer = Writer(paths, lease, what, clock, fault)
         lease.start_heartbeat()

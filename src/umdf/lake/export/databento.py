@@ -273,4 +273,4 @@ def parse_options(options: Options) -> DatabentoOptions:
         raise UsageError(f"publisher ID out of range: {options.publisher_id}", "use 0 to 65535")
     if options.price_type not in PRICE_TYPES:
         raise UsageError(f"invalid price type: {options.price_type}", f"use {' or '.join(PRICE_TYPES)}")
-    return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide)
+    return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide_integers)

@@ -30,11 +30,11 @@ class DatabentoField:
     source: str | None  # column of our rows; None: always `absent`
     absent: int | str = 0  # value if our rows have none
 
-    def arrow_type(self, fixed: bool, wide: bool) -> pa.DataType:
+    def arrow_type(self, fixed: bool, wide_integers: bool) -> pa.DataType:
         special = {PRICE: pa.int64() if fixed else pa.float64(), TIME: UTC_NS, TEXT: pa.string()}
         if self.type in special:
             return special[self.type]
-        return pa.from_numpy_dtype(np.dtype("u8" if wide and self.type == "u4" else self.type))
+        return pa.from_numpy_dtype(np.dtype("u8" if wide_integers and self.type == "u4" else self.type))
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class DatabentoSchema:
     def sources(self) -> list[str]:
         return [field.source for field in self.fields if field.source]
 
-    def arrow_schema(self, fixed: bool, wide: bool) -> pa.Schema:
-        fields = [pa.field(field.name, field.arrow_type(fixed, wide)) for field in self.fields]
+    def arrow_schema(self, fixed: bool, wide_integers: bool) -> pa.Schema:
+        fields = [pa.field(field.name, field.arrow_type(fixed, wide_integers)) for field in self.fields]
         return pa.schema(fields, {"pandas": _pandas_metadata(fields)})
 
 

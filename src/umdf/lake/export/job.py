@@ -30,9 +30,9 @@ class Options:
 
     publisher_id: int = 65_000  # Databento
     price_type: str = "float"
-    wide: bool = False
+    wide_integers: bool = False
     levels: int = 10  # LOBSTER
-    rounded: bool = False
+    round_prices: bool = False
 
 
 @dataclass

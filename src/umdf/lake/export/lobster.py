@@ -74,10 +74,10 @@ class ConversionCounts:
 class LobsterConverter:
     """Converts rows into lines; one per instrument-day."""
 
-    def __init__(self, symbol: str, day: date, levels: int, rounded: bool = False) -> None:
+    def __init__(self, symbol: str, day: date, levels: int, round_prices: bool = False) -> None:
         if not 1 <= levels <= MAX_LEVELS:
             raise UsageError(f"invalid --levels: {levels}", f"use 1 to {MAX_LEVELS}")
-        self.symbol, self.day, self.rounded = symbol, day, rounded
+        self.symbol, self.day, self.round_prices = symbol, day, round_prices
         self.book = OrderBook(symbol)
         self.counts = ConversionCounts()
         self._sides = {"B": _SideText(-1, NO_BID, levels), "A": _SideText(1, NO_ASK, levels)}
@@ -169,7 +169,7 @@ class LobsterConverter:
             raise UmdfError(
                 f"{self.symbol}: trade without a price, which LOBSTER cannot represent", "exclude this instrument"
             )
-        if price % PRICE_UNIT and not self.rounded:
+        if price % PRICE_UNIT and not self.round_prices:
             reason = f"{self.symbol}: price {fix_decimal(price, -9)} is not a multiple of 0.0001"
             raise UmdfError(reason, "round prices with --round-prices")
         return (price + PRICE_UNIT // 2) // PRICE_UNIT
@@ -258,7 +258,7 @@ def write(job: ExportJob) -> None:
             instrument_day.read("status", STATE_COLUMNS, True),
         )
         converter = LobsterConverter(
-            instrument_day.name, instrument_day.day.date, job.options.levels, job.options.rounded
+            instrument_day.name, instrument_day.day.date, job.options.levels, job.options.round_prices
         )
         low, high = instrument_day.day.window
         begin, end = (None if at is None else converter.milliseconds(at) for at in (low, high))

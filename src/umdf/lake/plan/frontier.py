@@ -3,8 +3,8 @@
 Everything before the frontier is final, so the frontier passes only what no later file is expected to change: every
 line must have passed that sequence, and the snapshot stream must have been read up to the same time, because a
 snapshot takes effect at the sequence it holds (369), not where it arrived. A multicast group that has been silent for
-longer than `wait_ns`, and for longer than its next file can take to be closed, is not waited for. If data arrives for
-a position before the frontier, the day is rebuilt.
+longer than `line_timeout_ns`, and for longer than its next file can take to be closed, is not waited for. If data
+arrives for a position before the frontier, the day is rebuilt.
 
 Invariant: a frontier is a sequence that was received. So no gap is ever split.
 """
@@ -37,8 +37,8 @@ _LENGTH_BYTES = 8
 class FollowSettings:
     """How a growing recording is followed."""
 
-    hold_ns: int = SECOND_NS  # longest delay of a snapshot after the last update it holds
-    wait_ns: int = 120 * SECOND_NS  # a multicast group that is silent for longer is not waited for
+    snapshot_delay_ns: int = SECOND_NS  # longest delay of a snapshot after the last update it holds
+    line_timeout_ns: int = 120 * SECOND_NS  # a multicast group that is silent for longer is not waited for
     finish: bool = False  # no more files will come: process everything
 
 
@@ -125,11 +125,11 @@ class ReadProgress:
                 self._last_ts[group] = max(self._last_ts.get(group, NULL), ends)
                 self._longest_file_ns[group] = max(self._longest_file_ns.get(group, 0), ends - begins)
 
-    def active_groups(self, groups: Iterable[MulticastGroup], wait_ns: int) -> dict[MulticastGroup, int]:
+    def active_groups(self, groups: Iterable[MulticastGroup], line_timeout_ns: int) -> dict[MulticastGroup, int]:
         """The multicast groups that are not silent, and the time up to which they were read."""
         known = {group: self._last_ts[group] for group in groups if group in self._last_ts}
         newest = max(known.values(), default=NULL)
-        waits = {group: max(wait_ns, MAX_LATE_HALVES * self._longest_file_ns[group] // 2) for group in known}
+        waits = {group: max(line_timeout_ns, MAX_LATE_HALVES * self._longest_file_ns[group] // 2) for group in known}
         return {group: last for group, last in known.items() if last >= newest - waits[group]}
 
 
@@ -177,8 +177,8 @@ def find_frontier(
     if follow.finish:
         return Frontier(_epoch_end(planner, day, len(day.epochs) - 1), is_over=True)
     groups = planner.groups(day.channel, "incremental", "snapshot")
-    active = progress.active_groups(groups, follow.wait_ns * patience)
-    until_ns = min(active.values(), default=NULL) - follow.hold_ns * patience
+    active = progress.active_groups(groups, follow.line_timeout_ns * patience)
+    until_ns = min(active.values(), default=NULL) - follow.snapshot_delay_ns * patience
     groups_past_day = {part.group for part in planner.later_segments(day)}
     lines = {group for group in planner.groups(day.channel, "incremental") if group in active}
     found: DayPosition | None = None

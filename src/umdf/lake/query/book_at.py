@@ -105,7 +105,7 @@ class BookAt:
 
 
 def book_at(
-    catalogue: InstrumentCatalog,
+    catalog: InstrumentCatalog,
     symbol: Any,
     at: Any,
     depth: int | None,
@@ -118,7 +118,7 @@ def book_at(
     when = parse_time(at, "at")
     day = to_trading_date(when) if isinstance(when, int) else when
     span = TimeRange(day, date.fromordinal(day.toordinal() + 1))
-    selection = catalogue.select(symbol, stype_in, span, ["mbo"])
+    selection = catalog.select(symbol, stype_in, span, ["mbo"])
     if selection is None or len(selection.requested) != 1:
         raise UsageError("book_at takes one symbol", "call it once per symbol")
     places = [
@@ -131,7 +131,7 @@ def book_at(
         raise _ambiguous_symbol_error(selection.requested[0], day, channel, [part for part, _ in places])
     part, number = places[0]
     limit = when if isinstance(when, int) else None
-    return _BookLookup(catalogue.snapshot, part, number, limit, lending).book(selection.requested[0], depth)
+    return _BookLookup(catalog.snapshot, part, number, limit, lending).book(selection.requested[0], depth)
 
 
 def _ambiguous_symbol_error(symbol: str, day: date, channel: int | None, parts: list[Partition]) -> UmdfError:

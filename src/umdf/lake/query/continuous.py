@@ -64,20 +64,20 @@ class Roll:
 
 
 def resolve_rolls(
-    catalogue: InstrumentCatalog, symbols: Sequence[str], days: Sequence[date], span: TimeRange
+    catalog: InstrumentCatalog, symbols: Sequence[str], days: Sequence[date], span: TimeRange
 ) -> list[Roll]:
     """For each symbol, every date on which it has a contract."""
     known = {name: _parse_symbol(name) for name in symbols}
     found: list[Roll] = []
     for day in days:
-        definitions = catalogue.definitions([day], with_details=True)
+        definitions = catalog.definitions([day], with_details=True)
         candidates = {asset: candidates_on(definitions, asset, day) for asset, _, _ in known.values()}
-        previous_date = max((each for each in catalogue.dates if each < day), default=None)
+        previous_date = max((each for each in catalog.dates if each < day), default=None)
         for name, (asset, rule, rank) in known.items():
             ranked = candidates[asset]
             volumes: dict[str, int] = {}
             if rule == "v":
-                volumes = volumes_on(catalogue, previous_date) if previous_date else {}
+                volumes = volumes_on(catalog, previous_date) if previous_date else {}
                 ranked = rank_by_volume(ranked, volumes) if previous_date else []
             if rank < len(ranked):
                 one = ranked[rank]
@@ -85,16 +85,16 @@ def resolve_rolls(
                 found.append(Roll(day, name, one.symbol, one.maturity, one.listings, *ranked_by))
     for name, (asset, rule, rank) in known.items():
         if not span.is_empty and not any(roll.continuous == name for roll in found):
-            raise _no_contract_error(catalogue, name, asset, rule, rank, days, span)
+            raise _no_contract_error(catalog, name, asset, rule, rank, days, span)
     return found
 
 
-def roll_table(catalogue: InstrumentCatalog, symbols: Sequence[str], span: TimeRange) -> pa.Table:
+def roll_table(catalog: InstrumentCatalog, symbols: Sequence[str], span: TimeRange) -> pa.Table:
     """The same as rows, one per channel that has the contract."""
-    days = [day for day in catalogue.dates if span.includes_date(day)]
+    days = [day for day in catalog.dates if span.includes_date(day)]
     rows = [
         {**vars(roll), "channel_id": channel, "instrument_id": number}
-        for roll in resolve_rolls(catalogue, symbols, days, span)
+        for roll in resolve_rolls(catalog, symbols, days, span)
         for channel, number in roll.listings
     ]
     return pa.Table.from_pylist(rows, ROLL_SCHEMA)
@@ -131,11 +131,11 @@ def _list_ends(definitions: pa.Table) -> dict[Any, int]:
     return {row["channel_id"]: row["ts_recv_min"] for row in found}
 
 
-def volumes_on(catalogue: InstrumentCatalog, day: date) -> dict[str, int]:
+def volumes_on(catalog: InstrumentCatalog, day: date) -> dict[str, int]:
     """Volume of each symbol on a date. Several channels have the same trades, so they are not added."""
-    adds = catalogue.snapshot.adds("day_statistics", trading_date=day)
+    adds = catalog.snapshot.adds("day_statistics", trading_date=day)
     parts = {partition_of(add): InstrumentFilter() for add in adds}
-    rows = read_rows(catalogue.snapshot, query_of("day_statistics", filters=parts), ["symbol", "volume"])
+    rows = read_rows(catalog.snapshot, query_of("day_statistics", filters=parts), ["symbol", "volume"])
     found: dict[str, int] = {}
     for symbol, volume in zip(*(rows.column(name).to_pylist() for name in ("symbol", "volume")), strict=True):
         if symbol is not None:
@@ -148,18 +148,18 @@ def rank_by_volume(candidates: Sequence[Contract], volumes: dict[str, int]) -> l
 
 
 def _no_contract_error(
-    catalogue: InstrumentCatalog, name: str, asset: str, rule: str, rank: int, days: Sequence[date], span: TimeRange
+    catalog: InstrumentCatalog, name: str, asset: str, rule: str, rank: int, days: Sequence[date], span: TimeRange
 ) -> UmdfError:
-    listed = catalogue.definitions(days, with_details=True)
+    listed = catalog.definitions(days, with_details=True)
     max_contracts = max(
-        (len(candidates_on(catalogue.definitions([day], with_details=True), asset, day)) for day in days), default=0
+        (len(candidates_on(catalog.definitions([day], with_details=True), asset, day)) for day in days), default=0
     )
     if not max_contracts:
         futures = filter_rows(listed, is_in(listed.column("security_type"), [FUTURE]))
         close = close_matches(asset, distinct_texts(futures.column("asset")))
         hint = f"did you mean {' or '.join(f'{each}.{rule}.{rank}' for each in close)}?" if close else HINT
         return UmdfError(f"no futures of {asset!r} {span}", hint)
-    if rule == "v" and list(days) == catalogue.dates[:1]:
+    if rule == "v" and list(days) == catalog.dates[:1]:
         reason = f"{name} is ranked by the previous day's volume, which the lake does not have (it starts on {days[0]})"
         return UmdfError(reason, f"use {asset}.c.{rank}, or ingest the day before")
     return UmdfError(f"{name}: {asset} has only {max_contracts} contracts {span}", f"dates: {format_dates(list(days))}")

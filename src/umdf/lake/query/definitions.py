@@ -57,20 +57,20 @@ class DefinitionsAsOf:
         return filter_rows(rows, chosen)
 
 
-def partitions_in_force(catalogue: InstrumentCatalog, at: Any) -> tuple[tuple[Partition, ...], int | None]:
+def partitions_in_force(catalog: InstrumentCatalog, at: Any) -> tuple[tuple[Partition, ...], int | None]:
     """For each channel the day whose definitions are in force, and the time up to which they count."""
     when = None if at is None else parse_time(at, "at")
     limit = when if isinstance(when, int) else None
     last = date.max if when is None else to_trading_date(when) if isinstance(when, int) else when
     newest: dict[int | None, Partition] = {}
-    for part in sorted(catalogue.defined_partitions, key=lambda part: part[0] or date.min):
+    for part in sorted(catalog.defined_partitions, key=lambda part: part[0] or date.min):
         if part[0] is None or part[0] > last:
             continue
-        if limit is None or _first_definition_ns(catalogue.snapshot, part) <= limit:
+        if limit is None or _first_definition_ns(catalog.snapshot, part) <= limit:
             newest[part[1]] = part
     if not newest:
-        catalogue.check_has_dates(TimeRange())
-        dates = sorted({day for day, _ in catalogue.defined_partitions if day})
+        catalog.check_has_dates(TimeRange())
+        dates = sorted({day for day, _ in catalog.defined_partitions if day})
         hint = f"the lake has definitions of {format_dates(dates)}"
         raise UmdfError(f"no definitions at {at}", hint)
     return tuple(newest.values()), limit

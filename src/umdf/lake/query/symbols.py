@@ -147,31 +147,31 @@ def parse_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(each).strip() for each in found))
 
 
-def unknown_symbol_error(catalogue: InstrumentCatalog, name: str, span: TimeRange) -> UmdfError:
+def unknown_symbol_error(catalog: InstrumentCatalog, name: str, span: TimeRange) -> UmdfError:
     """The symbol may be listed on other dates, or be misspelt."""
-    inside = [day for day in catalogue.dates if span.includes_date(day)]
-    listed = catalogue.definitions(catalogue.dates)
+    inside = [day for day in catalog.dates if span.includes_date(day)]
+    listed = catalog.definitions(catalog.dates)
     own = filter_rows(listed, is_in(listed.column("symbol"), [name]))
     elsewhere = sorted(set(own.column("trading_date").to_pylist()))
     if elsewhere:
         return UmdfError(f"{name} is not listed {span}", f"it is listed on {format_dates(elsewhere)}")
-    close = close_matches(name, catalogue.symbols(inside) or catalogue.symbols(catalogue.dates))
+    close = close_matches(name, catalog.symbols(inside) or catalog.symbols(catalog.dates))
     hint = f"did you mean {' or '.join(close)}?" if close else "list them with lake.symbols()"
     return UmdfError(f"unknown symbol: {name!r}", hint)
 
 
 def _resolve_raw(
-    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+    catalog: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
 ) -> Selection:
-    definitions = catalogue.definitions({day for day, _ in parts})
+    definitions = catalog.definitions({day for day, _ in parts})
     own = filter_rows(definitions, is_in(definitions.column("symbol"), asked))
     for name in asked:
-        if name not in set(own.column("symbol").to_pylist()) and set(parts) <= catalogue.defined_partitions:
-            raise unknown_symbol_error(catalogue, name, span)
+        if name not in set(own.column("symbol").to_pylist()) and set(parts) <= catalog.defined_partitions:
+            raise unknown_symbol_error(catalog, name, span)
     ids, symbols = _ids_by_partition(own), frozenset(asked)
     wanted = {}
     for part in parts:
-        if part not in catalogue.defined_partitions:
+        if part not in catalog.defined_partitions:
             wanted[part] = InstrumentFilter(None, symbols)
         elif part in ids:
             wanted[part] = InstrumentFilter(ids[part], symbols)
@@ -179,9 +179,9 @@ def _resolve_raw(
 
 
 def _resolve_parent(
-    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+    catalog: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
 ) -> Selection:
-    definitions = catalogue.definitions({day for day, _ in parts}, with_details=True)
+    definitions = catalog.definitions({day for day, _ in parts}, with_details=True)
     wanted: dict[Partition, frozenset[int]] = {}
     for name in asked:
         own = contracts_of_parent(definitions, name)
@@ -211,7 +211,7 @@ def _unknown_parent_error(name: str, listed: pa.Table, span: TimeRange) -> UmdfE
 
 
 def _resolve_instrument_id(
-    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+    catalog: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
 ) -> Selection:
     try:
         ids = frozenset(map(int, asked))
@@ -219,11 +219,11 @@ def _resolve_instrument_id(
         wrong = next(each for each in asked if not each.lstrip("-").isdigit())
         hint = "omit stype_in to select by symbol"
         raise UsageError(f"invalid instrument ID: {wrong!r}", hint) from None
-    known = set(int64_values(catalogue.definitions({day for day, _ in parts}).column("instrument_id")).tolist())
+    known = set(int64_values(catalog.definitions({day for day, _ in parts}).column("instrument_id")).tolist())
     missing = sorted(ids - known)
     if missing:  # an instrument may have rows without a definition
         question = query_of("day_statistics", span=span)
-        known |= set(int64_values(read_rows(catalogue.snapshot, question, ["instrument_id"]).column(0)).tolist())
+        known |= set(int64_values(read_rows(catalog.snapshot, question, ["instrument_id"]).column(0)).tolist())
     for number in missing:
         if number not in known and known:
             raise UmdfError(f"unknown instrument ID {span}: {number}", "list them with lake.definitions()")
@@ -231,11 +231,11 @@ def _resolve_instrument_id(
 
 
 def _resolve_continuous(
-    catalogue: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
+    catalog: InstrumentCatalog, asked: tuple[str, ...], parts: list[Partition], span: TimeRange
 ) -> Selection:
     from umdf.lake.query.continuous import resolve_rolls
 
-    rolled = resolve_rolls(catalogue, asked, [day for day in catalogue.dates if span.includes_date(day, 1)], span)
+    rolled = resolve_rolls(catalog, asked, [day for day in catalog.dates if span.includes_date(day, 1)], span)
     names: dict[Partition, dict[int, tuple[str, ...]]] = {}
     for roll in rolled:
         for channel, number in roll.listings:

@@ -59,18 +59,18 @@ def start_session(
     work: str | os.PathLike[str] | None = None,
     logs: str | os.PathLike[str] | None = None,
     quick: bool = False,
-    packed: str | os.PathLike[str] | None = None,
+    environment: str | os.PathLike[str] | None = None,
     **conf: str,
 ) -> SparkSession:
     """Start a session: on this machine, or on the cluster that `master` names.
 
     `work` is for temporary files (in a new directory, removed at the end), `logs` for the output of Spark and the
-    Python workers. `quick` starts faster and computes slower: for sessions that only run our own tasks. `packed` is
-    the environment archive for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark
+    Python workers. `quick` starts faster and computes slower: for sessions that only run our own tasks. `environment`
+    is the archive for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark
     properties, with `_` for `.` in their names, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
-    archive = cluster.environment_archive(packed, cluster.spark_mode(master))
+    archive = cluster.environment_archive(environment, cluster.spark_mode(master))
     if pyspark.SparkContext._active_spark_context is not None:
         raise UmdfError("a Spark session is already running in this process", "pass it as spark=")
     scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
@@ -155,12 +155,13 @@ def _refuse_settings(options: dict[str, Any], owner: str) -> None:
 def _connect(options: dict[str, Any]) -> SparkSession:
     _pyspark()
     _refuse_settings(options, "the server")
-    return cluster.connect(options["master"], cluster.environment_archive(options.get("packed"), SparkMode.CONNECT))
+    archive = cluster.environment_archive(options.get("environment"), SparkMode.CONNECT)
+    return cluster.connect(options["master"], archive)
 
 
 def _use_submitted(options: dict[str, Any]) -> SparkSession:
     _refuse_settings(options, "spark-submit")
-    cluster.environment_archive(options.get("packed"), SparkMode.SUBMITTED)
+    cluster.environment_archive(options.get("environment"), SparkMode.SUBMITTED)
     return cluster.submitted_session()
 
 

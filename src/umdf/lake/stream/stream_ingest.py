@@ -125,7 +125,7 @@ class StreamIngest:
         self._fault: BaseException | None = None
         self._stopped = Event()
 
-    def run(self, *, once: bool = False, every_s: float = 0.0) -> None:
+    def run(self, *, once: bool = False, interval_s: float = 0.0) -> None:
         """`once`: process all files that are closed now, in micro-batches; otherwise run until stopped."""
         from umdf.lake.stream.closed_files import FORMAT, ClosedFiles  # needs pyspark
 
@@ -136,7 +136,7 @@ class StreamIngest:
         source = self.spark.readStream.format(FORMAT).option("recording", str(self.recording))
         if self.max_files:
             source = source.option("max_files", str(self.max_files))
-        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
+        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{interval_s} seconds"}
         stream = source.load().writeStream.foreachBatch(self._batch).trigger(**trigger)
         query = stream.option("checkpointLocation", str(self.checkpoint)).queryName("umdf stream").start()
         try:

@@ -121,7 +121,7 @@ class _SpanDecoder:
             "ts_sent": _last_ts_send(self.ts_send[gathered.own]),
             "quality": line_quality(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),
-            "not_kept": overflow_count(quarantined),
+            "not_stored": overflow_count(quarantined),
             "notices": self.notices,
         }
 

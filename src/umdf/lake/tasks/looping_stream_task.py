@@ -60,7 +60,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
         "line": task["lines"][stream.line],
         "quality": looping_quality(stream.packets, stream.messages),
         "held": stream.held_sequences,
-        "not_kept": overflow_count(stream.quarantined) if files["quarantine"] else 0,
+        "not_stored": overflow_count(stream.quarantined) if files["quarantine"] else 0,
         "notices": stream.protocol.notices(),
     }
 

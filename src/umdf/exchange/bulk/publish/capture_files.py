@@ -30,7 +30,7 @@ class ManifestEntry:
     """A line of the manifest."""
 
     file: str
-    wire: str
+    protocol: str
     channel: int
     stream: str
     line: str
@@ -133,7 +133,8 @@ class RollingFiles:
         try:
             part_path.rename(self._path)
         except OSError as error:
-            raise CaptureError(f"{self._path}: {error.strerror}", "is somebody else writing there?") from None
+            hint = "check that no other process writes there"
+            raise CaptureError(f"cannot rename {self._path}: {error.strerror}", hint) from None
         flow = self.flow
         identity = (self._path.name, flow.protocol, flow.channel, flow.stream, flow.line, True)
         self._manifest.add(ManifestEntry(*identity, self._first_ns, self._last_ns, self._packets, self._bytes))
