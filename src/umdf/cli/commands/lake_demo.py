@@ -35,8 +35,8 @@ def demo(
 ) -> None:
     """Build a small example lake in DIR/lake, from a simulated session in DIR/day.
 
-    Twenty minutes on both lines, with some packet loss, so that every table has rows. Takes seconds and does not need
-    Spark.
+    Twenty minutes on both lines, with some packet loss, so that gaps and recovered books are in it. Takes seconds and
+    does not need Spark.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UmdfError(f"{directory} already exists", "use a new or empty directory")
