@@ -25,9 +25,8 @@ class IngestResult:
     # Followed days and their frontiers.
     open_days: dict[ChannelDayKey, DayPosition] = field(default_factory=dict)
     closed_days: list[ChannelDayKey] = field(default_factory=list)  # followed days that are complete
-    closings: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # per new file: when it was closed, and ts_recv of its last packet
+    # Per new file: when it was closed, and ts_recv of its last packet.
+    closings: list[tuple[int, int]] = field(default_factory=list)
     # Followed days that had data before their frontier.
     made_again: list[ChannelDayKey] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
