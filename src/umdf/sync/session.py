@@ -38,9 +38,7 @@ from umdf.wire.sbe.schema import OtherVersions, Schema
 
 ChannelKey = tuple[Speaks, int]
 UnitFilter = Callable[[Units], NDArray[np.bool_]]  # which units are included
-EventObserver = Callable[
-    [ChannelKey, Events], None
-]  # receives the events that a channel applies from its incremental stream
+EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
 SEQUENCE_RESET = "4"
 
 

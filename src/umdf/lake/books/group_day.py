@@ -419,7 +419,7 @@ def _with_maybe_bad(rows: RowsByBook, bad: NDArray[np.bool_]) -> NDArray[np.int3
 
 
 def _sequences_at(values: Numbers, indices: Numbers) -> Numbers:
-    """The sequences at some indices; 0 for index -1."""
+    """The sequences at some indices; 0 for those out of range."""
     return np.append(values, 0)[np.where((indices >= 0) & (indices < len(values)), indices, len(values))]
 
 

@@ -145,9 +145,7 @@ class IntervalTables:
             final[np.append(b.run_starts(rows["instrument_index"][final])[1:], len(final)) - 1] if len(final) else final
         ] = True
         self._bbo[name] = [take_records(rows, np.flatnonzero(is_open | is_last))]
-        new = (
-            rows["ts_interval"] > self.final_before[rows["instrument_index"]]
-        )  # the others were written by an earlier run
+        new = rows["ts_interval"] > self.final_before[rows["instrument_index"]]  # others are from an earlier run
         rows = take_records(rows, np.flatnonzero(new))
         price, size = _known_last_trades(rows, loss_windows)
         ends = rows["ts_interval"]

@@ -106,7 +106,7 @@ class LakeSnapshot:
             .option("basePath", str(self.paths.table(table)))
             .option(SPARK_CHECKSUM_OPTION, "true")
         )
-        # Escaped, because a directory name may contain brackets. Spark puts partition columns last.
+        # Paths, not patterns: a directory name may contain brackets. Spark puts partition columns last.
         return reader.option("__globPaths__", "false").parquet(*map(str, files)).select(known.schema.names)
 
     def logical_hash(self, table: str, **partition: Any) -> str:

@@ -99,9 +99,7 @@ def last_number(directory: Path) -> int:
         names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    return max(
-        (int(name[:-5]) for name in names if _FILE_NAME.fullmatch(name)), default=0
-    )  # other names are still being written
+    return max((int(name[:-5]) for name in names if _FILE_NAME.fullmatch(name)), default=0)  # others are incomplete
 
 
 def last_marker(paths: LakePaths) -> Marker:

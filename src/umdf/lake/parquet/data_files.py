@@ -107,7 +107,7 @@ def _sort_indices(rows: pa.Table, table: Table) -> pa.Array:
 
 
 def _integer_sort_indices(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
-    """Consecutive sorted files are in order if their first keys are."""
+    """Sorts by the first key first: rows of consecutive sorted files are then mostly in order."""
     order = np.argsort(keys[0], kind="stable")
     is_tie = np.ones(max(len(order) - 1, 0), np.bool_)
     for key in keys:

@@ -98,9 +98,7 @@ def build_days(
     book_tasks = []
     for each in results:
         each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
-        needed = (
-            BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")
-        )  # books tasks find out how gaps were recovered
+        needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # books know how gaps were recovered
         if each.has_new_rows and any(name in needed for name in tables_by_day[each.day.key]):
             packs = each.packs(context.rows_per_task, context.parallel)
             book_tasks += [

@@ -50,9 +50,8 @@ class ChannelState:
     gaps: list[dict[str, int]] = field(default_factory=list)  # fields of umdf.lake.plan.gap_timeline.Gap
     # Gap records of the books (umdf.lake.books.gap_recovery).
     answers: list[dict[str, Any]] = field(default_factory=list)
-    quality: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # {"stream", "line", …}, to be merged with the next part's
+    # {"stream", "line", …}, to be merged with that of the next part.
+    quality: list[dict[str, Any]] = field(default_factory=list)
     # The last definition of each instrument (umdf.lake.tasks.unchanged_definitions).
     listed: dict[str, int] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)  # see umdf.lake.tasks.last_states

@@ -136,9 +136,7 @@ class GatheredSpan:
     unit_source: NDArray[np.int32]
     unit_offset: Numbers
     arrival: dict[int, Numbers]  # by line: first receive time of each sequence, including the overlap; NEVER if missing
-    repeated: dict[
-        int, Numbers
-    ]  # by line: sequences of the span (without overlap) that were received again on that line
+    repeated: dict[int, Numbers]  # by line: sequences of the span (without overlap) that it delivered again
     packets: PacketRecords
     quarantined: list[QuarantineEntry]
 
