@@ -244,7 +244,7 @@ def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
         "no captures in ": (tmp_path / "empty", "--lake", lake),
         "is not empty and not a umdf lake": (mine, "--lake", mine),
         "is not a directory": (mine, "--lake", captures_in(mine)[0]),
-        "unknown table: ": (mine, "--lake", lake, "--tables", "trade"),
+        "unknown table: trade": (mine, "--lake", lake, "--tables", "trade"),
     }
     (tmp_path / "empty").mkdir()
     for message, words in cases.items():

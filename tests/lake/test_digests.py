@@ -168,6 +168,6 @@ def test_files_of_an_older_lake_are_counted(tmp_path: Path, capsys: pytest.Captu
     assert lake_status.verify(tmp_path, deep=True) == [] and lake_status.count_without_digest(tmp_path) == 4
     assert run(["lake", "verify", str(tmp_path), "--deep"]) == 0
     shown = capsys.readouterr()
-    assert shown.out == "sound\n" and "4 files have no digest to be compared with" in shown.err
+    assert shown.out == "no damage found\n" and "4 files have no stored digest" in shown.err
     assert run(["lake", "verify", str(tmp_path)]) == 0
     assert capsys.readouterr().err == ""

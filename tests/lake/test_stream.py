@@ -263,7 +263,7 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
             assert not waiting.ended
             command.process.send_signal(signal.SIGINT)
             code, printed, said = command.finish()
-            assert code == 130 and "to resume from here" in said and "Traceback" not in said
+            assert code == 130 and "start it again to resume from here" in said and "Traceback" not in said
             assert printed.count("batch ") >= 2
             assert until(lambda: not command.family(), 30, 0.1), command.family()
             assert waiting.finish()[0] == 0
