@@ -40,7 +40,9 @@ def test_a_second_writer_gets_an_error_that_names_the_first(tmp_path: Path) -> N
     time = Time()
     held = acquire(tmp_path, "umdf ingest", clock=time.clock, sleep=time.sleep)
     time.now += 7 * SECOND
-    with pytest.raises(UmdfError, match=rf"written by umdf ingest \(process {os.getpid()} on .*heard of 7 s ago; wait"):
+    with pytest.raises(
+        UmdfError, match=rf"locked by umdf ingest \(process {os.getpid()} on .*last active 7 s ago; wait"
+    ):
         acquire(tmp_path, "umdf lake compact", clock=time.clock, sleep=time.sleep)
     held.release()
     assert acquire(tmp_path, "x", clock=time.clock).token == 2

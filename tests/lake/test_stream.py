@@ -254,7 +254,7 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
         files = [str(path) for path in made.files]
         assert run(["ingest", *files, "--lake", str(root), "--no-spark", *tables]) == 3
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and f"is being written by stream (process {command.process.pid}" in said
+        assert said.count("\n") == 1 and f"is locked by stream (process {command.process.pid}" in said
         with umdf(
             "waits", "ingest", *files, "--lake", root, "--no-spark", "--writer-wait-s", "200", *tables
         ) as waiting:

@@ -98,7 +98,7 @@ class RawStream:
             start = head[:16].tobytes().hex(" ")
             why = self._source.damage or f"it starts with {start}"
             raise CaptureError(
-                f"{self.path} is not a raw {self._framing.name} stream ({why})",
+                f"{self.path} is not a raw stream of {self._framing.name} ({why})",
                 "supported: captures (pcap, pcapng) and raw streams, plain or compressed with gzip or zstd",
             )
 
