@@ -24,7 +24,7 @@ HOLDS = pytest.mark.parametrize(
     [
         lambda memory: memory,
         lambda memory: memory.array,
-        lambda memory: memory.owner,
+        lambda memory: memory.base,
         lambda memory: memory.array[3:5],
         lambda memory: memory.array[8:72].view(np.int64)[::2],
         lambda memory: memoryview(memory.array),
@@ -35,7 +35,7 @@ HOLDS = pytest.mark.parametrize(
         lambda memory: pa.Array.from_buffers(pa.int64(), 2, [None, pa.py_buffer(memory.array)]).slice(1).to_numpy(),
     ],
     ids=(
-        "itself|array|owner|slice|view of a slice|memoryview|memoryview of a slice|Arrow buffer"
+        "itself|array|base|slice|view of a slice|memoryview|memoryview of a slice|Arrow buffer"
         "|slice of an Arrow buffer|Arrow array|numpy view of an Arrow array"
     ).split("|"),
 )

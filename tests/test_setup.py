@@ -31,17 +31,17 @@ def load_setup() -> ModuleType:
 
 @pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 4), (4, 0, 0)])
 def test_a_python_that_will_do_has_no_problem(version: tuple[int, ...]) -> None:
-    assert load_setup().problem(version, lambda name: True) == ""
+    assert load_setup().python_problem(version, lambda name: True) == ""
 
 
 def test_an_old_python_is_refused_in_one_line_that_names_both_versions() -> None:
-    line = load_setup().problem((3, 9, 2), lambda name: True)
+    line = load_setup().python_problem((3, 9, 2), lambda name: True)
     assert "3.9" in line and "3.11" in line and "\n" not in line
 
 
 @pytest.mark.parametrize("missing", ["venv", "ensurepip"])
 def test_a_python_without_venv_is_told_which_package_to_install(missing: str) -> None:
-    line = load_setup().problem((3, 12, 1), lambda name: name != missing)
+    line = load_setup().python_problem((3, 12, 1), lambda name: name != missing)
     assert line.startswith(f"python3 lacks {missing};") and "apt install python3.12-venv" in line and "\n" not in line
 
 

@@ -1,7 +1,6 @@
 """Sets up .venv with this project and the extras named on the command line: `python3 tools/setup.py dev check`.
 
-The one rule: it runs on whatever python3 a machine has, old ones too, so only the oldest Python 3 syntax, and what is
-missing is said in one line.
+It must run on any python3, so it uses only old Python 3 syntax. What is missing is reported in one line.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Compiles every kernel into the cache under .venv, and keeps Spark's classes there; the Makefile runs it before tests
+"""Compiles all kernels into the cache under .venv and archives Spark's classes there; the Makefile runs it before tests
 fork."""
 
 from __future__ import annotations

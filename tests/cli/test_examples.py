@@ -81,7 +81,7 @@ def one_file(files: list[Path], out: Path) -> None:
 def test_my_pcap_becomes_a_table_and_a_chart_in_three_commands(tmp_path: Path) -> None:
     captured = day(tmp_path, 2_500, 12, seed=4)
     one_file(files_of(captured), tmp_path / "my.pcap")
-    text = (ROOT / "docs" / "three_commands.md").read_text()
+    text = (ROOT / "docs" / "quickstart.md").read_text()
     commands = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert len(commands) == 3 and all(command.startswith("umdf ") for command in commands)
     shown, symbol = [], ""

@@ -156,7 +156,7 @@ def test_the_command_explains_an_empty_result(root: Path, capsys: pytest.Capture
     command = ["query", str(root), "--schema", "trades", "--start", "2026-11-13", "--end", "2026-11-13"]
     assert run(command) == 0
     said = capsys.readouterr()
-    assert said.out == "no rows\n" and "--end is exclusive; for one day, use the next date" in said.err
+    assert said.out == "no rows\n" and "empty range: --end is exclusive; for one day, use the next" in said.err
     assert run([*command, "--json"]) == 0
     said = capsys.readouterr()
     assert not said.out and "warning" in json.loads(said.err)

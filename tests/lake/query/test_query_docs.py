@@ -19,5 +19,5 @@ def test_an_example_runs(root: Path, monkeypatch: pytest.MonkeyPatch, number: in
 
 def test_there_are_examples_of_everything() -> None:
     text = "".join(examples(spark=False) + examples(spark=True))
-    public = [name for name in vars(Lake) if name[0] != "_" and name not in ("path", "register", "refresh")]
+    public = [name for name in vars(Lake) if name[0] != "_" and name not in ("path", "register_views", "refresh")]
     assert [name for name in public if f".{name}" not in text] == []

@@ -336,7 +336,7 @@ def official(tmp_path_factory):
 def test_a_file_in_the_exchanges_style_is_laid_out_without_offsets(official):
     message = official.messages[4]
     assert (official.version, official.semantic_version, Path(official.source).suffix) == (9, "1.8.0", ".xml")
-    assert [(f.name, f.presence, f.parts) for f in message.sent] == [
+    assert [(f.name, f.presence, f.parts) for f in message.sent_fields] == [
         ("securityID", REQUIRED, (Part("", "uint64", 0, null_before=(1 << 64) - 1),)),
         ("priceType", OPTIONAL, (Part("", "uint8", 8, null=0),)),
         ("kind", OPTIONAL, (Part("", "char", 9, null=0),)),
