@@ -6,7 +6,7 @@
             batch = decoder.decode(packets.buffer, packets.start, packets.end)
             batch.record_batch(50)      # Order_MBO_50 as Arrow, without a copy
 
-This is the public API; a name is loaded when it is first used, so that `import umdf` is quick.
+The public API. Names are loaded on first use, so that `import umdf` is fast.
 """
 
 from __future__ import annotations

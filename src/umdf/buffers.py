@@ -1,7 +1,7 @@
-"""Memory that is used again once nothing refers to it.
+"""Memory that is reused once nothing refers to it.
 
-Fresh memory doubles the time of a kernel (page faults), yet a buffer that a caller's array still shows must never be
-written to again. A `Pool` keeps its buffers and hands one out only while it alone refers to it.
+Fresh memory doubles the time of a kernel (page faults), but a buffer that a caller's array still refers to must never
+be overwritten. A `Pool` keeps its buffers and returns one only if nothing else refers to it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ALIGNMENT = 64  # what Arrow recommends
+ALIGNMENT = 64  # as Arrow recommends
 _address: Callable[[Any], int] = ctypes.addressof
 _c_buffer: Callable[[Any], Any] = ctypes.c_char.from_buffer
 
 
 def buffer_address(array: NDArray[np.generic]) -> int:
-    """Where an array's bytes are: as `array.ctypes.data`, in a quarter of the time where it can be written to."""
+    """The address of an array: as `array.ctypes.data`, in a quarter of the time for writable arrays."""
     try:
         return _address(_c_buffer(array))
-    except (TypeError, ValueError):  # it cannot, or is empty
+    except (TypeError, ValueError):  # not writable, or empty
         return array.ctypes.data
 
 
@@ -42,20 +42,20 @@ class Memory:
 
 
 class Pool:
-    """Hands out memory; it comes back by itself when nobody else refers to it."""
+    """Provides memory, which becomes available again when nothing else refers to it."""
 
     def __init__(self, max_buffers: int = 4) -> None:
         self._buffers: list[Memory] = []
         self._max_buffers = max_buffers
 
     def acquire(self, nbytes: int) -> Memory:
-        """At least `nbytes` that nobody else looks at, uninitialised."""
+        """At least `nbytes` of uninitialised memory that nothing else refers to."""
         buffers = self._buffers
         for index in range(len(buffers)):
             if _reference_counts(buffers, index) == _UNUSED_COUNTS:
                 if buffers[index].nbytes >= nbytes:
                     return buffers[index]
-                del buffers[index]  # too small for what is wanted now
+                del buffers[index]  # too small now
                 break
         if len(buffers) == self._max_buffers:
             del buffers[0]
@@ -64,15 +64,15 @@ class Pool:
 
 
 class ReferenceWatch:
-    """Tells whether anybody has begun to look at some memories, or to refer to the object that shows them, since the
-    watch began. Quicker for several memories at once than to let go of them and to ask their pools again."""
+    """Detects whether new references to some memories, or to the object that uses them, were created since the start.
+    Faster for several memories at once than releasing them and acquiring them again."""
 
     def __init__(self, view: object, memories: Iterable[Memory]) -> None:
         self._watched = [view, *(part for memory in memories for part in (memory.array, memory.base))]
         self._counts: list[int] = []
 
     def start(self) -> None:
-        """From now on; not in `__init__`, whose own arguments would count."""
+        """Start watching; not in `__init__`, whose own arguments would count."""
         self._counts = [*map(_reference_count, self._watched)]
 
     def is_unchanged(self) -> bool:
@@ -80,9 +80,9 @@ class ReferenceWatch:
 
 
 def _reference_counts(kept: list[Memory], index: int) -> tuple[int, int, int]:
-    """Who refers to a memory: to itself, to the array (an Arrow buffer does), to the bytes (every view does)."""
+    """Reference counts of a memory: of itself, of the array (for Arrow buffers), of the bytes (for views)."""
     return _reference_count(kept[index]), _reference_count(kept[index].array), _reference_count(kept[index].base)
 
 
 _reference_count = sys.getrefcount
-_UNUSED_COUNTS = _reference_counts([Memory(1)], 0)  # when only the pool does; it differs between Pythons
+_UNUSED_COUNTS = _reference_counts([Memory(1)], 0)  # with only the pool's reference; differs between Python versions

@@ -1,6 +1,6 @@
-"""What `umdf doctor` looks at: each check returns what it found, whether that is enough, and how to fix it.
+"""The checks of `umdf doctor`: each returns a status, what was found, and how to fix it.
 
-Invariant: a check takes what it judges as arguments, with the real thing as default, and prints nothing.
+Invariant: a check takes what it examines as arguments, with the real values as defaults, and prints nothing.
 ERROR means that umdf does not work here; WARN that a part of it does not, or not well.
 """
 
@@ -55,7 +55,7 @@ def python(
 
 
 def packages(requirements: list[str] | None = None, version_of: Callable[[str], str] = metadata.version) -> Finding:
-    """Every required package is there, in a version that umdf accepts."""
+    """Every required package is installed, in a supported version."""
     try:
         requirements = metadata.requires("umdf") or [] if requirements is None else requirements
     except metadata.PackageNotFoundError:
@@ -72,7 +72,7 @@ def packages(requirements: list[str] | None = None, version_of: Callable[[str], 
 
 
 def extras(requirements: list[str] | None = None, version_of: Callable[[str], str] = metadata.version) -> Finding:
-    """What lakes need, without Spark and on it; a base install has neither."""
+    """Packages for lakes without and with Spark; a base installation has neither."""
     try:
         requirements = metadata.requires("umdf") or [] if requirements is None else requirements
         faults = {extra: _faults(requirements, version_of, extra)[0] for extra in LAKE_EXTRAS}
@@ -88,7 +88,7 @@ def extras(requirements: list[str] | None = None, version_of: Callable[[str], st
 
 
 def _faults(requirements: list[str], version_of: Callable[[str], str], extra: str = "") -> tuple[dict[str, str], int]:
-    """What is wrong with the packages of an extra (none: the required ones), with what to install; and their number."""
+    """Faults of the packages of an extra (default: the required ones), with what to install; and their number."""
     from packaging.requirements import Requirement
 
     faults, count = {}, 0
@@ -110,7 +110,7 @@ def _faults(requirements: list[str], version_of: Callable[[str], str], extra: st
 
 
 def kernel_cache() -> Finding:
-    """Compiled kernels are kept, and are there for today's sources."""
+    """Compiled kernels can be stored, and are up to date."""
     try:
         from umdf.kernels import cache_dir
         from umdf.warmup import is_warm
@@ -118,7 +118,7 @@ def kernel_cache() -> Finding:
         return Finding(
             "kernel cache",
             Status.ERROR,
-            f"numba cannot be loaded: {error}",
+            f"cannot import numba: {error}",
             "pip install --force-reinstall numba llvmlite",
         )
     directory = cache_dir()
@@ -138,7 +138,7 @@ def kernel_cache() -> Finding:
 
 
 def java(environ: Mapping[str, str] = os.environ) -> Finding:
-    """Java is for Spark only: the first one in the order in which the lake would take them is judged."""
+    """Only Spark needs Java: checks the first one that the lake would use."""
     javas = lake_java.find_javas(environ)
     if not javas:
         return Finding(
@@ -156,7 +156,7 @@ def java(environ: Mapping[str, str] = os.environ) -> Finding:
 
 
 def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_receive_buffer_bytes) -> Finding:
-    """A burst waits in the socket's buffer while we are busy; what does not fit is lost."""
+    """Bursts wait in the socket's buffer while the process is busy; what does not fit is lost."""
     granted = granted_bytes(RECEIVE_BUFFER_BYTES)
     details = f"{granted / MIB:.1f} of {RECEIVE_BUFFER_BYTES / MIB:.0f} MiB granted"
     if granted < RECEIVE_BUFFER_BYTES:
@@ -168,7 +168,7 @@ def receive_buffers(granted_bytes: Callable[[int], int] = udp_probe.granted_rece
 def multicast(probe: Callable[[], str] = udp_probe.multicast_error) -> Finding:
     error = probe()
     if error:
-        fix = "sudo ip link set lo multicast on; in a container, give it a network"
+        fix = "sudo ip link set lo multicast on; in a container, attach it to a network"
         return Finding("multicast", Status.WARN, f"multicast on loopback does not work: {error}", fix)
     return Finding("multicast", Status.OK, "multicast on loopback works")
 
@@ -208,12 +208,12 @@ def run_checks() -> list[Finding]:
 
 
 def apply_fixes() -> None:
-    """Fix what can be fixed without being root: compile the kernels."""
+    """Fix what does not need root: compile the kernels."""
     try:
         from umdf.warmup import warm_all
 
         warm_all()
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "umdf":
-            raise  # a warmer that does not exist is our bug
+            raise  # a missing warmer is our bug
         raise UmdfError(f"cannot compile the kernels: {error}", "run `umdf doctor` without --fix first") from error

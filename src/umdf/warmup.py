@@ -1,4 +1,4 @@
-"""Compiles every kernel once, so that nothing waits for it later and no two processes compile the same one.
+"""Compiles all kernels once, so that nothing waits for them later and no two processes compile the same one.
 
 Invariant: a `warm()` that compiles something is named in WARMERS.
 """
@@ -24,7 +24,7 @@ def warm() -> None:
 
 
 def warm_all(warmers: Sequence[str] = WARMERS) -> None:
-    """Compile what is not in the cache yet, and leave a mark that it is all there."""
+    """Compile what is not in the cache yet, and write a marker that everything is."""
     for name in warmers:
         module, function = name.split(":")
         getattr(importlib.import_module(module), function)()
@@ -32,12 +32,12 @@ def warm_all(warmers: Sequence[str] = WARMERS) -> None:
         path = _stamp_path()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_stamp(warmers))
-    except OSError:  # no directory can be written: kernels compile in memory, `umdf doctor` says so
+    except OSError:  # no cache directory is writable: kernels compile in memory, and `umdf doctor` reports it
         pass
 
 
 def is_warm(warmers: Sequence[str] = WARMERS) -> bool:
-    """Whether `warm_all` has run for these sources, this Python, this numba and this processor."""
+    """Whether `warm_all` has run for these sources and this Python, numba and CPU."""
     try:
         return _stamp_path().read_text() == _stamp(warmers)
     except OSError:

@@ -1,7 +1,7 @@
-"""XML files as plain nodes that remember their line, read safely.
+"""Parses XML files safely into nodes with line numbers.
 
-Both codecs are driven by XML that a user may pass in; defusedxml refuses entities and external references. The
-exchange's own file has an (empty) DOCTYPE, so a document type alone is no reason to refuse it.
+Both codecs are driven by XML that a user may pass; defusedxml rejects entities and external references. The exchange's
+own file has an (empty) DOCTYPE, so a document type alone is accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from umdf.errors import Fault, SchemaError
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 64
-UNDECLARED = "?"  # the namespace of an element whose prefix nothing declares
+UNDECLARED = "?"  # namespace of an element with an undeclared prefix
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Node:
     text: str = ""
     children: list[Node] = field(default_factory=list)
     namespace: str = ""
-    prefixed_attributes: frozenset[str] = frozenset()  # the attributes that came with a prefix: another namespace's
+    prefixed_attributes: frozenset[str] = frozenset()  # attributes with a prefix, of another namespace
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.children)
@@ -50,7 +50,7 @@ class Node:
 
 
 class _NodeBuilder:
-    """A SAX content handler that keeps lines."""
+    """A SAX content handler that records line numbers."""
 
     def __init__(self) -> None:
         self.root: Node | None = None
@@ -63,7 +63,7 @@ class _NodeBuilder:
 
     def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
         keys = [key for key in attrs.getNames() if not key.startswith("xmlns")]
-        keys.sort(key=lambda key: ":" not in key)  # a plain attribute wins over a prefixed namesake
+        keys.sort(key=lambda key: ":" not in key)  # an attribute without a prefix wins over one with a prefix
         attributes = {_local_name(key): attrs[key] for key in keys}
         declared = {
             _local_name(key) if ":" in key else "": attrs[key] for key in attrs.getNames() if key.startswith("xmlns")
@@ -100,7 +100,7 @@ def _local_name(name: str) -> str:
 
 
 def content_of(path: str | Path) -> bytes:
-    """The bytes of a file, unless they are too many to be a schema."""
+    """The bytes of a file; an error if it is too large for a schema."""
     file = str(path)
     try:
         content = Path(path).read_bytes()
@@ -112,7 +112,7 @@ def content_of(path: str | Path) -> bytes:
 
 
 def parse(content: bytes, file: str = "<string>") -> Node:
-    """The root element of a file; what is no XML, or dangerous XML, is refused with its line."""
+    """The root element of a file; invalid or dangerous XML is an error with its line."""
     builder = _NodeBuilder()
     parser = DefusedExpatParser()
     parser.setContentHandler(builder)  # type: ignore[arg-type]
@@ -121,8 +121,8 @@ def parse(content: bytes, file: str = "<string>") -> Node:
     except xml.sax.SAXParseException as error:
         raise SchemaError([Fault(file, error.getLineNumber() or 0, "file", f"not XML: {error.getMessage()}")]) from None
     except DefusedXmlException as error:
-        raise SchemaError([Fault(file, 0, "file", f"refused: {type(error).__name__}: {error}")]) from None
-    except (LookupError, ValueError) as error:  # an encoding that the file declares and expat cannot read
+        raise SchemaError([Fault(file, 0, "file", f"rejected: {type(error).__name__}: {error}")]) from None
+    except (LookupError, ValueError) as error:  # a declared encoding that expat does not support
         raise SchemaError([Fault(file, 1, "file", f"not XML: {error}")]) from None
     assert builder.root is not None
     return builder.root

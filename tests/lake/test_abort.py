@@ -91,7 +91,7 @@ def test_wherever_an_abort_is_cut_the_lake_ends_as_if_the_commit_had_not_been_be
         open_writer(tmp_path, abort=True, fault=cut_at(step))
     assert {name: open_snapshot(tmp_path).rows(name) for name in TABLES} == before
     if step == "abort checked":  # nothing has happened yet
-        with pytest.raises(UmdfError, match=f"commit {begun.number} was begun and lists it"):
+        with pytest.raises(UmdfError, match=f"belongs to unfinished commit {begun.number}"):
             open_writer(tmp_path)
         open_writer(tmp_path, abort=True).close()
     with open_writer(tmp_path) as writer:  # an ordinary writer ends the abort, not the aborted commit
@@ -178,7 +178,7 @@ def test_what_a_slow_writer_does_after_an_abort_is_taken_back(
     with open_writer(tmp_path, fault=wake) as writer:
         writer.commit(append(writer, done, names=SHORT), [entry(done)])
     late_gaps = delta.last_version(tmp_path / "gaps")
-    with pytest.raises(UmdfError, match="changed by someone else"):  # it meets the next writer's commit
+    with pytest.raises(UmdfError, match="changed outside umdf"):  # it meets the next writer's commit
         late("gaps")
     assert delta.last_version(tmp_path / "gaps") == late_gaps
     with open_writer(tmp_path) as writer:
@@ -206,11 +206,12 @@ def test_an_abort_lets_a_table_be_mended_that_someone_else_changed_meanwhile(tmp
     DeltaTable(tmp_path / "mbo").delete()
     for check in (True, False):
         with pytest.raises(
-            UmdfError, match=r"`umdf lake abort LAKE` drops commit 2, .* then `umdf lake restore LAKE mbo`"
+            UmdfError,
+            match=r"abort commit 2 with `umdf lake abort LAKE`, then undo it with `umdf lake restore LAKE mbo`",
         ):
             open_writer(tmp_path, check=check)
     open_writer(tmp_path, abort=True).close()
-    with pytest.raises(UmdfError, match=r"version 1 is a DELETE.*; `umdf lake restore LAKE mbo`"):
+    with pytest.raises(UmdfError, match=r"version 1 is a DELETE.*; undo it with `umdf lake restore LAKE mbo`"):
         open_writer(tmp_path)
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "mbo")
@@ -224,7 +225,10 @@ def test_a_commit_whose_intent_cannot_be_read_is_reported_and_aborted(tmp_path: 
     [damage] = lake_status.verify(tmp_path)
     assert "00000002.json is damaged" in damage.reason and "`umdf lake abort LAKE`" in damage.repair
     assert lake_status.status(tmp_path).pending == 2
-    with pytest.raises(UmdfError, match=r"commit 2 was begun, and .*00000002.json is damaged.*`umdf lake abort LAKE`"):
+    with pytest.raises(
+        UmdfError,
+        match=r"commit 2 is unfinished and cannot be read: .*00000002.json is damaged.*`umdf lake abort LAKE`",
+    ):
         open_writer(tmp_path)
     with open_writer(tmp_path, abort=True) as writer:
         assert vacuum.delete_orphans(writer).files == 3

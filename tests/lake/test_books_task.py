@@ -304,7 +304,7 @@ def test_rows_that_are_split_or_out_of_order_fail_the_job(tmp_path: Path, captur
     mixed = [dict(staged) for staged in arguments["staged"]]
     for staged in mixed:  # the batches are said to be those of other buckets
         staged["rows"] = {str((int(bucket) + 1) % 65): count for bucket, count in staged["rows"].items()}
-    with pytest.raises(UmdfError, match=r"instrument \d+ is split: it is of bucket \d+ and has rows in \d+ of"):
+    with pytest.raises(UmdfError, match=r"instrument \d+ are in bucket \d+ instead of \d+ \("):
         books_task.run(arguments | {"staged": mixed})
     assert not [path for path in (tmp_path / "lake").rglob("*.parquet")]
 

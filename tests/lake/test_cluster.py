@@ -129,11 +129,11 @@ WAYS = {
 
 def test_a_master_says_who_drives() -> None:
     assert {master: cluster.spark_mode(master, {}) for master in WAYS} == WAYS
-    with pytest.raises(ConfigError, match=r"mesos://x is no master of Spark; spark://HOST:PORT, yarn"):
+    with pytest.raises(ConfigError, match=r"unknown Spark master: mesos://x; use spark://HOST:PORT, yarn"):
         cluster.spark_mode("mesos://x", {})
     submitted = {cluster.GATEWAY_PORT_VARIABLE: "1234"}
     assert cluster.spark_mode(None, submitted) is SparkMode.SUBMITTED
-    with pytest.raises(ConfigError, match=r"spark-submit has a master already.*; leave --master out"):
+    with pytest.raises(ConfigError, match=r"--master yarn conflicts with spark-submit.*; remove --master"):
         cluster.spark_mode("yarn", submitted)
 
 
@@ -145,22 +145,22 @@ def test_workers_run_our_python_or_the_packed_one(tmp_path: Path) -> None:
     assert cluster.worker_python("spark://h:1", tmp_path, theirs) == "./environment/bin/python"
     assert cluster.environment_archive(None, SparkMode.LOCAL) is None
     for way, hint in (
-        (SparkMode.LOCAL, "give a cluster as --master"),
-        (SparkMode.SUBMITTED, "to spark-submit as --archives"),
+        (SparkMode.LOCAL, "add --master"),
+        (SparkMode.SUBMITTED, "with spark-submit, use --archives"),
     ):
         with pytest.raises(ConfigError, match=hint):
             cluster.environment_archive(tmp_path / "env.tar", way)
-    with pytest.raises(ConfigError, match="no such file; `umdf lake pack FILE` makes one"):
+    with pytest.raises(ConfigError, match=r"environment archive not found: .*; create it with `umdf lake pack "):
         cluster.environment_archive(tmp_path / "env.tar", SparkMode.CLUSTER)
 
 
 def test_settings_of_the_server_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"spark.x": "1"}
-    told = r"spark\.x: settings are of the server; give them to the server"
+    told = r"cannot set spark\.x: they belong to the server; set them there"
     with pytest.raises(ConfigError, match=told), session.session_scope(master="sc://127.0.0.1:1", **given):
         pass
     monkeypatch.setenv(cluster.GATEWAY_PORT_VARIABLE, "1234")
-    told = "settings are of spark-submit; give them to spark-submit"
+    told = r"cannot set spark\.x: they belong to spark-submit; set them there"
     with pytest.raises(ConfigError, match=told), session.session_scope(**given):
         pass
 
@@ -171,7 +171,7 @@ def test_a_worker_that_does_not_see_the_lake_says_so_before_it_writes(tmp_path: 
         cluster.refuse_unshared_lake(task)
         cluster.refuse_unshared_lake({"path": "a task that writes no table"})
         for other in ({"root": str(tmp_path / "elsewhere")}, {"stamp": [1, writer.stamp.token + 1]}):
-            with pytest.raises(UmdfError, match=r"does not see the lake .*; lake and captures must be on storage that"):
+            with pytest.raises(UmdfError, match=r"cannot access the lake .*; lake and captures must be mounted at"):
                 cluster.refuse_unshared_lake(task | other)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -186,7 +186,7 @@ def test_a_cluster_without_room_is_one_clear_error() -> None:
     spark: Any = SimpleNamespace(sparkContext=context)
     clock: dict[str, Any] = {"clock": lambda: float(next(now)), "sleep": lambda seconds: None}
     cluster.await_executor(spark, "spark://h:1", 60, **clock)
-    with pytest.raises(UmdfError, match=r"spark://h:1 gave us no worker in 60 s; .*9t of memory on the same worker"):
+    with pytest.raises(UmdfError, match=r"no executor from spark://h:1 after 60 s; .*9t of memory"):
         cluster.await_executor(spark, "spark://h:1", 60, **clock)
     cluster.await_executor(spark, "yarn", 60, **clock)  # it has a queue: to wait is right
 

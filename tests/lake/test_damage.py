@@ -243,8 +243,8 @@ def test_places_that_cannot_be_used_are_one_clear_error_and_stay_as_they_are(
     lake = tmp_path / "lake"
     cases: dict[str, Sequence[str | Path]] = {
         "no such file or directory": (tmp_path / "gone", "--lake", lake),
-        "no capture in this directory": (tmp_path / "empty", "--lake", lake),
-        "is neither empty nor a lake": (mine, "--lake", mine),
+        "no captures in ": (tmp_path / "empty", "--lake", lake),
+        "is not empty and not a umdf lake": (mine, "--lake", mine),
         "is not a directory": (mine, "--lake", captures_in(mine)[0]),
         "unknown table: trade": (mine, "--lake", lake, "--tables", "trade"),
     }
@@ -263,7 +263,7 @@ def test_a_lake_of_another_version_is_left_alone(
     said = json.loads((root / "lake.json").read_text())
     before = sorted(root.rglob("*"))
     for content, message in (
-        (json.dumps({**said, "layout": 99, "producer": "umdf 7.0"}), "was made by a newer umdf (umdf 7.0, layout 99)"),
+        (json.dumps({**said, "layout": 99, "producer": "umdf 7.0"}), "has layout 99 (umdf 7.0), this is umdf "),
         ("{", "lake.json is damaged"),
     ):
         (root / "lake.json").write_text(content)
@@ -346,7 +346,7 @@ def _split(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     [
         (_out_of_order, r"rows of instrument \d+ are out of order in \w+"),
         (_twice, r"rows of instrument \d+ are out of order in \w+"),
-        (_split, r"instrument \d+ is split: it is of bucket \d+ and has rows in \d+"),
+        (_split, r"instrument \d+ are in bucket \d+ instead of \d+"),
     ],
 )
 def test_rows_of_an_instrument_that_come_split_or_out_of_order_fail_the_whole_ingest(

@@ -99,7 +99,7 @@ def test_readers_notice_a_bit_that_has_flipped_in_a_page(snapshot: LakeSnapshot,
     name = NAMES[seed % len(NAMES)]
     [path] = snapshot.files(name)
     start, end = chance.choice(page_data(path))
-    said = rf"{path.name} cannot be read: .*; `umdf lake verify LAKE --deep` .*`umdf lake reprocess LAKE`"
+    said = rf"cannot read .*{path.name}: .*`umdf lake verify LAKE --deep`.*`umdf lake rebuild LAKE`"
     with flipped(path, chance.randrange(start, end), chance.randrange(8)):
         with pytest.raises(UmdfError, match=said):
             read_rows(snapshot, query_of(name))
@@ -117,13 +117,13 @@ def test_what_cannot_be_read_is_neither_joined_nor_known(tmp_path: Path, capsys:
         for name in ("mbo", "ledger"):
             path = writer.snapshot.files(name)[1]
             damaged = flipped(path, page_data(path)[-1][1] - 1, 3)
-            with damaged, pytest.raises(UmdfError, match=f"{path.name} cannot be read"):
+            with damaged, pytest.raises(UmdfError, match=f"cannot read .*{path.name}"):
                 compact(writer, ["mbo"]) if name == "mbo" else entries(writer.snapshot)
         assert compact(writer) is not None
     [path] = open_snapshot(tmp_path).files("trades")
     with flipped(path, page_data(path)[0][0], 0):
         assert run(["query", str(tmp_path), "--schema", "trades"]) == 3
-        assert "cannot be read: could not verify page integrity" in capsys.readouterr().err
+        assert ": could not verify page integrity" in capsys.readouterr().err
         assert run(["lake", "verify", str(tmp_path), "--deep"]) == 3
         assert "has changed since it was written: its digest is sha256:" in capsys.readouterr().out
 

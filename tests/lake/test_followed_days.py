@@ -223,9 +223,9 @@ def test_a_day_cannot_be_made_again_from_a_file_that_is_gone(make: Maker, tmp_pa
     follow(tmp_path / "lake", [[path for path in files if path != late]], finish=False, tables=FEW)
     before, gone = hashes(tmp_path / "lake"), files[5]
     kept = gone.rename(tmp_path / "elsewhere.pcap")
-    with pytest.raises(UmdfError, match=f"{gone.name} is gone") as fault:
+    with pytest.raises(UmdfError, match=f"{gone.name} no longer exists") as fault:
         follow(tmp_path / "lake", [[late]], tables=FEW)
-    assert "give the file along" in fault.value.hint
+    assert "pass its current path along" in fault.value.hint
     assert hashes(tmp_path / "lake") == before
     follow(tmp_path / "lake", [[late, kept]], tables=FEW)
     assert made.differing(tmp_path / "lake") & FEW == set()

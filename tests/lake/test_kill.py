@@ -104,7 +104,7 @@ def test_a_second_writer_gets_one_clear_error_and_others_wait_in_turn(lakes: Lak
     ):
         code, printed, said = hasty.finish()
         assert code not in (0, 1) and printed == ""
-        assert said.count("\n") == 1 and f"is being written by the first (process {os.getpid()}" in said
+        assert said.count("\n") == 1 and f"is locked by the first (process {os.getpid()}" in said
         assert not one.ended and not other.ended and _shown(lakes, root) == "half"
         writer.close()
         outcomes = [command.finish() for command in (one, other)]

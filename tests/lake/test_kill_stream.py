@@ -87,7 +87,9 @@ def test_a_jvm_that_is_killed_is_one_line_and_the_stream_goes_on(made: Made, tmp
         os.kill(jvm, signal.SIGKILL)
         code, _, said = first.finish()
     assert (code, said.count("\n")) == (3, 1), said
-    assert said.startswith("umdf: Spark's JVM has ended (killed by SIGKILL); run it again: it continues after its last")
+    assert said.startswith(
+        "umdf: Spark's JVM has ended (killed by SIGKILL); run the command again to continue after the last"
+    )
     check_what_is_seen(root, made)
     with umdf("again", *words, "--once", "--finish", "--tables", ",".join(sorted(ALL))) as second:
         code, _, said = second.finish()

@@ -114,9 +114,7 @@ def test_vacuum_keeps_what_our_own_restore_has_brought_back(tmp_path: Path) -> N
     with open_writer(tmp_path, check=False) as writer:
         restore(writer, "gaps")
         assert (vacuum.delete_orphans(writer).files, vacuum.vacuum(writer, 0.0).files) == (0, 2)
-        with pytest.raises(
-            UmdfError, match="gaps is at version 4, where the lake's last commit left it; there is nothi"
-        ):
+        with pytest.raises(UmdfError, match="gaps is at version 4, where the lake's last commit left it"):
             restore(writer, "gaps")
     assert lake_status.verify(tmp_path) == [] and hashes(tmp_path) == before
 
@@ -170,13 +168,13 @@ def test_a_lake_of_another_layout_is_refused(tmp_path: Path) -> None:
         pass
     (tmp_path / "lake" / "lake.json").write_text('{"layout": 3, "lake_id": "x", "producer": "umdf 9.0"}')
     for look in (open_snapshot, open_writer, lake_status.status, lake_status.verify):
-        with pytest.raises(UmdfError, match=r"made by a newer umdf \(umdf 9.0, layout 3\)"):
+        with pytest.raises(UmdfError, match=r"has layout 3 \(umdf 9.0\), this is umdf .*; use a newer version"):
             look(tmp_path / "lake")
-    with pytest.raises(UmdfError, match="is no lake"):
+    with pytest.raises(UmdfError, match="is not a umdf lake"):
         open_snapshot(tmp_path / "nowhere")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "holiday.jpg").write_bytes(b"")
-    with pytest.raises(UmdfError, match="neither empty nor a lake"):
+    with pytest.raises(UmdfError, match="not empty and not a umdf lake"):
         open_writer(tmp_path / "full")
 
 

@@ -40,7 +40,9 @@ def test_a_second_writer_gets_an_error_that_names_the_first(tmp_path: Path) -> N
     time = Time()
     held = acquire(tmp_path, "umdf ingest", clock=time.clock, sleep=time.sleep)
     time.now += 7 * SECOND
-    with pytest.raises(UmdfError, match=rf"written by umdf ingest \(process {os.getpid()} on .*heard of 7 s ago; wait"):
+    with pytest.raises(
+        UmdfError, match=rf"locked by umdf ingest \(process {os.getpid()} on .*last active 7 s ago; wait"
+    ):
         acquire(tmp_path, "umdf lake compact", clock=time.clock, sleep=time.sleep)
     held.release()
     assert acquire(tmp_path, "x", clock=time.clock).token == 2
@@ -52,7 +54,7 @@ def test_a_second_writer_can_wait(tmp_path: Path) -> None:
     time.at = {4: held.release}
     second = acquire(tmp_path, "second", writer_wait_s=10, clock=time.clock, sleep=time.sleep)
     assert (second.token, time.slept, second.taken_over) == (2, 4, None)
-    with pytest.raises(UmdfError, match="written by second"):
+    with pytest.raises(UmdfError, match="locked by second"):
         acquire(tmp_path, "third", writer_wait_s=2, clock=time.clock, sleep=time.sleep)
     assert time.slept == 4 + 8
 
@@ -80,7 +82,7 @@ def test_a_dead_writer_of_this_host_is_taken_over_at_once(tmp_path: Path) -> Non
     me = this_process("child")
     owner = dataclasses.replace(me, pid=child.pid, started=lease._start_time(child.pid))
     acquire(tmp_path, "child", owner=owner)
-    with pytest.raises(UmdfError, match="written by child"):
+    with pytest.raises(UmdfError, match="locked by child"):
         acquire(tmp_path, "second")
     child.communicate(b"\n")
     assert acquire(tmp_path, "second").token == 2
@@ -106,7 +108,7 @@ def test_of_two_takeovers_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return create(path, content)
 
     monkeypatch.setattr(lease.atomic_files, "create_exclusively", rival_is_quicker)
-    with pytest.raises(UmdfError, match="written by rival"):
+    with pytest.raises(UmdfError, match="locked by rival"):
         acquire(tmp_path, "second", clock=time.clock)
     found = latest_lease(tmp_path)
     assert found is not None and (found.token, found.owner.what) == (2, "rival")

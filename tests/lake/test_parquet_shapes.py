@@ -118,7 +118,7 @@ def test_null_in_a_required_column_is_refused_and_nothing_of_it_written(path: Pa
     whole = pa.Table.from_arrays([pa.array(range(len(good))), pa.array(good, kind)], schema=schema)
     with pa.OSFile(str(path), "wb") as sink:
         file = FlatFileWriter(sink, schema, ["b"], table="trades")
-        said = f"rows for trades do not fit: 1 of {len(values)} rows have NULL in b, which every row must have"
+        said = f"rows do not match the schema of trades: 1 of {len(values)} rows have NULL in b, which is not nullable"
         with pytest.raises(UmdfError, match=said):
             file.write(pa.table({"a": pa.array(range(len(values))), "b": array}))
         file.write(whole)
@@ -135,7 +135,7 @@ def test_a_table_with_null_in_a_required_column_leaves_no_file(tmp_path: Path, n
     damaged = rows.set_column(at, column, pa.array(bad, rows.schema.field(at).type))
     file = FileWriter(tmp_path, name, FileStamp(1, 1), WHERE)
     file.write(rows)
-    with pytest.raises(UmdfError, match=f"rows for {name} do not fit: 1 of 20 rows have NULL in {column}"):
+    with pytest.raises(UmdfError, match=f"rows do not match the schema of {name}: 1 of 20 rows have NULL in {column}"):
         file.write(damaged)
     assert file.close() is None and list(tmp_path.rglob("*.parquet")) == []
 

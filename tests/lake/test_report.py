@@ -93,9 +93,9 @@ def test_the_market_of_a_clean_day_is_that_of_the_truth(clean: tuple[Path, Path]
 def test_a_clean_day_is_complete_and_its_page_shows_the_same_numbers(clean: tuple[Path, Path]) -> None:
     _, root = clean
     report, snapshot = day_report(root, DAY), open_snapshot(root)
-    assert report.verdict == "whole" and report.summary[0] == "The day is whole."
-    assert report.summary[1] == f"Nothing was lost on the way; none of {report.books} books is stale at the end."
-    assert report.summary[2] == f"Every one of {report.checks.total('equal')} snapshots is equal to our book."
+    assert report.verdict == "complete" and report.summary[0] == "The day is complete."
+    assert report.summary[1] == f"Nothing was lost; none of {report.books} books is stale at the end."
+    assert report.summary[2] == f"All {report.checks.total('equal')} snapshots match the rebuilt books."
     assert report.checks.snapshots == snapshot.rows("book_check") > 0 and report.checks.total("different") == 0
     assert {one.name: one.rows for one in report.tables} == {
         name: snapshot.rows(name) for name in snapshot.marker.versions if name != "ledger"
@@ -126,7 +126,7 @@ def test_losses_of_every_line_equal_the_truth(tmp: Path) -> None:
     assert {name: line.lost for name, line in of_line.items()} == {name: len(some) for name, some in lost.items()}
     [sent] = [row for row in truth(captured, "sequences").to_pylist() if row["stream"] == "incremental"]
     assert {line.numbers for line in of_line.values()} == {sent["last_sequence"]}
-    assert report.books is None and "`book_state` has no rows that tell how the books ended" in report.summary[1]
+    assert report.books is None and "book_state has no rows for the end of the day" in report.summary[1]
     assert not Page(render_page(report)).open
 
 
@@ -176,27 +176,30 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
     assert [(book.symbol, book.state, book.unverified_events) for book in report.bad_books] == [("PETR4", "stale", 7)]
     assert report.verdict == "damaged"
     assert report.summary == (
-        "The day is not whole.",
-        "The capture of channel 80 begins 4 sequence numbers late; 2 gaps lost 10 sequence numbers on channel 72; 1 "
-        "gap is not cured; 2 of 3 books were healed from snapshots; 1 is stale or in doubt at the end (PETR4).",
+        "The day is not complete.",
+        "The capture of channel 80 starts 4 sequence numbers late; 2 gaps lost 10 sequence numbers on channel 72; "
+        "1 gap was not recovered; 2 of 3 books were recovered from snapshots; 1 is stale or unverified at the end "
+        "(PETR4).",
         "1 of 5 snapshots could be compared with a book, and no difference was found.",
     )
     cells = Page(render_page(report)).cells
-    assert {"66.67 %", "33.33 %", "20.00 %", "21.2 µs", "2.0 s", "not cured", "10:00:05.000", "518,000"} <= set(cells)
+    assert {"66.67 %", "33.33 %", "20.00 %", "21.2 µs", "2.0 s", "not recovered", "10:00:05.000", "518,000"} <= set(
+        cells
+    )
 
 
 @pytest.mark.parametrize(
     ("changed", "verdict", "said"),
     [
-        ({}, "whole", "Nothing was lost on the way; none of 1 book is stale at the end."),
-        ({"quality": []}, "unknown", "`quality` has no rows that tell what the lines delivered; none of 1 book is stale at the end."),  # noqa: E501
-        ({"book_state": []}, "unknown", "Nothing was lost on the way; `book_state` has no rows that tell how the books ended."),  # noqa: E501
-        ({"gaps": [gap(72, 5, 5, recovered_by="rpt_seq")]}, "healed", "1 gap lost 1 sequence number on channel 72; none of 1 book is stale at the end."),  # noqa: E501
-        ({"book_state": [bad_state(72, 1)]}, "damaged", "Nothing was lost on the way; 1 book is stale or in doubt at the end (1)."),  # noqa: E501
-        ({"quality": [quality(72, "A", first_arrivals=7, first_sequence=1, last_sequence=10)]}, "damaged", "3 sequence numbers of channel 72 are missing, and `gaps` does not say which; none of 1 book is stale at the end."),  # noqa: E501
-        ({"gaps": [gap(channel, 5, 6, recovered_by="rpt_seq") for channel in (1, 2, 3, 4)]}, "healed", "4 gaps lost 8 sequence numbers on 4 channels; none of 1 book is stale at the end."),  # noqa: E501
+        ({}, "complete", "Nothing was lost; none of 1 book is stale at the end."),
+        ({"quality": []}, "unknown", "Quality has no rows for the lines; none of 1 book is stale at the end."),
+        ({"book_state": []}, "unknown", "Nothing was lost; book_state has no rows for the end of the day."),
+        ({"gaps": [gap(72, 5, 5, recovered_by="rpt_seq")]}, "recovered", "1 gap lost 1 sequence number on channel 72; none of 1 book is stale at the end."),  # noqa: E501
+        ({"book_state": [bad_state(72, 1)]}, "damaged", "Nothing was lost; 1 book is stale or unverified at the end (1)."),  # noqa: E501
+        ({"quality": [quality(72, "A", first_arrivals=7, first_sequence=1, last_sequence=10)]}, "damaged", "3 sequence numbers of channel 72 are missing but not listed in gaps; none of 1 book is stale at the end."),  # noqa: E501
+        ({"gaps": [gap(channel, 5, 6, recovered_by="rpt_seq") for channel in (1, 2, 3, 4)]}, "recovered", "4 gaps lost 8 sequence numbers on 4 channels; none of 1 book is stale at the end."),  # noqa: E501
         ({"book_check": [{"channel_id": 72, "instrument_id": 1, "verdict": "different"}]}, "damaged", "1 of 1 snapshot could be compared with a book, and 1 differs."),  # noqa: E501
-        ({"quarantine": [{"channel_id": 72, "reason": "cut"}] * 2}, "damaged", "2 pieces of the input could not be used (cut)."),  # noqa: E501
+        ({"quarantine": [{"channel_id": 72, "reason": "cut"}] * 2}, "damaged", "2 units were quarantined (cut)."),
     ],
 )  # fmt: skip
 def test_a_day_is_complete_only_if_every_table_confirms_it(
@@ -247,14 +250,14 @@ def test_a_date_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     assert day_report(tmp_path).trading_date == "2026-11-13"
     with pytest.raises(UmdfError) as refused:
         day_report(tmp_path, DAY.replace(year=2020))
-    assert str(refused.value) == "the lake has nothing of 2020-11-13; it has 2026-11-12, 2026-11-13"
+    assert str(refused.value) == "no data for 2020-11-13; available dates: 2026-11-12, 2026-11-13"
 
 
 def test_json_is_the_report(clean: tuple[Path, Path]) -> None:
     report = day_report(clean[1])
     said = json.loads(json.dumps(report.to_json()))
     assert set(said) == {field.name for field in dataclasses.fields(report)}
-    assert said["active"][0]["notional"] == report.active[0].notional and said["verdict"] == "whole"
+    assert said["active"][0]["notional"] == report.active[0].notional and said["verdict"] == "complete"
 
 
 def test_percentages_never_round_to_0_or_100_unless_exact() -> None:
@@ -272,6 +275,6 @@ def test_chart_bars_are_proportional_and_show_their_values() -> None:
     drawn = str(bar_chart("Messages", [0, 5, 10], NINE, 60 * 10**9, [NINE + 90 * 10**9], str))
     heights = [float(found) for found in re.findall(r' height="([\d.]+)"', drawn)]
     assert len(heights) == 2 and heights[1] == 2 * heights[0]
-    assert "<title>10:01:00: 5</title>" in drawn and "most: 10 at 10:02:00" in drawn
+    assert "<title>10:01:00: 5</title>" in drawn and "maximum: 10 at 10:02:00" in drawn
     assert drawn.count('class="mark"') == 1 and 'd="M500.0 ' in drawn
     assert bar_chart("Volume", [0, 0], NINE, 10**9, [], str).count("<rect") == 0

@@ -191,7 +191,7 @@ def test_what_is_no_recording_is_refused(captured: dict[str, Path], tmp_path: Pa
             ask()
         assert said in str(error.value)
 
-    for name, said in (("nothing", "no such directory"), ("empty", "neither a manifest nor a capture")):
+    for name, said in (("nothing", "recording not found"), ("empty", "is not a recording")):
         refused(said, RecordingReader(options("mbo", tmp_path / name)).reportLatestOffset)
     refused("not the recording", lambda: reader.partitions(reader.initialOffset(), offset | {"names": "0"}))
     refused("not the recording", lambda: reader.partitions(offset, offset | {"files": 5}))
@@ -200,13 +200,13 @@ def test_what_is_no_recording_is_refused(captured: dict[str, Path], tmp_path: Pa
         manifest.flush()
         assert closed_files(tmp_path / "recording") == [tmp_path / "recording" / file.name for file in files[:4]]
         manifest.write("\n")
-    refused("line 5 is no line of a manifest", reader.reportLatestOffset)
+    refused(":5: invalid entry", reader.reportLatestOffset)
     record(tmp_path / "changed", files[:2])
     with (tmp_path / "changed" / files[0].name).open("ab") as grown:
         grown.write(b"more")
-    refused("when it was closed", lambda: closed_files(tmp_path / "changed"))
+    refused("but the manifest says", lambda: closed_files(tmp_path / "changed"))
     (tmp_path / "changed" / files[0].name).unlink()
-    refused("it is not there", lambda: closed_files(tmp_path / "changed"))
+    refused("does not exist", lambda: closed_files(tmp_path / "changed"))
 
 
 def test_without_a_manifest_the_files_of_the_start_count(captured: dict[str, Path], tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_each_task_answers_once_in_order_from_our_python(spark: SparkSession) ->
 def test_a_lost_worker_is_tried_again_and_a_hopeless_one_given_up(spark: SparkSession) -> None:
     found = spark_tasks.run_tasks(spark, numbered(3), "lake.spark_functions:dying")
     assert found[1]["attempt"] == 1 and [answer["n"] for answer in found] == [0, 1, 2]
-    with pytest.raises(UmdfError, match=r"day one \(1 tasks\): Spark gave up: .*worker.*; more in .*spark-\d+\.log"):
+    with pytest.raises(UmdfError, match=r"day one \(1 tasks\): Spark job failed: .*worker.*; more in .*spark-\d+\.log"):
         spark_tasks.run_tasks(spark, numbered(1), "lake.spark_functions:doomed", description="day one")
 
 

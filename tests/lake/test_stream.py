@@ -168,10 +168,10 @@ def test_a_checkpoint_of_something_else_is_refused(spark: SparkSession, made: Ma
     stream(spark, one, tmp_path / "lake", checkpoint=tmp_path / "mark", tables=FEW)
     before = hashes(tmp_path / "lake")
     for recording, root, checkpoint, reason in (
-        (other, "lake", "mark", f"mark is a checkpoint of {one}"),
-        (one, "another", "mark", "mark is a checkpoint of another lake"),
-        (one, "lake", "full", "full is no checkpoint of ours"),
-        (one, "lake", "file", "file is no checkpoint of ours"),
+        (other, "lake", "mark", f"mark belongs to {one}"),
+        (one, "another", "mark", "mark belongs to another lake"),
+        (one, "lake", "full", "full is not a umdf checkpoint"),
+        (one, "lake", "file", "file is not a umdf checkpoint"),
     ):
         with pytest.raises(UmdfError, match=reason) as fault:
             stream(spark, recording, tmp_path / root, checkpoint=tmp_path / checkpoint)
@@ -212,12 +212,12 @@ def test_a_recording_that_cannot_be_read_is_one_clear_error(
     with (tmp_path / "other-size" / made.files[1].name).open("ab") as file:
         file.write(b"more")
     for name, reason in {
-        "missing": "missing: no such directory",
-        "empty": "empty is no recording",
-        "broken": f"{MANIFEST}: line 3 is no line of a manifest",
-        "gone": "the manifest lists it, and it is not there",
-        "other-size": "when it was closed",
-        "no-manifest": f"no-manifest has no {MANIFEST}: nobody says which files are closed",
+        "missing": "missing; pass its directory",
+        "empty": "empty is not a recording",
+        "broken": f"{MANIFEST}:3: invalid entry",
+        "gone": "is listed in the manifest but does not exist",
+        "other-size": "but the manifest says",
+        "no-manifest": f"no-manifest has no {MANIFEST}, so closed files are unknown",
     }.items():
         assert run(["stream", str(tmp_path / name), "--lake", str(tmp_path / "lake"), "--once"]) == 3, name
         shown = capsys.readouterr()
@@ -254,7 +254,7 @@ def test_another_writer_has_to_wait_and_ctrl_c_ends_spark_and_its_workers(
         files = [str(path) for path in made.files]
         assert run(["ingest", *files, "--lake", str(root), "--no-spark", *tables]) == 3
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and f"is being written by stream (process {command.process.pid}" in said
+        assert said.count("\n") == 1 and f"is locked by stream (process {command.process.pid}" in said
         with umdf(
             "waits", "ingest", *files, "--lake", root, "--no-spark", "--writer-wait-s", "200", *tables
         ) as waiting:

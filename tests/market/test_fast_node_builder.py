@@ -68,5 +68,5 @@ def test_279_follows_from_the_action_where_it_is_not_given() -> None:
 def test_two_events_cannot_be_the_same_entry() -> None:
     twice = events({"action": [65, 65], "side": [66, 66]}, [5, 5])
     twice.rows("mbo").entry_index[:] = 0
-    with pytest.raises(EncodeError, match="same entry"):
+    with pytest.raises(EncodeError, match="same message and entry"):
         FastMessageMapper(TEMPLATES).messages(twice)

@@ -1,6 +1,6 @@
-"""Small files that are there completely or not at all, also after a power cut.
+"""Small files that exist completely or not at all, even after a power failure.
 
-Invariant: whoever creates a name first has it (`create_exclusively`); nobody ever sees half of a file.
+Invariant: a name can be created only once (`create_exclusively`); no reader sees a partial file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Parsed = TypeVar("Parsed")
 def write_error(path: Path, error: OSError) -> UmdfError:
     """The error for a file of the lake that cannot be written."""
     reasons = {
-        errno.ENOSPC: ("no space left on the disk", "free some space and run the same command again"),
-        errno.EDQUOT: ("the disk quota is used up", "free some space and run the same command again"),
-        errno.ENOENT: ("its directory is gone", "was the lake moved or deleted meanwhile?"),
+        errno.ENOSPC: ("no space left on the disk", "free some space, then run the command again"),
+        errno.EDQUOT: ("the disk quota is used up", "free some space, then run the command again"),
+        errno.ENOENT: ("its directory no longer exists", "check whether the lake was moved or deleted"),
         errno.EROFS: ("the file system is read-only", "mount it writable"),
         errno.EACCES: ("permission denied", "make the lake writable for this user"),
     }
@@ -40,7 +40,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_files(directory: Path) -> None:
-    """Make what someone else has written there durable."""
+    """Make files that another process wrote there durable."""
     for path in directory.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -48,7 +48,7 @@ def sync_files(directory: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """With every directory above it that is new made durable too."""
+    """Create a directory and its missing parents, durably."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -57,7 +57,7 @@ def make_directory(path: Path) -> None:
 
 
 def create_exclusively(path: Path, content: dict[str, Any]) -> bool:
-    """True if this call created the file; False if it exists already. Its name appears with all of its content."""
+    """True if this call created the file; False if it exists already. The name appears only with its full content."""
     return create_text_exclusively(path, _json(content))
 
 
@@ -102,7 +102,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_json_as(path: Path, parse: Callable[[dict[str, Any]], Parsed]) -> Parsed | None:
-    """What is made of the file's content; None if there is no such file."""
+    """The parsed content of the file; None if there is no such file."""
     try:
         content = json.loads(path.read_text())
         if not isinstance(content, dict):
@@ -111,4 +111,4 @@ def read_json_as(path: Path, parse: Callable[[dict[str, Any]], Parsed]) -> Parse
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
-        raise DamagedError(f"{path} is damaged: not the JSON that umdf wrote", "restore it from a backup") from error
+        raise DamagedError(f"{path} is damaged: invalid JSON", "restore it from a backup") from error

@@ -1,6 +1,6 @@
-"""An Arrow schema in other words: Delta's and Spark's JSON, Spark's DDL, CREATE TABLE for catalogs.
+"""Translates Arrow schemas: Delta's and Spark's JSON, Spark's DDL, CREATE TABLE statements for catalogs.
 
-Invariant: types are never inferred from files; every reader is given the schema that is defined in umdf.lake.schemas.
+Invariant: types are never inferred from files; every reader gets the schema of umdf.lake.schemas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from umdf.errors import ConfigError, UsageError
 from umdf.lake.schemas import Table
 
-# Arrow's type: the name in Delta's and Spark's JSON, the name in SQL.
+# Arrow type: (type in Delta's and Spark's JSON, type in SQL).
 TYPE_NAMES: dict[str, tuple[str, str]] = {
     "int64": ("long", "BIGINT"),
     "int32": ("integer", "INT"),
@@ -32,7 +32,7 @@ TYPE_NAMES: dict[str, tuple[str, str]] = {
 
 
 def json_schema(schema: pa.Schema | pa.StructType) -> dict[str, Any]:
-    """Delta and Spark write a schema down in the same JSON."""
+    """The schema as JSON, which Delta and Spark share."""
     return {"type": "struct", "fields": [_json_field(schema.field(at)) for at in range(_count(schema))]}
 
 
@@ -94,20 +94,20 @@ def delta_schema(schema: pa.Schema) -> Any:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a table is registered in a catalog; and how columns are written, where the catalog needs them.
+    """How a table is registered in a catalog, and how columns are declared, if the catalog needs them.
 
-    Delta itself knows a table's columns, and refuses a list that differs in anything, a comment included: so most
-    dialects give none.
+    Delta stores a table's columns and rejects a list that differs in anything, even a comment: so most dialects omit
+    them.
     """
 
     schema_statement: str
     table_statement: str
     notes: str = ""
-    name_levels: tuple[int, ...] = (1, 2)  # how many names, with dots between them, say where a table goes
+    name_levels: tuple[int, ...] = (1, 2)  # allowed number of names in the target: schema, or catalog.schema
     struct_field: str = "`{0}`: {1}"
 
 
-# Each reads the table as Delta: a reader of the bare Parquet files would see replaced rows too.
+# All read the table as Delta: reading the Parquet files directly would include replaced rows.
 DIALECTS = {
     "spark": Dialect(
         "CREATE SCHEMA IF NOT EXISTS {catalog};\n",
@@ -117,7 +117,7 @@ DIALECTS = {
     "unity": Dialect(
         "CREATE SCHEMA IF NOT EXISTS {catalog};\n",
         "CREATE TABLE IF NOT EXISTS {name}\nUSING DELTA\nLOCATION {location};\n",
-        "Unity Catalog: external tables, at a location that the catalogue may read; grant nobody to write.",
+        "Unity Catalog: external tables, at a location that the catalog can read; do not grant write access.",
     ),
     "hive": Dialect(
         "CREATE DATABASE IF NOT EXISTS {catalog};\n",
@@ -132,20 +132,19 @@ DIALECTS = {
         "CREATE SCHEMA IF NOT EXISTS {trino}.{schema};\n",
         "CALL {trino}.system.register_table(schema_name => '{schema}', table_name => '{table}', "
         "table_location => {location});\n",
-        "Trino: its Delta Lake catalogue is called {trino} here; it needs delta.register-table-procedure.enabled=true.",
+        "Trino: assumes a Delta Lake catalog named {trino}, with delta.register-table-procedure.enabled=true.",
     ),
 }
 VALID_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def create_schema(dialect: str, catalog: str) -> str:
-    """The statement that makes the place where the tables go."""
+    """The statement that creates the schema for the tables."""
     return _dialect(dialect).schema_statement.format(**_name_fields(dialect, catalog))
 
 
 def create_table(table: Table, location: Path | str, dialect: str = "spark", catalog: str = "umdf") -> str:
-    """The statement that makes a table of the lake known to a catalog; its files stay at `location`, a path or a
-    URL."""
+    """The statement that registers a table of the lake in a catalog; its files stay at `location`, a path or a URL."""
     template = _dialect(dialect)
     name_fields = _name_fields(dialect, catalog) if catalog else {"catalog": "", "schema": "", "trino": ""}
     return template.table_statement.format(
@@ -158,7 +157,7 @@ def create_table(table: Table, location: Path | str, dialect: str = "spark", cat
 
 
 def notes(dialect: str, catalog: str) -> str:
-    """Notes for the user of the statements, as comments."""
+    """Notes for users of the statements, as SQL comments."""
     note = _dialect(dialect).notes.format(**_name_fields(dialect, catalog))
     units = "Prices are BIGINT in units of 1e-9, times BIGINT nanoseconds UTC. Only umdf writes to these tables."
     return f"-- {note}\n-- {units}\n"
@@ -166,7 +165,7 @@ def notes(dialect: str, catalog: str) -> str:
 
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS:
-        raise UsageError(f"no dialect {name}", f"there are {', '.join(DIALECTS)}")
+        raise UsageError(f"unknown dialect: {name}", f"use {', '.join(DIALECTS)}")
     return DIALECTS[name]
 
 
@@ -174,7 +173,7 @@ def _name_fields(dialect: str, catalog: str) -> dict[str, str]:
     parts, allowed = catalog.split("."), _dialect(dialect).name_levels
     if not VALID_NAME.fullmatch(catalog) or len(parts) not in allowed:
         forms = " or ".join(("catalog.schema" if count == 2 else "schema") for count in allowed)
-        raise UsageError(f"{catalog!r} is no name that {dialect} can use here", f"give {forms}, in plain letters")
+        raise UsageError(f"invalid name for {dialect}: {catalog!r}", f"use {forms}, with letters, digits and _")
     return {"catalog": catalog, "schema": parts[-1], "trino": parts[0] if len(parts) > 1 else "delta"}
 
 

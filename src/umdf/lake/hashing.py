@@ -2,7 +2,7 @@
 
 It proves that batch, stream and truth are equal. Each value is mixed with its column's name, values of a row are
 summed, the sum is mixed, and the rows are summed: twice over, with different constants, 128 bits in all. Invariant:
-NULL adds nothing, so a column that is NULL everywhere is no column; 0 and an empty text are values.
+NULL adds nothing, so a column of NULLs counts as missing; 0 and an empty string are values.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 HashedColumn = tuple[Any, Words, NDArray[np.bool_] | None]
-BLOCK_ROWS = 1 << 14  # rows at a time: what is worked on stays in the processor's cache
+BLOCK_ROWS = 1 << 14  # rows at a time, so that they stay in the CPU cache
 MIX_FACTOR_1, MIX_FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
 
 
 def logical_hash(rows: pa.Table | Iterable[pa.RecordBatch], skip: Iterable[str] = ()) -> str:
-    """Of all rows, without the columns named in `skip`."""
+    """Hash of all rows, without the columns in `skip`."""
     total = LogicalHash(skip)
     for batch in cast(pa.Table, rows).to_batches() if isinstance(rows, pa.Table) else rows:
         total.add(batch)
@@ -80,7 +80,7 @@ class LogicalHash:
         return low, high
 
     def row_hashes(self, batch: pa.RecordBatch) -> Words:
-        """A word for each row, the same for equal rows; nothing is added."""
+        """One hash per row, the same for equal rows; they are not added to the sum."""
         columns = [(name, batch.column(name)) for name in batch.schema.names if name not in self._skip]
         hashed = [
             (self._seeds_of(name), *_words_and_presence(column))
@@ -91,7 +91,7 @@ class LogicalHash:
 
 
 def _mix(words: Words, shifted: Words) -> None:
-    """splitmix64's last steps, in place."""
+    """The last steps of splitmix64, in place."""
     for shift, factor in ((30, MIX_FACTOR_1), (27, MIX_FACTOR_2)):
         np.right_shift(words, np.uint64(shift), out=shifted)
         words ^= shifted
@@ -105,7 +105,7 @@ def _block_of(is_present: NDArray[np.bool_] | None, start: int) -> NDArray[np.bo
 
 
 def _words_and_presence(column: pa.Array) -> tuple[Words, NDArray[np.bool_] | None]:
-    """Each value as a word of 64 bits, and which of them are there (None: all)."""
+    """Each value as a 64-bit word, and which of them are present (None: all)."""
     is_present = None if column.null_count == 0 else np.asarray(column.is_valid())
     return _values(column), is_present
 
@@ -122,7 +122,7 @@ def _values(column: pa.Array) -> Words:
     if pa.types.is_integer(kind):
         return _numbers(column).astype(np.int64).view(np.uint64)
     if pa.types.is_floating(kind):
-        return (_numbers(column).astype(np.float64) + 0.0).view(np.uint64)  # + 0.0: there is one zero
+        return (_numbers(column).astype(np.float64) + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
     if pa.types.is_decimal(kind):
         return _decimals(column)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -132,7 +132,7 @@ def _values(column: pa.Array) -> Words:
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
-    """The memory of the column itself; what stands where a value is absent does not matter."""
+    """The column's own memory; the content of NULL slots does not matter."""
     width = column.type.bit_width // 8
     buffer = column.buffers()[1]
     if buffer is None:
@@ -141,7 +141,7 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
 
 
 def _decimals(column: pa.Array) -> Words:
-    """By their digits: both halves of the 128-bit integer."""
+    """From both halves of the 128-bit integer."""
     halves = np.frombuffer(column.buffers()[1], np.uint64)[2 * column.offset : 2 * (column.offset + len(column))]
     low, high = halves[0::2].copy(), halves[1::2].copy()
     _mix(high, np.empty_like(high))
@@ -155,7 +155,7 @@ def _texts(values: pa.Array) -> Words:
 
 
 def _nested(column: pa.Array) -> Words:
-    """Lists and structs, by what they print as; most are empty, and the tables that have them are small."""
+    """Lists and structs, from their text; most are empty, and their tables are small."""
 
     def canonical(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,12 +1,12 @@
-"""Captures → tables: the one function of an ingest and of a stream, `ingest_captures(files, lake) → one commit`.
+"""Captures → tables: `ingest_captures(files, lake) → one commit`, for a batch ingest and for each micro-batch.
 
-    survey (a task for each new file) → decode (for each span) → channel (for each day) → books (for each pack of
+    survey (one task per new file) → decode (per span) → channel (per channel-day) → books (per pack of
     instruments) → one lake commit, with the inputs in the ledger
 
-Invariant: the order in which files come cannot matter. A known file is a no-op. An ingest makes a channel-day from all
-its files, and again when a new one brings something for it. A stream (`IngestSettings.follow`) takes a channel-day as
-far as its frontier and goes on from there with the next files; what comes for a place behind the frontier makes it
-again.
+Invariant: the order in which files arrive does not matter. A known file is skipped. A batch ingest builds a
+channel-day from all its files, and rebuilds it when a new file belongs to it. A stream (`IngestSettings.follow`)
+takes a channel-day up to its frontier and continues there with the next files; a file with data before the frontier
+causes a rebuild.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from umdf.lake.tasks.quarantine import damage_of
 from umdf.lake.tasks.survey import SPLIT_BYTES
 from umdf.transport.damage import told
 
-DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # derived from `mbo` and `book_state` where it is asked for
-ROWS_PER_TASK = 2_000_000  # of `mbo`, in a task of the books
+DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # computed on demand from `mbo` and `book_state`
+ROWS_PER_TASK = 2_000_000  # rows of `mbo` per books task
 TABLES_WITHOUT_DAYS = frozenset({"ledger"})
 
 
@@ -78,13 +78,13 @@ class TaskRunner(Protocol):
 @dataclass(frozen=True)
 class IngestSettings:
     tables: frozenset[str] = DEFAULT_TABLES
-    # Groups as the channel configuration names them.
+    # Multicast groups as named by the channel configuration.
     channel_config: Mapping[MulticastGroup, Mapping[str, Any]] = field(default_factory=dict)
     span_sequences: int = SPAN_SEQUENCES
     split_bytes: int = SPLIT_BYTES
     rows_per_task: int = ROWS_PER_TASK
-    follow: FollowSettings | None = None  # files still come: go as far as is final
-    # `channel_config` replaces that of the lake, and every day is rebuilt.
+    follow: FollowSettings | None = None  # more files will come: process only what is final
+    # `channel_config` replaces the lake's, and all days are rebuilt.
     is_config_replaced: bool = False
 
 
@@ -106,12 +106,11 @@ def ingest_captures(
     prefetched: SurveyLookup = lambda path: None,
     file_pool: StagingFilePool | None = None,
 ) -> IngestResult:
-    """Bring captures into the lake, as one commit; or as none, if the lake knows them all. The days in `rebuild` are
-    rebuilt from all their files, as this version does it, and those of inputs to `forget` (digests) from their other
-    files; `prefetched` may know what is in a file already; `file_pool` has files to be staged in, and gets them
-    back."""
+    """Load captures into the lake, as one commit, or none if the lake has them all. The days in `rebuild` are rebuilt
+    from all their files, those of inputs to `forget` (digests) from their other files. `prefetched` may have the
+    survey of a file already; `file_pool` lends files for staging, and gets them back."""
     ingest = _Ingest(writer, runner, settings or IngestSettings(), stage, prefetched, file_pool, forget)
-    if not ingest.settings.follow:  # a stream sweeps when it begins
+    if not ingest.settings.follow:  # a stream deletes orphans when it starts
         vacuum.delete_orphans(writer)
     try:
         return ingest.ingest(paths, set(rebuild))
@@ -132,7 +131,7 @@ class _Ingest:
     ) -> None:
         self.writer, self.settings, self.stage, self.runner, self.file_pool = writer, settings, stage, runner, file_pool
         self.root, self.stamp = writer.paths.root, writer.stamp
-        # We are the only writer: whatever else is there was left by one that is dead.
+        # This is the only writer: anything else there was left by a dead one.
         for left in writer.paths.work.glob("ingest-*") if writer.paths.work.is_dir() else ():
             if file_pool is None or left != file_pool.directory:
                 shutil.rmtree(left, ignore_errors=True)
@@ -147,7 +146,7 @@ class _Ingest:
         self.inputs = Inputs(
             writer, self._run_step, self.work, settings.split_bytes, runner.parallel, prefetched, forget
         )
-        self.states = open_days(writer.snapshot) if settings.follow else {}  # days that a stream has begun
+        self.states = open_days(writer.snapshot) if settings.follow else {}  # days that a stream has started
         self.patience: dict[ChannelDayKey, int] = {}
         self._staged_files: list[tuple[str, Path]] = []  # family and file
 
@@ -173,7 +172,7 @@ class _Ingest:
             if self.settings.is_config_replaced
             or self.inputs.is_reassigned(each, ledger_entries_of(each, stream_lines))
         ]
-        # What their files are has only now become clear; or there were others.
+        # Their files were not recognised before, or there were others.
         changed = self._days_of_reassigned(reassigned, stream_lines) | self.inputs.dropped_days
         touched = {day for survey in new for day in days_of(survey, stream_lines)} | due_days | changed
         known = {day for survey in (*new, *old) for day in days_of(survey, stream_lines)}
@@ -198,7 +197,7 @@ class _Ingest:
             days = [(planner.plan_day(day), Frontier(None, is_over=True)) for day in sorted(touched & days_with_data)]
         changes = self._build(planner, surveys, days)
         changes += [change for day in sorted(touched - days_with_data) for change in self._clear_day(day)]
-        # Nobody needs it any more, and the commit waits for the disk.
+        # No longer needed, and the commit waits for the disk anyway.
         clearing = Thread(target=self._recycle_staged_files)
         clearing.start()
         self._commit(new, reassigned, stream_lines, changes)
@@ -216,7 +215,7 @@ class _Ingest:
     def _surveys(
         self, paths: Sequence[str | os.PathLike[str]], due_days: set[ChannelDayKey], is_due: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Of the files that are new, known ones that have grown included; and of the others of their dates."""
+        """Surveys of new files and of known ones that have grown; then of the other files of their dates."""
         inputs, next_paths, new = self.inputs, list(paths), list[dict[str, Any]]()
         while True:
             new += self._survey_new(next_paths)
@@ -257,7 +256,7 @@ class _Ingest:
     def _plan_followed(
         self, planner: Planner, days: list[ChannelDayKey], progress: ReadProgress, follow: FollowSettings
     ) -> list[tuple[ChannelDay, Frontier]]:
-        """How far each day goes now; those for which there is nothing to do are left out."""
+        """How far each day can go now, without the days that have nothing to do."""
         found = []
         for key in days:
             day, before = planner.outline_day(key), self.states.get(key)
@@ -280,12 +279,12 @@ class _Ingest:
         return found
 
     def _has_lost_state_files(self, state: ChannelState) -> bool:
-        """Whether the files of the books are other ones by now: the lake was compacted."""
+        """Whether the state's book files were replaced since, by a compaction."""
         snapshot = self.writer.snapshot
         return any(not set(paths) <= {add.path for add in snapshot.adds(name)} for name, paths in state.open.items())
 
     def _lacks_tables(self, day: ChannelDayKey, state: ChannelState) -> bool:
-        """Whether a table is asked for that the earlier parts of the day are not in."""
+        """Whether a requested table lacks the earlier parts of the day."""
         return not set(self._tables_of(day)) <= set(state.tables)
 
     def _mark_for_rebuild(self, day: ChannelDayKey) -> None:
@@ -293,10 +292,10 @@ class _Ingest:
         self.result.rebuilt_days.append(day)
 
     def _tables_of(self, day: ChannelDayKey) -> list[str]:
-        """Tables that were asked for, and those that have the day already and must not be left behind."""
+        """The requested tables, and those that already have the day and must stay complete."""
         requested = self.settings.tables
         if self.settings.follow and requested & set(BOOK_TABLES):
-            requested |= {"book_state"}  # without it nothing could go on
+            requested |= {"book_state"}  # needed to continue
         requested |= set(self.states[day].tables) if day in self.states else set()
         return [name for name in TABLES if name in requested or self.writer.snapshot.adds(name, **_partition(day))]
 
@@ -323,7 +322,7 @@ class _Ingest:
         return changes
 
     def _changes(self, results: DayResults, names: list[str], is_over: bool) -> list[Change]:
-        """The day in every table: in the place of what was there of it, or behind that."""
+        """The changes of every table: the day replaces its earlier rows, or is appended to them."""
         day, result, before = results.day, self.result, results.before
         quality = merge_quality(before.quality if before else (), results.span_results, results.looping_results)
         answers = merge_gap_records(before.answers if before else [], results.gap_answers)
@@ -393,7 +392,7 @@ class _Ingest:
         return write_small_table(self.root, self.stamp, "channel_state", [row], day)
 
     def _clear_day(self, day: ChannelDayKey) -> list[Change]:
-        """A day whose files have turned out to be of another channel."""
+        """Remove a day whose files turned out to belong to another channel."""
         return [
             self.writer.replace_partition(name, (), **_partition(day))
             for name in tables()
@@ -435,6 +434,6 @@ def _partition(day: ChannelDayKey) -> dict[str, Any]:
 
 
 def _digests(days: Sequence[ChannelDay]) -> set[str]:
-    """The files that the tasks of some days read."""
+    """Digests of the files that the tasks of these days read."""
     tasks = [task for day in days for task in (*day.decode_tasks, *day.looping_tasks)]
     return {source["digest"] for task in tasks for name in TASK_SOURCES for source in task.get(name, ())}

@@ -5,7 +5,7 @@
     _lake/markers/00000012.json    commit 12 is done, or aborted: the Delta version of every table after it
     _lake/leases/00000003.json     the one writer
     _lake/configs/….json           channel configurations that inputs were ingested with, by digest
-    _lake/logs, _lake/work         words of Spark; its temporary files
+    _lake/logs, _lake/work         Spark's logs; its temporary files
     _lake/lost                     what was left of Delta logs that were rebuilt
     <table>/_delta_log, <table>/trading_date=…/channel_id=…/part-….parquet
 
@@ -32,10 +32,10 @@ MARKER_DIRECTORIES = {1: "commits", 2: "markers"}
 PATH_FAULTS = {
     re.compile("[\ud800-\udfff]+"): "bytes that are not UTF-8",
     re.compile(r"[\x00-\x1f\x7f]"): "a control character",
-    re.compile(r"%[0-9A-Fa-f]{2}"): "what is an escape in a URL",
+    re.compile(r"%[0-9A-Fa-f]{2}"): "an escape sequence of URLs",
     re.compile(r"\\"): "a backslash",
 }
-ANOTHER_NAME = "readers of Delta tables would look elsewhere; give it another name"
+ANOTHER_NAME = "readers of Delta tables would look elsewhere; use another name"
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,23 @@ def open_any_layout(root: str | os.PathLike[str]) -> LakePaths:
     refuse_path(path)
     description = atomic_files.read_json(path / "lake.json") if path.is_dir() else None
     if description is None:
-        raise _not_a_lake_error(path, f"{root} is no lake", "`umdf ingest CAPTURES --lake DIR` makes one")
+        raise _not_a_lake_error(
+            path, f"{root} is not a umdf lake (no lake.json)", f"create one with `umdf ingest CAPTURE… --lake {root}`"
+        )
     layout = description.get("layout")
     if layout not in MARKER_DIRECTORIES:
         age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "another"
         raise UmdfError(
-            f"{root} was made by {age} umdf ({description.get('producer', 'unknown')}, layout {layout}); "
-            f"this is umdf {__version__}, layout {LAYOUT}",
-            "use that version, or ingest the captures into a new lake",
+            f"{root} has layout {layout} ({description.get('producer', 'unknown')}), "
+            f"this is umdf {__version__} with layout {LAYOUT}",
+            f"use {age} version of umdf",
         )
     try:
         return LakePaths(
             path, description["lake_id"], description["producer"], layout, description.get("first_commit", 0)
         )
     except KeyError as error:
-        raise UmdfError(f"{path / 'lake.json'} is damaged: no {error}", "restore it from a backup") from error
+        raise UmdfError(f"{path / 'lake.json'} is damaged: {error} is missing", "restore it from a backup") from error
 
 
 def set_layout(paths: LakePaths) -> None:
@@ -119,28 +121,28 @@ def set_layout(paths: LakePaths) -> None:
 def _not_a_lake_error(path: Path, reason: str, hint: str) -> UmdfError:
     if not (path / "_lake").is_dir():
         return UmdfError(reason, hint)
-    reason_missing = f"{path / 'lake.json'} is missing, and the rest of a lake is there"
+    reason_missing = f"{path / 'lake.json'} is missing from an existing lake"
     return UmdfError(reason_missing, "restore it from a backup, or ingest the captures into a new lake")
 
 
 def refuse_path(path: Path) -> None:
-    """Readers of Delta take a table's directory for a part of a URL: these would be looked for somewhere else."""
+    """Reject paths that Delta readers, which treat a table's directory as part of a URL, would look for elsewhere."""
     text = str(path)
     for fault, why in PATH_FAULTS.items():
         if found := fault.search(text):
-            raise ConfigError(f"{text} cannot be the directory of a lake: it has {why} ({found[0]!a})", ANOTHER_NAME)
+            raise ConfigError(f"unsupported lake path: {text}: {why} ({found[0]!a})", ANOTHER_NAME)
 
 
 def create_lake_paths(root: str | os.PathLike[str]) -> LakePaths:
-    """Open a lake; make it if the directory is empty or does not exist."""
+    """Open a lake; create it if the directory is empty or does not exist."""
     path = local_path(root).absolute()
     refuse_path(path)
     if path.exists() and not path.is_dir():
-        raise UmdfError(f"{root} is not a directory", "give a new or an empty one")
+        raise UmdfError(f"{root} is not a directory", "use a new or empty directory")
     if not (path / "lake.json").exists():
         if path.is_dir() and any(not entry.name.startswith(".lake.json") for entry in path.iterdir()):
-            raise _not_a_lake_error(path, f"{root} is neither empty nor a lake", "give a new or an empty directory")
+            raise _not_a_lake_error(path, f"{root} is not empty and not a umdf lake", "use a new or empty directory")
         description = {"layout": LAYOUT, "lake_id": uuid.uuid4().hex, "producer": f"umdf {__version__}"}
-        # Another process may be quicker: then its lake is ours.
+        # If another process is faster, its lake is used.
         atomic_files.create_exclusively(path / "lake.json", description)
     return open_lake_paths(path)

@@ -1,7 +1,7 @@
 """Where a lake or a capture is: a path, or the file: URL of one.
 
-Invariant: what is not a path of a mounted file system is refused. A commit needs a name that can be created only if
-it is absent, and a task needs to read a capture from the middle; neither is promised by object stores.
+Invariant: only paths of mounted file systems are accepted. A commit needs to create a name only if it does not exist,
+and a task needs to read a capture from the middle; object stores do not guarantee either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCAL_HOSTS = ("", "localhost")
 
 
 def local_path(location: str | os.PathLike[str]) -> Path:
-    """The path that is meant. A Path made of a URL (`Path("file:///lake")`) has lost a slash, and is understood."""
+    """The local path. A Path made from a URL (`Path("file:///lake")`), which lost a slash, is accepted too."""
     text = os.fspath(location)
     match = SCHEME.match(text)
     if match is None:
@@ -26,20 +26,20 @@ def local_path(location: str | os.PathLike[str]) -> Path:
     path = text[match.end() :]
     if match["scheme"].lower() != "file":
         raise ConfigError(
-            f"{text}: lake and captures are read and written as files, and {match['scheme']}: is no file system",
-            "mount it at the same path on every machine, and give that path",
+            f"unsupported URL: {text}", "mount the storage at the same path on every machine and pass that path"
         )
     if path.startswith("//"):
         host, _, path = path[2:].partition("/")
         if host not in LOCAL_HOSTS:
-            raise ConfigError(f"{text} is on another machine ({host})", "mount it, and give its path: file:///PATH")
+            raise ConfigError(
+                f"unsupported URL: {text} names a remote host ({host})", "mount it and pass its path, file:///PATH"
+            )
         path = f"/{path}"
     return Path(unquote(path, errors="surrogateescape"))
 
 
 def stored_text(path: str) -> str:
-    """An absolute path for a column of texts: one whose bytes are not UTF-8 as a file: URL, which `local_path`
-    reads."""
+    """An absolute path for a string column; a path that is not UTF-8 becomes a file: URL, which `local_path` reads."""
     try:
         path.encode()
     except UnicodeEncodeError:

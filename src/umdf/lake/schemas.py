@@ -307,5 +307,5 @@ def tables() -> dict[str, Table]:
 def table(name: str) -> Table:
     found = tables().get(name)
     if found is None:
-        raise UsageError(f"the lake has no table {name}", f"it has {', '.join(tables())}")
+        raise UsageError(f"unknown table: {name}", f"available: {', '.join(tables())}")
     return found

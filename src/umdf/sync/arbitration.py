@@ -1,12 +1,12 @@
-"""Two identical lines → one stream without duplicates, in order; what neither line had is a gap.
+"""Arbitrates identical lines into one ordered stream without duplicates; what no line delivered is a gap.
 
-    lines = Lines()
-    merged = lines.take(pieces, now_ns)     # pieces of all lines as they came
-    merged.pieces, merged.gaps
+    arbiter = LineArbiter()
+    arbitrated = arbiter.arbitrate(units, now_ns)     # units of all lines as received
+    arbitrated.units, arbitrated.gaps
 
-Invariant: a hole becomes a gap only when its wait is over (13.7: 20 ms), so that the slower line can still fill it.
-Until then what comes behind it is held. Numbers are compared within one epoch only: a restart of the sequence (a new
-sequence version, or a SequenceReset of FAST) is a new epoch, and what is still open in the old one is closed by it.
+Invariant: missing units become a gap only after a waiting time (13.7: 20 ms), so that the slower line can still
+deliver them. Until then the units after them are held. Sequences are compared only within one epoch: a restart of the
+sequence (a new sequence version, or a SequenceReset of FAST) is a new epoch, which ends all waiting in the old one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FOREVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Gap:
-    """Numbers that came on no line."""
+    """Consecutive sequences that no line delivered."""
 
     epoch: int
     first: int
     last: int
-    ts_recv: int  # when the first one behind it came
+    ts_recv: int  # receive time of the first unit after it
 
     def __str__(self) -> str:
         span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
@@ -38,31 +38,31 @@ class Gap:
 
 @dataclass(frozen=True, eq=False)
 class ArbitrationResult:
-    units: RawUnits  # in order, each number once
+    units: RawUnits  # in order, each sequence once
     gaps: list[Gap]  # in order
-    gap_rows: list[int]  # for each gap, the row of `units` that it stands before
+    gap_rows: list[int]  # per gap, the row of `units` after it
     duplicates: int
-    late: int  # behind a gap that was already reported, or of an epoch that is over
+    late: int  # in a gap that was already reported, or of a finished epoch
 
 
 class LineArbiter:
-    """The lines of one channel. What is held between calls is in memory of its own."""
+    """Arbitrates the lines of one channel. Units held between calls are copied."""
 
     def __init__(self, wait_ms: int = WAIT_MS) -> None:
         self._wait_ns = wait_ms * 1_000_000
-        self._ranks: dict[int, int] = {}  # of the epochs, in the order in which they first came
-        self._rank = -1  # of the last number that was given out
+        self._ranks: dict[int, int] = {}  # ranks of epochs, in order of first appearance
+        self._rank = -1  # rank of the last released unit
         self._last = 0
-        self._gaps: list[tuple[int, int]] = []  # of the epoch at hand: first and last, in order
+        self._gaps: list[tuple[int, int]] = []  # of the current epoch: first and last, in order
         self._waiting: RawUnits | None = None
 
     @property
     def waiting_count(self) -> int:
-        """How many units wait behind a hole."""
+        """How many units wait for missing ones."""
         return 0 if self._waiting is None else len(self._waiting)
 
     def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
-        """What is in order now. Nothing that comes later may have a receive time before `now_ns`."""
+        """The units that are in order now. No later unit may have a receive time before `now_ns`."""
         if self._waiting is not None:
             units, self._waiting = concat_units([self._waiting, units]), None
         rank = self._rank_of(units)
@@ -77,7 +77,7 @@ class LineArbiter:
         return self._release(units, order[is_new], sequence[is_new], rank[is_new], now_ns, counts)
 
     def finish(self) -> ArbitrationResult:
-        """No more will come: every hole is a gap."""
+        """No more units will come: everything missing is a gap."""
         waiting, self._waiting = self._waiting, None
         return self.arbitrate(empty_units() if waiting is None else waiting, FOREVER)
 
@@ -88,7 +88,7 @@ class LineArbiter:
         return np.array([self._ranks[epoch] for epoch in found.tolist()], np.int64)[which]
 
     def _count_late(self, sequence: NDArray[np.int64]) -> int:
-        """How many of these numbers were already believed to be lost."""
+        """How many of these sequences were already reported as lost."""
         spans = np.array(self._gaps or [(0, -1)], np.int64)
         at = np.searchsorted(spans[:, 0], sequence, side="right") - 1
         return int(((at >= 0) & (sequence <= spans[at, 1])).sum())
@@ -102,10 +102,10 @@ class LineArbiter:
         now_ns: int,
         counts: tuple[int, int],
     ) -> ArbitrationResult:
-        """Give out what is contiguous, and what stands behind a hole whose wait is over."""
+        """Release contiguous units, and those after missing ones whose waiting time is over."""
         before_rank = np.concatenate([[self._rank], rank])[:-1]
         before = np.concatenate([[self._last], sequence])[:-1]
-        # An epoch begins with 1; but where we join in the middle of our first one, that is no gap.
+        # An epoch starts with 1; but joining in the middle of the first one is not a gap.
         begins = np.where(rank == 0, sequence, 1)
         expected = np.where(rank == before_rank, before + 1, begins)
         ready, gaps, gap_rows, epochs = len(order), [], [], list(self._ranks)

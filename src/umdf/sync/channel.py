@@ -1,8 +1,8 @@
-"""One channel: its books and its market state, kept true through gaps, late joins and resets.
+"""One channel: its books and its market state, through gaps, late joins and resets.
 
 Invariant: nothing wrong is shown as right. A book is healthy only if its whole history is known: from its first update
 (83 RptSeq 1), from an Empty Book, or from a snapshot and everything after it. After a gap in the stream every
-instrument is unverified until its next update follows on by RptSeq (5.2.2), or a snapshot covers the gap.
+instrument is unverified until its next update follows by RptSeq (5.2.2), or a snapshot covers the gap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from umdf.market.state import MarketState, Stream
 from umdf.sync.arbitration import Gap
 from umdf.sync.snapshots import Snapshots
 
-MAX_HISTORY_ROWS = 2_000_000  # kept for snapshots that are older than what was already applied
+MAX_HISTORY_ROWS = 2_000_000  # kept for snapshots older than the applied updates
 CLEAR, NEITHER = ord("R"), ord("N")
 
 
@@ -32,22 +32,22 @@ class Channel:
         self.state = MarketState(number)
         self.gaps: list[Gap] = []
         self.epoch: int | None = None
-        self.sequence = 0  # the last that was applied
+        self.sequence = 0  # the last one applied
         self.ts_send = NULL
-        self.recovered = 0  # books that a snapshot brought back
+        self.recovered = 0  # books recovered by a snapshot
         self.messages = 0
-        self.are_phases_unverified = True  # phases of groups have no RptSeq that would tell of a loss
+        self.are_phases_unverified = True  # phases of groups have no RptSeq to detect a loss
         self._unverified: dict[int, Gap] = {}
         self._history: deque[Events] = deque()
         self._history_rows = 0
-        self._waiting: list[Snapshots] = []  # ahead of what was applied
+        self._waiting: list[Snapshots] = []  # newer than the applied updates
 
     def apply_instruments(self, events: Events) -> None:
-        """Of the instrument stream: the start-of-day list, again and again."""
+        """Events of the instrument stream, which repeats the start-of-day list."""
         self._apply_state(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}), "instruments")
 
     def apply_incremental(self, events: Events) -> None:
-        """Of the incremental stream, in order, each number once."""
+        """Events of the incremental stream, in order, each sequence once."""
         units = events.units
         if not len(units):
             return
@@ -60,15 +60,15 @@ class Channel:
         self._recover_waiting()
 
     def apply_gap(self, gap: Gap) -> None:
-        """Numbers were lost: no instrument is certain until something shows that it was not touched."""
+        """Units were lost: every instrument is unverified until an update or snapshot shows that it is unaffected."""
         self.gaps.append(gap)
-        self.sequence = gap.last  # passed, though not seen
+        self.sequence = gap.last  # passed, although not received
         self._unverified = dict.fromkeys(self.instrument_ids(), gap)
         self.are_phases_unverified = True
         self._recover_waiting()
 
     def apply_snapshots(self, snapshots: Snapshots) -> None:
-        """Of the snapshot stream. Only what is not sound is taken from it."""
+        """Snapshots of the snapshot stream. Only books that are not healthy use them."""
         self._apply_group_phases(snapshots.events)
         is_needed = snapshots.is_complete & self._needs_snapshot(snapshots.instrument_id)
         if self.epoch is not None:
@@ -84,13 +84,13 @@ class Channel:
         self._recover(snapshots, is_needed & ~is_ahead)
 
     def finish(self) -> None:
-        """Snapshots that the stream never reached are the newest that is known of their instruments."""
+        """At the end, snapshots newer than the stream are the latest state of their instruments."""
         for found in self._waiting:
             self._recover(found, found.is_complete & self._needs_snapshot(found.instrument_id))
         self._waiting.clear()
 
     def distrust_reason(self, instrument_id: int) -> str | None:
-        """Why what is shown of an instrument may be wrong; None if it is right."""
+        """Why an instrument's book and state may be wrong; None if they are right."""
         book = self.book(instrument_id)
         reason = None if book is None or book.stale is None else str(book.stale)
         if reason is None and (gap := self._unverified.get(instrument_id)):
@@ -102,11 +102,11 @@ class Channel:
         return {instrument_id for instrument_id, _ in self.books.instruments()}
 
     def book(self, instrument_id: int) -> Book | None:
-        """An instrument's book, on a lending channel that of the lenders."""
+        """An instrument's book; on a lending channel, the lending book."""
         return self.books.book(instrument_id) or self.books.book(instrument_id, lending=True)
 
     def _start_epoch(self) -> None:
-        """A new epoch began: synchronise as at the start of the day (4.2.8). Instruments stay."""
+        """A new epoch: synchronise as at the start of the day (4.2.8). Instruments are kept."""
         self.books, instruments = Books(requires_full_history=True), self.state.instruments
         self.state = MarketState(self.number)
         self.state.instruments, self.state.phases = instruments, Phases(instruments)
@@ -121,7 +121,7 @@ class Channel:
         if self._unverified and len(rows):
             touched = np.unique(rows.column("instrument_id")[rows.column("rpt_seq") != NULL])
             for instrument_id in touched.tolist():
-                self._unverified.pop(instrument_id, None)  # if its RptSeq skips, the book itself says so
+                self._unverified.pop(instrument_id, None)  # if its RptSeq has a gap, the book itself detects it
         self._set_depths(events)
         self.books.apply(rows)
         self._apply_state(events)
@@ -138,14 +138,14 @@ class Channel:
                 self.books.set_depth(instrument_id, depth)
 
     def _apply_group_phases(self, events: Events) -> None:
-        """The phases of groups stand before the snapshots of instruments, and for themselves."""
+        """Phases of groups precede the snapshots of instruments and are independent of them."""
         of_groups = events.rows("status").column("instrument_id") == NULL
         if self.are_phases_unverified and of_groups.any():
             self.state.apply(events.take({"status": of_groups}), "snapshot")
             self.are_phases_unverified = False
 
     def _set_depths(self, events: Events) -> None:
-        """264 of a snapshot says what its book is (9.1)."""
+        """264 of a snapshot determines the book type (9.1)."""
         header = events.rows("snapshot")
         depth = header.column("depth")
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
@@ -175,7 +175,7 @@ class Channel:
                 self._waiting.remove(snapshots)
 
     def _recover(self, snapshots: Snapshots, is_selected: NDArray[np.bool_]) -> None:
-        """Put the snapshots in place, then everything after them that was already applied."""
+        """Apply the snapshots, then the updates after them that were already applied before."""
         if not is_selected.any():
             return
         events = snapshots.events_of(is_selected)
@@ -194,7 +194,7 @@ class Channel:
         self.recovered += int(is_selected.sum())
 
     def _verify(self, instrument_id: NDArray[np.int64], last: NDArray[np.int64]) -> None:
-        """A snapshot answers a doubt if nothing was lost between it and what follows."""
+        """A snapshot verifies a book if nothing was lost between it and the following updates."""
         gap_after = max((gap.last for gap in self.gaps if gap.epoch == self.epoch), default=0)
         for number, sequence in zip(instrument_id.tolist(), last.tolist(), strict=True):
             if sequence >= gap_after:
@@ -204,7 +204,7 @@ class Channel:
 def _is_after_snapshot(
     rows: Rows, events: Events, instrument_id: NDArray[np.int64], last: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which rows are of these (sorted) instruments and newer than their snapshot."""
+    """Which rows belong to these (sorted) instruments and are newer than their snapshot."""
     mine = rows.column("instrument_id")
     at = np.minimum(np.searchsorted(instrument_id, mine), len(instrument_id) - 1)
     return (instrument_id[at] == mine) & (events.units.sequence[rows.unit] > last[at]) & _is_incremental(rows)

@@ -1,4 +1,4 @@
-"""Packets or messages on their way to a decoder: where their bytes are, and what is known without decoding them."""
+"""Undecoded packets or messages: where their bytes are, and what is known without decoding them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from umdf.sync.raw_units_kernel import gather_bytes
 
 @dataclass(frozen=True, eq=False)
 class RawUnits:
-    """A row each: the packets of Binary, the messages of FAST."""
+    """One row per unit: packets of Binary, messages of FAST."""
 
     buffer: NDArray[np.uint8]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     sequence: NDArray[np.int64]
-    epoch: NDArray[np.int64]  # which epoch `sequence` belongs to
+    epoch: NDArray[np.int64]  # the epoch of `sequence`
     ts_recv: NDArray[np.int64]
     msg_index: NDArray[np.uint16]  # of a FAST message, its index in the packet
     line: NDArray[np.uint16]
@@ -28,12 +28,12 @@ class RawUnits:
         return len(self.start)
 
     def take(self, rows: NDArray[Any] | slice) -> RawUnits:
-        """These rows (numbers, a mask, or some that follow each other), in this order, of the same buffer."""
+        """These rows (indices, a mask, or a slice), in this order, with the same buffer."""
         columns = (getattr(self, column.name)[rows] for column in fields(self)[1:])
         return RawUnits(self.buffer, *columns)
 
     def compacted(self) -> RawUnits:
-        """The same rows with a buffer of their own that holds nothing else: what can be kept."""
+        """The same rows with their own buffer, without other bytes, so that they can be kept."""
         size = self.end - self.start
         end = np.cumsum(size)
         start = np.ascontiguousarray(end - size)
@@ -45,7 +45,7 @@ class RawUnits:
 
 
 def concat_units(parts: list[RawUnits]) -> RawUnits:
-    """Several as one, in this order."""
+    """Concatenate, in this order."""
     if len(parts) == 1:
         return parts[0]
     compacted = [part.compacted() for part in parts]

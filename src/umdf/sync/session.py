@@ -1,13 +1,13 @@
 """Packets of all streams → channels with their books and states.
 
     session = Session(survey.streams(), schema, templates)
-    session.add(packets, names)         # of one file; again for every file that reaches this far
-    session.advance(now_ns)             # nothing older than this will come
+    session.add(packets, names, rows)   # of one file; repeat for every file that reaches this time
+    session.advance(now_ns)             # no older packets will come
     session.finish()
     session.channels                    # by (protocol, number)
 
-Everything is done in wire order: instruments first, then what both lines make of the incremental stream,
-then what the snapshots can recover.
+Everything is applied in wire order: instruments first, then the arbitrated incremental stream, then snapshots for
+recovery.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import OtherVersions, Schema
 
 ChannelKey = tuple[Speaks, int]
-UnitFilter = Callable[[Units], NDArray[np.bool_]]  # which units still count
-EventObserver = Callable[[ChannelKey, Events], None]  # sees what is applied to a channel from its incremental stream
+UnitFilter = Callable[[Units], NDArray[np.bool_]]  # which units are included
+EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
 SEQUENCE_RESET = "4"
 
 
 @dataclass
 class _ChannelInput:
-    """One channel and what waits for it."""
+    """One channel and its pending input."""
 
     channel: Channel
     arbiter: LineArbiter = field(default_factory=LineArbiter)
     incremental: list[RawUnits] = field(default_factory=list)
-    snapshots: dict[int, list[RawUnits]] = field(default_factory=dict)  # by stream: what is not yet decoded
+    snapshots: dict[int, list[RawUnits]] = field(default_factory=dict)  # by stream: not decoded yet
     instruments: list[RawUnits] = field(default_factory=list)
     mapper: SbeEventMapper | FastEventMapper | None = None
 
@@ -71,21 +71,21 @@ class Session:
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
         self._framer = ChunkParser()
-        # Loops of snapshots and instruments begin again and again (4.2.6).
+        # The snapshot and instrument streams restart with every loop (4.2.6).
         self._reassembler = Reassembler(Limits(wait_ms=60_000, restart_distance=4))
         self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
-        self._epochs: dict[int, int] = {}  # of FAST streams: when their epoch began (ts_send of the reset)
+        self._epochs: dict[int, int] = {}  # of FAST streams: start of the epoch (ts_send of the reset)
 
     @property
     def channels(self) -> dict[ChannelKey, Channel]:
         return {key: feed.channel for key, feed in self._inputs.items()}
 
     def notices(self) -> list[str]:
-        """What to say once about the traffic."""
+        """Warnings about the traffic, each once."""
         return self._versions.notices()
 
     def add(self, packets: CapturedPackets, names: list[Hashable], rows: NDArray[np.int64]) -> None:
-        """Some packets of a file; `names` are those of its flows."""
+        """Add packets of a file; `names` are the names of its flows."""
         known = [self.streams.get(name) for name in names]
         number = np.array([found[0] if found else -1 for found in known], np.int64)[packets.flow[rows]]
         for stream_number, stream in self.streams.values():
@@ -137,8 +137,8 @@ class Session:
         return RawUnits(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
 
     def _with_epochs(self, units: RawUnits, line: int) -> RawUnits:
-        """FAST does not say to which epoch a message belongs: the sending time of the last reset of its line
-        (SequenceReset) does. The reset itself stands in none."""
+        """FAST messages do not state their epoch: it is the send time of the last reset (SequenceReset) of their line.
+        The reset itself belongs to none."""
         resets = np.flatnonzero(np.isin(peek_templates(units), self._resets))
         epoch = np.full(len(units), self._epochs.get(line, 0), np.int64)
         if not len(resets):
@@ -152,12 +152,12 @@ class Session:
         return units.take(np.setdiff1d(np.arange(len(units)), resets))
 
     def advance(self, now_ns: int) -> None:
-        """Apply what is in order by now."""
+        """Apply everything that is in order by now."""
         for key, feed in self._inputs.items():
             self._advance(key, feed, now_ns, last=False)
 
     def finish(self) -> None:
-        """No more will come."""
+        """Call it after the last packet."""
         for key, feed in self._inputs.items():
             self._advance(key, feed, FOREVER, last=True)
             feed.channel.finish()
@@ -168,18 +168,18 @@ class Session:
             feed.instruments.clear()
         new = concat_units(feed.incremental) if feed.incremental else empty_units()
         feed.incremental.clear()
-        # Binary heartbeats have the number 0 and use none up.
+        # Binary heartbeats have sequence 0 and do not use one up.
         new = new.take(new.sequence > 0) if key[0] == Speaks.SBE else new
         merged = feed.arbiter.finish() if last and not len(new) else feed.arbiter.arbitrate(new, now_ns)
         bounds = [0, *merged.gap_rows, len(merged.units)]
         for gap, (first, end) in zip([None, *merged.gaps], pairwise(bounds), strict=True):
-            if first < end:  # behind a gap there is always something
+            if first < end:  # after a gap there is always a unit
                 self._apply(key, feed, gap, self._events(key, feed, merged.units.take(np.arange(first, end))))
         for parts in feed.snapshots.values():
             self._apply_snapshots(key, feed, parts, last)
 
     def _apply(self, key: ChannelKey, feed: _ChannelInput, gap: Gap | None, events: Events) -> None:
-        """What follows a gap, or nothing that is missing."""
+        """Apply events, after the gap before them, if there is one."""
         if gap is not None and self._is_gap_included(gap, events.units):
             feed.channel.apply_gap(gap)
         counted = self._included_events(events)
@@ -188,7 +188,7 @@ class Session:
             self._observer(key, counted)
 
     def _is_gap_included(self, gap: Gap, units: Units) -> bool:
-        """Whether a gap is from before the moment that was asked for: by its first number, or by what follows it."""
+        """Whether a gap is before the requested time: by its first sequence, or by the unit after it."""
         if self._unit_filter is None:
             return True
         behind = units.take(slice(0, 1))
@@ -211,7 +211,7 @@ class Session:
             parts.append(units.take(np.arange(snapshots.incomplete_from, len(units))).compacted())
 
     def _included_events(self, events: Events) -> Events:
-        """Without what comes after the moment that was asked for."""
+        """Without events after the requested time."""
         if self._unit_filter is None:
             return events
         keep = self._unit_filter(events.units)

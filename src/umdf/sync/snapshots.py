@@ -1,7 +1,8 @@
-"""Snapshots of single instruments within a snapshot stream, and whether they are whole.
+"""Snapshots of single instruments within a snapshot stream, and whether they are complete.
 
-A Binary snapshot of an instrument crosses packets: a header (30), its orders (71), its statistics, its status. It can
-be used only if as much came as its header says (totNumStats counts the status). A FAST snapshot is one message.
+A Binary snapshot of an instrument spans packets: a header (30), its orders (71), its statistics, its status. It can be
+used only if as many entries arrived as its header states (totNumStats includes the status). A FAST snapshot is one
+message.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CLEAR, BID, ASK = ord("R"), ord("B"), ord("A")
 
 @dataclass(frozen=True, eq=False)
 class Snapshots:
-    """A row for each snapshot that begins in some events, in their order."""
+    """One row per snapshot that starts in some events, in order."""
 
     events: Events
     header: Rows  # family snapshot
@@ -39,18 +40,18 @@ class Snapshots:
 
     @property
     def last_epoch(self) -> NDArray[np.int64]:
-        """lastSequenceVersion; NULL where the wire does not say it."""
+        """lastSequenceVersion; NULL if absent."""
         return self.header.column("last_seq_version")
 
     @property
     def incomplete_from(self) -> int:
-        """The unit in which the last one begins, if it is not whole yet; else how many units there are."""
+        """The unit in which the last snapshot starts, if it is not complete yet; otherwise the number of units."""
         if not len(self) or self.is_complete[-1]:
             return len(self.events.units)
         return int(self.header.unit[-1])
 
     def events_of(self, is_selected: NDArray[np.bool_]) -> Events:
-        """All rows of these snapshots: the books' from their clearing row on, statistics, states."""
+        """All rows of these snapshots: book rows from the clearing row on, statistics, states."""
         masks = {}
         for name, rows in self.events.families.items():
             if name != "control":
@@ -60,7 +61,7 @@ class Snapshots:
 
 
 def find_snapshots(events: Events) -> Snapshots:
-    """The snapshots that begin in these events of one snapshot stream, in wire order."""
+    """The snapshots that start in these events of one snapshot stream, in wire order."""
     header = events.rows("snapshot")
     count = len(header)
     bids, offers, stats = np.zeros((3, count + 1), np.int64)
@@ -79,7 +80,7 @@ def find_snapshots(events: Events) -> Snapshots:
 
 
 def _snapshot_of(header: Rows, rows: Rows) -> NDArray[np.int64]:
-    """For each row the snapshot that it belongs to, by its place in the stream and its instrument; -1 for none."""
+    """For each row its snapshot, by position in the stream and instrument; -1 for none."""
     if not len(header) or not len(rows):
         return np.full(len(rows), -1, np.int64)
     at = np.searchsorted(header.wire_order, rows.wire_order, side="right") - 1

@@ -1,12 +1,12 @@
-"""Which stream of which channel a multicast group carries, from what is in its packets.
+"""Detects which stream of which channel a multicast group carries, from its packets.
 
-    survey = Survey(templates)
-    survey.take(packets)            # all packets of all files, or the first ones of each
-    survey.streams()                # a Stream for each group:port
+    survey = StreamSurvey(templates)
+    survey.add(packets, names)      # all packets of all files, or the first ones of each
+    survey.streams()                # one stream per group:port
 
-A Binary packet says its channel; a FAST message does not, so its streams are put together by what they share: two
-incremental streams with the same messages are the lines of one channel, and a snapshot or instrument stream belongs to
-the incremental one that is about the same instruments.
+A Binary packet has a channel number; a FAST message has not, so its streams are matched by content: two incremental
+streams with the same messages are the lines of one channel, and a snapshot or instrument stream belongs to the
+incremental stream with the same instruments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from umdf.wire.reassembly import Limits, Messages, Reassembler
 from umdf.wire.sbe.headers import read_packet_headers
 
 MSG_TYPE = 35
-MAX_SAMPLED_MESSAGES = 2_000  # messages of a FAST stream that are looked into
+MAX_SAMPLED_MESSAGES = 2_000  # messages of a FAST stream that are decoded
 
 
 class StreamKind(IntEnum):
@@ -41,8 +41,8 @@ class StreamKind(IntEnum):
     INSTRUMENTS = 2
 
 
-# What a message says about the stream that carries it. Statuses and statistics come on snapshots and incrementals
-# alike, a definition on the instrument stream and, intraday, on the incremental one (7).
+# What a message indicates about its stream. Statuses and statistics come on snapshot and incremental streams, a
+# definition on the instrument stream and, intraday, on the incremental one (7).
 NOTHING, BOOK, SNAPSHOT, DEFINITION = range(4)
 KINDS_OF_TEMPLATES = {
     **dict.fromkeys((9, 11, 50, 51, 52, 53, 54, 55, 56, 57), BOOK),
@@ -55,13 +55,13 @@ STREAM_KIND_PRIORITY = (
     (SNAPSHOT, StreamKind.SNAPSHOT),
     (BOOK, StreamKind.INCREMENTAL),
     (DEFINITION, StreamKind.INSTRUMENTS),
-)  # the first that is seen
-MAX_COUNTED_PACKETS = 1 << 16  # packets of a Binary group, in one file: the rest will be like them
-SNAPSHOT_NOISE_RATIO = 50  # a snapshot's header stands before some ten of its statistics, never before so many
+)  # the first one seen
+MAX_COUNTED_PACKETS = 1 << 16  # packets of a Binary group per file: the others will be similar
+SNAPSHOT_NOISE_RATIO = 50  # a snapshot header precedes some ten statistics, never as many as this
 
 
 class CapturedPackets(Protocol):
-    """What a capture's batch is, as far as this package needs it; `flow` is a row of `names`."""
+    """The part of a capture's batch that this package needs; `flow` is a row of `names`."""
 
     @property
     def buffer(self) -> NDArray[np.uint8]: ...
@@ -80,13 +80,13 @@ class DetectedStream:
     name: Hashable  # group and port
     protocol: Speaks
     kind: StreamKind
-    channel: int  # what Binary says; of FAST the 1180 of its instruments, else a negative number of our own
+    channel: int  # of Binary packets; FAST: 1180 of its instruments, or else a negative number
     packets: int
 
 
 @dataclass
 class _FlowEvidence:
-    """What is known of one group so far."""
+    """What is known about one multicast group so far."""
 
     speaks: Counter[int] = field(default_factory=Counter)
     kinds: Counter[int] = field(default_factory=Counter)
@@ -104,14 +104,14 @@ class _FlowEvidence:
 
     @property
     def kind(self) -> StreamKind:
-        # A damaged packet may look like anything: a few snapshots among many updates do not make a snapshot stream.
+        # A damaged packet may look like anything: a few snapshots among many updates are not a snapshot stream.
         is_few = self.kinds[SNAPSHOT] * SNAPSHOT_NOISE_RATIO < self.kinds[BOOK]
         seen = (role for kind, role in STREAM_KIND_PRIORITY if self.kinds[kind] and not (kind == SNAPSHOT and is_few))
         return next(seen, StreamKind.INCREMENTAL)
 
 
 def message_type(template: Template) -> str:
-    """The MsgType (35) that a template is for: ids and names differ between files."""
+    """The MsgType (35) of a template: IDs and names differ between files."""
     for item in template.body.instructions:
         if isinstance(item, Field) and item.id == MSG_TYPE and item.operator.kind == CONSTANT:
             return str(item.operator.initial)
@@ -122,7 +122,7 @@ _DECODERS: dict[str, tuple[Decoder, FastEventMapper]] = {}  # by the digest of t
 
 
 def _decoder_for(templates: TemplateSet) -> tuple[Decoder, FastEventMapper]:
-    """Made when the first FAST message is seen: many files have none, and it takes 30 ms."""
+    """Created at the first FAST message: many files have none, and it takes 30 ms."""
     if templates.digest not in _DECODERS:
         decoder = Decoder(templates, generated=())  # a few messages are not worth compiling for
         _DECODERS[templates.digest] = decoder, FastEventMapper(decoder.layout)
@@ -130,7 +130,7 @@ def _decoder_for(templates: TemplateSet) -> tuple[Decoder, FastEventMapper]:
 
 
 class StreamSurvey:
-    """Looks at packets of many groups, in any order."""
+    """Collects evidence from packets of many multicast groups, in any order."""
 
     def __init__(self, templates: TemplateSet) -> None:
         self._templates = templates
@@ -142,7 +142,7 @@ class StreamSurvey:
         self._evidence: dict[Hashable, _FlowEvidence] = {}
 
     def add(self, packets: CapturedPackets, names: list[Hashable], protocol: NDArray[np.uint8] | None = None) -> None:
-        """`protocol`: what `detect_protocols` returned for each packet, if that is known already."""
+        """`protocol`: the result of `detect_protocols` for each packet, if known already."""
         seen = [self._evidence.setdefault(name, _FlowEvidence()) for name in names]
         if protocol is None:
             protocol = detect_protocols(packets.buffer, packets.start, packets.end)
@@ -199,7 +199,7 @@ class StreamSurvey:
                 found.feeds.update(feeds.columns["channel"].tolist())
 
     def export(self) -> list[dict[str, Any]]:
-        """What was seen, as plain values: surveys of many files, made apart, become one with `merge`."""
+        """The evidence as JSON-compatible values: separate surveys of many files are combined by `merge`."""
         return [
             {
                 "name": name,
@@ -224,7 +224,7 @@ class StreamSurvey:
                 evidence.digests.setdefault(number, digest)
 
     def streams(self) -> list[DetectedStream]:
-        """Every group that carries one of the protocols."""
+        """Every multicast group that carries one of the protocols."""
         known = {name: seen for name, seen in self._evidence.items() if seen.protocol != Speaks.UNKNOWN}
         fast = {name: seen for name, seen in known.items() if seen.protocol == Speaks.FAST}
         channels = _fast_channels(fast)
@@ -237,7 +237,7 @@ class StreamSurvey:
 
 
 def peek_templates(messages: Messages | RawUnits) -> NDArray[np.uint32]:
-    """The template id that each message starts with."""
+    """The template ID at the start of each message."""
     template = np.empty(len(messages), np.uint32)
     start, end = np.ascontiguousarray(messages.start), np.ascontiguousarray(messages.end)
     addresses = messages.buffer.ctypes.data, start.ctypes.data, end.ctypes.data
@@ -250,11 +250,11 @@ def _most_common(counts: Counter[int]) -> int:
 
 
 def _fast_channels(streams: dict[Hashable, _FlowEvidence]) -> dict[Hashable, int]:
-    """Streams that belong together get one number: what their instruments name as their channel (1180), if they agree
-    on one that nobody else has, else -1, -2 …"""
+    """Streams that belong together get one channel number: that of their instruments (1180), if they agree on one that
+    no other group has, or else -1, -2 …"""
     groups: list[list[_FlowEvidence]] = []
     group_numbers: dict[Hashable, int] = {}
-    for role in StreamKind:  # the incremental ones first: the others are put to them
+    for role in StreamKind:  # incremental streams first: the others are matched with them
         for name, seen in streams.items():
             if seen.kind == role:
                 group_numbers[name] = _find_group(seen, groups, by_content=role == StreamKind.INCREMENTAL)
@@ -268,13 +268,13 @@ def _fast_channels(streams: dict[Hashable, _FlowEvidence]) -> dict[Hashable, int
 
 
 def _find_group(evidence: _FlowEvidence, groups: list[list[_FlowEvidence]], by_content: bool) -> int:
-    """The group that shares most with it; a new one if none shares anything."""
+    """The group of streams that has most in common with it; a new one if there is none."""
 
     def shared(other: _FlowEvidence) -> int:
         if by_content and other.kind == StreamKind.INCREMENTAL:
             both = evidence.digests.keys() & other.digests.keys()
             same = sum(evidence.digests[n] == other.digests[n] for n in both)
-            return same if 2 * same > len(both) else 0  # a heartbeat may be the same by chance
+            return same if 2 * same > len(both) else 0  # heartbeats may be equal by chance
         return len(evidence.instruments & other.instruments)
 
     best, best_score = len(groups), 0

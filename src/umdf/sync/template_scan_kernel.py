@@ -7,13 +7,13 @@ import numpy as np
 from umdf.kernels import kernel, load_i64, load_u8, load_u16, store_i64, store_u32
 from umdf.wire.sbe.tables_kernel import PACKET_HEADER
 
-FRAMING, TEMPLATE = 12, 6  # bytes of a message's two headers; where templateId stands in them
+FRAMING, TEMPLATE = 12, 6  # size of a message's two headers; offset of templateId
 NO_TEMPLATE = 0xFFFFFFFF
 
 
 @kernel
 def count_templates(buffer, starts, ends, packets, flows, kinds, counts, kind_count):
-    """Count the messages of Binary packets by flow and kind; `kinds` has a byte for each template id."""
+    """Count the messages of Binary packets by flow and kind; `kinds` has one byte per template ID."""
     for i in range(packets):
         at, end = load_i64(starts, 8 * i) + PACKET_HEADER, load_i64(ends, 8 * i)
         row = 8 * kind_count * np.int64(load_u16(flows, 2 * i))
@@ -28,7 +28,7 @@ def count_templates(buffer, starts, ends, packets, flows, kinds, counts, kind_co
 
 @kernel
 def peek_templates(buffer, starts, ends, messages, templates):
-    """The template id at the start of each FAST message (a presence map whose first bit says that it is there)."""
+    """The template ID at the start of each FAST message (if the first bit of the presence map is set)."""
     for i in range(messages):
         at, end = load_i64(starts, 8 * i), load_i64(ends, 8 * i)
         value = np.int64(NO_TEMPLATE)

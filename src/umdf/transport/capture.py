@@ -4,9 +4,9 @@
         for batch in capture: ...
     capture.counts, capture.warnings
 
-Invariant: bad data is never an exception. A damaged or truncated file yields everything that can be told apart from the
-damage, and `warnings` says what is wrong and where, and how many bytes are unread. A packet with a wrong checksum is
-left out and counted, unless somebody asks for it.
+Invariant: bad data is never an exception. A damaged or truncated file yields everything that can be distinguished from
+the damage, and `warnings` has the reason, the offset and the number of unread bytes. A packet with a wrong checksum is
+skipped and counted, unless it is requested.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = ["Capture", "Counts", "Damage", "Flow", "PacketBatch", "Split", "open_
 
 BUFFER_BYTES = 4 << 20
 BATCH_PACKETS = 10_000
-MOST_WRONG = 100  # checksums for each right one: where there are more, nobody has ever filled them in
-COLUMNS = (k.START, k.END, k.TS_NS, k.NUMBER, k.OFFSET)  # of int64, each for a whole batch; then the flow
+MOST_WRONG = 100  # wrong checksums per right one: with more, they were never filled in
+COLUMNS = (k.START, k.END, k.TS_NS, k.NUMBER, k.OFFSET)  # int64 columns of a batch; then the flow
 
 
 class Flow(NamedTuple):
@@ -46,28 +46,28 @@ class Flow(NamedTuple):
     dest_port: int
 
 
-OVERFLOW_FLOW = Flow("", 0, "", 0)  # index 0: whatever came after the first 65,535 flows
+OVERFLOW_FLOW = Flow("", 0, "", 0)  # index 0: everything after the first 65,535 flows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PacketBatch:
-    """UDP payloads in one buffer, a row each. Whoever keeps a batch keeps its whole chunk of the file."""
+    """UDP payloads in one buffer, one row each. Keeping a batch keeps its whole chunk of the file in memory."""
 
     buffer: NDArray[np.uint8]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    ts_ns: NDArray[np.int64]  # receive time, UNIX; 0 where the file has none (pcapng simple packets)
-    number: NDArray[np.int64]  # of the frame in the file, from 1, as Wireshark counts: skipped ones too
+    ts_ns: NDArray[np.int64]  # receive time, UNIX; 0 if the file has none (pcapng simple packets)
+    number: NDArray[np.int64]  # of the frame in the file, from 1, as in Wireshark, including skipped frames
     offset: NDArray[np.int64]  # of the record in the (decompressed) file
     flow: NDArray[np.uint16]  # row of `flows`
-    flows: list[Flow]  # of the whole capture so far; it grows
-    corrupt: NDArray[np.bool_] | None = None  # the UDP checksum is wrong; None: nowhere
+    flows: list[Flow]  # of the whole capture so far; grows
+    corrupt: NDArray[np.bool_] | None = None  # wrong UDP checksums; None: there are none
 
     def __len__(self) -> int:
         return len(self.start)
 
     def take(self, rows: NDArray[np.int64]) -> PacketBatch:
-        """These rows."""
+        """A batch with only these rows."""
         start, end, ts_ns = self.start[rows], self.end[rows], self.ts_ns[rows]
         number, offset, flow = self.number[rows], self.offset[rows], self.flow[rows]
         corrupt = None if self.corrupt is None else self.corrupt[rows]
@@ -79,7 +79,7 @@ class PacketBatch:
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the records: each is in exactly one of the counts from `udp` on; `cut` is a part of `udp`."""
+    """Counts of records: each record is in exactly one count from `udp` on; `truncated` is a part of `udp`."""
 
     records: int
     udp: int
@@ -87,29 +87,29 @@ class Counts:
     not_udp: int
     fragments: int
     malformed: int  # headers that are truncated or contradict each other
-    unknown_link: int  # link types that are not read, interfaces that the file does not describe
-    wrong_checksum: int  # UDP, whole, and damaged on its way
-    truncated: int  # payloads of which the snap length has left only a part
+    unknown_link: int  # unsupported link types, and interfaces without a description
+    wrong_checksum: int  # complete UDP packets that were damaged in transit
+    truncated: int  # payloads truncated by the snap length
 
 
 @dataclass(frozen=True)
 class Split:
-    """A span of a file that can be read alone; it starts with a record. Without a header: the whole file."""
+    """A byte range of a file that can be read by itself; it starts with a record. Without a header: the whole file."""
 
     path: str
     offset: int
     end: int | None
     number: int  # of its first packet
     header: Header | None
-    damage: tuple[Damage, ...] | None = None  # what is unread in it, where somebody has read it before
-    has_checksums: bool | None = None  # whether a wrong one tells of damage; None: nobody knows yet
+    damage: tuple[Damage, ...] | None = None  # unread parts, if it was read before
+    has_checksums: bool | None = None  # whether a wrong one means damage; None: not known yet
 
 
 Source = str | os.PathLike[str] | io.BufferedReader | Split
 
 
 class Capture:
-    """An open capture file; iterate once over its batches. Made by `open_capture`."""
+    """An open capture file; iterate once over its batches. Created by `open_capture`."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Capture:
 
     @property
     def format(self) -> str:
-        """Such as `pcap ns little-endian, gzip`; of pcapng, the byte order of the first section."""
+        """For example `pcap ns little-endian, gzip`; for pcapng, the byte order of the first section."""
         header = self._reader.header
         text = "cut in its header"
         if header:
@@ -180,23 +180,23 @@ class Capture:
 
     @property
     def read_bytes(self) -> int:
-        """Of the (decompressed) file: its header, and all records so far."""
+        """Bytes of the (decompressed) file in its header and all records so far."""
         return int(self._reader.state[k.READ_BYTES])
 
     @property
     def unread_bytes(self) -> int:
-        """Of the (decompressed) file: what is damaged so far. With `read_bytes`, all of it once it has been read."""
+        """Damaged bytes of the (decompressed) file so far. At the end, together with `read_bytes`, the whole file."""
         return sum(damage.unread_bytes for damage in self.warnings)
 
     @property
     def has_checksums(self) -> bool:
-        """Whether a wrong checksum tells of damage: not where (nearly) all are wrong, because a network card was to
-        fill them in, or because somebody has changed the addresses since."""
+        """Whether a wrong checksum means damage: not if (nearly) all are wrong, because the network card should have
+        filled them in, or because the addresses were changed later."""
         right, wrong = int(self._reader.state[k.RIGHT_SUMS]), int(self._reader.state[k.WRONG_SUMS])
         return right * MOST_WRONG >= wrong if self._has_checksums is None else self._has_checksums
 
     def remaining(self) -> Split:
-        """What is behind the batches so far, to the end of the file."""
+        """The part after the batches so far, to the end of the file."""
         reader = self._reader
         if reader.source.name or reader.header is None:
             return Split(reader.path, 0, None, 1, None)
@@ -214,7 +214,7 @@ class Capture:
             if reader.state[k.COUNT] and len(batch := self._batch(columns.array, int(reader.state[k.COUNT]))):
                 yield batch
                 del batch
-            del columns  # ours no longer: it is used again once the caller lets go of the batch
+            del columns  # released: reused once the caller drops the batch
             if not reader.is_finished:
                 reader.go_on(outcome)
             if reader.is_finished:
@@ -270,15 +270,14 @@ def open_capture(
 ) -> Capture:
     """Open a pcap or pcapng file (plain, gzip or zstd, whatever its name; `-` is stdin), or one split of it.
 
-    A batch holds at most `batch_packets` and never more than a buffer of `buffer_bytes` of the file holds; `observer`
-    gets the bytes as they are read. With `corrupt`, packets with a wrong checksum are in the batches, too, and
-    marked there.
+    A batch has at most `batch_packets`, and never more than fit in a buffer of `buffer_bytes` of the file; `observer`
+    receives the bytes as they are read. With `corrupt`, packets with a wrong checksum are included and marked.
     """
     return Capture(source, batch_packets, buffer_bytes, observer, corrupt)
 
 
 def is_capture(file: io.BufferedReader) -> bool:
-    """Whether a file begins as a capture does, or is too short to tell; it is not read on."""
+    """Whether a file starts like a capture, or is too short to tell; its position does not change."""
     head = file.peek(1)
     magic = bytearray(4)
     found = decompressor(io.BytesIO(head), head[:4]).readinto(memoryview(magic))
@@ -286,21 +285,21 @@ def is_capture(file: io.BufferedReader) -> bool:
 
 
 def damage_in(damages: Sequence[Damage], offset: int, end: int | None) -> tuple[Damage, ...]:
-    """What a split must know of damage, to read just what was read before."""
+    """The damage inside a split, which it needs to read exactly what was read before."""
     return tuple(
         one for one in damages if one.unread_bytes and offset <= one.offset and (end is None or one.offset < end)
     )
 
 
 def split_capture(path: str | os.PathLike[str], split_bytes: int = 64 << 20) -> list[Split]:
-    """Splits of about `split_bytes` that together are the whole file, damage included. A compressed file is one."""
+    """Splits of about `split_bytes` that together cover the whole file, damage included. A compressed file has one."""
     reader = CaptureReader(path, BUFFER_BYTES)
     try:
         reader.read_header()
         if reader.source.name or reader.header is None:
             return [Split(reader.path, 0, None, 1, None)]
         if not os.path.isfile(reader.path):
-            raise CaptureError(f"{reader.path}: only a regular file can be split", "save it to a file first")
+            raise CaptureError(f"cannot split {reader.path}: not a regular file", "save it to a file first")
         starts: list[tuple[int, int, Header]] = [(reader.offset, 1, reader.current_header())]
         reader.state[k.CAPACITY] = 1  # nothing is parsed, so nothing fills it
         while not reader.is_finished:

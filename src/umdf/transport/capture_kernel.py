@@ -1,8 +1,8 @@
 """Reads the records of a buffer of a pcap file, and what that has in common with reading blocks (`pcapng_kernel`).
 
-Invariant: a record is taken whole or not at all; the kernel stops at its first byte (`POSITION`) with a reason. All its
-state is in one table of int64, the slots below, so that it can continue in the next buffer; and what it does depends
-on the bytes of the file alone, not on where a buffer ends.
+Invariant: a record is read completely or not at all; the kernel stops at its first byte (`POSITION`) with a reason. Its
+state is one table of int64, the slots below, so that it can continue in the next buffer; and the result depends only
+on the bytes of the file, not on where a buffer ends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .frame_kernel import (
 
 # What the walk reads
 BUFFER, POSITION, FILLED, FILE_OFFSET = 0, 1, 2, 3  # address; next record and end of the bytes; offset of the buffer
-STOP = 4  # end at the first record at or behind this position
-PARSE = 5  # 0: step over the records, as the index does
+STOP = 4  # stop at the first record at or after this position
+PARSE = 5  # 0: skip the records, as the index does
 SWAPPED, TICK_NS, LINK, MAX_RECORD_BYTES = 6, 7, 8, 9  # pcap: the file's header; SWAPPED also for pcapng: the section's
 INTERFACES, INTERFACE_COUNT = 10, 11  # pcapng: the section's interfaces
 FLOW_INDEX, FLOWS, FLOW_COUNT = 12, 13, 14
 # What it writes: addresses of the columns, their capacity, the packets in them
 START, END, TS_NS, NUMBER, OFFSET, FLOW, CAPACITY, COUNT = 15, 16, 17, 18, 19, 20, 21, 22
-# Why it ended, and what that needs or what is wrong there
+# Why it stopped, and what it needs or what is wrong there
 NEEDED = 23
 # Counts
 RECORDS, UDP, TRUNCATED, OUTCOME_COUNTS = 24, 25, 26, 27  # TALLY - outcome, for each outcome of frame_kernel
@@ -39,26 +39,26 @@ FIRST_UNKNOWN_OFFSET, UNKNOWN_LINK_TYPE = (
     33,
     34,
 )  # file offset (-1: none) and link type of the first record that cannot be read
-# Of the file: its snap length, what a second's fraction stays below, whether nothing follows the bytes at hand, whether
-# a search has already found where the damage is, and the time of the last record that others agree with (-1: none)
+# Of the file: its snap length, the limit of a second's fraction, whether nothing follows the loaded bytes, whether a
+# search has already located the damage, and the time of the last confirmed record (-1: none)
 SNAP, FRACTIONS, DRAINED, TRUSTED, SECOND = 35, 36, 37, 38, 39
 CHECKSUM, RIGHT_SUMS, WRONG_SUMS = 40, 41, 42  # address of the column; UDP packets
-READ_BYTES = 43  # records and blocks that were taken
+READ_BYTES = 43  # of records and blocks that were read
 SLOTS = 44
 
-# Why a walk ended
-NEED_MORE = 0  # at a record of NEEDED bytes that is not whole
+# Why reading stopped
+NEED_MORE = 0  # at an incomplete record of NEEDED bytes
 FULL = 1  # the columns are full
 STOPPED = 2  # at STOP
-# Damage; NEEDED is the number that is wrong
+# Damage; NEEDED is the wrong value
 LENGTH_TOO_LARGE, LENGTH_UNALIGNED, LENGTH_SHORT, LENGTH_DIFFERS, BYTE_ORDER_UNKNOWN, VERSION_UNKNOWN = 3, 4, 5, 6, 7, 8
 ZERO_FILLED, TIME_FAR, FRACTION_INSANE, LENGTH_UNLIKELY = 9, 10, 11, 12
 # Only of a search (resync_kernel)
 FOUND = 13
 
 MAX_BLOCK_BYTES = 16 << 20
-SLACK = 32  # bytes that a record may have more than its frame: some count a checksum once; no record is so short
-FAR_S = 7 * 86_400  # what lies further from its neighbours is doubtful
+SLACK = 32  # a record may exceed its frame by this (some include a checksum); no record is this short
+FAR_S = 7 * 86_400  # a record further from its neighbours than this is suspicious
 
 
 @inlined
@@ -85,7 +85,7 @@ def record_unknown_link(state, record, link):
 
 @inlined
 def append_packet(state, buffer, record, at, end, link, ts_ns, count):
-    """Parse the frame at `at` and append it if it is UDP; the number of packets in the batch afterwards."""
+    """Parse the frame at `at` and append it if it is UDP; returns the new number of packets in the batch."""
     ip, start, stop = find_payload(buffer, at, end, link)
     if ip < 0:
         increment(state, OUTCOME_COUNTS - ip)
@@ -122,7 +122,7 @@ def is_near(second, other):
 
 @inlined
 def doubt(state, buffer, position, end, second, known):
-    """What is wrong with a record that is unlike those before it; 0 if the record behind it is like it."""
+    """What is wrong with a record that differs from those before it; 0 if the next record confirms it."""
     swapped, fractions = get(state, SWAPPED), get(state, FRACTIONS)
     filled = get(state, FILLED)
     length, original = end - position - 16, u32(buffer, position + 12, swapped)
@@ -130,15 +130,15 @@ def doubt(state, buffer, position, end, second, known):
     is_far = known >= 0 and not is_near(second, known)
     fits = frame_fits(buffer, position + 16, min(end, filled), position + 16 + original, get(state, LINK))
     if fits and length > original + SLACK:
-        return LENGTH_UNLIKELY  # whatever there is so far behind it
+        return LENGTH_UNLIKELY  # whatever follows it so far
     follows = fits and end <= filled
     if filled - end >= 16:
         next_second, next_fraction = u32(buffer, end, swapped), u32(buffer, end + 4, swapped)
         is_next = u32(buffer, end + 8, swapped) <= get(state, MAX_RECORD_BYTES)
-        if odd_fraction:  # some programs write them so throughout
+        if odd_fraction:  # some programs always write them like this
             return 0 if is_next and fits and next_fraction >= fractions else FRACTION_INSANE
         is_next = is_next and next_fraction < fractions
-        if is_far:  # a jump of time, unless those before it and behind it agree
+        if is_far:  # a jump in time, unless the records before and after it agree
             return 0 if is_next and fits and not is_near(next_second, known) else TIME_FAR
         follows = is_next and is_near(next_second, second)
     elif odd_fraction:
@@ -147,7 +147,7 @@ def doubt(state, buffer, position, end, second, known):
         return 0 if follows else TIME_FAR
     if known >= 0:
         return 0 if follows else LENGTH_UNLIKELY
-    # The first one: there is nothing to compare with yet.
+    # The first record: there is nothing to compare with yet.
     is_likely = length == original or (length < original and length >= get(state, SNAP))
     return 0 if follows or (is_likely and (fits or end == filled)) else LENGTH_UNLIKELY
 
@@ -199,7 +199,7 @@ def walk_pcap(state):
                 needed = 32 + length
                 outcome = NEED_MORE
                 break
-            if not (is_usual and known < 0 and end > filled):  # that one is truncated, and nothing else is wrong
+            if not (is_usual and known < 0 and end > filled):  # otherwise it is only truncated
                 outcome = doubt(state, buffer, position, end, second, known)
                 if outcome != 0:
                     needed = fraction if outcome == FRACTION_INSANE else second if outcome == TIME_FAR else length

@@ -1,6 +1,6 @@
-"""Several capture files as one, in the order of their receive times: a file a line, rolling files, or both.
+"""Several capture files as one, in order of receive time: one file per line, rolling files, or both.
 
-Invariant: no packet is handed on before every file that may hold an older one has been read so far.
+Invariant: no packet is returned before every file that may have an older one has been read that far.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Window = list[tuple[PacketBatch, NDArray[np.int64]]]
 
 
 class _Source:
-    """An open file: its batch at hand, and how far that is used up."""
+    """An open file: its current batch, and how much of it was used."""
 
     def __init__(self, path: Path) -> None:
         self.capture: Capture = open_capture(path)
@@ -42,11 +42,11 @@ class _Source:
 
 
 def merged_windows(paths: Sequence[Path], warnings: list[str]) -> Iterator[tuple[Window, int]]:
-    """Packets of all files up to a time, and that time, again and again until the files end."""
+    """Packets of all files up to a time, and that time, repeatedly until the files end."""
     unopened = sorted(((first_packet_ns(path), number) for number, path in enumerate(paths)), reverse=True)
     open_sources: list[_Source] = []
     while unopened or open_sources:
-        # A file is opened when the others have come to its first packet.
+        # A file is opened when the others have reached its first packet.
         reached = min((source.first_ns for source in open_sources), default=None)
         while unopened and (reached is None or unopened[-1][0] <= reached):
             source = _Source(paths[unopened.pop()[1]])

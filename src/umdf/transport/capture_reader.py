@@ -1,8 +1,8 @@
-"""How a capture file goes through the kernels: chunk by chunk, in memory that does not grow with the file.
+"""Reads a capture file with the kernels, chunk by chunk, in memory that does not grow with the file.
 
-Invariant: every byte of the file is a part of its header, of a record, or unread, and a warning says where and how
-many those are. Behind damage the walk goes on with the next plausible record. Only a file that cannot be opened or is
-no capture is an error. A record that a chunk cuts is carried to the next chunk.
+Invariant: every byte of the file belongs to its header, to a record, or is unread, with a warning that has its offset
+and size. After damage, reading continues at the next plausible record. Only a file that cannot be opened or is not a
+capture is an error. A record that is split between chunks is carried to the next chunk.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PCAP_MAGICS = {
 }
 PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 PCAP_HEADER_BYTES = 24
-LIBPCAP_MAX_RECORD_BYTES = 256 << 10  # libpcap's own limit; a file may announce more
+LIBPCAP_MAX_RECORD_BYTES = 256 << 10  # libpcap's limit; a file may declare more
 UNLIMITED = np.iinfo(np.int64).max
-MOST_DAMAGED = 10_000  # places of a file: one that has more is not worth the search
+MOST_DAMAGED = 10_000  # damaged places of a file: with more, searching is not worth the time
 
 REASONS = {
     k.LENGTH_TOO_LARGE: "the record claims {} bytes",
@@ -53,13 +53,13 @@ REASONS = {
 
 
 def is_magic(start: bytes) -> bool:
-    """Whether a file that starts so may be a capture."""
+    """Whether a file with this start may be a capture."""
     return any(known.startswith(start) for known in (*PCAP_MAGICS, PCAPNG_MAGIC))
 
 
 @dataclass(frozen=True)
 class Header:
-    """All that must be known to read on from the start of any record."""
+    """Everything needed to read on from the start of any record."""
 
     kind: str  # pcap or pcapng
     big_endian: bool
@@ -67,14 +67,14 @@ class Header:
     link: int = 0
     longest: int = 0
     snap: int = 0
-    interfaces: bytes = field(default=b"", repr=False)  # pcapng: rows of the kernel's table, of this section so far
+    interfaces: bytes = field(default=b"", repr=False)  # pcapng: rows of the kernel's table for this section so far
 
 
-ByteObserver = Callable[[memoryview], object]  # is shown what is read of a file (unpacked), as it is read
+ByteObserver = Callable[[memoryview], object]  # receives the (decompressed) bytes as they are read
 
 
 class CaptureReader:
-    """A file, the chunk in memory, and the kernel's table of what it knows."""
+    """A file, the chunk in memory, and the kernel's state table."""
 
     def __init__(
         self, source: str | PathLike[str] | io.BufferedReader, buffer_bytes: int, observer: ByteObserver | None = None
@@ -87,7 +87,7 @@ class CaptureReader:
         self._buffer_bytes = max(buffer_bytes, 64)
         self._pool = Pool(max_buffers=3)
         self._is_exhausted = False
-        self._remaining_bytes: int = UNLIMITED  # bytes of the span still to be read
+        self._remaining_bytes: int = UNLIMITED  # bytes of the split still to be read
         self.state = np.zeros(k.SLOTS, np.int64)
         self._state_address = self.state.ctypes.data
         self._interfaces = np.zeros(ng.MOST_INTERFACES * ng.INTERFACE_BYTES, np.uint8)
@@ -96,7 +96,7 @@ class CaptureReader:
         self.state[k.FIRST_UNKNOWN_OFFSET] = -1
         self.state[k.SECOND] = -1
         self.stop_at: int = UNLIMITED  # offset in the file
-        self._known: list[Damage] = []  # what a split was told of
+        self._known: list[Damage] = []  # damage known in advance
         self._file = source if isinstance(source, io.BufferedReader) else open_input(source)
         try:
             self.source = decompressor(self._file, self._file.peek(4)[:4])
@@ -105,7 +105,7 @@ class CaptureReader:
             if not isinstance(error, OSError):
                 raise
             raise CaptureError(
-                f"{self.path}: {error.strerror or error}", "name a capture file that can be read"
+                f"{self.path}: {error.strerror or error}", "check the path and its permissions"
             ) from None
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class CaptureReader:
         head = self.buffer[: min(PCAP_HEADER_BYTES, self.filled_bytes)].tobytes()
         magic = head[:4]
         if not head and not self.source.damage:
-            raise CaptureError(f"{self.path}: the file is empty", "was the capture started and closed?")
+            raise CaptureError(f"{self.path}: the file is empty", "check that the capture was started and closed")
         if magic == PCAPNG_MAGIC:
             self._set_header(Header("pcapng", big_endian=head[8:12] == b"\x1a\x2b\x3c\x4d"))
             return
@@ -126,7 +126,7 @@ class CaptureReader:
             order, nanoseconds = PCAP_MAGICS[magic]
             snap, link = struct.unpack(order + "II", head[16:])
             longest = min(max(snap, LIBPCAP_MAX_RECORD_BYTES), k.MAX_BLOCK_BYTES)
-            # Only 16 bits are the type; the upper ones tell of checksums behind the frame, which IP lengths leave out.
+            # Only 16 bits are the type; the upper ones describe a frame checksum, which IP lengths exclude.
             self._set_header(Header("pcap", order == ">", nanoseconds, link & 0xFFFF, longest, snap))
             self.state[k.POSITION] = self.state[k.READ_BYTES] = PCAP_HEADER_BYTES
         elif is_magic(magic):
@@ -136,17 +136,19 @@ class CaptureReader:
         else:
             raise CaptureError(
                 f"{self.path}: this is no capture file (it starts with {magic.hex(' ')})",
-                "pcap and pcapng are read, plain or compressed by gzip or zstd",
+                "supported: pcap and pcapng, plain or compressed with gzip or zstd",
             )
 
     def start_split(
         self, header: Header, offset: int, end: int, records: int, damage: Sequence[Damage] | None = None
     ) -> None:
-        """Read the first chunk of a span that starts with a record, and of which `damage` is known."""
+        """Read the first chunk of a split that starts with a record, with known `damage`."""
         try:
             self._file.seek(offset)
         except OSError as error:
-            raise CaptureError(f"{self.path}: {error.strerror or error}", "a split needs a regular file") from None
+            raise CaptureError(
+                f"cannot split {self.path}: {error.strerror or error}", "save it to a regular file first"
+            ) from None
         self._remaining_bytes = end - offset
         self.state[k.FILE_OFFSET] = offset
         self.state[k.RECORDS] = records
@@ -169,10 +171,10 @@ class CaptureReader:
         self._interfaces[: len(header.interfaces)] = np.frombuffer(header.interfaces, np.uint8)
         is_pcap = header.kind == "pcap"
         self._read_records, self._search = (k.walk_pcap, search_pcap) if is_pcap else (ng.walk_pcapng, search_pcapng)
-        self._step = 1 if is_pcap else 4  # records begin anywhere, blocks at every fourth byte
+        self._step = 1 if is_pcap else 4  # records start anywhere, blocks at multiples of 4
 
     def current_header(self) -> Header:
-        """What must be known to go on from the record at which the walk has ended."""
+        """Everything needed to continue from the record at which reading stopped."""
         header = cast(Header, self.header)
         if header.kind == "pcap":
             return header
@@ -185,16 +187,16 @@ class CaptureReader:
 
     @property
     def offset(self) -> int:
-        """Where in the file the walk stands."""
+        """The current offset in the file."""
         return int(self.state[k.FILE_OFFSET] + self.state[k.POSITION])
 
     def read_records(self) -> int:
-        """Walk on and say why the walk has ended."""
+        """Read records; returns why it stopped."""
         self.state[k.STOP] = min(self.stop_at - int(self.state[k.FILE_OFFSET]), UNLIMITED)
         return self._read_records(self._state_address)
 
     def go_on(self, why: int) -> None:
-        """Have what a walk needs that has ended there; nobody may still need the chunk's old bytes by then."""
+        """Provide what the reader needs to continue; the old bytes of the chunk must no longer be in use."""
         if why == k.NEED_MORE:
             self._refill()
         elif why == k.STOPPED and self._known and self.offset == self._known[-1].offset:
@@ -206,7 +208,7 @@ class CaptureReader:
             self._recover(REASONS[why].format(int(self.state[k.NEEDED])))
 
     def _refill(self) -> None:
-        """The next chunk, with the start of the record that the last one has cut; or the end of the walk."""
+        """Load the next chunk, after the start of a record that was split; or finish."""
         needed = int(self.state[k.NEEDED])
         if not self._is_exhausted:
             self._more(needed)
@@ -221,7 +223,7 @@ class CaptureReader:
             self._warn(self.offset, damage)
 
     def _recover(self, reason: str, reason_at_end: str = "") -> None:
-        """Find the next record behind the damage at which the walk stands; what lies between them is unread."""
+        """Find the next record after the damage at the current offset; the bytes between are unread."""
         damaged_at, state = self.offset, self.state
         self._forget_block()
         state[k.POSITION] += self._step
@@ -241,7 +243,7 @@ class CaptureReader:
         return k.NEED_MORE
 
     def _forget_block(self) -> None:
-        """Of pcapng: what a damaged block would have described, nobody knows."""
+        """pcapng: the interface that a damaged block would have described stays unknown."""
         state, position = self.state, int(self.state[k.POSITION])
         if self._step == 1 or self.filled_bytes - position < 4:
             return
@@ -255,12 +257,12 @@ class CaptureReader:
             state[k.INTERFACE_COUNT] = known + 1
 
     def _more(self, needed: int) -> None:
-        """Another chunk with what is left of this one. Twice what is needed: who claims much must not be read often."""
+        """Another chunk, with the rest of this one. Twice what is needed, so that large lengths cost few reads."""
         state = self.state
         position, filled = int(state[k.POSITION]), self.filled_bytes
         carried = max(filled - position, 0)
         chunk = self._allocate_buffer(max(self._buffer_bytes, 2 * needed if needed > self._buffer_bytes // 2 else 0))
-        for skipped in range(position - filled, 0, -len(chunk)):  # nobody wants these
+        for skipped in range(position - filled, 0, -len(chunk)):  # skipped bytes
             self._fill(chunk[:skipped], 0)
         chunk[:carried] = self.buffer[filled - carried : filled]
         state[k.FILE_OFFSET] += position

@@ -1,7 +1,7 @@
-"""The bytes inside a file, whether it is plain, gzip or zstd.
+"""Reads the content of a file, whether it is plain, gzip or zstd.
 
-Invariant: damage is never an exception. Every byte that can be had before it is delivered, then the source ends and
-`damage` says what is wrong, with the place in the compressed file and how much of that is unread.
+Invariant: damage is never an exception. All bytes before it are delivered, then the source ends and `damage` has the
+reason, the offset in the compressed file and the number of unread bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zstandard
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 READ_BYTES = 128 << 10
-MAX_OUTPUT_BYTES = 256 << 10  # most that one call of a decompressor is asked for, and so most that is to be salvaged
+MAX_OUTPUT_BYTES = 256 << 10  # maximum per call of a decompressor, and so the most that has to be recovered
 
 
 class Plain:
@@ -33,7 +33,7 @@ class Plain:
 
 
 class Gzip:
-    """Members of gzip, one after the other (RFC 1952)."""
+    """Consecutive gzip members (RFC 1952)."""
 
     name = "gzip"
 
@@ -60,7 +60,7 @@ class Gzip:
         return 0
 
     def _decompress(self, max_bytes: int) -> bytes:
-        # A call that fails keeps the bytes it has made so far to itself; so go back and ask for less.
+        # A failing call does not return the bytes decompressed so far; so go back and request fewer.
         while True:
             before = self._inflate.copy()
             try:
@@ -78,7 +78,7 @@ class Gzip:
                 return output
 
     def _next_member(self) -> bool:
-        while not (rest := self._input.lstrip(b"\0")):  # padding, as gzip itself allows
+        while not (rest := self._input.lstrip(b"\0")):  # padding, which gzip allows
             self._input = self._source.read(READ_BYTES)
             if not self._input:
                 self.damage = self._source.damage
@@ -94,7 +94,7 @@ class Gzip:
 
 
 class Zstd:
-    """Frames of zstd, one after the other (RFC 8878)."""
+    """Consecutive zstd frames (RFC 8878)."""
 
     name = "zstd"
 
@@ -129,7 +129,7 @@ class Zstd:
         return count
 
     def _recover_partial_block(self, view: memoryview) -> int:
-        """A call that fails keeps the bytes it has made so far to itself; so come here again and take single bytes."""
+        """A failing call does not return the bytes decompressed so far; so repeat it byte by byte."""
         if not self._file.seekable():
             return 0
         goal = self._delivered
@@ -147,7 +147,7 @@ class Zstd:
 
 
 class _CountingReader:
-    """A file read from its start, which counts, and for which a failing disk is the end."""
+    """Reads a file from its start and counts bytes; a read error is treated as the end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -164,7 +164,7 @@ class _CountingReader:
         return data
 
     def drain(self) -> int:
-        """Read on to the end of the file: how many bytes that are."""
+        """Read to the end of the file; returns the number of bytes."""
         before = self.count
         while _CountingReader.read(self, READ_BYTES):
             pass
@@ -172,7 +172,7 @@ class _CountingReader:
 
 
 class _ZstdFrameTracker(_CountingReader):
-    """Follows the frames and blocks that pass, because the library does not say when the last frame is cut."""
+    """Tracks frames and blocks, because the library does not report a truncated last frame."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
@@ -214,7 +214,7 @@ class _ZstdFrameTracker(_CountingReader):
     def _parse_frame_header(self) -> None:
         if len(self._header) < 8 and self._header[:4] != ZSTD_MAGIC:
             return
-        if self._header[:4] != ZSTD_MAGIC:  # one to be skipped: its length in four bytes
+        if self._header[:4] != ZSTD_MAGIC:  # a skippable frame: its length in four bytes
             self._content_bytes_left = int.from_bytes(self._header[4:], "little")
         else:
             if len(self._header) < 5:
@@ -229,7 +229,7 @@ class _ZstdFrameTracker(_CountingReader):
 
 
 def decompressor(file: BinaryIO, head: bytes) -> Plain | Gzip | Zstd:
-    """What reads `file`, which starts with `head`; the name of the file does not matter."""
+    """The reader for `file`, which starts with `head`; the name of the file does not matter."""
     if head.startswith(GZIP_MAGIC):
         return Gzip(file)
     if head.startswith(ZSTD_MAGIC) or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):

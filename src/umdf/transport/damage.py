@@ -1,16 +1,16 @@
-"""What of a file could not be read."""
+"""Damaged parts of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST_TOLD = 10  # places of a file that are told one by one
+MOST_TOLD = 10  # damaged places of a file that are listed individually
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What could not be read, and where: the offset is that of the record in the (decompressed) file."""
+    """A damaged part of a file: the offset is that of the record in the (decompressed) file."""
 
     file: str
     offset: int
@@ -22,14 +22,14 @@ class Damage:
 
     @property
     def text(self) -> str:
-        """The reason, and how much is unread."""
+        """The reason, and the number of unread bytes."""
         if not self.unread_bytes:
             return self.reason
         return f"{self.reason}; {self.unread_bytes:,} bytes unread, up to offset {self.offset + self.unread_bytes}"
 
 
 def told(damages: Iterable[Damage]) -> list[str]:
-    """A sentence for each place of one file; where there are many, for the first ones, and one for the rest."""
+    """One sentence per damaged place of a file; if there are many, for the first ones, and one for the rest."""
     every = list(damages)
     first, rest = every[:MOST_TOLD], every[MOST_TOLD:]
     if not rest:

@@ -1,7 +1,7 @@
 """From a captured frame to its UDP payload and its flow.
 
 Invariant: nothing is read at or past `end`, the end of the captured bytes; every header is checked before it is
-read, so that any bytes at all are safe.
+read, so that arbitrary bytes are safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..kernels import (
     swap_u32,
 )
 
-# What became of a record. Negative, so that a function may return a position or one of these.
+# Outcomes of a record. Negative, so that a function can return a position or one of these.
 NOT_IP = -1
 NOT_UDP = -2
 FRAGMENT = -3
@@ -31,17 +31,17 @@ UNKNOWN_LINK = -5
 
 LINK_NULL, LINK_ETHERNET, LINK_LOOP, LINK_SLL, LINK_SLL2 = 0, 1, 108, 113, 276
 LINK_RAW, LINK_IPV4, LINK_IPV6 = 101, 228, 229
-LINK_DLT_RAW, LINK_DLT_RAW_OPENBSD = 12, 14  # never assigned to files, yet written to some
+LINK_DLT_RAW, LINK_DLT_RAW_OPENBSD = 12, 14  # never assigned to files, but found in some
 
-MAX_FLOWS = 65_535  # what a uint16 holds beside 0, the flow of everything beyond
+MAX_FLOWS = 65_535  # the range of uint16 without 0, the flow of all others
 FLOW_SLOTS = 1 << 17
 FLOW_BYTES = 40
 MAX_PROBES = 64  # bounds the time that hostile addresses can cost
 
-NO_IP_LENGTH = 1 << 62  # an IP length of zero: the sender's network card was to fill it in
+NO_IP_LENGTH = 1 << 62  # an IP length of zero: to be filled in by the sender's network card
 
 MOST_TAGS = 4  # 802.1Q and the like, of a frame whose record may be damaged
-LONGEST_TRAILER = 128  # bytes behind an IP packet: padding, checksum, the time stamp of a switch
+LONGEST_TRAILER = 128  # bytes after an IP packet: padding, checksum, timestamp of a switch
 
 # Checksums of UDP: none to check, right, wrong
 UNCHECKED, RIGHT, WRONG = 0, 1, 2
@@ -75,7 +75,7 @@ def u32(base, at, swapped):
 
 @inlined
 def find_ip(buffer, at, end, link):
-    """Where the IP header starts, or what became of the frame."""
+    """Where the IP header starts, or the outcome of the frame."""
     if link == LINK_ETHERNET:
         header_end = at + 14
         type_at = at + 12
@@ -122,9 +122,9 @@ def find_ip(buffer, at, end, link):
 
 @inlined
 def frame_fits(buffer, at, end, frame_end, link):
-    """Whether bytes look like the begin of a frame of which `frame_end` is the end, when its record may be damaged.
+    """Whether bytes look like the start of a frame that ends at `frame_end`, if its record may be damaged.
 
-    Without a loop whose length depends on the bytes, because it is called for every byte of a damaged range.
+    No loop depends on the bytes, because it is called for every byte of a damaged range.
     """
     ip = at
     if link == LINK_ETHERNET or link == LINK_SLL or link == LINK_SLL2:
@@ -160,13 +160,13 @@ def frame_fits(buffer, at, end, frame_end, link):
         size += 40 if size != 0 else 0
     elif version != 4 or u8(buffer, ip) & 15 < 5:
         return False
-    # Without a length it is left to the network card; behind the packet there may be padding and a trailer.
+    # Without a length the network card fills it in; after the packet there may be padding and a trailer.
     return size == 0 or (size >= 20 and 0 <= frame_end - ip - size <= LONGEST_TRAILER)
 
 
 @inlined
 def find_udp_ipv4(buffer, ip, end):
-    """Where the UDP header starts (or what became of the packet) and where the IP packet ends."""
+    """Where the UDP header starts (or the outcome of the packet), and where the IP packet ends."""
     if end - ip < 20:
         return MALFORMED, ip
     header = (u8(buffer, ip) & 15) * 4
@@ -187,7 +187,7 @@ def find_udp_ipv4(buffer, ip, end):
 
 @inlined
 def find_udp_ipv6(buffer, ip, end):
-    """The same for IPv6, behind its extension headers (RFC 8200 section 4)."""
+    """The same for IPv6, after its extension headers (RFC 8200 section 4)."""
     if end - ip < 40:
         return MALFORMED, ip
     length = be16(buffer, ip + 4)
@@ -244,7 +244,7 @@ def find_payload(buffer, at, end, link):
 
 @inlined
 def sum_words(base, start, size):
-    """The sum of little-endian words (RFC 1071 section 2: any order of bytes will do), not yet folded."""
+    """The sum of little-endian words (RFC 1071 section 2: any byte order works), not folded."""
     total = np.uint64(0)
     for place in range(size >> 3):
         words = load_u64(base, start + place * 8)
@@ -263,7 +263,7 @@ def sum_words(base, start, size):
 
 @inlined
 def folded(total):
-    """A sum of 16-bit or 32-bit words with the carries added up again: 16 bits."""
+    """A sum of 16-bit or 32-bit words, folded to 16 bits."""
     total = (total & 0xFFFFFFFF) + (total >> 32)
     total = (total & 0xFFFF) + (total >> 16)
     total = (total & 0xFFFF) + (total >> 16)
@@ -272,7 +272,7 @@ def folded(total):
 
 @inlined
 def check_udp(buffer, ip, udp, end):
-    """Whether the checksum of a whole datagram is right (RFC 768; RFC 8200 section 8.1 for IPv6)."""
+    """Whether the checksum of a complete UDP packet is right (RFC 768; RFC 8200 section 8.1 for IPv6)."""
     checksum = np.int64(load_u16(buffer, udp + 6))
     if checksum == 0:
         return UNCHECKED
@@ -280,12 +280,12 @@ def check_udp(buffer, ip, udp, end):
         pseudo = sum_words(buffer, ip + 12, 8)
     elif udp == ip + 40:
         pseudo = sum_words(buffer, ip + 8, 32)
-    else:  # behind a routing header the destination is another than the one that was summed up
+    else:  # after a routing header the destination differs from the one in the sum
         return UNCHECKED
     pseudo += (17 << 8) + np.int64(load_u16(buffer, udp + 4))
     if folded(pseudo + sum_words(buffer, udp, end - udp)) == 0xFFFF:
         return RIGHT
-    # Of what a machine sends itself, the network card was to finish the sum: there is that of the pseudo header only.
+    # Packets captured on their sender: the network card completes the sum later, so it covers only the pseudo header.
     return UNCHECKED if checksum == folded(pseudo) else WRONG
 
 

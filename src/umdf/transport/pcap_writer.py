@@ -1,6 +1,6 @@
 """Writes UDP payloads to a pcap file with nanosecond times, as Ethernet frames with correct checksums.
 
-Invariant: what cannot be written is refused before anything of its batch is.
+Invariant: a batch is checked completely before any of it is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import pcap_writer_kernel as k
 Endpoint = tuple[str, int]
 
 BUFFER_BYTES = 1 << 20
-MAX_PAYLOAD_BYTES = 65_535 - 28  # what IPv4 can carry
+MAX_PAYLOAD_BYTES = 65_535 - 28  # maximum of IPv4
 MAX_TS_NS = (1 << 32) * 1_000_000_000  # seconds are unsigned and 32 bits wide
 MAX_FLOWS = 65_536
 TTL, UDP = 64, 17
@@ -33,13 +33,15 @@ class PcapWriter:
 
     def __init__(self, target: str | PathLike[str] | BinaryIO, snaplen: int = 256 << 10) -> None:
         if not 1 <= snaplen < 1 << 32:
-            raise EncodeError(f"a snap length of {snaplen} cannot be written", "give at least 1")
+            raise EncodeError(f"invalid snap length: {snaplen}", "use at least 1")
         self._owns_file = isinstance(target, (str, PathLike))
         if isinstance(target, (str, PathLike)):
             try:
                 self._file: BinaryIO = open(target, "wb")  # noqa: SIM115 (closed by close)
             except OSError as error:
-                raise CaptureError(f"{fspath(target)}: {error.strerror}", "name a file that can be written") from None
+                raise CaptureError(
+                    f"cannot write {fspath(target)}: {error.strerror}", "check the path and its permissions"
+                ) from None
         else:
             self._file = target
         self._buffer = np.empty(BUFFER_BYTES, np.uint8)
@@ -66,7 +68,7 @@ class PcapWriter:
     def write_flows(
         self, buffer: Any, start: Any, end: Any, ts_ns: Any, flow: Any, flows: Sequence[tuple[str, int, str, int]]
     ) -> None:
-        """Packets of several flows, as a PacketBatch has them; `flow` says which row of `flows` each belongs to."""
+        """Packets of several flows, as a PacketBatch has them; `flow` is the row of `flows` of each packet."""
         if self._closed:
             raise ValueError("the writer is closed")
         data = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
@@ -92,12 +94,12 @@ class PcapWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything written so far to the file."""
+        """Write all buffered data to the file."""
         try:
             self._file.write(self._buffer.data[: int(self._table[k.USED])])
             self._file.flush()
         except OSError as error:
-            raise CaptureError(f"the capture cannot be written: {error.strerror}", "is the disk full?") from None
+            raise CaptureError(f"cannot write the capture: {error.strerror}", "check the free disk space") from None
         self._table[k.USED] = 0
 
     def close(self) -> None:
@@ -109,7 +111,7 @@ class PcapWriter:
             self.flush()
         finally:
             if self._owns_file:
-                with contextlib.suppress(OSError):  # told by flush already
+                with contextlib.suppress(OSError):  # already reported by flush
                     self._file.close()
 
     def _template(self, source: str, source_port: int, dest: str, dest_port: int) -> NDArray[np.uint8]:
@@ -122,11 +124,11 @@ class PcapWriter:
 
 
 def _flow_template(source: str, source_port: int, dest: str, dest_port: int) -> bytes:
-    """The row of the kernel's table for a flow: headers with lengths and checksums of zero, and what they sum up to."""
+    """The row of the kernel's table for a flow: headers with lengths and checksums of zero, and their sums."""
     try:
         sender, receiver = ip_address(source), ip_address(dest)
     except ValueError as error:
-        raise EncodeError(f"{error}", "name an IPv4 or IPv6 address") from None
+        raise EncodeError(f"{error}", "use an IPv4 or IPv6 address") from None
     if sender.version != receiver.version:
         raise EncodeError(f"{source} and {dest} are of different IP versions", "use two IPv4 or two IPv6 addresses")
     if not (0 <= source_port <= 0xFFFF and 0 <= dest_port <= 0xFFFF):
@@ -146,7 +148,7 @@ def _flow_template(source: str, source_port: int, dest: str, dest_port: int) -> 
 
 def _mac(address: IPv4Address | IPv6Address) -> bytes:
     if not address.is_multicast:
-        return b"\x02\x00" + address.packed[-4:]  # locally administered, made from the address
+        return b"\x02\x00" + address.packed[-4:]  # locally administered, from the address
     if address.version == 4:
         return b"\x01\x00\x5e" + bytes([address.packed[1] & 0x7F]) + address.packed[2:]  # RFC 1112 section 6.4
     return b"\x33\x33" + address.packed[-4:]  # RFC 2464 section 7
@@ -164,17 +166,17 @@ def _check_batch(
     flow: NDArray[np.integer],
     flows: int,
 ) -> None:
-    """The kernel trusts these."""
+    """Check the arguments, because the kernel trusts them."""
     if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
-        raise EncodeError("the buffer is no contiguous array of bytes")
+        raise EncodeError("the buffer is not a contiguous byte array")
     if not len(start) == len(end) == len(ts_ns) == len(flow):
-        raise EncodeError(f"columns of {len(start)}, {len(end)}, {len(ts_ns)} and {len(flow)} rows do not fit together")
+        raise EncodeError(f"columns have different lengths: {len(start)}, {len(end)}, {len(ts_ns)}, {len(flow)}")
     if start.min() < 0 or end.max() > len(data) or (end < start).any():
-        raise EncodeError(f"a payload lies outside the buffer of {len(data)} bytes")
+        raise EncodeError(f"payload outside the buffer of {len(data)} bytes")
     longest = int((end - start).max())
     if longest > MAX_PAYLOAD_BYTES:
         raise EncodeError(f"a payload of {longest} bytes does not fit into a UDP datagram of {MAX_PAYLOAD_BYTES}")
     if ts_ns.min() < 0 or ts_ns.max() >= MAX_TS_NS:
-        raise EncodeError("a time lies outside of what pcap can hold", "give nanoseconds since 1970")
+        raise EncodeError("timestamp out of range for pcap", "use nanoseconds since 1970")
     if flow.min() < 0 or flow.max() >= min(flows, MAX_FLOWS):
-        raise EncodeError(f"flows {flow.min()} to {flow.max()} are not all among the {flows} given")
+        raise EncodeError(f"flows {flow.min()} to {flow.max()} are not all among the {flows} flows")

@@ -1,7 +1,7 @@
-"""Lays a batch of UDP payloads out as pcap records: record header, Ethernet, IPv4 or IPv6, UDP, payload.
+"""Writes a batch of UDP payloads as pcap records: record header, Ethernet, IPv4 or IPv6, UDP, payload.
 
-Invariant: all that is the same for every packet of a flow, sums included, is in the flow's template; per packet only
-lengths, checksums and the time are filled in. The caller has checked every span and index.
+Invariant: everything that is the same for all packets of a flow, sums included, is in the flow's template; per packet
+only lengths, checksums and the time are filled in. The caller has checked all ranges and indices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..kernels import (
 )
 from .frame_kernel import folded, sum_words
 
-# Slots of the table that the kernel is called with
+# Slots of the kernel's argument table
 BUFFER, START, END, TS_NS, FLOW, FIRST, COUNT = 0, 1, 2, 3, 4, 5, 6  # addresses of the columns; rows FIRST to COUNT
 TEMPLATES, SNAPLEN, OUT, CAPACITY, USED = 7, 8, 9, 10, 11
 SLOTS = 12
@@ -36,13 +36,13 @@ IPV4_HEADER_BYTES = 42
 
 @inlined
 def network_word(value):
-    """What a 16-bit number in network order adds to a sum of little-endian words."""
+    """The contribution of a 16-bit number in network order to a sum of little-endian words."""
     return np.int64(swap_u16(np.uint16(value)))
 
 
 @kernel
 def write_records(table):
-    """The first row that did not fit (COUNT when all did); USED is how much was written."""
+    """Returns the first row that did not fit (COUNT if all did); USED is the number of bytes written."""
     buffer = load_i64(table, BUFFER * 8)
     starts = load_i64(table, START * 8)
     ends = load_i64(table, END * 8)
@@ -60,7 +60,7 @@ def write_records(table):
         size = load_i64(ends, row * 8) - start
         template = templates + np.int64(load_u16(flows, row * 2)) * TEMPLATE_BYTES
         header = load_i64(template, HEADER_BYTES)
-        if capacity - at < 16 + 64 + size:  # 64: a template is copied whole
+        if capacity - at < 16 + 64 + size:  # 64: a template is copied completely
             break
         captured = min(header + size, snaplen)
         ts_ns = load_i64(times, row * 8)
@@ -82,7 +82,7 @@ def write_records(table):
         # The length counts twice: in the UDP header and in the pseudo header.
         total = load_i64(template, UDP_SUM) + 2 * length + sum_words(buffer, start, size)
         checksum = ~folded(total) & 0xFFFF
-        if checksum == 0:  # which would mean that there is none (RFC 768)
+        if checksum == 0:  # 0 would mean no checksum (RFC 768)
             checksum = 0xFFFF
         store_u16(out, frame + header - 2, np.uint16(checksum))
         payload = frame + header

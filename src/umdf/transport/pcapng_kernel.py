@@ -48,12 +48,12 @@ SECTION, INTERFACE, OLD_PACKET, SIMPLE, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
 
 @inlined
 def describe_interface(state, buffer, block, end, swapped):
-    """Append what an Interface Description Block says to the section's table."""
+    """Append an Interface Description Block to the section's table."""
     known = get(state, INTERFACE_COUNT)
     if known == MOST_INTERFACES:
         return
     put(state, INTERFACE_COUNT, known + 1)
-    resolution = np.int64(6)  # microseconds unless the option if_tsresol says otherwise
+    resolution = np.int64(6)  # microseconds, unless the option if_tsresol is present
     offset_s = np.int64(0)
     at = block + 16
     while end - at >= 4:
@@ -80,7 +80,7 @@ def describe_interface(state, buffer, block, end, swapped):
             multiplier *= 10
     else:
         divisor = np.int64(1)
-        for _ in range(min(exponent - 9, 18)):  # 18: what an int64 holds; nobody counts in 10^-28 s
+        for _ in range(min(exponent - 9, 18)):  # 18: the limit of int64; 10^-28 s does not occur
             divisor *= 10
     row = get(state, INTERFACES) + known * INTERFACE_BYTES
     store_i64(row, 0, u16(buffer, block + 8, swapped))
@@ -93,7 +93,7 @@ def describe_interface(state, buffer, block, end, swapped):
 
 @inlined
 def nanoseconds(row, high, low):
-    """UNIX nanoseconds of a 64-bit count of an interface's ticks. Nonsense wraps."""
+    """UNIX nanoseconds of a 64-bit tick count of an interface. Invalid values wrap."""
     ticks = np.uint64(high) << np.uint64(32) | np.uint64(low)
     multiplier, divisor, bits = load_i64(row, MULTIPLIER), load_i64(row, DIVISOR), load_i64(row, BITS)
     if multiplier != 0:
@@ -105,7 +105,7 @@ def nanoseconds(row, high, low):
         if bits < 64:
             seconds = ticks >> np.uint64(bits)
             fraction = ticks - (seconds << np.uint64(bits))
-        # fraction * 10^9 / 2^bits, of which the product may need 94 bits
+        # fraction * 10^9 / 2^bits: the product may need 94 bits
         billion = np.uint64(1_000_000_000)
         upper = (fraction >> np.uint64(32)) * billion
         lower = (fraction & np.uint64(0xFFFFFFFF)) * billion
@@ -135,7 +135,7 @@ def shortest(kind):
 @inlined
 def take_block(state, buffer, block, end, kind, swapped, count):
     """`append_packet` for a block with a packet; `end` is where its content ends."""
-    interface = np.int64(0)  # of which simple packets are
+    interface = np.int64(0)  # simple packets belong to interface 0
     if kind == ENHANCED:
         interface = u32(buffer, block + 8, swapped)
     elif kind == OLD_PACKET:
@@ -146,7 +146,7 @@ def take_block(state, buffer, block, end, kind, swapped, count):
         return count
     row = get(state, INTERFACES) + interface * INTERFACE_BYTES
     if kind == SIMPLE:
-        ts_ns = np.int64(0)  # these blocks carry no time and no captured length
+        ts_ns = np.int64(0)  # these blocks have no time and no captured length
         at = block + 12
         captured = min(u32(buffer, block + 8, swapped), end - at)
         snap = load_i64(row, 8)
@@ -182,7 +182,7 @@ def walk_pcapng(state):
             needed = np.int64(12)
             ended = NEED_MORE
             break
-        kind = np.int64(load_u32(buffer, position))  # a section's type reads the same in both byte orders
+        kind = np.int64(load_u32(buffer, position))  # a section's type is the same in both byte orders
         order = swapped
         if kind == SECTION:
             mark = np.int64(load_u32(buffer, position + 8))

@@ -1,14 +1,14 @@
-"""Raw files of framed messages, one after the other without packets (`.bin`), as batches like those of a capture.
+"""Raw files of consecutive framed messages without packets (`.bin`), as batches like those of a capture.
 
-    with raw_stream("messages.bin.zst", FastStream()) as stream:
+    with open_raw_stream("messages.bin.zst", FastStream()) as stream:
         for batch in stream: ...
     stream.warnings
 
 Invariant: bad data is never an exception. A damaged or truncated stream yields every message before the damage, and
-`warnings` says what is wrong and where. Behind the damage nothing is read: without packets there is no telling where
-the next message starts, and a wrong guess would be shown as right.
+`warnings` has the reason and the offset. Nothing after the damage is read: without packets it is unknown where the next
+message starts, and a wrong guess would be shown as right.
 
-How messages are framed is known to the package `wire`: it comes in as a `Framing`.
+The package `wire` knows how messages are framed; it passes a `Framing`.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ Int64Column = NDArray[np.int64]
 
 
 class Framing(Protocol):
-    """How a stream is cut into units (a header and its message)."""
+    """How a stream is divided into units (a header and its message)."""
 
     name: str
-    max_unit_bytes: int  # bytes of a unit
+    max_unit_bytes: int  # maximum size of a unit
 
     def matches(self, head: NDArray[np.uint8]) -> bool: ...
 
     def parse_units(
         self, buffer: NDArray[np.uint8], position: int, max_units: int
     ) -> tuple[Int64Column, Int64Column, int, int, str]:
-        """Starts, ends, where it stopped, how many bytes the unit there has at least, and what is wrong with it."""
+        """Starts, ends, where it stopped, the minimum size of the unit there, and what is wrong with it."""
         ...
 
 
 class RawStream:
-    """An open raw file; iterate once over its batches, in which each unit is a packet. Made by `open_raw_stream`."""
+    """An open raw file; iterate once over its batches, in which each unit is a packet. Created by `open_raw_stream`."""
 
     def __init__(
         self, source: str | os.PathLike[str] | BinaryIO, framing: Framing, batch_packets: int, buffer_bytes: int
     ) -> None:
         self.warnings: list[Damage] = []
-        self.flows: list[Flow] = [OVERFLOW_FLOW]  # a raw file tells of no addresses: all is one flow
+        self.flows: list[Flow] = [OVERFLOW_FLOW]  # a raw file has no addresses: everything is one flow
         self._framing = framing
         self._capacity = max(batch_packets, 1)
         self._buffer_bytes = max(buffer_bytes, framing.max_unit_bytes)  # so that any unit fits
@@ -71,7 +71,7 @@ class RawStream:
     def _open(self, source: str | os.PathLike[str] | BinaryIO) -> None:
         if not isinstance(source, str | os.PathLike):
             self.path = str(getattr(source, "name", "the stream"))
-            # Only what compression needs: a file that can be looked into without reading on.
+            # Only what compression needs: a file with `peek`.
             self._file = cast(io.BufferedReader, source if hasattr(source, "peek") else io.BufferedReader(source))  # type: ignore[type-var]
         else:
             self.path = os.fspath(source)
@@ -79,11 +79,13 @@ class RawStream:
         self._caller_file = None if self._owns_file else source
 
     def _read_first_buffer(self) -> None:
-        """Read the first chunk and see whether it is what the framing frames."""
+        """Read the first chunk and check that it matches the framing."""
         try:
             self._source = decompressor(self._file, self._file.peek(4)[:4])
         except OSError as error:
-            raise CaptureError(f"{self.path}: {error.strerror or error}", "name a file that can be read") from None
+            raise CaptureError(
+                f"cannot read {self.path}: {error.strerror or error}", "check the path and its permissions"
+            ) from None
         self._offset = 0  # of the chunk in the (decompressed) file
         self._position = 0  # in the chunk
         self._filled = 0
@@ -91,13 +93,13 @@ class RawStream:
         self._fill(0)
         head = self._buffer[: self._filled]
         if not len(head) and not self._source.damage:
-            raise CaptureError(f"{self.path}: the file is empty", "was it written and closed?")
+            raise CaptureError(f"{self.path} is empty", "check that it was written and closed")
         if not self._framing.matches(head):
             start = head[:16].tobytes().hex(" ")
             why = self._source.damage or f"it starts with {start}"
             raise CaptureError(
-                f"{self.path}: this is no stream of {self._framing.name} ({why})",
-                "captures (pcap, pcapng) and raw streams are read, plain or compressed by gzip or zstd",
+                f"{self.path} is not a raw stream of {self._framing.name} ({why})",
+                "supported: captures (pcap, pcapng) and raw streams, plain or compressed with gzip or zstd",
             )
 
     def __enter__(self) -> RawStream:
@@ -107,7 +109,7 @@ class RawStream:
         self.close()
 
     def close(self) -> None:
-        """Close the file, unless it was given open."""
+        """Close the file, unless it was passed open."""
         self._is_exhausted = True
         self._position = self._filled = 0
         if self._owns_file:
@@ -130,7 +132,7 @@ class RawStream:
                 return
             if len(start) == self._capacity:
                 continue
-            del buffer, start, end  # ours no longer: the chunk is used again once the caller lets go of the batch
+            del buffer, start, end  # released: the chunk is reused once the caller drops the batch
             if not self._refill():
                 self._warn_if_truncated(needed)
                 return
@@ -142,7 +144,7 @@ class RawStream:
         return PacketBatch(buffer, start, end, times, numbers, self._offset + start, flow, self.flows)
 
     def _refill(self) -> bool:
-        """The next chunk, with the start of the unit that the last one has cut; False at the end."""
+        """Load the next chunk, after the start of a unit that was split; False at the end."""
         if self._is_exhausted:
             return False
         carried = self._filled - self._position
@@ -174,7 +176,7 @@ class RawStream:
         self.warnings.append(Damage(self.path, self._offset + position, reason, unread_bytes))
 
     def _unread(self, position: int) -> int:
-        """How many bytes there are from a position on: the rest is read, and looked at by nobody."""
+        """How many bytes follow a position: the rest is read and ignored."""
         count = self._filled - position
         while not self._is_exhausted and (
             got := self._source.readinto(self._pool.acquire(self._buffer_bytes).array.data)
@@ -190,9 +192,9 @@ def open_raw_stream(
     batch_packets: int = BATCH_PACKETS,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> RawStream:
-    """Open a raw file (plain, gzip or zstd, whatever its name) or one that is open already.
+    """Open a raw file (plain, gzip or zstd, whatever its name), or use one that is already open.
 
-    A file that is no such stream, by its first headers, is a CaptureError. A batch holds at most `batch_packets` units
-    and never more than a buffer of `buffer_bytes` of the file holds.
+    A file whose first headers do not match is a CaptureError. A batch has at most `batch_packets` units, and never more
+    than fit in a buffer of `buffer_bytes` of the file.
     """
     return RawStream(source, framing, batch_packets, buffer_bytes)

@@ -1,9 +1,9 @@
-"""A recording: a directory in which captures grow, and `manifest.jsonl`, which gets a line when one of them is closed.
+"""A recording: a directory of growing captures, and `manifest.jsonl`, which gets a line when a capture is closed.
 
     {"file": "20261113-124501-sbe-072-incremental-A.pcap", "bytes": 18419588, …}
 
-Invariant: what the manifest lists does not change any more, and lines are only added. Where that is broken (a
-recorder that is restarted may begin a new manifest), the digest of its lines shows it.
+Invariant: a listed file no longer changes, and lines are only added. If that is violated (a restarted recorder may
+start a new manifest), the digest of its lines shows it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ A_LINE = 'a line is {"file": "name.pcap", "bytes": 123}'
 
 
 class Directory(NamedTuple):
-    """The files below a directory, each once, by name: captures, and those that do not look like one."""
+    """The files below a directory, each once, by name: captures, and files that do not look like captures."""
 
     captures: list[Path]
     others: list[Path]
 
 
 def files_below(directory: str | os.PathLike[str]) -> Directory:
-    """Links to directories are followed, each directory is entered once; a manifest is neither."""
+    """Follows links to directories, and enters each directory once; manifests are ignored."""
     found = Directory([], [])
     directories, files = set[tuple[int, int]](), set[tuple[int, int]]()
     _is_first(Path(directory), directories)
@@ -58,7 +58,7 @@ def _is_first(path: Path, seen: set[tuple[int, int]]) -> bool:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The files that a manifest lists as closed, in their order, and what it says of each."""
+    """The closed files of a manifest, in order, with their lines."""
 
     path: Path
     entries: dict[str, dict[str, Any]]
@@ -68,7 +68,7 @@ class Manifest:
         return [self.path.parent / name for name in self.entries]
 
     def digest(self, count: int) -> str:
-        """Of all that is said of the first so many files: another recording has another one."""
+        """Digest of the lines of the first `count` files, which identifies the recording."""
         digest = hashlib.blake2b(digest_size=16)
         for said in list(self.entries.values())[:count]:
             digest.update(json.dumps(said, sort_keys=True).encode() + b"\n")
@@ -80,7 +80,7 @@ def has_manifest(directory: str | os.PathLike[str]) -> bool:
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Without the file nothing is closed yet."""
+    """An empty manifest if there is no such file."""
     path = Path(path)
     try:
         text = path.read_bytes()
@@ -95,11 +95,11 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 
 
 def closed_files(directory: str | os.PathLike[str], *, check: bool = True) -> list[Path]:
-    """The files that are closed, in the order in which they were; without a manifest, all captures by name. `check`:
-    that they are there, with the size that they had."""
+    """The closed files, in order of closing; without a manifest, all captures by name. `check` that they exist with the
+    listed size."""
     directory = Path(directory)
     if not directory.is_dir():
-        raise CaptureError(f"{directory}: no such directory", "name the directory of a recording")
+        raise CaptureError(f"recording not found: {directory}", "pass its directory")
     if not has_manifest(directory):
         return sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     manifest = read_manifest(directory / MANIFEST)
@@ -110,7 +110,7 @@ def closed_files(directory: str | os.PathLike[str], *, check: bool = True) -> li
 
 
 def _lines(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Its last line may be half written, and does not count then."""
+    """The lines, without an incomplete last line."""
     whole, _, last = text.rpartition(b"\n")
     lines = [*whole.splitlines(), *([last] if _is_json(last) else [])]
     return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
@@ -128,20 +128,22 @@ def _parse_line(manifest: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
         if not isinstance(record["file"], str):
-            raise TypeError("the file is no text")
+            raise TypeError("not a text file")
     except (ValueError, KeyError, TypeError) as error:
-        raise CaptureError(f"{manifest}: line {number} is no line of a manifest ({error})", A_LINE) from error
+        raise CaptureError(f"{manifest}:{number}: invalid entry ({error})", A_LINE) from error
     named = Path(record["file"])
     if named.is_absolute() or ".." in named.parts:
-        reason = f"{manifest}: line {number} lists {record['file']}, which is not below the manifest's own directory"
-        raise CaptureError(reason, "a manifest lists files beside it or below it; name others on the command line")
+        reason = f"{manifest}:{number}: {record['file']} is outside the manifest's directory"
+        raise CaptureError(reason, "pass such files on the command line")
     return record
 
 
 def _check_file(path: Path, record: dict[str, Any]) -> None:
     if not path.is_file():
-        raise CaptureError(f"{path}: the manifest lists it, and it is not there", "restore it, or begin anew")
+        raise CaptureError(
+            f"{path} is listed in the manifest but does not exist", "restore it, or start a new recording"
+        )
     size, expected = path.stat().st_size, record.get("bytes")
     if expected is not None and size != expected:
-        reason = f"{path}: it has {size} bytes, and {expected} when it was closed"
-        raise CaptureError(reason, "a file must not change after the manifest lists it")
+        reason = f"{path} has {size} bytes, but the manifest says {expected}"
+        raise CaptureError(reason, "files must not change after they are listed")

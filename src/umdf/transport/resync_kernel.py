@@ -1,7 +1,7 @@
 """Finds where the records continue after damage.
 
-Invariant: an offset is accepted when a record there and the next ones behind it are plausible, and every offset is
-checked in the same few steps, so that the time of a search grows with the bytes and with nothing else.
+Invariant: an offset is accepted if the record there and the next ones are plausible, and every offset is checked in the
+same few steps, so that the time of a search depends only on the number of bytes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .capture_kernel import (
 from .frame_kernel import frame_fits, u32
 from .pcapng_kernel import SECTION, shortest
 
-LONGEST_SOUGHT = 68 << 10  # bytes of a record: what IP can carry, and a link's header
+LONGEST_SOUGHT = 68 << 10  # bytes of a record: the maximum of IP, and a link header
 SHORTEST_FRAME = 14
-RECORDS_SOUGHT = 3  # that follow each other
+RECORDS_SOUGHT = 3  # consecutive records
 WINDOW = RECORDS_SOUGHT * (LONGEST_SOUGHT + 64)  # bytes that must be in memory to check an offset
 
 
 @inlined
 def is_record(buffer, at, swapped, fractions, second):
-    """Whether a header there can be one of a record received at about that second (-1: at any)."""
+    """Whether a record header is plausible there, received at about that second (-1: at any)."""
     length = u32(buffer, at + 8, swapped)
     if length < SHORTEST_FRAME or length > LONGEST_SOUGHT:
         return False
@@ -47,7 +47,7 @@ def is_record(buffer, at, swapped, fractions, second):
 
 @kernel
 def search_pcap(state):
-    """From POSITION on: FOUND there, or MORE."""
+    """Search from POSITION on: FOUND there, or MORE."""
     buffer, filled = get(state, BUFFER), get(state, FILLED)
     swapped, fractions = get(state, SWAPPED), get(state, FRACTIONS)
     known, link = get(state, SECOND), get(state, LINK)
@@ -78,7 +78,7 @@ def search_pcap(state):
 
 @inlined
 def block_length(buffer, at, filled, order):
-    """The length of a block there, if it can be one of those that are found in captures; else 0."""
+    """The length of a block there, if it is plausible in a capture; otherwise 0."""
     kind = np.int64(load_u32(buffer, at))
     if kind == SECTION:
         mark = np.int64(load_u32(buffer, at + 8))
@@ -87,7 +87,7 @@ def block_length(buffer, at, filled, order):
         order = np.int64(mark == 0x4D3C2B1A)
     else:
         kind = u32(buffer, at, order)
-        # Names, statistics, the journal, secrets and what companies define have a type of their own, too.
+        # Names, statistics, journals, secrets and custom blocks have their own types too.
         if kind == 0 or (kind > 10 and kind != 0xBAD and kind != 0x40000BAD):
             return np.int64(0)
     length = u32(buffer, at + 4, order)
@@ -100,7 +100,7 @@ def block_length(buffer, at, filled, order):
 
 @kernel
 def search_pcapng(state):
-    """The same, at every fourth byte: there blocks begin."""
+    """The same, at multiples of 4, where blocks start."""
     buffer, filled, order = get(state, BUFFER), get(state, FILLED), get(state, SWAPPED)
     at = get(state, POSITION)
     last = filled - 12 if get(state, DRAINED) != 0 else filled - WINDOW

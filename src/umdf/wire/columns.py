@@ -44,13 +44,13 @@ def shown(value: Any) -> str:
 
 def _misfit(array: pa.Array, kind: pa.DataType, name: str) -> str:
     if not pa.types.is_integer(kind) or pa.types.is_nested(array.type):
-        return f"{name} takes {kind}, not {array.type}"
+        return f"{name} expects {kind}, got {array.type}"
     limits = np.iinfo(kind.to_pandas_dtype())
     low, high = int(limits.min), int(limits.max)
     wrong = next((v for v in array.to_pylist() if v is not None and not _fits(v, low, high)), None)
     if wrong is None:
-        return f"{name} takes {kind}, not {array.type}"
-    what = "outside" if isinstance(wrong, int) else "no whole number from"
+        return f"{name} expects {kind}, got {array.type}"
+    what = "outside" if isinstance(wrong, int) else "not an integer from"
     return f"{name}: {shown(wrong)} is {what} {low} to {high}"
 
 

@@ -55,7 +55,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value < 1:
-                raise ConfigError(f"{name} = {value}: a limit is at least 1", "leave it out for the default")
+                raise ConfigError(f"invalid {name}: {value}", "use at least 1, or omit it for the default")
 
 
 @dataclass(frozen=True)

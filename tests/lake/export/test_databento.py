@@ -211,8 +211,8 @@ def test_states_become_status_actions(state: int, action: int, trading: str):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (Options(publisher_id=70_000), "publisher id 70000 does not fit uint16"),
-        (Options(price_type="decimal"), "Databento's Parquet has no decimal prices"),
+        (Options(publisher_id=70_000), "publisher ID out of range: 70000"),
+        (Options(price_type="decimal"), "invalid price type: decimal"),
     ],
 )
 def test_invalid_options_are_rejected(whole: Any, tmp_path: Path, options: Options, reason: str):

@@ -23,23 +23,23 @@ TRADES = ["export", "--format", "databento", "--schema", "trades"]
 @pytest.mark.parametrize(
     ("format", "schemas", "asked", "reason", "hint"),
     [
-        ("lobster", [], {"symbols": ["AAAF72"]}, "no symbol 'AAAF72' in the lake", "did you mean AAAF27"),
-        ("databento", [], {"start": "2027-01-01"}, "the lake has nothing from 2027-01-01", "2026-11-13, 2026-11-16"),
+        ("lobster", [], {"symbols": ["AAAF72"]}, "unknown symbol: 'AAAF72'", "did you mean AAAF27"),
+        ("databento", [], {"start": "2027-01-01"}, "no data from 2027-01-01", "2026-11-13, 2026-11-16"),
         ("databento", [], {"start": SECOND, "end": FIRST}, "start 2026-11-16 is after end 2026-11-13", "the next date"),
-        ("databento", [], {"start": FIRST, "end": FIRST}, "nothing to export", "ask for another range"),
-        ("databento", [], {"start": "soon"}, "start 'soon' is no date and no time", "2026-11-13"),
-        ("databento", ["mbp-2"], {}, "no schema 'mbp-2'", "mbp_1"),
-        ("databento", ["gaps"], {}, "Databento's Parquet has no place for gaps", "mbo, mbp_1, mbp_10, trades"),
-        ("lobster", ["trades"], {}, "LOBSTER has no place for trades", "it has one for mbo"),
-        ("nautilus", ["mbp_10"], {}, "a Nautilus catalog has no place for mbp_10", "mbo, mbp_1, trades, ohlcv_1s"),
-        ("csv", [], {}, "no format 'csv'", "databento, lobster, nautilus"),
-        ("databento", [], {"stype_in": "continuous"}, "stype_in 'continuous' cannot be exported", "raw or parent"),
-        ("databento", [], {"channel": 9}, "there is nothing to export: no rows of trades", "another range"),
+        ("databento", [], {"start": FIRST, "end": FIRST}, "nothing to export", "use another range"),
+        ("databento", [], {"start": "soon"}, "invalid start: 'soon'", "2026-11-13"),
+        ("databento", ["mbp-2"], {}, "unknown schema: 'mbp-2'", "mbp_1"),
+        ("databento", ["gaps"], {}, "Databento's Parquet cannot represent gaps", "mbo, mbp_1, mbp_10, trades"),
+        ("lobster", ["trades"], {}, "LOBSTER cannot represent trades", "it supports mbo"),
+        ("nautilus", ["mbp_10"], {}, "a Nautilus catalog cannot represent mbp_10", "mbo, mbp_1, trades, ohlcv_1s"),
+        ("csv", [], {}, "unknown format: 'csv'", "databento, lobster, nautilus"),
+        ("databento", [], {"stype_in": "continuous"}, "unsupported stype_in: 'continuous'", "raw or parent"),
+        ("databento", [], {"channel": 9}, "nothing to export: no rows of trades", "another range"),
         (
             "databento",
             [],
             {"start": "2026-11-13T03:00:00", "end": "2026-11-13T04:00:00"},
-            "there is nothing to export: no rows of trades",
+            "nothing to export: no rows of trades",
             "another range",
         ),
     ],
@@ -58,7 +58,7 @@ def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_pat
     out.mkdir()  # an empty directory is as good as none
     export(whole.lake, "databento", out, ["trades"], asked)
     before = sorted(path.name for path in out.iterdir())
-    with pytest.raises(UmdfError, match="exists; say --force"):
+    with pytest.raises(UmdfError, match="already exists; replace it with --force"):
         export(whole.lake, "databento", out, ["mbo"], asked)
     assert sorted(path.name for path in out.iterdir()) == before
     export(whole.lake, "databento", out, ["mbo"], asked, force=True)
@@ -72,7 +72,7 @@ def test_an_export_replaces_only_an_export_and_only_by_force(whole: Any, tmp_pat
 def test_other_peoples_files_are_never_replaced(whole: Any, tmp_path: Path):
     (tmp_path / "mine.txt").write_text("mine")
     for out in (tmp_path, tmp_path / "mine.txt"):
-        with pytest.raises(UmdfError, match="exists and is no export of umdf"):
+        with pytest.raises(UmdfError, match="exists and is not a umdf export"):
             export(whole.lake, "databento", out, ["trades"], force=True)
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
@@ -139,10 +139,10 @@ def test_the_command_reports_written_and_left_out_rows(whole: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
-        (["--symbols", "AAAF72"], 3, "umdf: no symbol 'AAAF72' in the lake; did you mean AAAF27"),
-        (["--schema", "gaps"], 2, "umdf: Databento's Parquet has no place for gaps; it has one for mbo"),
-        (["--start", "2027-01-01"], 3, "umdf: the lake has nothing from 2027-01-01; it has 2026-11-13, 2026-11-16"),
-        (["--publisher-id", "-1"], 2, "umdf: publisher id -1 does not fit uint16; say one from 0 to 65535"),
+        (["--symbols", "AAAF72"], 3, "umdf: unknown symbol: 'AAAF72'; did you mean AAAF27"),
+        (["--schema", "gaps"], 2, "umdf: Databento's Parquet cannot represent gaps; it supports mbo"),
+        (["--start", "2027-01-01"], 3, "umdf: no data from 2027-01-01; available dates: 2026-11-13, 2026-11-16"),
+        (["--publisher-id", "-1"], 2, "umdf: publisher ID out of range: -1; use 0 to 65535"),
     ],
 )
 def test_the_command_refuses_in_one_line(
@@ -157,7 +157,8 @@ def test_the_command_refuses_in_one_line(
 def test_the_command_refuses_what_is_not_a_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert run([*TRADES, "nowhere", str(tmp_path / "out")]) == 3
     printed = capsys.readouterr()
-    assert printed.err == "umdf: nowhere is no lake; `umdf ingest CAPTURES --lake DIR` makes one\n" and not printed.out
+    said = "umdf: nowhere is not a umdf lake (no lake.json); create one with `umdf ingest CAPTURE… --lake nowhere`\n"
+    assert printed.err == said and not printed.out
     assert not list(tmp_path.iterdir())
 
 

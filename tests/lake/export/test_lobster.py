@@ -200,7 +200,7 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
     fine = row("A", price=10_000_050_000)  # 10.00005
     with pytest.raises(UmdfError) as error:
         lines_of(fine)
-    assert error.value.reason == "PETR4: the price 10.00005 is no multiple of 0.0001"
+    assert error.value.reason == "PETR4: price 10.00005 is not a multiple of 0.0001"
     assert lines_of(fine, round_prices=True) == [[1, 1, 100, 100_001, 1]]
 
 
@@ -215,7 +215,7 @@ def test_a_price_that_is_finer_than_lobsters_is_an_error_or_rounded():
     ],
 )
 def test_a_book_that_does_not_follow_from_its_orders_is_refused(rows: list[Row]):
-    with pytest.raises(UntrustedDataError, match="cannot be followed order by order from packet 1"):
+    with pytest.raises(UntrustedDataError, match="cannot be rebuilt order by order from packet 1"):
         lines_of(*rows)
 
 
@@ -237,14 +237,14 @@ def as_table(name: str, columns: tuple[str, ...], **values: Any) -> pa.Table:
 @pytest.mark.parametrize(
     ("order", "top", "reason"),
     [
-        ({"position": 1}, {}, "its book is not made of orders by id"),
-        ({"order_id": None}, {}, "its book is not made of orders by id"),
-        ({"order_count": 2}, {}, "its book is not made of orders by id"),
-        ({"venue": "L"}, {}, "its book is not made of orders by id"),
-        ({"action": "R", "update_action": 4}, {}, "its book is not made of orders by id"),
+        ({"position": 1}, {}, "not an order-by-order book"),
+        ({"order_id": None}, {}, "not an order-by-order book"),
+        ({"order_count": 2}, {}, "not an order-by-order book"),
+        ({"venue": "L"}, {}, "not an order-by-order book"),
+        ({"action": "R", "update_action": 4}, {}, "not an order-by-order book"),
         ({"flags": LAST | MAYBE_BAD_BOOK}, {}, "1 rows may be wrong"),
         ({}, {"flags": MAYBE_BAD_BOOK}, "1 rows may be wrong"),
-        ({}, {"sequence": 2}, "its book comes from a snapshot at packet 2"),
+        ({}, {"sequence": 2}, "the book starts from a snapshot at packet 2"),
     ],
 )
 def test_days_that_cannot_be_replayed_order_by_order_are_rejected(
@@ -268,5 +268,5 @@ def test_untrusted_rows_are_rejected_or_left_out(lossy: Any, tmp_path: Path):
 
 
 def test_levels_must_be_between_1_and_200(whole: Any, tmp_path: Path):
-    with pytest.raises(UmdfError, match="0 levels"):
+    with pytest.raises(UmdfError, match="invalid --levels: 0; use 1 to"):
         export(whole.lake, "lobster", tmp_path / "out", request=ExportRequest(["AAAF27"]), options=Options(levels=0))

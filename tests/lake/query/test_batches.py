@@ -69,7 +69,7 @@ def test_nothing_is_read_before_the_first_batch_and_nothing_is_left_behind(lake:
     assert next(batches).num_rows == 10 and list(small.iterdir())
     batches.close()  # type: ignore[attr-defined]
     assert not list(small.iterdir())
-    with pytest.raises(umdf.UmdfError, match="batch_size 0: at least one row is needed"):
+    with pytest.raises(umdf.UmdfError, match="invalid batch_size: 0; use at least 1"):
         plan.to_batches(0)
 
 
@@ -80,7 +80,7 @@ def test_a_full_temporary_directory_is_one_clear_error(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pa.ipc, "new_file", full)
-    with pytest.raises(umdf.UmdfError, match=r"rows cannot be sorted in .*: No space left on device; .* TMPDIR"):
+    with pytest.raises(umdf.UmdfError, match=r"cannot sort rows in .*: No space left on device; .* TMPDIR"):
         list(lake.get_range("mbo").to_batches())
 
 

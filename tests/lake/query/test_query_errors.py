@@ -18,54 +18,54 @@ def mbo(**more: Any) -> dict[str, Any]:
 
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
-    ("get_range", {"schema": "mbp-11"}, r"no schema 'mbp-11'; did you mean mbp_1 or mbp_10"),
-    ("get_range", {"schema": "xyz"}, r"no schema 'xyz'; there are mbo, trades"),
-    ("get_range", mbo(symbols="AAE3"), r"no symbol 'AAE3' in the lake; did you mean AAAE3"),
-    ("get_range", mbo(symbols="aaae3"), r"no symbol 'aaae3' in the lake; did you mean AAAE3"),
-    ("get_range", mbo(symbols="%$#"), r"no symbol '%\$#' in the lake; lake.symbols\(\) lists"),
-    ("get_range", mbo(symbols=["AAAE3", "NONE"]), r"no symbol 'NONE'"),
-    ("get_range", mbo(symbols=[]), r"symbols: none is given"),
-    ("get_range", mbo(symbols=7), r"symbols: 7 is no symbol; .*stype_in='instrument_id'"),
-    ("get_range", mbo(symbols=(1, 2)), r"symbols: 1 is no symbol"),
-    ("get_range", mbo(start="2026-13-45"), r"start '2026-13-45' is no date and no time"),
-    ("get_range", mbo(end="soon"), r"end 'soon' is no date and no time"),
+    ("get_range", {"schema": "mbp-11"}, r"unknown schema: 'mbp-11'; did you mean mbp_1 or mbp_10"),
+    ("get_range", {"schema": "xyz"}, r"unknown schema: 'xyz'; available: mbo, trades"),
+    ("get_range", mbo(symbols="AAE3"), r"unknown symbol: 'AAE3'; did you mean AAAE3"),
+    ("get_range", mbo(symbols="aaae3"), r"unknown symbol: 'aaae3'; did you mean AAAE3"),
+    ("get_range", mbo(symbols="%$#"), r"unknown symbol: '%\$#'; list them with lake.symbols\(\)"),
+    ("get_range", mbo(symbols=["AAAE3", "NONE"]), r"unknown symbol: 'NONE'"),
+    ("get_range", mbo(symbols=[]), r"symbols is empty; omit it"),
+    ("get_range", mbo(symbols=7), r"invalid symbol: 7; .*stype_in='instrument_id'"),
+    ("get_range", mbo(symbols=(1, 2)), r"invalid symbol: 1"),
+    ("get_range", mbo(start="2026-13-45"), r"invalid start: '2026-13-45'"),
+    ("get_range", mbo(end="soon"), r"invalid end: 'soon'"),
     ("get_range", mbo(start="2026-11-14", end="2026-11-13"), r"start 2026-11-14 is after end 2026-11-13"),
-    ("get_range", mbo(start="2030-01-01"), r"the lake has nothing from 2030-01-01; it has 2026-11-13, "),
-    ("get_range", mbo(start="2026-11-14", end="2026-11-16"), r"nothing from 2026-11-14 to 2026-11-16"),
-    ("get_range", mbo(end=20261113), r"nothing to 1970-01-01 00:00:00.020261113; it has"),
-    ("get_range", mbo(stype_in="isin"), r"stype_in='isin' is not known; use raw or parent"),
-    ("get_range", mbo(price_type="double"), r"price_type='double' is not known; use decimal"),
-    ("get_range", mbo(columns=["prize"]), r"mbo has no column 'prize'; did you mean price"),
-    ("get_range", mbo(columns=[]), r"columns: some are named twice, or none; name each one"),
-    ("get_range", mbo(columns=["price", "price"]), r"columns: some are named twice, or none; name each one"),
-    ("get_range", mbo(columns=["continuous"]), r"mbo has no column 'continuous'"),
-    ("get_range", {"schema": "packets", "symbols": "AAAE3"}, r"packets is not about instruments; leave symbols out"),
-    ("get_range", {"schema": "gaps", "exclude_stale": True}, r"gaps has no flags: nothing in it can be stale"),
-    ("get_range", {"schema": "day_statistics", "start": "2026-11-13T10:00"}, r"day_statistics has no times; give"),
-    ("get_range", mbo(symbols="DOL", stype_in="parent"), r"'DOL' is no parent symbol; say ASSET.TYPE"),
+    ("get_range", mbo(start="2030-01-01"), r"no data from 2030-01-01; available dates: 2026-11-13, "),
+    ("get_range", mbo(start="2026-11-14", end="2026-11-16"), r"no data from 2026-11-14 to 2026-11-16"),
+    ("get_range", mbo(end=20261113), r"no data to 1970-01-01 00:00:00.020261113; available dates:"),
+    ("get_range", mbo(stype_in="isin"), r"invalid stype_in: 'isin'; use raw or parent"),
+    ("get_range", mbo(price_type="double"), r"invalid price_type: 'double'; use decimal"),
+    ("get_range", mbo(columns=["prize"]), r"unknown column of mbo: 'prize'; did you mean price"),
+    ("get_range", mbo(columns=[]), r"columns is empty or has repeated names; omit it"),
+    ("get_range", mbo(columns=["price", "price"]), r"columns is empty or has repeated names; omit it"),
+    ("get_range", mbo(columns=["continuous"]), r"unknown column of mbo: 'continuous'"),
+    ("get_range", {"schema": "packets", "symbols": "AAAE3"}, r"symbols do not apply to packets; omit them"),
+    ("get_range", {"schema": "gaps", "exclude_stale": True}, r"exclude_stale does not apply to gaps; omit it"),
+    ("get_range", {"schema": "day_statistics", "start": "2026-11-13T10:00"}, r"day_statistics has no timestamps; use"),
+    ("get_range", mbo(symbols="DOL", stype_in="parent"), r"invalid parent symbol: 'DOL'; use ASSET.TYPE"),
     ("get_range", mbo(symbols="AAA.FUT", stype_in="parent"), r"no contracts of 'AAA.FUT' .*AAAF.FUT"),
-    ("get_range", mbo(symbols="AAAF", stype_in="continuous"), r"'AAAF' is no continuous name; say"),
+    ("get_range", mbo(symbols="AAAF", stype_in="continuous"), r"invalid continuous symbol: 'AAAF'; use"),
     ("get_range", mbo(symbols="AAAG.c.0", stype_in="continuous"), r"no futures of 'AAAG'"),
-    ("get_range", mbo(symbols="AAAF.c.5", stype_in="continuous"), r"only 1 contracts of AAAF"),
+    ("get_range", mbo(symbols="AAAF.c.5", stype_in="continuous"), r"AAAF has only 1 contracts"),
     ("get_range", mbo(symbols="AAAF.v.0", stype_in="continuous", end="2026-11-14"),
-     r"ranked by the volume of the trading date before, and there is none; the lake begins on 2026-11-13"),
-    ("get_range", mbo(symbols="x1", stype_in="instrument_id"), r"'x1' is no instrument number"),
-    ("get_range", mbo(symbols=1, stype_in="instrument_id"), r"no instrument 1 in the lake"),
-    ("trades_with_quotes", {"by": "ts_send"}, r"by='ts_send' is not known; use position or ts_event or ts_recv"),
-    ("trades_with_quotes", {"quotes": "bbo_1s"}, r"quotes='bbo_1s' is not known; use mbp_1 or mbp_10"),
-    ("trades_with_quotes", {"quotes": "quotes"}, r"no schema 'quotes'"),
-    ("trades_with_quotes", {"columns": ["bid_px_01"]}, r"trades has no column 'bid_px_01'; did you mean bid_px_00"),
-    ("book_at", {"symbol": "AAAE3", "at": "2026-11-14"}, r"the lake has nothing from 2026-11-14 to 2026-11-15"),
-    ("book_at", {"symbol": "AAE3", "at": "2026-11-13"}, r"no symbol 'AAE3' in the lake; did you mean AAAE3"),
-    ("book_at", {"symbol": "AAAE3", "at": "2026-11-13"}, r"AAAE3 is more than one instrument .*: channels 72, 80; say"),
+     r"by the previous day's volume, which the lake does not have \(it starts on 2026-11-13\); use AAAF.c.0"),
+    ("get_range", mbo(symbols="x1", stype_in="instrument_id"), r"invalid instrument ID: 'x1'"),
+    ("get_range", mbo(symbols=1, stype_in="instrument_id"), r"unknown instrument ID .*: 1; list them"),
+    ("trades_with_quotes", {"by": "ts_send"}, r"invalid by: 'ts_send'; use position or ts_event or ts_recv"),
+    ("trades_with_quotes", {"quotes": "bbo_1s"}, r"invalid quotes: 'bbo_1s'; use mbp_1 or mbp_10"),
+    ("trades_with_quotes", {"quotes": "quotes"}, r"unknown schema: 'quotes'"),
+    ("trades_with_quotes", {"columns": ["bid_px_01"]}, r"unknown column of trades: 'bid_px_01'; did you mean bid_px"),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-14"}, r"no data from 2026-11-14 to 2026-11-15"),
+    ("book_at", {"symbol": "AAE3", "at": "2026-11-13"}, r"unknown symbol: 'AAE3'; did you mean AAAE3"),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-13"}, r"AAAE3 is ambiguous on .* \(channels 72, 80\); pass"),
     ("book_at", {"symbol": "AAAE3", "at": "2026-11-13", "channel": 5}, r"AAAE3 is not listed on channel 5 "),
-    ("book_at", {"symbol": "AAAE3", "at": "2026-11-16", "depth": 0}, r"depth 0 is no number of levels"),
-    ("book_at", {"symbol": None, "at": "2026-11-16"}, r"book_at: one symbol at a time"),
-    ("definitions", {"at": "2026-11-12"}, r"no definitions were known at 2026-11-12; the lake has definitions of"),
-    ("definitions", {"at": "2026-11-13T10:00"}, r"no definitions were known at 2026-11-13T10:00"),
-    ("definitions", {"symbols": "NONE"}, r"no symbol 'NONE'"),
-    ("symbols", {"date": "2026-11-14"}, r"the lake has nothing from 2026-11-14"),
-    ("rolls", {"continuous": "AAAF.n.0"}, r"'AAAF.n.0' is no continuous name"),
+    ("book_at", {"symbol": "AAAE3", "at": "2026-11-16", "depth": 0}, r"invalid depth: 0"),
+    ("book_at", {"symbol": None, "at": "2026-11-16"}, r"book_at takes one symbol"),
+    ("definitions", {"at": "2026-11-12"}, r"no definitions at 2026-11-12; the lake has definitions of"),
+    ("definitions", {"at": "2026-11-13T10:00"}, r"no definitions at 2026-11-13T10:00"),
+    ("definitions", {"symbols": "NONE"}, r"unknown symbol: 'NONE'"),
+    ("symbols", {"date": "2026-11-14"}, r"no data from 2026-11-14"),
+    ("continuous_contracts", {"symbols": "AAAF.n.0"}, r"invalid continuous symbol: 'AAAF.n.0'"),
 ]  # fmt: skip
 
 
@@ -83,13 +83,15 @@ def test_an_error_names_the_dates_on_which_a_symbol_is_listed(lake: umdf.Lake, t
         write_lake(
             tmp_path, {"definition": [{"channel_id": 1, "instrument_id": 1, "symbol": symbol, "action": "A"}]}, day
         )
-    with pytest.raises(umdf.UmdfError, match="OLD3 is not listed from 2026-11-13; it is on 2026-11-12"):
+    with pytest.raises(umdf.UmdfError, match="OLD3 is not listed from 2026-11-13; it is listed on 2026-11-12"):
         umdf.Lake(tmp_path).get_range("mbo", "OLD3", "2026-11-13")
 
 
 def test_a_missing_lake_and_an_empty_lake_are_clear_errors(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(umdf.UmdfError, match=r"is no lake; `umdf ingest CAPTURES --lake DIR` makes one"):
+        with pytest.raises(
+            umdf.UmdfError, match=r"is not a umdf lake \(no lake.json\); create one with `umdf ingest CAPTURE… --lake "
+        ):
             umdf.Lake(path)
     with open_writer(tmp_path / "lake"):
         pass
@@ -99,10 +101,12 @@ def test_a_missing_lake_and_an_empty_lake_are_clear_errors(tmp_path: Path) -> No
     asked += [
         ("book_at", {"symbol": "A", "at": "2026-11-13"}),
         ("trades_with_quotes", {}),
-        ("rolls", {"continuous": "A.c.0"}),
+        ("continuous_contracts", {"symbols": "A.c.0"}),
     ]
     for call, how in asked:
-        with pytest.raises(umdf.UmdfError, match=r"the lake .* is empty; `umdf ingest CAPTURES --lake DIR` fills it"):
+        with pytest.raises(
+            umdf.UmdfError, match=r"the lake .* is empty; load captures with `umdf ingest CAPTURE… --lake "
+        ):
             getattr(lake, call)(**how)
 
 
@@ -122,5 +126,5 @@ def test_an_output_whose_package_is_missing_says_so(
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(umdf.UmdfError, match=r"(cannot be loaded: .*|needs pyspark, .*); pip install"):
+    with pytest.raises(umdf.UmdfError, match=r"(cannot import .*|needs pyspark, .*); pip install"):
         getattr(lake.get_range("trades", "AAAE3"), output)()

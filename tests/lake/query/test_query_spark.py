@@ -109,5 +109,5 @@ def test_the_examples_with_spark_run(root: Path, spark: SparkSession, monkeypatc
 
 
 def test_an_existing_spark_session_is_not_used_unless_passed(root: Path, spark: SparkSession) -> None:
-    with pytest.raises(umdf.UmdfError, match="already running in this process; use it: pass it as spark"):
+    with pytest.raises(umdf.UmdfError, match="already running in this process; pass it as spark="):
         umdf.Lake(root).get_range("trades", "AAAE3").to_spark()

@@ -223,7 +223,9 @@ def test_a_lake_stays_at_its_commit_until_it_is_refreshed(tmp_path: Path) -> Non
     )
     for path in (tmp_path / "trades").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(umdf.UmdfError, match=r"trades: the file .*parquet is gone; .* lake.refresh\(\)"):
+    with pytest.raises(
+        umdf.UmdfError, match=r"trades: .*parquet no longer exists, it was vacuumed .*; call lake.refresh\(\)"
+    ):
         lake.get_range("trades").to_arrow()
 
 

@@ -51,7 +51,7 @@ def test_dates_and_instants_are_parsed(said: Any, meant: date | int) -> None:
      "25:00", "2026-11-13T12:00:00.1234567890"],
 )  # fmt: skip
 def test_anything_else_is_one_clear_error(said: Any) -> None:
-    with pytest.raises(UmdfError, match=r"^start .* is no date and no time; say a date such as 2026-11-13"):
+    with pytest.raises(UmdfError, match=r"^invalid start: .*; use a date such as 2026-11-13"):
         TimeRange.parse(said, None)
 
 
@@ -59,7 +59,7 @@ def test_anything_else_is_one_clear_error(said: Any) -> None:
     ("start", "end"), [("2026-11-14", "2026-11-13"), (NOON, NOON - 1), ("2026-11-13T12:00", "2026-11-13")]
 )
 def test_a_range_that_ends_before_it_starts_is_refused(start: Any, end: Any) -> None:
-    with pytest.raises(UmdfError, match=r"^start .* is after end .* `end` is not in the range: for one day say the"):
+    with pytest.raises(UmdfError, match=r"^start .* is after end .* end is exclusive, for one day use the"):
         TimeRange.parse(start, end)
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_written_is_refused_with_field_and_code(code: str, xml: b
 
 def test_unknown_templates_are_refused_by_the_writer() -> None:
     templates = loads(template(_ITSELF, '<template name="U" id="2"/>'))
-    with pytest.raises(EncodeError, match="message: D9: there is no template 3"):
+    with pytest.raises(EncodeError, match="message: D9: unknown template 3"):
         Writer(templates).encode(3, {})
     foreign = loads(template("", '<template name="V" id="4"/>')).by_id[4]
     with pytest.raises(EncodeError, match="templateRef: D9"):

@@ -148,7 +148,7 @@ def test_operators_without_a_dictionary_entry(operator: str, type: str, presence
     if operator == "constant":
         assert writer.encode(1, {}) == writer.encode(1, {"Value": initial})
     else:
-        with pytest.raises(EncodeError, match="mandatory and missing"):
+        with pytest.raises(EncodeError, match="mandatory field is missing"):
             writer.encode(1, {})
 
 

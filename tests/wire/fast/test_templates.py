@@ -312,8 +312,8 @@ FAULTS = [
     ("S4", "constant without a value", "<uInt32 name='A'><constant/></uInt32>", ""),
     ("S5", "default without a value", "<uInt32 name='A'><default/></uInt32>", ""),
     ("S5", "default without a value", "<sequence name='A'><length><default/></length></sequence>", ""),
-    ("D8", "there is no template Nowhere", "<templateRef name='Nowhere'/>", ""),
-    ("D8", "there is no template 7", "<templateRef id='7'/>", ""),
+    ("D8", "unknown template Nowhere", "<templateRef name='Nowhere'/>", ""),
+    ("D8", "unknown template 7", "<templateRef id='7'/>", ""),
 ]
 
 
@@ -376,7 +376,7 @@ def test_a_fault_in_a_referenced_template_is_reported_once() -> None:
         (b"\xff\xfe\x00", "S1: not XML"),
         (b"<messageSchema/>", "S1: the file's outermost element"),
         (b"<templates/>", "S1: holds no template"),
-        (b'<!DOCTYPE t [<!ENTITY a "b">]><templates>&a;</templates>', "S1: refused"),
+        (b'<!DOCTYPE t [<!ENTITY a "b">]><templates>&a;</templates>', "S1: rejected"),
     ],
 )
 def test_what_is_no_template_file_is_refused(content: bytes, reason: str) -> None:

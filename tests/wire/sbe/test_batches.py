@@ -313,7 +313,7 @@ def test_more_text_than_arrow_can_count_is_refused(monkeypatch: pytest.MonkeyPat
     news = SCHEMA.message_by_name("News_5")
     packet = encode_packet([encode_message(SCHEMA, news, sample_values(news) | {"text": "A" * 50_000})])
     decoder = Decoder(SCHEMA)
-    with pytest.raises(UmdfError, match="decode fewer packets at once"):
+    with pytest.raises(UmdfError, match="decode fewer packets per batch"):
         decode([packet] * 3, decoder=decoder)
     assert_equals_reference(decode([packet] * 2, decoder=decoder), [packet] * 2)
 

@@ -108,8 +108,8 @@ CASES = {
         types('<enum name="T" encodingType="char">\n<validValue name="A">10</validValue><!--!-->\n</enum>'),
         "one ASCII character",
     ),
-    "enum over a text": (types('<enum name="T" encodingType="Name"/><!--!-->'), "no single number or char"),
-    "enum over an enum": (types('<enum name="T" encodingType="E"/><!--!-->'), "no single number or char"),
+    "enum over a text": (types('<enum name="T" encodingType="Name"/><!--!-->'), "not a single number or char"),
+    "enum over an enum": (types('<enum name="T" encodingType="E"/><!--!-->'), "not a single number or char"),
     "null value out of range": (
         types('<type name="T" primitiveType="int8" presence="optional" nullValue="128"/><!--!-->'),
         "nullValue is 128",
@@ -145,15 +145,18 @@ CASES = {
     ),
     "valueRef of another kind": (
         message('<field name="f" id="1" type="uint8" presence="constant" valueRef="C.A"/><!--!-->'),
-        "the constant 'a' is no uint8",
+        "the constant 'a' is not a valid uint8",
     ),
     "constant set": (
         message('<field name="f" id="1" type="S" presence="constant" valueRef="E.A"/><!--!-->'),
         "type S cannot be the constant",
     ),
     "unknown presence": (message('<field name="f" id="1" type="Name" presence="maybe"/><!--!-->'), 'is "maybe"'),
-    "codes of a type that is no enum": (message('<field name="f" id="1" type="uint8" codes="S"/><!--!-->'), "no enum"),
-    "codes of another kind": (message('<field name="f" id="1" type="uint8" codes="C"/><!--!-->'), "no enum"),
+    "codes of a type that is no enum": (
+        message('<field name="f" id="1" type="uint8" codes="S"/><!--!-->'),
+        "not an enum",
+    ),
+    "codes of another kind": (message('<field name="f" id="1" type="uint8" codes="C"/><!--!-->'), "not an enum"),
     "until before since": (
         message('<field name="f" id="1" type="Name" sinceVersion="5" until="4"/><!--!-->'),
         "until is 4; it must be from 5",
@@ -204,7 +207,7 @@ CASES = {
     ),
     "decimal inside a composite": (
         types('<composite name="T">\n<ref name="t" type="Weeks"/><!--!--></composite>'),
-        "cannot stand inside another composite",
+        "cannot be inside another composite",
     ),
     "members overlap": (
         types(
@@ -226,7 +229,7 @@ CASES = {
     ),
     "another root": (b'<templates id="2" version="1"/><!--!-->', "the root element must be messageSchema"),
     "foreign element": (message('<padding name="p"/><!--!-->'), "does not belong in <message>"),
-    "foreign element in types": (types('<alias name="T"/><!--!-->'), "no declaration of a type"),
+    "foreign element in types": (types('<alias name="T"/><!--!-->'), "not a type declaration"),
     "foreign element in an enum": (
         types('<enum name="T" encodingType="int8">\n<choice name="A"/><!--!--></enum>'),
         "belong",

@@ -1,1 +1,1 @@
-"""Looking after a lake: status, compaction, and forgetting inputs."""
+"""Maintenance of a lake: status, compaction, and removal of inputs."""

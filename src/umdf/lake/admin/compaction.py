@@ -1,6 +1,6 @@
-"""The small files of a partition joined to larger ones, a task for each: what a stream leaves behind of a day.
+"""Merges the small files of a partition, for example those that a stream wrote during a day.
 
-Invariant: the same rows in other files. It is a commit like any other, and changes no data.
+Invariant: the rows stay the same, in other files. A compaction is an ordinary commit that changes no data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from umdf.lake.schemas import table, tables
 if TYPE_CHECKING:
     from umdf.lake.ingest import TaskRunner
 
-COMPACT_BYTES = 64 << 20  # of a compacted file: some ten times as much in memory
+COMPACT_BYTES = 64 << 20  # per compacted file; some ten times as much in memory
 TASK = "umdf.lake.admin.compaction:run"
 
 
@@ -37,8 +37,8 @@ def compact(
     days: Collection[ChannelDayKey] | None = None,
     run_tasks: TaskRunner | None = None,
 ) -> Marker | None:
-    """Join the small files of each partition, in order, or only those of some channel-days; None if there was nothing
-    to join."""
+    """Merge the small files of each partition, in order, or only those of some channel-days; None if there was nothing
+    to merge."""
     day_partitions = None if days is None else {(date_of(date).isoformat(), str(channel)) for channel, date in days}
     groups = [
         group for name in names or tables() for group in _compaction_groups(writer, name, target_bytes, day_partitions)
@@ -69,7 +69,7 @@ def _compaction_groups(
 
 
 def _groups(files: list[FileAdd], target_bytes: int) -> list[list[FileAdd]]:
-    """Neighbours by their first sequence, as many as fit; one alone is left as it is."""
+    """Groups files that are neighbours by first sequence, as many as fit; a single file is left alone."""
     groups: list[list[FileAdd]] = []
     size = 0
     for add in sorted(files, key=lambda add: (add.bounds("sequence") or (0,), add.path)):
@@ -112,7 +112,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
 
 
 def with_missing_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A column that an older version of umdf did not have is NULL; texts are dictionaries."""
+    """A column that an older version of umdf did not have is NULL; strings are dictionary-encoded."""
     kinds = [TEXT_DICTIONARY if each.type == pa.utf8() else each.type for each in schema]
     columns = [
         rows.column(each.name).cast(kind) if each.name in rows.schema.names else pa.nulls(len(rows), kind)

@@ -1,6 +1,6 @@
-"""Take inputs out of a lake, with their rows: the days that they belong to are rebuilt from their other inputs.
+"""Removes inputs and their rows from a lake: their days are rebuilt from the other inputs.
 
-Invariant: all or nothing. Where another input that a day needs is gone, nothing changes.
+Invariant: all or nothing. If another input that a day needs is missing, nothing changes.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from umdf.lake.commit.writer import Writer
 from umdf.lake.ingest import TABLES, IngestSettings, StageProgress, TaskRunner, ingest_captures, no_progress
 from umdf.lake.ingest_result import IngestResult
 
-OPTIONAL_TABLES = frozenset({"gaps", "quarantine"})  # a lake may have had nothing for them so far
-MIN_DIGEST_DIGITS = 8  # of a digest that is cut short
+OPTIONAL_TABLES = frozenset({"gaps", "quarantine"})  # may still be missing in a lake
+MIN_DIGEST_DIGITS = 8  # minimum of an abbreviated digest
 
 
 def find_input(writer: Writer, path_or_digest: str) -> LedgerEntry:
-    """The input that is meant: by its path, the file need not exist any more; or by its digest, or the begin of it."""
+    """Find an input by its path (the file need not exist) or by its digest, which may be abbreviated."""
     entries = ledger.entries(writer.snapshot)
     found = {entry.digest: entry for entry in entries if _matches(entry, path_or_digest)}
     if not found:
         names = sorted({entry.path or entry.digest for entry in entries})
-        hint = f"its inputs are {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "it has none"
-        raise ConfigError(f"the lake has no input {path_or_digest}", f"{hint}: see the table ledger")
+        listed = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+        hint = f"inputs are listed in the table ledger: {listed}" if names else "the lake has no inputs"
+        raise ConfigError(f"unknown input: {path_or_digest}", hint)
     if len(found) > 1:
         listed = ", ".join(f"{digest} ({entry.path})" for digest, entry in sorted(found.items()))
-        raise ConfigError(f"{path_or_digest} is {len(found)} inputs of the lake: {listed}", "give the digest of one")
+        raise ConfigError(f"{path_or_digest} matches {len(found)} inputs: {listed}", "pass the digest of one")
     [entry] = found.values()
     return entry
 

@@ -1,4 +1,4 @@
-"""Looking after a lake: status, verify, ddl. Invariant: they only read, and read what readers see."""
+"""Status, verification and DDL of a lake. Invariant: read-only, and based on what readers see."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FileDamage:
     table: str
     path: str
     reason: str
-    repair: str = ""  # what to do about it
+    repair: str = ""  # how to repair it
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class TableStatus:
     rows: int
     bytes: int
     partitions: int
-    changed_by: str = ""  # someone else who has moved it since the last commit
-    damage: str = ""  # why it cannot be read, and what repairs it
+    changed_by: str = ""  # the tool that changed it since the last commit
+    damage: str = ""  # why it cannot be read, and how to repair it
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class LakeStatus:
     lake_id: str
     producer: str
     marker: Marker
-    pending: int | None  # a commit that was begun and not finished
+    pending: int | None  # an unfinished commit
     pending_damage: tuple[FileDamage, ...]  # why it cannot be finished
-    writer: LeaseRecord | None  # who is writing now
+    writer: LeaseRecord | None  # the current writer
     tables: tuple[TableStatus, ...]
     orphans: vacuum.FileTotals
-    removed: vacuum.FileTotals  # waiting for a vacuum
-    unknown: tuple[str, ...]  # files below tables whose names are not ours
+    removed: vacuum.FileTotals  # to be deleted by a vacuum
+    unknown: tuple[str, ...]  # files in table directories with foreign names
 
 
 def status(root: str | os.PathLike[str]) -> LakeStatus:
@@ -79,8 +79,8 @@ def status(root: str | os.PathLike[str]) -> LakeStatus:
 
 
 def _pending_damage(paths: LakePaths) -> tuple[FileDamage, ...]:
-    """What keeps a commit that was begun from being finished."""
-    abort = "`umdf lake abort LAKE` drops the commit that was begun"
+    """Damage that prevents an unfinished commit from being finished."""
+    abort = "abort the unfinished commit with `umdf lake abort LAKE`"
     try:
         intent = log.pending(paths)
     except UmdfError as error:
@@ -112,8 +112,8 @@ def _table_status(snapshot: LakeSnapshot, name: str, pending: int | None) -> Tab
 
 
 def verify(root: str | os.PathLike[str], deep: bool = False) -> list[FileDamage]:
-    """Every file of the last commit is there, with the size and the rows stated. Deep: its bytes are those that were
-    written, by their digest, and its rows can be read."""
+    """Check that every file of the last commit exists, with the right size and row count. Deep: also compare its
+    digest, and read its rows."""
     snapshot = open_snapshot(root)
     digests = FileDigests(snapshot.paths) if deep else None
     found = [*_pending_damage(snapshot.paths)]
@@ -131,8 +131,7 @@ def verify(root: str | os.PathLike[str], deep: bool = False) -> list[FileDamage]
 
 
 def count_without_digest(root: str | os.PathLike[str]) -> int:
-    """How many files of the last commit have no digest to be compared with: an older umdf has written them, or someone
-    else."""
+    """How many files of the last commit have no stored digest: an older umdf or another tool wrote them."""
     snapshot = open_snapshot(root)
     digests, count = FileDigests(snapshot.paths), 0
     for name in tables():
@@ -144,7 +143,7 @@ def count_without_digest(root: str | os.PathLike[str]) -> int:
 
 
 def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | None) -> str:
-    """What is wrong with a file; nothing, if that is empty. Without digests only its footer is read."""
+    """What is wrong with a file; empty if nothing is. Without digests only its footer is read."""
     path, known = snapshot.paths.table(add.table) / add.path, table(add.table)
     if not path.exists():
         return "is missing"
@@ -164,7 +163,7 @@ def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | No
             for group in range(file.num_row_groups):
                 read = file.read_row_group(group)
                 if not is_sorted(read, known):
-                    return f"rows of group {group} are not sorted by {', '.join(known.sort)}"
+                    return f"row group {group} is not sorted by {', '.join(known.sort)}"
     except (OSError, pa.ArrowException) as error:
         return f"cannot be read: {str(error).splitlines()[0]}"
     return ""
@@ -173,7 +172,7 @@ def _file_damage(snapshot: LakeSnapshot, add: FileAdd, digests: FileDigests | No
 def ddl(
     root: str | os.PathLike[str], dialect: str = "spark", catalog: str = "umdf", location: str | None = None
 ) -> str:
-    """Statements for every table that has been written; `location` is the lake as the catalog reaches it, a URL."""
+    """Statements for every table that was written; `location` is the lake's URL as seen by the catalog."""
     snapshot = open_snapshot(root)
     parts = [notes(dialect, catalog), create_schema(dialect, catalog)]
     for name in tables():

@@ -1,14 +1,14 @@
-"""Trades → bars (`ohlcv_1s`, `1m`, `1h`, `1d`) and what a day was (`day_statistics`).
+"""Trades → bars (`ohlcv_1s`, `1m`, `1h`, `1d`) and daily totals (`day_statistics`).
 
-The rules of what counts:
-- a busted trade counts nowhere, wherever its bust came; both rows stay in `trades`;
-- leg trades and trades out of sequence are trades with a volume that never move the last price: they are in volume,
-  count and financial volume, not in open, high, low and close, which are NULL if there is nothing else;
-- trades of other venues (1500 = X ex-pit, O exercise, T termo) do not count; the exchange's last price is no trade;
-- a trade is of the interval of its ts_event (ts_send where that is absent). Open and close are the first and the last
-  by time, then trade id, then the order of the wire: the last received need not be the last (10.1 NOTE 1);
+Which trades count:
+- a busted trade never counts, whenever the bust came; both rows stay in `trades`;
+- leg trades and out-of-sequence trades have a volume but never move the last price: they are in volume, count and
+  financial volume, not in open, high, low and close, which are NULL if there are no other trades;
+- trades of other venues (1500 = X ex-pit, O exercise, T termo) do not count; the exchange's last price is not a trade;
+- a trade belongs to the interval of its ts_event (ts_send if absent). Open and close are the first and the last by
+  time, then trade ID, then wire order: the last one received need not be the last trade (10.1 NOTE 1);
 - the interval of `1d` is the trading date in São Paulo;
-- a bar has MAYBE_BAD_BOOK if something of its instrument was lost while it lasted, so trades may be missing.
+- a bar has MAYBE_BAD_BOOK if data of its instrument was lost during its interval, so trades may be missing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ OTHER_VENUES = [ord(venue) for venue in "XOT"]
 SECOND_NS = 10**9
 PRICE_TO_VOLUME = 10**5  # price (1e-9) · size → financial volume (1e-4)
 INT64_MAX = (1 << 63) - 1
-# A trade or a bust, as bars need it; `instrument_index` is the place of the instrument in its range.
+# A trade or a bust, as input of bars; `instrument_index` is the instrument's index in its range.
 TRADE_DTYPE = np.dtype(
     [("ts", "i8"), ("price", "i8"), ("size", "i8"), ("trade_id", "i8"), ("instrument_index", "i4"),
      ("conditions", "i4"), ("action", "u1"), ("venue", "u1"), ("padding", "u2"), ("padding_2", "u4")]
 )  # fmt: skip
 
 
-# What the trades of an interval come to; prices are NULL where nothing moved them. `instrument_index`
+# Aggregated trades of an interval; prices are NULL if no trade moved them. `instrument_index`
 # as in TRADE_DTYPE. Σ price · size = notional_high · 1e5 + notional_low, exactly.
 BAR_DTYPE = np.dtype(
     [("instrument_index", "i4"), ("padding", "i4")]
@@ -46,8 +46,8 @@ BAR_COLUMNS = "open high low close volume trade_count ts_first ts_last".split()
 
 
 def match_busts(trades: NDArray[np.void]) -> tuple[NDArray[np.bool_], Numbers, Numbers]:
-    """Of all trades and busts, of each instrument in the order of the wire: which are trades that no bust took away;
-    and the places of busted trades, and of busts that have no trade."""
+    """For all trades and busts, in wire order per instrument: which are trades without a bust; and the indices of
+    busted trades, and of busts without a trade."""
     is_valid = trades["action"] == ord("A")
     busted, unmatched = _find_busted(trades)
     is_valid[busted] = False
@@ -55,13 +55,13 @@ def match_busts(trades: NDArray[np.void]) -> tuple[NDArray[np.bool_], Numbers, N
 
 
 def sort_trades(trades: NDArray[np.void]) -> NDArray[np.void]:
-    """The trades that count, by instrument, time, trade id and wire."""
+    """The trades that count, by instrument, time, trade ID and wire order."""
     trades = trades[~np.isin(trades["venue"], OTHER_VENUES)]
     return trades[np.lexsort((trades["trade_id"], trades["ts"], trades["instrument_index"]))]
 
 
 def _find_busted(trades: NDArray[np.void]) -> tuple[Numbers, Numbers]:
-    """The trades that a later bust of the same trade id takes away, each the newest that is left; busts of nothing."""
+    """Trades with a later bust of the same trade ID (each bust takes the newest one left); busts without a trade."""
     busts = np.flatnonzero((trades["action"] == ord("C")) & (trades["trade_id"] != NULL))
     if not len(busts):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -87,7 +87,7 @@ def _find_busted(trades: NDArray[np.void]) -> tuple[Numbers, Numbers]:
 
 
 def aggregate_trades(trades: NDArray[np.void], size_ns: int) -> NDArray[np.void]:
-    """What trades (`sort_trades`) come to in each interval."""
+    """Aggregate trades (`sort_trades`) by interval."""
     interval = trades["ts"] // size_ns
     first = run_starts(trades["instrument_index"], interval)
     bars = np.zeros(len(first), BAR_DTYPE)
@@ -107,8 +107,8 @@ def aggregate_trades(trades: NDArray[np.void], size_ns: int) -> NDArray[np.void]
 
 
 def merge_bars(parts: NDArray[np.void], size_ns: int | None) -> NDArray[np.void]:
-    """Sums of parts of intervals as those of whole ones; without a size, of all that an instrument has. What comes
-    later in time must not stand before what comes earlier."""
+    """Merge partial bars of the same interval; without a size, all bars of an instrument. The parts must be in order of
+    time."""
     parts = parts[np.lexsort((parts["ts_interval"], parts["instrument_index"]))]
     interval = parts["ts_interval"] // size_ns if size_ns else np.zeros(len(parts), np.int64)
     first = run_starts(parts["instrument_index"], interval)
@@ -155,7 +155,7 @@ def vwap(records: NDArray[np.void]) -> Numbers:
 
 
 def run_starts(*columns: NDArray[Any]) -> Numbers:
-    """Where runs of equal values begin."""
+    """Indices where runs of equal values start."""
     if not len(columns[0]):
         return np.empty(0, np.int64)
     begins = np.ones(len(columns[0]), np.bool_)
@@ -164,16 +164,16 @@ def run_starts(*columns: NDArray[Any]) -> Numbers:
 
 
 def midnight_ns(trading_date: int) -> int:
-    """When a date begins in São Paulo."""
+    """When a date starts in São Paulo."""
     when, offsets = transitions()
-    noon = trading_date * DAY_NS + DAY_NS // 2  # no transition happens around noon
+    noon = trading_date * DAY_NS + DAY_NS // 2  # clocks do not change around noon
     return trading_date * DAY_NS - int(offsets[np.searchsorted(when, noon, side="right")])
 
 
 def overlaps_loss(
     instrument_index: NDArray[Any], begins: Numbers, ends: Numbers, loss_windows: Numbers
 ) -> NDArray[np.bool_]:
-    """Which intervals (sorted by instrument, then time) meet a time in which something was lost."""
+    """Which intervals (sorted by instrument, then time) overlap a loss window."""
     bad = np.zeros(len(instrument_index), np.bool_)
     edges = (
         np.searchsorted(instrument_index, [loss_windows[:, 0], loss_windows[:, 0] + 1])

@@ -1,4 +1,4 @@
-"""One row for each instrument and day: what its trades came to, beside what the exchange published."""
+"""One row per instrument and day: totals of its trades, beside the statistics that the exchange published."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from umdf.lake.books.table_columns import table_from_columns
 from umdf.market import families as e
 from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
-# Column of day_statistics: the statistics that carry it, the best last, and in which of their columns.
+# Column of day_statistics: the statistics that have it, in increasing priority, and their column.
 STATISTIC_SOURCES: dict[str, tuple[tuple[int, str], ...]] = {
     "exchange_open": ((e.OPENING_PRICE, "price"),),
     "exchange_high": ((e.SESSION_HIGH, "price"),),
@@ -30,16 +30,16 @@ PUBLISHED_COLUMNS = tuple(STATISTIC_SOURCES)
 
 
 class PublishedStatistics:
-    """The newest value of the incremental stream, else that of the snapshots; NULL is unknown or deleted."""
+    """The newest values of the incremental stream, or else of snapshots; NULL if unknown or deleted."""
 
     def __init__(self, instruments: int) -> None:
         self.incremental_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
         self.snapshot_values = np.full((instruments, len(PUBLISHED_COLUMNS)), NULL)
-        # By the incremental stream, even if deleted since.
+        # Set by the incremental stream, even if deleted since.
         self.has_incremental = np.zeros((instruments, len(PUBLISHED_COLUMNS)), np.int64)
 
     def update(self, rows: RowsByBook, *, snapshot: bool = False) -> None:
-        """Statistics by instrument, in the order of the wire."""
+        """Apply statistics, by instrument, in wire order."""
         own, instrument_index = rows.rows, rows.book >> 1
         counts = ~np.isin(own.column("venue"), OTHER_VENUES)
         for number, sources in enumerate(STATISTIC_SOURCES.values()):
@@ -64,7 +64,7 @@ class PublishedStatistics:
         )
 
     def to_rows(self) -> Numbers:
-        """A row for each instrument."""
+        """One row per instrument."""
         return np.concatenate([self.incremental_values, self.snapshot_values, self.has_incremental], axis=1)
 
     def restore(self, instrument_index: Numbers, rows: Numbers) -> None:
@@ -85,8 +85,8 @@ def day_statistics(
     ids: Numbers,
     symbols: pa.Array,
 ) -> pa.Table:
-    """A row for each instrument that had any row, trade or statistic. `day_bars`: what its trades come to
-    (`bars.BAR_DTYPE`); `extra_columns`: columns as they are."""
+    """One row per instrument with any row, trade or statistic. `day_bars`: its aggregated trades (`bars.BAR_DTYPE`);
+    `extra_columns` are added unchanged."""
     total = len(ids)
     columns: dict[str, Any] = {
         name: np.full(total, NULL) for name in "open high low close vwap financial_volume ts_first ts_last".split()

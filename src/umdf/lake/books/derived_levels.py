@@ -1,7 +1,7 @@
 """Books on demand: `mbp_10` (and `mbp_1`) from `mbo` and `book_state`, computed when read, never stored.
 
-Invariant: exactly the rows that the books task would have written. Whether a book can be trusted is in the rows of
-`mbo` (MAYBE_BAD_BOOK); what happened to books outside of them is in `book_state`.
+Invariant: exactly the rows that the books task would write. Whether a book can be trusted is in the rows of `mbo`
+(MAYBE_BAD_BOOK); other changes of books (snapshots, resets) are in `book_state`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INDEX_TYPES = {"msg_index": np.uint16, "entry_index": np.uint16}
 
 @dataclass(eq=False)
 class DayReplay:
-    """Some instruments of one channel and date, applied from the first row to the last."""
+    """Some instruments of one channel-day, replayed from the first row to the last."""
 
     ids: NDArray[np.int64]
     rows: RowsByBook
@@ -44,15 +44,15 @@ class DayReplay:
 
 
 def replay_day(mbo: pa.Table, state_rows: pa.Table, depth: int = DEPTH) -> DayReplay:
-    """The books of some instruments, from all their rows of `mbo` and `book_state` of one channel and date."""
+    """The books of some instruments, from all their rows of `mbo` and `book_state` of one channel-day."""
     mbo = mbo.filter(mbo.column("instrument_id").is_valid())
     if not set(state_rows.column("format").to_pylist()) <= {FORMAT}:
-        raise UmdfError("the lake holds books of another version", "reprocess the day: `umdf lake reprocess`")
+        raise UmdfError("the stored books have another format version", "rebuild the day with `umdf lake rebuild LAKE`")
     book_events = decode_state_rows(state_rows)
     all_ids = np.concatenate([mbo.column("instrument_id").to_numpy(), [one.instrument_id for one in book_events]])
     ids, epochs = np.unique(all_ids.astype(np.int64)), Epochs()
     batch = _to_staged(mbo)
-    order = np.argsort(batch.column("ts_recv").to_numpy(), kind="stable")  # epochs by their first appearance
+    order = np.argsort(batch.column("ts_recv").to_numpy(), kind="stable")  # epochs in order of first appearance
     epochs.ranks(batch.column("seq_version").to_numpy()[order])
     synthetic = resets_from_states([one for one in book_events if one.flags & LAST], batch.schema)
     rows = group_by_book(StagedRows([(batch, None)]), "mbo", ids, epochs, synthetic)
@@ -91,7 +91,7 @@ def _symbols_by_id(mbo: pa.Table, ids: NDArray[np.int64]) -> pa.Array:
 
 
 def _to_staged(rows: pa.Table) -> pa.RecordBatch:
-    """Rows of the table as they were staged: absent values are numbers again, letters bytes."""
+    """Rows of the table in staged form: NULLs as numbers, characters as bytes."""
     arrays: dict[str, pa.Array] = {}
     for column in (*COMMON, *MBO.columns):
         if column.name == "channel_id":
@@ -113,7 +113,7 @@ def _raw_values(values: Any, column: Column) -> NDArray[Any]:
 
 
 def _snapshots_from_states(states: list[BookState], ids: NDArray[np.int64], epochs: Epochs) -> BookSnapshots:
-    """Stored books as the snapshots that they came from."""
+    """Stored books, as the snapshots from which they were stored."""
     numbers = np.array([one.instrument_id for one in states], np.int64)
     lending = np.array([one.header["lending"] for one in states], np.int32)
     offsets = np.zeros(len(states) + 1, np.int32)
@@ -166,5 +166,5 @@ def _fill_entries(
     columns["flags"][entry] |= np.where(entries["implied"] != 0, IMPLIED, 0).astype(np.int32)
     columns["order_count"][entry] = np.where(kind & k.AGGREGATED != 0, entries["count"], NULL_I32)
     group = 2 * owner[entry] + entries["side"]
-    rank = np.arange(len(entries)) - np.searchsorted(group, group) + 1  # they stand bids first, the best first
+    rank = np.arange(len(entries)) - np.searchsorted(group, group) + 1  # bids come first, the best one first
     columns["position"][entry] = np.where(kind & k.BY_POSITION != 0, rank, NULL_I32)

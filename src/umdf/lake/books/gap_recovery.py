@@ -1,12 +1,12 @@
-"""What became of each gap: which books it affected, and when those that were unverified were recovered.
+"""For each gap: which books it affected, and when the last unverified or stale book was recovered.
 
-A book owes an answer to every gap since its last row. If its next update follows on by RptSeq, or a snapshot shows that
-nothing is missing, that is the answer. If numbers are missing the gap has touched it, and it owes the answer until a
-snapshot or an Empty Book. A new epoch answers everything.
+Every gap after a book's last row is unanswered for that book. It is answered if the book's next update follows by
+RptSeq, or if a snapshot shows that nothing is missing. If updates are missing, the gap has affected the book, and stays
+unanswered until a snapshot or an Empty Book. A new epoch answers everything.
 
-Invariant: the result for a gap does not depend on how a day is cut into runs and tasks. So what is still owed goes
-into the books' state, by the numbers of the gaps, and `merge_gap_records` puts together what runs and tasks have said.
-A timeline has all gaps of the day up to the end of the run, not only those of the run.
+Invariant: the result for a gap does not depend on how a day is divided into runs and tasks. So unanswered gaps are
+stored in the books' state, by the first sequences of the gaps, and `merge_gap_records` merges the records of runs and
+tasks. A timeline has all gaps of the day up to the end of the run, not only those of the run.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from umdf.lake.books.instrument_rows import Epochs
 
 Numbers = NDArray[np.int64]
-GapRecord = dict[str, Any]  # of one gap
+GapRecord = dict[str, Any]  # the record of one gap
 SEND_DELAY_NS = 10**9
-MAX_LISTED = 1_000  # instruments of a gap that are listed by number
-ROW_BITS = 40  # of a row or a gap, behind the number of a book
-# In a stored book: first numbers of the gaps that it is stale for.
+MAX_LISTED = 1_000  # instruments that are listed per gap
+ROW_BITS = 40  # bits for a row or a gap, below those of the book
+# In a stored book: the first sequences of the gaps that made it stale.
 UNANSWERED_DTYPE = np.dtype([("first", "i8"), ("last", "i8")])
 _NO_GAPS = np.empty((0, 3), np.int64)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a channel's own task found out: gaps by epoch, how far the stream goes, when each epoch began."""
+    """The timeline of a channel-day: gaps by epoch, last sequence and start of each epoch."""
 
     gaps: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict)  # by epoch rank: first, last, sorted
     last_sequence: dict[int, int] = field(default_factory=dict)  # by epoch rank
     epoch_starts: dict[int, int] = field(default_factory=dict)  # by epoch rank
-    sent_before: dict[int, Numbers] = field(default_factory=dict)  # as `gaps`: when the number before each was sent
+    sent_before: dict[int, Numbers] = field(default_factory=dict)  # as `gaps`: when the unit before each was sent
 
     def missing_since(self, epoch: int, gap: Numbers, ts: Numbers) -> Numbers:
-        """Since when something may be missing because of a gap, if a book had its last row at `ts`: what is sent behind
-        a number may have happened a little before it was."""
+        """Since when updates may be missing because of a gap, for a book whose last row was at `ts`: an event may
+        happen a little before the unit that precedes its message is sent."""
         sent = self.sent_before.get(epoch, np.empty(0, np.int64))
         known = (gap < len(sent)) & (ts != h.UNKNOWN_START)
         when = sent[np.minimum(gap, len(sent) - 1)] if len(sent) else ts
@@ -57,46 +57,46 @@ class Timeline:
         return len(self.gaps[epoch][0]) if epoch in self.gaps else 0
 
     def gaps_before(self, epoch: int, sequence: Numbers, *, within: bool = False) -> Numbers:
-        """How many gaps of an epoch end before each number; `within`: or on it."""
+        """How many gaps of an epoch end before each sequence; `within`: or at it."""
         gaps = self.gaps.get(epoch)
         if gaps is None:
             return np.zeros(len(sequence), np.int64)
         return np.searchsorted(gaps[1], sequence, side="right" if within else "left").astype(np.int64)
 
     def gaps_started_by(self, epoch: int, sequence: Numbers) -> Numbers:
-        """How many gaps of an epoch begin before each number or on it."""
+        """How many gaps of an epoch start at or before each sequence."""
         gaps = self.gaps.get(epoch)
         if gaps is None:
             return np.zeros(len(sequence), np.int64)
         return np.searchsorted(gaps[0], sequence, side="right").astype(np.int64)
 
     def gaps_at(self, epoch: int, numbers: Numbers) -> Numbers:
-        """The gaps with these first numbers, which an earlier run has seen."""
+        """Indices of the gaps with these first sequences, from an earlier run."""
         firsts = self.gaps[epoch][0] if epoch in self.gaps else np.empty(0, np.int64)
         at = np.searchsorted(firsts, numbers)
         strange = np.append(firsts, NULL)[at] != numbers
         if strange.any():
-            reason = f"a book is in doubt because of a gap at {numbers[strange][0]}, which the timeline does not have"
-            raise UmdfError(reason, "this is a bug: please report it")
+            reason = f"a book is unverified because of a gap at {numbers[strange][0]} that the timeline does not have"
+            raise UmdfError(reason, "this is a bug, please report it")
         return at
 
 
 class GapLog:
-    """The answers of the books of a group, as they come. Gaps are counted within their epoch."""
+    """Collects the answers of a group's books. Gaps are numbered within their epoch."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        # (book, gaps from, to), in the epoch that the books are in: it is stale because of them.
+        # (book, gaps from, to) of the current epoch: gaps that made the book stale.
         self.unanswered = _NO_GAPS
-        self.unverified = _NO_GAPS  # likewise, at the end of the run
+        self.unverified = _NO_GAPS  # (book, gaps from, to) that are unverified at the end of the run
         self.epoch = -1  # at the end of the run
         self.touched: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)
-        self.recovered_ts: dict[int, Numbers] = {}  # by epoch: of each gap, when the last answer came
+        self.recovered_ts: dict[int, Numbers] = {}  # by epoch: time of the last answer to each gap
 
     def add_rows(
         self, epoch: int, book: Numbers, said: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
     ) -> None:
-        """Rows by book, in their order: what `trust_kernel.track_trust` says of the gaps `first` to `last`."""
+        """Rows by book, in order: the answers of `trust_kernel.track_trust` to the gaps `first` to `last`."""
         answered, missed = np.flatnonzero(said & h.ANSWERED), np.flatnonzero(said & h.MISSED)
         self._mark_recovered(epoch, first[answered], last[answered], ts[answered])
         lost = np.stack([book[missed], first[missed], last[missed]], axis=1)
@@ -117,8 +117,8 @@ class GapLog:
     def add_snapshots(
         self, epoch: int, book: Numbers, ts: Numbers, answered: tuple[Numbers, Numbers], missed: tuple[Numbers, Numbers]
     ) -> None:
-        """Snapshots, of different books, and the gaps (from, to) that each one answers and of which it shows that
-        numbers are missing. What the books owed is paid."""
+        """Snapshots of different books, with the gaps (from, to) that each answers, and those for which it shows that
+        updates are missing. All unanswered gaps of these books are then answered."""
         self._mark_recovered(epoch, *answered, ts)
         lost = np.stack([book, *missed], axis=1)
         lost = lost[lost[:, 2] > lost[:, 1]]
@@ -132,18 +132,18 @@ class GapLog:
             self._mark_recovered(epoch, paid[:, 1], paid[:, 2], ts[order][at[is_answered]])
 
     def end_epoch(self, epoch: int, in_doubt: Numbers) -> None:
-        """An epoch is over, and its books with it."""
+        """An epoch has ended, which answers all its gaps."""
         over = np.concatenate([self.unanswered, in_doubt])
         ts = self._timeline.epoch_starts.get(epoch + 1, NULL)
         self._mark_recovered(epoch, over[:, 1], over[:, 2], np.full(len(over), ts))
         self.unanswered = _NO_GAPS
 
     def finish(self, epoch: int, in_doubt: Numbers) -> None:
-        """The run is over."""
+        """Call it at the end of the run."""
         self.epoch, self.unverified = epoch, in_doubt
 
     def to_state(self) -> tuple[Numbers, NDArray[np.void]]:
-        """What books owe, at the end of the run: the book, and the first numbers of its gaps."""
+        """Unanswered gaps at the end of the run: the book, and the first sequences of its gaps."""
         owed = self.unanswered[np.lexsort(self.unanswered.T[::-1])]
         found = np.zeros(len(owed), UNANSWERED_DTYPE)
         if len(owed):
@@ -163,12 +163,12 @@ class GapLog:
 
 
 def first_unanswered(states: Numbers) -> Numbers:
-    """Of some books, by their states: the first gap that they have no answer to, or else the next one to come."""
+    """The first unanswered gap of each book, from its state, or else the next gap to come."""
     return np.where(states[:, h.S_UNVERIFIED] != 0, states[:, h.S_FIRST_GAP], states[:, h.S_GAPS])
 
 
 def _expand_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
-    """Every number of some ranges, and which range it is of."""
+    """Every number of some ranges, and the index of its range."""
     size = np.maximum(last - first, 0)
     which = np.repeat(np.arange(len(size)), size)
     return np.arange(len(which)) + np.repeat(first - (np.cumsum(size) - size), size), which
@@ -184,7 +184,7 @@ class GapRecoveries:
         self._recovered_ts = {epoch: np.full(some, NULL) for epoch, some in count.items()}
         self._open = {
             epoch: np.zeros(some + 1, np.int64) for epoch, some in count.items()
-        }  # more than of the gap before
+        }  # each one larger than the previous
 
     def add(self, log: GapLog, ids: Numbers) -> None:
         for epoch, cured in log.recovered_ts.items():
@@ -216,7 +216,7 @@ class GapRecoveries:
         return found
 
     def _instruments_by_gap(self, epoch: int) -> dict[int, list[int]]:
-        """The instruments that each gap has touched, sorted."""
+        """The instruments that each gap has affected, sorted."""
         touched = np.concatenate([_NO_GAPS, *self._touched[epoch]])
         gaps, which = _expand_ranges(touched[:, 1], touched[:, 2])
         pairs = np.unique(np.stack([gaps, touched[which, 0]], axis=1), axis=0)
@@ -226,7 +226,7 @@ class GapRecoveries:
 
 
 def _merge_overlaps(owing: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """(book, gaps from, to) → (instrument, gaps from, to), no gap of an instrument twice."""
+    """(book, gaps from, to) → (instrument, gaps from, to), each gap once per instrument."""
     place, first, last = owing[:, 0] >> 1, owing[:, 1], owing[:, 2]
     order = np.lexsort((first, place))
     place, first, last = place[order], first[order], last[order]
@@ -236,9 +236,9 @@ def _merge_overlaps(owing: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def merge_gap_records(before: Sequence[GapRecord], task_records: Sequence[Iterable[GapRecord]]) -> list[GapRecord]:
-    """What earlier runs have said of the gaps, and the words of all tasks of the run behind them, put together:
-    {"seq_version", "first", "touched", "touched_count", "open", "ts_cured"} of each gap. `touched` are the lowest
-    numbers, if they are more than MAX_LISTED. A gap that no task speaks of any more is open for nobody."""
+    """Merge the gap records of earlier runs with those of all tasks of this run:
+    {"seq_version", "first", "touched", "touched_count", "open", "ts_cured"} per gap. `touched` has the lowest IDs, if
+    there are more than MAX_LISTED. A gap without a record of this run is open for no book."""
     if not task_records:
         return list(before)
     found: dict[tuple[int, int], GapRecord] = {}

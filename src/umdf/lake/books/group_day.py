@@ -1,10 +1,10 @@
-"""The day of a group of instruments as it goes on: books, trades, best prices, losses; and what it comes to at the end.
+"""The day of a group of instruments, span by span: books, trades, best prices, gaps; and the tables of the whole day.
 
     day = GroupDay(ids, symbols, depths, timeline, epochs, depth, stored)
-    day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this stretch, final
+    day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this span, final
     day.finish()                                                 -> tables of the whole day
 
-Invariant: a day in several stretches, or in several runs with the state between them, is the day in one.
+Invariant: processing a day in several spans, or in several runs with stored state, gives the same result as in one.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from umdf.lake.tasks.id_lookup import distinct_values
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 MINUTE_NS = 60 * b.SECOND_NS
-LAST_KEY = (1 << 64) - 1  # of an epoch
+LAST_KEY = (1 << 64) - 1  # the largest key of an epoch
 Tables = dict[str, pa.Table]
-# What a state has of a book as it is.
+# Fields of a book that its state stores unchanged.
 _STATE_COLUMNS = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_UNVERIFIED, "ts": h.S_TS, "seen": h.S_SEEN}
 
 
 @dataclass(eq=False)
 class InstrumentSet:
-    """Some instruments, sorted: what is known of them without their rows."""
+    """Some instruments, sorted by ID, with their symbols and depths."""
 
     ids: Numbers
     symbols: pa.Array
-    depths: Mapping[int, int]  # 264 of those whose definition says it
+    depths: Mapping[int, int]  # 264, for instruments whose definition has it
     last_phase: NDArray[np.int16]
     last_state: NDArray[np.int16]
 
@@ -79,7 +79,7 @@ class BookDayBuilder:
         self.replay = BookReplay(
             instruments.ids, timeline, depth, restore_books(stored) if stored is not None else None
         )
-        self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # behind every key, until there is one
+        self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # larger than every key, until there is one
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
         self.events, self.unverified_events, self.loss_counts = np.zeros((3, 2 * count), np.int64)
@@ -135,13 +135,13 @@ class BookDayBuilder:
         *,
         more: bool = False,
     ) -> Tables:
-        """A stretch: rows of every instrument, its trades, its statistics, its snapshots."""
+        """Process a span: rows of every instrument, its trades, statistics and snapshots."""
         families = mbo, trades, statistics
         epochs = distinct_values(*(each.epoch for each in (*families, snapshots)))
         if len(epochs) < 2:
             return self._advance_epoch(*families, snapshots, more=more)
         tables: dict[str, list[pa.Table]] = defaultdict(list)
-        for epoch in epochs:  # each for itself: books end with their epoch
+        for epoch in epochs:  # separately: books end with their epoch
             limits = (epoch - 1, LAST_KEY), (epoch, LAST_KEY)
             families_of_epoch = mbo.between(*limits), trades.between(*limits), statistics.between(*limits)
             epoch_tables = self._advance_epoch(
@@ -227,7 +227,7 @@ class BookDayBuilder:
         return tables
 
     def _check_not_older(self, mbo: RowsByBook) -> None:
-        """What comes must be behind what came before."""
+        """Rows must come after those of earlier spans."""
         first = b.run_starts(mbo.book)
         book = mbo.book[first]
         known = self.has_row[book]
@@ -241,7 +241,7 @@ class BookDayBuilder:
     def _book_trust_at(
         self, mbo: RowsByBook, result: ReplayResult, others: RowsByBook
     ) -> tuple[Numbers, NDArray[np.bool_]]:
-        """How many rows of mbo come before each row of another family, and whether its book may be wrong there."""
+        """How many rows of mbo precede each row of another family, and whether its book may be wrong there."""
         if not len(others):
             return np.empty(0, np.int64), np.empty(0, np.bool_)
         size = len(self.epochs.versions)
@@ -259,11 +259,11 @@ class BookDayBuilder:
     def _record_recoveries(self, result: ReplayResult, snapshots: BookSnapshots) -> None:
         if "book_state" not in self.table_names or not len(result.recovery_snapshots):
             return
-        books = self.replay.snapshot_books  # any engine will do: a snapshot alone says what its book is
+        books = self.replay.snapshot_books  # any engine will do: a snapshot alone defines its book
         for line in result.recovery_snapshots.tolist():
             book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
             instrument_id, lending = int(self.ids[book >> 1]), book & 1
-            books.delete(instrument_id, lending=bool(lending))  # an earlier one may have said of what kind it is
+            books.delete(instrument_id, lending=bool(lending))  # an earlier one may have set its book type
             books.apply(snapshots.rows_of(np.array([line]))[0])
             header, entries = read_book(books, instrument_id, lending)
             head = dict.fromkeys(HEADER_FIELDS, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
@@ -274,7 +274,7 @@ class BookDayBuilder:
             self.book_events.append(stored)
 
     def _record_resets(self, mbo: RowsByBook, result: ReplayResult) -> None:
-        """What emptied a book without a row of its own."""
+        """Record resets and deletions that emptied a book without a row of `mbo`."""
         if "book_state" not in self.table_names or mbo.is_synthetic is None:
             return
         units, own = mbo.units, mbo.rows
@@ -287,14 +287,14 @@ class BookDayBuilder:
             self.book_events.append(BookState(*key_fields, NULL, LAST, head, EMPTY_BOOK[0]))
 
     def finish(self, final_before_ns: int | None = None) -> Tables:
-        """The tables of the whole day, as far as they are new or open. `final_before_ns`: before this nothing more will
-        come; None: nothing more at all."""
+        """The tables of the whole day, as far as they are new or open. `final_before_ns`: no earlier events will come;
+        None: no more events at all."""
         self.replay.finish()
         lost, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
         final_before = np.full(
             instrument_count, NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
         )
-        if final_before_ns is not None:  # what is in doubt may yet turn out to be whole
+        if final_before_ns is not None:  # unverified books may still turn out to be healthy
             doubt = lost[lost[:, L_UNTIL] == NO_END]
             np.minimum.at(final_before, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
         tables = self.intervals.finish(lost, final_before)
@@ -316,7 +316,7 @@ class BookDayBuilder:
         return tables
 
     def untrusted_books(self) -> list[dict[str, Any]]:
-        """What cannot be trusted at the end."""
+        """The books that may be wrong at the end, with reasons."""
         found = []
         for book in np.flatnonzero(self.replay.current_bad()).tolist():
             instrument_id, symbol = int(self.ids[book >> 1]), self.instruments.symbols[book >> 1].as_py()
@@ -329,7 +329,7 @@ class BookDayBuilder:
         return found
 
     def _loss_windows_by_instrument(self) -> Numbers:
-        """(instrument, since, until) of everything that is missing, and of what may be."""
+        """(instrument, since, until) of everything that is or may be missing."""
         states = self.replay.states
         doubt = np.flatnonzero(states[:, h.S_UNVERIFIED])
         since = self.timeline.missing_since(self.replay.epoch, states[doubt, h.S_FIRST_GAP], states[doubt, h.S_TS])
@@ -339,17 +339,17 @@ class BookDayBuilder:
         return lost[np.argsort(lost[:, L_BOOK], kind="stable")]
 
     def _book_states(self) -> BookStates:
-        """The state of every book, and of every instrument that had a day."""
+        """The state of every book, and of every instrument with data of the day."""
         states, day_sections = self.replay.states, self.intervals.to_sections()
         has_day_data = np.logical_or.reduce([part.counts > 0 for part in day_sections.values()])
-        # A snapshot alone may have shown that nothing is missing.
+        # A snapshot without a row may have shown that nothing is missing.
         is_known = (states[:, h.S_SEEN] != 0) | (states[:, h.S_GAPS] != 0) | (self.events != 0)
         is_known[::2] |= has_day_data
         books = np.flatnonzero(is_known)
         instrument_index, states, has_row = books >> 1, states[books], self.has_row[books]
         is_first = np.append(True, instrument_index[1:] != instrument_index[:-1])[
             : len(books)
-        ]  # the day is the instrument's, not the book's
+        ]  # the day's data belong to the instrument, not to a book
         header, entries = book_contents(self.replay.books, self.ids, books)
         nothing, row_of = np.zeros(len(books), np.int64), np.full(len(self.has_row), -1)
         row_of[books] = np.arange(len(books))
@@ -403,7 +403,7 @@ class BookDayBuilder:
 
 
 def trade_records(trades: RowsByBook) -> NDArray[np.void]:
-    """What bars need of trades and busts."""
+    """Trades and busts, as input of bars."""
     rows = trades.rows
     log = np.zeros(len(trades), b.TRADE_DTYPE)
     log["ts"], log["instrument_index"] = event_times(rows, trades.units), trades.book >> 1
@@ -419,7 +419,7 @@ def _with_maybe_bad(rows: RowsByBook, bad: NDArray[np.bool_]) -> NDArray[np.int3
 
 
 def _sequences_at(values: Numbers, indices: Numbers) -> Numbers:
-    """0 where there is no place."""
+    """The sequences at some indices; 0 for those out of range."""
     return np.append(values, 0)[np.where((indices >= 0) & (indices < len(values)), indices, len(values))]
 
 

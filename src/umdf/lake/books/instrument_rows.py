@@ -1,7 +1,7 @@
-"""Staged rows → rows of some instruments, each instrument's together and in the order of the wire.
+"""Staged rows → rows of some instruments, grouped by instrument and in wire order.
 
-Invariant: a book must see all rows of its instrument, each once, in order. What is not so fails the job here, with
-the instrument and the places, before anything wrong can be written (a shuffle that splits instruments is silent).
+Invariant: a book must see all rows of its instrument, each once, in order. A violation fails the job here, with the
+instrument and the positions, before anything wrong is written (a shuffle that splits instruments is silent).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from umdf.market.rows import Events, Rows, Units
 
 LENDING = ord("L")
 _BUFFERS = Pool(1)
-StreamPosition = tuple[int, int] | None  # a place in the stream: rank of the epoch, key
-HINT = "an instrument's rows were split or mixed up between tasks; this is a bug: please report it"
+StreamPosition = tuple[int, int] | None  # position in the stream: rank of the epoch, key
+HINT = "this is a bug, please report it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,8 @@ class StagedBatch:
 
 @dataclass(frozen=True, eq=False)
 class StagedRows:
-    """Rows that are still in pieces, where they were staged: whoever wants them in one, or in another order, moves them
-    once. Of each batch which rows; None: all."""
+    """Rows still in their staged batches, so that combining or reordering them moves them only once. Per batch, the
+    selected rows; None: all."""
 
     batches: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]]
 
@@ -63,21 +63,21 @@ class StagedRows:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def to_batch(self) -> pa.RecordBatch:
-        """Put together, in the order of the pieces."""
+        """As one batch, in the order of the batches."""
         batches = [batch if rows is None else _take_rows(batch, rows) for batch, rows in self.batches]
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 @dataclass(eq=False)
 class RowsByBook:
-    """Rows of one family by book: `book` is twice the place of the instrument among `ids`, and one for lending."""
+    """Rows of one family by book: `book` is twice the index of the instrument in `ids`, plus one for lending."""
 
     events: Events
     book: NDArray[np.int32]
-    epoch: NDArray[np.int32]  # its place among the epochs of the channel
+    epoch: NDArray[np.int32]  # rank among the epochs of the channel
     key: NDArray[np.uint64]  # sequence, message, entry: the order within an epoch
-    is_synthetic: NDArray[np.bool_] | None = None  # rows that were not staged: a channel reset, for each of its books
-    is_deletion: NDArray[np.bool_] | None = None  # those of them where the instrument is deleted
+    is_synthetic: NDArray[np.bool_] | None = None  # rows that were not staged: a channel reset, once per book
+    is_deletion: NDArray[np.bool_] | None = None  # synthetic rows for deleted instruments
 
     def __len__(self) -> int:
         return len(self.key)
@@ -91,7 +91,7 @@ class RowsByBook:
         return self.events.units
 
     def between(self, after: StreamPosition, until: StreamPosition) -> RowsByBook:
-        """Rows behind one place of the stream and not behind another."""
+        """Rows after one position of the stream, up to another."""
         chosen = np.flatnonzero(is_between(self.epoch, self.key, after, until))
         if len(chosen) == len(self):
             return self
@@ -102,7 +102,7 @@ class RowsByBook:
 
 @dataclass
 class Epochs:
-    """The epochs of a channel in their order (versions are compared for inequality only)."""
+    """The epochs of a channel in order (versions are compared only for equality)."""
 
     versions: list[int] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class Epochs:
 
 
 class StagedFamily:
-    """The rows of one family in some buckets and on one date, still where they were staged."""
+    """The staged rows of one family in some buckets, of one date."""
 
     def __init__(self, staged: Sequence[StagedFile], family: str, buckets: Sequence[int], trading_date: int) -> None:
         self.family = family
@@ -136,7 +136,7 @@ class StagedFamily:
                 self.batches.append(StagedBatch(path, batch, ids, is_on_date))
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Instruments, sorted, and how many rows each has."""
+        """Instrument IDs, sorted, and their row counts."""
         ids, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for batch in self.batches:
             batch_ids, batch_counts = count_by_id(
@@ -148,7 +148,7 @@ class StagedFamily:
         return all_ids, np.bincount(inverse, np.concatenate(rows), len(all_ids)).astype(np.int64)
 
     def row_batches(self, first: int, last: int, max_rows: int) -> Iterator[StagedRows]:
-        """Rows of the instruments from `first` to `last` in the order of the files, at most about so many at a time."""
+        """Rows of the instruments from `first` to `last`, in the order of the files, about `max_rows` at a time."""
         pending: list[tuple[pa.RecordBatch, NDArray[np.uint32] | None]] = []
         count = 0
         for batch in self.batches:
@@ -166,7 +166,7 @@ class StagedFamily:
 
 
 def _date_mask(ts_send: NDArray[np.int64], trading_date: int) -> NDArray[np.bool_] | None:
-    """Which rows are of a date; None: all."""
+    """Which rows belong to a date; None: all."""
     return None if are_all_on_date(ts_send, trading_date) else local_dates(ts_send) == trading_date
 
 
@@ -175,12 +175,12 @@ def _check_buckets(path: str, rows: dict[int, int], ids: NDArray[np.int64]) -> N
     wrong = np.flatnonzero(expected != actual)
     if len(wrong):
         at = wrong[0]
-        reason = f"instrument {ids[at]} is split: it is of bucket {expected[at]} and has rows in {actual[at]} of {path}"
+        reason = f"rows of instrument {ids[at]} are in bucket {actual[at]} instead of {expected[at]} ({path})"
         raise UmdfError(reason, HINT)
 
 
 def _take_rows(batch: pa.RecordBatch, rows: NDArray[np.uint32]) -> pa.RecordBatch:
-    """numpy takes numbers faster than Arrow does."""
+    """With numpy, which is faster than Arrow at this."""
     arrays = [_take_array(column, rows) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
@@ -198,7 +198,7 @@ def group_by_book(
     epochs: Epochs,
     synthetic: pa.RecordBatch | None = None,
 ) -> RowsByBook:
-    """Rows in the order of the files → rows by book; `synthetic` are put among them by their key."""
+    """Rows in the order of the files → rows by book; `synthetic` rows are inserted by their key."""
     count = 0 if rows is None else len(rows)
     has_synthetic = synthetic is not None and synthetic.num_rows > 0
     all_rows = StagedRows(
@@ -227,7 +227,7 @@ def group_by_book(
 
 
 def _reorder(staged_rows: StagedRows, order: NDArray[np.int64]) -> pa.RecordBatch:
-    """As one batch, in this order: numbers are moved once, straight to their places."""
+    """As one batch, in this order: values are moved once, directly to their targets."""
     names, destination = staged_rows.schema.names, np.empty(len(order), np.uint32)
     destination[order] = np.arange(len(order), dtype=np.uint32)
     simple = [each.name for each in staged_rows.schema if pa.types.is_primitive(each.type)]
@@ -253,7 +253,7 @@ def wire_key(sequence: Any, msg_index: Any, entry_index: Any) -> NDArray[np.uint
 def is_between(
     epoch: NDArray[np.int32], key: NDArray[np.uint64], after: StreamPosition, until: StreamPosition
 ) -> NDArray[np.bool_]:
-    """Behind `done` and not behind `until`; None: no such limit."""
+    """After `after` and up to `until`; None: no limit."""
     inside = np.ones(len(key), np.bool_)
     if after is not None:
         inside &= (epoch > after[0]) | ((epoch == after[0]) & (key > np.uint64(after[1])))
@@ -263,7 +263,7 @@ def is_between(
 
 
 def _stable_order(book: NDArray[np.int32], books: int) -> NDArray[np.int64]:
-    """Up to 65,536 books numpy counts instead of comparing."""
+    """For up to 65,536 books numpy uses a radix sort."""
     return np.argsort(book.astype(np.uint16) if books <= 1 << 16 else book, kind="stable")
 
 
@@ -278,7 +278,7 @@ def _check_row_order(
     instrument_id: NDArray[np.int64],
     family: str,
 ) -> None:
-    """Within a book, epoch and key must grow: the same row twice is as bad as an older one."""
+    """Within a book, epoch and key must strictly increase: a repeated row is as bad as an older one."""
     if (book[1:] < book[:-1]).any():  # still in the order of the files
         order = np.argsort(book, kind="stable")
         book, epoch, key, instrument_id = book[order], epoch[order], key[order], instrument_id[order]
@@ -297,13 +297,13 @@ def _format_key(key: np.uint64) -> str:
 
 
 def event_times(rows: Rows, units: Units) -> NDArray[np.int64]:
-    """When each row happened; when it was sent, where that is not said."""
+    """Event time of each row; its send time if absent."""
     ts_event = rows.column("ts_event")
     absent = ts_event == NULL
     return np.where(absent, units.ts_send[rows.unit], ts_event) if absent.any() else ts_event
 
 
 def select_book_columns(rows: Rows) -> Rows:
-    """Only what books look at: some of it is taken out again and again."""
+    """Only the columns that books use, because rows are selected repeatedly."""
     columns = {name: values for name, values in rows.columns.items() if name in MBO_COLUMNS}
     return Rows(rows.family, rows.unit, rows.msg_index, rows.entry_index, columns)

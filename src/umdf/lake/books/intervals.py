@@ -1,11 +1,11 @@
-"""Bars and best prices of a group of instruments, interval by interval, as the day goes on.
+"""Bars and best prices of a group of instruments, by interval, in several runs over a day.
 
-What happened before a moment that a run says (`final_before`) is final: its rows are written once, and of its trades
-only the sums of each hour are kept. The rest is open: it is written to files that the next run replaces, and kept in
-the state. So a state does not grow with the day.
+Everything before a time that a run sets (`final_before`) is final: its rows are written once, and of its trades only
+the sums of each hour are kept. The rest is open: it is written to files that the next run replaces, and kept in the
+state. So the state does not grow with the day.
 
-Invariant: if something comes for an interval that is final (a bust of an older trade, an older time, a loss that
-reaches back) then `has_late_rows` is set, and the day is rebuilt.
+Invariant: if data arrives for a final interval (a bust of an older trade, an older time, a gap that reaches back),
+`has_late_rows` is set and the day is rebuilt.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from umdf.market.families import MAYBE_BAD_BOOK, NULL
 
 BBO_INTERVALS_S = {"bbo_1s": 1, "bbo_1m": 60}
 BAR_INTERVALS_S = {"ohlcv_1s": 1, "ohlcv_1m": 60}
-OPEN_SUFFIX = ":open"  # behind the name of a table: rows of it that the next run replaces
-INTERVAL_TABLES = (*BBO_INTERVALS_S, *BAR_INTERVALS_S)  # that have both
+OPEN_SUFFIX = ":open"  # suffix of a table's name: rows that the next run replaces
+INTERVAL_TABLES = (*BBO_INTERVALS_S, *BAR_INTERVALS_S)  # tables with final and open rows
 HOUR_NS = 3600 * b.SECOND_NS
 Records = NDArray[np.void]
 Tables = dict[str, pa.Table]
@@ -37,10 +37,10 @@ Tables = dict[str, pa.Table]
 class IntervalTables:
     def __init__(self, ids: Numbers, symbols: pa.Array, table_names: frozenset[str], trading_date: int) -> None:
         self.ids, self.symbols, self.table_names, self.trading_date = ids, symbols, table_names, trading_date
-        self.final_before = np.full(len(ids), NULL)  # before this, all is final
+        self.final_before = np.full(len(ids), NULL)  # everything before is final
         self.busted_counts = np.zeros(len(ids), np.int64)
         self.has_late_rows = False
-        self.day_bars = np.empty(0, b.BAR_DTYPE)  # of each instrument with a trade, once the run is finished
+        self.day_bars = np.empty(0, b.BAR_DTYPE)  # per instrument with a trade, set by `finish`
         self._trades: list[Records] = []
         self._hour_bars: list[Records] = []
         self._bbo: dict[str, list[Records]] = {name: [] for name in BBO_INTERVALS_S}
@@ -70,11 +70,11 @@ class IntervalTables:
         self.has_late_rows |= bool((since < self.final_before[instrument_index]).any())
 
     def finish(self, loss_windows: Numbers, final_before: Numbers) -> Tables:
-        """All rows that are new or open. `final_before`: before when an instrument's rows are final now."""
+        """All rows that are new or open. `final_before`: per instrument, the time before which rows are now final."""
         final_before, found = np.maximum(final_before, self.final_before), {}
         trade_log = _concat_records(self._trades, b.TRADE_DTYPE)
         is_valid, busted, unmatched = b.match_busts(trade_log)
-        # The trade may be among those that are final.
+        # The trade may already be final.
         self.has_late_rows |= bool((self.final_before[unmatched] != NULL).any())
         self.busted_counts += np.bincount(busted, minlength=len(self.ids))
         trades = b.sort_trades(trade_log[is_valid])
@@ -111,7 +111,7 @@ class IntervalTables:
     def _split_final(
         self, tables: Tables, name: str, records: Records, rows: pa.Table, final_before: Numbers, length_ns: int
     ) -> None:
-        """Rows that are final, and rows that are open."""
+        """Split rows into final and open ones."""
         if name in self.table_names:
             is_final = records["ts_interval"] + length_ns < final_before[records["instrument_index"]]
             tables[name], tables[name + OPEN_SUFFIX] = rows.filter(pa.array(is_final)), rows.filter(pa.array(~is_final))
@@ -128,7 +128,7 @@ class IntervalTables:
     def _add_bbo_tables(
         self, tables: Tables, name: str, seconds: int, loss_windows: Numbers, final_before: Numbers
     ) -> None:
-        """The newest row of each interval; last trades go on from interval to interval."""
+        """The newest row of each interval; last trades carry over to later intervals."""
         every = _concat_records(self._bbo[name], BBO_DTYPE)
         every = take_records(every, np.lexsort((every["ts_interval"], every["instrument_index"])))
         _carry_last_trades(every)
@@ -139,13 +139,13 @@ class IntervalTables:
         )
         rows = take_records(every, np.asarray(newest, np.int64))
         is_open = rows["ts_interval"] > final_before[rows["instrument_index"]]
-        is_last = np.zeros(len(rows), np.bool_)  # of those that are final: the next one goes on from it
+        is_last = np.zeros(len(rows), np.bool_)  # the last final row, from which the next run continues
         final = np.flatnonzero(~is_open)
         is_last[
             final[np.append(b.run_starts(rows["instrument_index"][final])[1:], len(final)) - 1] if len(final) else final
         ] = True
         self._bbo[name] = [take_records(rows, np.flatnonzero(is_open | is_last))]
-        new = rows["ts_interval"] > self.final_before[rows["instrument_index"]]  # others were written by an earlier run
+        new = rows["ts_interval"] > self.final_before[rows["instrument_index"]]  # others are from an earlier run
         rows = take_records(rows, np.flatnonzero(new))
         price, size = _known_last_trades(rows, loss_windows)
         ends = rows["ts_interval"]
@@ -165,7 +165,7 @@ class IntervalTables:
         )
 
     def to_sections(self) -> dict[str, RecordSection]:
-        """Sections of the state, by instrument; a record is of nobody in particular any more."""
+        """Sections of the state, by instrument; records no longer have an instrument index."""
         parts = {
             "trades": _concat_records(self._trades, b.TRADE_DTYPE),
             "hours": _concat_records(self._hour_bars, b.BAR_DTYPE),
@@ -180,12 +180,12 @@ class IntervalTables:
 
 
 def _concat_records(parts: list[Records], kind: np.dtype[np.void]) -> Records:
-    """As bytes: to find out that many parts have one type takes numpy longer than to join them."""
+    """As bytes: numpy takes longer to find the common type of many parts than to join them."""
     return np.frombuffer(bytearray().join(part.tobytes() for part in parts), kind)
 
 
 def _carry_last_trades(rows: Records) -> None:
-    """A row without a last trade has that of the row before."""
+    """A row without a last trade gets that of the previous row."""
     begins = np.zeros(len(rows), np.int64)
     starts = b.run_starts(rows["instrument_index"])
     begins[starts] = starts
@@ -195,7 +195,7 @@ def _carry_last_trades(rows: Records) -> None:
 
 
 def _known_last_trades(rows: Records, loss_windows: Numbers) -> tuple[Numbers, Numbers]:
-    """Price and size of the last trade. If something was lost since then it may have been a trade: it is not known."""
+    """Price and size of the last trade; NULL if data was lost since, which may have been a trade."""
     price, size, when = (rows[name].copy() for name in ("price", "size", "ts_trade"))
     edges = (
         np.searchsorted(rows["instrument_index"], [loss_windows[:, 0], loss_windows[:, 0] + 1])

@@ -1,9 +1,9 @@
-"""What could be seen of books: `mbp_1` and `mbp_10`, `tbbo`, `bbo_1s` and `bbo_1m`.
+"""The visible levels of books: `mbp_1` and `mbp_10`, `tbbo`, `bbo_1s` and `bbo_1m`.
 
-Invariant: only the ends of events are shown, never a half-applied event. `mbp_N` has a row where the best N levels
-are others than at the end of the event before, and also where they begin or cease to be trusted (MAYBE_BAD_BOOK), so
-that the newest row always says whether it can be. A book that comes back by a snapshot has a row with the flag
-SNAPSHOT, at the number up to which the snapshot holds everything.
+Invariant: only ends of events are shown, never a half-applied event. `mbp_N` has a row where the best N levels differ
+from those at the end of the previous event, and also where their trust (MAYBE_BAD_BOOK) changes, so that the newest
+row always shows whether they can be trusted. A book that was recovered by a snapshot has a row with the flag SNAPSHOT,
+at the last sequence that the snapshot holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IS_BOOK_CHANGE = np.zeros(256, np.bool_)
 IS_BOOK_CHANGE[[ord(action) for action in "AMCR"]] = True
 IS_UPDATE = IS_BOOK_CHANGE.copy()
 IS_UPDATE[ord("T")] = True
-RECOVERY_MSG_INDEX = 1 << 16  # behind every message of its packet
+RECOVERY_MSG_INDEX = 1 << 16  # after every message of its packet
 SECOND_NS = 10**9
 NO_LAST_PRICE = CONDITIONS["1"] | CONDITIONS["OUT_OF_SEQUENCE"]
 BBO_DTYPE = np.dtype(
@@ -37,18 +37,18 @@ BBO_DTYPE = np.dtype(
 
 
 class LadderHistory:
-    """Which ladder was to be seen at a place of a book."""
+    """The ladder that was visible at each position of a book."""
 
     def __init__(self, result: ReplayResult) -> None:
         self.result = result
         self._keys = result.ladder_book.astype(np.int64) << POSITION_BITS | (result.ladder_position + 1)
 
     def index_at(self, book: NDArray[Any], position: NDArray[Any]) -> Numbers:
-        """The last one that stands there or before. There always is one: what there was to see at the start."""
+        """Index of the last ladder at or before a position. There always is one: the ladder at the start."""
         return last_at_or_before(self._keys, book.astype(np.int64) << POSITION_BITS | (position + 1))
 
     def version_numbers(self, depth: int) -> Numbers:
-        """Of each ladder: a number that changes when the best `depth` levels do."""
+        """A number per ladder that changes when the best `depth` levels do."""
         records, book = self.result.ladders, self.result.ladder_book
         changed = np.zeros(len(records), np.bool_)
         changed[1:] = book[1:] != book[:-1]
@@ -93,7 +93,7 @@ def mbp_table(
     was_bad[first] = result.initial_bad[book[first]] != 0
     old_epoch = np.roll(epoch, 1)
     old_epoch[first] = result.initial_epoch[book[first]]
-    is_new_epoch = (old_epoch >= 0) & (old_epoch != epoch)  # a new epoch: nothing is left of what was shown
+    is_new_epoch = (old_epoch >= 0) & (old_epoch != epoch)  # a new epoch: nothing that was shown remains
     emitted = np.flatnonzero((now != before) | (bad != was_bad) | is_new_epoch)
     book, row, line, level = book[emitted], row[emitted], line[emitted], level[emitted]
     cause = _last_change(rows, row, ((now != before) | is_new_epoch)[emitted])
@@ -110,8 +110,8 @@ def mbp_table(
 
 
 def _last_change(rows: RowsByBook, row: Numbers, changed: NDArray[np.bool_]) -> Numbers:
-    """For each row the last one of its book that changed it, where something changed; else itself. -1: a new epoch
-    began, and took with it all that there was."""
+    """For each row the last row of its book that changed the ladder, if it changed; otherwise the row itself. -1: a new
+    epoch has removed everything."""
     if not len(rows):
         return row
     is_change = IS_BOOK_CHANGE[rows.rows.column("action")]
@@ -121,7 +121,7 @@ def _last_change(rows: RowsByBook, row: Numbers, changed: NDArray[np.bool_]) -> 
 
 
 def _column_at(rows: RowsByBook, row_indices: Numbers, name: str) -> NDArray[Any]:
-    """A column of the family at some rows; NULL at -1, or 0 of a letter."""
+    """A column of the family at some rows; NULL (0 for characters) at -1."""
     if not len(rows):
         column = MBO.column(name)
         return np.full(len(row_indices), column.null if column.nullable else 0, column.dtype)
@@ -162,7 +162,7 @@ def _common_columns(
 
 
 def _change_depth(columns: dict[str, NDArray[Any]], depth: int) -> NDArray[np.int32]:
-    """How many levels of its side are better than the price of the change; absent if none of those shown is it."""
+    """Index of the changed price among the shown levels of its side; NULL if it is not among them."""
     price, side = columns["price"], columns["side"]
     better = np.zeros(len(price), np.int32)
     for level in range(depth):
@@ -170,7 +170,7 @@ def _change_depth(columns: dict[str, NDArray[Any]], depth: int) -> NDArray[np.in
         sizes = np.where(side == BID, columns[f"bid_sz_{level:02}"], columns[f"ask_sz_{level:02}"])
         own = np.where(side == BID, bid, -ask)
         change_price = np.where(side == BID, price, -price)
-        is_unpriced = (np.where(side == BID, bid, ask) == NULL) & (sizes != NULL)  # MOA and MOC orders stand first
+        is_unpriced = (np.where(side == BID, bid, ask) == NULL) & (sizes != NULL)  # MOA and MOC orders come first
         better += (sizes != NULL) & (price != NULL) & (is_unpriced | (own > change_price))
     known = (side != NEITHER) & (columns["action"] != ord("R")) & (better < depth)
     return np.where(known, better, NULL_I32).astype(np.int32)
@@ -184,9 +184,9 @@ def tbbo_table(
     ids: Numbers,
     symbols: pa.Array,
 ) -> pa.Table:
-    """`tbbo`: every trade (no bust) with the best prices at the end of the last event before it.
+    """`tbbo`: every trade (busts excluded) with the best prices at the end of the last event before it.
 
-    `mbo_rows_before`: how many rows of mbo come before each trade.
+    `mbo_rows_before`: how many rows of mbo precede each trade.
     """
     own = trades.rows
     trade_rows = np.flatnonzero(own.column("action") == ord("A"))
@@ -214,9 +214,8 @@ def bbo_records(
 ) -> NDArray[np.void]:
     """Rows of `bbo_1s` or `bbo_1m`: for every interval in which a book was updated (A M C R) or had a trade.
 
-    They carry the best prices after the event of the last such row of the interval, in the order of the wire, and the
-    last trade that moved the last price up to that row (NULL: none yet in this stretch). `ts_interval` is the end of
-    the interval.
+    They have the best prices after the event of the last such row of the interval, in wire order, and the last trade
+    that moved the last price up to that row (NULL: none yet in this span). `ts_interval` is the end of the interval.
     """
     if not len(rows):
         return np.empty(0, BBO_DTYPE)
@@ -224,8 +223,8 @@ def bbo_records(
     if not len(counted):
         return np.empty(0, BBO_DTYPE)
     interval, book = times[counted] // (interval_s * SECOND_NS), rows.book[counted]
-    if ((interval[1:] < interval[:-1]) & (book[1:] == book[:-1])).any():  # seldom: a time that runs backwards
-        order = np.lexsort((interval, book))  # stable: in the order of the wire within an interval
+    if ((interval[1:] < interval[:-1]) & (book[1:] == book[:-1])).any():  # rare: time runs backwards
+        order = np.lexsort((interval, book))  # stable: in wire order within an interval
         counted, interval, book = counted[order], interval[order], book[order]
     ends = np.ones(len(counted), np.bool_)
     ends[:-1] = (interval[1:] != interval[:-1]) | (book[1:] != book[:-1])
@@ -250,8 +249,8 @@ def bbo_records(
 
 
 def _event_end_rows(rows: RowsByBook, times: Numbers, result: ReplayResult, at: Numbers) -> Numbers:
-    """The row that ends the event of each row: often one that moves no order, the statistics behind an auction. If it
-    was lost there is none."""
+    """The row that ends the event of each row: often one that changes no order, such as a statistic after an auction.
+    None if it was lost."""
     ends = np.flatnonzero(result.is_event_end)
     if not len(ends):
         return at
@@ -267,7 +266,7 @@ def _is_staged(rows: RowsByBook) -> NDArray[np.bool_]:
 def _last_trades(
     rows: RowsByBook, at: Numbers, trades: RowsByBook, mbo_rows_before_trade: Numbers
 ) -> NDArray[np.int64]:
-    """Price, size and time of the last trade of the same book up to each row; NULL: there was none in this stretch."""
+    """Price, size and time of the last trade of the same book up to each row; NULL if there was none in this span."""
     result = np.full((3, len(at)), NULL)
     if len(trades):
         own = trades.rows

@@ -1,11 +1,11 @@
-"""The books of some instruments through a stretch of a day: what they show, whether it is right, what snapshots have.
+"""Replays the books of some instruments over a span of a day: their ladders, their trust, and snapshot checks.
 
-Rows come by book, so that a book stays in the processor's cache. Every snapshot is put where it belongs, behind the
-last row that it holds (369), not where it arrived: what is right after it is known to be right. There it is compared
-with the rebuilt book, and where that one is stale, in doubt or unknown it takes its place.
+Rows come by book, so that a book stays in the CPU cache. Every snapshot is applied where it belongs, after the last
+row that it holds (369), not where it arrived. There it is compared with the rebuilt book, and replaces it if that is
+stale, unverified or unknown.
 
-Invariant: nothing wrong is shown as right. A book is sound from its first update (83 RptSeq 1), from an Empty Book
-or from a snapshot; after a gap it is in doubt until its next update follows on (5.2.2) or a snapshot covers the gap.
+Invariant: nothing wrong is shown as right. A book is healthy from its first update (83 RptSeq 1), from an Empty Book
+or from a snapshot; after a gap it is unverified until its next update follows (5.2.2) or a snapshot covers the gap.
 """
 
 from __future__ import annotations
@@ -28,53 +28,51 @@ from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
 
 Numbers = NDArray[np.int64]
-POSITION_BITS = 40  # of a place in `Ladders`
+POSITION_BITS = 40  # of a position in `Ladders`
 NO_END = (1 << 63) - 1
-L_BOOK, L_SINCE, L_UNTIL = range(3)  # a loss: the book, from when to when
+L_BOOK, L_SINCE, L_UNTIL = range(3)  # a loss window: the book, its start and end
 LOSS_COLUMNS = 3
 
 
 @dataclass(eq=False)
 class ReplayResult:
-    """What a stretch came to. `place` orders all of a book: row i stands at 2 i + 1, a snapshot before it at 2 i."""
+    """The result of a span. Positions order everything of a book: row i is at 2 i + 1, a snapshot before it at 2 i."""
 
-    bad: NDArray[np.uint8]  # of each row: bits IS_STALE and IS_UNVERIFIED, after it
-    is_event_end: NDArray[np.bool_]  # of each row: whether its event ends for its book
-    ladders: NDArray[np.void]  # by (book, place): what there was to see from there on
+    bad: NDArray[np.uint8]  # per row: bits IS_STALE and IS_UNVERIFIED, after it
+    is_event_end: NDArray[np.bool_]  # per row: whether its event ends for its book
+    ladders: NDArray[np.void]  # by (book, position): the ladder from there on
     ladder_book: NDArray[np.int32]
     ladder_position: Numbers
-    recovery_snapshots: Numbers  # lines of the snapshots that took the place of a book
+    recovery_snapshots: Numbers  # indices of the snapshots that replaced a book
     recovery_position: Numbers
-    recovery_ladder: Numbers  # what was to be seen after each: at the same place there may be more
-    loss_windows: Numbers  # of LOSS_COLUMNS: something is missing there, or may be
+    recovery_ladder: Numbers  # the ladder after each: there may be several at one position
+    loss_windows: Numbers  # rows of LOSS_COLUMNS, in which data is or may be missing
     checks: SnapshotChecks
-    initial_bad: NDArray[np.uint8]  # of each book, before the first row
-    initial_epoch: NDArray[np.int32]  # of what was last shown of each book; -1: nothing was
-    is_emptied: NDArray[np.bool_]  # of each row: whether it emptied a book of which something was known
+    initial_bad: NDArray[np.uint8]  # per book, before the first row
+    initial_epoch: NDArray[np.int32]  # epoch of the last shown ladder of each book; -1: none
+    is_emptied: NDArray[np.bool_]  # per row: whether it emptied a known book
 
 
 class BookReplay:
-    """The books of a group of instruments; their state goes on from stretch to stretch."""
+    """The books of a group of instruments, with their state from span to span."""
 
     def __init__(self, ids: Numbers, timeline: Timeline, depth: int, books: Books | None = None) -> None:
         self.ids, self.timeline, self.depth = ids, timeline, depth
         self.books = books or Books(requires_full_history=True)
         self.snapshot_books = Books()
         self.states = np.zeros((2 * len(ids), h.STATE_COLUMNS), np.int64)
-        self.last_bad = np.zeros(
-            2 * len(ids), np.uint8
-        )  # as `ReplayResult.bad`, of the last row or recovery of each book
+        self.last_bad = np.zeros(2 * len(ids), np.uint8)  # as `ReplayResult.bad`, for each book's last row or recovery
         self.last_shown_epoch = np.full(2 * len(ids), -1, np.int32)
-        self.always_recovers = False  # every snapshot takes the place of its book
-        self.epoch = -1  # rank of the one that the books are in
+        self.always_recovers = False  # every snapshot replaces its book
+        self.epoch = -1  # rank of the books' epoch
         self.gap_log = GapLog(timeline)
 
     def apply(self, rows: RowsByBook, snapshots: BookSnapshots, *, more: bool = False) -> ReplayResult:
-        """Rows of a stretch; `more`: others follow, so the last row need not end its event."""
+        """Apply the rows of a span; `more`: others follow, so the last row need not end its event."""
         return _BatchReplay(self, rows, snapshots, more).run()
 
     def start_epoch(self, epoch: int) -> None:
-        """Numbering began anew: all is as at the start of a day (4.2.8)."""
+        """A new epoch: everything is reset as at the start of a day (4.2.8)."""
         if self.epoch >= 0 and epoch != self.epoch:
             self.gap_log.end_epoch(self.epoch, self._unanswered_gaps())
             self.books = Books(requires_full_history=True)
@@ -82,8 +80,8 @@ class BookReplay:
         self.epoch = epoch
 
     def finish(self) -> None:
-        """No more rows will come in this run. Books of an epoch that is over have ended; those with gaps behind
-        their last row are in doubt, for all that is known."""
+        """No more rows will come in this run. Books of a finished epoch have ended; those with gaps after their last
+        row are unverified."""
         if 0 <= self.epoch < max(self.timeline.epoch_starts, default=-1):
             self.start_epoch(max(self.timeline.epoch_starts))
         unanswered = self._unanswered_gaps()
@@ -96,14 +94,14 @@ class BookReplay:
         self.gap_log.finish(self.epoch, unanswered)
 
     def _unanswered_gaps(self) -> Numbers:
-        """(book, gaps from, to) that have no answer yet, and that no row has shown to touch the book."""
+        """(book, gaps from, to) without an answer yet, and without proof that the gap affected the book."""
         states, count = self.states, self.timeline.count(self.epoch)
         first = first_unanswered(states)
         books = np.flatnonzero((states[:, h.S_SEEN] == h.ACTIVE) & (first < count))
         return np.stack([books, first[books], np.full(len(books), count)], axis=1)
 
     def current_ladders(self) -> NDArray[np.void]:
-        """What there is to see of every book now."""
+        """The current ladder of every book."""
         kind = ladder_dtype(self.depth)
         records = np.zeros(2 * len(self.ids), kind)
         ids, lending = np.repeat(self.ids, 2), np.tile(np.array([0, 1], np.int64), len(self.ids))
@@ -137,7 +135,7 @@ class _BatchReplay:
         self.ladder_positions: list[Numbers] = []
         self.recovery_snapshots: list[Numbers] = []
         self.recovery_positions: list[Numbers] = []
-        self.recovery_turns: list[Numbers] = []  # how many of `ladders` there were
+        self.recovery_turns: list[Numbers] = []  # length of `ladders` at each recovery
         self.lost: list[Numbers] = []
         self.checks = SnapshotChecks(len(snapshots))
 
@@ -187,7 +185,7 @@ class _BatchReplay:
         self.ladder_positions.append(place)
 
     def _clear_ladders(self, epoch: int) -> None:
-        """Nothing is to be seen of the books of an epoch that is over."""
+        """Empty ladders for the books of a finished epoch."""
         books = np.arange(2 * len(self.replay.ids), dtype=np.int32)
         empty = np.zeros(len(books), kind := ladder_dtype(self.replay.depth))
         for name in (kind.names or ())[4:]:
@@ -195,7 +193,7 @@ class _BatchReplay:
         self._add_ladders(empty, books, 2 * self._epoch_starts(epoch))
 
     def _epoch_starts(self, epoch: int) -> Numbers:
-        """Where the rows of each book begin in an epoch, or would."""
+        """Where the rows of each book start in an epoch, or would start."""
         of_epoch = self.rows.book.astype(np.int64) << 16 | self.rows.epoch
         return np.searchsorted(of_epoch, np.arange(2 * len(self.replay.ids)) << 16 | epoch)
 
@@ -254,7 +252,7 @@ class _BatchReplay:
             self.replay.gap_log.add_rows(self.replay.epoch, books, said[told], first_gap[told], own_gaps[told], sent)
             emptied = told[said[told] & h.EMPTIED != 0]
             self.emptied[emptied if some is None else some[emptied]] = True
-        records = ladders.records  # nobody else writes there as long as we look at it
+        records = ladders.records  # not written to while it is read here
         local = records["row"] - base
         there = local if some is None else some[local]
         self._add_ladders(records, book[local], 2 * there + 1)
@@ -287,7 +285,7 @@ class _BatchReplay:
         return bad, lost_from, said
 
     def _check_snapshots(self, epoch: int, lines: Numbers, place: Numbers) -> None:
-        """Compare some snapshots, of different books, with the books as they are now; recover what needs it."""
+        """Compare snapshots of different books with the current books; recover those that need it."""
         run, snapshots = self.replay, self.snapshots
         states = run.states[snapshots.book[lines]]
         gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)
@@ -311,7 +309,7 @@ class _BatchReplay:
             self._recover(lines[healed], place[healed], first_unanswered(states[healed]))
 
     def _log_answers(self, epoch: int, lines: Numbers, states: Numbers, gaps: Numbers) -> None:
-        """What snapshots have of the gaps. After an Empty Book RptSeq starts again (4.2.9)."""
+        """Log the gaps that snapshots answer. After an Empty Book RptSeq starts again (4.2.9)."""
         run, snapshots = self.replay, self.snapshots
         first = first_unanswered(states)
         missed = snapshots.last_rpt_seq[lines] > np.maximum(states[:, h.S_RPT_SEQ], 0)
@@ -350,7 +348,7 @@ class _BatchReplay:
 
 
 def _initial_verdicts(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Verdicts that need no look into the books; EQUAL where they have to be compared."""
+    """Verdicts that do not need the books' content; EQUAL if they have to be compared."""
     known, stale = states[:, h.S_RPT_SEQ], states[:, h.S_STALE] != 0
     doubt = (states[:, h.S_UNVERIFIED] != 0) | (gaps > states[:, h.S_GAPS])
     unknown = (states[:, h.S_SEEN] == h.UNSEEN) & (known == 0)
@@ -370,14 +368,14 @@ def _initial_verdicts(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: N
 
 
 def _values_at(values: Numbers, places: Numbers) -> Numbers:
-    """Values at some places; anything for those that are not there."""
+    """Values at some indices; arbitrary ones for indices out of range."""
     return values[np.clip(places, 0, len(values) - 1)] if len(values) else np.zeros(len(places), np.int64)
 
 
 def _event_ends(rows: RowsByBook, times: Numbers, more: bool) -> NDArray[np.bool_]:
-    """Where an event ends for a book. Binary marks only the last row of an event, which can be another instrument's:
-    for this one it ends where its next row has another time. If that row does not follow on by RptSeq, the end of the
-    event may have been lost, and what is half of it is not shown."""
+    """Where an event ends for a book. Binary marks only the last row of an event, which may belong to another
+    instrument: for this book the event ends where its next row has another time. If that row does not follow by
+    RptSeq, the end of the event may have been lost, and the half-applied event is not shown."""
     if not len(rows):
         return np.zeros(0, np.bool_)
     ends, rpt_seq = rows.rows.column("flags") & LAST != 0, rows.rows.column("rpt_seq")
@@ -396,7 +394,7 @@ def merge_positions(
     *,
     behind: bool,
 ) -> Numbers:
-    """For some (book, key), sorted, how many rows (sorted) come before; with `behind` also those of their key."""
+    """For some (book, key), sorted, how many rows (sorted) precede each; with `behind` also those of the same key."""
     places = np.zeros(len(of_book), np.int64)
     held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
     arguments = np.zeros(h.POSITION_ARGUMENTS, np.int64)

@@ -1,7 +1,7 @@
-"""Rows that a book needs and the stream has only once for all, or in another family: a channel reset, a deletion.
+"""Synthetic rows for channel resets and deletions, which the stream sends once for all books, or in another family.
 
-A channel reset empties every book of the channel (4.2.9); an instrument that is deleted has no book any more (7.3).
-Both become an Empty Book of each instrument concerned; they are never written to `mbo`.
+A channel reset empties every book of the channel (4.2.9); a deleted instrument no longer has a book (7.3). Both become
+an Empty Book row for each instrument concerned, which is never written to `mbo`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ EVERY_BUCKET = range(NO_INSTRUMENT + 1)
 
 @dataclass(frozen=True, eq=False)
 class BookResets:
-    """Where something empties books: of one instrument, or (NULL) of all."""
+    """Positions at which books are emptied: of one instrument, or (NULL) of all."""
 
     instrument_id: NDArray[np.int64]
     epoch: NDArray[np.int32]
     key: NDArray[np.uint64]
-    position_columns: dict[str, NDArray[Any]]  # the columns that say where it stands in the stream
+    position_columns: dict[str, NDArray[Any]]  # the columns of its position in the stream
     schema: pa.Schema | None  # of staged rows of mbo
 
     @classmethod
@@ -58,7 +58,7 @@ class BookResets:
         return cls(ids, epochs.ranks(position_columns["seq_version"]), key, position_columns, schema)
 
     def rows(self, ids: NDArray[np.int64], after: StreamPosition, until: StreamPosition) -> pa.RecordBatch | None:
-        """For these (sorted) instruments, between two places of the stream."""
+        """Rows for these (sorted) instruments, between two positions of the stream."""
         inside = is_between(self.epoch, self.key, after, until)
         own = (self.instrument_id == NULL) | np.isin(self.instrument_id, ids)
         events = np.flatnonzero(inside & own)
@@ -71,12 +71,12 @@ class BookResets:
         )
 
     def deletion_mask(self, rows: RowsByBook) -> NDArray[np.bool_] | None:
-        """Which of the rows that were made are those of deletions."""
+        """Which synthetic rows are deletions."""
         own = self.instrument_id != NULL
         if rows.is_synthetic is None or not own.any():
             return None
         found = np.zeros(len(rows), np.bool_)
-        for epoch in np.unique(self.epoch[own]).tolist():  # the key is that of a message: no reset has the same
+        for epoch in np.unique(self.epoch[own]).tolist():  # the key of a message: no reset has the same
             found |= (rows.epoch == epoch) & np.isin(rows.key, self.key[own & (self.epoch == epoch)])
         return found & rows.is_synthetic
 
@@ -105,7 +105,7 @@ def _reset_rows(
 
 
 def resets_from_states(states: Sequence[BookState], schema: pa.Schema) -> pa.RecordBatch | None:
-    """Those that were kept in `book_state`."""
+    """The resets stored in `book_state`."""
     if not states:
         return None
     position_columns: dict[str, NDArray[Any]] = {

@@ -1,7 +1,7 @@
-"""Rebuilt books against the snapshots in the capture: the rows of `book_check`.
+"""Checks rebuilt books against the snapshots in the capture: the rows of `book_check`.
 
 Invariant: every complete snapshot has a row. Either it was compared (equal, different), or the row has the reason why
-not. RptSeq makes sure that both are of the same moment.
+not. RptSeq ensures that both describe the same moment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIDES = ("bid", "ask")
 
 class Verdict:
     EQUAL, DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED, AHEAD, OUTDATED, OTHER_EPOCH = range(9)
-    RECOVERS = (DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED)  # the snapshot takes the place of the book
+    RECOVERS = (DIFFERENT, NO_BOOK, STALE, UNVERIFIED, MISSED)  # the snapshot replaces the book
 
 
 VERDICT_NAMES = {
@@ -58,12 +58,12 @@ VERDICT_REASONS = {
 class ComparisonResult:
     found: Numbers
     expected: Numbers
-    first_difference: Numbers  # of the first entry that differs; -1: equal
+    first_difference: Numbers  # index of the first different entry; -1: equal
     differences: list[str | None]
 
 
 class SnapshotChecks:
-    """One for each snapshot of a stretch."""
+    """One check per snapshot of a span."""
 
     def __init__(self, count: int) -> None:
         self.verdict = np.full(count, Verdict.OUTDATED, np.int8)
@@ -90,7 +90,7 @@ class SnapshotChecks:
         )
 
     def to_table(self, snapshots: BookSnapshots, ids: Numbers, symbols: pa.Array) -> pa.Table:
-        """As the table wants it, sorted."""
+        """Rows of the table, sorted."""
         instrument_id = ids[snapshots.book >> 1]
         order = np.lexsort((snapshots.sequence, snapshots.seq_version, instrument_id))
         schema = table("book_check").file_schema
@@ -115,7 +115,7 @@ def _nullable(values: Numbers) -> pa.Array:
 
 
 def compare_snapshots(run: BookReplay, snapshots: BookSnapshots, lines: Numbers) -> ComparisonResult:
-    """The books of a run with what some snapshots, each of another book, say."""
+    """Compare the books of a run with snapshots, each of another book."""
     said, books = run.snapshot_books, snapshots.book[lines]
     ids, lending = run.ids[books >> 1], (books & 1).astype(np.int64)
     for line in lines[snapshots.depth[lines] != NULL_I32].tolist():

@@ -1,4 +1,4 @@
-"""Books of one channel laid beside those that snapshots say, entry by entry."""
+"""Compares books of one channel with those of snapshots, entry by entry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_i64
 
 FIRST, PAIRS, OURS, SNAPSHOT_BOOKS, IDS, LENDING, OUT, CAPACITY, OUR_ENTRIES, SNAPSHOT_ENTRIES = range(10)
 ARGUMENTS = 10
-# Entries of ours, of the snapshot, the first that differ (-1: none do).
+# Entries of the book, of the snapshot, index of the first difference (-1: none).
 R_FOUND, R_EXPECTED, R_FIRST_DIFFERENCE = (0, 1, 2)
 RESULT_COLUMNS = 3
 
@@ -43,7 +43,7 @@ def _entry_count(table, number):
 
 @kernel
 def compare_books(t):
-    """Compare pairs FIRST …; returns the pair for which there is no room, else PAIRS. No book is an empty book."""
+    """Compare pairs from FIRST on; returns the first pair that did not fit, or PAIRS. A missing book is empty."""
     ours, said = get(t, OURS), get(t, SNAPSHOT_BOOKS)
     for i in range(get(t, FIRST), get(t, PAIRS)):
         instrument, lending = load_i64(get(t, IDS), 8 * i), load_i64(get(t, LENDING), 8 * i)

@@ -1,4 +1,4 @@
-"""The complete snapshots of some instruments, as the books task needs them: a line each, with the rows of its book."""
+"""The complete snapshots of some instruments, for the books task: one entry each, with the rows of its book."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ INT32_COLUMNS = ("book", "epoch", "depth")
 
 @dataclass(frozen=True, eq=False)
 class BookSnapshots:
-    """By book, epoch and number; what arrived first stands first among equals. `rows` has the book of each."""
+    """Sorted by book, epoch and sequence, then by arrival. `rows` has the books' content."""
 
     book: NDArray[np.int32]
-    epoch: NDArray[np.int32]  # of the incremental stream; UNKNOWN_EPOCH: not one that was captured
+    epoch: NDArray[np.int32]  # of the incremental stream; UNKNOWN_EPOCH: not captured
     last_sequence: NDArray[np.int64]
     last_rpt_seq: NDArray[np.int64]
     depth: NDArray[np.int32]
-    seq_version: NDArray[np.int64]  # its own: of the snapshot stream
+    seq_version: NDArray[np.int64]  # of the snapshot stream
     sequence: NDArray[np.int64]
     ts_send: NDArray[np.int64]
     ts_recv: NDArray[np.int64]
     rows: Rows
-    offsets: NDArray[np.int32]  # of each in `rows`
+    offsets: NDArray[np.int32]  # of each snapshot in `rows`
 
     def __len__(self) -> int:
         return len(self.book)
 
     def between(self, after: StreamPosition, until: StreamPosition) -> BookSnapshots:
-        """Those that stand between two places of the stream."""
+        """The snapshots between two positions of the stream."""
         held = (self.last_sequence.astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
         return self._take(np.flatnonzero(is_between(self.epoch, held, after, until)))
 
@@ -57,7 +57,7 @@ class BookSnapshots:
         return self._take(np.flatnonzero(day_span.contains_positions(self.epoch, self.last_sequence, self.ts_recv)))
 
     def rows_of(self, chosen: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int32]]:
-        """The books of some of them, one after the other, and where each ends; only its last row has the flag LAST."""
+        """The books of some snapshots, concatenated, and where each ends; only its last row has the flag LAST."""
         offsets, rows = take_ranges(self.offsets, chosen)
         rows_taken = self.rows.take(rows)
         flags = rows_taken.column("flags") & ~LAST
@@ -73,7 +73,7 @@ def arrange_snapshots(
     epochs: Epochs,
     epoch_starts: NDArray[np.int64],
 ) -> BookSnapshots:
-    """Staged rows of the families snapshot and mbo, in the order of time. `epoch_starts`: when each epoch began."""
+    """From staged rows of the families snapshot and mbo, in order of time. `epoch_starts`: when each epoch started."""
     if headers is None or book_rows is None:
         none: dict[str, Any] = {
             name: np.empty(0, np.int32 if name in INT32_COLUMNS else np.int64) for name in HEADER_COLUMNS
@@ -87,7 +87,7 @@ def arrange_snapshots(
     order = np.argsort(header_rows.column("instrument_id"), kind="stable")
     head_ids, begin_ids = header_rows.column("instrument_id")[order], rows.column("instrument_id")[begins]
     if not np.array_equal(head_ids, begin_ids):
-        raise UmdfError("snapshots and the rows of their books do not belong together", "this is a bug: please report")
+        raise UmdfError("snapshot headers and rows do not match", "this is a bug, please report it")
     book = 2 * np.searchsorted(ids, head_ids).astype(np.int32) + (rows.column("venue")[begins] == LENDING)
     version, ts_recv = header_rows.column("last_seq_version")[order], units.ts_recv[order]
     epoch = epoch_ranks(version, ts_recv, epochs.versions, epoch_starts)
@@ -114,19 +114,19 @@ def arrange_snapshots(
 def epoch_ranks(
     version: NDArray[np.int64], ts_recv: NDArray[np.int64], versions: Sequence[int], epoch_starts: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Which epoch of the incremental stream some snapshots are of; FAST does not say it, the time does."""
+    """The incremental epoch of each snapshot; FAST does not state it, so the time decides."""
     at_time = np.searchsorted(epoch_starts, ts_recv, side="right") - 1 if len(epoch_starts) else 0 * ts_recv
     known = {value: rank for rank, value in enumerate(versions)}
     by_version = np.array([known.get(value, UNKNOWN_EPOCH) for value in version.tolist()], np.int64)
-    by_time = np.maximum(at_time, 0) if versions else UNKNOWN_EPOCH  # none, if no update was captured
+    by_time = np.maximum(at_time, 0) if versions else UNKNOWN_EPOCH  # unknown, if no update was captured
     return np.where(version == NULL, by_time, by_version).astype(np.int32)
 
 
 @dataclass(frozen=True)
 class DaySpan:
-    """The part of a day that a run is for: behind one place and up to another, either of which may be open.
+    """The part of a day that a run processes: after one position and up to another, either of which may be open.
 
-    A place is epoch (as a rank), number and ts_recv. The time decides where a snapshot is of no known epoch."""
+    A position is epoch (as a rank), sequence and ts_recv. The time decides for snapshots of an unknown epoch."""
 
     since: Sequence[int] | None = None
     until: Sequence[int] | None = None
@@ -141,7 +141,7 @@ class DaySpan:
         return cls(**said)
 
     def contains(self, headers: Events) -> NDArray[np.bool_]:
-        """Which snapshots stand in it."""
+        """Which snapshots are in this part."""
         rows, units = headers.rows("snapshot"), headers.units
         received = units.ts_recv[rows.unit]
         rank = epoch_ranks(rows.column("last_seq_version"), received, self.versions, np.array(self.begun, np.int64))
@@ -179,7 +179,7 @@ def read_snapshots(
     epochs: Epochs,
     epoch_starts: Sequence[int],
 ) -> BookSnapshots:
-    """Those of the instruments from `first` to `last`."""
+    """The snapshots of the instruments from `first` to `last`."""
     no_limit = 1 << 62
     head = next(headers.row_batches(first, last, no_limit), None)
     rows = next(books.row_batches(first, last, no_limit), None)

@@ -1,7 +1,7 @@
-"""The states of many books at once: what `umdf.lake.books.state_record` has of one, by column.
+"""The states of many books as columns; `umdf.lake.books.state_record` has a single one.
 
-A stream reads and writes the state of every book of a channel in every micro-batch, so nothing here is done book by
-book. The bytes are those of `BookState.content`.
+A stream reads and writes the state of every book of a channel in every micro-batch, so everything here is vectorised.
+The bytes are those of `BookState.content`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from umdf.sync.raw_units_kernel import gather_bytes
 
 Numbers = NDArray[np.int64]
 Columns = dict[str, Numbers]
-WORD_BYTES = 8  # bytes
+WORD_BYTES = 8  # of a word
 HEADER_BYTES = WORD_BYTES * (len(HEADER_FIELDS) + len(BOOK_FIELDS))
 
 
 @dataclass(frozen=True, eq=False)
 class RecordSection:
-    """Records of many books, one book after the other."""
+    """Records of many books, book by book."""
 
-    counts: Numbers  # of each book
+    counts: Numbers  # records per book
     records: NDArray[Any]
 
     def owners(self, books: Numbers) -> Numbers:
-        """Of each record the book, by its name in `books`."""
+        """The book of each record, from `books`."""
         return np.repeat(books, self.counts)
 
     def take(self, rows: Numbers) -> RecordSection:
-        """Of these books, in this order."""
+        """The records of these books, in this order."""
         counts = self.counts[rows]
         first = (np.cumsum(self.counts) - self.counts)[rows]
         inside = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
@@ -51,7 +51,7 @@ class RecordSection:
 
 
 def group_records(owner: Numbers, records: NDArray[Any], books: int) -> RecordSection:
-    """Records in any order, each with its place among so many books; -1: it is of none of them."""
+    """Group records, in any order, by the index of their book; -1: dropped."""
     order = np.argsort(owner, kind="stable")
     order = order[np.searchsorted(owner[order], 0) :]
     return RecordSection(np.bincount(owner[order], minlength=books).astype(np.int64), records[order])
@@ -59,7 +59,7 @@ def group_records(owner: Numbers, records: NDArray[Any], books: int) -> RecordSe
 
 @dataclass(frozen=True, eq=False)
 class BookStates:
-    """A row for each book; see `BookState`."""
+    """One row per book; see `BookState`."""
 
     instrument_id: Numbers
     seq_version: Numbers
@@ -80,7 +80,7 @@ class BookStates:
         return BookStates(ids, version, key, self.rpt_seq[rows], self.flags[rows], head, book, sections)
 
     def select_instruments(self, first: int, last: int) -> BookStates:
-        """Of some instruments; all are in their order."""
+        """The states of a range of instruments; states are sorted by instrument."""
         low, high = np.searchsorted(self.instrument_id, [first, last + 1]).tolist()
         return self if high - low == len(self) else self.take(np.arange(low, high))
 
@@ -111,7 +111,7 @@ class BookStates:
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(sizes[order], out=offsets[1:])
         if offsets[-1] >= 1 << 31:
-            raise UmdfError("the books of one task take more than 2 GiB", "give it fewer instruments")
+            raise UmdfError("the books of one task exceed 2 GiB", "use more buckets")
         content, write_offsets = np.empty(int(offsets[-1]), np.uint8), np.empty(count, np.int64)
         write_offsets[order] = offsets[:-1]
         fixed = [*(self.header[name] for name in HEADER_FIELDS), *(self.book_header[name] for name in BOOK_FIELDS)]
@@ -128,7 +128,7 @@ class BookStates:
 
 
 def _write_bytes(content: NDArray[np.uint8], offsets: Numbers, values: NDArray[Any], sizes: Numbers) -> Numbers:
-    """The next bytes of each row, one row's after the other, go to their places; what follows them."""
+    """Write the next bytes of each row, given row after row; returns the offsets after them."""
     values, starts = np.ascontiguousarray(values), np.cumsum(sizes) - sizes
     gather_bytes(*map(buffer_address, (values, starts, sizes, content, offsets)), len(offsets))
     return offsets + sizes
@@ -137,7 +137,7 @@ def _write_bytes(content: NDArray[np.uint8], offsets: Numbers, values: NDArray[A
 def _read_values(
     content: NDArray[np.uint8], offsets: Numbers, kind: Any, counts: Numbers
 ) -> tuple[NDArray[Any], Numbers]:
-    """The next values of each row; what follows them."""
+    """Read the next values of each row; returns them and the offsets after them."""
     values = np.empty(int(counts.sum()), kind)
     sizes = counts * values.itemsize
     starts = np.cumsum(sizes) - sizes
@@ -146,10 +146,10 @@ def _read_values(
 
 
 def decode_states(rows: pa.Table) -> BookStates:
-    """Rows of `book_state`, in their order."""
+    """Decode rows of `book_state`, in order."""
     count, columns = rows.num_rows, dict[str, Any]()
     if not set(rows.column("format").unique().to_pylist()) <= {FORMAT}:
-        raise UmdfError("the lake holds books of another version", "reprocess the day: `umdf lake reprocess`")
+        raise UmdfError("the stored books have another format version", "rebuild the day with `umdf lake rebuild LAKE`")
     for name in ("instrument_id", "seq_version", "sequence", "msg_index", "entry_index", "rpt_seq"):
         column = rows.column(name)
         columns[name] = (column.fill_null(NULL) if column.null_count else column).to_numpy().astype(np.int64)
@@ -171,7 +171,7 @@ def decode_states(rows: pa.Table) -> BookStates:
 
 
 def _content_buffer(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], Numbers]:
-    """All bytes, and where those of each row begin."""
+    """All bytes, and the offset of each row."""
     array = column.combine_chunks()
     array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
     _, offsets, content = array.buffers()
@@ -182,7 +182,7 @@ def _content_buffer(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], Numbers
 
 
 def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> BookStates:
-    """The last state of each book of these buckets, in the order of the instruments."""
+    """The last state of each book of these buckets, sorted by instrument."""
     parts = [table("book_state").file_schema.empty_table()]
     for path in [paths] if isinstance(paths, str) else paths or []:
         rows = read_file(path)
@@ -197,7 +197,7 @@ def read_states(paths: str | Sequence[str] | None, buckets: Sequence[int]) -> Bo
 
 
 def restore_books(states: BookStates) -> Books:
-    """The engine, as it was when they were stored."""
+    """The book engine, restored from stored states."""
     entries, nothing = states.sections["entries"], np.zeros(len(states), np.int64)
     columns: dict[str, NDArray[Any]] = {**states.book_header, "instrument_id": states.instrument_id}
     columns |= {
@@ -211,8 +211,8 @@ def restore_books(states: BookStates) -> Books:
 
 
 def book_contents(books: Books, ids: Numbers, selected: Numbers) -> tuple[Columns, RecordSection]:
-    """Header and entries of the `selected` books (twice the place of the instrument among `ids`, one more for lending);
-    those of which nothing was said are as they are at first."""
+    """Header and entries of the `selected` books (twice the index of the instrument in `ids`, plus one for lending);
+    books without any update have their initial state."""
     headers, counts, entries = books.contents()
     book = 2 * np.searchsorted(ids, headers["instrument_id"]) + headers["lending"]
     row = np.minimum(np.searchsorted(selected, book), max(len(selected) - 1, 0))
@@ -220,7 +220,7 @@ def book_contents(books: Books, ids: Numbers, selected: Numbers) -> tuple[Column
     columns = {name: np.full(len(selected), value) for name, value in EMPTY_BOOK[0].items()}
     known = row >= 0
     for name in columns:
-        if name not in ("row", "dirty"):  # they depend on what else was in the task
+        if name not in ("row", "dirty"):  # they depend on the other books of the task
             columns[name][row[known]] = headers[name][known]
     owner = np.repeat(row, counts)
     return columns, group_records(owner, entries, len(selected))

@@ -1,9 +1,9 @@
-"""What a later run needs of each book, as rows of `book_state`: the book itself, and the day so far.
+"""The state of each book for a later run, as rows of `book_state`: the book itself, and the day so far.
 
-A row's content is one blob: HEADER, then each section as a count and its records. Besides the state at the end of a run
-(no flags, or MAYBE_BAD_BOOK) there are rows for what happened to a book that is in no row of its own of `mbo`: a
-snapshot took its place (SNAPSHOT), or it was emptied by a channel reset or a deletion (LAST). Their sections of the day
-are empty. With them `mbo` gives every book at every moment (`umdf.lake.books.derived_levels`). Many states at once are
+A row's content is one blob: HEADER, then each section as a count and its records. Besides the state at the end of a
+run (no flags, or MAYBE_BAD_BOOK) there are rows for changes of a book without a row of `mbo`: a snapshot replaced it
+(SNAPSHOT), or it was emptied by a channel reset or a deletion (LAST). Their sections of the day are empty. With them,
+every book at every moment can be derived from `mbo` (`umdf.lake.books.derived_levels`). For many states at once see
 `umdf.lake.books.state_columns`.
 """
 
@@ -30,9 +30,9 @@ from umdf.lake.schemas import table
 from umdf.market.families import LAST, NULL, SNAPSHOT
 
 FORMAT = 2
-EVENT_FLAGS = SNAPSHOT | LAST  # flags of what is no state at the end
-# epoch: the epoch that the book is in; shown_epoch: that of what was last shown of it (NULL: nothing was).
-# doubt_from, covered: it is in doubt since the gap with this first number, and knows of the gaps up to this number.
+EVENT_FLAGS = SNAPSHOT | LAST  # flags of rows that are not states at the end of a run
+# epoch: the book's epoch; shown_epoch: that of its last shown ladder (NULL: none).
+# doubt_from, covered: unverified since the gap with this first sequence; gaps up to this sequence are known.
 HEADER_FIELDS = tuple(
     "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "
     "ts_send ts_recv settled busted".split()
@@ -41,7 +41,7 @@ HEADER = struct.Struct(f"<{len(HEADER_FIELDS)}q")
 BOOK_FIELDS: Sequence[str] = [name for name in BOOK_COLUMNS if name not in ("instrument_id", "lending")]
 BOOK = struct.Struct(f"<{len(BOOK_FIELDS)}q")
 COUNT = struct.Struct("<q")
-_TRANSIENT_FIELDS = {"row": 0, "dirty": 0}  # they depend on what else was in the task
+_TRANSIENT_FIELDS = {"row": 0, "dirty": 0}  # they depend on the other books of the task
 _NEW_BOOK_FIELDS = {"kind": k.UNDECIDED, "depth": k.DEFAULT_DEPTH, "said": k.UNDECLARED}
 EMPTY_BOOK: tuple[dict[str, int], NDArray[np.void]] = (
     dict.fromkeys(BOOK_FIELDS, 0) | _NEW_BOOK_FIELDS,
@@ -67,7 +67,7 @@ class BookState:
 
     instrument_id: int
     seq_version: int
-    key: int  # of the last row: sequence, message, entry, as `instrument_rows.wire_key` has it
+    key: int  # of the last row: sequence, message, entry, as in `instrument_rows.wire_key`
     rpt_seq: int
     flags: int
     header: dict[str, int]

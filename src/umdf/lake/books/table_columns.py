@@ -1,7 +1,7 @@
-"""Numbers of our own → the columns of a table of the lake.
+"""Internal arrays → the columns of a table of the lake.
 
-Invariant: what is absent inside (the smallest number, an empty char) is NULL in the table. Texts of few kinds go as
-dictionaries: Parquet writes them as they are, without looking at every row.
+Invariant: internal absent values (the smallest number, an empty char) are NULL in the table. Strings with few distinct
+values are dictionaries, which the Parquet writer uses directly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMN_KINDS = {
 
 
 def char_array(values: NDArray[np.uint8]) -> pa.Array:
-    """One-letter texts, 0 is NULL."""
+    """One-character strings; 0 is NULL."""
     codes, values = np.full(k.NON_ASCII + 1, k.UNSEEN, np.uint8), np.ascontiguousarray(values)
     codes[0] = k.ABSENT
     indices = np.empty(len(values), np.uint8)
@@ -45,7 +45,7 @@ def char_array(values: NDArray[np.uint8]) -> pa.Array:
 
 
 def symbol_column(symbols: pa.Array, symbol_rows: NDArray[Any]) -> pa.Array:
-    """The symbols of instruments by their places among `symbols`."""
+    """The symbols of instruments, from their indices in `symbols`."""
     known = symbols.is_valid().to_numpy(zero_copy_only=False)[symbol_rows] if symbols.null_count else None
     mask = None if known is None else ~known
     indices = pa.array(np.ascontiguousarray(symbol_rows, np.int32), mask=mask)
@@ -53,7 +53,7 @@ def symbol_column(symbols: pa.Array, symbol_rows: NDArray[Any]) -> pa.Array:
 
 
 def table_from_columns(name: str, columns: Mapping[str, Any], symbols: pa.Array, symbol_rows: NDArray[Any]) -> pa.Table:
-    """Rows of a table from columns of numbers (chars as bytes, prices and times as they are) or of Arrow."""
+    """Rows of a table from numpy columns (chars as bytes, prices and times as integers) or Arrow arrays."""
     arrays = []
     for each in table_named(name).file_schema:
         if each.name == "symbol":
@@ -73,7 +73,7 @@ def _array(each: pa.Field, values: NDArray[Any]) -> pa.Array:
 def family_table(
     events: Events, name: str, flags: NDArray[np.int32], symbols: pa.Array, symbol_rows: NDArray[Any]
 ) -> pa.Table:
-    """Rows of a family as they came, with other flags, and with symbols."""
+    """Rows of a family unchanged, except for new flags, and with symbols."""
     rows = events.rows(name)
     rows.columns["flags"] = flags
     batch = arrow.record_batch(events, name)

@@ -1,4 +1,4 @@
-"""One-letter texts as the numbers of their letters: a table's dictionary in one pass."""
+"""Encodes one-character strings as dictionary codes, in one pass."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from umdf.kernels import kernel, load_u8, store_u8
 
 UNSEEN = 255  # in the table of codes
-ABSENT, NON_ASCII = 254, 128  # the code of no letter; every byte from here on is the same letter: bad data
+ABSENT, NON_ASCII = 254, 128  # the code of no character; bytes from here on are bad data and share one code
 
 
 @kernel
 def encode_chars(values, rows, codes, out):
-    """The code of each letter, counted by first appearance; `codes` has a byte for each letter. How many there are."""
+    """The code of each character, by first appearance; `codes` has a byte per character. Returns how many."""
     count = 0
     for row in range(rows):
         letter = min(np.int64(load_u8(values, row)), NON_ASCII)

@@ -1,7 +1,7 @@
-"""Whether the books can be trusted, row by row; where events of one list stand in another; the best levels at a moment.
+"""Trust of the books, row by row; positions of one list in another; the current best levels.
 
-Invariant of `track_trust`: it says the same as the book engine about RptSeq (5.2.2) and knows more, the gaps of the
-stream. Rows come grouped by book, each book in the order of the wire; what is known of a book stands in its state.
+Invariant of `track_trust`: it agrees with the book engine about RptSeq (5.2.2), and also uses the gaps of the stream.
+Rows are grouped by book, in wire order; the state table has what is known about each book.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ NULL = -(1 << 63)
 # Arguments of `track_trust`.
 ROWS, BOOK, ACTION, SIDE, FLAGS, RPT_SEQ, OUTCOMES, GAPS, TIMES, STATES, BAD, LOST_FROM, ANSWERS = range(13)
 TRUST_ARGUMENTS = 13
-# State of a book: RptSeq as the engine has it, whether it is stale or in doubt, how many gaps it knows of, the time of
-# its last row, whether there is anything to be known of it, and the first of the gaps that it is in doubt about.
+# State of a book: RptSeq as in the engine, whether it is stale or unverified, the number of gaps it knows, the time of
+# its last row, whether it was seen or deleted, and the first gap for which it is unverified.
 S_RPT_SEQ, S_STALE, S_UNVERIFIED, S_GAPS, S_TS, S_SEEN, S_FIRST_GAP = range(7)
 STATE_COLUMNS = 7
-UNSEEN, ACTIVE, DELETED = range(3)  # of S_SEEN; DELETED: the instrument was deleted, nothing more is expected of it
+UNSEEN, ACTIVE, DELETED = range(3)  # values of S_SEEN; DELETED: no more updates of the instrument are expected
 IS_STALE, IS_UNVERIFIED = 1, 2  # bits of BAD
-# Bits of ANSWERS: numbers are missing; a book that was in doubt has its answer; it was emptied, which answers
-# everything.
+# Bits of ANSWERS: updates are missing; the gaps of an unverified book are answered; the book was emptied, which
+# answers everything.
 MISSED, ANSWERED, EMPTIED = 1, 2, 4
-# In FLAGS: this row was made to empty a book, because of a channel reset or because its instrument is deleted.
+# In FLAGS: a synthetic row that empties a book, for a channel reset or a deleted instrument.
 IS_SYNTHETIC, IS_DELETED = 1 << 29, 1 << 30
-UNKNOWN_START = NULL + 1  # as the start of what was lost: nobody knows when
+UNKNOWN_START = NULL + 1  # start of a loss window: unknown
 
 
 @inlined
 def _mark_loss(t, s, i):
-    """Something was lost between the last row and this one."""
+    """Record a loss between the last row and this one."""
     store_i64(get(t, LOST_FROM), 8 * i, get(s, S_TS) if get(s, S_SEEN) != UNSEEN else np.int64(UNKNOWN_START))
 
 
 @inlined
 def _check_rpt_seq(t, s, i, rpt_seq):
-    """Whether numbers are missing before this one."""
+    """Whether updates are missing before this one."""
     known, missed = get(s, S_RPT_SEQ), False
-    if known == NULL:  # after an Empty Book anything may follow, but not if something may be missing
+    if known == NULL:  # after an Empty Book any number may follow, unless updates may be missing
         if get(s, S_UNVERIFIED) != 0 and rpt_seq != 1:
             missed = True
     elif rpt_seq <= known:
@@ -58,14 +58,14 @@ def _check_rpt_seq(t, s, i, rpt_seq):
 
 @kernel
 def track_trust(t):
-    """For each row whether its book may be wrong after it (BAD), since when something is missing before it, and what it
-    says of the gaps (ANSWERS): of those from GAPS, as it is then, to GAPS, as it came, how many there are before the
-    row.
+    """For each row: whether its book may be wrong after it (BAD), since when updates are missing before it, and its
+    answers to gaps (ANSWERS): GAPS comes in as the number of gaps before the row, and becomes the first gap that the
+    row answers.
     """
     for i in range(get(t, ROWS)):
         s = get(t, STATES) + 8 * STATE_COLUMNS * np.int64(load_i32(get(t, BOOK), 4 * i))
         gaps, flags = load_i64(get(t, GAPS), 8 * i), load_i32(get(t, FLAGS), 4 * i)
-        if flags & IS_SYNTHETIC != 0 and get(s, S_SEEN) != ACTIVE:  # there is nothing to be emptied
+        if flags & IS_SYNTHETIC != 0 and get(s, S_SEEN) != ACTIVE:  # there is nothing to empty
             store_i64(get(t, LOST_FROM), 8 * i, NULL)
             continue
         if gaps > get(s, S_GAPS):
@@ -90,7 +90,7 @@ def track_trust(t):
             put(s, S_STALE, 1)
         bad = (IS_STALE if get(s, S_STALE) != 0 else 0) | (IS_UNVERIFIED if get(s, S_UNVERIFIED) != 0 else 0)
         store_u8(get(t, BAD), i, np.uint8(bad))
-        # A book that nobody has seen yet owes no answer.
+        # A book that was not seen yet has no unanswered gaps.
         answered = doubt and get(s, S_UNVERIFIED) == 0 and not missed and get(s, S_SEEN) == ACTIVE
         said = (MISSED if missed else 0) | (ANSWERED if answered else 0) | (EMPTIED if emptied else 0)
         store_u8(get(t, ANSWERS), i, np.uint8(said))
@@ -99,14 +99,14 @@ def track_trust(t):
     return 0
 
 
-# Arguments of `find_positions`: rows by (group, key), others by (group, key), where these go.
+# Arguments of `find_positions`: rows by (group, key), others by (group, key), the positions of these.
 IN_ROWS, IN_GROUP, IN_KEY, OTHERS, OF_GROUP, OF_KEY, INCLUDE_EQUAL, POSITIONS = range(8)
 POSITION_ARGUMENTS = 8
 
 
 @kernel
 def find_positions(t):
-    """For each of the others how many rows come before it; with INCLUDE_EQUAL also those of the same key."""
+    """For each of the others how many rows precede it; with INCLUDE_EQUAL also those of the same key."""
     rows, row, behind = get(t, IN_ROWS), 0, get(t, INCLUDE_EQUAL) != 0
     for i in range(get(t, OTHERS)):
         group, key = load_i32(get(t, OF_GROUP), 4 * i), load_u64(get(t, OF_KEY), 8 * i)
@@ -126,7 +126,7 @@ LADDER_ARGUMENTS = 7
 
 @kernel
 def write_ladders(t):
-    """The best DEPTH levels of some books, as the body of a row of the ladders; NULL where there is no book."""
+    """The best DEPTH levels of some books, as ladder rows; NULL if there is no book."""
     books, depth = get(t, TABLE), get(t, DEPTH)
     a = arenas(books)
     for i in range(get(t, BOOKS)):

@@ -1,12 +1,12 @@
-"""Everything that touches Delta's own log: through delta-rs, but for the commit that is made again and again.
+"""Access to the Delta logs: through delta-rs, except for ordinary commits, which are written directly.
 
-A commit to a table that exists is one file of JSON lines, the next in `_delta_log`, which whoever creates it first has
-(Delta's protocol: add, remove, txn, commitInfo). delta-rs would read the whole table's log for it, 10 ms for each of
-twenty tables in every micro-batch of a stream. It creates tables, adds columns, writes checkpoints and restores.
+A commit to an existing table is the next JSON file in `_delta_log`; the first process to create that file wins
+(Delta's protocol: add, remove, txn, commitInfo). delta-rs would read the table's whole log first, 10 ms for each of
+twenty tables in every micro-batch. delta-rs creates tables, adds columns, writes checkpoints and restores versions.
 
-Invariant: a table moves only by our commits, each of which carries the lake's id and the commit's number; what
-carries neither was done by someone else. Committing the same number twice is committing it once; what an aborted
-commit has done to a table is taken back by the next one.
+Invariant: only lake commits change a table, and each carries the lake's ID and the commit number; a version with
+neither was written by another tool. Committing the same number twice has no effect; what an aborted commit did to a
+table is undone by the next commit.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from umdf.lake.parquet.data_files import FileAdd, partition_text
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
-COMMIT_INFO_KEY = "umdf"  # in the commitInfo of every commit of ours: lake id and number
+COMMIT_INFO_KEY = "umdf"  # in the commitInfo of every lake commit: lake ID and commit number
 MAX_ATTEMPTS = 5
 ENGINE = "umdf"
-CHECKPOINT_EVERY = 100  # versions, as delta-rs has it
-_UP_TO_DATE_TABLES: set[tuple[str, Path]] = set()  # tables that have all columns of this version of umdf, by lake
+CHECKPOINT_EVERY = 100  # versions, as in delta-rs
+_UP_TO_DATE_TABLES: set[tuple[str, Path]] = set()  # tables that have every column of this version, by lake
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class TableVersion:
     version: int
     operation: str
     engine: str
-    lake_id: str = ""  # empty: not one of ours
+    lake_id: str = ""  # empty: not written by umdf
     number: int = 0
 
 
 class TableError(UmdfError):
-    """A table is not as the lake's last commit left it: another process has changed it, or its log is damaged."""
+    """A table is not in the state of the lake's last commit: another tool changed it, or its log is damaged."""
 
 
 def last_version(directory: Path) -> int | None:
@@ -62,7 +62,7 @@ def last_version(directory: Path) -> int | None:
 
 
 def versions_after(directory: Path, version: int | None) -> list[TableVersion]:
-    """The versions of a table that follow one; all of them if it is None."""
+    """The versions of a table after `version`; all of them if it is None."""
     found: list[TableVersion] = []
     number = 0 if version is None else version + 1
     while (table_version := _read_version(directory, number)) is not None:
@@ -91,7 +91,7 @@ def _log_file(directory: Path, version: int) -> Path:
 
 
 def foreign_version(paths: LakePaths, table: str, version: int | None, pending: int | None) -> TableVersion | None:
-    """The first step after `version` that is neither ours nor of the commit that is being finished."""
+    """The first version after `version` that belongs neither to the pending commit nor to an aborted one."""
     for table_version in versions_after(paths.table(table), version):
         if (table_version.lake_id, table_version.number) != (paths.lake_id, pending) and not is_from_aborted(
             paths, table_version
@@ -101,22 +101,21 @@ def foreign_version(paths: LakePaths, table: str, version: int | None, pending: 
 
 
 def is_from_aborted(paths: LakePaths, table_version: TableVersion) -> bool:
-    """Done by a commit that was then aborted, or that its writer did not know to be aborted."""
+    """Written by an aborted commit, before the abort or by a writer that had not noticed it."""
     return table_version.lake_id == paths.lake_id and log.is_aborted(paths, table_version.number)
 
 
 def foreign_error(table: str, version: int | None, table_version: TableVersion) -> TableError:
-    last_commit = "has no such table" if version is None else f"left it at version {version}"
+    last_commit = "does not have the table" if version is None else f"has version {version}"
     return TableError(
-        f"table {table} was changed by someone else: version {table_version.version} is a {table_version.operation} of "
-        f"{table_version.engine}, "
-        f"and the lake's last commit {last_commit}",
-        f"`umdf lake restore LAKE {table}` takes it back, `umdf lake accept LAKE {table}` keeps it",
+        f"table {table} was changed outside umdf: version {table_version.version} is a {table_version.operation} by "
+        f"{table_version.engine}, the lake's last commit {last_commit}",
+        f"undo it with `umdf lake restore LAKE {table}`, or keep it with `umdf lake accept LAKE {table}`",
     )
 
 
 def refuse_damaged_log(paths: LakePaths, table: str, version: int | None) -> None:
-    """The log must reach the version that the lake's last commit has: a commit behind a hole could not be read."""
+    """The log must reach the version of the lake's last commit: a version after a hole could not be read."""
     directory = paths.table(table)
     if version is None or _log_file(directory, version).exists():
         return
@@ -125,13 +124,13 @@ def refuse_damaged_log(paths: LakePaths, table: str, version: int | None) -> Non
 
 
 def _unreadable_error(directory: Path, reason: str, hint: str = "") -> TableError:
-    is_lost = directory.name == "ledger" and not directory.is_dir()  # nothing else says which captures the lake has
-    repair = "ingest the captures into a new lake" if is_lost else "`umdf lake reprocess LAKE` makes it again"
+    is_lost = directory.name == "ledger" and not directory.is_dir()  # the only record of which captures the lake has
+    repair = "ingest the captures into a new lake" if is_lost else "rebuild it with `umdf lake rebuild LAKE`"
     return TableError(f"table {directory.name} cannot be read: {reason}", hint or repair)
 
 
 def _log_damage(directory: Path, version: int) -> str:
-    """What is missing or damaged of what a reader of this version needs; nothing if we cannot see it."""
+    """What a reader of this version needs and is missing or damaged; empty if no damage is found."""
     for directory_path in (directory, directory / "_delta_log"):
         if not directory_path.is_dir():
             return f"{directory_path} is missing"
@@ -147,13 +146,13 @@ def _log_damage(directory: Path, version: int) -> str:
 
 
 def import_deltalake() -> None:
-    """delta-rs takes its time, so it comes late; and it must not come twice at once, in two threads."""
+    """Import delta-rs late, because it is slow, and never in two threads at once."""
     import deltalake.exceptions
     import deltalake.transaction  # noqa: F401
 
 
 def commit(paths: LakePaths, intent: Intent, change: Change, version: int | None) -> int:
-    """Bring one table from `version` to where the intent wants it; the version it then has."""
+    """Apply an intent's change to one table that is at `version`; returns the new version."""
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
     table, directory = table_of_layout(change.table, paths.layout), paths.table(change.table)
@@ -175,18 +174,18 @@ def commit(paths: LakePaths, intent: Intent, change: Change, version: int | None
                 full_change = change if len(new_versions) == len(done) else _with_rollback(paths, change, version, last)
                 _append_commit(paths, directory, table, intent, full_change, last)
         except (CommitFailedError, TableNotFoundError, _VersionTakenError):
-            continue  # someone was quicker: perhaps with this very commit
+            continue  # another process was faster, perhaps with this very commit
         except DeltaError as error:
             raise _unreadable_error(directory, _first_line(error)) from error
         except OSError as error:
-            raise UmdfError(f"table {table.name}: {error}", "run it again: the commit will be finished") from error
+            raise UmdfError(f"table {table.name}: {error}", "run the command again to finish the commit") from error
     raise UmdfError(
-        f"table {table.name} could not be committed in {MAX_ATTEMPTS} tries", "is someone else writing to it?"
+        f"could not commit table {table.name} after {MAX_ATTEMPTS} attempts", "check that no other tool writes to it"
     )
 
 
 def _with_rollback(paths: LakePaths, change: Change, version: int | None, last: int) -> Change:
-    """A change of the table as it was at `version`, for a table that an aborted commit has brought to `last`."""
+    """The change, based on `version`, for a table that an aborted commit moved to `last`; it undoes that commit too."""
     files_before = adds(paths, change.table, version) if version is not None else []
     files_now = adds(paths, change.table, last)
     names, removed_paths = {add.path for add in files_now}, {remove.path for remove in change.removes}
@@ -209,7 +208,7 @@ def _commit_properties(paths: LakePaths, number: int, *, final: bool = True) -> 
     from deltalake import CommitProperties
     from deltalake.transaction import Transaction
 
-    # Without retries the commit is the very next version, or fails: a retry could land behind a stranger's.
+    # Without retries the commit is the very next version, or fails: a retry could land after another tool's commit.
     transactions = [Transaction(_app_id(paths), number)] if final else None
     tag = {COMMIT_INFO_KEY: f"{paths.lake_id}:{number}"}
     return CommitProperties(custom_metadata=tag, max_commit_retries=0, app_transactions=transactions)
@@ -219,7 +218,7 @@ def _create(paths: LakePaths, directory: Path, table: Table, intent: Intent, cha
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
-    assert not change.removes  # of a table that does not exist
+    assert not change.removes  # the table does not exist yet
     moment_ms = intent.ts_ns // 1_000_000
     adds = [
         AddAction(add.path, add.bytes, add.partition, moment_ms, change.data_change, add.stats) for add in change.adds
@@ -240,7 +239,7 @@ def _create(paths: LakePaths, directory: Path, table: Table, intent: Intent, cha
             commit_properties=_commit_properties(paths, intent.number),
         )
     except DeltaError as error:
-        if "already exists" in str(error):  # created between our look at the table and now
+        if "already exists" in str(error):  # created since we looked
             raise _VersionTakenError from error
         raise
 
@@ -263,15 +262,15 @@ def _append_commit(
 
 
 class _VersionTakenError(Exception):
-    """Someone else has made this version."""
+    """Another process created this version."""
 
 
 def _add_columns(paths: LakePaths, directory: Path, table: Table, intent: Intent, version: int) -> int:
-    """Columns that this version of umdf has added: older rows have NULL in them. How many versions that took."""
+    """Add the columns that are new in this version of umdf (NULL in older rows); returns the versions this took."""
     from deltalake import DeltaTable
 
     delta = DeltaTable(directory)
-    if delta.version() != version:  # it has moved since we looked
+    if delta.version() != version:  # changed since we looked
         raise _VersionTakenError
     known_names = {field.name for field in delta.schema().fields}
     new_fields = [field for field in delta_schema(table.schema).fields if field.name not in known_names]
@@ -296,7 +295,7 @@ def _actions(paths: LakePaths, table: Table, intent: Intent, change: Change) -> 
 
 
 def _checkpoint(directory: Path) -> None:
-    """So that readers need not read every commit since the table was created."""
+    """Write a checkpoint, so that readers need not read every commit since the table was created."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -304,17 +303,17 @@ def _checkpoint(directory: Path) -> None:
         delta = DeltaTable(directory)
         delta.create_checkpoint()
         delta.cleanup_metadata()
-    except (DeltaError, OSError):  # the commit is done, and the next checkpoint will be as good
+    except (DeltaError, OSError):  # the commit is done, and a later checkpoint does as well
         return
 
 
 def invalidate_columns(paths: LakePaths, table: str) -> None:
-    """Someone else has changed the table: its columns, too, perhaps."""
+    """Another tool changed the table, perhaps its columns too."""
     _UP_TO_DATE_TABLES.discard((paths.lake_id, paths.table(table)))
 
 
 def restore(paths: LakePaths, table: str, version: int, number: int) -> int:
-    """Take a table back to a version, as a commit of ours."""
+    """Restore a table to a version, as part of a lake commit."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -330,9 +329,9 @@ def restore(paths: LakePaths, table: str, version: int, number: int) -> int:
 
 
 def rebuild_log(paths: LakePaths, intent: Intent, table: str, files: Iterable[FileAdd], last_known_version: int) -> int:
-    """A new log for a table whose own is damaged, with these files, at a version that it never had: the version.
+    """Write a new log for a table whose log is damaged, listing these files; returns its version, which is a new one.
 
-    The old log, or what is left of it, is kept in `_lake/lost`. Whoever was stopped in between finds the log damaged.
+    What is left of the old log is kept in `_lake/lost`. If this is interrupted, the log is still damaged.
     """
     from deltalake import DeltaTable
 
@@ -373,12 +372,12 @@ def adds(paths: LakePaths, table: str, version: int) -> list[FileAdd]:
             older = f"version {version}, of an earlier commit: {reason}"
             raise _unreadable_error(paths.table(table), older, "read a later commit") from error
         raise _unreadable_error(paths.table(table), reason) from error
-    found = pa.RecordBatchReader.from_stream(actions).read_all()  # pa.table() would load pandas: a quarter of a second
+    found = pa.RecordBatchReader.from_stream(actions).read_all()  # pa.table() would import pandas, 0.25 s
     return [_file_add(table, row) for row in found.to_pylist()]
 
 
 def _first_line(error: Exception) -> str:
-    """delta-rs appends a trace of its own."""
+    """Without the trace that delta-rs appends."""
     return str(error).partition("\n")[0]
 
 

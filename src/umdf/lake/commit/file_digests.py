@@ -1,7 +1,7 @@
-"""What the bytes of a lake's files were when they were written: the digests in the intents of the commits.
+"""Digests of the lake's files when they were written, from the intents of the commits.
 
-Invariant: a digest belongs to a path, and no path is written twice. So it holds for a file wherever Delta has taken
-it since (a restore, an accepted change), and a file that someone else has written has none.
+Invariant: a digest belongs to a path, and no path is written twice. So it stays valid after a restore or an accepted
+change, and a file written by another tool has none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class FileDigests:
         self._by_commit: dict[int, dict[tuple[str, str], str]] = {}
 
     def digest_of(self, add: FileAdd) -> str:
-        """As `FileAdd.digest`; empty if nobody has written it down."""
+        """As `FileAdd.digest`; empty if it was not recorded."""
         stamp = stamp_of(add.path.rpartition("/")[2])
         if stamp is None:
             return ""
@@ -32,7 +32,7 @@ class FileDigests:
 
 
 def current_digest(path: Path, written_digest: str) -> str:
-    """Of a file as it is, by the algorithm of another digest."""
+    """Digest of the file as it is now, with the algorithm of `written_digest`."""
     algorithm = written_digest.partition(":")[0]
     with path.open("rb") as file:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"

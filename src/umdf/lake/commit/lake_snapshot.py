@@ -1,7 +1,7 @@
-"""The lake as the last finished commit left it; what is being committed is not seen.
+"""The lake at its last finished commit; a commit in progress is not visible.
 
-Invariant: tables are read by their list of files and with their written-down schema. An empty table is an empty
-frame, and a column that older files do not have is NULL.
+Invariant: tables are read from their list of files, with the declared schema. An empty table is an empty frame, and a
+column that older files lack is NULL.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class LakeSnapshot:
-    """One commit of a lake. Partition filters are given by name: a value, or a list of values."""
+    """One commit of a lake. Partition filters are keyword arguments: a value, or a list of values."""
 
     def __init__(self, paths: LakePaths, marker: Marker) -> None:
         self.paths = paths
         self.marker = marker
-        self._files_by_table: dict[str, tuple[FileAdd, ...]] = {}  # files of the tables that were asked for
+        self._files_by_table: dict[str, tuple[FileAdd, ...]] = {}  # loaded on first use
 
     def after(self, marker: Marker, changes: Iterable[Change]) -> LakeSnapshot:
-        """The lake after a commit that does this to it, without asking the tables again."""
+        """The snapshot after a commit with these changes, without reading the tables' logs again."""
         found, changed = LakeSnapshot(self.paths, marker), {change.table: change for change in changes}
         for name, adds in self._files_by_table.items():
             if name not in changed and self.marker.versions.get(name) == marker.versions.get(name):
@@ -53,7 +53,7 @@ class LakeSnapshot:
         return self.marker.number
 
     def version(self, table: str) -> int | None:
-        """Of the Delta table; None if it has never been written."""
+        """Version of the Delta table; None if it was never written."""
         return self.marker.versions.get(table_named(table).name)
 
     def adds(self, table: str, **partition: Any) -> list[FileAdd]:
@@ -72,7 +72,7 @@ class LakeSnapshot:
         return sum(add.rows for add in self.adds(table, **partition))
 
     def arrow_dataset(self, table: str, **partition: Any) -> TableFiles:
-        import pyarrow.dataset as ds  # brings pandas along: half a second
+        import pyarrow.dataset as ds  # imports pandas, 0.5 s
 
         known, files = table_named(table), self.files(table, **partition)
         if not files:
@@ -94,7 +94,7 @@ class LakeSnapshot:
     def spark_frame(
         self, spark: SparkSession, table: str, adds: Sequence[FileAdd] | None = None, **partition: Any
     ) -> DataFrame:
-        """`adds`: only these files, which a caller has chosen by their statistics."""
+        """`adds`: read only these files, which the caller selected by their statistics."""
         known = table_named(table)
         chosen = self.adds(table, **partition) if adds is None else adds
         files = [self.paths.table(table) / add.path for add in chosen]
@@ -106,11 +106,11 @@ class LakeSnapshot:
             .option("basePath", str(self.paths.table(table)))
             .option(SPARK_CHECKSUM_OPTION, "true")
         )
-        # Not patterns: a directory may have brackets in its name. Spark puts the columns of the partition last.
+        # Paths, not patterns: a directory name may contain brackets. Spark puts partition columns last.
         return reader.option("__globPaths__", "false").parquet(*map(str, files)).select(known.schema.names)
 
     def logical_hash(self, table: str, **partition: Any) -> str:
-        """The same for the same rows, in whatever order, files and column order they are."""
+        """Independent of the order of rows and columns and of the division into files."""
         total = LogicalHash()
         for batch in self.arrow_dataset(table, **partition).to_batches(batch_size=1 << 16):
             total.add(batch)
@@ -125,7 +125,10 @@ class LakeSnapshot:
 
 def _partition_texts(table: Table, name: str, value: Any) -> set[str | None]:
     if name not in table.partition:
-        raise ConfigError(f"{table.name} is not partitioned by {name}", f"by {', '.join(table.partition) or 'nothing'}")
+        raise ConfigError(
+            f"{table.name} is not partitioned by {name}",
+            f"it is partitioned by {', '.join(table.partition) or 'nothing'}",
+        )
     values = value if isinstance(value, (list, tuple, set)) else [value]
     return {partition_text(each) for each in values}
 

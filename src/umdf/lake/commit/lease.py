@@ -1,8 +1,9 @@
-"""One writer per lake: a lease with an owner, a heartbeat and a token that only grows.
+"""One writer per lake: a lease with an owner, a heartbeat and an increasing token.
 
-Leases are numbered files; the number is the token, and whoever creates the next number has it. A lease ends when its
-owner says so; one whose owner is dead or silent is taken over with a higher token. Invariant: holding a lease proves
-nothing later; a commit asks again, and its numbered intent, created only once, decides (umdf.lake.commit.writer).
+Leases are numbered files; the number is the token, and the process that creates the next number holds the lease. A
+lease ends when its owner releases it; if the owner is dead or silent, another process takes over with a higher token.
+Invariant: having held a lease proves nothing later. A commit checks it again, and creating the numbered intent, which
+only one process can, decides (umdf.lake.commit.writer).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ Sleep = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, such that another one of the same number is not mistaken for it."""
+    """A process, identified so that another one with the same PID is not mistaken for it."""
 
     host: str
     pid: int
-    started: str  # by the kernel's clock
+    started: str  # start time, in the kernel's ticks
     what: str
 
     def __str__(self) -> str:
@@ -44,7 +45,7 @@ def this_process(what: str) -> Owner:
 
 
 def _host() -> str:
-    """Name, boot and process namespace: the same number means the same process only where all three are the same."""
+    """Host name, boot ID and PID namespace: a PID identifies a process only if all three are the same."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
         return f"{platform.node()}/{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -60,7 +61,7 @@ def _start_time(pid: int) -> str:
 
 
 def is_dead(owner: Owner) -> bool:
-    """Known to be gone: of this host, and no process is it any more."""
+    """Whether the process ran on this host and has ended."""
     if owner.host != _host():
         return False
     try:
@@ -92,7 +93,7 @@ def latest_lease(leases: Path) -> LeaseRecord | None:
             record = atomic_files.read_json_as(_path(leases, max(numbers)), _record_from_json)
         except atomic_files.DamagedError as error:
             raise UmdfError(error.reason, "if no other process writes to this lake, delete that file") from error
-        if record is not None:  # else a newer one has just tidied it away
+        if record is not None:  # else a newer lease has just deleted it
             return record
 
 
@@ -105,12 +106,12 @@ def _path(leases: Path, token: int) -> Path:
 
 
 class Lease:
-    """Ours, from `acquire` to `release`. Beats by itself between `start_heartbeat` and `release`."""
+    """The lease of this process, from `acquire` to `release`. `start_heartbeat` keeps it alive in a thread."""
 
     def __init__(self, leases: Path, record: LeaseRecord, taken_over: LeaseRecord | None, clock: Clock) -> None:
         self.leases = leases
         self.record = record
-        self.taken_over = taken_over  # whose lease had not ended
+        self.taken_over = taken_over  # the previous lease, if it was not released
         self._clock = clock
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -121,11 +122,11 @@ class Lease:
         return self.record.token
 
     def check(self) -> None:
-        """Ours still; else one clear error."""
+        """Raise if another process holds the lease now."""
         now = latest_lease(self.leases)
         if now is None or now.token != self.token or now.released:
-            by = f"{now.owner}" if now else "someone who removed it"
-            raise UmdfError(f"the lake was taken over by {by} meanwhile; nothing was committed", "run it again")
+            how = f"taken over by {now.owner}" if now else "removed"
+            raise UmdfError(f"the lease was {how}; nothing was committed", "run the command again")
 
     def send_heartbeat(self) -> bool:
         """Write a heartbeat; False if the lease is over."""
@@ -145,7 +146,7 @@ class Lease:
                 try:
                     if not self.send_heartbeat():
                         return
-                except UmdfError:  # a full disk: the next beat may succeed, and a commit will say so
+                except UmdfError:  # a full disk: the next heartbeat may succeed, and a commit will report it
                     continue
 
         self._thread = threading.Thread(target=run, name="umdf-lease", daemon=True)
@@ -171,7 +172,7 @@ def acquire(
     sleep: Sleep = time.sleep,
     owner: Owner | None = None,
 ) -> Lease:
-    """The lake's lease. If another process has it: wait at most `writer_wait_s`, then fail with the holder's name."""
+    """Acquire the lake's lease. If another process holds it, wait up to `writer_wait_s`, then raise with its name."""
     owner = owner or this_process(what)
     until_ns = clock() + int(writer_wait_s * 1e9)
     while True:
@@ -183,12 +184,12 @@ def acquire(
                     if int(old.stem) < record.token:
                         old.unlink(missing_ok=True)
                 return Lease(leases, record, current if current and not current.released else None, clock)
-            continue  # another one was quicker: look who
+            continue  # another process was faster: check again
         if clock() >= until_ns:
             silent_s = (clock() - current.heartbeat_ns) / 1e9
             raise UmdfError(
-                f"the lake is being written by {current.owner}, heard of {silent_s:.0f} s ago",
-                "wait for it (--wait-s SECONDS), or end it",
+                f"the lake is locked by {current.owner}, last active {silent_s:.0f} s ago",
+                "wait with --writer-wait-s SECONDS, or stop it",
             )
         sleep(POLL_S)
 

@@ -1,6 +1,6 @@
-"""The ledger: every input that is in the lake, by its content. A known input is a no-op, whoever sends it.
+"""The ledger: every input of the lake, by content. Ingesting a known input again does nothing.
 
-Invariant: an input is what its bytes are. Its name, its path and Spark's batch numbers are only hints.
+Invariant: an input is identified by its bytes. Its name, its path and Spark's batch numbers are only hints.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from umdf.lake.parquet.file_reader import read_file
 from umdf.lake.parquet.file_writer import write_file
 from umdf.lake.schemas import table
 
-DIGEST_ALGORITHM = "sha256"  # twice as fast as blake2b where the processor helps
+DIGEST_ALGORITHM = "sha256"  # twice as fast as blake2b on CPUs with SHA instructions
 CHUNK_BYTES = 1 << 20
-MAX_CACHED_FILES = 10_000  # files of the ledger that are kept in mind
+MAX_CACHED_FILES = 10_000  # files of the ledger table
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What one input holds of one channel, line and stream. An input with nothing to use has one entry without them."""
+    """The part of an input that belongs to one channel, line and stream; an input without usable data has one entry."""
 
     digest: str
     size_bytes: int
@@ -46,21 +46,21 @@ class LedgerEntry:
     packets: int | None = None
     ts_first: int | None = None
     ts_last: int | None = None
-    flow: str | None = None  # address:port; None in lakes that were made before it was kept
-    # Of umdf.lake.plan.channel_config; not what it holds.
+    flow: str | None = None  # address:port; None in older lakes
+    # Digest of the channel configuration (umdf.lake.plan.channel_config).
     channel_config: str | None = field(default=None, compare=False)
 
 
 def digest_of(path: str | os.PathLike[str], size: int | None = None) -> tuple[str, int]:
-    """Digest and size of a file as it lies there (compressed, if it is), or of its first bytes."""
+    """Digest and size of a file as stored (compressed or not), or of its first `size` bytes."""
     return FileDigest(path, size).finish()
 
 
 class FileDigest:
-    """Of a file that somebody reads anyway, from its begin on; what was not read by the end is read then. A file may
-    grow meanwhile: what counts is its first `size` bytes, those that it has now, or as many as were read.
+    """Digest of a file that is being read from its start; bytes that were not read are read at the end. The file may
+    grow meanwhile: only its first `size` bytes count (its size now, or as many bytes as were read).
 
-    `prefixes` are sizes; `prefix_digests` then has the digest of so many bytes.
+    `prefixes` are sizes in bytes; `prefix_digests` then has the digest of each such prefix.
     """
 
     def __init__(self, path: str | os.PathLike[str], size: int | None = None, prefixes: Iterable[int] = ()) -> None:
@@ -102,7 +102,7 @@ class FileDigest:
 
 
 def file_id(digest: str) -> int:
-    """The number that stands for an input in `packets` and `quarantine`: the first 8 bytes of its digest, signed."""
+    """Identifies an input in `packets` and `quarantine`: the first 8 bytes of its digest, as a signed integer."""
     return int.from_bytes(bytes.fromhex(digest.partition(":")[2][:16]), "big", signed=True)
 
 
@@ -119,7 +119,7 @@ def entries(snapshot: LakeSnapshot) -> list[LedgerEntry]:
 
 @lru_cache(MAX_CACHED_FILES)
 def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
-    """A file never changes, and a stream reads the same ones again and again."""
+    """Cached: a file never changes, and a stream reads the same ones repeatedly."""
     try:
         rows = read_file(path).drop_columns(["commit"]).to_pylist()
     except (OSError, UmdfError) as error:
@@ -129,7 +129,7 @@ def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
 
 
 def write_entries(root: Path, stamp: FileStamp, added: Iterable[LedgerEntry]) -> FileAdd | None:
-    """The file of a commit's entries."""
+    """Write a commit's entries to a file of the ledger."""
     known_table = table("ledger")
     said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
     rows = pa.Table.from_pylist(said, known_table.schema)

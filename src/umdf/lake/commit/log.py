@@ -1,8 +1,8 @@
-"""The lake's own log: numbered intents (what a commit does) and markers (that it is done).
+"""The lake's log: numbered intents (what a commit does) and markers (that it is done).
 
-Invariant: an intent is created only if its number is free and the commit before it is done; from then on the commit
-will happen, whoever finishes it, unless a marker says that it was aborted: the marker, created only once, decides.
-Readers see the last marker, never an intent.
+Invariant: an intent is created only if its number is free and the previous commit is done. From then on the commit
+will happen, whichever process finishes it, unless its marker says that it was aborted: the marker is created once
+and decides. Readers see the last marker, never an intent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Intent:
     what: str
     ts_ns: int
     changes: tuple[Change, ...] = ()
-    moved: dict[str, int] = field(default_factory=dict)  # tables already at these versions; their changes say how
+    moved: dict[str, int] = field(default_factory=dict)  # tables already at these versions by their changes
     notes: dict[str, Any] = field(default_factory=dict)
     layout: int = 0  # of an upgrade: every table gets the columns of this layout
 
@@ -72,16 +72,16 @@ class Marker:
     ts_ns: int = 0
     versions: dict[str, int] = field(default_factory=dict)  # of every table that exists
     notes: dict[str, Any] = field(default_factory=dict)
-    aborted: bool = False  # the intent of this number was dropped: every table is where the commit before left it
+    aborted: bool = False  # the intent was dropped: every table is at its version of the previous commit
 
 
 def merge_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """One change for each table, without those that change nothing."""
+    """One change per table, without empty ones."""
     found: dict[str, Change] = {}
     for change in changes:
         before = found.get(change.table)
         if before is not None and before.data_change != change.data_change:
-            raise UmdfError(f"{change.table}: a commit either changes rows or moves them, not both")
+            raise UmdfError(f"{change.table}: a commit cannot both change and move rows")
         if before is not None:
             adds, removes = (*before.adds, *change.adds), (*before.removes, *change.removes)
             change = replace(change, adds=adds, removes=removes)
@@ -101,7 +101,7 @@ def last_number(directory: Path) -> int:
         names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    return max((int(name[:-5]) for name in names if _FILE_NAME.fullmatch(name)), default=0)  # others are being written
+    return max((int(name[:-5]) for name in names if _FILE_NAME.fullmatch(name)), default=0)  # others are incomplete
 
 
 def last_marker(paths: LakePaths) -> Marker:
@@ -112,7 +112,8 @@ def last_marker(paths: LakePaths) -> Marker:
         return marker(paths, number)
     except atomic_files.DamagedError as error:
         raise UmdfError(
-            error.reason, f"delete it: `umdf lake vacuum LAKE` then makes it again from {_path(paths.intents, number)}"
+            error.reason,
+            f"delete it, then run `umdf lake vacuum LAKE`, which restores it from {_path(paths.intents, number)}",
         ) from error
 
 
@@ -132,14 +133,14 @@ def is_aborted(paths: LakePaths, number: int) -> bool:
 
 
 def intent(paths: LakePaths, number: int) -> Intent | None:
-    """What a commit did or does; None if there is no such commit, or it was aborted."""
+    """The intent of a commit; None if there is no such commit, or it was aborted."""
     return (
         None if is_aborted(paths, number) else atomic_files.read_json_as(_path(paths.intents, number), Intent.from_json)
     )
 
 
 def finished_intents(paths: LakePaths, first: int, last: int) -> Iterator[Intent]:
-    """What finished commits did, one after the other."""
+    """The intents of finished commits, in order."""
     for number in range(first, last + 1):
         finished = intent(paths, number)
         if finished is not None:
@@ -149,10 +150,10 @@ def finished_intents(paths: LakePaths, first: int, last: int) -> Iterator[Intent
 
 
 def pending_number(paths: LakePaths) -> int | None:
-    """Of the commit that was begun and is not done; there is at most one."""
+    """Number of the unfinished commit; there is at most one."""
     last_begun, last_done = last_number(paths.intents), last_number(paths.markers)
     if last_begun > last_done + 1:
-        lost = f"{_path(paths.markers, last_done + 1)} is missing, and commit {last_begun} was begun after it"
+        lost = f"{_path(paths.markers, last_done + 1)} is missing, but commit {last_begun} follows it"
         raise UmdfError(lost, "restore it from a backup, or ingest the captures into a new lake")
     return last_begun if last_begun > last_done else None
 
@@ -165,7 +166,7 @@ def pending(paths: LakePaths) -> Intent | None:
         return intent(paths, number)
     except atomic_files.DamagedError as error:
         raise UmdfError(
-            f"commit {number} was begun, and {error.reason}", "`umdf lake abort LAKE` drops that commit"
+            f"commit {number} is unfinished and cannot be read: {error.reason}", "abort it with `umdf lake abort LAKE`"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""What is damaged in a lake, which command repairs it, and rebuilt logs of tables.
+"""Damage of a lake: how to find it, which command repairs it, and how a table's log is rebuilt.
 
-Invariant: the lake's own log says which files each table has. What Delta's log has lost is rebuilt from it; what
-the files have lost is rebuilt from the captures (`umdf lake rebuild`).
+Invariant: the lake's log lists the files of each table. A damaged Delta log is rebuilt from it; damaged files are
+rebuilt from the captures (`umdf lake rebuild`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REINGEST_HINT = "ingest the captures into a new lake"
 
 
 def size_damage(paths: LakePaths, add: FileAdd) -> str:
-    """Whether a file is there with the size that it should have; empty if it is."""
+    """What is wrong with a file's existence or size; empty if nothing is."""
     path = paths.table(add.table) / add.path
     size = path.stat().st_size if path.exists() else None
     if size == add.bytes:
@@ -30,23 +30,23 @@ def size_damage(paths: LakePaths, add: FileAdd) -> str:
 
 
 def pending_commit_damage(paths: LakePaths, intent: Intent) -> list[tuple[FileAdd, str]]:
-    """The files of a commit that was begun without which it cannot be finished."""
+    """Damaged files of an unfinished commit, which prevent finishing it."""
     added = [add for change in intent.changes if change.table not in intent.moved for add in change.adds]
     return [(add, damage) for add in added if (damage := size_damage(paths, add))]
 
 
 def repair_hint(add: FileAdd) -> str:
-    """What makes a damaged file again: its day is rebuilt, unless it belongs to none."""
+    """How to repair a damaged file: rebuild its channel-day, if it has one."""
     date, channel = add.partition.get("trading_date"), add.partition.get("channel_id")
     if date is None or channel is None:
         return REINGEST_HINT
-    return f"`umdf lake reprocess LAKE --date {date} --channel {channel}` makes it again from its captures"
+    return f"rebuild it with `umdf lake rebuild LAKE --date {date} --channel {channel}`"
 
 
 def rebuild_lost_logs(writer: Writer) -> list[str]:
-    """Tables whose Delta log cannot be read get a new one, in one commit; which they are.
+    """Rebuild unreadable Delta logs, in one commit; returns the names of their tables.
 
-    Their files may be gone, too: then the log says so, and making the days again replaces them.
+    Their files may be missing too: the new log still lists them, and rebuilding the channel-days replaces them.
     """
     paths, versions = writer.paths, writer.snapshot.marker.versions
     lost = [name for name, version in versions.items() if _is_lost(writer, name, version)]
@@ -73,13 +73,13 @@ def _is_lost(writer: Writer, table: str, version: int) -> bool:
 
 
 def _files_at(paths: LakePaths, table: str, last: int) -> list[FileAdd]:
-    """The files of a table after a commit, by the lake's own log."""
+    """The files of a table after a commit, according to the lake's log."""
     found: dict[str, FileAdd] = {}
     for intent in log.finished_intents(paths, 1, last):
         changes = [change for change in intent.changes if change.table == table]
         if table in intent.moved and not changes:
             raise UmdfError(
-                f"the log of {table} is damaged, and commit {intent.number} does not list its files", REINGEST_HINT
+                f"the log of {table} is damaged and commit {intent.number} does not list its files", REINGEST_HINT
             )
         for change in changes:
             for remove in change.removes:

@@ -1,8 +1,8 @@
-"""What may be deleted: orphans (files that no commit ever listed) and, after a while, files that a commit has removed.
+"""Deletes orphans (files that no commit listed) and, after the retention time, files that a commit removed.
 
-Invariant: only the lake's writer sweeps, and only files that no living process can still commit: those of older
-leases, and those of this lease's finished commits. A file that the last commit has is never deleted, whoever brought
-it back; a name that is not ours, and that none of our commits has removed, is never touched.
+Invariant: only the lake's writer deletes, and only files that no running process can still commit: those of older
+leases, and those of this lease's finished commits. A file of the last commit is never deleted, even if it had been
+removed before; a file with a foreign name that no lake commit removed is never touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from umdf.lake.parquet.data_files import FileStamp, stamp_of
 from umdf.lake.schemas import tables
 
 RETENTION_S = 7 * 24 * 3600.0
-COMMITS_PER_MARK = 1000  # commits between two marks of how far a vacuum has come
+COMMITS_PER_MARK = 1000  # commits between two updates of vacuumed.json
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class FileTotals:
 
 @dataclass(frozen=True)
 class UnlistedFile:
-    """A file below a table's directory that the lake's last commit does not have."""
+    """A file in a table's directory that is not in the lake's last commit."""
 
     table: str
     path: Path
     bytes: int
-    stamp: FileStamp | None  # None: not our name
+    stamp: FileStamp | None  # None: not a name of umdf
     committed: bool  # a commit added it, and a later one removed it
 
 
@@ -56,7 +56,7 @@ def find_unlisted(paths: LakePaths, snapshot: LakeSnapshot) -> Iterator[Unlisted
 
     def is_committed(stamp: FileStamp, table: str, path: str) -> bool:
         known = paths_added_by(stamp.commit)
-        return known is None or (table, path) in known  # None: perhaps, and what may be committed is not swept
+        return known is None or (table, path) in known  # None: unknown, and a file that may be committed is kept
 
     for name in tables():
         directory = paths.table(name)
@@ -64,7 +64,7 @@ def find_unlisted(paths: LakePaths, snapshot: LakeSnapshot) -> Iterator[Unlisted
             continue
         try:
             live_paths = {add.path for add in snapshot.adds(name)}
-        except delta.TableError:  # nobody knows which of its files are live
+        except delta.TableError:  # unknown which of its files are live
             continue
         for path in sorted(directory.rglob("*")):
             below = path.relative_to(directory).as_posix()
@@ -72,7 +72,7 @@ def find_unlisted(paths: LakePaths, snapshot: LakeSnapshot) -> Iterator[Unlisted
                 continue
             try:
                 found = path.stat()
-            except FileNotFoundError:  # its task has given up, or someone else sweeps
+            except FileNotFoundError:  # deleted by its failed task or another process
                 continue
             if stat.S_ISREG(found.st_mode):
                 stamp = stamp_of(path.name)
@@ -81,7 +81,7 @@ def find_unlisted(paths: LakePaths, snapshot: LakeSnapshot) -> Iterator[Unlisted
 
 
 def delete_orphans(writer: Writer) -> FileTotals:
-    """Delete orphans. The writer has finished what was begun, so what no intent lists will never be listed."""
+    """Delete orphans. The writer has finished pending commits, so a file that no intent lists never will be listed."""
     writer.lease.check()
     last = writer.snapshot.number
     found = [stray for stray in find_unlisted(writer.paths, writer.snapshot) if not stray.committed]
@@ -96,10 +96,10 @@ def delete_orphans(writer: Writer) -> FileTotals:
 
 
 def vacuum(writer: Writer, retention_s: float = RETENTION_S, clock: Clock = time.time_ns) -> FileTotals:
-    """Delete the files that commits older than `retention_s` have removed: earlier commits cannot be read any more.
+    """Delete the files that commits older than `retention_s` removed; earlier commits are then no longer readable.
 
-    A file may have come back since (another engine has restored the table, and that was accepted): then it is live, or
-    a later commit has removed it again, and that one counts.
+    A removed file may have been restored since (another tool restored the table, and that was accepted): then it is
+    live, or a later commit removed it again, and that commit counts.
     """
     writer.lease.check()
     paths, last, deleted_bytes = writer.paths, writer.snapshot.number, list[int]()
@@ -111,7 +111,7 @@ def vacuum(writer: Writer, retention_s: float = RETENTION_S, clock: Clock = time
             break
         for remove in (remove for change in intent.changes for remove in change.removes):
             path = paths.table(remove.table) / remove.path
-            is_ours = path.resolve().is_relative_to(paths.root.resolve())  # others may add files from anywhere
+            is_ours = path.resolve().is_relative_to(paths.root.resolve())  # other tools may add files from elsewhere
             if (remove.table, remove.path) not in in_use and is_ours and path.exists():
                 path.unlink()
                 deleted_bytes.append(remove.bytes)
@@ -123,7 +123,7 @@ def vacuum(writer: Writer, retention_s: float = RETENTION_S, clock: Clock = time
 
 
 def _last_vacuumed(paths: LakePaths) -> int:
-    """The last commit whose removed files are gone; looking at them once more does no harm."""
+    """The last commit whose removed files are deleted; a value that is too low only costs time."""
     try:
         return atomic_files.read_json_as(paths.vacuumed, lambda content: int(content["commit"])) or 0
     except atomic_files.DamagedError:
@@ -131,7 +131,7 @@ def _last_vacuumed(paths: LakePaths) -> int:
 
 
 def _files_in_use(writer: Writer, done: int, before_ns: int) -> set[tuple[str, str]]:
-    """Files that a commit younger than `before_ns` had or has, of those that an earlier one has removed."""
+    """Of the files that a commit before `before_ns` removed, those that a later commit had or has."""
     paths, snapshot = writer.paths, writer.snapshot
     found = {(name, add.path) for name in tables() for add in snapshot.adds(name)}
     for intent in log.finished_intents(paths, done + 1, snapshot.number):

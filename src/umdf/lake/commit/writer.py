@@ -1,15 +1,15 @@
 """The lake commit: files of many tables become visible together, exactly once.
 
-    1. tasks write files that nobody sees           2. the lease is asked for once more
+    1. tasks write files that no reader sees        2. the lease is checked once more
     3. an intent, created only if its number is free, lists everything        4. each Delta table is committed from it
     5. a marker maps the commit to table versions: now readers see it
 
-Invariant: after step 3 the commit will happen. Whoever opens the lake next finishes it, and every step may be done
-again. Before step 3 nothing has happened, and the files are swept.
+Invariant: after step 3 the commit will happen. The next process that opens the lake finishes it, and every step can
+be repeated. Before step 3 nothing has happened, and the files are deleted as orphans.
 
-A commit that cannot be finished is aborted by its marker, which leaves every table at the version before: the marker is
-created only once, so a commit is either done or aborted. Tables that have moved already are taken back by the next
-commit, whoever makes it; readers never see their versions.
+A commit that cannot be finished is aborted by its marker, which keeps every table at its previous version. The marker
+is created once, so a commit is either done or aborted. Tables that were already changed are rolled back by the next
+commit; readers never see their versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from umdf.lake.parquet.data_files import FileAdd, FileStamp, stamp_of
 from umdf.lake.schemas import tables
 
 PARALLEL_TABLES = 8  # tables
-FaultPoint = Callable[[str], None]  # called with the name of each step: tests end the process there
+BUG_HINT = "this is a bug, please report it"
+FaultPoint = Callable[[str], None]  # called with the name of each step: tests stop the process there
 
 
 def no_fault(step: str) -> None:
@@ -40,7 +41,7 @@ def no_fault(step: str) -> None:
 
 
 class Writer:
-    """The one writer of a lake, from `open_writer` to `close`."""
+    """The only writer of a lake, from `open_writer` to `close`."""
 
     def __init__(self, paths: LakePaths, lease: Lease, what: str, clock: Clock, fault: FaultPoint) -> None:
         self.paths = paths
@@ -52,7 +53,7 @@ class Writer:
 
     @property
     def stamp(self) -> FileStamp:
-        """For the names of the files of the next commit."""
+        """Stamp for the file names of the next commit."""
         return FileStamp(self.snapshot.number + 1, self.lease.token)
 
     def commit(
@@ -62,8 +63,8 @@ class Writer:
         notes: Mapping[str, Any] | None = None,
         layout: int = 0,
     ) -> Marker:
-        """All of this, or nothing. `entries` are the inputs it comes from; `notes` are kept in the marker. With a
-        `layout` every table that exists gets its columns."""
+        """Commit all changes or none. `entries` are their inputs; `notes` are stored in the marker. With a
+        `layout`, every existing table gets the columns of that layout."""
         stamp = self.stamp
         all_changes = [*changes]
         written = ledger.write_entries(self.paths.root, stamp, entries)
@@ -83,19 +84,21 @@ class Writer:
         return self.commit_intent(intent)
 
     def replace_partition(self, table: str, adds: Iterable[FileAdd], **partition: Any) -> Change:
-        """A change that puts new files in the place of all files of a partition."""
+        """A change that replaces all files of a partition."""
         return Change(table, tuple(adds), tuple(self.snapshot.adds(table, **partition)))
 
     def commit_intent(self, intent: Intent) -> Marker:
         self.lease.check()
         self._fault("lease checked")
         if not log.create_intent(self.paths, intent):
-            raise UmdfError(f"another writer has made commit {intent.number}; nothing was committed", "run it again")
+            raise UmdfError(
+                f"another writer created commit {intent.number}; nothing was committed", "run the command again"
+            )
         self._fault("intent created")
         return self.finish(intent)
 
     def finish(self, intent: Intent) -> Marker:
-        """Steps 4 and 5, however far they were done before, by whomever."""
+        """Steps 4 and 5, which another process may have done in part."""
         before = log.last_marker(self.paths)
         if before.number >= intent.number:
             return self._decided_marker(intent.number)
@@ -104,20 +107,22 @@ class Writer:
 
         def commit(change: Change) -> int:
             self._fault(f"before {change.table}")
-            if log.is_done(self.paths, intent.number):  # by someone else, who may have gone on, or have aborted it
+            if log.is_done(
+                self.paths, intent.number
+            ):  # by another process, which may have committed more, or aborted it
                 return self._decided_marker(intent.number).versions[change.table]
             version = delta.commit(self.paths, intent, change, before.versions.get(change.table))
             self._fault(f"after {change.table}")
             return version
 
         delta.import_deltalake()
-        with ThreadPoolExecutor(PARALLEL_TABLES) as pool:  # the disk is waited for once, not for each table
+        with ThreadPoolExecutor(PARALLEL_TABLES) as pool:  # wait for the disk once, not per table
             versions = pool.map(commit, changes)
             reached |= {change.table: version for change, version in zip(changes, versions, strict=True)}
         marker = Marker(intent.number, intent.what, intent.ts_ns, reached, intent.notes)
         is_mine = log.create_marker(self.paths, marker)
         if not is_mine:
-            self._decided_marker(intent.number)  # someone else has finished it, with the same words
+            self._decided_marker(intent.number)  # another process finished it, with an identical marker
         self._fault("marker created")
         follows = is_mine and self.snapshot.number + 1 == intent.number and not intent.moved
         known = self.snapshot.after(marker, intent.changes) if follows else None
@@ -125,14 +130,16 @@ class Writer:
         return marker
 
     def _decided_marker(self, number: int) -> Marker:
-        """The marker that someone else has created for our intent."""
+        """The marker that another process created for this intent."""
         marker = log.marker(self.paths, number)
         if marker.aborted:
-            raise UmdfError(f"commit {number} was aborted by another process; nothing was committed", "run it again")
+            raise UmdfError(
+                f"commit {number} was aborted by another process; nothing was committed", "run the command again"
+            )
         return marker
 
     def roll_forward(self) -> Intent | None:
-        """Finish the commit that its writer could not."""
+        """Finish the commit that an earlier writer left unfinished."""
         intent = log.pending(self.paths)
         if intent is None:
             return None
@@ -140,8 +147,8 @@ class Writer:
         if found:
             add, damage = found[0]
             raise UmdfError(
-                f"{self.paths.table(add.table) / add.path} {damage}; commit {intent.number} was begun and lists it",
-                "restore that file from a backup, or `umdf lake abort LAKE` drops that commit",
+                f"{self.paths.table(add.table) / add.path} {damage}, and belongs to unfinished commit {intent.number}",
+                "restore the file from a backup, or abort the commit with `umdf lake abort LAKE`",
             )
         try:
             self.finish(intent)
@@ -150,7 +157,7 @@ class Writer:
         return intent
 
     def abort(self) -> int | None:
-        """Drop the commit that was begun, whatever state it is in, unless it is finished by now; its number."""
+        """Abort the unfinished commit, whatever its state, unless it is finished by now; returns its number."""
         number = log.pending_number(self.paths)
         if number is None:
             return None
@@ -164,7 +171,7 @@ class Writer:
         return number if is_mine or log.is_aborted(self.paths, number) else None
 
     def roll_back_aborted(self) -> list[str]:
-        """Bring tables that an aborted commit has moved back to where they were, as a commit; which they are."""
+        """Roll back the tables that an aborted commit changed, as a commit; returns their names."""
         moved = [name for name in tables() if self._is_moved_by_aborted(name)]
         if moved:
             changes = tuple(Change(name) for name in moved)
@@ -183,11 +190,11 @@ class Writer:
             return False
 
     def fence(self) -> None:
-        """Take the next number with an empty commit: an old writer that is only slow cannot use it any more."""
+        """Use up the next number with an empty commit, so that an old writer that is only slow cannot take it."""
         self.commit_intent(Intent(self.stamp.commit, self.lease.token, "takeover", self.clock()))
 
     def refuse_foreign_changes(self) -> None:
-        """No table may have moved without us."""
+        """Raise if another tool changed a table."""
         pending = log.pending_number(self.paths)
         for name in tables():
             version = self.snapshot.marker.versions.get(name)
@@ -200,20 +207,22 @@ class Writer:
                 raise (_stuck_error(error, pending) if pending else error) from error
 
     def _check_changes(self, changes: Iterable[Change]) -> None:
-        """What only our own bug could bring about, and would be hard to mend."""
+        """Catch bugs whose results would be hard to repair."""
         for change in changes:
             live_paths = {
                 add.path for add in self.snapshot.adds(change.table)
-            }  # or its log is damaged: not a commit later
+            }  # or fail here if a log is damaged, not at a later commit
             removed, added = [remove.path for remove in change.removes], [add.path for add in change.adds]
             if set(removed) - live_paths or len({*removed, *added}) < len(removed) + len(added):
-                raise UmdfError(f"{change.table}: a commit removes what is not there, or names a file twice")
+                raise UmdfError(f"{change.table}: the commit removes an unknown file or lists a file twice", BUG_HINT)
             for add in change.adds:
-                if stamp_of(add.path.rpartition("/")[2]) != self.stamp:  # nor would a sweep know it as ours
-                    raise UmdfError(f"{change.table}/{add.path} was not written for commit {self.stamp.commit}")
+                if stamp_of(add.path.rpartition("/")[2]) != self.stamp:  # a vacuum would not recognise it either
+                    raise UmdfError(
+                        f"{change.table}/{add.path} was not written for commit {self.stamp.commit}", BUG_HINT
+                    )
                 if damage := size_damage(self.paths, add):
                     path = self.paths.table(add.table) / add.path
-                    raise UmdfError(f"{path} {damage}; it was to be committed", "run it again")
+                    raise UmdfError(f"{path} {damage}; nothing was committed", "run the command again")
 
     def close(self) -> None:
         self.lease.release()
@@ -228,7 +237,7 @@ class Writer:
 
 
 def _stuck_error(error: UmdfError, number: int) -> UmdfError:
-    hint = f"`umdf lake abort LAKE` drops commit {number}, which cannot be finished; then {error.hint}"
+    hint = f"abort commit {number} with `umdf lake abort LAKE`, then {error.hint}"
     return UmdfError(error.reason, hint)
 
 
@@ -244,10 +253,10 @@ def open_writer(
     check: bool = True,
     abort: bool = False,
 ) -> Writer:
-    """Become the writer of a lake, which is made if it does not exist, and finish what the last one left undone.
+    """Become the writer of a lake, creating it if missing, and finish an unfinished commit.
 
-    `check=False` lets a table that someone else has changed, or whose log is damaged, pass, to mend it; `abort=True`
-    drops a commit that was begun instead of finishing it.
+    `check=False` tolerates tables that another tool changed or whose log is damaged, in order to repair them;
+    `abort=True` aborts an unfinished commit instead of finishing it.
     """
     require("deltalake", "a lake")
     paths = create_lake_paths(root)
@@ -268,7 +277,7 @@ def open_writer(
 
 
 def accept(writer: Writer, table: str) -> Marker:
-    """Keep what someone else did to a table: readers see it from the next marker on."""
+    """Keep another tool's change of a table: readers see it from the next marker on."""
     paths, before = writer.paths, writer.snapshot.version(table)
     delta.refuse_damaged_log(paths, table, before)
     version = delta.last_version(paths.table(table))
@@ -284,13 +293,13 @@ def accept(writer: Writer, table: str) -> Marker:
 
 
 def restore(writer: Writer, table: str) -> Marker:
-    """Take a table back to where the last commit left it."""
+    """Restore a table to the lake's last commit."""
     paths, before = writer.paths, writer.snapshot.version(table)
     delta.refuse_damaged_log(paths, table, before)
     if delta.last_version(paths.table(table)) == before:
         raise _unchanged_error(table, before)
     if before is None:
-        raise UmdfError(f"the lake has never written {table}", f"move {paths.table(table)} away")
+        raise UmdfError(f"{table} was not written by this lake", f"move {paths.table(table)} elsewhere")
     version = delta.restore(paths, table, before, writer.stamp.commit)
     return _commit_repair(writer, f"restore {table}", Change(table), version)
 
@@ -299,7 +308,7 @@ def _unchanged_error(table: str, version: int | None) -> UmdfError:
     where = (
         "is not in the lake" if version is None else f"is at version {version}, where the lake's last commit left it"
     )
-    return UmdfError(f"table {table} {where}", "there is nothing to do")
+    return UmdfError(f"nothing to do: table {table} {where}")
 
 
 def _commit_repair(writer: Writer, what: str, change: Change, version: int) -> Marker:

@@ -1,7 +1,7 @@
-"""Rows of the lake → tables in Databento's shape.
+"""Rows of the lake → tables in Databento's format.
 
-Invariant: a value that does not fit the type that Databento gives its column is an error that names the instrument,
-never a cut number. Rows that Databento's schema has no place for are left out and counted.
+Invariant: a value that does not fit the type of Databento's column is an error that names the instrument, never a
+truncated number. Rows that Databento's schema cannot represent are skipped and counted.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from umdf.lake.schemas import table as table_named
 if TYPE_CHECKING:
     from umdf.lake.export.job import ExportJob, Options
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+pc: Any = pyarrow.compute  # its functions are created at run time
 
-PUBLISHER_ID = 65_000  # Databento numbers publishers from 1 upwards; B3's own feed is none of them
+PUBLISHER_ID = 65_000  # not used by Databento, which numbers publishers from 1
 DAY_NS = 86_400 * 10**9
 DATASET = "bvmf-umdf"
 PRICE_TYPES = ("float", "fixed")
-TABLES_WITH_DAILY_FILES = frozenset({"definition", "ohlcv_1d"})  # few rows an instrument: one file a date
+TABLES_WITH_DAILY_FILES = frozenset({"definition", "ohlcv_1d"})  # few rows per instrument: one file per date
 WRITE_ROWS = 1 << 20
-LEFT_OUT = {"trades": "busts of trades", "statistics": "statistics that Databento does not number"}
+LEFT_OUT = {"trades": "trade busts", "statistics": "statistics without a Databento type"}
 I32 = np.iinfo(np.int32)
-DATABENTO_FLAGS = 0xFF  # the rest of ours has no bit there
-MAX_STAT_TYPE = 99  # up to there the numbers of both are the same
+DATABENTO_FLAGS = 0xFF  # our other flags have no bit there
+MAX_STAT_TYPE = 99  # up to here both use the same numbers
 
 # 625 and 326 → Databento's StatusAction, is_trading, is_quoting.
 STATUS_ACTIONS = {
@@ -70,8 +70,8 @@ class DatabentoOptions:
 
 
 def write(job: ExportJob) -> None:
-    """A file for each schema, date and instrument, as Databento splits by symbol; those of
-    TABLES_WITH_DAILY_FILES hold all instruments."""
+    """One file per schema, date and instrument, as Databento splits by symbol; those of TABLES_WITH_DAILY_FILES have
+    all instruments."""
     form = parse_options(job.options)
     for day in job.days:
         for table in job.tables:
@@ -104,7 +104,7 @@ def _write(job: ExportJob, form: DatabentoOptions, table: str, rows: pa.Table, d
 
 
 def source_columns(table: str) -> list[str] | None:
-    """What has to be read; of definitions everything."""
+    """The columns to read; all of them for definitions."""
     if table == "definition":
         return None
     wanted = {
@@ -122,7 +122,7 @@ def source_columns(table: str) -> list[str] | None:
 
 
 def to_databento(rows: pa.Table, table: str, options: DatabentoOptions = DatabentoOptions()) -> tuple[pa.Table, int]:  # noqa: B008
-    """Rows of a table of the lake (prices fixed, times in ns) in Databento's shape, and how many were left out."""
+    """Rows of a table of the lake (prices fixed, times in ns) in Databento's format, and how many were skipped."""
     shape = databento_schema(table)
     prepared = PREPARE.get(table, _unchanged)(rows)
     left_out = 0 if table == "definition" else rows.num_rows - prepared.num_rows
@@ -134,7 +134,7 @@ def to_databento(rows: pa.Table, table: str, options: DatabentoOptions = Databen
 def databento_schema(table: str) -> DatabentoSchema:
     shape = SCHEMAS.get(table)
     if shape is None:
-        raise UsageError(f"Databento has no schema for {table}", f"it has {', '.join(SCHEMAS)}")
+        raise UsageError(f"no Databento schema for {table}", f"available: {', '.join(SCHEMAS)}")
     return shape
 
 
@@ -149,7 +149,7 @@ def _with_common_columns(rows: pa.Table, shape: DatabentoSchema, form: Databento
             rows.column("flags"), pa.scalar(DATABENTO_FLAGS, rows.schema.field("flags").type)
         )
     if {"ts_recv", "ts_send"} <= names:
-        # How long before ts_recv it was sent; more than two seconds do not fit and are the limit.
+        # Time from sending to ts_recv; clamped, as more than two seconds do not fit.
         delta = pc.fill_null(pc.subtract(rows.column("ts_recv"), rows.column("ts_send")), 0)
         computed["ts_in_delta"] = pc.min_element_wise(pc.max_element_wise(delta, int(I32.min)), int(I32.max))
     return _with_columns(rows, computed)
@@ -167,7 +167,7 @@ def _unchanged(rows: pa.Table) -> pa.Table:
 
 
 def _prepare_trades(rows: pa.Table) -> pa.Table:
-    """Databento's trades are trades only (T): a bust has no place there."""
+    """Databento's schema has only trades (T), no busts."""
     rows = rows.filter(pc.equal(rows.column("action"), "A"))
     count = rows.num_rows
     return _with_columns(rows, {"action": pa.repeat("T", count), "depth": pa.repeat(pa.scalar(0, pa.int64()), count)})
@@ -180,7 +180,7 @@ def _prepare_statistics(rows: pa.Table) -> pa.Table:
 
 
 def _prepare_status(rows: pa.Table) -> pa.Table:
-    """Rows of instruments; the phase of a group has no instrument to stand at."""
+    """Rows of instruments only: the phase of a group has no instrument."""
     rows = rows.filter(pc.is_valid(rows.column("instrument_id")))
     codes = pc.coalesce(rows.column("state"), rows.column("phase")).to_pylist()
     status_actions = [STATUS_ACTIONS.get(code, UNKNOWN_STATUS) for code in codes]
@@ -249,7 +249,7 @@ def _integer_array(values: pa.Array, field: DatabentoField, kind: pa.DataType, r
     absent = int(limits.max) if field.absent == UNDEFINED else int(field.absent)
     numbers: NDArray[Any] = np.asarray(pc.fill_null(values, 0))
     if target_dtype.kind == "u":
-        numbers = numbers.view(np.uint64)  # ours are unsigned numbers of the wire, bit-cast
+        numbers = numbers.view(np.uint64)  # unsigned on the wire, stored bit-cast
     wrong = np.flatnonzero(numbers > limits.max)
     if target_dtype.kind == "i":
         wrong = np.flatnonzero((numbers > limits.max) | (numbers < limits.min))
@@ -261,16 +261,16 @@ def _integer_array(values: pa.Array, field: DatabentoField, kind: pa.DataType, r
 
 
 def _overflow_error(field: DatabentoField, value: int, kind: pa.DataType, symbol: str | None) -> UmdfError:
-    hint = "say --wide for uint64 columns" if kind == pa.uint32() else "leave this instrument out"
+    hint = "use --wide-integers" if kind == pa.uint32() else "exclude this instrument"
     return UmdfError(
         f"{symbol or 'an instrument without a symbol'}: {field.name} {value} does not fit Databento's {kind}", hint
     )
 
 
 def parse_options(options: Options) -> DatabentoOptions:
-    """Options as the command line has them."""
+    """Options from the command line."""
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
-        raise UsageError(f"publisher id {options.publisher_id} does not fit uint16", "say one from 0 to 65535")
+        raise UsageError(f"publisher ID out of range: {options.publisher_id}", "use 0 to 65535")
     if options.price_type not in PRICE_TYPES:
-        raise UsageError(f"Databento's Parquet has no {options.price_type} prices", f"say {' or '.join(PRICE_TYPES)}")
+        raise UsageError(f"invalid price type: {options.price_type}", f"use {' or '.join(PRICE_TYPES)}")
     return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide_integers)

@@ -1,8 +1,8 @@
-"""The shape of Databento's Parquet files: every schema's columns, their types, and where our values come from.
+"""The format of Databento's Parquet files: the columns of each schema, their types and their sources.
 
-Invariant: names, types and order are those that `databento.DBNStore.to_parquet` writes (DBN version 3); a value that
-the exchange does not publish is what DBN calls undefined (the greatest number of the type, no price, no time, an empty
-text), never a guess. docs/export.md says in words what has no counterpart.
+Invariant: names, types and order are those of `databento.DBNStore.to_parquet` (DBN version 3); a value that the
+exchange does not publish is undefined as in DBN (the maximum of the type, no price, no time, an empty string), never a
+guess. docs/export.md lists columns without a counterpart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from umdf.lake.schemas import levels
 
 PRICE, TIME, TEXT = "price", "time", "text"
-UNDEFINED = "undefined"  # as what stands for an absent value: the greatest number of the type
+UNDEFINED = "undefined"  # absent values become the maximum of the type
 UNDEFINED_PRICE = (1 << 63) - 1
 UTC_NS = pa.timestamp("ns", "UTC")
 
@@ -28,7 +28,7 @@ class DatabentoField:
     name: str
     type: str  # a numpy type (u4), or PRICE, TIME, TEXT
     source: str | None  # column of our rows; None: always `absent`
-    absent: int | str = 0  # where our rows have no value
+    absent: int | str = 0  # value if our rows have none
 
     def arrow_type(self, fixed: bool, wide_integers: bool) -> pa.DataType:
         special = {PRICE: pa.int64() if fixed else pa.float64(), TIME: UTC_NS, TEXT: pa.string()}
@@ -39,8 +39,8 @@ class DatabentoField:
 
 @dataclass(frozen=True)
 class DatabentoSchema:
-    schema: str  # as Databento writes it: mbp-1
-    table: str  # of the lake: mbp_1
+    schema: str  # Databento's name: mbp-1
+    table: str  # table of the lake: mbp_1
     rtype: int
     fields: tuple[DatabentoField, ...]  # the index last, as pandas writes it
 
@@ -54,7 +54,7 @@ class DatabentoSchema:
 
 
 def _pandas_metadata(fields: Sequence[pa.Field]) -> str:
-    """What pandas reads to make the last column the index again."""
+    """Metadata that lets pandas restore the last column as the index."""
     columns = [
         {"name": field.name, "field_name": field.name, **_pandas_type(field.type)} for field in fields
     ]  # fmt: skip
@@ -81,7 +81,7 @@ def _pandas_type(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _parse_fields(text: str) -> tuple[DatabentoField, ...]:
-    """`name type source absent` a line; a source of `-` is none, a missing one has the name of the field."""
+    """Lines of `name type source absent`; a source of `-` is none, a missing one is the name of the field."""
     found = []
     for line in text.strip().splitlines():
         name, kind, *more = line.split()

@@ -1,6 +1,6 @@
-"""Instrument definitions as Databento's records: one for an instrument, one for each leg of a strategy.
+"""Instrument definitions as Databento records: one per instrument, or one per leg of a strategy.
 
-Invariant: a class that the exchange's security type does not determine is left empty.
+Invariant: if the exchange's security type does not determine a class, it is empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 FIXED_ONE = 10**9
 STRATEGY = "MLEG"
-# 167 → Databento's InstrumentClass; options are told by 201. Terms, loans and exercises have no class there.
+# 167 → Databento's InstrumentClass; 201 decides for options. Terms, loans and exercises have no class there.
 INSTRUMENT_CLASSES = {"FUT": "F", "CS": "K", "PS": "K", "ETF": "K", "INDEX": "I", "CORP": "B", "SPOT": "Y"}
 OPTION_TYPES = frozenset({"OPT", "FOPT", "SOPT", "INDEXOPT"})
 PUT_OR_CALL = {0: "P", 1: "C"}
@@ -39,7 +39,7 @@ COMPUTED_COLUMNS = {
 
 
 def to_definition_records(rows: pa.Table) -> pa.Table:
-    """Rows of `definition` with what Databento has beside our columns; a strategy is a row for each leg."""
+    """Rows of `definition` with Databento's additional columns; a strategy has one row per leg."""
     row_indices: list[int] = []
     computed: dict[str, list[Any]] = {name: [] for name in COMPUTED_COLUMNS}
     for row_index, row in enumerate(rows.to_pylist()):

@@ -1,7 +1,7 @@
-"""What an export is made of: one instrument on one trading date after the other, so that memory stays bounded.
+"""Reads an export's rows, one instrument and trading date at a time, so that memory stays bounded.
 
-Invariant: rows come from `umdf.Lake`, at one commit for the whole export; nothing is read twice in another way. An
-instrument goes by its symbol; one whose symbol is absent or blank by its number.
+Invariant: rows come from `umdf.Lake`, at one commit for the whole export. An instrument is identified by its symbol;
+one without a symbol by its ID.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from umdf.lake.query.times import TimeRange, midnight_ns
 if TYPE_CHECKING:
     from umdf.lake.query.lake import Lake
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+pc: Any = pyarrow.compute  # its functions are created at run time
 
-STYPES = ("raw", "parent", "instrument_id")  # a continuous contract is many instruments under one name
+STYPES = ("raw", "parent", "instrument_id")  # a continuous contract is several instruments under one name
 DAY = timedelta(days=1)
 DAY_NS = 86_400 * 10**9
-MAX_SYMBOL_BYTES = 150  # of a symbol in the name of a file, which may have 255
-KEY_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol")  # columns by which rows are told apart here
+MAX_SYMBOL_BYTES = 150  # of a symbol in a file name, which may have 255 bytes
+KEY_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol")  # columns that identify rows here
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """Which rows an export is about, as its caller requested them."""
+    """Which rows to export, as requested."""
 
     symbols: Sequence[str] | None = None
     start: Any = None
@@ -49,11 +49,11 @@ class ExportRequest:
 @dataclass(frozen=True, order=True)
 class Instrument:
     symbol: str
-    instrument_id: int = 0  # instrument_id, of one that has no symbol to go by
+    instrument_id: int = 0  # only for an instrument without a usable symbol
 
     @classmethod
     def from_definition(cls, symbol: str | None, number: int) -> Instrument:
-        """By its number if the symbol is blank, or has blanks around it, or is too long for the name of a file."""
+        """Identified by its ID if the symbol is blank, has blanks around it, or is too long for a file name."""
         is_usable = symbol and symbol == symbol.strip() and len(percent_encode(symbol)) <= MAX_SYMBOL_BYTES
         return cls(symbol) if symbol and is_usable else cls("", number)
 
@@ -62,12 +62,12 @@ class Instrument:
 
     @property
     def file_name(self) -> str:
-        """For names of files: another one for every other instrument, and never a path. BTC/BRL becomes BTC%2FBRL."""
+        """For file names: unique per instrument, and never a path. BTC/BRL becomes BTC%2FBRL."""
         return percent_encode(self.symbol) if self.symbol else f"instrument_id={self.instrument_id}"
 
 
 def percent_encode(text: str) -> str:
-    """Text as a part of a file's name: letters, digits, - and _ and . and ~ stay, the rest is percent-encoded."""
+    """Text for a file name: letters, digits, - _ . and ~ are kept, the rest is percent-encoded."""
     return quote(text, safe="", errors="surrogatepass")
 
 
@@ -78,23 +78,23 @@ class ExportDay:
     lake: Lake
     request: ExportRequest
     date: date
-    instruments: Sequence[Instrument]  # that are asked for, and listed on this date
+    instruments: Sequence[Instrument]  # requested, and listed on this date
 
     @property
     def window(self) -> tuple[int | None, int | None]:
-        """The instants of the range, where it has some."""
+        """The times of the range, if it has any."""
         return self.request.span.start_ns, self.request.span.end_ns
 
     def read(
         self, table: str, instrument: Instrument | None, columns: Sequence[str] | None, whole_day: bool
     ) -> pa.Table:
-        """Rows of an instrument (None: of all that are requested); `whole_day`: also those outside of the window."""
+        """Rows of an instrument (None: of all requested ones); `whole_day`: also those outside the window."""
         asked = self.request
         low, high = (None, None) if whole_day else self.window
         start: Any = self.date
         end: Any = self.date + DAY
         if low is not None or high is not None:
-            # Rows of a date may be received on the other side of midnight: they are told by their trading date.
+            # Rows of a date may be received after midnight: the trading date decides.
             begin, finish = midnight_ns(self.date) - DAY_NS, midnight_ns(self.date) + 2 * DAY_NS
             start, end = max(begin, low or begin), min(finish, high or finish)
         wanted = None if columns is None else list(dict.fromkeys([*columns, *KEY_COLUMNS]))
@@ -116,7 +116,7 @@ class ExportDay:
             return rows
         if instrument is None and asked.symbols is None:
             return rows
-        # A symbol may come later in the day than the number: what has one goes by it.
+        # The symbol may become known later in the day than the ID: rows with a symbol use it.
         chosen = set(self.instruments) if instrument is None else {instrument}
         pairs = zip(*(rows.column(name).to_pylist() for name in ("symbol", "instrument_id")), strict=True)
         return rows.filter(pa.array([Instrument.from_definition(*pair) in chosen for pair in pairs], pa.bool_()))
@@ -134,7 +134,7 @@ class InstrumentDay:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """For messages."""
         return str(self.instrument)
 
     def read(self, table: str, columns: Sequence[str] | None = None, whole_day: bool = False) -> pa.Table:
@@ -143,12 +143,12 @@ class InstrumentDay:
     def read_single_channel(
         self, table: str, columns: Sequence[str] | None = None, whole_day: bool = False
     ) -> pa.Table:
-        """For books: an instrument may be on several channels, by order and by price."""
+        """For books: an instrument may be on several channels, with order depth and price depth."""
         rows = self.read(table, columns, whole_day)
         channels = sorted(filter(None, pc.unique(rows.column("channel_id")).to_pylist()))
         if len(channels) > 1:
-            hint = f"say --channel {channels[0]}"
-            raise UmdfError(f"{self.name} is on the channels {', '.join(map(str, channels))}", hint)
+            hint = f"select one, for example --channel {channels[0]}"
+            raise UmdfError(f"{self.name} is on several channels: {', '.join(map(str, channels))}", hint)
         return rows
 
     def __str__(self) -> str:
@@ -156,11 +156,11 @@ class InstrumentDay:
 
 
 def export_days(lake: Lake, request: ExportRequest) -> list[ExportDay]:
-    """The trading dates of a range; a range or a name that the lake does not know is its own error."""
+    """The trading dates of a range; an unknown range or symbol raises the error of `umdf.Lake`."""
     if request.stype_in not in STYPES:
-        raise UsageError(f"stype_in {request.stype_in!r} cannot be exported", f"use {' or '.join(STYPES)}")
+        raise UsageError(f"unsupported stype_in: {request.stype_in!r}", f"use {' or '.join(STYPES)}")
     span, columns = request.span, ["trading_date", "symbol", "instrument_id"]
-    lake.get_range("definition", None, request.start, request.end)  # the range alone, before the names
+    lake.get_range("definition", None, request.start, request.end)  # checks the range before the symbols
     dates = [day for day in lake.dates() if span.includes_date(day)]
     if not dates:
         return []

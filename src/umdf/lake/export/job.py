@@ -1,6 +1,6 @@
 """One export: what is requested, where it goes, and its result.
 
-Invariant: everything that an export leaves out is counted and reported, by table and reason.
+Invariant: everything that an export skips is counted and reported, by table and reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What only some formats know."""
+    """Options of some formats only."""
 
     publisher_id: int = 65_000  # Databento
     price_type: str = "float"
@@ -37,13 +37,13 @@ class Options:
 
 @dataclass
 class ExportReport:
-    """What became of an export."""
+    """The result of an export."""
 
     format: str
     out: str = ""
     commit: int = 0
     files: int = 0
-    rows: Counter[str] = field(default_factory=Counter)  # by what they are in the other format
+    rows: Counter[str] = field(default_factory=Counter)  # by kind in the target format
     left_out: Counter[str] = field(default_factory=Counter)  # by table and reason
     skipped: list[str] = field(default_factory=list)  # instruments and dates, with --exclude-stale
 
@@ -54,7 +54,7 @@ class ExportReport:
 
 @dataclass(frozen=True)
 class ExportJob:
-    """An export that is being made."""
+    """An export in progress."""
 
     days: Sequence[ExportDay]
     tables: Sequence[str]
@@ -67,7 +67,7 @@ class ExportJob:
 
     def new_file(self, name: str) -> Path:
         path = self.directory / name
-        assert path.parent == self.directory and not path.exists(), name  # names are of one instrument only
+        assert path.parent == self.directory and not path.exists(), name  # names are unique per instrument
         return path
 
     def count(self, what: str, rows: int) -> None:
@@ -79,7 +79,7 @@ class ExportJob:
             self.report.left_out[why] += rows
 
     def skip_instrument(self, instrument_day: InstrumentDay, error: UntrustedDataError) -> None:
-        """An instrument's day that may be wrong: an error, or with --exclude-stale left out wholly."""
+        """An instrument-day that may be wrong: an error, or with --exclude-stale skipped completely."""
         if not instrument_day.day.request.exclude_stale:
             raise error
         self.report.skipped.append(str(instrument_day))
@@ -89,7 +89,7 @@ class ExportJob:
 class Format:
     module: str
     title: str
-    tables: tuple[str, ...]  # those that it has a place for
+    tables: tuple[str, ...]  # those that it can represent
     default_tables: tuple[str, ...]
 
     @property
@@ -124,15 +124,15 @@ def export(
     options: Options = Options(),  # noqa: B008
     force: bool = False,
 ) -> ExportReport:
-    """Write a range of a lake in another format; nothing is there before all of it is."""
+    """Write a range of a lake in another format; the directory appears when it is complete."""
     export_format = FORMATS.get(format)
     if export_format is None:
-        raise UsageError(f"no format {format!r}", f"there are {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format: {format!r}", f"use {', '.join(FORMATS)}")
     tables = tuple(dict.fromkeys(resolve_schema(schema) for schema in schemas)) or export_format.default_tables
     for table in tables:
         if table not in export_format.tables:
             raise UsageError(
-                f"{export_format.title} has no place for {table}", f"it has one for {', '.join(export_format.tables)}"
+                f"{export_format.title} cannot represent {table}", f"it supports {', '.join(export_format.tables)}"
             )
     output.check_replaceable(Path(out).absolute(), force)
     selected_days = export_days(lake, request)
@@ -148,10 +148,10 @@ def export(
 
 def _nothing_exported_error(report: ExportReport, tables: Sequence[str], asked: ExportRequest) -> UmdfError:
     if report.skipped:
-        return UmdfError("every instrument that was asked for may be wrong", f"left out: {', '.join(report.skipped)}")
+        return UmdfError(
+            "nothing to export: all selected instruments may be wrong", f"skipped: {', '.join(report.skipped)}"
+        )
     if report.left_out:
         why = ", ".join(f"{rows:,} {reason}" for reason, rows in report.left_out.items())
-        return UmdfError(f"there is nothing to export: left out were {why}", "ask for other instruments or schemas")
-    return UmdfError(
-        f"there is nothing to export: no rows of {', '.join(tables)} {asked.span}", "ask for another range"
-    )
+        return UmdfError(f"nothing to export: skipped {why}", "select other instruments or schemas")
+    return UmdfError(f"nothing to export: no rows of {', '.join(tables)} {asked.span}", "use another range")

@@ -1,12 +1,12 @@
-"""An instrument's day as LOBSTER's two files: a message for every change, and the book after each message.
+"""An instrument-day as LOBSTER's two files: a message per change, and the book after each message.
 
-Invariant: whoever replays the messages over an empty book gets the rows of the book file, line by line.
+Invariant: replaying the messages on an empty book gives the rows of the book file, line by line.
 
     message    time, type, order id, size, price, direction
     orderbook  ask price 1, ask size 1, bid price 1, bid size 1, ask price 2 …
 
-Types: 1 new, 2 part of an order cancelled, 3 order deleted, 4 order executed, 5 executed against what was hidden, 6 a
-trade that no order of the book made (an auction, a cross), 7 the instrument's state changed.
+Types: 1 new, 2 partial cancellation, 3 deletion, 4 execution, 5 execution of a hidden order, 6 a trade without an order
+of the book (an auction, a cross), 7 change of the instrument's state.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from umdf.units import EPOCH, fix_decimal
 if TYPE_CHECKING:
     from umdf.lake.export.job import ExportJob
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+pc: Any = pyarrow.compute  # its functions are created at run time
 
 NEW, CANCEL, DELETE, EXECUTE, HIDDEN, CROSS, STATE = range(1, 8)
 PRICE_UNIT = 10**5  # LOBSTER's prices are in 1e-4, ours in 1e-9
 NO_ASK, NO_BID = 9_999_999_999, -9_999_999_999
 DIRECTIONS = {"B": 1, "A": -1}
-NO_ORDER_ID = 0  # as an order id: no visible order
+NO_ORDER_ID = 0  # order ID of no visible order
 # 326 → price of a message of type 7: -1 halted, 0 quoting resumes, 1 trading resumes. Its direction is always -1.
 STATE_PRICES = {2: -1, 4: -1, 18: -1, 21: 0, 17: 1, 101: 0}
 MAX_LEVELS = 200
@@ -65,18 +65,18 @@ class LobsterLine:
 
 @dataclass
 class ConversionCounts:
-    """What became of an instrument's day."""
+    """Counts for an instrument-day."""
 
     messages: Counter[int] = field(default_factory=Counter)  # by type
-    without_price: int = 0  # changes of orders without a price (MOA, MOC), which LOBSTER has no place for
+    without_price: int = 0  # changes of orders without a price (MOA, MOC), which LOBSTER cannot represent
 
 
 class LobsterConverter:
-    """Turns rows into lines; a new one for every instrument and date."""
+    """Converts rows into lines; one per instrument-day."""
 
     def __init__(self, symbol: str, day: date, levels: int, round_prices: bool = False) -> None:
         if not 1 <= levels <= MAX_LEVELS:
-            raise UsageError(f"{levels} levels", f"say 1 to {MAX_LEVELS}")
+            raise UsageError(f"invalid --levels: {levels}", f"use 1 to {MAX_LEVELS}")
         self.symbol, self.day, self.round_prices = symbol, day, round_prices
         self.book = OrderBook(symbol)
         self.counts = ConversionCounts()
@@ -85,7 +85,7 @@ class LobsterConverter:
         self._transitions, self._offsets = (times.tolist() for times in transitions())
 
     def lines(self, rows: Iterable[Row], states: Iterable[tuple[int, int]] = ()) -> Iterator[LobsterLine]:
-        """`states`: times and 326 of the instrument's own state, in their order."""
+        """`states`: times and 326 of the instrument's own state, in order."""
         changes = iter(states)
         change = next(changes, None)
         for event in _events(rows):
@@ -112,7 +112,7 @@ class LobsterConverter:
                 yield from CHANGE_HANDLERS[row.action](self, row, traded)
             self.book.check_top(row)
         for price, left in traded.items():
-            if left:  # more was traded than orders show: an iceberg's hidden part
+            if left:  # more was traded than the orders show: the hidden part of an iceberg
                 yield self._line(rows[-1], HIDDEN, NO_ORDER_ID, left, self._price(price), DIRECTIONS[min(reduced)])
 
     def _add(self, row: Row, _: dict[int | None, int]) -> Iterator[LobsterLine]:
@@ -146,7 +146,7 @@ class LobsterConverter:
     def _reduction_lines(
         self, row: Row, order: Order, size: int, remaining_type: int, traded: dict[int | None, int]
     ) -> Iterator[LobsterLine]:
-        """`size` less of an order: what was traded at its price is an execution, the rest is a cancellation."""
+        """An order is reduced by `size`: what was traded at its price is an execution, the rest a cancellation."""
         if order.price is None:
             self.counts.without_price += 1
             return
@@ -166,10 +166,12 @@ class LobsterConverter:
 
     def _price(self, price: int | None) -> int:
         if price is None:
-            raise UmdfError(f"{self.symbol}: a trade without a price", "LOBSTER has no place for it")
+            raise UmdfError(
+                f"{self.symbol}: trade without a price, which LOBSTER cannot represent", "exclude this instrument"
+            )
         if price % PRICE_UNIT and not self.round_prices:
-            reason = f"{self.symbol}: the price {fix_decimal(price, -9)} is no multiple of 0.0001"
-            raise UmdfError(reason, "say --round to round such prices to the nearest one")
+            reason = f"{self.symbol}: price {fix_decimal(price, -9)} is not a multiple of 0.0001"
+            raise UmdfError(reason, "round prices with --round-prices")
         return (price + PRICE_UNIT // 2) // PRICE_UNIT
 
     def _line(self, row: Row, kind: int, order_id: int | None, size: int, price: int, direction: int) -> LobsterLine:
@@ -183,13 +185,13 @@ class LobsterConverter:
         return ts + self._offsets[bisect_right(self._transitions, ts)] - self._midnight
 
     def _time(self, ts: int) -> str:
-        """Seconds after midnight in São Paulo, with every nanosecond."""
+        """Seconds after midnight in São Paulo, with nanoseconds."""
         since = self._since_midnight_ns(ts)
         sign, since = ("-", -since) if since < 0 else ("", since)
         return f"{sign}{since // 10**9}.{since % 10**9:09}"
 
     def milliseconds(self, ts: int) -> int:
-        """After midnight in São Paulo, not outside of the day."""
+        """Milliseconds after midnight in São Paulo, limited to the day."""
         return min(max(0, self._since_midnight_ns(ts) // 10**6), DAY_MS)
 
     def _book_text(self) -> str:
@@ -206,7 +208,7 @@ CHANGE_HANDLERS = {
 
 
 class _SideText:
-    """The best levels of a side as texts, rebuilt only when one of them changed."""
+    """The best levels of a side as text, rebuilt only when one of them changes."""
 
     def __init__(self, sign: int, nothing: int, levels: int) -> None:
         self._ladder, self._levels = Ladder(sign), levels
@@ -236,7 +238,7 @@ def _events(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _reduced_sides(rows: Iterable[Row], book: OrderBook) -> set[str]:
-    """Sides that have orders which became less in an event: of one side in a trade, of both in an auction."""
+    """Sides with orders that are reduced in an event: one side in a trade, both in an auction."""
     reduced = set()
     for row in rows:
         known = book.orders.get(row.order_id) if row.order_id is not None else None
@@ -246,7 +248,7 @@ def _reduced_sides(rows: Iterable[Row], book: OrderBook) -> set[str]:
 
 
 def write(job: ExportJob) -> None:
-    """Two files for each instrument and date. A window of time is cut out of the whole day, with the book as it was."""
+    """Two files per instrument-day. A time window is cut out of the whole day, with the book at its start."""
     for instrument_day in job.instrument_days():
         mbo = instrument_day.read_single_channel("mbo", MBO_COLUMNS, whole_day=True)
         if not mbo.num_rows:
@@ -273,7 +275,7 @@ def write(job: ExportJob) -> None:
             job.skip_instrument(instrument_day, doubt)
             continue
         job.count("messages", count)
-        job.count_left_out("changes of orders without a price", converter.counts.without_price)
+        job.count_left_out("changes of orders without price", converter.counts.without_price)
 
 
 def _write(paths: list[Path], lines: Iterable[LobsterLine], low: int | None, high: int | None) -> int:

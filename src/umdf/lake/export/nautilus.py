@@ -1,8 +1,8 @@
-"""Rows of the lake → data of Nautilus, by the real classes of nautilus_trader, for its ParquetDataCatalog.
+"""Rows of the lake → NautilusTrader data, with the classes of nautilus_trader, for its ParquetDataCatalog.
 
 Invariant: only what Nautilus can represent exactly. A quote needs a price on both sides, a bar needs prices, an order
-needs one: rows that lack them are left out and counted. Rows that may be wrong are refused: Nautilus has no mark for
-doubt. `ts_init` is ts_recv, never earlier than the row before, because a catalog is ordered by it.
+needs one: rows without them are skipped and counted. Rows that may be wrong are an error, because Nautilus cannot mark
+them. `ts_init` is ts_recv, never earlier than in the row before, because a catalog is ordered by it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from umdf.units import fix_decimal
 if TYPE_CHECKING:
     from umdf.lake.export.job import ExportJob
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+pc: Any = pyarrow.compute  # its functions are created at run time
 BAR_SIZES = {
     "ohlcv_1s": ("SECOND", 1),
     "ohlcv_1m": ("MINUTE", 60),
@@ -38,13 +38,13 @@ BAR_SIZES = {
 SECOND_NS = 10**9
 QUOTE_COLUMNS = ("bid_px_00", "ask_px_00", "bid_sz_00", "ask_sz_00")
 BAR_COLUMNS = ("open", "high", "low", "close", "volume")
-MIN_FILE_DELTAS = 500_000  # deltas of a file, at least
+MIN_FILE_DELTAS = 500_000  # minimum deltas per file
 DELETED = "D"
 LEFT_OUT = {"mbp_1": "best prices of one side only", "trades": "busts, and trades without price or size"}
 
 
 def write(job: ExportJob) -> None:
-    """A catalog: the instruments, and the data of each in files that follow one another in time."""
+    """Write a catalog: the instruments, and the data of each in consecutive files."""
     require(PACKAGE, "a Nautilus catalog")
     catalog = import_module(f"{PACKAGE}.persistence.catalog").ParquetDataCatalog(str(job.directory))
     for one in sorted({one for day in job.days for one in day.instruments}):
@@ -56,7 +56,7 @@ def write(job: ExportJob) -> None:
         except UnsupportedTypeError:
             if job.days[0].request.symbols is not None:
                 raise
-            job.count_left_out("instruments of types that Nautilus does not have", 1)
+            job.count_left_out("instruments of types that Nautilus does not support", 1)
             continue
         catalog.write_data([instrument])
         job.count(type(instrument).__name__, 1)
@@ -104,13 +104,13 @@ def _convert_deltas(
     tops = instrument_day.read_single_channel("mbp_1", TOP_COLUMNS, whole_day=True)
     builder = DeltaBuilder(instrument_day.name, instrument_id, scale.precision, scale.price_factor, scale.size_factor)
     events = builder.events(merge_rows(instrument_day.name, mbo, tops), instrument_day.day.window)
-    made = list(split_into_files(events))  # all of a day, so that a doubt at its end leaves nothing of it behind
-    job.count_left_out("changes of orders without a price", builder.left_out)
+    made = list(split_into_files(events))  # the whole day first, so that an error at its end leaves nothing behind
+    job.count_left_out("changes of orders without price", builder.left_out)
     return made
 
 
 def split_into_files(events: Iterable[list[Any]]) -> Iterator[list[Any]]:
-    """Lists for a file each: whole events, and no two files share an instant, because a catalog's files must not."""
+    """One list per file: whole events, and no timestamp in two files, as a catalog requires."""
     chunk: list[Any] = []
     for event in events:
         if len(chunk) >= MIN_FILE_DELTAS and event[0].ts_init > chunk[-1].ts_init:
@@ -122,7 +122,7 @@ def split_into_files(events: Iterable[list[Any]]) -> Iterator[list[Any]]:
 
 
 class PriceScale:
-    """Prices of one instrument: from our 1e-9 to Nautilus' raw numbers, with a fixed number of digits."""
+    """Converts an instrument's prices from units of 1e-9 to Nautilus' raw numbers, with a fixed precision."""
 
     def __init__(self, symbol: str, precision: int) -> None:
 
@@ -131,20 +131,18 @@ class PriceScale:
         self.size_factor = 10 ** nautilus_module("objects").FIXED_PRECISION
 
     def check_prices(self, rows: pa.Table, columns: tuple[str, ...]) -> None:
-        """Prices that need more digits than the instrument has."""
+        """Raise if a price needs more digits than the instrument has."""
         unit = 10 ** (9 - self.precision)
         for name in columns:
             prices = np.asarray(pc.drop_null(rows.column(name)).combine_chunks())
             wrong = prices[prices % unit != 0]
             if len(wrong):
-                reason = f"{self.symbol}: the price {fix_decimal(int(wrong[0]), -9)} is no multiple of its tick"
-                raise UmdfError(
-                    reason, "leave the instrument out: Nautilus has one number of digits for all its prices"
-                )
+                reason = f"{self.symbol}: price {fix_decimal(int(wrong[0]), -9)} is not a multiple of the tick"
+                raise UmdfError(reason, "exclude this instrument (Nautilus has one precision per instrument)")
 
 
 def to_quote_ticks(rows: pa.Table, instrument_id: Any, scale: PriceScale) -> tuple[list[Any], int]:
-    """`mbp_1` → QuoteTick; rows without a price on both sides are left out."""
+    """`mbp_1` → QuoteTick; rows without a price on both sides are skipped."""
     complete, make = _drop_incomplete(rows, QUOTE_COLUMNS), nautilus_module("data").QuoteTick.from_raw
     p, z, digits = scale.price_factor, scale.size_factor, scale.precision
     ticks = [
@@ -157,7 +155,7 @@ def to_quote_ticks(rows: pa.Table, instrument_id: Any, scale: PriceScale) -> tup
 
 
 def to_trade_ticks(rows: pa.Table, instrument_id: Any, scale: PriceScale) -> tuple[list[Any], int]:
-    """`trades` → TradeTick; busts are left out, and trades without price or size."""
+    """`trades` → TradeTick; busts, and trades without price or size, are skipped."""
     make, name, aggressor_side = (
         nautilus_module("data").TradeTick.from_raw,
         nautilus_module("identifiers").TradeId,
@@ -178,7 +176,7 @@ def to_trade_ticks(rows: pa.Table, instrument_id: Any, scale: PriceScale) -> tup
 
 
 def to_bars(rows: pa.Table, instrument_id: Any, scale: PriceScale, table: str) -> tuple[list[Any], int]:
-    """`ohlcv_…` → Bar, stamped with the end of its interval; those without prices are left out."""
+    """`ohlcv_…` → Bar, stamped with the end of its interval; those without prices are skipped."""
     word, seconds = BAR_SIZES[table]
     kind = nautilus_module("data").BarType.from_str(f"{instrument_id}-1-{word}-LAST-EXTERNAL")
     kept, make, made = _drop_incomplete(rows, BAR_COLUMNS), nautilus_module("data").Bar.from_raw, []
@@ -195,8 +193,8 @@ def reject_unverified(rows: pa.Table, symbol: str, table: str) -> None:
     is_unverified = pc.not_equal(pc.bit_wise_and(flags, pa.scalar(MAYBE_BAD_BOOK, flags.type)), 0)
     count = pc.sum(is_unverified).as_py() or 0
     if count:
-        reason = f"{symbol}: {count:,} rows of {table} may be wrong, because something was lost before them"
-        raise UntrustedDataError(reason, "leave them out with --exclude-stale; Nautilus has no mark for doubt")
+        reason = f"{symbol}: {count:,} rows of {table} may be wrong because of gaps, which Nautilus cannot mark"
+        raise UntrustedDataError(reason, "skip them with --exclude-stale")
 
 
 CONVERTERS: dict[str, Callable[[pa.Table, Any, PriceScale], tuple[list[Any], int]]] = {
@@ -223,6 +221,6 @@ def _values(rows: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...
 
 
 def _times(rows: pa.Table) -> tuple[list[int], list[int]]:
-    """ts_event (ts_send where it is absent), and ts_recv as it never goes back."""
+    """ts_event (ts_send if absent), and ts_recv, made non-decreasing."""
     events = pc.coalesce(rows.column("ts_event"), rows.column("ts_send"), rows.column("ts_recv")).to_pylist()
     return events, list(accumulate(rows.column("ts_recv").to_pylist(), max))

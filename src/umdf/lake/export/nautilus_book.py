@@ -1,7 +1,7 @@
-"""An instrument's day, order by order → OrderBookDelta of Nautilus.
+"""An instrument-day, order by order → Nautilus' OrderBookDelta.
 
-Invariant: a book that is rebuilt from them is the lake's after every event (flag LAST), and starts from nothing:
-each day and each window begins with a clear book and the orders that stand in it.
+Invariant: a book rebuilt from them equals the lake's after every event (flag LAST), and needs no earlier data: each day
+and each window starts with a clear and the orders then in the book.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from umdf.lake.export.nautilus_instruments import nautilus_module
 from umdf.lake.export.order_flow import BOTH, OrderBook, Row
 from umdf.market.families import LAST, SNAPSHOT
 
-UINT64_MASK = (1 << 64) - 1  # order ids are unsigned on the wire
-Change = tuple[str, str, int | None, int, int]  # word of `mbo`, side, price, size, order id
+UINT64_MASK = (1 << 64) - 1  # order IDs are unsigned on the wire
+Change = tuple[str, str, int | None, int, int]  # action of `mbo`, side, price, size, order ID
 Window = tuple[int | None, int | None]
 
 
 class DeltaBuilder:
-    """Of one instrument and day. `left_out` counts the changes of orders without a price (MOA, MOC)."""
+    """For one instrument-day. `left_out` counts the changes of orders without a price (MOA, MOC)."""
 
     def __init__(self, symbol: str, instrument_id: Any, precision: int, price_scale: int, size_scale: int) -> None:
         enums = nautilus_module("enums")
@@ -36,7 +36,7 @@ class DeltaBuilder:
         self._make = nautilus_module("data").OrderBookDelta.from_raw
 
     def events(self, rows: Iterable[Row], window: Window = (None, None)) -> Iterator[list[Any]]:
-        """Event by event; `window` is by ts_recv."""
+        """The deltas, by event; `window` refers to ts_recv."""
         low, high = window
         event: list[tuple[Change, int, Row, int]] = []
         ts_init, begun = 0, False
@@ -76,13 +76,13 @@ class DeltaBuilder:
 
 
 def _snapshot_changes(book: OrderBook) -> list[Change]:
-    """A clear book, and every order that has a price."""
+    """A clear, and every order that has a price."""
     orders = [("A", order.side, order.price, order.size, number) for number, order in book.orders.items()]
     return [("R", BOTH, 0, 0, 0), *(order for order in orders if order[2] is not None)]
 
 
 def _changes(book: OrderBook, row: Row) -> list[Change]:
-    """What a row does to a book of orders that have a price: word, side, price, size, order id."""
+    """Changes of a row to the orders that have a price: action, side, price, size, order ID."""
     number = row.order_id or 0
     if row.action == "A":
         order = book.add(row)
@@ -91,7 +91,7 @@ def _changes(book: OrderBook, row: Row) -> list[Change]:
         before, after = book.modify(row)
         if before.price == after.price:
             return [("M", after.side, after.price, after.size, number)]
-        # An update of another price would leave the order where it was.
+        # An update with another price would leave the order at its old level.
         return [
             ("C", before.side, before.price, before.size, number),
             ("A", after.side, after.price, after.size, number),

@@ -1,7 +1,7 @@
-"""Definitions → Nautilus instruments, by the real classes of nautilus_trader.
+"""Definitions → Nautilus instruments, with the classes of nautilus_trader.
 
-Invariant: a type that Nautilus has no class for is refused, never called something else. What a class has no field
-for stays in the instrument's `info`, as text.
+Invariant: a type without a Nautilus class is an error, never another class. Values without a field are kept in the
+instrument's `info`, as strings.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from umdf.lake.export.instrument_days import Instrument, percent_encode
 from umdf.units import EPOCH, fix_decimal
 
 PACKAGE = "nautilus_trader"
-VENUE = "BVMF"  # 207, also where a definition does not say it
+VENUE = "BVMF"  # 207, also if a definition lacks it
 EQUITY_TYPES = frozenset({"CS", "PS", "ETF"})
 FUTURE_TYPES = frozenset({"FUT", "FORWARD", "SPOT", "DTERM"})
 PUT = 0
 DAY_NS = 86_400 * 10**9
 SUPPORTED = (*sorted(EQUITY_TYPES), *sorted(FUTURE_TYPES), *sorted(OPTION_TYPES), STRATEGY)
-# 460 → AssetClass; what is not here (strategies, rates of the exchange) is ALTERNATIVE.
+# 460 → AssetClass; all others (strategies, rates of the exchange) are ALTERNATIVE.
 ASSET_CLASSES = {2: "COMMODITY", 3: "DEBT", 4: "FX", 5: "EQUITY", 6: "DEBT", 7: "INDEX", 9: "DEBT"}
 
 
 class UnsupportedTypeError(UmdfError):
-    """An instrument that Nautilus has no class for."""
+    """An instrument of a type that Nautilus does not support."""
 
 
 def nautilus_module(module: str) -> Any:
-    """A module of nautilus_trader.model, which is loaded only when it is needed."""
+    """A module of nautilus_trader.model, imported only when needed."""
     return import_module(f"{PACKAGE}.model.{module}")
 
 
 def decimal_places(*values: int | None) -> int:
-    """How many digits behind the point these numbers of 1e-9 need."""
+    """How many decimal places these numbers of 1e-9 need."""
     return max((len(text.partition(".")[2]) for text in (fix_decimal(v, -9) for v in values if v)), default=0)
 
 
 def price_precision(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Digits behind the point of an instrument's prices, by all its definitions: the tick's, or what 5151 says."""
+    """Decimal places of an instrument's prices, from all its definitions: those of the tick, or 5151."""
     stated_precisions = [row["tick_denominator"] for row in rows if row["tick_denominator"] is not None]
     return max(
         [decimal_places(*(row["tick"] for row in rows)), *(digits for digits in stated_precisions if 0 <= digits <= 9)]
@@ -50,18 +50,19 @@ def price_precision(rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def catalog_symbol(listed_instrument: Instrument) -> str:
-    """The symbol of an InstrumentId. A catalog names directories by it without its slashes, so that two instruments
-    would share one, and SQL tables, where of all other signs it knows only `. - ^` and blanks: X/Y becomes X^2FY."""
+    """The symbol of an InstrumentId. A catalog uses it for directory names, without slashes, so that instruments could
+    collide, and for SQL table names, which besides letters and digits allow only `. - ^` and blanks: X/Y becomes
+    X^2FY."""
     return listed_instrument.file_name.translate({ord("%"): "^", ord("="): "^_", ord("~"): "^7E"})
 
 
 def to_instrument(listed_instrument: Instrument, row: Mapping[str, Any], precision: int) -> Any:
-    """The instrument of a row of `definition`; `precision`: digits that its prices need."""
+    """The instrument of a row of `definition`; `precision`: decimal places of its prices."""
     kind = row["security_type"]
     make = next((make for kinds, make in INSTRUMENT_MAKERS if kind in kinds), None)
     if make is None:
-        hint = f"it has {', '.join(SUPPORTED)}: leave the instrument out"
-        raise UnsupportedTypeError(f"{listed_instrument}: Nautilus has no instrument of type {kind}", hint)
+        hint = f"exclude this instrument (supported: {', '.join(SUPPORTED)})"
+        raise UnsupportedTypeError(f"{listed_instrument}: Nautilus does not support type {kind}", hint)
     return make(row, _common_fields(listed_instrument, row, precision))
 
 
@@ -87,7 +88,7 @@ def _common_fields(listed_instrument: Instrument, row: Mapping[str, Any], precis
 
 
 def format_fixed(value: int, precision: int) -> str:
-    """A number of 1e-9 with so many digits behind the point."""
+    """A number of 1e-9 with `precision` decimal places."""
     whole, _, behind = fix_decimal(value, -9).partition(".")
     assert len(behind) <= precision
     return f"{whole}.{behind.ljust(precision, '0')}" if precision else whole
@@ -121,7 +122,7 @@ def _make_future(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 def _make_option(row: Mapping[str, Any], common: dict[str, Any]) -> Any:
 
     if row["put_or_call"] is None or row["strike_price"] is None:
-        raise UmdfError(f"{row['symbol']}: an option without strike, or neither put nor call", "leave it out")
+        raise UmdfError(f"{row['symbol']}: option without a strike price or put/call indicator", "exclude it")
     kind = (
         nautilus_module("enums").OptionKind.PUT
         if row["put_or_call"] == PUT

@@ -1,7 +1,7 @@
-"""An instrument's day, order by order: rows of `mbo` applied to a plain book, checked against `mbp_1` all the way.
+"""An instrument-day, order by order: rows of `mbo` applied to a reference book, checked against every row of `mbp_1`.
 
-For formats that rebuild books from orders and have no mark for doubt (LOBSTER, Nautilus). Invariant: a day that
-cannot be followed order by order from an empty book is refused, with the reason; nothing is guessed.
+For formats that rebuild books from orders and cannot mark unverified data (LOBSTER, Nautilus). Invariant: a day that
+cannot be rebuilt order by order from an empty book is an error, with the reason; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute
 from umdf.errors import UmdfError
 from umdf.market.families import DELETE_FROM, LAST, MAYBE_BAD_BOOK, OVERLAY
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+pc: Any = pyarrow.compute  # its functions are created at run time
 
 KEY = ("seq_version", "sequence", "msg_index", "entry_index")
 MBO_COLUMNS = (
@@ -29,14 +29,15 @@ CHUNK_ROWS = 1 << 16
 LENDING = "L"
 SIDES = ("B", "A")
 BOTH = "N"
+MBP_HINT = "exclude this instrument, or export mbp_1 or mbp_10 with --format databento"
 
 
 class UntrustedDataError(UmdfError):
-    """A day with rows that may be wrong, or that its rows alone do not lead through."""
+    """A day with rows that may be wrong, or whose rows alone do not define the book."""
 
 
 class Row(NamedTuple):
-    """A row of `mbo`, and the best prices that must be there after it (None: not told)."""
+    """A row of `mbo`, and the expected best prices after it (None: unknown)."""
 
     key: tuple[int, ...]
     ts_event: int
@@ -69,7 +70,7 @@ class Ladder:
     keys: list[int] = field(default_factory=list)
 
     def add(self, price: int, size: int) -> int:
-        """More (or less) at a price; the place of its level."""
+        """Add a size (may be negative) at a price; returns the index of its level."""
         key, now = self.sign * price, self.sizes.get(price, 0) + size
         place = bisect_left(self.keys, key)
         if price not in self.sizes:
@@ -85,7 +86,7 @@ class Ladder:
 
 
 class OrderBook:
-    """Orders by id. Orders without a price (MOA, MOC) are known, and stand on no level."""
+    """Orders by ID. Orders without a price (MOA, MOC) are kept, but are on no level."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,7 +106,7 @@ class OrderBook:
         return found
 
     def modify(self, row: Row) -> tuple[Order, Order]:
-        """An order as it was and as it is."""
+        """Returns the order before and after the change."""
         before = self.find_order(row)
         if not row.size or row.size < 0:
             raise self.inconsistency_error(row)
@@ -118,7 +119,7 @@ class OrderBook:
         return before
 
     def clear(self, side: str) -> list[tuple[int, Order]]:
-        """Take out a side, or both; what was there."""
+        """Remove one side or both; returns the orders."""
         gone = [(number, order) for number, order in self.orders.items() if side in (BOTH, order.side)]
         for number, order in gone:
             self._remove(number, order)
@@ -136,24 +137,24 @@ class OrderBook:
             self.ladders[order.side].add(order.price, -order.size)
 
     def check_top(self, row: Row) -> None:
-        """The best prices are those that the lake has there."""
+        """Raise if the best prices differ from the lake's."""
         if row.top is None:
             return
         for side, price, size in (("B", *row.top[:2]), ("A", *row.top[2:])):
-            priceless = price is None and size is not None  # MOA and MOC orders stand first
+            priceless = price is None and size is not None  # MOA and MOC orders come first
             best = self.ladders[side].best(1)
             if not priceless and (best[0] if best else (None, None)) != (price, size):
                 raise self.inconsistency_error(row)
 
     def inconsistency_error(self, row: Row) -> UntrustedDataError:
-        reason = f"{self.name}: its book cannot be followed order by order from {_format_key(row.key)}"
-        return UntrustedDataError(reason, "export mbp_1 or mbp_10 in Databento's shape, or leave the instrument out")
+        reason = f"{self.name}: the book cannot be rebuilt order by order from {_format_key(row.key)}"
+        return UntrustedDataError(reason, MBP_HINT)
 
 
 def merge_rows(name: str, mbo: pa.Table, tops: pa.Table) -> Iterator[Row]:
-    """Rows of one instrument's day in the order of the wire; what happened outside of them (a channel reset) too.
+    """Rows of an instrument-day in wire order, including changes without a row of `mbo` (a channel reset).
 
-    An event ends with the flag LAST, or, where the wire forgot it, with its time (as in umdf.lake.books.levels).
+    An event ends with the flag LAST, or, if that is missing, when the time changes (as in umdf.lake.books.levels).
     """
     before: Row | None = None
     for row in _merge_mbo_and_tops(name, mbo, tops):
@@ -190,15 +191,15 @@ def _make_row(row: tuple[Any, ...], top: tuple[int | None, ...] | None) -> Row:
 
 
 def _is_before(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether a place comes first; of two epochs nothing is known, so it waits for its own."""
+    """Whether a position comes first; positions of different epochs are not comparable."""
     return one[0] == other[0] and one[1:] < other[1:]
 
 
 def _row_from_top(name: str, top_row: tuple[Any, ...]) -> Row:
-    """A row of mbp_1 that no row of mbo led to: a reset emptied the book, or a snapshot filled it."""
+    """A row of mbp_1 without a row of mbo: a reset emptied the book, or a snapshot filled it."""
     if any(value is not None for value in top_row[8:12]):
-        reason = f"{name}: its book comes from a snapshot at {_format_key(top_row[:4])}, not from its orders"
-        raise UntrustedDataError(reason, "leave the instrument out, or export mbp_1 or mbp_10 in Databento's shape")
+        reason = f"{name}: the book starts from a snapshot at {_format_key(top_row[:4])}, not from its orders"
+        raise UntrustedDataError(reason, MBP_HINT)
     ts_event = top_row[4] if top_row[4] is not None else top_row[5]
     return Row(top_row[:4], ts_event, top_row[6], LAST, "R", BOTH, None, None, None, top_row[8:12])
 
@@ -214,14 +215,12 @@ def _reject_unverified(name: str, rows: pa.Table) -> None:
     flags = rows.column("flags")
     doubtful = pc.sum(pc.not_equal(pc.bit_wise_and(flags, pa.scalar(MAYBE_BAD_BOOK, flags.type)), 0)).as_py() or 0
     if doubtful:
-        reason = f"{name}: {doubtful:,} rows may be wrong, because something was lost before them"
-        raise UntrustedDataError(
-            reason, "leave such instruments out with --exclude-stale; this format has no mark for doubt"
-        )
+        reason = f"{name}: {doubtful:,} rows may be wrong because of gaps, which this format cannot mark"
+        raise UntrustedDataError(reason, "skip such instruments with --exclude-stale")
 
 
 def _reject_non_order_books(name: str, mbo: pa.Table) -> None:
-    """Books by position, by price and of lending are no lists of orders that are known by their ids."""
+    """Books by position, by price and of lending have no order IDs."""
     of_order = pc.is_in(mbo.column("action"), pa.array(["A", "M", "C"]))
     other = pc.or_(pc.is_null(mbo.column("order_id")), pc.is_valid(mbo.column("order_count")))
     other = pc.or_(other, pc.fill_null(pc.greater(mbo.column("position"), 0), False))
@@ -229,14 +228,12 @@ def _reject_non_order_books(name: str, mbo: pa.Table) -> None:
     other = pc.or_(other, pc.fill_null(pc.equal(mbo.column("venue"), LENDING), False))
     partly = pc.is_in(mbo.column("update_action"), pa.array([DELETE_FROM, OVERLAY], mbo.column("update_action").type))
     if pc.any(pc.or_(other, partly)).as_py():
-        hint = "export mbp_1 or mbp_10 in Databento's shape"
-        raise UntrustedDataError(
-            f"{name}: its book is not made of orders by id (it is by position, by price or lent)", hint
-        )
+        hint = "export mbp_1 or mbp_10 with --format databento"
+        raise UntrustedDataError(f"{name}: not an order-by-order book (by position, by price, or lending)", hint)
 
 
 def _required_order_id(order_id: int | None) -> int:
-    assert order_id is not None  # _refuse_other_books
+    assert order_id is not None  # checked by _reject_non_order_books
     return order_id
 
 

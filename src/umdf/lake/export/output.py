@@ -1,6 +1,6 @@
-"""Where an export goes: a directory that appears when it is complete, and never takes the place of anything else.
+"""The output directory of an export: it appears when it is complete, and never replaces anything else.
 
-Invariant: `--force` replaces only what an export made (it has `_export.json`); nobody's other files are deleted.
+Invariant: `--force` replaces only an earlier export (with `_export.json`); no other files are deleted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from umdf.errors import UmdfError
 
-METADATA_FILE = "_export.json"  # readers of Parquet directories pass over names with an underscore
+METADATA_FILE = "_export.json"  # readers of Parquet directories skip names that start with an underscore
 
 
 @contextmanager
 def atomic_directory(out: Path, force: bool) -> Iterator[Path]:
-    """A new directory to write into, which gets its name when the block ends well, and is gone when it does not."""
+    """A new directory to write into, which is renamed to `out` on success, and deleted on failure."""
     out = out.absolute()
     check_replaceable(out, force)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def atomic_directory(out: Path, force: bool) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
-        check_replaceable(out, force)  # it may have appeared meanwhile
+        check_replaceable(out, force)  # it may have been created meanwhile
         old = _move_aside(out)
         os.rename(temporary, out)
         if old is not None:
@@ -42,9 +42,9 @@ def check_replaceable(out: Path, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / METADATA_FILE).is_file():
-        raise UmdfError(f"{out} exists and is no export of umdf", "give a new or an empty directory")
+        raise UmdfError(f"{out} exists and is not a umdf export", "use a new or empty directory")
     if not force:
-        raise UmdfError(f"{out} exists", "say --force to replace that export, or give a new directory")
+        raise UmdfError(f"{out} already exists", "replace it with --force, or use a new directory")
 
 
 def _move_aside(out: Path) -> Path | None:

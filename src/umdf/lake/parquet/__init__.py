@@ -1,1 +1,1 @@
-"""Parquet files of the tables: written, read and named."""
+"""Parquet files of the tables: names, writers and readers."""

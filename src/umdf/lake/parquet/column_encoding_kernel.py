@@ -1,7 +1,7 @@
-"""A column of numbers → the bytes of a Parquet page: definition levels, then deltas or the codes of a dictionary.
+"""Encodes an integer column as a Parquet page: definition levels, then deltas or dictionary codes.
 
-Invariant: what is absent (a bit of the bitmap is 0) is in the levels only; the numbers that follow are those that
-are there. Every width is worked on as int64: `encode_column` makes it so, then deltas and codes know one type.
+Invariant: absent values (0 in the bitmap) are in the levels only, followed by the values that are present. All widths
+are widened to int64 by `encode_column`, so deltas and codes handle a single type.
 
 Encodings are those of Apache Parquet's format: RLE/bit-packed hybrid (RLE = 3), DELTA_BINARY_PACKED (= 5).
 """
@@ -25,19 +25,19 @@ from umdf.kernels import (
     store_u64,
 )
 
-# What `encode_column` says of a column.
+# Results of `encode_column`.
 VALUE_COUNT, LOW, HIGH, DISTINCT = range(4)
 RESULTS = 4
-DELTAS, CODES = 0, 1  # how it is asked to write
-# The table of `_assign_codes`: a slot has a value, then the round in which it was put there and its code.
+DELTAS, CODES = 0, 1  # requested encoding
+# The table of `_assign_codes`: a slot has a value, then the round in which it was inserted, and its code.
 SLOTS = 1 << 16
 SLOT = 16
-SMALL_RANGE = 1 << 12  # the table of `_assign_small_codes`, behind it: numbers that are less than this apart
-MAX_DICTIONARY_VALUES = 1 << 15  # more values than these are no dictionary
-# After so many values a dictionary that has grown to three quarters of them is given up.
+SMALL_RANGE = 1 << 12  # size of the table of `_assign_small_codes`, after it: for values in such a range
+MAX_DICTIONARY_VALUES = 1 << 15  # with more values no dictionary is used
+# After this many values, a dictionary with three quarters of them is given up.
 DICTIONARY_TRIAL_VALUES = 1 << 12
-DELTA_BLOCK, MINIBLOCK = 128, 32  # values of a block of deltas, of one of its four parts
-MIN_RUN = 16  # as many equal codes are written once
+DELTA_BLOCK, MINIBLOCK = 128, 32  # values per block of deltas, and per miniblock
+MIN_RUN = 16  # runs of at least this many equal codes are run-length encoded
 
 
 @inlined
@@ -58,7 +58,7 @@ def _zigzag(value):
 
 @inlined
 def _bit_width(value):
-    """How many bits an unsigned number has."""
+    """Number of bits of an unsigned number."""
     count = np.int64(0)
     for step in (32, 16, 8, 4, 2, 1):
         if value >> np.uint64(step) != np.uint64(0):
@@ -69,7 +69,7 @@ def _bit_width(value):
 
 @inlined
 def _write_levels(bitmap, offset, rows, out):
-    """1 where a value is there: one run of bits, or of equal ones."""
+    """1 where a value is present: one bit-packed run, or one run of equal levels."""
     groups = (rows + 7) // 8
     at = _write_varint(out, 4, groups * 2 + 1)
     shift, first = np.uint64(offset & 7), offset >> 3
@@ -118,7 +118,7 @@ def _widen(values, width, rows, numbers):
 
 @inlined
 def _copy_present(values, width, bitmap, offset, rows, numbers):
-    """The numbers that are there."""
+    """The values that are present."""
     count = 0
     for row in range(rows):
         bit = offset + row
@@ -129,7 +129,7 @@ def _copy_present(values, width, bitmap, offset, rows, numbers):
 
 @inlined
 def _write_bit_packed(values, count, width, out, at):
-    """Numbers below 2^width, bit after bit; `count` × width is a multiple of 8."""
+    """Bit-pack numbers below 2^width; `count` × width is a multiple of 8."""
     gathered, used, w = np.uint64(0), np.uint64(0), np.uint64(width)
     for i in range(count):
         value = load_u64(values, 8 * i)
@@ -193,7 +193,7 @@ def _write_deltas(numbers, count, is_short, out, at, deltas):
 
 @inlined
 def _assign_small_codes(numbers, count, low, table, stamp, dictionary, codes):
-    """The code of each number, by first appearance, where no two are SMALL_RANGE or more apart; how many there are."""
+    """The code of each number, by first appearance, if all are within SMALL_RANGE; returns the number of codes."""
     distinct = np.int64(0)
     for row in range(count):
         value = load_i64(numbers, 8 * row)
@@ -209,7 +209,7 @@ def _assign_small_codes(numbers, count, low, table, stamp, dictionary, codes):
 
 @inlined
 def _assign_codes(numbers, count, table, stamp, dictionary, codes):
-    """The code of each number, by first appearance; how many there are, or 0 if they are too many."""
+    """The code of each number, by first appearance; returns the number of codes, or 0 if there are too many."""
     distinct = np.int64(0)
     for row in range(count):
         value = load_i64(numbers, 8 * row)
@@ -232,7 +232,7 @@ def _assign_codes(numbers, count, table, stamp, dictionary, codes):
 
 @inlined
 def _write_literals(codes, first, end, width, out, at):
-    """Codes from `first` to `end`; all but the last run of a page are eights."""
+    """Bit-pack codes from `first` to `end`; all but the last run of a page have a multiple of eight."""
     count = end - first
     groups = (count + 7) // 8
     at = _write_varint(out, at, groups * 2 + 1)
@@ -243,7 +243,7 @@ def _write_literals(codes, first, end, width, out, at):
 
 @inlined
 def _write_codes(codes, count, distinct, out, at):
-    width = max(_bit_width(np.uint64(distinct - 1)), np.int64(1))  # of 0 bits would do, but not every reader takes it
+    width = max(_bit_width(np.uint64(distinct - 1)), np.int64(1))  # 0 bits would do, but not every reader accepts it
     store_u8(out, at, np.uint8(width))
     at += 1
     if distinct == 1:
@@ -274,11 +274,11 @@ def _write_codes(codes, count, distinct, out, at):
 def encode_column(
     values, width, bitmap, offset, rows, is_nullable, encoding, work, table, stamp, dictionary, out, results
 ):
-    """One page of a column; how many bytes.
+    """Encode one page of a column; returns the number of bytes.
 
-    `bitmap` is 0 where nothing is absent. `work` has room for twice `rows` + BLOCK numbers. How a column is written is
-    only asked for: one with too many values for a dictionary is written as deltas, and `DISTINCT` is 0 then. Where
-    nothing is there, nothing is behind the levels.
+    `bitmap` is 0 if nothing is absent. `work` holds twice `rows` + BLOCK numbers. The encoding is only a request: a
+    column with too many values for a dictionary is written as deltas, and then `DISTINCT` is 0. If no value is present,
+    nothing follows the levels.
     """
     numbers, present, at = work, rows, np.int64(0)
     if bitmap != 0:

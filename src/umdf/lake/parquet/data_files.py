@@ -1,7 +1,7 @@
-"""The files of a table: their names, what a commit lists of them, the order of their rows.
+"""The files of a table: names, entries in a commit, order of rows.
 
-Invariant: a file has a name of its own (commit, lease token, task, attempt), so that a lost attempt can be told
-from a living one, and it exists for readers only when a commit lists it. Rows come sorted by the table's `sort`.
+Invariant: a file's name is unique (commit, lease token, task, attempt), so that files of a lost attempt can be
+recognised, and readers see a file only when a commit lists it. Rows are sorted by the table's `sort`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class FileStamp:
-    """Who writes files: the commit that will list them, and the token of the lease it will be made under."""
+    """Identifies the writer of files: the commit that will list them, and the token of its lease."""
 
     commit: int
     token: int
@@ -41,7 +41,7 @@ class FileStamp:
 
 
 def stamp_of(name: str) -> FileStamp | None:
-    """The stamp in a file's name; None if it is not one of ours."""
+    """The stamp in a file's name; None if umdf did not name it."""
     match = FILE_NAME.fullmatch(name)
     return FileStamp(int(match["commit"]), int(match["token"])) if match else None
 
@@ -51,12 +51,12 @@ class FileAdd:
     """One file that a commit adds to (or removes from) a table."""
 
     table: str
-    path: str  # below the table's directory
+    path: str  # relative to the table's directory
     rows: int
     bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
     stats: str = ""  # Delta's JSON: numRecords, minValues, maxValues, nullCount
-    digest: str = ""  # of its bytes, as they were written: `sha256:…`. Only intents have it, and those of old lakes not
+    digest: str = ""  # `sha256:…` of its bytes as written. Only intents have it, except in old lakes
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,7 +66,7 @@ class FileAdd:
         return cls(**content)
 
     def bounds(self, column: str) -> tuple[Any, Any] | None:
-        """Smallest and largest value of a column, if they are known."""
+        """Minimum and maximum of a column, if known."""
         stats = json.loads(self.stats) if self.stats else {}
         low, high = stats.get("minValues", {}).get(column), stats.get("maxValues", {}).get(column)
         return None if low is None or high is None else (low, high)
@@ -79,12 +79,15 @@ def partition_text(value: Any) -> str | None:
 
 def partition_values(table: Table, values: Mapping[str, Any]) -> dict[str, str | None]:
     if set(values) != set(table.partition):
-        raise UmdfError(f"{table.name} is partitioned by {', '.join(table.partition) or 'nothing'}, not {list(values)}")
+        raise UmdfError(
+            f"{table.name} is partitioned by {', '.join(table.partition) or 'nothing'}, not {list(values)}",
+            "this is a bug, please report it",
+        )
     return {name: partition_text(values[name]) for name in table.partition}
 
 
 def sort_rows(rows: pa.Table, table: Table) -> pa.Table:
-    """Sorted as the table wants it. NULL goes first: inside it is the smallest number."""
+    """Sort rows as the table requires. NULL comes first: internally it is the smallest number."""
     return rows.take(_sort_indices(rows, table))
 
 
@@ -104,7 +107,7 @@ def _sort_indices(rows: pa.Table, table: Table) -> pa.Array:
 
 
 def _integer_sort_indices(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
-    """Files that follow each other, each of them sorted, are in order once the first key is."""
+    """Sorts by the first key first: rows of consecutive sorted files are then mostly in order."""
     order = np.argsort(keys[0], kind="stable")
     is_tie = np.ones(max(len(order) - 1, 0), np.bool_)
     for key in keys:

@@ -1,6 +1,6 @@
-"""How the files of tables are read: each page is compared with the checksum that was written with it.
+"""Reads the files of tables: each page is verified by its checksum.
 
-Invariant: a damaged file is one clear error that names it, never a row.
+Invariant: a damaged file causes one clear error that names it, never wrong rows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from umdf.errors import UmdfError
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-# Of Spark's reader, which looks at no checksum without it. It is given with the files: a session is not changed.
+# Spark's reader ignores checksums without it. Passed as an option of the read: the session is not changed.
 SPARK_CHECKSUM_OPTION = "parquet.page.verify-checksum.enabled"
 
 
 def read_error(path: str | os.PathLike[str], reason: str) -> UmdfError:
-    lines = reason.splitlines() or ["it is damaged"]
+    lines = reason.splitlines() or ["damaged"]
     return UmdfError(
-        f"{path} cannot be read: {lines[0]}",
-        "`umdf lake verify LAKE --deep` names every damaged file, `umdf lake reprocess LAKE` makes its day again",
+        f"cannot read {path}: {lines[0]}",
+        "find damaged files with `umdf lake verify LAKE --deep`, rebuild their days with `umdf lake rebuild LAKE`",
     )
 
 
@@ -48,7 +48,7 @@ def read_file(path: str | os.PathLike[str], columns: Sequence[str] | None = None
 
 
 class TableFiles:
-    """Files of a table as one: what is used of Arrow's dataset."""
+    """Several files of a table, with the part of the interface of Arrow's dataset that is used here."""
 
     def __init__(self, dataset: ds.Dataset, paths: Sequence[Path]) -> None:
         self._dataset, self._paths = dataset, paths
@@ -68,7 +68,7 @@ class TableFiles:
 
     @contextmanager
     def _naming_damaged_file(self) -> Iterator[None]:
-        """Arrow does not say which of the files it could not read: they are read again, one by one, to name it."""
+        """Arrow does not report which file it could not read: the files are read again, one by one, to name it."""
         try:
             yield
         except (OSError, pa.ArrowException):

@@ -1,6 +1,6 @@
-"""How a task writes a Parquet file of a table.
+"""Writes Parquet files of a table.
 
-Invariant: half a file is no file. What could not be written whole is gone, with one clear error.
+Invariant: no partial files. A file that could not be written completely is deleted, with one clear error.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from umdf.lake.parquet.flat_file_writer import ROW_GROUP_ROWS, Bounds, FlatFileW
 from umdf.lake.schemas import Table
 from umdf.lake.schemas import table as table_named
 
-# Numbers that grow along the rows of an instrument: deltas take 20 % less space than a dictionary, and are read 2 to 4
-# times as fast. Everything else repeats.
+# Integers that increase along the rows of an instrument: deltas take 20 % less space than a dictionary, and are read 2
+# to 4 times as fast. All other columns have repeated values.
 INCREASING = re.compile(r"ts_\w+|(\w+_)?sequence|(\w+_)?rpt_seq|order_id|trade_id|file_offset|index_seq|trade_volume")
-# Small numbers that change from row to row: deltas of them take a fifth more space, and are read in half the time.
+# Small integers that change with every row: deltas take a fifth more space, but half the time to read.
 SMALL_INTEGERS = re.compile(r"msg_index|messages|update_action")
-# What zstd makes no smaller, or by a sixth at a third of the time that it takes to write the column.
+# Columns that zstd does not shrink, or only by a sixth for a third of the column's writing time.
 INCOMPRESSIBLE = re.compile(r"ts_(send|recv|event|insert)|order_id|trade_id|firm|buyer|seller")
 
 
-# 1.4 GB/s where the processor helps, blake2b 0.7: a tenth of the time that writing a file takes.
+# 1.4 GB/s on CPUs with SHA instructions (blake2b: 0.7), a tenth of the time to write a file.
 DIGEST_ALGORITHM = "sha256"
 
 
 class FileWriter:
-    """Writes one file, batch by batch; `close` returns what was written, or None if that was nothing.
+    """Writes one file, batch by batch; `close` returns the file's entry, or None if there were no rows.
 
     with FileWriter(root, "mbo", stamp, {"trading_date": day, "channel_id": 72}, task=3, attempt=0) as file:
         file.write(batch)
@@ -71,7 +71,7 @@ class FileWriter:
         self._sink: DigestSink | None = None
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Columns of the partition may be there or not; a text may be a dictionary."""
+        """Partition columns are optional; strings may be dictionary-encoded."""
         if not rows.num_rows:
             return
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
@@ -109,11 +109,11 @@ class FileWriter:
         return self.added
 
     def discard(self) -> None:
-        """Half a file is no file."""
+        """Delete the incomplete file."""
         if self._sink is not None:
             try:
                 self._sink.close()
-            except OSError:  # it has failed before: the file goes anyway
+            except OSError:  # it failed before; the file is deleted anyway
                 pass
         if isinstance(self._file, ArrowFileWriter):
             self._file.discard()
@@ -180,7 +180,7 @@ def _sink(path: Path) -> Any:
 
 
 class DigestSink:
-    """A file that is written from its first byte to its last, and the digest of them: nothing is read again for it."""
+    """A file that is written sequentially, and its digest, without reading it again."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._digest = file, hashlib.new(DIGEST_ALGORITHM)
@@ -204,7 +204,7 @@ class DigestSink:
 
 
 class ArrowFileWriter:
-    """What has lists, bytes or floats, as `FlatFileWriter` has the rest: few rows."""
+    """Writes tables with lists, bytes or floats, which have few rows; same interface as `FlatFileWriter`."""
 
     def __init__(self, sink: Any, schema: pa.Schema, statistics_columns: Sequence[str], table: str = "a file") -> None:
         self._statistics_columns, self._schema, self._table = statistics_columns, schema, table
@@ -216,7 +216,7 @@ class ArrowFileWriter:
             compression="zstd",
             write_statistics=list(statistics_columns),  # type: ignore[arg-type]
             write_page_checksum=True,
-            store_schema=False,  # the schema is written down in schemas.py
+            store_schema=False,  # the schema is in schemas.py
         )
 
     def write(self, rows: pa.Table) -> None:
@@ -230,11 +230,11 @@ class ArrowFileWriter:
         self._writer.close()
 
     def discard(self) -> None:
-        self._writer.is_open = False  # or it would write its footer when it is deleted, and complain
+        self._writer.is_open = False  # otherwise its destructor would write the footer, and warn
 
     @property
     def bounds(self) -> dict[str, Bounds]:
-        """From what Parquet kept while it wrote."""
+        """From the statistics that Parquet collected while writing."""
         footer, found = self._footers[0], dict[str, Bounds]()
         column_indices = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
         for name in self._statistics_columns:
@@ -251,13 +251,13 @@ class ArrowFileWriter:
 
 
 def _conform(rows: pa.Table, table: Table) -> pa.Table:
-    """Exactly the columns of a file, in their order and with their types; a text may be a dictionary."""
+    """Exactly the columns of a file, in order and with their types; strings may be dictionary-encoded."""
     schema = table.file_schema
     missing = [name for name in schema.names if name not in rows.schema.names]
     unknown = [name for name in rows.schema.names if name not in table.schema.names]
     if missing or unknown:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has no column {', '.join(unknown)}"
-        raise UmdfError(f"rows for {table.name} do not fit: it {problem}", "this is a bug: please report it")
+        problem = f"missing column {', '.join(missing)}" if missing else f"unknown column {', '.join(unknown)}"
+        raise UmdfError(f"rows do not match the schema of {table.name}: {problem}", "this is a bug, please report it")
     columns = []
     for each in schema:
         column = rows.column(each.name)

@@ -3,15 +3,15 @@
     file = FlatFileWriter(sink, schema, ("instrument_id", "symbol"))
     file.write(rows)
     file.close()
-    file.bounds["symbol"]  ->  how many are NULL, the smallest, the largest
+    file.bounds["symbol"]  ->  number of NULLs, minimum, maximum
 
-The format is Apache Parquet's, and nothing special of it: one page a column and row group, of deltas or of the codes of
-a dictionary, which every reader knows. Columns are integers, dates, decimals and texts; what has lists, bytes or floats
-is Arrow's to write (`is_flat`). Every page has its checksum. Row groups say of the columns that readers filter on how
-many values are NULL, the smallest and the largest, so that they can be skipped.
+The format is ordinary Apache Parquet: one page per column and row group, with deltas or dictionary codes, which every
+reader supports. Columns are integers, dates, decimals and strings; tables with lists, bytes or floats are written by
+Arrow (`is_flat`). Every page has a checksum. Row groups have the number of NULLs, minimum and maximum of the columns
+that readers filter on, so that they can be skipped.
 
-Invariant: a column's bytes are made by one kernel; here are only the headers around them. A NULL in a column that
-must have values is refused: without levels there is no place for it in the file.
+Invariant: one kernel encodes a column's bytes; this module only adds headers. A NULL in a required column is an error:
+without definition levels the file cannot represent it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from umdf.lake.parquet import column_encoding_kernel as k
 from umdf.lake.parquet.thrift import TRUE, Value, binary, i8, i32, i64, list_of, struct, varint
 
 ROW_GROUP_ROWS = 1 << 17
-DIRECT_WRITE_BYTES = 1 << 15  # bytes that are written at once
-MAX_BOUND_BYTES = 128  # a longer text is no bound of a row group: the footer would grow by it
+DIRECT_WRITE_BYTES = 1 << 15  # larger blocks are written without buffering
+MAX_BOUND_BYTES = 128  # longer strings are not used as bounds: the footer would grow
 MAGIC = b"PAR1"
 CREATED_BY = f"umdf version {__version__}"
 INT32, INT64, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 1, 2, 6, 7  # physical types
@@ -43,7 +43,7 @@ PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8  # encodings
 UNCOMPRESSED, ZSTD = 0, 6  # codecs
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 REQUIRED, OPTIONAL = 0, 1
-Bounds = tuple[int, Any, Any]  # how many are NULL, the smallest, the largest (None if there is none)
+Bounds = tuple[int, Any, Any]  # number of NULLs, minimum, maximum (None if there are no values)
 
 
 class _ParquetType(NamedTuple):
@@ -71,24 +71,24 @@ def is_flat(schema: pa.Schema) -> bool:
 
 
 def null_error(table: str, column: str, absent: int, rows: int) -> UmdfError:
-    reason = f"{absent} of {rows} rows have NULL in {column}, which every row must have"
-    return UmdfError(f"rows for {table} do not fit: {reason}", "this is a bug: please report it")
+    reason = f"{absent} of {rows} rows have NULL in {column}, which is not nullable"
+    return UmdfError(f"rows do not match the schema of {table}: {reason}", "this is a bug, please report it")
 
 
 def _file_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column in the file: a dictionary is how we hand it over, not what it is."""
+    """The type of a column in the file: dictionary encoding in Arrow does not matter."""
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
 
 def _decimal_bytes(kind: Any) -> int:
-    """As few as hold every number of its digits."""
+    """The fewest bytes that hold every value of this precision."""
     return (int(10**kind.precision).bit_length() + 8) // 8
 
 
 class FlatFileWriter:
     """Writes one file, row group by row group. `statistics_columns` are those that readers filter on, `delta_columns`
-    those of which neighbours are near each other, `compressed_columns` those that are given to zstd; `table` is for
-    errors."""
+    those with small differences between rows, `compressed_columns` those compressed with zstd; `table` is for error
+    messages."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FlatFileWriter:
             self._flush()
 
     def _append(self, content: Any) -> None:
-        """What is small waits for more; it may be of memory that is used again."""
+        """Buffer small content, as a copy, because its memory may be reused."""
         size = memoryview(content).nbytes
         self._offset += size
         if size < DIRECT_WRITE_BYTES:
@@ -142,7 +142,7 @@ class FlatFileWriter:
         self._buffered.clear()
 
     def close(self) -> None:
-        """The footer, and the end."""
+        """Write the footer."""
         root = struct((4, binary("schema")), (5, i32(len(self._columns))))
         footer = struct(
             (1, i32(2)),
@@ -156,7 +156,7 @@ class FlatFileWriter:
         self._flush()
 
     def _write_chunk(self, column: _Column, array: pa.Array) -> tuple[Value, int]:
-        """The pages of a column; what the footer says of them, and their size before zstd."""
+        """Write the pages of a column; returns their metadata for the footer, and their uncompressed size."""
         encoded = _encode(column, array)
         chunk_offset, uncompressed_bytes = self._offset, 0
         if encoded.dictionary is not None:
@@ -177,7 +177,7 @@ class FlatFileWriter:
         return struct((2, i64(chunk_offset)), (3, metadata)), uncompressed_bytes
 
     def _write_page(self, column: _Column, kind: int, content: Any, type_header: tuple[int, Value]) -> int:
-        """Write it; its size before zstd."""
+        """Write a page; returns its uncompressed size."""
         compressed = _zstd().compress(content, asbytes=True) if column.is_compressed else content
         uncompressed_bytes, size = memoryview(content).nbytes, memoryview(compressed).nbytes
         checksum = (4, i32(_signed(zlib.crc32(compressed))))
@@ -206,11 +206,11 @@ class _Column:
     is_nullable: bool
     is_delta: bool
     is_compressed: bool
-    element: Value  # in the schema of the footer
-    metadata_prefix: dict[int, bytes]  # how the footer begins to tell of its pages, by their encoding
+    element: Value  # SchemaElement of the footer
+    metadata_prefix: dict[int, bytes]  # start of its metadata in the footer, by encoding
 
     def plain_bytes(self, value: Any) -> bytes:
-        """As PLAIN writes it, but for the length of a text."""
+        """The PLAIN encoding, without the length of a string."""
         if isinstance(value, str):
             return value.encode()
         return value.to_bytes(8 if self.type.physical == INT64 else 4, "little", signed=True)
@@ -256,7 +256,7 @@ def _make_columns(
 
 @dataclass(frozen=True, eq=False)
 class _EncodedColumn:
-    """A column as bytes. They are of memory that the next column uses again."""
+    """An encoded column. Its memory is reused by the next column."""
 
     data: Any
     encoding: int
@@ -268,7 +268,7 @@ class _EncodedColumn:
 
 
 class _Scratch(threading.local):
-    """Memory for one column at a time."""
+    """Reusable memory for one column at a time."""
 
     def __init__(self) -> None:
         self.work = np.empty(2 * (ROW_GROUP_ROWS + 8) + k.DELTA_BLOCK, np.int64)
@@ -293,7 +293,7 @@ def _zstd() -> pa.Codec:
 
 
 def _single_array(column: pa.ChunkedArray) -> pa.Array:
-    """As one array; a text as a dictionary, whose codes alone tell what is NULL."""
+    """As one array; strings as a dictionary, in which only codes can be NULL."""
     if pa.types.is_dictionary(column.type) and not _has_usable_codes(column):
         column = column.cast(pa.utf8())
     array: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -302,7 +302,7 @@ def _single_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _has_usable_codes(column: pa.ChunkedArray) -> bool:
-    """Signed, as the kernel reads them; wide enough for the texts of all chunks; and missing where a text is NULL."""
+    """Whether codes are signed, as the kernel reads them, wide enough for all chunks, and NULL where the string is."""
     kind: Any = column.type
     is_wide = column.num_chunks == 1 or kind.index_type.bit_width >= 32
     has_texts = kind.value_type == pa.utf8() and not any(chunk.dictionary.null_count for chunk in column.chunks)
@@ -310,7 +310,7 @@ def _has_usable_codes(column: pa.ChunkedArray) -> bool:
 
 
 def _signed(value: int) -> int:
-    """The 32 bits of a number as the headers have them."""
+    """An unsigned 32-bit number as signed, as in the headers."""
     return value - (1 << 32) if value >> 31 else value
 
 
@@ -345,7 +345,7 @@ def _encode(column: _Column, array: Any) -> _EncodedColumn:
     if not value_count:
         return _EncodedColumn(data, PLAIN, 0)
     dictionary_values = scratch.dictionary[:distinct]
-    if texts is not None and not distinct:  # too many of them
+    if texts is not None and not distinct:  # too many distinct values
         strings = texts.take(numbers.drop_null())
         low, high = min(strings.to_pylist()), max(strings.to_pylist())
         levels = _definition_levels(array) if column.is_nullable else b""
@@ -363,7 +363,7 @@ def _encode(column: _Column, array: Any) -> _EncodedColumn:
 
 
 def _plain_texts(texts: pa.Array) -> bytes:
-    """Each behind its length."""
+    """Each string after its length."""
     parts = []
     for value in texts.cast(pa.binary()).to_pylist():
         parts += [len(value).to_bytes(4, "little"), value]
@@ -371,7 +371,7 @@ def _plain_texts(texts: pa.Array) -> bytes:
 
 
 def _encode_decimals(column: _Column, array: Any) -> _EncodedColumn:
-    """As they are, the most significant byte first."""
+    """Big-endian, without a dictionary."""
     rows, levels = len(array), b""
     present = array.drop_null() if array.null_count else array
     if column.is_nullable:
@@ -385,7 +385,7 @@ def _encode_decimals(column: _Column, array: Any) -> _EncodedColumn:
 
 
 def _definition_levels(array: pa.Array) -> bytes:
-    """1 where a value is there: a run of equal ones, or of eights."""
+    """1 where a value is present: one run of equal levels, or bit-packed."""
     if array.null_count in (0, len(array)):
         run = varint(len(array) << 1) + bytes([array.null_count == 0])
     else:

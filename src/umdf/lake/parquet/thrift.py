@@ -1,8 +1,8 @@
-"""Thrift's compact protocol, as far as the headers and the footer of a Parquet file need it (to write).
+"""The part of Thrift's compact protocol that writing the headers and footer of a Parquet file needs.
 
     fields((1, number(3)), (4, text("price")))[1]  ->  the bytes of a struct
 
-A value is a pair: its kind, and its bytes. A field of a struct adds its number before it; None leaves it out.
+A value is a pair of its kind and its bytes. A field of a struct adds its number before it; None omits it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def i32(value: int, thrift_type: int = I32) -> Value:
 
 
 def i8(value: int) -> Value:
-    """The one number that is written as it is."""
+    """The only integer that is written without variable-length encoding."""
     return I8, bytes([value])
 
 
@@ -45,14 +45,14 @@ def binary(value: str | bytes) -> Value:
 
 
 def list_of(values: Sequence[Value]) -> Value:
-    """A list; its values are of one kind."""
+    """A list of values of the same kind."""
     kind, count = values[0][0] if values else STRUCT, len(values)
     head = _SMALL[count << 4 | kind] if count < 8 else bytes([0xF0 | kind]) + varint(count)
     return LIST, head + b"".join([content for _, content in values])
 
 
 def struct(*members: tuple[int, Value | None], prefix: tuple[int, bytes] = (0, b"")) -> Value:
-    """A struct; fields come in the order of their numbers. `prefix`: those up to a number, as bytes."""
+    """A struct; fields are in order of their numbers. `prefix`: the first fields, already encoded."""
     last, first = prefix
     parts = [first]
     for field_id, value in members:

@@ -1,1 +1,1 @@
-"""What the driver decides: inputs, streams, spans, how far a day goes, and the results of a channel-day."""
+"""Planning on the driver: inputs, streams, spans, frontiers, and the results of a channel-day."""

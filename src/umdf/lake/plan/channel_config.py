@@ -1,8 +1,8 @@
-"""The channel configuration (`--channels`) that a lake was made with. It is kept in the lake, under its digest, and
-each input's entry in the ledger names the one that it was ingested with.
+"""The channel configuration (`--channels`) of a lake. It is stored in the lake under its digest, and each ledger entry
+names the configuration that its input was ingested with.
 
-Invariant: a flow is the same stream of the same channel in every day of a lake. Who wants it otherwise has to say
-so (`umdf lake rebuild --channels`), and every day is rebuilt.
+Invariant: a flow is the same stream of the same channel in every day of a lake. `umdf lake rebuild --channels`
+replaces the configuration and rebuilds every day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STREAM_KEYS = ("protocol", "channel", "stream", "line")
 
 
 def store(root: Path, config: ChannelConfig) -> str | None:
-    """The digest of a configuration, which is in the lake from now on; None if nothing is named."""
+    """Store a configuration in the lake; returns its digest, None if it is empty."""
     if not config:
         return None
     streams = [{"group": group[0], "port": group[1], **_known_keys(stream)} for group, stream in sorted(config.items())]
@@ -33,13 +33,13 @@ def store(root: Path, config: ChannelConfig) -> str | None:
 
 
 def load(root: Path, entries: Iterable[LedgerEntry]) -> dict[MulticastGroup, Mapping[str, Any]]:
-    """What the inputs in a lake were ingested with."""
+    """The configuration that the lake's inputs were ingested with."""
     config: dict[MulticastGroup, Mapping[str, Any]] = {}
     for digest in sorted({entry.channel_config for entry in entries if entry.channel_config}):
         path = _path(root, digest.partition(":")[2])
         content = atomic_files.read_json(path)
         if content is None:
-            raise UmdfError(f"{path} is gone: the channel configuration of the lake", "restore it from a backup")
+            raise UmdfError(f"channel configuration not found: {path}", "restore it from a backup")
         config |= {(stream["group"], stream["port"]): _known_keys(stream) for stream in content["streams"]}
     return config
 
@@ -47,7 +47,7 @@ def load(root: Path, entries: Iterable[LedgerEntry]) -> dict[MulticastGroup, Map
 def merge(
     root: Path, entries: Iterable[LedgerEntry], new_config: ChannelConfig
 ) -> dict[MulticastGroup, Mapping[str, Any]]:
-    """What was kept and what is given now; refused if they contradict each other, or what inputs are in the lake as."""
+    """The stored configuration and a new one; an error if they contradict each other or the streams of the inputs."""
     entries = list(entries)
     stored = load(root, entries)
     for group, stream in new_config.items():
@@ -68,8 +68,8 @@ def _refuse_contradiction(
         if new_stream.get(key) != stored.get(key):
             one, other = (f"{key} {each[key]}" if key in each else f"no {key}" for each in (new_stream, stored))
             raise ConfigError(
-                f"the configuration gives {flow_text(group)} {one}, and it is in the lake with {other}",
-                f"leave --config out, or `umdf lake reprocess {root} --config FILE` to make every day again with it",
+                f"{flow_text(group)} is {other} in the lake, but {one} in --channels",
+                f"omit --channels, or rebuild all days with `umdf lake rebuild {root} --channels FILE`",
             )
 
 

@@ -1,7 +1,7 @@
 """The steps of an ingest for some channel-days, or for the next part of each: decode, channel, books.
 
-Invariant: a part of a day is appended only if nothing of it stands behind the frontier. That shows only while it is
-made (a snapshot of an earlier number, another symbol); such a day is left out here and rebuilt as a whole.
+Invariant: a part of a day is appended only if all of it is after the frontier. Some violations show only while the
+part is built (a snapshot of an earlier sequence, another symbol); such a day is skipped here and rebuilt completely.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TaskContext:
     run_step: RunStep
     rows_per_task: int
     parallel: int
-    file_pool: Path | None = None  # of files that may be written over
+    file_pool: Path | None = None  # files that may be overwritten
 
     @property
     def common_arguments(self) -> dict[str, Any]:
@@ -58,11 +58,11 @@ def build_days(
     states: Mapping[ChannelDayKey, ChannelState],
     tables_by_day: Mapping[ChannelDayKey, list[str]],
 ) -> tuple[list[DayResults], list[ChannelDayKey]]:
-    """What was made, and the days that have to be rebuilt. `states` are those that days go on from."""
+    """The results, and the days that must be rebuilt. `states` are the states from which days continue."""
 
     def arguments(day: ChannelDay) -> dict[str, Any]:
         day_arguments = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
-        # The files of a day that goes on are joined when it is over: until then they need not be small.
+        # The files of an unfinished day are compacted when it is complete: until then they need not be small.
         return (
             context.common_arguments | day_arguments | {"tables": tables_by_day[day.key], "packed": day.until is None}
         )
@@ -98,13 +98,13 @@ def build_days(
     book_tasks = []
     for each in results:
         each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
-        needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # the books know what became of them
+        needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # books know how gaps were recovered
         if each.has_new_rows and any(name in needed for name in tables_by_day[each.day.key]):
             packs = each.packs(context.rows_per_task, context.parallel)
             book_tasks += [
                 arguments(each.day) | task for task in each.book_tasks(packs, _state_paths(context, each.before))
             ]
-    book_tasks.sort(key=lambda task: -task["rows"])  # the longest first, so that none is left for the end
+    book_tasks.sort(key=lambda task: -task["rows"])  # the longest first, so that no core waits for it at the end
     by_day = {each.day.key: each for each in results}
     for books_result, task in zip(
         context.run_step(book_tasks, "umdf.lake.tasks.books_task:run", "books"), book_tasks, strict=True
@@ -115,7 +115,7 @@ def build_days(
 
 
 def has_late_snapshots(results: DayResults) -> bool:
-    """Whether a snapshot came that holds nothing behind what is done already: it would have been used there."""
+    """Whether a snapshot arrived that belongs to the finished part of the day, where it would have been used."""
     since = results.day.since
     held = [held_snapshot for manifest in results.looping_results for held_snapshot in manifest.get("held", ())]
     if since is None or since.rank < 0 or not held:
@@ -127,7 +127,7 @@ def has_late_snapshots(results: DayResults) -> bool:
 
 
 def _set_day_end(results: DayResults) -> None:
-    """The last task has found out where an event ends: that is how far this part goes."""
+    """End this part of the day at the last end of an event, which the last task has found."""
     day = results.day
     if day.until is None or not results.span_results:
         return
@@ -146,6 +146,6 @@ def _state_paths(context: TaskContext, state: ChannelState | None) -> list[str]:
 
 
 def _have_state_rows(context: TaskContext, state: ChannelState, ids: Sequence[int]) -> bool:
-    """Whether the tables have something of these instruments, with what they were called before."""
+    """Whether earlier parts of the day have books of these instruments, under their previous symbols."""
     known = [read_file(path, ["instrument_id"]) for path in _state_paths(context, state)]
     return any(bool(np.isin(rows.column("instrument_id").to_numpy(), ids).any()) for rows in known)

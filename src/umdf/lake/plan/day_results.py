@@ -1,4 +1,4 @@
-"""What the tasks of one channel-day have made so far, and the arguments of the tasks that come next."""
+"""Results of the tasks of one channel-day so far, and the arguments of the next tasks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from umdf.lake.plan.segments import date_of
 from umdf.lake.tasks.staging import BUCKETS
 from umdf.market.families import NULL
 
-MIN_ROWS_PER_TASK = 50_000  # of `mbo`, in a task of the books
-TARGET_ROWS_PER_TASK = 1_000_000  # with fewer, it is only for the sake of another core
-MAX_EVENT_DELAY_NS = 5 * 10**9  # an event may be told so long after it happened
+MIN_ROWS_PER_TASK = 50_000  # rows of `mbo` per books task
+TARGET_ROWS_PER_TASK = 1_000_000  # tasks are smaller only to use more cores
+MAX_EVENT_DELAY_NS = 5 * 10**9  # longest time from an event to its message
 
 
 class DayResults:
-    """`before` is what an earlier run left of the day, of which this one makes the next part."""
+    """`before` is the state of the day after an earlier run, if this run builds the next part."""
 
     def __init__(self, day: ChannelDay, results: list[dict[str, Any]], before: ChannelState | None = None) -> None:
         self.day, self.before = day, before
@@ -43,7 +43,7 @@ class DayResults:
         self.definition_hashes: dict[int, int] = {}
         self.states: dict[str, Any] = {}
         self.final_states: dict[str, Any] = {}
-        self.gap_answers: list[list[dict[str, Any]]] = []  # what each task of the books says of the gaps
+        self.gap_answers: list[list[dict[str, Any]]] = []  # the gap records of each books task
         self.task_rows: list[int] = []
         for manifest in results:
             self.add_files(manifest["files"])
@@ -62,7 +62,7 @@ class DayResults:
 
     @property
     def has_new_rows(self) -> bool:
-        """Whether there is anything for the books."""
+        """Whether there are new rows for the books tasks."""
         is_over = self.day.until is None
         return self.before is None or is_over or any(span["span"][1] >= span["span"][0] for span in self.span_results)
 
@@ -98,20 +98,20 @@ class DayResults:
         return DaySpan(since, until, [epoch for epoch, _, _ in self.day.epochs], self.day.epoch_starts)
 
     def _final_before_ns(self) -> int | None:
-        """Before when everything has come; None: nothing more will come at all."""
+        """Time before which all events have arrived; None if the day is complete."""
         if self.day.until is None:
             return None
         return self.ts_sent - MAX_EVENT_DELAY_NS if self.ts_sent != NULL else 0
 
     @property
     def ts_sent(self) -> int:
-        """When the last number of this part was sent."""
+        """When the last unit of this part was sent."""
         sent = [span["ts_sent"] for span in self.span_results if span["ts_sent"] is not None]
         return sent[-1] if sent else self.before.ts_sent if self.before else NULL
 
     def packs(self, max_rows: int, parallel: int) -> list[tuple[list[int], int]]:
-        """Neighbouring buckets together, in packs that are about equal: as many as can run at once, or a few times so
-        many. A hot instrument's bucket is not divided."""
+        """Groups neighbouring buckets into packs of similar size: as many as can run in parallel, or a multiple. The
+        bucket of a very active instrument is not divided."""
         rows = np.zeros(BUCKETS + 1, np.int64)
         for staged in self._staged("incremental"):
             if staged["family"] == "mbo":

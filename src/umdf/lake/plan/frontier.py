@@ -1,12 +1,12 @@
-"""How far a channel-day can go while files still come: the frontier.
+"""How far a channel-day can go while more files arrive: the frontier.
 
-What is behind the frontier is final, so it may only pass what no file still to come is expected to change: a number
-must have gone by on every line, and what was received at that time on the snapshot stream must be there, too, because
-a snapshot takes effect at the number that it holds (369), not where it arrived. A group that has been silent for longer
-than `line_timeout_ns`, and for longer than its next file can take to be closed, is not waited for. Should something
-come for a place behind the frontier, the day is rebuilt.
+Everything before the frontier is final, so the frontier passes only what no later file is expected to change: every
+line must have passed that sequence, and the snapshot stream must have been read up to the same time, because a
+snapshot takes effect at the sequence it holds (369), not where it arrived. A multicast group that has been silent for
+longer than `line_timeout_ns`, and for longer than its next file can take to be closed, is not waited for. If data
+arrives for a position before the frontier, the day is rebuilt.
 
-Invariant: a frontier is a number that was seen. So no gap is ever cut in two.
+Invariant: a frontier is a sequence that was received. So no gap is ever split.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from umdf.market.families import NULL
 
 STATE_FORMAT = 2
 SECOND_NS = 10**9
-MAX_LATE_HALVES = 3  # halves of a file's length: the next one may take a little longer
+MAX_LATE_HALVES = 3  # in halves of a file's duration: the next file may take a little longer
 _LENGTH_BYTES = 8
 
 
@@ -37,29 +37,30 @@ _LENGTH_BYTES = 8
 class FollowSettings:
     """How a growing recording is followed."""
 
-    snapshot_delay_ns: int = SECOND_NS  # a snapshot may come so long after the last update that it holds
-    line_timeout_ns: int = 120 * SECOND_NS  # a group that is silent for longer is not waited for
-    finish: bool = False  # no more files will come: take everything
+    snapshot_delay_ns: int = SECOND_NS  # longest delay of a snapshot after the last update it holds
+    line_timeout_ns: int = 120 * SECOND_NS  # a multicast group that is silent for longer is not waited for
+    finish: bool = False  # no more files will come: process everything
 
 
 @dataclass
 class ChannelState:
-    """What is known of a channel-day that is not over; with `book_state` all that the next run needs."""
+    """State of an unfinished channel-day; together with `book_state`, all that the next run needs."""
 
     done: DayPosition
-    gaps: list[dict[str, int]] = field(default_factory=list)  # of umdf.lake.plan.gap_timeline.Gap
-    # What the books said of them (umdf.lake.books.gap_recovery).
+    gaps: list[dict[str, int]] = field(default_factory=list)  # fields of umdf.lake.plan.gap_timeline.Gap
+    # Gap records of the books (umdf.lake.books.gap_recovery).
     answers: list[dict[str, Any]] = field(default_factory=list)
-    quality: list[dict[str, Any]] = field(default_factory=list)  # {"stream", "line", …} that more can be added to
+    # {"stream", "line", …}, to be merged with that of the next part.
+    quality: list[dict[str, Any]] = field(default_factory=list)
     # The last definition of each instrument (umdf.lake.tasks.unchanged_definitions).
     listed: dict[str, int] = field(default_factory=dict)
-    states: dict[str, Any] = field(default_factory=dict)  # of umdf.lake.tasks.last_states
+    states: dict[str, Any] = field(default_factory=dict)  # see umdf.lake.tasks.last_states
     open: dict[str, list[str]] = field(default_factory=dict)  # by table: files that the next part replaces
-    tables: list[str] = field(default_factory=list)  # that have the day so far
-    ts_sent: int = NULL  # when the last number was sent
-    patience: int = 1  # learned: by how much longer than planned the others have to be waited for
+    tables: list[str] = field(default_factory=list)  # tables that have the day so far
+    ts_sent: int = NULL  # when the last unit was sent
+    patience: int = 1  # learned: factor by which waiting times are extended
     definitions: list[dict[str, Any]] = field(default_factory=list)  # staged files of every definition so far
-    content: bytes = b""  # of those files
+    content: bytes = b""  # content of those files
 
     @classmethod
     def from_staged(cls, staged: Iterable[dict[str, Any]], **fields: Any) -> ChannelState:
@@ -68,7 +69,7 @@ class ChannelState:
         return cls(**fields, definitions=files, content=b"".join(content for _, content in parts))
 
     def write_staged(self, directory: Path) -> list[dict[str, Any]]:
-        """The definitions as staged files again."""
+        """Write the definitions to staged files again."""
         directory.mkdir(parents=True, exist_ok=True)
         found, at = [], 0
         for staged_file in self.definitions:
@@ -86,7 +87,9 @@ class ChannelState:
     @classmethod
     def from_bytes(cls, content: bytes, format_: int) -> ChannelState:
         if format_ != STATE_FORMAT:
-            raise UmdfError("the lake holds the state of a stream of another version", "`umdf lake reprocess` the day")
+            raise UmdfError(
+                "the stored stream state has another format version", "rebuild the day with `umdf lake rebuild LAKE`"
+            )
         length = int.from_bytes(content[:_LENGTH_BYTES], "little")
         fields = json.loads(zlib.decompress(content[_LENGTH_BYTES : _LENGTH_BYTES + length]))
         fields["done"] = DayPosition(*fields["done"])
@@ -94,7 +97,7 @@ class ChannelState:
 
 
 def open_days(snapshot: LakeSnapshot) -> dict[ChannelDayKey, ChannelState]:
-    """The days that a stream has begun. One row a file: read as they are, a dataset takes ten times as long."""
+    """The unfinished days of a stream. Files have one row each: reading them directly is ten times as fast."""
     found = {}
     for add in snapshot.adds("channel_state"):
         day = date.fromisoformat(add.partition["trading_date"] or "")
@@ -106,8 +109,8 @@ def open_days(snapshot: LakeSnapshot) -> dict[ChannelDayKey, ChannelState]:
 
 
 class ReadProgress:
-    """When the closed files of each group end, and how long they are. A file holds all that its groups had until its
-    end."""
+    """When the closed files of each multicast group end, and how long they are. A file has all packets of its groups up
+    to its end."""
 
     def __init__(self, surveys: Iterable[dict[str, Any]]) -> None:
         self._last_ts: dict[MulticastGroup, int] = {}
@@ -122,7 +125,7 @@ class ReadProgress:
                 self._longest_file_ns[group] = max(self._longest_file_ns.get(group, 0), ends - begins)
 
     def active_groups(self, groups: Iterable[MulticastGroup], line_timeout_ns: int) -> dict[MulticastGroup, int]:
-        """The groups that are not silent, and up to when they have been read."""
+        """The multicast groups that are not silent, and the time up to which they were read."""
         known = {group: self._last_ts[group] for group in groups if group in self._last_ts}
         newest = max(known.values(), default=NULL)
         waits = {group: max(line_timeout_ns, MAX_LATE_HALVES * self._longest_file_ns[group] // 2) for group in known}
@@ -132,10 +135,10 @@ class ReadProgress:
 @dataclass(frozen=True)
 class Frontier:
     position: DayPosition | None
-    is_over: bool  # nothing more of this day will come
+    is_over: bool  # no more data of this day will arrive
 
     def target(self, state: ChannelState | None) -> DayPosition | None:
-        """How far the day goes now: never back, and to the end if it is over."""
+        """How far the day is processed now: never backwards, and to the end if it is over."""
         if self.is_over:
             return None
         done = state.done if state else DayPosition(*DAY_START)
@@ -143,22 +146,22 @@ class Frontier:
 
 
 def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bool:
-    """Whether a new file has something for a place that is done."""
+    """Whether a new file has data before the frontier."""
     ranks = {epoch: rank for rank, (epoch, _, _) in enumerate(day.epochs)}
     done = state.done
-    if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # an epoch that was not known has come before it
+    if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # an unknown epoch precedes it
         return True
     for part in planner.segments(day, "incremental"):
         if part.survey["digest"] not in planner.new_digests:
             continue
-        if part.first == NULL:  # heartbeats, or what cannot be read
+        if part.first == NULL:  # heartbeats, or unreadable packets
             if part.ts_first <= done.ts_rest:
                 return True
             continue
         lowest = min(ranks[epoch] for epoch in planner.epochs_of(part))
         if lowest < done.rank or (lowest == done.rank and part.first <= done.number):
             return True
-    instrument_segments = planner.segments(day, "instruments")  # in their order: an older one cannot be put before
+    instrument_segments = planner.segments(day, "instruments")  # they are ordered: an older one cannot be inserted
     old = [part.ts_last for part in instrument_segments if part.survey["digest"] not in planner.new_digests]
     return any(
         part.ts_first < max(old) for part in instrument_segments if old and part.survey["digest"] in planner.new_digests
@@ -168,7 +171,7 @@ def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bo
 def find_frontier(
     planner: Planner, day: ChannelDay, progress: ReadProgress, follow: FollowSettings, patience: int
 ) -> Frontier:
-    """The furthest that a day can go."""
+    """The frontier of a day, given what was read."""
     segments = planner.segments(day, "incremental")
     if follow.finish:
         return Frontier(_epoch_end(planner, day, len(day.epochs) - 1), is_over=True)

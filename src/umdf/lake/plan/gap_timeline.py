@@ -1,6 +1,6 @@
-"""The timeline of a channel-day: what was lost between which numbers, and the rows of `gaps` and `quality`.
+"""The timeline of a channel-day: its gaps, and the rows of `gaps` and `quality`.
 
-Tasks know only their own span; here their words are put together. A gap that crosses a cut between spans is one gap.
+Each task knows only its own span; this module merges their results. A gap across a boundary of spans is one gap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SNAPSHOT, RPT_SEQ = "snapshot", "rpt_seq"
 
 @dataclass(frozen=True)
 class Gap:
-    """Numbers that no line had; when what followed them came and was sent, and when what was before them was sent."""
+    """Units that no line delivered; when the next unit arrived and was sent, and when the previous one was sent."""
 
     epoch: int
     first: int
@@ -53,8 +53,8 @@ class Gap:
 
 
 def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: int = NULL) -> list[Gap]:
-    """In the order of the numbers. `span_results` are those of the day's spans; `ts_sent` is when the last number
-    before them was sent."""
+    """The gaps, by sequence. `span_results` are those of the day's spans; `ts_sent` is when the last unit before them
+    was sent."""
     by_epoch: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for result in span_results:
         by_epoch[result["epoch"]].append(result)
@@ -62,12 +62,12 @@ def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: 
     for rank, (epoch, first, _) in enumerate(day.epochs):
         if day.since is not None and rank < day.since.rank:
             continue
-        runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of what followed, ts_send of what was before
+        runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of the next unit, ts_send of the previous one
         expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
         for result in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
             low, high = result["span"]
             missing = result["missing"]
-            skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has anything of such a span
+            skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has data of such a span
             _append_runs(runs, skipped, ts_sent)
             if runs and runs[-1][2] is None and missing["begins"] and runs[-1][1] + 1 == missing["begins"][0]:
                 runs[-1][2] = missing["begins"][1]
@@ -89,7 +89,7 @@ def _append_runs(runs: list[list[Any]], more: list[Any], ts_sent: int) -> None:
 
 
 def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
-    """What the books need to know."""
+    """The epochs and gaps, as arguments of the books tasks."""
     return {
         "gaps": [gap.to_json() for gap in gaps],
         "epochs": [
@@ -100,7 +100,7 @@ def books_timeline(day: ChannelDay, gaps: list[Gap]) -> dict[str, Any]:
 
 
 def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`answers` is what the books say of the gaps (umdf.lake.books.gap_recovery.merge_gap_records)."""
+    """`answers` are the books' merged gap records (umdf.lake.books.gap_recovery.merge_gap_records)."""
     answers_by_gap = {(each["seq_version"], each["first"]): each for each in answers}
     rows = [_gap_row(gap, answers_by_gap.get((gap.epoch, gap.first))) for gap in gaps]
     if day.epochs and day.epochs[0][1] > 1:
@@ -111,7 +111,7 @@ def gap_rows(day: ChannelDay, gaps: list[Gap], answers: list[dict[str, Any]]) ->
 
 
 def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
-    """Of a gap of which the books say nothing, no book was there that it could have put in doubt."""
+    """A gap without a record affected no book: there was none that it could have touched."""
     opened = None if gap.ts_send == NULL else gap.ts_send
     answer = answer or {"touched": [], "touched_count": 0, "open": 0, "ts_cured": opened}
     affected, is_recovered = answer["touched_count"], not answer["open"]
@@ -133,7 +133,7 @@ def _gap_row(gap: Gap, answer: dict[str, Any] | None) -> dict[str, Any]:
 def merge_quality(
     earlier: Iterable[dict[str, Any]], spans: Iterable[dict[str, Any]], loops: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """By stream and line, what all tasks said; `before` is what this function came to for the earlier part of a day."""
+    """Merged results of all tasks, by stream and line; `earlier` is this function's result for the earlier part."""
     parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for quality in earlier:
         parts[quality["stream"], quality["line"]].append(quality)
@@ -157,7 +157,7 @@ def quality_rows(day: ChannelDay, quality: Iterable[dict[str, Any]]) -> list[dic
 def write_small_table(
     root: Path, stamp: FileStamp, name: str, rows: list[dict[str, Any]], day: ChannelDay | None
 ) -> FileAdd | None:
-    """A small table of a channel-day; without a day, of none."""
+    """Write a small table of a channel-day, or of no day."""
     if not rows:
         return None
     known = table(name)

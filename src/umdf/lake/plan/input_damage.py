@@ -1,6 +1,6 @@
-"""What is wrong with input files as a whole: the rows of `quarantine` that belong to no day.
+"""Damage of input files: the rows of `quarantine` that belong to no day.
 
-Invariant: they are there as long as their file is in the ledger.
+Invariant: they exist as long as their file is in the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_PARTITION = {"trading_date": None, "channel_id": None}
 def input_damage_change(
     writer: Writer, surveys: Iterable[dict[str, Any]], dropped: Collection[str], has_table: bool
 ) -> Change:
-    """Rows for the warnings of new surveys, if they are wanted, and none of inputs (digests) that leave the lake."""
+    """Adds rows for the warnings of new surveys, if the lake has the table; removes those of `dropped` digests."""
     added = [write_small_table(writer.paths.root, writer.stamp, TABLE, damage_rows(surveys), None)] if has_table else []
     removed = []
     dropped_ids = pa.array(sorted(map(file_id, dropped)), pa.int64())

@@ -1,6 +1,6 @@
-"""The files of an ingest: which of them are new, what is in them (their surveys, kept in the lake), where they are now.
+"""The files of an ingest: which are new, what they contain (their surveys, stored in the lake), where they are now.
 
-Invariant: a file is what its bytes are. One that the lake knows is never read again unless a day needs it.
+Invariant: a file is identified by its bytes. A known file is never read again unless a day needs it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from umdf.lake.plan.segments import ChannelDayKey, date_of
 from umdf.lake.tasks.survey import SURVEY_FORMAT, decompress
 
 RunStep = Callable[[Sequence[dict[str, Any]], str, str], list[dict[str, Any]]]  # tasks, function, description
-SurveyLookup = Callable[[str], dict[str, Any] | None]  # what is known of a file already
+SurveyLookup = Callable[[str], dict[str, Any] | None]  # the survey of a file, if it is known already
 SURVEY_TASK = "umdf.lake.tasks.survey:run_all"
-PACK_BYTES = 64 << 20  # files of a task together; a task costs some 20 ms
-_SURVEY_CACHE: dict[
-    Path, dict[str, Any]
-] = {}  # by where they are kept: a stream asks for the same surveys again and again
+PACK_BYTES = 64 << 20  # files of one task together; a task costs some 20 ms
+_SURVEY_CACHE: dict[Path, dict[str, Any]] = {}  # by path: a stream reads the same surveys repeatedly
 MAX_CACHED_SURVEYS = 10_000
-DIGEST_PREFIX = 19  # characters of a digest: enough to tell it from others
+DIGEST_PREFIX = 19  # characters of a digest that are shown
 
 
 class Inputs:
-    """`forget`: digests of inputs that leave the lake."""
+    """`forget`: digests of inputs to remove from the lake."""
 
     def __init__(
         self,
@@ -51,17 +49,17 @@ class Inputs:
             self.known.setdefault(entry.digest, []).append(entry)
         self.dropped: dict[
             str, list[ledger.LedgerEntry]
-        ] = {}  # that leave the ledger: forgotten, or grown to another digest
+        ] = {}  # to be removed from the ledger: forgotten, or grown to another digest
         self.grown: list[str] = []  # paths
         for digest in forget:
             self._drop(digest)
         self.known_count = 0
-        self._paths: dict[str, str] = {}  # where a file was given now, by digest
+        self._paths: dict[str, str] = {}  # current path of a file, by digest
         self._ready: set[str] = set()
 
     @property
     def days(self) -> set[ChannelDayKey]:
-        """Those that the lake has something of."""
+        """The channel-days of the lake."""
         return days_of_entries(entry for entries in self.known.values() for entry in entries)
 
     @property
@@ -69,7 +67,7 @@ class Inputs:
         return days_of_entries(entry for entries in self.dropped.values() for entry in entries)
 
     def survey(self, paths: Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
-        """Surveys of the files that are new, each content once."""
+        """Surveys of the new files, once per content."""
         sizes: dict[int, list[str]] = defaultdict(list)
         names: dict[str, list[ledger.LedgerEntry]] = defaultdict(list)
         for digest, (entry, *_) in self.known.items():
@@ -106,7 +104,7 @@ class Inputs:
         _SURVEY_CACHE.pop(self._survey_path(digest), None)
 
     def clear_dropped(self) -> None:
-        """Once they have left the lake."""
+        """Call it after the commit that removed them."""
         for digest in self.dropped:
             self._survey_path(digest).unlink(missing_ok=True)
 
@@ -121,7 +119,7 @@ class Inputs:
         return self._surveys / f"{digest.partition(':')[2]}.json"
 
     def _inputs_of(self, dates: set[int]) -> list[tuple[str, ledger.LedgerEntry]]:
-        """Known files that have something of these dates, with one of their entries."""
+        """Known files with data of these dates, each with one of its entries."""
         days = {date_of(date) for date in dates}
         found = sorted(self.known.items())
         return [
@@ -138,7 +136,7 @@ class Inputs:
         return survey
 
     def grown_paths(self, dates: set[int]) -> list[str]:
-        """Files with something of these dates that were ingested while they were being written, and are longer now."""
+        """Files with data of these dates that have grown since they were ingested."""
         found = []
         for digest, entry in self._inputs_of(dates):
             path = (self._stored_survey(digest) or {}).get("path") or entry.path or ""
@@ -148,7 +146,7 @@ class Inputs:
         return found
 
     def known_surveys(self, dates: set[int]) -> list[dict[str, Any]]:
-        """Surveys of known files that have something of these dates."""
+        """Surveys of known files with data of these dates."""
         return [
             self._stored_survey(digest) or self._resurvey(digest, entry) for digest, entry in self._inputs_of(dates)
         ]
@@ -163,14 +161,14 @@ class Inputs:
         return survey
 
     def readable_path(self, survey: dict[str, Any]) -> str:
-        """Where it can be read once it is ready."""
+        """Where the file is read: its path, or that of the decompressed copy."""
         digest = survey["digest"]
         if survey.get("packed"):
             return str(self._decompressed / f"{digest.partition(':')[2]}.pcap")
         return self._paths.get(digest) or survey["path"]
 
     def prepare(self, surveys: Iterable[dict[str, Any]]) -> None:
-        """Files that are needed must be there, as they were, and unpacked."""
+        """Check that the files exist and are unchanged, and decompress them."""
         for survey in surveys:
             digest = survey["digest"]
             if digest in self._ready:
@@ -179,7 +177,7 @@ class Inputs:
             is_same_size = os.path.isfile(path) and os.stat(path).st_size == survey["size_bytes"]
             if not is_same_size or os.stat(path).st_mtime_ns != survey["mtime_ns"]:
                 _refuse_changed(path, digest, survey["size_bytes"])
-            if path != survey["path"] and not os.path.isfile(survey["path"]):  # moved: whoever needs it next finds it
+            if path != survey["path"] and not os.path.isfile(survey["path"]):  # moved: record the new path
                 survey["path"] = path
                 atomic_files.replace(self._survey_path(digest), survey)
             if survey["packed"]:
@@ -187,9 +185,9 @@ class Inputs:
             self._ready.add(digest)
 
     def is_reassigned(self, survey: dict[str, Any], entries: Iterable[ledger.LedgerEntry]) -> bool:
-        """Whether the entries of a known file would be others by now."""
+        """Whether the entries of a known file would now be different."""
         known, current = self.known[survey["digest"]], set(entries)
-        if any(entry.flow is None for entry in known):  # of a lake that was made before flows were kept
+        if any(entry.flow is None for entry in known):  # written by an older umdf, without flows
             current = {replace(entry, flow=None) for entry in current}
         return current != set(known)
 
@@ -199,8 +197,8 @@ class Inputs:
         reassigned: Iterable[dict[str, Any]],
         entries_of: Callable[[dict[str, Any]], list[ledger.LedgerEntry]],
     ) -> tuple[list[ledger.LedgerEntry], bool]:
-        """What a commit adds to the ledger; and whether that stands in the place of all that was in it: the ledger is
-        small, and one of its files cannot lose a row."""
+        """What a commit adds to the ledger, and whether it replaces the whole ledger: that is small, and a single row
+        cannot be removed from one of its files."""
         entries, reassigned_surveys = (
             [entry for survey in new_surveys for entry in entries_of(survey)],
             list(reassigned),
@@ -213,27 +211,29 @@ class Inputs:
 
 
 def _possible_prefixes(path: str, known: Sequence[ledger.LedgerEntry]) -> list[tuple[int, str]]:
-    """Inputs that a file may have grown from: of its name, and not elsewhere. Its content decides."""
+    """Inputs that a file may have grown from: those with its name, and not at another path. The content decides."""
     size = os.path.getsize(path)
     candidates = (entry for entry in known if entry.path == path or not os.path.exists(entry.path or ""))
     return [(entry.size_bytes, entry.digest) for entry in candidates if entry.size_bytes < size]
 
 
 def _refuse_changed(path: str, digest: str, size: int) -> None:
-    """A file that a day needs must be what it was."""
-    needed = "the lake needs it, because a day that it belongs to is made again from all its files"
+    """Raise if a file that a day needs has changed."""
+    needed = "it is needed to rebuild a channel-day"
     if not os.path.isfile(path):
         forget = f"`umdf lake forget LAKE {digest[:DIGEST_PREFIX]}`"
-        hint = f"give the file along with the new ones, wherever it is now; or {forget}"
-        raise CaptureError(f"{path} is gone; {needed}", hint)
+        hint = f"pass its current path along with the new files, or remove it with {forget}"
+        raise CaptureError(f"{path} no longer exists; {needed}", hint)
     now, length = ledger.digest_of(path)
     if now == digest:
         return
     if length > size and ledger.digest_of(path, size)[0] == digest:
-        raise CaptureError(f"{path} has grown since it was ingested; {needed}", "`umdf ingest` it: that adds the rest")
+        raise CaptureError(
+            f"{path} has grown since it was ingested; {needed}", "run `umdf ingest` on it to add the rest"
+        )
     raise CaptureError(
-        f"{path} has changed: it is not the file that was ingested; {needed}",
-        f"put the old one back, or `umdf lake forget LAKE {digest[:DIGEST_PREFIX]}` and ingest the new one",
+        f"{path} has changed since it was ingested; {needed}",
+        f"restore the old file, or run `umdf lake forget LAKE {digest[:DIGEST_PREFIX]}` and ingest the new one",
     )
 
 
@@ -249,8 +249,8 @@ def survey_task(
 
 
 def pack_survey_tasks(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:
-    """Tasks of SURVEY_TASK: some files each, twice as many tasks as can run at once or more. A small file finds its
-    place beside a large one."""
+    """Tasks of SURVEY_TASK with several files each: at least twice as many tasks as can run in parallel, and small
+    files together with large ones."""
     sizes = [os.path.getsize(file["path"]) for file in files]
     max_bytes, found, size = min(PACK_BYTES, sum(sizes) * 9 // (16 * parallel)), list[dict[str, Any]](), 0
     for file, file_bytes in zip(files, sizes, strict=True):
@@ -271,10 +271,10 @@ def days_of_entries(entries: Iterable[ledger.LedgerEntry]) -> set[ChannelDayKey]
 
 
 def known_days(writer: Writer, date: str | None = None, channel: int | None = None) -> list[ChannelDayKey]:
-    """The channel-days that the lake has; of one date or channel only, if one is given."""
+    """The channel-days of the lake, perhaps of one date or channel only."""
     known = days_of_entries(ledger.entries(writer.snapshot))
     found = [day for day in sorted(known) if channel in (None, day[0]) and date in (None, date_of(day[1]).isoformat())]
     if not found:
         dates = ", ".join(sorted({date_of(day).isoformat() for _, day in known})) or "none"
-        raise ConfigError(f"the lake has no such day (date {date}, channel {channel})", f"its dates are {dates}")
+        raise ConfigError(f"no data for date {date}, channel {channel}", f"available dates: {dates}")
     return found

@@ -1,10 +1,10 @@
-"""Packets that stand alone in their file: whether their sequence is sound is decided by the other files.
+"""Isolated packets of a file: other files decide whether their sequence is plausible.
 
-A survey finds a damaged header by the packets around it in the same file (umdf.lake.tasks.damaged_headers). A file or a
-split that has one or two packets of an epoch decides nothing.
+A survey finds a damaged header by comparing it with the packets around it in the same file
+(umdf.lake.tasks.damaged_headers). That is impossible if a file or split has only one or two packets of an epoch.
 
-Invariant: such a sequence counts if another split, of whatever line, has one near it; else, where there are others to
-go by at all, it is quarantined.
+Invariant: such a sequence counts if another split, of any line, has one near it; otherwise, if there is anything to
+compare with, the packet is quarantined.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from umdf.market.families import NULL
 if TYPE_CHECKING:
     from umdf.lake.plan.segments import MulticastGroup, Segment
 
-UnconfirmedPackets = list[tuple["Segment", int, int]]  # and the packet's offset and number
+UnconfirmedPackets = list[tuple["Segment", int, int]]  # with the packet's offset and sequence
 
 
 def exclude_unconfirmed(
     segments: Sequence[Segment], stream_lines: Mapping[MulticastGroup, Any]
 ) -> tuple[list[Segment], UnconfirmedPackets]:
-    """The segments of a channel without numbers that nothing confirms, and those."""
+    """The segments of a channel without unconfirmed sequences, and the unconfirmed packets."""
     by_date: dict[int, list[Segment]] = defaultdict(list)
     for part in segments:
         if part.first != NULL and stream_lines[part.group].stream == "incremental":

@@ -1,7 +1,7 @@
-"""What an ingest has to do: the epochs of a channel-day, and its tasks, or those of its next part.
+"""Plans an ingest: the epochs of a channel-day, and its tasks, or those of its next part.
 
 Invariant: a plan depends on the content of the files, never on their names, their order or which of them are new.
-Numbers are cut into even spans; each looks a little beyond its edges, so it does not matter where those are.
+Sequences are divided into equal spans; each task reads a little beyond its span, so the boundaries do not matter.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from umdf.lake.tasks.gather import OVERLAP
 from umdf.lake.tasks.survey import SPLIT_FIELDS
 from umdf.market.families import NULL
 
-MIN_SPAN_SEQUENCES = 1 << 14  # of a span that is only for the sake of another core
-SPAN_SEQUENCES = 1 << 18  # packets of some 1,400 bytes at most: a task stays well below 2 GiB
-LOOPING_TASK_PACKETS = 1 << 18  # of a task of a looping stream
-MARGIN_PACKETS = 512  # before and behind what such a task has: so many may hold a message, or a snapshot, that is cut
-TASK_SOURCES = ("sources", "before", "after")  # of a task of a looping stream
-DAY_START = (-1, 0, 0, NULL, NULL)  # before all sequences, as a DayPosition
+MIN_SPAN_SEQUENCES = 1 << 14  # minimum of a span that exists only to use another core
+SPAN_SEQUENCES = 1 << 18  # packets have some 1,400 bytes: a task stays well below 2 GiB
+LOOPING_TASK_PACKETS = 1 << 18  # per task of a looping stream
+MARGIN_PACKETS = 512  # read before and after such a task's range, to complete messages and snapshots at its edges
+TASK_SOURCES = ("sources", "before", "after")  # per task of a looping stream
+DAY_START = (-1, 0, 0, NULL, NULL)  # a DayPosition before all sequences
 
 
 class DayPosition(NamedTuple):
-    """A place in a channel-day: everything up to that number of that epoch. `rank` is the epoch's place."""
+    """A position in a channel-day: up to and including this sequence of this epoch; `rank` is the epoch's index."""
 
     rank: int
     number: int
     epoch: int
     ts_recv: int
-    ts_rest: int  # what has no number is done up to then
+    ts_rest: int  # packets without a sequence are done up to this time
 
 
 @dataclass
 class ChannelDay:
-    """All that is known of one channel on one date, and its tasks."""
+    """One channel on one date: its epochs and tasks."""
 
     channel: int
     date: int
     protocol: str
     lines: list[str]
-    epochs: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, first and last number; in their order
+    epochs: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, first and last sequence; ordered
     epoch_starts: list[int] = field(default_factory=list)  # when each epoch was first seen
     decode_tasks: list[dict[str, Any]] = field(default_factory=list)
     looping_tasks: list[dict[str, Any]] = field(default_factory=list)
-    since: DayPosition | None = None  # what is done already
-    until: DayPosition | None = None  # how far it goes now; None: to the end
+    since: DayPosition | None = None  # how far it was processed before
+    until: DayPosition | None = None  # how far it is processed now; None: to the end
 
     @property
     def key(self) -> ChannelDayKey:
@@ -65,8 +65,7 @@ class ChannelDay:
 
 
 class Planner:
-    """`paths` are where the (decompressed) files are, by digest; `new_digests` are those that are not in the lake
-    yet."""
+    """`paths` are the paths of the (decompressed) files, by digest; `new_digests` are not in the lake yet."""
 
     def __init__(
         self,
@@ -109,25 +108,25 @@ class Planner:
         ]
 
     def segments(self, day: ChannelDay, *streams: str) -> list[Segment]:
-        """What there is of a day."""
+        """The segments of a day, perhaps of some streams only."""
         of_channel = self._segments[day.channel]
         return [
             part for part in of_channel if part.date == day.date and self.stream_lines[part.group].stream in streams
         ]
 
     def has_new_data(self, day: ChannelDay) -> bool:
-        """Whether a file that is new has something of the day."""
+        """Whether a new file has data of the day."""
         mine = (part for part in self._segments[day.channel] if part.date == day.date)
         return any(part.survey["digest"] in self.new_digests for part in mine)
 
     def has_new_group(self, day: ChannelDayKey) -> bool:
-        """Whether there is a group of which the day had nothing before: nobody could have waited for it."""
+        """Whether there is a multicast group that was unknown before, so that it could not have been waited for."""
         segments = [part for part in self._segments[day[0]] if part.date == day[1]]
         old = {part.group for part in segments if part.survey["digest"] not in self.new_digests}
         return any(part.group not in old for part in segments)
 
     def later_segments(self, day: ChannelDay) -> list[Segment]:
-        """What there is of later days."""
+        """The incremental segments of later days."""
         return [part for part in self._segments[day.channel] if part.date > day.date]
 
     def outline_day(self, day: ChannelDayKey) -> ChannelDay:
@@ -139,7 +138,7 @@ class Planner:
         for rank, (epoch, parts) in enumerate(
             sorted(self._segments_by_epoch(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):
-            # An epoch begins with 1; but where we join in the middle of the day's first one, that is no gap.
+            # An epoch starts with 1; but if the capture starts within the day's first epoch, that is not a gap.
             first = min(part.first for part in parts) if rank == 0 else 1
             planned.epochs.append((epoch, first, max(part.last for part in parts)))
             planned.epoch_starts.append(min(part.ts_first for part in parts))
@@ -148,7 +147,7 @@ class Planner:
     def plan_day(
         self, day: ChannelDayKey, since: DayPosition | None = None, until: DayPosition | None = None
     ) -> ChannelDay:
-        """The tasks of a day, or of the part of it behind `since` and up to `until`."""
+        """The tasks of a day, or of the part after `since` and up to `until`."""
         planned = self.outline_day(day)
         planned.since, planned.until = since, until
         if until is not None:
@@ -162,13 +161,13 @@ class Planner:
         for role in ("instruments", "snapshot"):
             segments = sorted(self.segments(planned, role), key=lambda segment: segment.order)
             planned.looping_tasks += self._looping_tasks(day_arguments | {"role": role}, segments, since)
-        if since is None:  # the whole day is new, whatever the lake has of it
+        if since is None:  # the whole day is built, even if the lake has it
             for source in (each for task in planned.looping_tasks for name in TASK_SOURCES for each in task[name]):
                 source["is_fresh"] = True
         return planned
 
     def _segments_by_epoch(self, day: ChannelDay) -> dict[int, list[Segment]]:
-        """Segments with numbers, by epoch."""
+        """Segments that have sequences, by epoch."""
         found: dict[int, list[Segment]] = defaultdict(list)
         for segment in sorted(self.segments(day, "incremental"), key=lambda segment: segment.order):
             if segment.first != NULL:
@@ -187,16 +186,16 @@ class Planner:
             if first > last:
                 continue
             for span in self._spans(first, last):
-                # Line by line: of the copies of a number, the one on the first line is the one that is decoded.
+                # Ordered by line: of duplicates, the one on the first line is decoded.
                 parts = [part for part in numbered[epoch] if _overlaps(part, *span)]
                 sources = [self._source(part) for part in sorted(parts, key=self._line_order)]
                 if sources:
-                    task = {"description": f"channel {planned.channel}, numbers {span[0]} to {span[1]}"}
+                    task = {"description": f"channel {planned.channel}, sequences {span[0]} to {span[1]}"}
                     planned.decode_tasks.append(day_arguments | task | _span_task(epoch, span, known_spans, sources))
         self._assign_unnumbered(planned, day_arguments | {"known": known_spans}, self.segments(planned, "incremental"))
 
     def _spans(self, first: int, last: int) -> list[tuple[int, int]]:
-        """In even pieces: none is so short that no event may end in it, and no core waits for another."""
+        """Equal spans: long enough that an event ends in each, and as many as keep all cores busy."""
         numbers = last - first + 1
         count = -(-numbers // self.span_sequences)
         if numbers >= self.parallel * MIN_SPAN_SEQUENCES:
@@ -205,7 +204,7 @@ class Planner:
         return [(low, high - 1) for low, high in pairwise(edges)]
 
     def _assign_unnumbered(self, planned: ChannelDay, day_arguments: dict[str, Any], segments: list[Segment]) -> None:
-        """What has no number in a split is accounted for by one task only: that of the split's first number."""
+        """Packets without a sequence are accounted for by one task only: that of their split's first sequence."""
         unnumbered = [segment for segment in segments if segment.first == NULL and _is_in_part(segment, planned)]
         since = planned.since
         if unnumbered and not planned.decode_tasks and since is not None and since.rank >= 0:
@@ -232,7 +231,7 @@ class Planner:
         return self.stream_lines[segment.group].line, *segment.order
 
     def _known_spans(self, channel: int) -> list[tuple[int, int, int]]:
-        """Of every day at hand: epoch, first and last number."""
+        """Epoch, first and last sequence of every day that was surveyed."""
         ranges: dict[int, tuple[int, int]] = {}
         for segment in self._segments[channel]:
             if segment.first != NULL and self.stream_lines[segment.group].stream == "incremental":
@@ -242,7 +241,7 @@ class Planner:
         return [(epoch, *span) for epoch, span in sorted(ranges.items())]
 
     def epochs_of(self, segment: Segment) -> list[int]:
-        """The epochs in a segment: what Binary says; of FAST, by the resets before and within it."""
+        """The epochs of a segment: from the packet headers (Binary), or from the resets before and within it (FAST)."""
         if self.stream_lines[segment.group].protocol == "sbe":
             return [int(segment.epoch or 0)]
         since = self._reset_times.get(segment.group, ())
@@ -270,7 +269,7 @@ class Planner:
     def _looping_tasks(
         self, day_arguments: dict[str, Any], segments: list[Segment], since: DayPosition | None
     ) -> list[dict[str, Any]]:
-        """Of what the lake has already, what may hold snapshots of numbers behind `since` is read once more."""
+        """Known files that may have snapshots of sequences after `since` are read again."""
         tasks = []
         by_group: dict[MulticastGroup, list[Segment]] = defaultdict(list)
         for segment in segments:
@@ -309,7 +308,7 @@ def _span_task(
 
 
 def _merge_by_split(segments: Iterable[Segment]) -> list[Segment]:
-    """One segment for each split: a loop may have an epoch of its own every time."""
+    """One segment per split: each loop of the stream may be an epoch of its own."""
     found: dict[tuple[str, int, MulticastGroup], Segment] = {}
     for part in segments:
         old = found.get(_split_key(part), part)
@@ -329,13 +328,13 @@ def _overlaps(segment: Segment, first: int, last: int) -> bool:
 
 
 def _is_in_part(segment: Segment, planned: ChannelDay) -> bool:
-    """Whether a segment without numbers belongs to the part of the day that is planned."""
+    """Whether a segment without sequences belongs to the planned part of the day."""
     is_done = planned.since is not None and segment.ts_first <= planned.since.ts_rest
     return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_rest)
 
 
 def _count_for_margin(sizes: Sequence[int]) -> int:
-    """How many of them have `MARGIN_PACKETS`."""
+    """How many of them it takes to have `MARGIN_PACKETS`."""
     found = total = 0
     while found < len(sizes) and total < MARGIN_PACKETS:
         found, total = found + 1, total + sizes[found]
@@ -343,7 +342,7 @@ def _count_for_margin(sizes: Sequence[int]) -> int:
 
 
 def _pack_ranges(sizes: Sequence[int], max_size: int) -> list[tuple[int, int]]:
-    """Neighbours together, as many as fit."""
+    """Groups neighbours, as many as fit."""
     groups, first, size = [], 0, 0
     for number, each in enumerate(sizes):
         if number > first and size + each > max_size:
@@ -356,8 +355,8 @@ def _pack_ranges(sizes: Sequence[int], max_size: int) -> list[tuple[int, int]]:
 def _find_resets(
     surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
-    """FAST: when each group's epochs began. A line that lost the reset has it when the others had."""
-    # Channel, epoch, group.
+    """FAST: when each multicast group's epochs started. A line that lost the reset takes the time of the others."""
+    # By channel and epoch, then by multicast group.
     seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(lambda: defaultdict(dict))
     for survey in surveys:
         for flow, ts_recv, ts_send in survey.get("resets", []):
@@ -377,7 +376,7 @@ def _find_resets(
 def _find_unnumbered_owners(
     segments: Mapping[int, list[Segment]], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> dict[tuple[str, int, MulticastGroup, int], tuple[int | None, int]]:
-    """For each split, incremental group and date, the segment whose task accounts for what has no number."""
+    """For each split, incremental group and date, the segment whose task accounts for packets without a sequence."""
     first: dict[tuple[str, int, MulticastGroup, int], Segment] = {}
     for part in (segment for found in segments.values() for segment in found):
         if stream_lines[part.group].stream == "incremental":

@@ -1,6 +1,7 @@
-"""Which stream a group carries, and what a file has of each: the words that surveys and plans share.
+"""Which stream a multicast group carries, and which segments of it a file has: shared by surveys and plans.
 
-Invariant: what a group is depends on the content of all files together, or on the configuration, never on names.
+Invariant: the stream of a group depends on the content of all files together, or on the configuration, never on file
+names.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ ChannelDayKey = tuple[int, int]  # channel and trading date
 
 
 class StreamLine(NamedTuple):
-    """What a group is."""
+    """The stream and line that a multicast group carries."""
 
     protocol: str
     stream: str
     channel: int
-    line: int  # among those of its channel and role
+    line: int  # index among those of its channel and stream
 
 
 class Segment(NamedTuple):
-    """Numbers of one group, epoch and date in one split of a file."""
+    """The packets of one multicast group, epoch and date in one split of a file."""
 
     survey: dict[str, Any]
     split: int
@@ -53,8 +54,8 @@ class Segment(NamedTuple):
     packets: int
     ts_first: int
     ts_last: int
-    marks: list[list[int]]  # (number, ts_recv)
-    few: list[list[int]]  # (offset, number), where there are one or two
+    marks: list[list[int]]  # (sequence, ts_recv)
+    few: list[list[int]]  # (offset, sequence), if there are only one or two
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -64,7 +65,7 @@ class Segment(NamedTuple):
 def assign_streams(
     surveys: Iterable[dict[str, Any]], config: Mapping[MulticastGroup, Mapping[str, Any]]
 ) -> dict[MulticastGroup, StreamLine]:
-    """Every group that carries a stream: by what is in it, or as it is named in the configuration."""
+    """Every multicast group that carries a stream: detected from its content, or named in the configuration."""
     stream_survey = StreamSurvey(templates())
     for survey in sorted(surveys, key=lambda survey: survey["digest"]):
         stream_survey.merge(survey.get("streams", []))
@@ -105,18 +106,18 @@ def _refuse_two_protocols(found: Mapping[MulticastGroup, tuple[str, str, int]]) 
     both = sorted(channel for channel, channel_protocols in protocols.items() if len(channel_protocols) > 1)
     if both:
         raise ConfigError(
-            f"channel {both[0]} is there in Binary and in FIX/FAST, and both number their messages in their own way",
-            "ingest them into two lakes, or give one of them another channel number with --config",
+            f"channel {both[0]} is present in both SBE and FAST, which number units differently",
+            "use two lakes, or give one another channel number with --channels",
         )
 
 
 def segments_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
-    """What a file has of known streams."""
+    """The segments of known streams in a file."""
     return [segment for segment, is_own in _segments(survey, stream_lines) if is_own]
 
 
 def foreign_segments(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
-    """Packets in a known group that say another channel, or none: they have to be accounted for, and that is all."""
+    """Packets of a known group with another channel number, or none: they are only accounted for."""
     nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": []}
     return [segment._replace(**nothing) for segment, is_own in _segments(survey, stream_lines) if not is_own]
 
@@ -124,7 +125,7 @@ def foreign_segments(survey: dict[str, Any], stream_lines: Mapping[MulticastGrou
 def _segments(
     survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]
 ) -> Iterator[tuple[Segment, bool]]:
-    """And whether they are of the group's channel."""
+    """Each segment, and whether it belongs to its group's channel."""
     for number, split in enumerate(survey.get("splits", [])):
         for values in split["segments"]:
             fields = dict(zip(SEGMENT_FIELDS, values, strict=True))
@@ -140,7 +141,7 @@ def days_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, Stream
 
 
 def days_touched_by(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> set[ChannelDayKey]:
-    """Days for which a file has something, if they are there: strangers do not make a day."""
+    """Days of a file, and those of foreign packets, which matter only if the day exists."""
     foreign_days = {
         (stream_lines[segment.group].channel, segment.date) for segment in foreign_segments(survey, stream_lines)
     }
@@ -154,7 +155,7 @@ def date_of(days: int) -> date:
 def ledger_entries_of(
     survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine], config: str | None = None
 ) -> list[LedgerEntry]:
-    """The file's rows of the ledger; `config` is the digest of the channel configuration."""
+    """The ledger entries of a file; `config` is the digest of the channel configuration."""
     file_fields = survey["digest"], survey["size_bytes"], survey["path"]
     parts: dict[tuple[MulticastGroup, int, int | None], list[Segment]] = defaultdict(list)
     for segment in segments_of(survey, stream_lines):

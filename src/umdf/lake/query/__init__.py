@@ -1,4 +1,4 @@
-"""Reading a lake: ranges of its tables, books at a moment, joins, SQL. The public door is `umdf.Lake`.
+"""Reading a lake: ranges of its tables, books at a moment, joins, SQL. The public API is `umdf.Lake`.
 
 Importing this package loads neither pyspark nor deltalake nor pandas.
 """

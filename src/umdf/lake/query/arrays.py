@@ -1,7 +1,7 @@
-"""Columns of Arrow as numpy sees them, and back.
+"""Arrow columns as numpy arrays, and back.
 
-Invariant: nothing here loads pandas. pa.array, pa.scalar, to_numpy and comparisons with Python values do, where it
-is installed, and that is a quarter of a second: too much for a query whose answer is in a few megabytes.
+Invariant: nothing here imports pandas. pa.array, pa.scalar, to_numpy and comparisons with Python values do, if it is
+installed, which takes 0.25 s: too long for a query that reads a few megabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from umdf.units import EPOCH
 
 
 def int64_values(column: Any) -> NDArray[np.int64]:
-    """Whole numbers (and dates, as days); what is absent is NULL, as inside."""
+    """Integers (and dates, as days); absent values are the internal NULL."""
     array = to_array(column)
     if not len(array):
         return np.empty(0, np.int64)
@@ -38,7 +38,7 @@ def is_valid(column: Any) -> NDArray[np.bool_]:
 
 
 def is_in(column: Any, values: Collection[str]) -> NDArray[np.bool_]:
-    """Which texts are among some."""
+    """Which strings are among `values`."""
     encoded: Any = to_array(column).dictionary_encode()
     is_member = np.array([value in values for value in encoded.dictionary.to_pylist()] + [False], np.bool_)
     indices = int64_values(encoded.indices)
@@ -46,7 +46,7 @@ def is_in(column: Any, values: Collection[str]) -> NDArray[np.bool_]:
 
 
 def distinct_texts(column: Any) -> list[str]:
-    """Every text that occurs, sorted."""
+    """The distinct strings, sorted."""
     encoded: Any = to_array(column).dictionary_encode()
     return sorted(filter(None, encoded.dictionary.to_pylist()))
 
@@ -59,7 +59,7 @@ INT64 = pa.int64()
 
 
 def int_array(values: NDArray[Any], kind: Any = INT64) -> pa.Array:
-    """Numbers of which none is absent."""
+    """An array without NULLs."""
     values = np.ascontiguousarray(values, f"i{kind.bit_width // 8}")
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
@@ -80,7 +80,7 @@ def take_rows(rows: pa.Table, indices: NDArray[np.int64]) -> pa.Table:
 
 
 def filter_rows(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
-    """Rows of an instrument stand together in a file: mostly nothing has to be copied."""
+    """Rows of an instrument are adjacent in a file: mostly nothing has to be copied."""
     indices = np.flatnonzero(mask)
     if not len(indices):
         return rows.slice(0, 0)

@@ -1,8 +1,8 @@
-"""The book of an instrument at a moment, with every order in it.
+"""The book of an instrument at a given time, with all its orders.
 
-Invariant: a book that may be wrong says so. It is what the feed had said when the last packet by then had come, cut
-at the end of an event, exactly as `mbp_10` would show it; and where the rows after the moment show that something was
-lost before them, and it cannot be told to have been lost after the moment, the book is not trusted.
+Invariant: a book that may be wrong is marked. It is the state after the last packet received by then, at the end of an
+event, exactly as `mbp_10` would show it; and if later rows show that messages were lost before them, and the loss
+cannot be dated after the given time, the book is not trusted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ORDER_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, eq=False)
 class BookAt:
-    """A book at a moment. `distrust_reason` says in words why it may be wrong; without it, it is right."""
+    """A book at a given time. `distrust_reason` is why it may be wrong; None if it is right."""
 
     symbol: str
     instrument_id: int
@@ -86,7 +86,7 @@ class BookAt:
         return OutputFormat(price_type).to_table(pa.Table.from_pylist(rows, LEVEL_SCHEMA))
 
     def orders(self, price_type: str = "decimal") -> pa.Table:
-        """Every order in its priority; none of a book by price."""
+        """Every order, by priority; empty for a book by price."""
         rows = [
             {"side": side, "level": at, "price": level.price, **vars(order)}
             for side, at, level in self._numbered_levels()
@@ -99,9 +99,9 @@ class BookAt:
         return [(side, at, level) for side, own in sides for at, level in enumerate(own)]
 
     def __repr__(self) -> str:
-        said = f", not trusted: {self.distrust_reason}" if self.distrust_reason else ""
+        trust = f", may be wrong: {self.distrust_reason}" if self.distrust_reason else ""
         levels = f"{len(self.bids)} bids, {len(self.asks)} asks"
-        return f"<BookAt {self.symbol} {self.trading_date} channel {self.channel_id}: {levels}{said}>"
+        return f"<BookAt {self.symbol} {self.trading_date} channel {self.channel_id}: {levels}{trust}>"
 
 
 def book_at(
@@ -114,13 +114,13 @@ def book_at(
     stype_in: str,
 ) -> BookAt:
     if depth is not None and (isinstance(depth, bool) or depth < 1):
-        raise UsageError(f"depth {depth} is no number of levels", "leave it out for all of them")
+        raise UsageError(f"invalid depth: {depth}", "use at least 1, or omit it for all levels")
     when = parse_time(at, "at")
     day = to_trading_date(when) if isinstance(when, int) else when
     span = TimeRange(day, date.fromordinal(day.toordinal() + 1))
     selection = catalog.select(symbol, stype_in, span, ["mbo"])
     if selection is None or len(selection.requested) != 1:
-        raise UsageError("book_at: one symbol at a time", "call it again for each")
+        raise UsageError("book_at takes one symbol", "call it once per symbol")
     places = [
         (part, number)
         for part, wanted in selection.filters.items()
@@ -137,14 +137,14 @@ def book_at(
 def _ambiguous_symbol_error(symbol: str, day: date, channel: int | None, parts: list[Partition]) -> UmdfError:
     if not parts:
         where = f" on channel {channel}" if channel is not None else ""
-        return UmdfError(f"{symbol} is not listed{where} on {day}", "leave the channel out, or ask for another")
+        return UmdfError(f"{symbol} is not listed{where} on {day}", "omit the channel, or use another")
     channels = sorted({str(channel) for _, channel in parts})
-    hint = f"say channel={channels[0]}" if len(channels) > 1 else "ask by its number: stype_in='instrument_id'"
-    return UmdfError(f"{symbol} is more than one instrument on {day}: channels {', '.join(channels)}", hint)
+    hint = f"pass channel={channels[0]}" if len(channels) > 1 else "use stype_in='instrument_id'"
+    return UmdfError(f"{symbol} is ambiguous on {day} (channels {', '.join(channels)})", hint)
 
 
 class _BookLookup:
-    """One instrument of a channel-day up to a moment (None: to the end)."""
+    """One instrument of a channel-day up to a time (None: to the end)."""
 
     def __init__(
         self, snapshot: LakeSnapshot, part: Partition, instrument_id: int, as_of_ns: int | None, lending: bool
@@ -171,9 +171,9 @@ class _BookLookup:
         return BookAt(symbol, self.instrument_id, trading_date, channel, found, depth, received, sequence, doubt)
 
     def _find_cut(self, day: DayReplay) -> tuple[int, list[int]]:
-        """The last row that ends an event by then, and the snapshots that took the place of the book up to there.
+        """The last row that ends an event by then, and the snapshots that replaced the book up to there.
 
-        Rows are applied in order, so a packet that came late holds back those behind it.
+        Rows are applied in order, so a late packet holds back those after it.
         """
         rows, own = day.rows, self._own_rows(day)
         came = np.maximum.accumulate(rows.units.ts_recv[rows.rows.unit[own]]) if len(own) else np.empty(0, np.int64)
@@ -197,7 +197,7 @@ class _BookLookup:
 
     @property
     def _book_index(self) -> int:
-        return 1 if self.lending else 0  # there is one instrument
+        return 1 if self.lending else 0  # there is only one instrument
 
     def _own_rows(self, day: DayReplay) -> Any:
         return np.flatnonzero(day.rows.book == self._book_index) if len(day.rows) else np.empty(0, np.int64)
@@ -207,7 +207,7 @@ class _BookLookup:
         return int(units.ts_recv[unit]), int(units.sequence[unit])
 
     def _rows_until(self, day: DayReplay, end: int, heals: list[int]) -> tuple[pa.Table, pa.Table]:
-        """What `mbo` and `book_state` have up to there."""
+        """The rows of `mbo` and `book_state` up to there."""
         from umdf.lake.books.instrument_rows import is_between, wire_key
         from umdf.lake.books.state_record import EVENT_FLAGS
         from umdf.market.families import SNAPSHOT
@@ -234,16 +234,16 @@ class _BookLookup:
         told = day.result
         newest = max((int(told.recovery_position[told.recovery_snapshots == line][0]) for line in heals), default=-1)
         if end < 0 and newest < 0:
-            return "nothing was said about it before this moment"
+            return "no data before this time"
         healed = newest > 2 * end + 1
         if not healed and told.bad[end] != 0:
-            return "something was lost before it"
+            return "messages were lost before it"
         if book is None or book.stale is not None:
-            return "its rows do not fit together"
+            return "its rows are inconsistent"
         return self._loss_after(day, end, newest if healed else -1)
 
     def _loss_after(self, day: DayReplay, end: int, newest: int) -> str | None:
-        """The book was right at its last row. Was something lost between that row and the moment?"""
+        """The book was right at its last row: whether messages were lost between that row and the given time."""
         following = self._own_rows(day)
         following = following[following > end]
         if len(following):
@@ -260,10 +260,10 @@ class _BookLookup:
         if lost is not None and self.as_of_ns < lost:
             return None
         when = "" if lost is None else f" at {utc_text(lost)}"
-        return f"something was lost after its last row, perhaps{when} before this moment"
+        return f"messages were lost after its last row, perhaps{when} before this time"
 
     def _was_recovered_later(self, day: DayReplay, end: int, row: int, newest: int) -> bool:
-        """Whether a snapshot had to take its place before the next row, though it was right here."""
+        """Whether a snapshot had to replace the book before its next row, although it was right here."""
         places = day.result.recovery_position[day.snapshots.book[day.result.recovery_snapshots] == self._book_index]
         return bool(((places > max(2 * end + 1, newest)) & (places <= 2 * row)).any())
 
@@ -276,7 +276,7 @@ class _BookLookup:
         return newest is None or newest.flags & MAYBE_BAD_BOOK != 0
 
     def _first_loss(self, day: DayReplay, end: int, since: int | None) -> int | None:
-        """When the last packet before the first gap behind a number came: what was lost, was lost after it."""
+        """When the last packet before the first gap after a sequence was received: the loss came later."""
         question = query_of("gaps", filters={self.part: InstrumentFilter()})
         rows = read_rows(self.snapshot, question, ["stream", "seq_version", "first_sequence"])
         rows = filter_rows(rows, is_in(rows.column("stream"), ["incremental"]))

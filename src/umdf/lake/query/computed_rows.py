@@ -1,7 +1,7 @@
-"""Rows that no table has: books on demand, joins. The same function makes them here and in tasks of Spark.
+"""Rows computed on demand: derived books, joins. The same function computes them here and in Spark tasks.
 
-Invariant: a task is some instruments of one trading date and channel, and what it makes depends on nothing else. So
-tasks run in any order and anywhere that sees the lake; nothing is written, so a task may run twice.
+Invariant: a task is some instruments of one channel-day, and its result depends on nothing else. So tasks can run in
+any order, wherever the lake is accessible; nothing is written, so a task can run twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from umdf.market.families import NULL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TASK_ROWS = 1_000_000  # of the tables that are read
+TASK_ROWS = 1_000_000  # of the tables that a task reads
 BATCH_ROWS = 1 << 16
 
 
@@ -50,24 +50,24 @@ class DeriveTask:
 
 
 class DerivedRows(Protocol):
-    """What makes rows. It travels to Spark's workers, so it holds no open file."""
+    """Computes rows. It is sent to Spark's workers, so it holds no open files."""
 
     @property
     def schema(self) -> pa.Schema: ...
     @property
     def table(self) -> Table:
-        """In whose order the rows come."""
+        """The table whose row order the rows have."""
         ...
 
     def tasks(self, snapshot: LakeSnapshot, max_rows: int = TASK_ROWS) -> list[DeriveTask]:
-        """`max_rows`: of the tables that a task reads, but of one instrument at least."""
+        """`max_rows`: of the tables that a task reads, but at least one instrument."""
         ...
 
     def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table: ...
 
 
 def derive_local(derived: DerivedRows, snapshot: LakeSnapshot, stats: ReadStats) -> dict[Partition, pa.Table]:
-    """The rows of each trading date and channel, in order."""
+    """The rows of each channel-day, in order."""
     by_partition: dict[Partition, list[pa.Table]] = {}
     for task in derived.tasks(snapshot):
         by_partition.setdefault(task.partition, []).append(derived.derive(snapshot, task, stats))
@@ -90,7 +90,7 @@ def derive_in_spark(derived: DerivedRows, snapshot: LakeSnapshot, spark: SparkSe
 
 
 class _SparkWorker:
-    """What is sent to the workers: by reference, so only names and arguments travel."""
+    """Sent to the workers by reference, so only names and arguments are transferred."""
 
     def __init__(self, root: str, commit: int, derived: DerivedRows, tasks: tuple[DeriveTask, ...]) -> None:
         self.root, self.commit, self.derived, self.tasks = root, commit, derived, tasks
@@ -111,7 +111,7 @@ def instrument_tasks(
     table_names: Sequence[str] = ("mbo", "book_state"),
     max_rows: int = TASK_ROWS,
 ) -> list[DeriveTask]:
-    """The instruments of some tables that a query is about, a few together, so that memory stays bounded."""
+    """The selected instruments of some tables, a few per task, so that memory stays bounded."""
     found = []
     for part in parts:
         wanted = question.filter_for(part)
@@ -154,7 +154,7 @@ class DerivedLevels:
         return instrument_tasks(snapshot, self.question, parts, max_rows=max_rows)
 
     def derive(self, snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> pa.Table:
-        from umdf.lake.books.derived_levels import derive_levels  # loads numba
+        from umdf.lake.books.derived_levels import derive_levels  # imports numba
 
         mbo, states = read_book_rows(snapshot, task, stats)
         rows = derive_levels(mbo, states, DERIVED_DEPTHS[self.table.name])
@@ -172,14 +172,14 @@ class DerivedLevels:
 
 
 def partitions_to_derive(snapshot: LakeSnapshot, question: Query) -> list[Partition]:
-    """Channel-days with books of orders and without files of the table."""
+    """Channel-days that have order books but no files of the table."""
     stored = set(map(partition_of, snapshot.adds(question.table.name)))
     mbo_query = replace(question, table=table_named("mbo"), span=_dates_only(question.span))
     return [part for part in group_by_partition(select_files(snapshot, mbo_query)) if part not in stored]
 
 
 def _dates_only(span: TimeRange) -> TimeRange:
-    """Books need their day from its beginning: only the dates of a span count, not its times."""
+    """Books need the day from its start: only the dates of a range count, not its times."""
     return _DateRange(span.start, span.end)
 
 
@@ -190,7 +190,7 @@ class _DateRange(TimeRange):
 
 
 def read_book_rows(snapshot: LakeSnapshot, task: DeriveTask, stats: ReadStats) -> tuple[pa.Table, pa.Table]:
-    """Everything that `mbo` and `book_state` have of some instruments on a trading date and channel."""
+    """All rows of `mbo` and `book_state` of some instruments on a channel-day."""
     wanted = {task.partition: InstrumentFilter(task.instrument_filter.ids)}
     mbo, states = (read_rows(snapshot, query_of(name, filters=wanted), None, stats) for name in ("mbo", "book_state"))
     return mbo, states

@@ -1,12 +1,12 @@
 """Continuous contracts: which contract `DOL.c.0` or `WIN.v.1` is on each trading date.
 
-The roll rule, decided once for each trading date D and never with anything that is known later:
+The roll rule, applied once for each trading date D, never using later information:
 
-- candidates are the futures (167 = FUT) of the asset that stand in the first whole instrument list of D (893 ends it),
-  and can still be traded on D: their maturity (541) is D or later, and their trading (6938) does not end before D;
+- candidates are the futures (167 = FUT) of the asset in the first complete instrument list of D (893 ends it) that can
+  still be traded on D: their maturity (541) is D or later, and their trading (6938) does not end before D;
 - `.c.N` ranks them by maturity: c.0 is the nearest;
-- `.v.N` ranks them by what was traded (`day_statistics.volume`) on the last trading date of the lake before D; equal
-  volumes by maturity. The first date of a lake has no such date: it has no `.v.N`, and no rows.
+- `.v.N` ranks them by volume (`day_statistics.volume`) on the last trading date of the lake before D; equal volumes by
+  maturity. The first date of a lake has no earlier one, so it has no `.v.N`, and no rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from umdf.lake.query.table_reader import InstrumentFilter, partition_of, query_o
 from umdf.lake.query.times import TimeRange, format_dates, to_trading_date
 
 CONTINUOUS_SYMBOL = re.compile(r"(?P<asset>.+)\.(?P<rule>[cv])\.(?P<rank>\d{1,3})")
-HINT = "say ASSET.c.N (the N-th nearest maturity, from 0) or ASSET.v.N (the N-th most traded), such as DOL.c.0"
+HINT = "use ASSET.c.N (N-th nearest maturity, from 0) or ASSET.v.N (N-th most traded), for example DOL.c.0"
 FUTURE = "FUT"
 ROLL_SCHEMA = pa.schema(
     [
@@ -47,26 +47,26 @@ ROLL_SCHEMA = pa.schema(
 class Contract:
     symbol: str
     maturity: date
-    listings: tuple[tuple[int | None, int], ...]  # channel, instrument: it can be on several
+    listings: tuple[tuple[int | None, int], ...]  # channel, instrument: a contract can be on several
 
 
 @dataclass(frozen=True)
 class Roll:
-    """What a continuous name is on a trading date."""
+    """The contract of a continuous symbol on a trading date."""
 
     trading_date: date
     continuous: str
     symbol: str
     maturity_date: date
     listings: tuple[tuple[int | None, int], ...]
-    volume: int | None = None  # by which it was ranked
+    volume: int | None = None  # used for the ranking
     volume_date: date | None = None
 
 
 def resolve_rolls(
     catalog: InstrumentCatalog, symbols: Sequence[str], days: Sequence[date], span: TimeRange
 ) -> list[Roll]:
-    """Of each name, on each date on which it has a contract."""
+    """For each symbol, every date on which it has a contract."""
     known = {name: _parse_symbol(name) for name in symbols}
     found: list[Roll] = []
     for day in days:
@@ -90,7 +90,7 @@ def resolve_rolls(
 
 
 def roll_table(catalog: InstrumentCatalog, symbols: Sequence[str], span: TimeRange) -> pa.Table:
-    """The same as rows, one for each channel that has the contract."""
+    """The same as rows, one per channel that has the contract."""
     days = [day for day in catalog.dates if span.includes_date(day)]
     rows = [
         {**vars(roll), "channel_id": channel, "instrument_id": number}
@@ -103,7 +103,7 @@ def roll_table(catalog: InstrumentCatalog, symbols: Sequence[str], span: TimeRan
 def _parse_symbol(name: str) -> tuple[str, str, int]:
     match = CONTINUOUS_SYMBOL.fullmatch(name)
     if match is None:
-        raise UsageError(f"{name!r} is no continuous name", HINT)
+        raise UsageError(f"invalid continuous symbol: {name!r}", HINT)
     return match["asset"], match["rule"], int(match["rank"])
 
 
@@ -125,14 +125,14 @@ def candidates_on(definitions: pa.Table, asset: str, day: date) -> list[Contract
 
 
 def _list_ends(definitions: pa.Table) -> dict[Any, int]:
-    """When the first instrument list of each channel was whole; what comes later may have been listed later."""
+    """When the first instrument list of each channel was complete; later definitions may have been listed later."""
     last = filter_rows(definitions, int64_values(definitions.column("is_last")) == 1)
     found = last.group_by("channel_id").aggregate([("ts_recv", "min")]).to_pylist()
     return {row["channel_id"]: row["ts_recv_min"] for row in found}
 
 
 def volumes_on(catalog: InstrumentCatalog, day: date) -> dict[str, int]:
-    """What was traded of each symbol on a date. On several channels it is the same trades: they are not added up."""
+    """Volume of each symbol on a date. Several channels have the same trades, so they are not added."""
     adds = catalog.snapshot.adds("day_statistics", trading_date=day)
     parts = {partition_of(add): InstrumentFilter() for add in adds}
     rows = read_rows(catalog.snapshot, query_of("day_statistics", filters=parts), ["symbol", "volume"])
@@ -158,10 +158,8 @@ def _no_contract_error(
         futures = filter_rows(listed, is_in(listed.column("security_type"), [FUTURE]))
         close = close_matches(asset, distinct_texts(futures.column("asset")))
         hint = f"did you mean {' or '.join(f'{each}.{rule}.{rank}' for each in close)}?" if close else HINT
-        return UmdfError(f"no futures of {asset!r} can be traded {span}", hint)
+        return UmdfError(f"no futures of {asset!r} {span}", hint)
     if rule == "v" and list(days) == catalog.dates[:1]:
-        hint = f"the lake begins on {days[0]}; ask for {asset}.c.{rank}, or bring in the day before"
-        return UmdfError(f"{name} is ranked by the volume of the trading date before, and there is none", hint)
-    return UmdfError(
-        f"{name}: there are only {max_contracts} contracts of {asset} {span}", f"dates: {format_dates(list(days))}"
-    )
+        reason = f"{name} is ranked by the previous day's volume, which the lake does not have (it starts on {days[0]})"
+        return UmdfError(reason, f"use {asset}.c.{rank}, or ingest the day before")
+    return UmdfError(f"{name}: {asset} has only {max_contracts} contracts {span}", f"dates: {format_dates(list(days))}")

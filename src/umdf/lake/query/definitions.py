@@ -1,7 +1,7 @@
-"""Definitions at a moment: what was known of each instrument then.
+"""Definitions at a given time.
 
-Invariant: nothing that came later counts. A day begins with its own list, so of each channel the newest day counts
-whose list had begun by then, and of each instrument the last row up to then; one that was deleted is not in force.
+Invariant: later data does not count. A day starts with its own list, so for each channel the newest day counts whose
+list had started by then, and for each instrument the last row up to then; a deleted instrument is not in force.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from umdf.lake.schemas import Table
 
 @dataclass(frozen=True)
 class DefinitionsAsOf:
-    """The definitions in force: of each instrument the last one, of the day that each channel was in."""
+    """The definitions in force: the last one of each instrument, on the current day of each channel."""
 
     query: Query
     as_of_ns: int | None  # nanoseconds; None: the end of the day
@@ -58,7 +58,7 @@ class DefinitionsAsOf:
 
 
 def partitions_in_force(catalog: InstrumentCatalog, at: Any) -> tuple[tuple[Partition, ...], int | None]:
-    """Of each channel the day whose definitions are in force, and up to when they count."""
+    """For each channel the day whose definitions are in force, and the time up to which they count."""
     when = None if at is None else parse_time(at, "at")
     limit = when if isinstance(when, int) else None
     last = date.max if when is None else to_trading_date(when) if isinstance(when, int) else when
@@ -72,12 +72,12 @@ def partitions_in_force(catalog: InstrumentCatalog, at: Any) -> tuple[tuple[Part
         catalog.check_has_dates(TimeRange())
         dates = sorted({day for day, _ in catalog.defined_partitions if day})
         hint = f"the lake has definitions of {format_dates(dates)}"
-        raise UmdfError(f"no definitions were known at {at}", hint)
+        raise UmdfError(f"no definitions at {at}", hint)
     return tuple(newest.values()), limit
 
 
 def _first_definition_ns(snapshot: LakeSnapshot, part: Partition) -> int:
-    """When the first definition of a day came."""
+    """When the first definition of a day was received."""
     bounds = [add.bounds("ts_recv") for add in snapshot.adds("definition", trading_date=part[0], channel_id=part[1])]
     if any(bound is None for bound in bounds):
         question = query_of("definition", filters={part: InstrumentFilter()})

@@ -1,9 +1,9 @@
 """Trades with the quotes before them: an as-of join, instrument by instrument, without a loop over rows.
 
-Invariant: a quote is before a trade, never beside it. By "position" that is the order of the feed, which is exact:
-the last event that ended before the trade's own. By a time, it is the last quote with an earlier time; rows of one
-packet or event have equal times, so quotes that a trade itself has caused are never joined to it. A new epoch of
-the channel (seq_version) begins with no quotes, as its books do.
+Invariant: a quote is strictly before its trade. By "position" that is the order of the feed, which is exact: the last
+event that ended before the trade's own. By a time, it is the last quote with an earlier time; rows of one packet or
+event have equal times, so quotes caused by a trade are never joined to it. A new epoch of the channel (seq_version)
+starts without quotes, as its books do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Numbers = NDArray[np.int64]
 
 
 def quote_fields(quotes: str) -> list[pa.Field]:
-    """What stands behind the columns of a trade."""
+    """The columns after those of the trade."""
     schema = table_named(quotes).schema
     about = [schema.field(name).with_name(f"quote_{name}").with_nullable(True) for name in QUOTE_COLUMNS]
     return [*about, *(schema.field(column.name) for column in levels(DERIVED_DEPTHS[quotes]))]
@@ -49,7 +49,7 @@ def quote_fields(quotes: str) -> list[pa.Field]:
 
 @dataclass(frozen=True)
 class TradesWithQuotes:
-    """A row for each row of `trades` that a query is about."""
+    """One row per selected row of `trades`."""
 
     query: Query  # of trades
     quotes: str = "mbp_1"
@@ -83,7 +83,7 @@ class TradesWithQuotes:
         return filter_rows(rows, (flags == NULL) | (flags & MAYBE_BAD_BOOK == 0))
 
     def _read_quotes(self, snapshot: LakeSnapshot, task: DeriveTask, reading: ReadStats) -> pa.Table:
-        """Those of the whole day: the one before the first trade can be hours old."""
+        """The quotes of the whole day: the one before the first trade can be hours old."""
         wanted = {task.partition: InstrumentFilter(task.instrument_filter.ids)}
         question = query_of(self.quotes, filters=wanted, span=ALL_TIMES)
         if task.partition in partitions_to_derive(snapshot, question):
@@ -94,7 +94,7 @@ class TradesWithQuotes:
 
 
 def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
-    """For each trade the place of the last quote before it; -1 if there is none. All of one date and channel."""
+    """For each trade the index of the last quote before it; -1 if there is none. All of one channel-day."""
     base = min(
         (int(int64_values(rows.column("sequence")).min()) for rows in (trades, quotes) if rows.num_rows), default=0
     )
@@ -102,7 +102,7 @@ def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
     trade_group, quote_group = codes[: trades.num_rows], codes[trades.num_rows :]
     every = np.arange(int(codes.max(initial=-1)) + 2)
     trade_key, quote_key = (_sort_keys(rows, by, base) for rows in (trades, quotes))
-    # Of equal times the last in the feed counts.
+    # Of quotes with equal times, the last in the feed counts.
     quote_order = np.lexsort((_sort_keys(quotes, "position", base), quote_key, quote_group))
     trade_order = np.argsort(trade_group, kind="stable")
     starts = np.searchsorted(quote_group[quote_order], every)
@@ -118,7 +118,7 @@ def quotes_before(trades: pa.Table, quotes: pa.Table, by: str) -> Numbers:
 
 
 def _group_codes(trades: pa.Table, quotes: pa.Table) -> Numbers:
-    """A number for each instrument and epoch of the channel."""
+    """A code per instrument and epoch of the channel."""
     found = np.zeros(trades.num_rows + quotes.num_rows, np.int64)
     for name in ("instrument_id", "seq_version"):
         both = np.concatenate([int64_values(rows.column(name)) for rows in (trades, quotes)])
@@ -128,10 +128,10 @@ def _group_codes(trades: pa.Table, quotes: pa.Table) -> Numbers:
 
 
 def _sort_keys(rows: pa.Table, by: str, base: int) -> NDArray[Any]:
-    """What is compared: the place in the feed in one number, or a time (ts_send, where ts_event is not said)."""
+    """The sort key: the position in the feed as one number, or a time (ts_send if ts_event is absent)."""
     if by == "position":
         sequence, message, entry = (int64_values(rows.column(name)) for name in STREAM_ORDER)
-        # A book that comes back by a snapshot stands behind message 65,535 of its packet: 17 bits.
+        # A book recovered by a snapshot comes after message 65,535 of its packet: 17 bits.
         return ((sequence - base).astype(np.uint64) << np.uint64(33)) + ((message << 16) + entry).astype(np.uint64)
     times = int64_values(rows.column(by))
     return np.where(times == NULL, int64_values(rows.column("ts_send")), times)

@@ -1,11 +1,11 @@
-"""`umdf.Lake`: what is in a lake, for people who do research on it.
+"""`umdf.Lake`: queries on a lake, for research.
 
     lake = umdf.Lake("lake")
     lake.get_range("mbp-1", "PETR4", "2026-11-13", "2026-11-14").to_polars()
     lake.book_at("PETR4", "2026-11-13T13:05:00").levels()
 
-Invariant: a lake is read at one commit, the last finished one when it was opened or refreshed. What is asked for
-wrongly is one clear error before anything is read.
+Invariant: a lake is read at one commit, the last finished one when it was opened or refreshed. An
+invalid request is one clear error before anything is read.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from umdf.lake.query.sql import Registration
 
 Symbols = str | int | Iterable[str] | Iterable[int] | None
-_SHARED_SESSIONS: list[Any] = []  # the one Spark session that lakes without one share
+_SHARED_SESSIONS: list[Any] = []  # the Spark session shared by lakes without one
 
 
 class Lake:
-    """A lake at one commit. `spark` is used for `to_spark` as it is; without it, one is started when it is needed."""
+    """A lake at one commit. `to_spark` uses the session `spark` unchanged; without it, one is started when needed."""
 
     def __init__(
         self, path: str | os.PathLike[str], spark: SparkSession | None = None, *, commit: int | None = None
@@ -64,7 +64,7 @@ class Lake:
         return self.snapshot.number
 
     def refresh(self) -> Lake:
-        """Move to the newest finished commit. Ranges that were made before stay where they were."""
+        """Move to the newest finished commit. Existing ranges stay at their commit."""
         self._open(None)
         return self
 
@@ -72,18 +72,18 @@ class Lake:
         return f"<Lake {self.path} at commit {self.commit}>"
 
     def schemas(self) -> list[str]:
-        """The schemas of `get_range` of which the lake has something, stored or derived."""
+        """The schemas of `get_range` for which the lake has rows, stored or derived."""
         there = {name for name in tables() if self.snapshot.version(name) is not None}
         if {"mbo", "book_state"} <= there:
             there |= set(DERIVED_DEPTHS)
         return [name for name in tables() if name in there]
 
     def dates(self) -> list[date]:
-        """The trading dates, the oldest first."""
+        """The trading dates, oldest first."""
         return list(self.catalog.dates)
 
     def symbols(self, date: Any = None) -> list[str]:
-        """Symbols that were listed on a trading date, or ever."""
+        """The symbols listed on a trading date, or on any."""
         if date is None:
             return self.catalog.symbols(self.catalog.dates)
         when = parse_time(date, "date")
@@ -104,9 +104,9 @@ class Lake:
         pretty_ts: bool = True,
         columns: Sequence[str] | None = None,
     ) -> Range:
-        """Rows of a schema. `start` is in the range, `end` is not; a date is a trading date, no zone is UTC.
+        """Rows of a schema. `start` is inclusive, `end` exclusive; a date is a trading date, times are UTC by default.
 
-        `exclude_stale` leaves out what may be wrong because something was lost before it (MAYBE_BAD_BOOK).
+        `exclude_stale` skips rows that may be wrong because messages were lost before (MAYBE_BAD_BOOK).
         """
         table, style, span = (
             tables()[resolve_schema(schema)],
@@ -114,11 +114,11 @@ class Lake:
             TimeRange.parse(start, end),
         )
         if span.has_times and time_column(table) is None:
-            raise UsageError(f"{table.name} has no times", "give dates, such as 2026-11-13")
+            raise UsageError(f"{table.name} has no timestamps", "use dates, for example 2026-11-13")
         if exclude_stale and "flags" not in table.schema.names:
-            raise UsageError(f"{table.name} has no flags: nothing in it can be stale", "leave exclude_stale out")
+            raise UsageError(f"exclude_stale does not apply to {table.name}", "omit it")
         if symbols is not None and "instrument_id" not in table.schema.names:
-            raise UsageError(f"{table.name} is not about instruments", "leave symbols out")
+            raise UsageError(f"symbols do not apply to {table.name}", "omit them")
         named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
         needed = [table.name, *(["mbo"] if table.name in DERIVED_DEPTHS else [])]
         selection = self.catalog.select(symbols, stype_in, span, needed)
@@ -142,7 +142,7 @@ class Lake:
     ) -> Range:
         """Each trade with the last quote before it: the columns of `trades`, `quote_…`, and the levels of the quote.
 
-        `by` "position" is the order of the feed, and exact; "ts_event" and "ts_recv" take the last earlier time.
+        `by` "position" uses the order of the feed and is exact; "ts_event" and "ts_recv" use the last earlier time.
         """
         table, style, span = tables()["trades"], OutputFormat(price_type, pretty_ts), TimeRange.parse(start, end)
         known = check_choice("quotes", resolve_schema(quotes), QUOTE_TABLES)
@@ -164,7 +164,7 @@ class Lake:
         pretty_ts: bool = True,
         columns: Sequence[str] | None = None,
     ) -> Range:
-        """The definitions in force at a moment, without those deleted by then; a date is the end of that day."""
+        """The definitions in force at a time, without those deleted by then; a date means the end of that day."""
         table, style = tables()["definition"], OutputFormat(price_type, pretty_ts)
         named = resolve_columns(table, columns, _extra_columns(stype_in, symbols))
         parts, limit = partitions_in_force(self.catalog, at)
@@ -183,11 +183,11 @@ class Lake:
         lending: bool = False,
         stype_in: str = "raw",
     ) -> BookAt:
-        """The book when everything that had come by a moment was applied; a date is the end of that day."""
+        """The book after everything received by a time; a date means the end of that day."""
         return book_at(self.catalog, symbol, at, depth, channel, lending, stype_in)
 
     def continuous_contracts(self, symbols: str | Iterable[str], start: Any = None, end: Any = None) -> pa.Table:
-        """Which contract a continuous name is on each trading date, and by which volume it was ranked."""
+        """The contract of a continuous symbol on each trading date, and the volume that ranked it."""
         span = TimeRange.parse(start, end)
         self.catalog.check_has_dates(span)
         return roll_table(self.catalog, parse_symbols(symbols, "continuous"), span)
@@ -195,7 +195,7 @@ class Lake:
     def register_views(
         self, spark: SparkSession | None = None, database: str | None = None, **options: Any
     ) -> Registration:
-        """Every table as a temporary view of a session, for SQL: see umdf.lake.query.sql."""
+        """Register every table as a temporary view of a session, for SQL: see umdf.lake.query.sql."""
         from umdf.lake.query.sql import register
 
         return register(self.snapshot, spark or self._session(), database, **options)

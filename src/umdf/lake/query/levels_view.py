@@ -1,8 +1,8 @@
-"""`mbp_10` (and `mbp_1`) for Spark's SQL, on the days for which a lake does not store it: derived when read.
+"""`mbp_10` (and `mbp_1`) for Spark SQL, on days for which the lake does not store it: computed when read.
 
-Invariant: nothing is derived that a query does not need. The frame begins as a list of instruments and days, a
-function makes the rows of each, and only then they are spread out. So Spark itself puts a filter on trading_date,
-channel_id, instrument_id or symbol in front of the function, in any session, without a setting.
+Invariant: only what a query needs is computed. The frame starts as a list of instruments and days, a function computes
+the rows of each as a list, and only then the lists are expanded. So Spark applies filters on trading_date, channel_id,
+instrument_id or symbol before the function, in any session, without a setting.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from umdf.lake.schemas import table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEY_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol")  # of a row; known before it is made
-SLICE_EVENTS = 50_000  # rows of `mbo` whose books are one value to Spark: some 30 MB
+KEY_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol")  # of a row; known before it is computed
+SLICE_EVENTS = 50_000  # rows of `mbo` whose levels are one Spark value: some 30 MB
 MAX_READ_EVENTS = 400_000  # rows of `mbo` that are read together
-DEFAULT_PARTITIONS = 8  # of a session that does not say how many tasks it runs at a time
+DEFAULT_PARTITIONS = 8  # if the session does not report its parallelism
 
 
 class LevelSlice(NamedTuple):
-    """Of the rows of one instrument and day."""
+    """A slice of the rows of one instrument and day."""
 
     trading_date: date
     channel_id: int
@@ -46,7 +46,7 @@ class LevelSlice(NamedTuple):
 
 
 def derived_partitions(snapshot: LakeSnapshot, name: str) -> list[Partition]:
-    """Dates and channels whose rows of a table are made on demand."""
+    """Channel-days whose rows of a table are computed on demand."""
     found = partitions_to_derive(snapshot, Query(table(name))) if name in DERIVED_DEPTHS else []
     return [part for part in found if None not in part]
 
@@ -76,13 +76,13 @@ def _derived_frame(spark: SparkSession, snapshot: LakeSnapshot, name: str, days:
         _slice_function(str(snapshot.paths.root), snapshot.number, name), f"ARRAY<{sql_type(row_struct_type(name))}>"
     )
     made = keys.select(*KEY_COLUMNS, make(*LevelSlice._fields).alias("rows"))
-    # Not `inline`: Spark would look first whether there are rows, and make them all a second time to find out.
+    # Not `inline`: Spark would first check for empty lists, computing all of them a second time.
     spread = made.select(*KEY_COLUMNS, f.inline_outer("rows")).where("msg_index IS NOT NULL")
     return spread.select(*table(name).schema.names)
 
 
 def _instruments_frame(spark: SparkSession, snapshot: LakeSnapshot, days: list[Partition]) -> DataFrame:
-    """KEY and `events`. A table of one row an instrument and day has them, if it is there; `mbo` always has."""
+    """KEY and `events`: from a table with one row per instrument and day, if there is one; otherwise from `mbo`."""
     from pyspark.sql import functions as f
 
     if set(days) <= set(group_by_partition(snapshot.adds("day_statistics"))):
@@ -99,14 +99,14 @@ def _instruments_frame(spark: SparkSession, snapshot: LakeSnapshot, days: list[P
 
 
 def row_struct_type(name: str) -> pa.StructType:
-    """What a row is beside its KEY_COLUMNS; inside a value of Spark's everything may be absent."""
+    """The type of a row without its KEY_COLUMNS; inside a Spark value every field is nullable."""
     return pa.struct(
         [pa.field(field.name, field.type) for field in table(name).schema if field.name not in KEY_COLUMNS]
     )
 
 
 def _slice_function(root: str, commit: int, name: str) -> Any:
-    """What Spark's workers run: for each piece its rows, as one list."""
+    """Runs on Spark's workers: the rows of each slice, as one list."""
 
     def make(
         batches: Iterator[tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]],
@@ -123,7 +123,7 @@ def _slice_function(root: str, commit: int, name: str) -> Any:
 
 
 def group_slices(slices: Iterable[LevelSlice]) -> Iterator[list[LevelSlice]]:
-    """Neighbours of one channel and day, to be read together; the pieces of an instrument that follow each other."""
+    """Groups neighbouring slices of one channel-day, to be read together, and consecutive slices of an instrument."""
     group: list[LevelSlice] = []
     events = 0
     for piece in slices:
@@ -138,7 +138,7 @@ def group_slices(slices: Iterable[LevelSlice]) -> Iterator[list[LevelSlice]]:
 
 
 def slice_rows(slices: list[LevelSlice], rows: pa.Table, kind: pa.StructType) -> Iterator[pa.Array]:
-    """The rows of each piece, in the order of the pieces."""
+    """The rows of each slice, in the order of the slices."""
     ids = rows.column("instrument_id").to_numpy()
     order = np.argsort(ids, kind="stable")
     ids = ids[order]

@@ -1,6 +1,6 @@
-"""Names that a caller gives: schemas, columns, options; and which column of a table is its time, which its order.
+"""Resolves names of schemas, columns and options; and the time and sort columns of a table.
 
-Invariant: a name that is not known is one clear error, with those that come near.
+Invariant: an unknown name is one clear error, with suggestions.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from umdf.errors import UsageError
 from umdf.lake.schemas import Table, tables
 
-# Databento names schemas with dashes; it calls these by other names.
+# Databento writes schemas with dashes; these have other names there.
 ALIASES = {"cmbp_1": "mbp_1", "tcbbo": "tbbo", "definitions": "definition", "imbalances": "imbalance"}
-# What `start` and `end` are compared with, where they are instants: the first of these that a table has.
+# Times of `start` and `end` are compared with the first of these columns that a table has.
 TIME_COLUMNS = ("ts_interval", "ts_recv", "ts_opened", "ts_first")
-# A row is about a day, or about a place in the stream.
+# Rows of these tables describe a day, or a position in the stream.
 TABLES_WITHOUT_TIME = frozenset({"day_statistics", "book_state"})
 STREAM_ORDER = ("sequence", "msg_index", "entry_index")
-# Tables whose `sequence` is the incremental stream's; all others are in the order of these columns.
+# Tables ordered by the incremental stream's `sequence`; all others are sorted by these columns.
 STREAM_ORDERED_TABLES = frozenset(
     "mbo trades execution_summary statistics status imbalance price_band news control mbp_1 mbp_10 tbbo".split()
 )
@@ -30,29 +30,29 @@ SORT_COLUMNS: dict[str, tuple[str, ...]] = {
     "quarantine": ("ts_recv", "file_id", "file_offset"),
     "gaps": ("ts_opened", "first_sequence", "instrument_id"),
 }
-DERIVED_DEPTHS = {"mbp_1": 1, "mbp_10": 10}  # from `mbo` and `book_state`, where they are not stored
+DERIVED_DEPTHS = {"mbp_1": 1, "mbp_10": 10}  # from `mbo` and `book_state`, if not stored
 
 
 def close_matches(name: str, known: Iterable[str], max_matches: int = 5) -> list[str]:
-    """Names that are nearly the same, the nearest first."""
+    """Similar names, the most similar first."""
     by_fold = {each.upper(): each for each in known}
     found = difflib.get_close_matches(name.upper(), list(by_fold), max_matches, 0.6)
     return [by_fold[each] for each in found]
 
 
 def resolve_schema(name: str) -> str:
-    """The table that a schema's name means: `mbp-1` and `mbp_1` are the same."""
+    """The table of a schema: `mbp-1` and `mbp_1` are the same."""
     normalized = str(name).strip().lower().replace("-", "_")
     normalized = ALIASES.get(normalized, normalized)
     if normalized not in tables():
         close = close_matches(normalized, tables())
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        raise UsageError(f"no schema {name!r}", hint)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(tables())}"
+        raise UsageError(f"unknown schema: {name!r}", hint)
     return normalized
 
 
 def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Sequence[str] = ()) -> list[str]:
-    """The requested columns, as they stand in the result; all of them for None."""
+    """The requested columns, in the order of the result; all for None."""
     known = [*table.schema.names, *extra]
     if columns is None:
         return known
@@ -60,21 +60,21 @@ def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Se
     for name in requested:
         if name not in known:
             close = close_matches(str(name), known)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(known)}"
-            raise UsageError(f"{table.name} has no column {name!r}", hint)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(known)}"
+            raise UsageError(f"unknown column of {table.name}: {name!r}", hint)
     if not requested or len(set(requested)) != len(requested):
-        raise UsageError("columns: some are named twice, or none", "name each one once, or leave them out for all")
+        raise UsageError("columns is empty or has repeated names", "omit it for all columns")
     return requested
 
 
 def check_choice(option: str, value: object, known: Sequence[str]) -> str:
     if value not in known:
-        raise UsageError(f"{option}={value!r} is not known", f"use {' or '.join(known)}")
+        raise UsageError(f"invalid {option}: {value!r}", f"use {' or '.join(known)}")
     return str(value)
 
 
 def time_column(table: Table) -> str | None:
-    """The column that instants are compared with."""
+    """The column that times are compared with."""
     return (
         None
         if table.name in TABLES_WITHOUT_TIME
@@ -83,7 +83,7 @@ def time_column(table: Table) -> str | None:
 
 
 def sort_columns(table: Table) -> tuple[str, ...]:
-    """The columns by which rows of a trading date and channel come, besides the epoch of STREAM_ORDERED_TABLES."""
+    """The sort columns within a channel-day, besides the epoch of STREAM_ORDERED_TABLES."""
     if table.name in STREAM_ORDERED_TABLES:
         return STREAM_ORDER
     own = ("ts_interval", "instrument_id") if "ts_interval" in table.schema.names else table.sort

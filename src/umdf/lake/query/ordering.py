@@ -1,9 +1,9 @@
-"""Rows in order, in memory that does not grow with them: an external sort, as of one trading date and channel.
+"""External sort of the rows of one channel-day, in bounded memory.
 
-Files hold the rows of one instrument after those of another, and an answer comes in the order of the feed. What is more
-than `max_buffered_rows` is sorted piece by piece into temporary files (runs), which are then merged.
+Files are sorted by instrument, and results come in the order of the feed. If there are more than `max_buffered_rows`,
+they are sorted in parts into temporary files (runs), which are then merged.
 
-Invariant: the rows are those of `sort_rows` of all of them, in the same order, also where keys are equal.
+Invariant: the result equals `sort_rows` of all rows, including the order of rows with equal keys.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from umdf.lake.query.name_lookup import STREAM_ORDERED_TABLES, sort_columns
 from umdf.lake.query.table_reader import sort_rows
 from umdf.lake.schemas import Table
 
-MAX_BUFFERED_ROWS = 1 << 16  # of mbp_10, some 30 MB
-RUN_BATCH_ROWS = 1 << 10  # so much is read of a run at a time, at least
+MAX_BUFFERED_ROWS = 1 << 16  # some 30 MB of mbp_10
+RUN_BATCH_ROWS = 1 << 10  # minimum rows read from a run at a time
 COMPRESSION = "lz4"
 
 
 class ExternalSorter:
-    """Takes rows in any order, and gives them back in order, some at a time. Its files go when it is closed."""
+    """Takes rows in any order, and returns them in order, some at a time. Its files are deleted on close."""
 
     def __init__(self, table: Table, max_buffered_rows: int = MAX_BUFFERED_ROWS) -> None:
         self._table, self._max_buffered_rows = table, max_buffered_rows
         self._buffered: list[pa.Table] = []
         self._runs: dict[int, list[Path]] = defaultdict(list)  # by epoch
-        self._epoch_starts: dict[int, int] = {}  # when each epoch began
+        self._epoch_starts: dict[int, int] = {}  # when each epoch started
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -54,7 +54,7 @@ class ExternalSorter:
                 self._write_runs()
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows that were taken; nothing may be taken any more."""
+        """All rows, in order; no more rows can be added."""
         if not self._runs:
             if self._buffered:
                 yield sort_rows(pa.concat_tables(self._buffered), self._table)
@@ -65,11 +65,11 @@ class ExternalSorter:
 
     @property
     def _has_integer_keys(self) -> bool:
-        """Whether keys can be compared from piece to piece. Tables that are in the order of texts are small."""
+        """Whether keys can be compared between runs. Tables sorted by strings are small."""
         return all(pa.types.is_integer(self._table.schema.field(name).type) for name in sort_columns(self._table))
 
     def _write_runs(self) -> None:
-        """What is held, sorted, a file for each epoch."""
+        """Write the buffered rows, sorted, to one file per epoch."""
         if not self._buffered:
             return
         rows, self._buffered = pa.concat_tables(self._buffered), []
@@ -90,13 +90,13 @@ class ExternalSorter:
             with path.open("wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as run:
                 run.write_table(self._sorted(rows), RUN_BATCH_ROWS)
         except OSError as error:
-            hint = "make room there, or set TMPDIR to another directory"
-            raise UmdfError(f"rows cannot be sorted in {path.parent}: {error.strerror}", hint) from error
+            hint = "free some space, or set TMPDIR to another directory"
+            raise UmdfError(f"cannot sort rows in {path.parent}: {error.strerror}", hint) from error
         self._runs[epoch].append(path)
         self._epoch_starts[epoch] = min(epoch_start, self._epoch_starts.get(epoch, epoch_start))
 
     def _merge_runs(self, paths: Sequence[Path]) -> Iterator[pa.Table]:
-        """Up to the least of the last keys that are at hand, every row is known."""
+        """Merge up to the smallest of the last loaded keys: up to there all rows are loaded."""
         least = max(1, self._max_buffered_rows // len(paths))
         runs = [_SortedRun(path) for path in paths]
         while any(run.has_more for run in runs):
@@ -106,7 +106,7 @@ class ExternalSorter:
             found = [run.take(self._count_before(run.rows, min(ends))) for run in runs] if ends else []
             if sum(map(len, found)):
                 yield self._sorted(pa.concat_tables(found))
-            elif ends:  # all that is at hand has the same key: more of it may follow
+            elif ends:  # all loaded rows have the same key: more may follow
                 for run in runs:
                     run.load(run.rows.num_rows + 1)
         yield self._sorted(pa.concat_tables([run.rows for run in runs]))
@@ -121,7 +121,7 @@ class ExternalSorter:
         return tuple(int(key[-1]) for key in self._keys(rows.slice(rows.num_rows - 1)))
 
     def _count_before(self, rows: pa.Table, bound: tuple[int, ...]) -> int:
-        """How many rows stand before a key."""
+        """How many rows are before a key."""
         before, same = np.zeros(rows.num_rows, np.bool_), np.ones(rows.num_rows, np.bool_)
         for key, limit in zip(self._keys(rows), bound, strict=True):
             before |= same & (key < limit)
@@ -130,7 +130,7 @@ class ExternalSorter:
 
 
 class _SortedRun:
-    """A file of sorted rows, from which they are read batch by batch."""
+    """A file of sorted rows, read batch by batch."""
 
     def __init__(self, path: Path) -> None:
         self._file: Any = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -142,7 +142,7 @@ class _SortedRun:
         return self._next < self._file.num_record_batches
 
     def load(self, min_rows: int) -> None:
-        """So many rows at least, if there are so many."""
+        """Load at least this many rows, if there are as many."""
         batches = [*self.rows.to_batches()]
         while self.has_more and sum(map(len, batches)) < min_rows:
             batches.append(self._file.get_batch(self._next))
@@ -150,6 +150,6 @@ class _SortedRun:
         self.rows = pa.Table.from_batches(batches, self._file.schema)
 
     def take(self, count: int) -> pa.Table:
-        """The first rows, which are then gone."""
+        """Remove and return the first rows."""
         found, self.rows = self.rows.slice(0, count), self.rows.slice(count)
         return found

@@ -1,8 +1,8 @@
-"""Prices and times as a caller wants them; inside the lake both are BIGINT.
+"""Converts prices and times to the requested types; the lake stores both as BIGINT.
 
 Invariant: "decimal" and timestamps are exact. decimal(19, 9) holds every BIGINT of 1e-9, timestamp[ns] every BIGINT
-of nanoseconds. Spark's TIMESTAMP ends at the microsecond, so there `<name>_ns` stands beside each time. "float" is the
-nearest double. What a column is, its unit in the schema says (umdf.lake.schemas), also inside lists.
+of nanoseconds. Spark's TIMESTAMP has microseconds, so each time has a column `<name>_ns` beside it. "float" is the
+nearest double. The unit in the schema (umdf.lake.schemas) identifies prices and times, also inside lists.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 PRICE, TIME, VOLUME = "1e-9", "ns since 1970 UTC", "1"  # units of columns
 PRICE_TYPES = ("decimal", "fixed", "float")
 DECIMAL, TIMESTAMP = pa.decimal128(19, 9), pa.timestamp("ns", "UTC")
-MAX_EXACT_INT = 1 << 53  # whole numbers up to here are doubles
-# decimal(19,0) × decimal(9,9) is decimal(29,9): no digit is lost on the way.
+MAX_EXACT_INT = 1 << 53  # integers up to this are exact as doubles
+# decimal(19,0) × decimal(9,9) is decimal(29,9): no digit is lost.
 SPARK_EXPRESSIONS = {
     (PRICE, "decimal"): "CAST(CAST({0} AS DECIMAL(19,0)) * 0.000000001BD AS DECIMAL(19,9))",
     (PRICE, "float"): "CAST(CAST({0} AS DECIMAL(19,0)) * 0.000000001BD AS DOUBLE)",
@@ -37,7 +37,7 @@ SPARK_TIME_EXPRESSION = "timestamp_micros(({0} - pmod({0}, 1000)) DIV 1000)"
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """How a caller wants numbers."""
+    """The requested types of prices and times."""
 
     price_type: str = "decimal"
     pretty_ts: bool = True
@@ -49,13 +49,13 @@ class OutputFormat:
         return pa.schema([self._output_field(field) for field in stored])
 
     def to_table(self, rows: pa.Table) -> pa.Table:
-        """Rows as they are stored, with the units in their schema, as the caller wants them."""
+        """Convert stored rows, whose schema has the units."""
         schema = self.schema(rows.schema)
         columns = [self._column(rows.column(at), rows.schema.field(at)) for at in range(rows.num_columns)]
         return pa.Table.from_arrays(columns, schema=schema)
 
     def to_spark(self, frame: DataFrame, stored: pa.Schema, columns: Sequence[str]) -> DataFrame:
-        """A frame with columns as they are stored; those that are not of `stored` stay as they are."""
+        """Convert a frame of stored columns; columns that are not in `stored` are unchanged."""
         forms = []
         for name in columns:
             field = stored.field(name) if name in stored.names else None
@@ -109,7 +109,7 @@ class OutputFormat:
 
     def _spark_expression(self, field: pa.Field, value: str, nesting: int = 0) -> str:
         kind: Any = field.type
-        if pa.types.is_list(kind) and kind != self._output_type(field):  # of structs with prices in them
+        if pa.types.is_list(kind) and kind != self._output_type(field):  # structs that contain prices
             each = f"each{nesting}"
             parts = [
                 f"'{one.name}', {self._spark_expression(one, f'{each}.`{one.name}`', nesting + 1)}"
@@ -126,7 +126,7 @@ def unit_of(field: pa.Field) -> str:
 
 
 def to_float64(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Units of 1e-9 as the nearest double."""
+    """Integers of 1e-9 as the nearest doubles."""
     found = values / 1e9
     large = np.abs(values) >= MAX_EXACT_INT
     if large.any():
@@ -135,7 +135,7 @@ def to_float64(values: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _to_decimal128(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same digits in 128 bits, with a point in them: nothing is divided."""
+    """The same integers as 128-bit decimals with a scale: nothing is divided."""
     wide = np.empty((len(values), 2), np.int64)
     wide[:, 0] = values
     np.right_shift(values, 63, out=wide[:, 1])

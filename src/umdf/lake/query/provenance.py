@@ -1,6 +1,6 @@
-"""From a row of a table back to the packet it came from: its file, its offset there, its number.
+"""Traces a row of a table back to its packet: the file, its offset and packet number.
 
-Invariant: the way back goes by content. `packets` names a file by its digest, and the file must still have it.
+Invariant: files are identified by content. `packets` has the digest of a file, and the file must still have it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ MIN_KEY_PARTS = 3  # parts of a key
 class Origin:
     path: str
     digest: str
-    offset: int  # of the record in the (unpacked) file
-    packet: int  # its number there, from 1
+    offset: int  # of the record in the (decompressed) file
+    packet: int  # packet number in the file, from 1
     line: str
     ts_recv: int
     row: dict[str, Any]
 
 
 def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
-    """`mbo:72:273:1005:2:0` → table and key; message and entry may be left out."""
+    """`mbo:72:273:1005:2:0` → table and key; message and entry may be omitted."""
     name, *parts = text.split(":")
     try:
         key = tuple(int(part) for part in parts)
@@ -41,15 +41,15 @@ def parse_row(text: str) -> tuple[str, tuple[int, ...]]:
         key = ()
     if not MIN_KEY_PARTS <= len(key) <= len(KEY):
         raise UsageError(
-            f"{text} is no row",
-            "write table:channel:seq_version:sequence[:msg_index[:entry_index]], as mbo:72:273:1005:2",
+            f"invalid row: {text}",
+            "use TABLE:CHANNEL:SEQ_VERSION:SEQUENCE[:MSG_INDEX[:ENTRY_INDEX]], for example mbo:72:273:1005:2",
         )
     table(name)
     return name, key
 
 
 def find_origin(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -> Origin:
-    """Where a row came from; if several rows have the key, the first of them."""
+    """The origin of a row; if several rows have the key, of the first one."""
     snapshot = open_snapshot(lake)
     row = _row(snapshot, name, key)
     packet = _packet(snapshot, row)
@@ -61,7 +61,7 @@ def find_origin(lake: str | os.PathLike[str], name: str, key: tuple[int, ...]) -
 def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, Any]:
     names = [column for column in KEY if column in table(name).schema.names]
     if len(names) < MIN_KEY_PARTS or "ts_recv" not in table(name).schema.names:
-        raise UsageError(f"rows of {name} come from many packets", "choose a table of events, such as mbo or trades")
+        raise UsageError(f"rows of {name} come from many packets", "use an event table, such as mbo or trades")
     condition = pc.scalar(True)
     for column, value in zip(KEY[1:], key[1:], strict=False):
         if column in names:
@@ -69,13 +69,14 @@ def _row(snapshot: LakeSnapshot, name: str, key: tuple[int, ...]) -> dict[str, A
     found = snapshot.arrow_dataset(name, channel_id=key[0]).to_table(filter=condition)
     if not found.num_rows:
         raise UmdfError(
-            f"{name} has no row {':'.join(map(str, key))}", "channel, seq_version, sequence, message, entry"
+            f"no row {':'.join(map(str, key))} in {name}",
+            "the key is channel, seq_version, sequence, msg_index, entry_index",
         )
     return found.slice(0, 1).to_pylist()[0]
 
 
 def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
-    """The packet that came then and begins with that number (Binary), or with one not far below it (FAST)."""
+    """The packet received then that starts with this sequence (Binary), or with one not far below it (FAST)."""
     partition = {"channel_id": row["channel_id"], "trading_date": row["trading_date"]}
     condition = (pc.field("ts_recv") == row["ts_recv"]) & (pc.field("sequence") <= row["sequence"])
     found = snapshot.arrow_dataset("packets", **partition).to_table(
@@ -83,7 +84,7 @@ def _packet(snapshot: LakeSnapshot, row: dict[str, Any]) -> dict[str, Any]:
     )
     if not found.num_rows:
         raise UmdfError(
-            f"`packets` does not say where sequence {row['sequence']} of channel {row['channel_id']} came from",
+            f"the table packets has no entry for sequence {row['sequence']} of channel {row['channel_id']}",
             "ingest with the table packets",
         )
     keys: Any = [("sequence", "descending"), ("line", "ascending")]
@@ -94,9 +95,9 @@ def _file(snapshot: LakeSnapshot, file_id: int) -> tuple[str, str]:
     for digest, path in {(entry.digest, entry.path or ""): None for entry in ledger.entries(snapshot)}:
         if ledger.file_id(digest) == file_id:
             if not os.path.isfile(path):
-                raise CaptureError(f"{path} is gone; the row came from it", f"bring it back: its digest is {digest}")
+                raise CaptureError(f"the row's capture no longer exists: {path}", f"restore it (digest {digest})")
             return digest, path
-    raise UmdfError(f"the ledger has no file {file_id}", "this is a bug: please report it")
+    raise UmdfError(f"the ledger has no file {file_id}", "this is a bug, please report it")
 
 
 def _number(path: str, offset: int) -> int:
@@ -105,10 +106,10 @@ def _number(path: str, offset: int) -> int:
             at = int(batch.offset.searchsorted(offset))
             if at < len(batch) and batch.offset[at] == offset:
                 return int(batch.number[at])
-    raise CaptureError(f"{path} has no packet at offset {offset}", "is it still the file that was ingested?")
+    raise CaptureError(f"no packet at offset {offset} of {path}", "check that it is the file that was ingested")
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Without what is absent; dates and decimals as texts."""
+    """Without absent values; dates and decimals as strings."""
     plain = (int, str, float, bool, list)
     return {name: value if isinstance(value, plain) else str(value) for name, value in row.items() if value is not None}

@@ -1,8 +1,8 @@
-"""A range of a table: a plan, which becomes rows when one of its outputs is called.
+"""A range of a table: a plan, which reads rows when one of its outputs is called.
 
-Invariant: a range belongs to the commit of the lake at which it was made, and every output has the same rows. All
-but Spark's come in order: date by date, channel by channel, then as the feed had them. Only `to_spark` starts Spark,
-only `to_batches` takes no more memory for more rows.
+Invariant: a range belongs to the commit of the lake at which it was created, and every output has the same rows. All
+except Spark's are ordered: by date, by channel, then as in the feed. Only `to_spark` starts Spark, and only
+`to_batches` uses bounded memory.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 CONTINUOUS = pa.field("continuous", pa.utf8(), metadata={"doc": "continuous symbol that was requested"})
 KEY = ("trading_date", "channel_id", "instrument_id")
 KEY_DDL = "trading_date date, channel_id short, instrument_id long"
-MAX_PUSHED_IDS = 1_000  # in a filter that Spark hands to its Parquet reader
+MAX_PUSHED_IDS = 1_000  # in a filter for Spark's Parquet reader
 
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """What `Lake.get_range` gives. Nothing is read before one of the outputs."""
+    """The result of `Lake.get_range`. Nothing is read before one of the outputs is called."""
 
     snapshot: LakeSnapshot
     query: Query
@@ -63,8 +63,8 @@ class Range:
     columns: Sequence[str]
     output_format: OutputFormat
     spark_session: Callable[[], SparkSession]
-    derived: DerivedRows | None = None  # of rows that are not stored
-    stats: ReadStats = field(default_factory=ReadStats)  # what the outputs have opened so far
+    derived: DerivedRows | None = None  # computes rows that are not stored
+    stats: ReadStats = field(default_factory=ReadStats)  # files that the outputs have opened so far
 
     @property
     def schema(self) -> str:
@@ -88,13 +88,13 @@ class Range:
         return self.output_format.to_table(pa.concat_tables([empty_table(asked), *found]))
 
     def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows of `to_arrow`, in batches of so many at most. Nothing is read before the first one is asked for.
+        """The rows of `to_arrow`, in batches of at most `batch_size`. Nothing is read before the first one.
 
-        Memory holds some hundred thousand rows; of what is made on demand, also what its busiest instrument takes. What
-        has to be sorted waits in temporary files (TMPDIR).
+        Memory holds some hundred thousand rows; for derived rows, also those of the most active instrument. Rows that
+        have to be sorted are kept in temporary files (TMPDIR).
         """
         if batch_size < 1:
-            raise UsageError(f"batch_size {batch_size}: at least one row is needed", "leave it out for 65,536")
+            raise UsageError(f"invalid batch_size: {batch_size}", "use at least 1 (default 65,536)")
         return self._batches(batch_size)
 
     def _batches(self, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -117,7 +117,7 @@ class Range:
         return frame
 
     def to_spark(self) -> DataFrame:
-        """Rows in no order. Beside each time, which ends at the microsecond, stand its nanoseconds: `<name>_ns`."""
+        """Unordered rows. Each time, which has microseconds, has its nanoseconds beside it: `<name>_ns`."""
         spark = self.spark_session()
         return self.output_format.to_spark(self._spark_rows(spark), self._stored_schema, self.columns)
 
@@ -128,7 +128,7 @@ class Range:
 
     @property
     def _stored_schema(self) -> pa.Schema:
-        """Every column that the rows can have, as it is stored."""
+        """Every column that the rows can have, with its stored type."""
         schema = self.derived.schema if self.derived else self.query.table.schema
         return schema.append(CONTINUOUS) if self.selection and self.selection.is_continuous else schema
 
@@ -137,14 +137,14 @@ class Range:
         return pa.schema([self._stored_schema.field(name) for name in self.columns])
 
     def _rows_by_partition(self) -> dict[Partition, pa.Table]:
-        """The rows of each trading date and channel, as they are stored."""
+        """The rows of each channel-day, as stored."""
         made = {} if self.derived is None else derive_local(self.derived, self.snapshot, self.stats)
         for part, adds in self._stored_files().items():
             made[part] = read_partition(self.snapshot, self.query, part, adds, self._columns_to_read, self.stats)
         return made
 
     def _unsorted_rows(self) -> Iterator[tuple[Partition, Iterator[pa.Table]]]:
-        """The same, piece by piece in no order, with what tells their order."""
+        """The same, in unordered parts, with the columns that define the order."""
         stored, made = self._stored_files(), dict[Partition, list[DeriveTask]]()
         for task in self.derived.tasks(self.snapshot, MAX_BUFFERED_ROWS) if self.derived else ():
             made.setdefault(task.partition, []).append(task)
@@ -171,7 +171,7 @@ class Range:
         return group_by_partition(select_files(self.snapshot, self.query))
 
     def _with_continuous_names(self, rows: pa.Table, part: Partition) -> pa.Table:
-        """With the names of continuous contracts. One that has two names is there twice."""
+        """Add the symbols of continuous contracts; a contract with two symbols appears twice."""
         if self.selection is None or not self.selection.is_continuous:
             return rows
         own = self.selection.continuous_names.get(part, {})
@@ -208,7 +208,7 @@ class Range:
         return frame.join(f.broadcast(spark.createDataFrame(named, f"{KEY_DDL}, continuous string")), list(KEY))
 
     def _filtered_frame(self, spark: SparkSession) -> DataFrame:
-        """The stored rows that are wanted."""
+        """The selected stored rows."""
         from pyspark.sql import functions as f
 
         question, table = self.query, self.query.table
@@ -232,7 +232,7 @@ class Range:
         symbols = next((one.symbols for one in every), None)
         if symbols is not None and "symbol" in table.schema.names:
             return frame.filter(f.col("symbol").isin(sorted(symbols)))
-        if len(every) > 1 or len(ids) > MAX_PUSHED_IDS:  # other numbers on other days: the key says which
+        if len(every) > 1 or len(ids) > MAX_PUSHED_IDS:  # IDs differ between days: the key selects them
             rows = [(*part, number) for part, one in question.filters.items() for number in one.ids or ()]
             pairs = spark.createDataFrame(rows, KEY_DDL)
             frame = frame.join(f.broadcast(pairs), list(KEY), "leftsemi")
@@ -240,7 +240,7 @@ class Range:
 
 
 def derived_rows_of(snapshot: LakeSnapshot, question: Query) -> DerivedRows | None:
-    """What is not stored of a table, and can be made."""
+    """The rows of a table that are not stored but can be computed."""
     if question.table.name in DERIVED_DEPTHS and partitions_to_derive(snapshot, question):
         return DerivedLevels(question)
     return None
@@ -256,4 +256,4 @@ def _import_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UmdfError(f"{name} cannot be loaded: {error}", f"pip install {name}, or use to_arrow()") from error
+        raise UmdfError(f"cannot import {name}: {error}", f"pip install {name}, or use to_arrow()") from error

@@ -1,8 +1,8 @@
-"""The lake in Spark SQL: every table is a temporary view of its own name.
+"""The lake in Spark SQL: every table is a temporary view with its name.
 
 Invariant: a statement means the same in every session. Prices are DECIMAL(19,9), times are TIMESTAMPs with the exact
-nanoseconds beside them (`ts_event_ns`), a table without rows is an empty view, all at one commit of the lake; whether
-Spark reads the tables as Delta (where it can) or by the commit's list of files. No setting of the session is changed.
+nanoseconds beside them (`ts_event_ns`), a table without rows is an empty view, all at one commit of the lake, whether
+Spark reads the tables as Delta (if it can) or from the commit's list of files. No session setting is changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# A session that can read Delta says so here. Asking it to read where it cannot would fill the user's screen.
+# A session that can read Delta is configured here. Trying to read without it would print a long error.
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta",
     "spark.sql.catalog.spark_catalog": "delta",
@@ -39,7 +39,7 @@ SPARK_ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
 UNREADABLE = re.compile(r"\[FAILED_READ_FILE[^\]]*\].* reading file (?:file:/*(?=/))?(?P<path>.+?\.parquet)\b")
 CAUSE = re.compile(r"^Caused by: (?:\w+\.)*\w+: (?P<said>.+)$", re.MULTILINE)
 PY4J_PREFIX = re.compile(r"An error occurred while calling")
-PYTHON_ERROR = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of Python's traceback
+PYTHON_ERROR = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of a Python traceback
 SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 ERROR_POSITION = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
 
@@ -62,7 +62,7 @@ class Registration:
         return tuple(self.prefix + name for name in self.names)
 
     def refresh(self) -> bool:
-        """Show the lake's newest commit; whether it is another than before."""
+        """Show the lake's newest commit; returns whether it has changed."""
         if last_number(self.snapshot.paths.markers) == self.commit:
             return False
         self.snapshot = open_snapshot(self.snapshot.paths.root)
@@ -87,7 +87,7 @@ class Registration:
             self.table_frame(name).createOrReplaceTempView(self.prefix + name)
 
     def _delta_frame(self, name: str) -> DataFrame:
-        """At the commit's version. A column that is younger than this version of the table is NULL."""
+        """At the commit's version. A column newer than this version of the table is NULL."""
         reader = self.spark.read.format("delta").option("versionAsOf", str(self.snapshot.version(name)))
         found = reader.load(str(self.snapshot.paths.table(name)))
         there = set(found.columns)
@@ -100,11 +100,11 @@ class Registration:
         )
 
     def _create_tables(self) -> None:
-        """In a catalog, for good, and as they are stored: BIGINT prices and times, always the newest version."""
+        """In a catalog, permanently, and as stored: BIGINT prices and times, always the newest version."""
         if not self.reads_delta:
             raise UmdfError(
-                f"tables in the database {self.database} need Delta, which this Spark session does not have",
-                "start it with the Delta package, or leave database out: the views need nothing",
+                f"this Spark session has no Delta support, which database={self.database} needs",
+                "start it with the Delta package, or omit database to use views",
             )
         home = self.snapshot.paths
         statements = [create_schema("spark", self.database)]
@@ -125,20 +125,20 @@ def register(
     names: Iterable[str] | None = None,
     prefix: str = "",
 ) -> Registration:
-    """Make a temporary view of every table (or of `names`), called as the table with `prefix` in front.
+    """Create a temporary view of every table (or of `names`), named as the table, with `prefix`.
 
-    With `database`, and where the session can read Delta, the stored tables are also made known to its catalog there.
+    With `database`, if the session can read Delta, the stored tables are also registered there in its catalog.
     """
     for what, word in (("database", (database or "x").replace(".", "_")), ("prefix", prefix or "x")):
         if not SQL_IDENTIFIER.fullmatch(word):
-            raise UsageError(f"{what} {word!r} is no name in SQL", "letters, digits and _")
+            raise UsageError(f"invalid {what}: {word!r}", "use letters, digits and _")
     wanted = tuple(tables()) if names is None else tuple(table(name).name for name in names)
     snapshot = lake if isinstance(lake, LakeSnapshot) else open_snapshot(lake)
     return Registration(snapshot, spark, wanted, prefix, database or "")
 
 
 def tables_in(statement: str) -> list[str]:
-    """The tables that a statement may name; all of them if it names none (SHOW TABLES)."""
+    """The tables that a statement may refer to; all of them if it names none (SHOW TABLES)."""
     words = {word.lower() for word in WORD.findall(statement)}
     return [name for name in tables() if name in words] or list(tables())
 
@@ -162,23 +162,23 @@ def _reads_delta(spark: SparkSession, snapshot: LakeSnapshot) -> bool:
     stored = next(iter(snapshot.marker.versions), None)
     try:
         return stored is not None and bool(spark.read.format("delta").load(str(snapshot.paths.table(stored))).columns)
-    except Exception:  # whatever is missing there: without Delta it works too
+    except Exception:  # whatever is missing: it works without Delta too
         return False
 
 
 def sql_error(error: Any) -> UmdfError:
-    """The one line of Spark's that says it, with what to do."""
+    """Spark's error as one line, with a hint."""
     condition, values = _error_condition(error), _error_parameters(error)
     said = _error_sentence(error)
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         name = _unquoted(values.get("relationName", "?"))
         close = close_matches(name, tables())
-        known = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(tables())}"
-        return UsageError(f"no table {name}{_error_position(error)}", known)
+        known = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(tables())}"
+        return UsageError(f"unknown table: {name}{_error_position(error)}", known)
     if condition.startswith("UNRESOLVED_COLUMN"):
         close = [_unquoted(name) for name in values.get("proposal", "").split(", ") if name][:3]
         return UsageError(
-            f"no column {_unquoted(values.get('objectName', '?'))}{_error_position(error)}",
+            f"unknown column: {_unquoted(values.get('objectName', '?'))}{_error_position(error)}",
             f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
         )
     if found := UNREADABLE.search(str(error)):
@@ -187,10 +187,12 @@ def sql_error(error: Any) -> UmdfError:
     if condition == "PARSE_SYNTAX_ERROR":
         near_what = values.get("error", "").strip() or "the end"
         hint = "the statement ends too early" if near_what == "end of input" else "check the SQL before it"
-        return UsageError(f"this is not SQL: it goes wrong at {near_what}{_error_position(error)}", hint)
+        return UsageError(f"SQL syntax error at {near_what}{_error_position(error)}", hint)
     if condition == "PARSE_EMPTY_STATEMENT":
-        return UsageError("the statement is empty", 'say what to select: umdf query "SELECT …"')
-    return UmdfError(f"Spark cannot run this: {said}", "" if condition else "umdf --debug shows all that Spark said")
+        return UsageError("empty SQL statement", 'pass one, for example "SELECT * FROM trades LIMIT 10"')
+    return UmdfError(
+        f"Spark cannot run the query: {said}", "" if condition else "see the whole error with `umdf --debug …`"
+    )
 
 
 def _error_condition(error: Any) -> str:
@@ -202,7 +204,7 @@ def _error_parameters(error: Any) -> dict[str, str]:
 
 
 def _error_sentence(error: Any) -> str:
-    """What our own function threw; else what stands behind the first class of Spark's; else the first line."""
+    """The error of our own function; or else the text after Spark's first exception class; or else the first line."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip() and not PY4J_PREFIX.match(line)]
     if thrown := [line for line in lines if PYTHON_ERROR.match(line)]:
         return PYTHON_ERROR.sub("", thrown[-1])[:300]

@@ -1,8 +1,8 @@
-"""Which instruments a caller means: by symbol, by parent (all contracts of an asset), by number, by continuous name.
+"""Selects instruments: by symbol, by parent (all contracts of an asset), by instrument ID, by continuous symbol.
 
-Invariant: an instrument is looked up in the definitions of each trading date and channel anew. A symbol can have
-another number on another day, and one instrument can be on several channels (order depth, price depth): then the
-answer has the rows of all of them, told apart by `channel_id`.
+Invariant: an instrument is looked up in the definitions of each channel-day separately. A symbol can have another ID
+on another day, and one instrument can be on several channels (order depth, price depth): then the result has the rows
+of all of them, distinguished by `channel_id`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from umdf.lake.schemas import tables
 
 SYMBOL_TYPES = ("raw", "parent", "continuous", "instrument_id")
 SYMBOL_TYPE_ALIASES = {"raw_symbol": "raw"}
-PARENT_HINT = "say ASSET.TYPE, such as DOL.FUT, WIN.FUT or PETR.OPT"
-# `.OPT` means options of every kind, as the exchange has a type for each kind of underlying.
+PARENT_HINT = "use ASSET.TYPE, for example DOL.FUT, WIN.FUT or PETR.OPT"
+# `.OPT` means all options: the exchange has a type for each kind of underlying.
 PARENT_TYPES = {"OPT": ("OPT", "FOPT", "SOPT", "INDEXOPT")}
 DELETED = "D"
 DEFINITION_COLUMNS = ("trading_date", "channel_id", "instrument_id", "symbol", "action")
@@ -37,11 +37,11 @@ DETAIL_COLUMNS = ("asset", "security_type", "maturity_date", "ts_validity", "is_
 
 @dataclass(frozen=True)
 class Selection:
-    """The instruments of a range: what to read of each trading date and channel, and how it was called."""
+    """The instruments of a range: a filter per channel-day, and the requested names."""
 
     requested: tuple[str, ...]
     filters: Mapping[Partition, InstrumentFilter]
-    # Of continuous contracts.
+    # For continuous contracts.
     continuous_names: Mapping[Partition, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
@@ -50,7 +50,7 @@ class Selection:
 
 
 class InstrumentCatalog:
-    """The instruments of one commit of a lake, read when they are first needed."""
+    """The instruments of one commit of a lake, read when first needed."""
 
     def __init__(self, snapshot: LakeSnapshot) -> None:
         self.snapshot = snapshot
@@ -58,16 +58,16 @@ class InstrumentCatalog:
 
     @cached_property
     def dates(self) -> list[date]:
-        """Every trading date that a table of the lake has, the oldest first."""
+        """All trading dates of the lake, oldest first."""
         return trading_dates(self.snapshot)
 
     @cached_property
     def defined_partitions(self) -> frozenset[Partition]:
-        """Those with definitions: elsewhere rows may have symbols, but nobody lists them."""
+        """Channel-days with definitions: elsewhere rows may have symbols, but no list of them."""
         return frozenset(map(partition_of, self.snapshot.adds("definition")))
 
     def partitions_in(self, span: TimeRange, names: Iterable[str]) -> list[Partition]:
-        """Trading dates and channels of a span that some tables have; the lake must have at least one of its dates."""
+        """Channel-days of a range that some tables have; an error if the lake has none of its dates."""
         found = {partition_of(add) for name in names if tables()[name].partition for add in self.snapshot.adds(name)}
         inside = [part for part in found if part[0] is None or span.includes_date(part[0], MARGIN_DAYS)]
         if span.is_empty:
@@ -79,9 +79,9 @@ class InstrumentCatalog:
     def check_has_dates(self, span: TimeRange) -> None:
         if not self.dates:
             root = self.snapshot.paths.root
-            raise UmdfError(f"the lake {root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
+            raise UmdfError(f"the lake {root} is empty", f"load captures with `umdf ingest CAPTURE… --lake {root}`")
         if not span.is_empty and not any(map(span.includes_date, self.dates)):
-            raise UmdfError(f"the lake has nothing {span}", f"it has {format_dates(self.dates)}")
+            raise UmdfError(f"no data {span}", f"available dates: {format_dates(self.dates)}")
 
     def definitions(self, days: Iterable[date | None], with_details: bool = False) -> pa.Table:
         """Definitions of some dates: DEFINITION_COLUMNS, and with `with_details` also DETAIL_COLUMNS."""
@@ -108,7 +108,7 @@ class InstrumentCatalog:
         return distinct_texts(self.definitions(days).column("symbol"))
 
     def select(self, symbols: Any, stype_in: str, span: TimeRange, names: Iterable[str]) -> Selection | None:
-        """The instruments that are meant, where these tables have something; None: all."""
+        """The selected instruments, on channel-days that these tables have; None: all."""
         stype = check_choice("stype_in", SYMBOL_TYPE_ALIASES.get(stype_in, stype_in), SYMBOL_TYPES)
         parts = self.partitions_in(span, {*names, "definition"})
         if symbols is None:
@@ -119,7 +119,7 @@ class InstrumentCatalog:
         return _RESOLVERS[stype](self, asked, parts, span)
 
     def select_in(self, symbols: Any, stype_in: str, parts: list[Partition]) -> Selection | None:
-        """The instruments that are meant, of these trading dates and channels."""
+        """The selected instruments of these channel-days."""
         days = [day for day, _ in parts if day is not None]
         span = TimeRange(min(days), date.fromordinal(max(days).toordinal() + 1))
         selection = self.select(symbols, stype_in, span, ["definition"])
@@ -140,24 +140,24 @@ def parse_symbols(symbols: Any, stype: str) -> tuple[str, ...]:
     for each in found:
         is_symbol = isinstance(each, str) or (allows_ids and isinstance(each, Integral) and not isinstance(each, bool))
         if not is_symbol or not str(each).strip():
-            hint = "a text or a list of texts; numbers with stype_in='instrument_id'"
-            raise UsageError(f"symbols: {each!r} is no symbol", f"give {hint}")
+            hint = "use a string or a list of strings, or numbers with stype_in='instrument_id'"
+            raise UsageError(f"invalid symbol: {each!r}", hint)
     if not found:
-        raise UsageError("symbols: none is given", "name at least one, or leave them out for all")
+        raise UsageError("symbols is empty", "omit it for all symbols")
     return tuple(dict.fromkeys(str(each).strip() for each in found))
 
 
 def unknown_symbol_error(catalog: InstrumentCatalog, name: str, span: TimeRange) -> UmdfError:
-    """It may be known on other dates, or by nearly the same name."""
+    """The symbol may be listed on other dates, or be misspelt."""
     inside = [day for day in catalog.dates if span.includes_date(day)]
     listed = catalog.definitions(catalog.dates)
     own = filter_rows(listed, is_in(listed.column("symbol"), [name]))
     elsewhere = sorted(set(own.column("trading_date").to_pylist()))
     if elsewhere:
-        return UmdfError(f"{name} is not listed {span}", f"it is on {format_dates(elsewhere)}")
+        return UmdfError(f"{name} is not listed {span}", f"it is listed on {format_dates(elsewhere)}")
     close = close_matches(name, catalog.symbols(inside) or catalog.symbols(catalog.dates))
-    hint = f"did you mean {' or '.join(close)}?" if close else "lake.symbols() lists those that are known"
-    return UmdfError(f"no symbol {name!r} in the lake", hint)
+    hint = f"did you mean {' or '.join(close)}?" if close else "list them with lake.symbols()"
+    return UmdfError(f"unknown symbol: {name!r}", hint)
 
 
 def _resolve_raw(
@@ -193,10 +193,10 @@ def _resolve_parent(
 
 
 def contracts_of_parent(definitions: pa.Table, name: str) -> pa.Table:
-    """The definitions of a parent's contracts."""
+    """The definitions of the contracts of a parent."""
     asset, dot, kind = name.rpartition(".")
     if not dot or not asset:
-        raise UsageError(f"{name!r} is no parent symbol", PARENT_HINT)
+        raise UsageError(f"invalid parent symbol: {name!r}", PARENT_HINT)
     chosen = is_in(definitions.column("asset"), [asset])
     chosen &= is_in(definitions.column("security_type"), PARENT_TYPES.get(kind, (kind,)))
     return filter_rows(definitions, chosen & ~is_in(definitions.column("action"), DELETED))
@@ -217,18 +217,16 @@ def _resolve_instrument_id(
         ids = frozenset(map(int, asked))
     except ValueError:
         wrong = next(each for each in asked if not each.lstrip("-").isdigit())
-        hint = "leave stype_in out to ask by symbol"
-        raise UsageError(f"symbols: {wrong!r} is no instrument number", hint) from None
+        hint = "omit stype_in to select by symbol"
+        raise UsageError(f"invalid instrument ID: {wrong!r}", hint) from None
     known = set(int64_values(catalog.definitions({day for day, _ in parts}).column("instrument_id")).tolist())
     missing = sorted(ids - known)
-    if missing:  # it may have rows without a definition
+    if missing:  # an instrument may have rows without a definition
         question = query_of("day_statistics", span=span)
         known |= set(int64_values(read_rows(catalog.snapshot, question, ["instrument_id"]).column(0)).tolist())
     for number in missing:
         if number not in known and known:
-            raise UmdfError(
-                f"no instrument {number} in the lake {span}", "lake.definitions() lists those that are known"
-            )
+            raise UmdfError(f"unknown instrument ID {span}: {number}", "list them with lake.definitions()")
     return Selection(asked, dict.fromkeys(parts, InstrumentFilter(ids)))
 
 

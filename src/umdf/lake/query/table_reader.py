@@ -1,7 +1,7 @@
-"""Rows of a table from as few bytes as possible: partitions, then statistics of files, then those of row groups.
+"""Reads rows of a table from as few bytes as possible: by partition, file statistics, then row-group statistics.
 
-Invariant: what is skipped cannot hold a row that was requested. A file or a row group is left out only by bounds
-that were written down; without them it is read. `ReadStats` counts what was opened.
+Invariant: skipped data has no requested row. A file or row group is skipped only by its stored bounds; without them it
+is read. `ReadStats` counts what was opened.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from umdf.lake.schemas import table as table_named
 from umdf.market.families import MAYBE_BAD_BOOK
 
 Partition = tuple[date | None, int | None]  # trading_date, channel_id
-ALL_ROW_GROUPS = 1 << 30  # row groups at once: all of a file
-MARGIN_DAYS = 1  # a row may be received, or its interval may end, on the other side of midnight
+ALL_ROW_GROUPS = 1 << 30  # at once: all of a file
+MARGIN_DAYS = 1  # a row may be received, or its interval may end, after midnight
 
 
 @dataclass(frozen=True)
 class InstrumentFilter:
-    """Which rows of one trading date and channel; None is any."""
+    """Which rows of one channel-day; None: any."""
 
     ids: frozenset[int] | None = None
     symbols: frozenset[str] | None = None
 
     def may_match(self, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
-        """Whether a file or a row group with these smallest and largest values can have such a row."""
+        """Whether a file or row group with these bounds can have such a row."""
         named = (("instrument_id", self.ids), ("symbol", self.symbols))
         for column, values in named:
             if values is not None and column in bounds:
@@ -56,7 +56,7 @@ ALL_INSTRUMENTS, ALL_TIMES = InstrumentFilter(), TimeRange()
 
 @dataclass(frozen=True)
 class Query:
-    """Which rows: of a span of time, of some instruments by date and channel (those not named: nothing is wanted)."""
+    """Which rows: a time range, and some instruments per channel-day (channel-days without a filter are skipped)."""
 
     table: Table
     span: TimeRange = ALL_TIMES
@@ -73,13 +73,13 @@ class Query:
 
 @dataclass
 class ReadStats:
-    """What was opened to answer: for tests, and to see why a query takes so long."""
+    """What was opened for a query: for tests, and to find out why a query is slow."""
 
-    files: int = 0  # of the table
+    files: int = 0  # files of the table
     files_opened: int = 0
-    row_groups: int = 0  # of the files that were opened
+    row_groups: int = 0  # in the opened files
     row_groups_read: int = 0
-    rows: int = 0  # of the answer
+    rows: int = 0  # in the result
     paths: list[str] = field(default_factory=list)
 
 
@@ -89,7 +89,7 @@ def partition_of(add: FileAdd) -> Partition:
 
 
 def group_by_partition(adds: Iterable[FileAdd]) -> dict[Partition, list[FileAdd]]:
-    """Files of each trading date and channel, in their order."""
+    """The files of each channel-day, in order."""
     found: dict[Partition, list[FileAdd]] = {}
     for add in adds:
         found.setdefault(partition_of(add), []).append(add)
@@ -97,7 +97,7 @@ def group_by_partition(adds: Iterable[FileAdd]) -> dict[Partition, list[FileAdd]
 
 
 def select_files(snapshot: LakeSnapshot, question: Query) -> list[FileAdd]:
-    """The files that can have rows of the answer: by their partitions and statistics, without opening any."""
+    """The files that can have selected rows, by partition and statistics, without opening any."""
     found = []
     for add in [] if question.span.is_empty else snapshot.adds(question.table.name):
         part = partition_of(add)
@@ -132,7 +132,7 @@ def read_rows(
     *,
     ordered: bool = True,
 ) -> pa.Table:
-    """The rows as they are stored, in order: date by date, channel by channel, then by `name_lookup.sort_columns`."""
+    """The rows as stored, in order: by date, by channel, then by `name_lookup.sort_columns`."""
     stats = ReadStats() if stats is None else stats
     stats.files += len(snapshot.adds(question.table.name))
     parts = [
@@ -155,7 +155,7 @@ def read_partition(
     *,
     ordered: bool = True,
 ) -> pa.Table:
-    """The rows of one trading date and channel, in order."""
+    """The rows of one channel-day, in order."""
     pieces = iter_rows(
         snapshot, question, partition, adds, columns, stats, ordered=ordered, row_groups_per_read=ALL_ROW_GROUPS
     )
@@ -174,8 +174,8 @@ def iter_rows(
     ordered: bool = True,
     row_groups_per_read: int = 1,
 ) -> Iterator[pa.Table]:
-    """The rows of one trading date and channel as they are stored, so many row groups at once; `ordered`: with the
-    columns that tell their order."""
+    """The rows of one channel-day as stored, some row groups at a time; `ordered`: with the columns that define their
+    order."""
     schema = _columns_to_read(question, columns, ordered)
     for add in adds:
         for rows in _read_file(snapshot, question.table, add, question, schema, stats, row_groups_per_read):
@@ -192,7 +192,7 @@ def _output_schema(table: Table, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def _helper_columns(question: Query, ordered: bool) -> set[str]:
-    """Columns that decide which rows are selected, and in which order they come."""
+    """Columns that are needed to select and order the rows."""
     table = question.table
     needed = (
         {*sort_columns(table), *(("seq_version", "ts_recv") if table.name in STREAM_ORDERED_TABLES else ())}
@@ -232,15 +232,15 @@ def _read_file(
                 rows = file.read_row_groups(groups[first : first + row_groups_per_read], there)
                 yield pa.Table.from_arrays([_column(rows, each, add, table) for each in schema], schema=schema)
     except FileNotFoundError as error:
-        hint = "it was vacuumed since this lake was opened: lake.refresh(), then ask again"
-        raise UmdfError(f"{table.name}: the file {add.path} is gone", hint) from error
+        reason = f"{table.name}: {add.path} no longer exists, it was vacuumed after this lake was opened"
+        raise UmdfError(reason, "call lake.refresh() and retry") from error
 
 
 def _column(rows: pa.Table, each: pa.Field, add: FileAdd, table: Table) -> Any:
     if each.name in table.partition:
         day, channel = partition_of(add)
         return constant_array(day if each.name == "trading_date" else channel, each.type, rows.num_rows)
-    if each.name not in rows.schema.names:  # a column that this file is too old for
+    if each.name not in rows.schema.names:  # a column newer than this file
         return pa.nulls(rows.num_rows, each.type)
     column = rows.column(each.name)
     return column if column.type == each.type else column.cast(each.type)
@@ -261,7 +261,7 @@ def _select_row_groups(file: pq.ParquetFile, question: Query, instrument_filter:
 
 
 def _row_groups_with_ids(file: pq.ParquetFile, groups: list[int], instrument_filter: InstrumentFilter) -> list[int]:
-    """Instruments go to files by a hash, so bounds say little: one narrow column saves reading all of them."""
+    """Files have instruments by hash, so bounds say little: reading one narrow column avoids reading the others."""
     if instrument_filter.ids is None or "instrument_id" not in file.schema_arrow.names:
         return groups
     ids = np.array(sorted(instrument_filter.ids), np.int64)
@@ -271,7 +271,7 @@ def _row_groups_with_ids(file: pq.ParquetFile, groups: list[int], instrument_fil
 
 
 def row_mask(rows: pa.Table, question: Query, partition: Partition) -> NDArray[np.bool_]:
-    """Which rows are selected. Those without a requested value are not."""
+    """Which rows are selected. Rows with NULL in a filtered column are not."""
     mask = np.ones(rows.num_rows, np.bool_)
     instrument_filter = question.filter_for(partition) if question.table.partition else ALL_INSTRUMENTS
     assert instrument_filter is not None
@@ -294,7 +294,7 @@ def row_mask(rows: pa.Table, question: Query, partition: Partition) -> NDArray[n
 
 
 def sort_rows(rows: pa.Table, table: Table) -> pa.Table:
-    """Rows of one trading date and channel in the order of the feed, or of time."""
+    """Sort the rows of one channel-day as in the feed, or by time."""
     keys = [
         int64_values(rows.column(name)) if _is_number(rows, name) else _text_ranks(rows, name)
         for name in sort_columns(table)
@@ -307,7 +307,7 @@ def sort_rows(rows: pa.Table, table: Table) -> pa.Table:
 
 
 def epoch_ranks(versions: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numberings by when they began: a version says only that it is another one."""
+    """Ranks of epochs by start time: versions only differ, they have no order."""
     if not len(versions) or (versions == versions[0]).all():
         return np.zeros(len(versions), np.int64)
     values, places = np.unique(versions, return_inverse=True)

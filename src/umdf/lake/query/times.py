@@ -1,7 +1,7 @@
-"""From when to when: what a caller may give for `start`, `end` and a moment.
+"""Parses time ranges: the values of `start`, `end` and `at`.
 
-Invariant: a date is a trading date (in São Paulo, as the partitions are), anything finer is an instant, and an
-instant without a zone is UTC. `start` belongs to the range, `end` does not; where they are the same it is empty.
+Invariant: a date is a trading date (in São Paulo, as the partitions), anything finer is a time, and a time without an
+offset is UTC. `start` is inclusive, `end` exclusive; if they are equal, the range is empty.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ from umdf.units import EPOCH, utc_text
 
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 FRACTION = re.compile(r"\.(\d+)")
-HINT = "a date such as 2026-11-13, a time such as 2026-11-13T10:05:00-03:00 (no zone is UTC), or nanoseconds since 1970"
+HINT = (
+    "use a date such as 2026-11-13, a time such as 2026-11-13T10:05:00-03:00 (UTC if it has no offset), "
+    "or nanoseconds since 1970"
+)
 MAX_DATES_LISTED = 12
 NS_DIGITS = 9
 
 
 def parse_time(value: Any, argument: str) -> date | int:
-    """A trading date, or an instant in nanoseconds UTC."""
+    """A trading date, or a time in nanoseconds UTC."""
     try:
         found = _parse_value(value)
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise UsageError(f"{argument} {value!r} is no date and no time", f"say {HINT}")
+        raise UsageError(f"invalid {argument}: {value!r}", HINT)
     return found
 
 
 def _parse_value(value: Any) -> date | int | None:
     if isinstance(value, str):
         return date.fromisoformat(value) if DATE.fullmatch(value) else _parse_instant(value)
-    if isinstance(value, datetime):  # pandas' Timestamp too, which has nanoseconds of its own
+    if isinstance(value, datetime):  # also pandas' Timestamp, which adds nanoseconds
         whole = value if value.tzinfo else value.replace(tzinfo=UTC)
         return None if value != value else _datetime_ns(whole) + int(getattr(value, "nanosecond", 0))
     if isinstance(value, date):
@@ -64,18 +67,18 @@ def _datetime_ns(moment: datetime) -> int:
 
 
 def to_trading_date(ns: int) -> date:
-    """The date of an instant in São Paulo."""
+    """The date of a time in São Paulo."""
     return EPOCH + timedelta(days=local_date(ns))
 
 
 def midnight_ns(day: date) -> int:
-    """When a date begins in São Paulo."""
+    """When a date starts in São Paulo."""
     return _datetime_ns(datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(ZONE)))
 
 
 @dataclass(frozen=True)
 class TimeRange:
-    """What `start` and `end` came to; None is no bound."""
+    """Parsed `start` and `end`; None: no bound."""
 
     start: date | int | None = None
     end: date | int | None = None
@@ -87,13 +90,13 @@ class TimeRange:
         ]
         span = cls(*bounds)
         if span.start is not None and span.end is not None and _bound_ns(span.start) > _bound_ns(span.end):
-            hint = "`end` is not in the range: for one day say the next date"
+            hint = "end is exclusive, for one day use the next date"
             raise UsageError(f"start {_format_bound(span.start)} is after end {_format_bound(span.end)}", hint)
         return span
 
     @property
     def is_empty(self) -> bool:
-        """`start` is `end`: nothing can be in it."""
+        """Whether `start` equals `end`."""
         return self.start is not None and self.end is not None and _bound_ns(self.start) == _bound_ns(self.end)
 
     @property
@@ -109,7 +112,7 @@ class TimeRange:
         return self.start_ns is not None or self.end_ns is not None
 
     def includes_date(self, day: date, margin_days: int = 0) -> bool:
-        """Whether rows of a trading date can be in it. `margin_days`: a row may come a little after its midnight."""
+        """Whether rows of a trading date can be in the range. `margin_days`: a row may arrive after midnight."""
         margin = timedelta(days=margin_days)
         if self.is_empty:
             return False

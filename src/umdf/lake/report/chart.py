@@ -1,7 +1,7 @@
-"""A chart of rows: lines of numbers over time, or candles of bars; as a page of its own, or in a notebook.
+"""Charts of rows: lines over time, or candlesticks for bars; as a page, or in a notebook.
 
-Invariant: what is drawn is what the rows have. A line breaks where a value is absent; of more points than the
-drawing has columns, the lowest and the highest of each column are kept.
+Invariant: the chart shows the rows as they are. A line breaks at absent values; if there are more points than columns
+of pixels, the minimum and maximum of each column are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from umdf.market.calendar import ZONE
 
 OHLC = ("open", "high", "low", "close")
 TIME_COLUMNS = ("ts_interval", "ts_event", "ts_recv", "ts_send")
-# What is drawn by default.
+# Plotted by default.
 DEFAULT_COLUMNS = ("close", "price", "bid_px_00", "ask_px_00", "vwap", "volume", "size")
 WIDTH, HEIGHT, MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 1000, 320, 76, 24, 14
 MAX_SERIES, MAX_CANDLES = 8, 400
@@ -66,7 +66,7 @@ CHART_STYLE = """
 class Series:
     name: str
     times: NDArray[np.int64]
-    values: NDArray[np.float64]  # one column, or a column for each of OHLC; NaN is absent
+    values: NDArray[np.float64]  # one column, or one for each of OHLC; NaN is absent
     last_value: str
 
 
@@ -81,7 +81,7 @@ class Chart:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(self.title)}</title><style>{STYLE}{CHART_STYLE}</style></head>\n"
             f"<body><main><h1>{escape(self.title)}</h1>\n{''.join(self.figures)}\n"
-            f"<footer>{paragraph('Times are those of São Paulo. Made by `umdf query`.')}</footer>"
+            f"<footer>{paragraph('Times are in São Paulo time. Created by `umdf query`.')}</footer>"
             "</main></body></html>\n"
         )
 
@@ -90,24 +90,24 @@ class Chart:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """For notebooks."""
         scoped = f".umdf {{ --rule: #ccd; --good: #1f7a4d; --bad: #b3261e; --quiet: #5c6875; }} {CHART_STYLE}"
         return f'<style>{scoped}</style><div class="umdf">{"".join(self.figures)}</div>'
 
 
 def draw(rows: pa.Table, y: Sequence[str] | None = None, title: str = "") -> Chart:
-    """Candles if the rows have open, high, low and close and nothing else is asked for; else lines of `y`.
+    """Candlesticks if the rows have open, high, low and close and `y` is not given; otherwise lines of `y`.
 
-    Several symbols are several lines, or several charts of candles.
+    Several symbols become several lines, or several candlestick charts.
     """
     if not rows.num_rows:
-        raise ConfigError("there are no rows to draw", "ask for more: another symbol, a longer time")
+        raise ConfigError("no rows to plot", "use other symbols or a longer range")
     time = _time_column(rows)
     is_bars = y is None and set(OHLC) <= set(rows.schema.names)
     columns: list[tuple[str, ...]] = [OHLC] if is_bars else [(name,) for name in _value_columns(rows, y)]
     series = [one for names in columns for one in _split_series(rows, time, names)]
     if len(series) > MAX_SERIES:
-        raise ConfigError(f"{len(series)} lines are too many to draw", f"ask for {MAX_SERIES} at most: --symbols, --y")
+        raise ConfigError(f"too many series: {len(series)}", f"limit them to {MAX_SERIES} with --symbols or --chart-y")
     if not is_bars:
         figures: Iterable[Html] = [_figure(", ".join(names[0] for names in columns), series, _line_path)]
     else:
@@ -129,7 +129,7 @@ def _time_column(rows: pa.Table) -> str:
 
     known = [name for name in (*TIME_COLUMNS, *rows.schema.names) if name in rows.schema.names and is_time(name)]
     if not known:
-        raise ConfigError("no column of the rows is a time", "select one, for example ts_event or ts_interval")
+        raise ConfigError("no time column", "select one, for example ts_event or ts_interval")
     return known[0]
 
 
@@ -143,12 +143,12 @@ def _value_columns(rows: pa.Table, y: Sequence[str] | None) -> list[str]:
         )
     for name in y:
         if name not in numbers:
-            raise UsageError(f"{name} is no column of numbers", f"there are {', '.join(numbers) or 'none'}")
+            raise UsageError(f"{name} is not a numeric column", f"numeric columns: {', '.join(numbers) or 'none'}")
     return list(y)
 
 
 def _raise_no_numbers(rows: pa.Table) -> list[str]:
-    raise ConfigError("no column of the rows is a number", f"there are {', '.join(rows.schema.names)}")
+    raise ConfigError("no numeric column to plot", f"columns: {', '.join(rows.schema.names)}")
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -156,7 +156,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _split_series(rows: pa.Table, time: str, names: Sequence[str]) -> Iterator[Series]:
-    """By symbol, in order of time; rows without a time are nowhere."""
+    """Series by symbol, in order of time; rows without a time are dropped."""
     times = _nanoseconds(rows.column(time))
     symbols = rows.column("symbol").to_pylist() if "symbol" in rows.schema.names else [None] * rows.num_rows
     values = np.column_stack([_floats(rows.column(name)) for name in names])
@@ -197,7 +197,7 @@ def _format_number(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where times and values are on the drawing."""
+    """Maps times and values to coordinates."""
 
     first: int
     last: int
@@ -215,7 +215,7 @@ def _figure(name: str, series: Sequence[Series], draw_series: Any) -> Html:
     present_values = np.concatenate([one.values.ravel() for one in series])
     present_values = present_values[~np.isnan(present_values)]
     if not len(present_values):
-        return Html(f"<figure><figcaption>{escape(name)}</figcaption>{paragraph('Every value is absent.')}</figure>")
+        return Html(f"<figure><figcaption>{escape(name)}</figcaption>{paragraph('No values.')}</figure>")
     low, high = float(present_values.min()), float(present_values.max())
     padding = (high - low) * 0.04 or abs(high) * 0.001 or 1.0
     first, last = min(int(one.times[0]) for one in series), max(int(one.times[-1]) for one in series)
@@ -250,7 +250,7 @@ def _line_path(series: Series, at: int, scale: Scale) -> Iterator[str]:
 
 
 def _downsample(columns: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Of each column of the drawing the first, lowest, highest and last point; and every absent one."""
+    """The first, lowest, highest and last point of each column of pixels, and all absent ones."""
     if len(values) <= 4 * WIDTH:
         return np.arange(len(values))
     ends = np.flatnonzero(np.diff(columns, append=columns[-1] + 1)) + 1

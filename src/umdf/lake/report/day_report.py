@@ -1,8 +1,8 @@
-"""The day report: what a lake holds of one trading date, and whether it is whole.
+"""The day report: what a lake has of one trading date, and whether it is complete.
 
-Facts are gathered here and in `feed` and `market`; `page` makes a page of them.
+The data are collected here and in `feed` and `market`; `page` renders them.
 
-Invariant: a day is called whole only if the tables that can say so are there and say so.
+Invariant: a day is reported as complete only if the tables that prove it exist.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from umdf.lake.report.market import (
 )
 from umdf.lake.schemas import tables
 
-COMPLETE, RECOVERED, DAMAGED, UNKNOWN = "whole", "healed", "damaged", "unknown"
+COMPLETE, RECOVERED, DAMAGED, UNKNOWN = "complete", "recovered", "damaged", "unknown"
 HEADLINES = {
-    COMPLETE: "The day is whole.",
-    RECOVERED: "Something is missing, but every book was healed.",
-    DAMAGED: "The day is not whole.",
-    UNKNOWN: "This lake cannot tell whether the day is whole.",
+    COMPLETE: "The day is complete.",
+    RECOVERED: "Some data was lost, but every book was recovered.",
+    DAMAGED: "The day is not complete.",
+    UNKNOWN: "This lake does not show whether the day is complete.",
 }
 MAX_NAMED = 3
 
@@ -73,9 +73,9 @@ class DayReport:
     ts_commit: int
     inputs: int  # files
     input_bytes: int
-    messages: int | None  # each once, whatever lines it came on
+    messages: int | None  # each message once, over all lines
     verdict: str
-    summary: tuple[str, ...]  # whether the day is whole, in plain words
+    summary: tuple[str, ...]  # sentences: whether the day is complete, and why not
     tables: tuple[TableSize, ...]
     totals: tuple[ChannelTotals, ...]
     active: tuple[ActiveInstrument, ...]
@@ -84,7 +84,7 @@ class DayReport:
     gaps: GapSummary
     checks: CheckSummary
     quarantine: tuple[QuarantineGroup, ...]
-    books: int | None  # instruments with a book; None: the lake has no states of books
+    books: int | None  # instruments with a book; None: the lake has no book states
     bad_books: tuple[UntrustedBook, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class DayReport:
 
 
 def day_report(root: str | os.PathLike[str], trading_date: date | None = None) -> DayReport:
-    """Of the last finished commit; without a date, of the lake's last one."""
+    """The report of a date (default: the lake's last), at the last finished commit."""
     snapshot = open_snapshot(root)
     day = LakeDay(snapshot, trading_date)
     statistics = day_statistics(day)
@@ -163,7 +163,9 @@ def _summary(
     if quarantine:
         more = ", …" if len({refused.reason for refused in quarantine}) > 1 else ""
         rows = sum(refused.rows for refused in quarantine)
-        yield _sentence(f"{_plural(rows, 'piece')} of the input could not be used ({quarantine[0].reason}{more})")
+        yield _sentence(
+            f"{_plural(rows, 'unit')} {'was' if rows == 1 else 'were'} quarantined ({quarantine[0].reason}{more})"
+        )
     if unread := sum(refused.size_bytes for refused in quarantine if refused.channel_id is None):
         yield _sentence(f"{_plural(unread, 'byte')} of the capture files could not be read")
 
@@ -172,10 +174,10 @@ def _gap_phrases(has_lines: bool, gaps: GapSummary) -> Iterable[str]:
     for channel in gaps.channels:
         if channel.before:
             missed = _plural(channel.before, "sequence number")
-            yield f"the capture of channel {channel.channel_id} begins {missed} late"
+            yield f"the capture of channel {channel.channel_id} starts {missed} late"
         if channel.unaccounted:
             missing = _plural(channel.unaccounted, "sequence number")
-            yield f"{missing} of channel {channel.channel_id} are missing, and `gaps` does not say which"
+            yield f"{missing} of channel {channel.channel_id} are missing but not listed in gaps"
     lossy = [channel for channel in gaps.channels if channel.gaps]
     for channel in lossy if len(lossy) <= MAX_NAMED else ():
         lost = f"{_plural(channel.gaps, 'gap')} lost {_plural(channel.missing, 'sequence number')}"
@@ -184,30 +186,34 @@ def _gap_phrases(has_lines: bool, gaps: GapSummary) -> Iterable[str]:
         lost = f"{_plural(gaps.total('gaps'), 'gap')} lost {_plural(gaps.total('missing'), 'sequence number')}"
         yield f"{lost} on {len(lossy)} channels"
     if not gaps.channels:
-        yield "nothing was lost on the way" if has_lines else "`quality` has no rows that tell what the lines delivered"
+        yield "nothing was lost" if has_lines else "quality has no rows for the lines"
     if open_gaps := gaps.total("open"):
-        yield f"{_plural(open_gaps, 'gap')} {'is' if open_gaps == 1 else 'are'} not cured"
+        yield f"{_plural(open_gaps, 'gap')} {'was' if open_gaps == 1 else 'were'} not recovered"
 
 
 def _book_phrases(checks: CheckSummary, books: int | None, bad: tuple[UntrustedBook, ...]) -> Iterable[str]:
     if books is None:
-        yield "`book_state` has no rows that tell how the books ended"
+        yield "book_state has no rows for the end of the day"
         return
-    if checks.healed:
-        verb = "was" if checks.healed == 1 else "were"
-        yield f"{checks.healed:,} of {_plural(books, 'book')} {verb} healed from snapshots"
+    if checks.recovered:
+        verb = "was" if checks.recovered == 1 else "were"
+        yield f"{checks.recovered:,} of {_plural(books, 'book')} {verb} recovered from snapshots"
     if not bad:
-        yield "none is stale at the end" if checks.healed else f"none of {_plural(books, 'book')} is stale at the end"
+        yield (
+            "none is stale at the end" if checks.recovered else f"none of {_plural(books, 'book')} is stale at the end"
+        )
         return
     named = ", ".join(book.symbol for book in bad[:MAX_NAMED]) + (", …" if len(bad) > MAX_NAMED else "")
-    noun = "" if checks.healed else " of the books" if len(bad) > 1 else " book"
-    yield f"{len(bad):,}{noun} {'is' if len(bad) == 1 else 'are'} stale or in doubt at the end ({named})"
+    noun = "" if checks.recovered else " of the books" if len(bad) > 1 else " book"
+    yield f"{len(bad):,}{noun} {'is' if len(bad) == 1 else 'are'} stale or unverified at the end ({named})"
 
 
 def _check_phrase(checks: CheckSummary) -> str:
     equal, different = checks.total(EQUAL), checks.total(DIFFERENT)
     if equal == checks.snapshots:
-        return f"{'every one of ' if equal > 1 else ''}{_plural(equal, 'snapshot')} is equal to our book"
+        return (
+            f"all {equal:,} snapshots match the rebuilt books" if equal > 1 else "1 snapshot matches the rebuilt book"
+        )
     if not equal + different:
         return f"none of {_plural(checks.snapshots, 'snapshot')} could be compared with a book"
     result = f"{different:,} {'differs' if different == 1 else 'differ'}" if different else "no difference was found"

@@ -1,4 +1,4 @@
-"""How well the feed of a day was delivered, and what became of what was lost: the facts of the day report."""
+"""Feed quality, gaps and recovery of a day, for the day report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from umdf.market.families import MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
 INCREMENTAL = "incremental"
 EQUAL, DIFFERENT = "equal", "different"
-RECOVERY_VERDICTS = (DIFFERENT, "stale", "unverified")  # the snapshot took the place of the book
+RECOVERY_VERDICTS = (DIFFERENT, "stale", "unverified")  # the snapshot replaced the book
 MAX_LISTED = 50
 
 Symbols = Mapping[int, str]  # symbols by instrument
@@ -25,7 +25,7 @@ Symbols = Mapping[int, str]  # symbols by instrument
 
 @dataclass(frozen=True)
 class LineQuality:
-    """One line of one stream. Only the incremental stream has numbers that can be lost, and lines that race."""
+    """One line of one stream. Only the incremental stream has gaps and arbitration."""
 
     channel_id: int
     stream: str
@@ -34,7 +34,7 @@ class LineQuality:
     messages: int
     size_bytes: int
     lost: int | None
-    numbers: int | None  # that all lines should have delivered
+    numbers: int | None  # units that all lines should have delivered
     duplicates: int
     late: int
     corrupt: int
@@ -60,24 +60,24 @@ class Gap:
     ts_opened: int | None
     ts_recovered: int | None
     affected: int | None
-    instruments: tuple[str, ...]  # those that are listed
+    instruments: tuple[str, ...]  # only the listed ones
 
 
 @dataclass(frozen=True)
 class ChannelGaps:
     channel_id: int
     gaps: int = 0
-    missing: int = 0  # numbers that these lost
+    missing: int = 0  # units lost in them
     open: int = 0  # gaps without a recovery
-    before: int = 0  # numbers that were sent before the capture began
-    unaccounted: int = 0  # numbers that are missing without a row in the table
+    before: int = 0  # units sent before the capture started
+    unaccounted: int = 0  # missing units without a row in the table
 
 
 @dataclass(frozen=True)
 class GapSummary:
-    channels: tuple[ChannelGaps, ...]  # those that miss something
-    listed: tuple[Gap, ...]  # open ones first, then the largest; in the order of time
-    times: tuple[int, ...]  # ts_opened of all that were lost
+    channels: tuple[ChannelGaps, ...]  # channels with missing units
+    listed: tuple[Gap, ...]  # selected: open ones first, then the largest; in order of time
+    times: tuple[int, ...]  # ts_opened of all gaps
 
     def total(self, name: str) -> int:
         return sum(getattr(channel, name) for channel in self.channels)
@@ -86,16 +86,16 @@ class GapSummary:
 @dataclass(frozen=True)
 class ChannelChecks:
     channel_id: int
-    verdicts: dict[str, int]  # how many snapshots had each
+    verdicts: dict[str, int]  # number of snapshots by verdict
 
 
 @dataclass(frozen=True)
 class CheckSummary:
-    """Snapshots against books."""
+    """Results of comparing snapshots with books."""
 
     channels: tuple[ChannelChecks, ...]
     different: tuple[dict[str, Any], ...]  # the first ones
-    healed: int  # books that a snapshot has replaced
+    recovered: int  # books that a snapshot replaced
 
     def total(self, verdict: str) -> int:
         return sum(channel.verdicts.get(verdict, 0) for channel in self.channels)
@@ -107,7 +107,7 @@ class CheckSummary:
 
 @dataclass(frozen=True)
 class QuarantineGroup:
-    """What is in quarantine for the same reason."""
+    """Quarantined input with the same reason."""
 
     channel_id: int | None
     line: str | None
@@ -119,12 +119,12 @@ class QuarantineGroup:
 
 @dataclass(frozen=True)
 class UntrustedBook:
-    """A book that cannot be trusted at the end of the day."""
+    """A book that may be wrong at the end of the day."""
 
     channel_id: int
     instrument_id: int
     symbol: str
-    state: str  # stale, in doubt
+    state: str  # stale or unverified
     ts_last: int | None  # of its last row
     unverified_events: int
 
@@ -148,12 +148,12 @@ def line_quality(day: LakeDay, gaps: GapSummary) -> tuple[LineQuality, ...]:
 
 
 def _line_sort_key(row: dict[str, Any]) -> tuple[int, bool, str, str]:
-    """Of a line in the table: the incremental stream of a channel before its others."""
+    """Sorts lines: the incremental stream of a channel before its others."""
     return row["channel_id"], row["stream"] != INCREMENTAL, row["stream"], row["line"] or ""
 
 
 def _arrivals(rows: list[dict[str, Any]]) -> Counter[int]:
-    """How many numbers of a channel came at all: each came first on one line."""
+    """How many units of a channel arrived: each arrived first on one line."""
     found: Counter[int] = Counter()
     for row in rows:
         if row["stream"] == INCREMENTAL:
@@ -192,7 +192,7 @@ def _gap(row: dict[str, Any], symbols: Symbols) -> Gap:
 
 
 def _unaccounted(day: LakeDay) -> dict[int, int]:
-    """`gaps` has no rows: is that because nothing was lost, or because nobody asked for it? The lines can tell."""
+    """If `gaps` has no rows: whether nothing was lost, or the table was not requested. The lines' counts show it."""
     rows = day.dataset("quality").to_table().to_pylist()
     found = {}
     for channel, arrived in sorted(_arrivals(rows).items()):
@@ -210,7 +210,7 @@ def summarize_checks(day: LakeDay, symbols: Symbols) -> CheckSummary:
     for row in rows.group_by(["channel_id", "verdict"]).aggregate([([], "count_all")]).to_pylist():
         verdicts[row["channel_id"]][row["verdict"]] = row["count_all"]
     replaced = rows.filter(pc.field("verdict").isin(RECOVERY_VERDICTS))
-    healed = len(replaced.group_by(["channel_id", "instrument_id"]).aggregate([]))
+    recovered = len(replaced.group_by(["channel_id", "instrument_id"]).aggregate([]))
     columns = "channel_id instrument_id ts_recv difference orders_expected orders_found"
     different = day.rows("book_check", columns, pc.field("verdict") == DIFFERENT)
     first = different.sort_by([("ts_recv", "ascending"), ("instrument_id", "ascending")]).slice(0, MAX_LISTED)
@@ -218,11 +218,11 @@ def summarize_checks(day: LakeDay, symbols: Symbols) -> CheckSummary:
         row | {"symbol": symbols.get(row["instrument_id"], str(row["instrument_id"]))} for row in first.to_pylist()
     ]
     channels = tuple(ChannelChecks(channel, dict(sorted(found.items()))) for channel, found in sorted(verdicts.items()))
-    return CheckSummary(channels, tuple(listed), healed)
+    return CheckSummary(channels, tuple(listed), recovered)
 
 
 def summarize_quarantine(day: LakeDay) -> tuple[QuarantineGroup, ...]:
-    """Also damage of the day's files, whose rows have no date of their own."""
+    """Includes damage of the day's files, whose rows have no date."""
     columns = "channel_id line reason template size_bytes file_id"
     own = day.rows("quarantine", columns).to_pylist()
     inputs = {ledger.file_id(entry.digest) for entry in ledger.entries(day.snapshot) if entry.trading_date == day.date}
@@ -238,7 +238,7 @@ def summarize_quarantine(day: LakeDay) -> tuple[QuarantineGroup, ...]:
 
 
 def untrusted_books(day: LakeDay, symbols: Symbols) -> tuple[int, tuple[UntrustedBook, ...]] | None:
-    """How many instruments have a book, and the books not to be trusted at the end; None if the lake has no states."""
+    """How many instruments have a book, and the books that may be wrong at the end; None without `book_state`."""
     if not day.has("book_state"):
         return None
     is_final_state = ~has_flag(SNAPSHOT)
@@ -258,7 +258,7 @@ def untrusted_books(day: LakeDay, symbols: Symbols) -> tuple[int, tuple[Untruste
             channel,
             instrument,
             symbols.get(instrument, str(instrument)),
-            "stale" if head["stale"] else "in doubt",
+            "stale" if head["stale"] else "unverified",
             None if head["ts"] in (0, NULL) else head["ts"],
             head["events_in_doubt"],
         )

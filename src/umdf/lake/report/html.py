@@ -1,6 +1,6 @@
-"""The parts that a report's page is drawn with: escaped texts, numbers for people, tables, and bars as inline SVG.
+"""Building blocks of the report's page: escaped text, formatted numbers, tables, and bar charts as inline SVG.
 
-Invariant: every text that comes from outside goes through `escape`, and what returns markup is of type `Html`.
+Invariant: all text from outside is escaped by `escape`, and functions that return markup return `Html`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, MARGIN_BOTTOM, MARGIN_TOP = 1000, 150, 22, 18
 MAX_MARKS = 500
 TICK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120)
 MAX_TICKS = 12
-MAX_NORMAL_COLUMNS = 12  # columns of a table that has room to spare
+MAX_NORMAL_COLUMNS = 12  # tables with more columns are dense
 UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
 SIZES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
@@ -34,7 +34,7 @@ def count(value: int | None) -> Html:
 
 
 def decimal(value: str | None, digits: int = 0) -> Html:
-    """A decimal as it is, with commas between thousands; with zeros, if it has fewer digits behind the point."""
+    """An exact decimal, with commas for thousands, padded with zeros to `digits` decimal places."""
     if value is None:
         return ABSENT
     sign, unsigned = ("−", value[1:]) if value.startswith("-") else ("", value)
@@ -44,7 +44,7 @@ def decimal(value: str | None, digits: int = 0) -> Html:
 
 
 def decimals(*values: str | None) -> Iterable[Html]:
-    """Decimals of one kind, all with as many digits behind the point as the finest of them."""
+    """Decimals with the same number of decimal places, that of the most precise one."""
     digits = max((len(value.partition(".")[2]) for value in values if value is not None), default=0)
     return (decimal(value, digits) for value in values)
 
@@ -68,7 +68,7 @@ def duration(value: int | None) -> Html:
 
 
 def percentage(part: int | None, whole: int | None) -> Html:
-    """Never 0 % of something and never 100 % of what is not all."""
+    """Never rounds to 0 % or 100 %."""
     if part is None or not whole:
         return ABSENT
     percent = f"{100 * part / whole:.2f}"
@@ -99,7 +99,7 @@ def pill(word: str, kind: str) -> Html:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Html]], caption: str = "") -> Html:
-    """A column whose name ends with # holds numbers."""
+    """A column whose name ends with # is numeric."""
     names = [name.removesuffix("#").strip() for name in columns]
     kinds = [' class="n"' if name.endswith("#") else "" for name in columns]
     head = "".join(
@@ -118,7 +118,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Html]], caption: str =
 
 
 def paragraph(sentence: str, kind: str = "note") -> Html:
-    """Words between backticks are names of tables."""
+    """Words in backticks are table names."""
     parts = [
         code(part) if place % 2 else escape(part) if part else "" for place, part in enumerate(sentence.split("`"))
     ]
@@ -133,7 +133,7 @@ def bar_chart(
     marks: Sequence[int],
     label: Callable[[int], str],
 ) -> Html:
-    """A bar for each interval with its value as a tooltip; `marks` are moments that stand below the line."""
+    """One bar per interval, with its value as a tooltip; `marks` are times marked below the axis."""
     highest, base = max(values, default=0), HEIGHT - MARGIN_BOTTOM
     step = WIDTH / max(len(values), 1)
     high = base - MARGIN_TOP
@@ -145,7 +145,7 @@ def bar_chart(
             where = f'x="{place * step:.2f}" y="{base - bar_height:.1f}" width="{max(step * 0.86, 0.6):.2f}"'
             rects.append(f'<rect {where} height="{bar_height:.1f}"><title>{tip}</title></rect>')
     peak = values.index(highest) if values else 0
-    peak_text = f"most: {label(highest)} at {time_of_day(first_ns + peak * interval_ns, 0)}" if highest else "none"
+    peak_text = f"maximum: {label(highest)} at {time_of_day(first_ns + peak * interval_ns, 0)}" if highest else "none"
     gaps = "".join(
         f'<path class="mark" d="M{x:.1f} {base + 1}l3 6h-6z"/>'
         for x in ((ts - first_ns) / interval_ns * step for ts in marks[:MAX_MARKS])
@@ -160,7 +160,7 @@ def bar_chart(
 
 
 def _ticks(total: int, first_ns: int, interval_ns: int, step: float) -> Iterable[str]:
-    """At round times of day, and not too many."""
+    """Labels at round times of day, and not too many."""
     tick_step_ns = next((every for every in TICK_STEPS if total / every <= MAX_TICKS), TICK_STEPS[-1]) * interval_ns
     is_long = interval_ns >= 60 * 10**9
     begin = -(-first_ns // tick_step_ns) * tick_step_ns

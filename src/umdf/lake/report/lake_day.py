@@ -1,6 +1,6 @@
-"""One trading date of a lake, as reports read it: columns that are requested, and which tables have anything.
+"""One trading date of a lake, for reports: the requested columns, and which tables have rows.
 
-Invariant: a table that the lake does not have is not the same as a table that says "none".
+Invariant: a missing table is distinguished from an empty one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_DATES_LISTED = 12
 
 
 def trading_dates(snapshot: LakeSnapshot) -> list[date]:
-    """Every trading date that a table of the lake has, the oldest first."""
+    """All trading dates of the lake, oldest first."""
     texts = {
         add.partition["trading_date"]
         for name, known in tables().items()
@@ -35,12 +35,13 @@ def trading_dates(snapshot: LakeSnapshot) -> list[date]:
 
 class LakeDay:
     def __init__(self, snapshot: LakeSnapshot, trading_date: date | None = None) -> None:
-        """Without a date, the last one that the lake has."""
+        """Without a date, the lake's last one."""
         dates = trading_dates(snapshot)
         if not dates:
-            raise UmdfError(f"the lake {snapshot.paths.root} is empty", "`umdf ingest CAPTURES --lake DIR` fills it")
+            root = snapshot.paths.root
+            raise UmdfError(f"the lake {root} is empty", f"load captures with `umdf ingest CAPTURE… --lake {root}`")
         if trading_date is not None and trading_date not in dates:
-            raise ConfigError(f"the lake has nothing of {trading_date}", f"it has {_format_dates(dates)}")
+            raise ConfigError(f"no data for {trading_date}", f"available dates: {_format_dates(dates)}")
         self.snapshot = snapshot
         self.date = trading_date or dates[-1]
 
@@ -51,7 +52,7 @@ class LakeDay:
         return self.snapshot.arrow_dataset(name, trading_date=self.date)
 
     def rows(self, name: str, columns: str, where: ds.Expression | None = None) -> pa.Table:
-        """The columns, whose names have spaces between them, of the rows for which `where` is true."""
+        """The columns (names separated by spaces) of the rows for which `where` is true."""
         return self.dataset(name).to_table(columns=columns.split(), filter=where)
 
     def channels(self) -> tuple[int, ...]:
@@ -66,7 +67,7 @@ class LakeDay:
 
 
 def has_flag(flag: int) -> ds.Expression:
-    """Of rows with a column `flags`."""
+    """A filter on the column `flags`."""
     return pc.bit_wise_and(pc.field("flags"), flag) != 0  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -1,6 +1,6 @@
-"""What was traded on a day, by instrument and over time: the facts of the day report.
+"""Trading activity of a day, by instrument and over time, for the day report.
 
-Invariant: numbers are exact. Prices are texts of decimals, sums are whole numbers or decimals.
+Invariant: numbers are exact. Prices are decimal strings, sums are integers or decimals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_ACTIVE = 20
 SECOND_NS, MINUTE_NS = 10**9, 60 * 10**9
-SHORT_SESSION_NS = 10 * MINUTE_NS  # what is shorter is drawn by the second
+SHORT_SESSION_NS = 10 * MINUTE_NS  # shorter sessions are drawn by second
 COLUMNS = (
     "channel_id instrument_id symbol flags high low close volume trade_count financial_volume events unverified_events"
 )
@@ -46,13 +46,13 @@ class ActiveInstrument:
     high: str | None
     low: str | None
     last: str | None
-    spread: str | None  # in the middle of all seconds (or minutes) in which the best prices changed
-    is_incomplete: bool  # something of it was lost
+    spread: str | None  # median over the seconds (or minutes) in which the best prices changed
+    is_incomplete: bool  # some of its data was lost
 
 
 @dataclass(frozen=True)
 class ChannelTotals:
-    """Of one channel."""
+    """Totals of one channel."""
 
     channel_id: int
     instruments: int
@@ -64,7 +64,7 @@ class ChannelTotals:
 
 @dataclass(frozen=True)
 class Activity:
-    """Messages and volume over time; None: the lake has no table that says it."""
+    """Messages and volume over time; None: the lake lacks the table."""
 
     first_ns: int  # start of the first interval
     interval_ns: int
@@ -81,7 +81,7 @@ def day_statistics(day: LakeDay) -> pa.Table:
 
 
 def symbols_by_id(day: LakeDay, statistics: pa.Table) -> Mapping[int, str]:
-    """Symbols by instrument, of every instrument that a table knows."""
+    """Symbols by instrument ID, of all instruments in the tables."""
     symbols: dict[int, str] = {}
     for rows in (day.rows("definition", "instrument_id symbol"), statistics):
         pairs = zip(rows.column("instrument_id").to_pylist(), rows.column("symbol").to_pylist(), strict=True)
@@ -101,7 +101,7 @@ def channel_totals(statistics: pa.Table) -> tuple[ChannelTotals, ...]:
 
 
 def most_active(day: LakeDay, statistics: pa.Table, symbols: Mapping[int, str]) -> tuple[ActiveInstrument, ...]:
-    """By trades, then by events: what traded most, or moved most if nothing traded."""
+    """The most active instruments by trades, then by events."""
     order = [("trade_count", "descending"), ("events", "descending"), ("instrument_id", "ascending")]
     rows = statistics.sort_by(order).slice(0, MAX_ACTIVE).to_pylist()
     spreads = _median_spreads(day, [row["instrument_id"] for row in rows])
@@ -123,7 +123,7 @@ def most_active(day: LakeDay, statistics: pa.Table, symbols: Mapping[int, str]) 
 
 
 def _median_spreads(day: LakeDay, instruments: list[int]) -> dict[tuple[int, int], int]:
-    """The middle one of all that were seen (the lower, of two): a spread that there was. Auctions cross the book."""
+    """The median spread (the lower one of two, so that it occurred), without auctions, which cross the book."""
     name = "bbo_1s" if day.has("bbo_1s") else "bbo_1m"
     is_usable = (pc.field("ask_px_00") > pc.field("bid_px_00")) & ~has_flag(MAYBE_BAD_BOOK)
     wanted = pc.field("instrument_id").isin(pa.array(instruments, pa.int64()))
@@ -139,7 +139,7 @@ def _median_spreads(day: LakeDay, instruments: list[int]) -> dict[tuple[int, int
 
 
 def messages_by_second(day: LakeDay) -> Counter[int] | None:
-    """Each message once, by the second in which it was sent; None if the lake has no packets."""
+    """Messages by second of sending, each once; None if the lake has no packets."""
     if not day.has("packets"):
         return None
     used = (pc.field("disposition") == "used") & (pc.field("stream") == INCREMENTAL)
@@ -149,7 +149,7 @@ def messages_by_second(day: LakeDay) -> Counter[int] | None:
 def _sum_by_interval(
     table: TableFiles, when: str, what: str, interval_ns: int, where: ds.Expression | None = None
 ) -> Counter[int]:
-    """Sums of a column by intervals of another; a batch at a time, however large the day."""
+    """Sums of a column by intervals of another, batch by batch, so that memory stays bounded."""
     found: Counter[int] = Counter()
     for batch in table.to_batches(columns=[when, what], filter=where):
         times, numbers = (batch.column(name).fill_null(0).to_numpy(zero_copy_only=False) for name in (when, what))
@@ -161,7 +161,7 @@ def _sum_by_interval(
 
 
 def build_activity(day: LakeDay, messages: Counter[int] | None) -> Activity | None:
-    """By the second if it was short, else by the minute; only what lies in the day (a damaged time does not)."""
+    """By second for short sessions, otherwise by minute; times outside the day (damaged ones) are ignored."""
     midnight = datetime.combine(day.date, time(), ZoneInfo(ZONE))
     begin, end = (int(moment.timestamp()) * SECOND_NS for moment in (midnight, midnight + timedelta(days=1)))
     sent = Counter({second: count for second, count in (messages or {}).items() if begin <= second * SECOND_NS < end})

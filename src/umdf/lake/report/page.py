@@ -1,4 +1,4 @@
-"""The day report as one HTML page: no network, no script, light or dark as the reader's screen is."""
+"""The day report as one HTML page: no network access, no scripts, light or dark mode."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from umdf.lake.report.style import STYLE
 MAX_SYMBOLS = 6
 VERDICT_STYLES = {COMPLETE: "good", RECOVERED: "fair", DAMAGED: "bad", UNKNOWN: "fair"}
 VERDICT_MEANINGS = {
-    EQUAL: "compared: our book is the same, order by order",
-    DIFFERENT: "compared: our book was another, and the snapshot took its place",
-    "stale": "not compared: our book was known to be wrong, and the snapshot healed it",
-    "unverified": "not compared: messages were lost before it, and the snapshot healed our book",
-    "no_book": "not compared: the first that was seen of the book",
+    EQUAL: "compared: identical, order by order",
+    DIFFERENT: "compared: different; the snapshot replaced the book",
+    "stale": "not compared: the book was stale; recovered from the snapshot",
+    "unverified": "not compared: messages were lost before; recovered from the snapshot",
+    "no_book": "not compared: first image of the book",
     "ahead": "not compared: the incremental stream ends before it",
-    "outdated": "not compared: our book was already further",
-    "other_epoch": "not compared: it belongs to a numbering that was not captured",
+    "outdated": "not compared: the book was ahead of the snapshot",
+    "other_epoch": "not compared: belongs to an epoch that was not captured",
 }
 RECOVERY_LABELS = {
-    "rpt_seq": ("no book was hit", "good"),
-    "snapshot": ("healed from snapshots", "good"),
-    "retransmission": ("sent again", "good"),
-    None: ("not cured", "bad"),
+    "rpt_seq": ("no book affected", "good"),
+    "snapshot": ("recovered from snapshots", "good"),
+    "retransmission": ("retransmitted", "good"),
+    None: ("not recovered", "bad"),
 }
 
 
@@ -57,7 +57,7 @@ def render_page(report: DayReport) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title>'
         f"<style>{STYLE}</style></head>\n<body><main>\n{_header(report, title)}\n{sections}\n"
-        f"<footer>{paragraph('Times are those of São Paulo. Made by `umdf report`.')}</footer></main></body></html>\n"
+        f"<footer>{paragraph('Times are in São Paulo time. Created by `umdf report`.')}</footer></main></body></html>\n"
     )
 
 
@@ -67,9 +67,9 @@ def _sections(report: DayReport) -> Iterator[tuple[str, Iterable[Html]]]:
     yield "Over the day", _activity(report)
     yield "Most active", _active(report)
     yield "Feed quality", _lines(report)
-    yield "Gaps and their cures", _gaps(report)
+    yield "Gaps and recovery", _gaps(report)
     yield "Books against snapshots", _checks(report)
-    yield "Books not to be trusted at the end", _bad_books(report)
+    yield "Books that may be wrong at the end", _bad_books(report)
     yield "Quarantine", _quarantine(report)
     yield "Tables", _tables(report)
 
@@ -83,7 +83,7 @@ def _header(report: DayReport, title: str) -> Html:
         ("instruments", count(sum(total.instruments for total in report.totals)) if report.totals else ABSENT),
         ("gaps", count(report.gaps.total("gaps"))),
         ("snapshots equal", Html(f"{report.checks.total(EQUAL):,}<small> / {report.checks.snapshots:,}</small>")),
-        ("books in doubt", ABSENT if report.books is None else count(len(report.bad_books))),
+        ("books unverified", ABSENT if report.books is None else count(len(report.bad_books))),
     )
     tiles = "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in facts)
     subtitle = (
@@ -113,29 +113,29 @@ def _channels(report: DayReport) -> Iterator[Html]:
         missing = (count(lost.gaps), count(lost.missing + lost.unaccounted)) if lost else (count(0), count(0))
         bad = sum(book.channel_id == channel for book in report.bad_books)
         rows.append((escape(channel), *market, *missing, ABSENT if report.books is None else count(bad)))
-    columns = "channel|instruments#|events#|trades#|volume#|notional#|gaps#|numbers lost#|books in doubt#"
+    columns = "channel|instruments#|events#|trades#|volume#|notional#|gaps#|sequences lost#|books unverified#"
     yield table(columns.split("|"), rows)
 
 
 def _activity(report: DayReport) -> Iterator[Html]:
     activity = report.activity
     if activity is None:
-        yield paragraph("Neither `packets` nor `ohlcv_1m` has rows of this date.")
+        yield paragraph("Neither `packets` nor `ohlcv_1m` has rows for this date.")
         return
     word = "second" if activity.interval_ns == SECOND_NS else "minute"
     place = activity.first_ns, activity.interval_ns, report.gaps.times
     for name, values, source in (("Messages", activity.messages, "packets"), ("Volume", activity.volume, "ohlcv_1m")):
         if values is None:
-            yield paragraph(f"{name} a {word}: `{source}` has no rows of this date.")
+            yield paragraph(f"{name} per {word}: `{source}` has no rows for this date.")
         else:
-            yield bar_chart(f"{name} a {word}", values, *place, lambda value: f"{value:,}")
+            yield bar_chart(f"{name} per {word}", values, *place, lambda value: f"{value:,}")
     if report.gaps.times:
         yield paragraph("Triangles below the line are gaps.")
 
 
 def _active(report: DayReport) -> Iterator[Html]:
     if not report.active:
-        yield paragraph("`day_statistics` has no rows of this date.")
+        yield paragraph("`day_statistics` has no rows for this date.")
         return
     several = len(report.channels) > 1
     columns = "instrument|trades#|volume#|notional#|events#|high#|low#|last#|spread#|".split("|")
@@ -151,27 +151,27 @@ def _active(report: DayReport) -> Iterator[Html]:
     yield table(columns, rows)
     moments = "seconds" if any(one.name == "bbo_1s" for one in report.tables) else "minutes"
     every = sum(total.instruments for total in report.totals)
-    left = f"The {MAX_ACTIVE} with the most trades, of {every:,}. " if every > MAX_ACTIVE else ""
+    left = f"The {MAX_ACTIVE} instruments with the most trades, of {every:,}. " if every > MAX_ACTIVE else ""
     yield paragraph(
         f"{left}Notional is Σ price × size, without contract multipliers; busted trades do not count. Events are rows "
-        f"of `mbo`. The spread is the median of the {moments} in which the best prices changed. Incomplete: something "
-        "of the instrument was lost."
+        f"of `mbo`. The spread is the median of the {moments} in which the best prices changed. Incomplete: some "
+        "of the instrument's data was lost."
     )
 
 
 def _lines(report: DayReport) -> Iterator[Html]:
     if not report.lines:
-        yield paragraph("`quality` has no rows of this date.")
+        yield paragraph("`quality` has no rows for this date.")
         return
     columns = (
         "channel|stream|line|packets#|messages#|lost#|loss#|duplicates#|late#|corrupt#|first#|skew, median#|"
-        "skew, 99 %#|skew, most#|a second#|busiest#"
+        "skew, 99 %#|skew, maximum#|per second#|busiest second#"
     )
     yield table(columns.split("|"), map(_line_row, report.lines))
     yield paragraph(
-        "First: how often this line was the first with a number. Skew: how far behind the first it was when it was "
-        "not. A second, busiest: packets on average, and in the busiest second. Only the incremental stream is merged "
-        "from its lines."
+        "First: share of units that this line delivered first. Skew: how much later than the first line it delivered "
+        "the others. Per second and busiest second: packets, on average and at most. Only the incremental stream is "
+        "arbitrated."
     )
 
 
@@ -192,14 +192,14 @@ def _gaps(report: DayReport) -> Iterator[Html]:
     gaps = report.gaps
     for channel in gaps.channels:
         if channel.before:
-            sentence = f"The capture of channel {channel.channel_id} begins after {channel.before:,} sequence numbers."
+            sentence = f"The capture of channel {channel.channel_id} starts after {channel.before:,} sequence numbers."
             yield paragraph(sentence)
         if channel.unaccounted:
-            yield paragraph(f"{channel.unaccounted:,} sequence numbers of channel {channel.channel_id} did not come.")
+            yield paragraph(f"{channel.unaccounted:,} sequence numbers of channel {channel.channel_id} are missing.")
     if not gaps.listed:
-        yield paragraph("`gaps` has no losses of this date.")
+        yield paragraph("`gaps` has no rows for this date.")
         return
-    columns = "channel|at|from number#|to#|missing#|cure|after#|books hit#|which".split("|")
+    columns = "channel|at|first sequence#|last#|missing#|recovery|after#|books affected#|which".split("|")
     rows = []
     for gap in gaps.listed:
         recovery = pill(*RECOVERY_LABELS.get(gap.recovered_by, (str(gap.recovered_by), "plain")))
@@ -211,13 +211,15 @@ def _gaps(report: DayReport) -> Iterator[Html]:
     yield table(columns, rows)
     total = gaps.total("gaps")
     if total > len(gaps.listed):
-        yield paragraph(f"{len(gaps.listed)} of {total:,}: those without a cure, then the largest. All are in `gaps`.")
+        yield paragraph(
+            f"{len(gaps.listed)} of {total:,}: unrecovered gaps first, then the largest. All are in the table gaps."
+        )
 
 
 def _checks(report: DayReport) -> Iterator[Html]:
     checks = report.checks
     if not checks.snapshots:
-        yield paragraph("No snapshot was compared: `book_check` has no rows of this date.")
+        yield paragraph("No snapshot was compared: `book_check` has no rows for this date.")
         return
     rows = []
     for channel in checks.channels:
@@ -228,25 +230,25 @@ def _checks(report: DayReport) -> Iterator[Html]:
             about = escape(VERDICT_MEANINGS.get(verdict, ""))
             rows.append((escape(channel.channel_id), pill(verdict.replace("_", " "), tone), count(found),
                          percentage(found, total), about))  # fmt: skip
-    yield table("channel|verdict|snapshots#|share#|what it means".split("|"), rows)
+    yield table("channel|verdict|snapshots#|share#|meaning".split("|"), rows)
     if checks.different:
-        columns = "channel|instrument|at|orders in the snapshot#|in our book#|first difference".split("|")
+        columns = "channel|instrument|at|orders in the snapshot#|in the book#|first difference".split("|")
         listed = (
             (escape(row["channel_id"]), escape(row["symbol"]), time_of_day(row["ts_recv"]),
              count(row["orders_expected"]), count(row["orders_found"]), escape(row["difference"]))
             for row in checks.different
         )  # fmt: skip
-        yield table(columns, listed, "Snapshots that differ from our book")
+        yield table(columns, listed, "Snapshots that differ from the book")
 
 
 def _bad_books(report: DayReport) -> Iterator[Html]:
     if report.books is None:
-        yield paragraph("`book_state` has no rows of this date.")
+        yield paragraph("`book_state` has no rows for this date.")
         return
     if not report.bad_books:
         yield paragraph(f"None of {report.books:,}.")
         return
-    columns = "channel|instrument|state|last row at|rows in doubt#".split("|")
+    columns = "channel|instrument|state|last row at|rows unverified#".split("|")
     yield table(columns, (
         (escape(book.channel_id), escape(book.symbol), pill(book.state, "bad" if book.state == "stale" else "fair"),
          time_of_day(book.ts_last), count(book.unverified_events))
@@ -255,21 +257,21 @@ def _bad_books(report: DayReport) -> Iterator[Html]:
     if len(report.bad_books) > MAX_LISTED:
         yield paragraph(f"The first {MAX_LISTED} of {len(report.bad_books):,}.")
     yield paragraph(
-        "Stale: messages of the book are known to be lost. In doubt: messages were lost, and nothing came since that "
-        "shows whether they were its own."
+        "Stale: updates of this book were lost. Unverified: messages were lost, and no later update shows whether this "
+        "book was affected."
     )
 
 
 def _quarantine(report: DayReport) -> Iterator[Html]:
     if not report.quarantine:
-        yield paragraph("Nothing: `quarantine` has no rows of this date.")
+        yield paragraph("Nothing: `quarantine` has no rows for this date.")
         return
     rows = (
         (escape(one.channel_id), escape(one.line), escape(one.reason), escape(one.template), count(one.rows),
          size(one.size_bytes))
         for one in report.quarantine[:MAX_LISTED]
     )  # fmt: skip
-    yield table("channel|line|reason|template|pieces#|size#".split("|"), rows)
+    yield table("channel|line|reason|template|units#|size#".split("|"), rows)
     if len(report.quarantine) > MAX_LISTED:
         yield paragraph(f"The {MAX_LISTED} most frequent of {len(report.quarantine):,} reasons.")
 
@@ -282,5 +284,5 @@ def _tables(report: DayReport) -> Iterator[Html]:
     ]  # fmt: skip
     total = [sum(getattr(one, name) for one in report.tables) for name in ("rows", "bytes", "files")]
     each = Html(f"{total[1] / max(total[0], 1):,.1f}")
-    rows.append((escape("together"), count(total[0]), size(total[1]), each, count(total[2]), Html("")))
-    yield table("table|rows#|size#|bytes a row#|files#|what it holds".split("|"), rows)
+    rows.append((escape("total"), count(total[0]), size(total[1]), each, count(total[2]), Html("")))
+    yield table("table|rows#|size#|bytes/row#|files#|content".split("|"), rows)

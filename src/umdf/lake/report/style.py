@@ -1,4 +1,4 @@
-"""How the day report looks: one style sheet, colours for light and for dark, and a plain look on paper."""
+"""The style sheet of the day report: light and dark colours, and print."""
 
 from __future__ import annotations
 

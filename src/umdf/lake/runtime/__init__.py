@@ -1,1 +1,1 @@
-"""Where tasks run: Spark sessions and clusters, their Java and memory, or processes of this machine."""
+"""Runs tasks: Spark sessions and clusters, their Java and memory, or local processes."""

@@ -1,10 +1,10 @@
-"""Spark's classes as the JVM keeps them (class data sharing): a session starts, and answers first, in half the time.
+"""Spark's classes in a JVM archive (class data sharing), which halves the time to start and to the first result.
 
-    used(settings, home)    Spark's settings, with the archive if one was made for this Java and this Spark
-    make()                  start a session, use it a little and keep what it loaded: half a minute, 180 MB
+    with_archive(settings, home)    Spark's settings, with the archive if there is one for this Java and Spark
+    create()                        start a session, use it a little and store what it loaded: half a minute, 180 MB
 
-Invariant: an archive is only a shortcut. The JVM itself looks whether it fits its jars, and starts without it where
-it does not; so does everything here.
+Invariant: an archive is only an optimisation. The JVM checks whether it matches its jars, and starts without it if
+not; so does this module.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Newer ones take no archive for Spark's class path, which names a jar twice; our shim tidies it.
+# Newer releases accept no archive for Spark's class path, which lists a jar twice; our shim fixes that.
 LAST_LENIENT_RELEASE = 17
-DUMP_TIMEOUT_S = 300  # the JVM writes the archive when it ends
-UNSAFE_CHARACTERS = " :"  # Spark splits options at the one, the JVM archives at the other
+DUMP_TIMEOUT_S = 300  # the JVM writes the archive when it exits
+UNSAFE_CHARACTERS = " :"  # Spark splits options at spaces, the JVM archive lists at colons
 
 
 def with_archive(settings: Mapping[str, str], home: Path) -> dict[str, str]:
-    """For the Java in `home`. A user's own option for archives is left alone."""
+    """For the Java in `home`. An archive option of the user is left alone."""
     archive, options = _existing_archive(home), settings.get(JAVA_OPTIONS, "")
     if archive is None or "Archive" in options:
         return dict(settings)
@@ -41,10 +41,10 @@ def with_archive(settings: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def create() -> Path | None:
-    """The archive for the Java at hand, made if there is none yet; None where there can be none."""
+    """The archive for the current Java, created if missing; None if that is impossible."""
     try:
         home = java.java_home()
-    except UmdfError:  # no Java: whoever starts Spark will be told
+    except UmdfError:  # no Java: starting Spark reports it
         return None
     if archive := _existing_archive(home):
         return archive
@@ -55,7 +55,7 @@ def create() -> Path | None:
             path.parent.mkdir(parents=True, exist_ok=True)
             return _dump(home, path)
         except OSError:
-            continue  # not a place that can be written to
+            continue  # not writable
     return None
 
 
@@ -67,7 +67,7 @@ def _dump(home: Path, path: Path) -> Path | None:
         _base_archive(path),
         path.with_suffix(f".{uuid.uuid4().hex}"),
     )
-    if not _run_java(executable, "-Xshare:on", "-version"):  # a Java without an archive of its own classes
+    if not _run_java(executable, "-Xshare:on", "-version"):  # a Java without its own base archive
         _run_java(executable, "-Xshare:dump", f"-XX:SharedArchiveFile={base_archive}")
     base_options = [f"-XX:SharedArchiveFile={base_archive}"] if base_archive.is_file() else []
     options = [*QUICK_START_SETTINGS[JAVA_OPTIONS].split(), *base_options, f"-XX:ArchiveClassesAtExit={temporary}"]
@@ -80,14 +80,14 @@ def _dump(home: Path, path: Path) -> Path | None:
         finally:
             stop_session(spark, wait_s=DUMP_TIMEOUT_S)
         os.replace(temporary, path)
-    except Exception:  # whatever is wrong with Spark here, a session that is wanted will tell
+    except Exception:  # whatever is wrong, starting a session reports it
         temporary.unlink(missing_ok=True)
         return None
     return path
 
 
 def _exercise(spark: SparkSession, directory: str) -> None:
-    """A little of everything that a lake uses of Spark."""
+    """Use a little of every Spark feature that a lake uses."""
     columns = "cast(id AS decimal(19, 9)) price", "timestamp_micros(id) ts", "cast(id % 7 AS string) symbol"
     rows = spark.range(100).selectExpr("id", *columns)
     rows.write.parquet(f"{directory}/rows")
@@ -111,7 +111,7 @@ def _count(frame: Any, number: int) -> None:
 
 
 def _archive_paths(home: Path) -> list[Path]:
-    """Where an archive may be kept: one for each Java and Spark."""
+    """Where an archive may be stored: one per Java and Spark version."""
     executable = home / "bin" / "java"
     try:
         identity = f"{executable.resolve()} {executable.stat().st_mtime_ns} {importlib.metadata.version('pyspark')}"

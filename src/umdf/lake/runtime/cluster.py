@@ -1,7 +1,7 @@
-"""Spark on other machines: which masters there are, what their workers are started with, and what they must see.
+"""Spark on other machines: kinds of masters, the Python environment of their workers, and shared storage.
 
-Invariant: a worker that does not see the lake that the driver writes says so before it writes anything; else files
-would land on its own disk, where no reader looks.
+Invariant: a worker that cannot access the driver's lake fails before it writes anything; otherwise its files would
+land on its own disk, where no reader looks.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from umdf.errors import ConfigError, UmdfError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # spark-submit tells the program that it starts where its JVM listens
-ENVIRONMENT_ALIAS = "environment"  # the environment archive is unpacked under this name in a worker's directory
+GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the port of its JVM
+ENVIRONMENT_ALIAS = "environment"  # name of the unpacked archive in a worker's directory
 LOOPBACK_PREFIXES = ("127.", "localhost")
-SHARED_STORAGE_HINT = "lake and captures must be on storage that every worker mounts at the same path"
+SHARED_STORAGE_HINT = "lake and captures must be mounted at the same path on every worker"
 CONNECT_WAIT_S = 15.0
 EXECUTOR_WAIT_S = 300.0
 POLL_S = 0.2
 
 
 class SparkMode(Enum):
-    """Who drives the tasks, and where they run."""
+    """Where the driver and the tasks run."""
 
     LOCAL = "this process, on this machine"
     CLUSTER = "this process, on a cluster"
@@ -51,37 +51,35 @@ MASTERS = {
 def spark_mode(master: str | None, environ: Mapping[str, str] = os.environ) -> SparkMode:
     if GATEWAY_PORT_VARIABLE in environ:
         if master is not None:
-            raise UsageError(f"spark-submit has a master already: {master} is one too many", "leave --master out")
+            raise UsageError(f"--master {master} conflicts with spark-submit, which sets the master", "remove --master")
         return SparkMode.SUBMITTED
     for prefix, mode in MASTERS.items():
         if master is None or master.startswith(prefix):
             return mode
-    known = "spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or none for this machine"
-    raise UsageError(f"{master} is no master of Spark", known)
+    known = "use spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT, or omit --master to run locally"
+    raise UsageError(f"unknown Spark master: {master}", known)
 
 
 def environment_archive(archive: str | os.PathLike[str] | None, mode: SparkMode) -> Path | None:
-    """The environment archive, if one was given: it must be there, and have a use."""
+    """The environment archive, if one was given: it must exist, and there must be a cluster to use it."""
     if archive is None:
         return None
     if mode not in (SparkMode.CLUSTER, SparkMode.CONNECT):
-        hint = (
-            "give it to spark-submit as --archives" if mode is SparkMode.SUBMITTED else "give a cluster as --master too"
-        )
-        raise UsageError("a packed environment is for the workers of a cluster", hint)
+        hint = "with spark-submit, use --archives" if mode is SparkMode.SUBMITTED else "add --master"
+        raise UsageError("--environment is only for a cluster", hint)
     path = Path(archive).absolute()
     if not path.is_file():
-        raise ConfigError(f"{archive}: no such file", "`umdf lake pack FILE` makes one")
+        raise ConfigError(f"environment archive not found: {archive}", f"create it with `umdf lake pack {archive}`")
     return path
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether all of it is on this machine, so that nothing needs to be reached from elsewhere."""
+    """Whether the whole cluster is on this machine, so that no address must be reachable from elsewhere."""
     return master.startswith("local") or master.partition("://")[2].startswith(LOOPBACK_PREFIXES)
 
 
 def worker_python(master: str, archive: Path | None, environ: Mapping[str, str] = os.environ) -> str:
-    """The interpreter of the workers: that of the archive; on a cluster the one that the user names; else our own."""
+    """The workers' interpreter: that of the archive; on a cluster PYSPARK_PYTHON; otherwise this one."""
     if archive:
         return f"./{ENVIRONMENT_ALIAS}/bin/python"
     own = sys.executable
@@ -89,7 +87,7 @@ def worker_python(master: str, archive: Path | None, environ: Mapping[str, str] 
 
 
 def connect(master: str, archive: Path | None = None) -> SparkSession:
-    """A session of our own on a Spark Connect server."""
+    """A new session on a Spark Connect server."""
     try:
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -97,9 +95,9 @@ def connect(master: str, archive: Path | None = None) -> SparkSession:
         grpc = importlib.import_module("grpc")  # an extra of pyspark
     except ImportError as error:
         reason = " ".join(str(error).split())
-        raise UmdfError(f"Spark Connect cannot be loaded: {reason}", "pip install 'pyspark[connect]==4.3.0'") from error
+        raise UmdfError(f"cannot import Spark Connect: {reason}", "pip install 'pyspark[connect]==4.3.0'") from error
     try:
-        # Asked first, because a session tries again for ten minutes before it says that nobody is there.
+        # Checked first, because a session retries for ten minutes before it reports that no server is there.
         with DefaultChannelBuilder(master).toChannel() as channel:
             grpc.channel_ready_future(channel).result(timeout=CONNECT_WAIT_S)
         session = SparkSession.builder.remote(master).create()
@@ -109,12 +107,14 @@ def connect(master: str, archive: Path | None = None) -> SparkSession:
         session.range(1).count()
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UmdfError(f"{master} did not answer: {reason}", "is a Spark Connect server listening there?") from error
+        raise UmdfError(
+            f"no response from {master}: {reason}", "check that a Spark Connect server is running there"
+        ) from error
     return session
 
 
 def submitted_session() -> SparkSession:
-    """The session of the spark-submit that has started this process, with its settings."""
+    """The session of the spark-submit that started this process, with its settings."""
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()
@@ -124,7 +124,7 @@ def stop(spark: SparkSession) -> None:
     """End a session from `connect` or `submitted_session`."""
     try:
         spark.stop()
-    except Exception:  # the other side is gone already: that is what was wanted
+    except Exception:  # the server has ended already
         pass
 
 
@@ -135,7 +135,7 @@ def await_executor(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """A standalone master whose workers have too little for one executor would let us wait for ever, in silence."""
+    """Raise if no executor starts: a standalone master whose workers lack resources would wait forever, silently."""
     if not master.startswith("spark://"):
         return
     context: Any = spark.sparkContext
@@ -144,16 +144,16 @@ def await_executor(
         if clock() > until:
             memory = context.getConf().get("spark.executor.memory", "1g")
             raise UmdfError(
-                f"{master} gave us no worker in {wait_s:.0f} s",
-                f"it must have a free core, and {memory} of memory on the same worker (--conf spark.executor.memory=…)",
+                f"no executor from {master} after {wait_s:.0f} s",
+                f"it needs a worker with a free core and {memory} of memory (--conf spark.executor.memory=…)",
             )
         sleep(POLL_S)
 
 
 def refuse_unshared_lake(task: Any) -> None:
-    """Called in the worker, before a task that writes to a lake: the lease of this very ingest must be there."""
+    """Called in the worker before a task writes to a lake: the lease of this ingest must be visible there."""
     if not isinstance(task, dict) or not {"root", "stamp"} <= task.keys():
         return
     _, token = task["stamp"]
     if not (Path(task["root"]) / "_lake" / "leases" / f"{token:08d}.json").is_file():
-        raise UmdfError(f"the worker {platform.node()} does not see the lake {task['root']}", SHARED_STORAGE_HINT)
+        raise UmdfError(f"worker {platform.node()} cannot access the lake {task['root']}", SHARED_STORAGE_HINT)

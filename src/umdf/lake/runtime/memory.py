@@ -1,7 +1,7 @@
-"""How much memory of its own a task takes, and that it keeps it, and what it has loaded, for the next one.
+"""Memory of tasks: measuring it, and keeping it, with everything loaded, for the next task.
 
-Pages of mapped files do not count: the system takes them back whenever it likes, and at one touch maps the 2 MB around
-it, so that of staged files some five times as much is mapped as is read.
+Pages of mapped files do not count: the system can reclaim them at any time, and a single access maps 2 MB, so that
+some five times as much of the staged files is mapped as is read.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ import pyarrow as pa
 
 SAMPLE_INTERVAL_S = 0.05
 STATM = "/proc/self/statm"
-# mallopt's: from which size memory is asked of the system and given back alone; what is given back when it is free at
-# the end; how much more is asked for than is needed; whether each thread has memory of its own.
+# Parameters of mallopt: size from which blocks are mapped individually; free memory at the end of the heap that is
+# returned; extra memory per request; number of arenas.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD, M_ARENA_MAX = -3, -1, -2, -8
 MALLOC_OPTIONS = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20, M_ARENA_MAX: 1}
 
 
 @cache
 def retain_memory() -> None:
-    """Columns come and go, megabytes each: without this the system clears new pages for all of them, for a tenth of the
-    time of a task. What a task has had is used by the next one, and given back when the worker ends."""
+    """Keep freed memory in the process. Tasks allocate and free columns of megabytes: otherwise the system clears new
+    pages for all of them, a tenth of a task's time. The memory is returned when the worker ends."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not the C library that has it
+    except (AttributeError, OSError, TypeError):  # another C library
         return
     for what, value in MALLOC_OPTIONS.items():
         mallopt(what, value)
-    pa.set_memory_pool(pa.system_memory_pool())  # its own allocator would give memory back
+    pa.set_memory_pool(pa.system_memory_pool())  # its own allocator would return memory to the system
 
 
 @cache
 def freeze_loaded_objects(kind: str) -> None:
-    """What the first piece of work of a kind has loaded stays. PySpark's daemon collects garbage after every task:
-    without this it looks each time through every object of all modules, for 30 to 90 ms."""
+    """Exempt what the first task of a kind loaded from garbage collection. PySpark's daemon collects after every task,
+    which otherwise visits every object of all modules, for 30 to 90 ms."""
     gc.collect()
     gc.freeze()
 
 
 def private_bytes() -> int:
-    """What this process has now; where nobody says so, the most that it ever had, mapped files included."""
+    """Private memory of this process; if the system does not report it, its peak, including mapped files."""
     try:
         with open(STATM) as file:
             resident, shared = map(int, file.read().split()[1:3])
@@ -57,7 +57,7 @@ def private_bytes() -> int:
 
 
 class PeakMemory(Thread):
-    """The most that was seen in a block."""
+    """Peak memory within a `with` block."""
 
     def __init__(self) -> None:
         super().__init__(name="umdf-memory", daemon=True)

@@ -1,5 +1,5 @@
-"""What the tasks of an ingest need, loaded before the first of them: modules and kernels. It takes a worker more than a
-second, which a stream has while Spark plans it."""
+"""Loads the modules and kernels of the tasks before the first one runs. This takes a worker more than a second, which a
+stream has while Spark plans the query."""
 
 from __future__ import annotations
 

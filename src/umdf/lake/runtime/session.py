@@ -1,6 +1,6 @@
-"""A Spark session of our own: inside this process or on a cluster, started without set-up, ended without a trace.
+"""Spark sessions that umdf starts: in this process or on a cluster, without setup, and cleaned up afterwards.
 
-Invariant: a session that the caller gave is used as it is; nothing of it is changed, and it is never ended.
+Invariant: a session passed by the caller is used as it is; it is neither changed nor stopped.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from umdf.lake.runtime.cluster import SparkMode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MAX_TASK_FAILURES = 4  # plain local[N] gives up at the first lost Python worker
+MAX_TASK_FAILURES = 4  # local[N] alone fails at the first lost Python worker
 STOP_TIMEOUT_S = 20
-DEFAULT_WORKER_PYTHON = "python3"  # what pyspark takes if PYSPARK_PYTHON is not set
-# What a line has that explains why Spark did not start.
+DEFAULT_WORKER_PYTHON = "python3"  # pyspark's default, if PYSPARK_PYTHON is not set
+# Marks of lines that explain why Spark did not start.
 ERROR_MARKERS = ("Application has been killed", "rror", "xception")
-SOCKET_PATH_BYTES = 60  # a socket's whole path may have 107: Spark's own name for it takes the rest
+SOCKET_PATH_BYTES = 60  # a socket's path may have 107 bytes: Spark's file name takes the rest
 
-# For every embedded session. Each line is there because its absence cost something.
+# For every embedded session. Each line is here because its absence caused a problem.
 SETTINGS = {
     "spark.app.name": "umdf",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
-    # On a bucketed table a repartition before mapInArrow may vanish, and instruments come split: silent wrong books.
+    # On a bucketed table Spark may drop a repartition before mapInArrow, and split instruments: silently wrong books.
     "spark.sql.sources.bucketing.enabled": "false",
-    "spark.python.unix.domain.socket.enabled": "true",  # a stall between JVM and Python was seen on TCP
-    "spark.python.worker.faulthandler.enabled": "true",  # a crash of a kernel says where
+    "spark.python.unix.domain.socket.enabled": "true",  # a stall between JVM and Python was observed on TCP
+    "spark.python.worker.faulthandler.enabled": "true",  # shows where a kernel crashed
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A table is read by its list of files; a Spark job only to look at each of them costs more than looking.
+    # Tables are read by their lists of files; a Spark job just to list them costs more than listing.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-# Half the time to start, and half the speed of what then runs in the JVM: for sessions that only drive our own tasks.
+# Starts in half the time, but halves the JVM's speed: for sessions that only run our own tasks.
 QUICK_START_SETTINGS = {class_archive.JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-# Writes an offset in 10 ms instead of 40: the usual one starts a program for each file, to ask for its permissions.
+# Writes an offset in 10 ms instead of 40: the default starts a process per file, to query its permissions.
 CHECKPOINT_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 LOOPBACK_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
@@ -64,15 +64,15 @@ def start_session(
 ) -> SparkSession:
     """Start a session: on this machine, or on the cluster that `master` names.
 
-    `work` holds temporary files (a directory of its own there, removed at the end), `logs` what Spark and the Python
-    workers say. `quick` starts sooner and computes slower: for sessions that only drive our own tasks. `environment` is
-    the archive for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark's own settings,
-    by their names with `_` for `.`, or as `**{"spark.x.y": "z"}`.
+    `work` is for temporary files (in a new directory, removed at the end), `logs` for the output of Spark and the
+    Python workers. `quick` starts faster and computes slower: for sessions that only run our own tasks. `environment`
+    is the archive for the workers of a cluster (umdf.lake.runtime.environment_archive). `conf` are Spark
+    properties, with `_` for `.` in their names, or as `**{"spark.x.y": "z"}`.
     """
     pyspark = _pyspark()
     archive = cluster.environment_archive(environment, cluster.spark_mode(master))
     if pyspark.SparkContext._active_spark_context is not None:
-        raise UmdfError("a Spark session is already running in this process", "use it: pass it as spark")
+        raise UmdfError("a Spark session is already running in this process", "pass it as spark=")
     scratch = Path(tempfile.mkdtemp(prefix="umdf-spark-", dir=_directory(work)))
     log = (_directory(logs) or scratch) / f"spark-{os.getpid()}.log"
     settings = _settings(cores, memory, master, scratch, archive, {**(QUICK_START_SETTINGS if quick else {}), **conf})
@@ -87,7 +87,7 @@ def start_session(
             session = _start(pyspark, settings, log_file)
             cluster.await_executor(session, settings["spark.master"])
     except BaseException as error:
-        fault = _start_error(error, log)  # the JVM may have to be asked for its words
+        fault = _start_error(error, log)  # may read the JVM's log
         _stop_gateway(pyspark)
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, Exception):
@@ -102,19 +102,19 @@ _OWN_SESSIONS: dict[int, tuple[Path, Path]] = {}  # sessions that this module st
 
 
 def session_log(spark: SparkSession) -> Path | None:
-    """Where the words of an embedded session go."""
+    """The log file of an embedded session."""
     return _OWN_SESSIONS[id(spark)][1] if id(spark) in _OWN_SESSIONS else None
 
 
 def stop_session(spark: SparkSession, wait_s: float = STOP_TIMEOUT_S) -> None:
-    """End an embedded session, its JVM and its Python workers. Another session is left alone; twice is once."""
+    """Stop an embedded session, its JVM and its Python workers. Other sessions are left alone; may be called twice."""
     if id(spark) not in _OWN_SESSIONS:
         return
     scratch, _ = _OWN_SESSIONS.pop(id(spark))
     try:
         spark.sparkContext.cancelAllJobs()
         spark.stop()
-    except Exception:  # the JVM is gone already: that is what was wanted
+    except Exception:  # the JVM has ended already
         pass
     finally:
         _stop_gateway(_pyspark(), wait_s)
@@ -123,7 +123,7 @@ def stop_session(spark: SparkSession, wait_s: float = STOP_TIMEOUT_S) -> None:
 
 @contextmanager
 def session_scope(spark: SparkSession | None = None, **options: Any) -> Iterator[SparkSession]:
-    """The given session, untouched; or an embedded one that ends with the block, also on Ctrl-C and on SIGTERM."""
+    """The given session, unchanged; or an embedded one that ends with the block, also on Ctrl-C and SIGTERM."""
     if spark is not None:
         yield spark
         return
@@ -138,7 +138,7 @@ def session_scope(spark: SparkSession | None = None, **options: Any) -> Iterator
             stop(session)
 
 
-# For each way, from the options of `session_scope`: a session, and what ends it.
+# For each mode, from the options of `session_scope`: a session, and the function that stops it.
 _STARTERS: dict[SparkMode, Callable[[dict[str, Any]], tuple[SparkSession, Callable[[SparkSession], None]]]] = {
     SparkMode.LOCAL: lambda how: (start_session(**how), stop_session),
     SparkMode.CLUSTER: lambda how: (start_session(**how), stop_session),
@@ -149,25 +149,25 @@ _STARTERS: dict[SparkMode, Callable[[dict[str, Any]], tuple[SparkSession, Callab
 
 def _refuse_settings(options: dict[str, Any], owner: str) -> None:
     if setting_names := sorted(name for name in options if name.startswith("spark.")):
-        raise UsageError(f"{', '.join(setting_names)}: settings are {owner}", f"give them to {owner.partition(' ')[2]}")
+        raise UsageError(f"cannot set {', '.join(setting_names)}: they belong to {owner}", "set them there")
 
 
 def _connect(options: dict[str, Any]) -> SparkSession:
     _pyspark()
-    _refuse_settings(options, "of the server")
+    _refuse_settings(options, "the server")
     archive = cluster.environment_archive(options.get("environment"), SparkMode.CONNECT)
     return cluster.connect(options["master"], archive)
 
 
 def _use_submitted(options: dict[str, Any]) -> SparkSession:
-    _refuse_settings(options, "of spark-submit")
+    _refuse_settings(options, "spark-submit")
     cluster.environment_archive(options.get("environment"), SparkMode.SUBMITTED)
     return cluster.submitted_session()
 
 
 @contextmanager
 def described_job(spark: SparkSession, description: str, group: str | None = None) -> Iterator[None]:
-    """What is run inside is described so to whoever looks at Spark. A group can be asked about and cancelled."""
+    """Jobs inside the block have this description in Spark's UI; a group can be polled and cancelled."""
     context = context_of(spark)
     if context is None:
         with _tag(spark, group):
@@ -187,7 +187,7 @@ def described_job(spark: SparkSession, description: str, group: str | None = Non
 
 @contextmanager
 def _tag(spark: SparkSession, group: str | None) -> Iterator[None]:
-    """A server knows no groups, but can be asked to interrupt what has a tag."""
+    """A Spark Connect server has no job groups, but can interrupt jobs by tag."""
     if group is None:
         yield
         return
@@ -207,7 +207,7 @@ def cancel(spark: SparkSession, group: str) -> None:
 
 
 def context_of(spark: SparkSession) -> Any:
-    """The SparkContext; None if the session is a connection to a server, which has none."""
+    """The SparkContext; None for a Spark Connect session, which has none."""
     try:
         return spark.sparkContext
     except Exception:
@@ -216,10 +216,10 @@ def context_of(spark: SparkSession) -> Any:
 
 @contextmanager
 def with_this_python(spark: SparkSession) -> Iterator[None]:
-    """What is handed to Spark inside is run by the interpreter that runs this, where nobody has chosen another one.
+    """Functions passed to Spark inside the block run in this interpreter, unless another one was chosen.
 
-    A session that was made without PYSPARK_PYTHON takes the python3 of the PATH, which need not have umdf. A function
-    (and a data source) keeps the interpreter that its session has when it is handed over."""
+    A session created without PYSPARK_PYTHON uses the python3 of the PATH, which may lack umdf. A function (and a data
+    source) keeps the interpreter that its session has when it is passed."""
     context = context_of(spark)
     if context is None or context.pythonExec != DEFAULT_WORKER_PYTHON or not context.master.startswith("local"):
         yield
@@ -245,7 +245,7 @@ def _directory(path: str | os.PathLike[str] | None) -> Path | None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the directory {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot create {path}: {error.strerror}") from error
     return Path(path).absolute()
 
 
@@ -254,7 +254,7 @@ def _settings(
 ) -> dict[str, str]:
     cores = cores or len(os.sched_getaffinity(0))
     if cores < 1:
-        raise UsageError(f"{cores} cores: at least one is needed")
+        raise UsageError(f"invalid number of cores: {cores}", "use at least 1")
     settings = {
         **SETTINGS,
         "spark.master": master or f"local[{cores},{MAX_TASK_FAILURES}]",
@@ -269,7 +269,7 @@ def _settings(
     if settings["spark.master"].startswith("local"):
         settings["spark.sql.streaming.checkpointFileManagerClass"] = CHECKPOINT_FILE_MANAGER
         settings["spark.sql.shuffle.partitions"] = str(2 * cores)
-        if len(os.fsencode(scratch)) <= SOCKET_PATH_BYTES:  # workers elsewhere have no such directory
+        if len(os.fsencode(scratch)) <= SOCKET_PATH_BYTES:  # remote workers have no such directory
             settings["spark.python.unix.domain.socket.dir"] = str(scratch)
     return settings | {_setting_name(name): str(value) for name, value in conf.items()}
 
@@ -279,11 +279,11 @@ def _setting_name(name: str) -> str:
 
 
 def _environment_variables(pyspark: Any, master: str, archive: Path | None, home: Path) -> dict[str, str | None]:
-    """Environment variables while Spark starts; None takes one away."""
+    """Environment variables while Spark starts; None removes one."""
     return {
         "JAVA_HOME": str(home),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another Spark of this machine is none of our business
-        "PYSPARK_PYTHON": cluster.worker_python(master, archive),  # without it, workers are the system's python3
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not another Spark installation of this machine
+        "PYSPARK_PYTHON": cluster.worker_python(master, archive),  # otherwise workers use the system's python3
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1" if cluster.is_on_loopback(master) else os.environ.get("SPARK_LOCAL_IP"),
         "PYSPARK_SUBMIT_ARGS": None,
@@ -314,14 +314,14 @@ def _start(pyspark: Any, settings: Mapping[str, str], log_file: Any) -> SparkSes
     from pyspark.sql import SparkSession
 
     conf = pyspark.SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    # Before the SparkContext would do it, because only so its words (and the workers') go to a file.
+    # Before the SparkContext does it: only then its output (and that of the workers) goes to a file.
     gateway = launch_gateway(conf, {"stdout": log_file, "stderr": log_file})
     try:
         context = pyspark.SparkContext(conf=conf, gateway=gateway)
         context._accumulatorServer.handle_error = lambda request, address: None  # prints tracebacks of a lost JVM
         return SparkSession(context)
     except BaseException:
-        pyspark.SparkContext._gateway = gateway  # to be ended, however far it came
+        pyspark.SparkContext._gateway = gateway  # so that it is stopped, however far it came
         raise
 
 
@@ -332,9 +332,9 @@ def _start_error(error: BaseException, log: Path) -> UmdfError:
     error_lines = next(filter(None, ([line for line in lines if word in line] for word in ERROR_MARKERS)), lines)
     try:
         reason = str(error).splitlines()[0]
-    except Exception:  # nothing was said, or the JVM is gone and cannot be asked any more
+    except Exception:  # there is no message, or the JVM has ended
         reason = type(error).__name__
-    return UmdfError(f"Spark did not start: {reason} {' '.join(error_lines[:1])}".strip(), "see umdf doctor")
+    return UmdfError(f"Spark failed to start: {reason} {' '.join(error_lines[:1])}".strip(), "run `umdf doctor`")
 
 
 def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
@@ -342,12 +342,12 @@ def _jvm_fault(spark: SparkSession, error: Exception) -> UmdfError | None:
     if id(spark) not in _OWN_SESSIONS:
         return None
     how = jvm.how_it_ended(getattr(_pyspark().SparkContext._gateway, "proc", None), error)
-    hint = f"run it again: it continues after its last commit; Spark's own log is {session_log(spark)}"
+    hint = f"run the command again to continue after the last commit; see Spark's log in {session_log(spark)}"
     return UmdfError(f"Spark's JVM has ended ({how})", hint) if how else None
 
 
 def _stop_gateway(pyspark: Any, wait_s: float = STOP_TIMEOUT_S) -> None:
-    """pyspark keeps the JVM until Python ends; here it ends with the session, so that another one can be started."""
+    """pyspark keeps the JVM until Python exits; here it ends with the session, so that another one can be started."""
     context = pyspark.SparkContext
     gateway = context._gateway
     if gateway is None:
@@ -359,7 +359,7 @@ def _stop_gateway(pyspark: Any, wait_s: float = STOP_TIMEOUT_S) -> None:
         pass
     if process is not None:
         if process.stdin:
-            process.stdin.close()  # the JVM ends when this pipe does, and the Python workers when the JVM does
+            process.stdin.close()  # closing this pipe ends the JVM, and that ends the Python workers
         try:
             process.wait(wait_s)
         except subprocess.TimeoutExpired:
@@ -369,10 +369,10 @@ def _stop_gateway(pyspark: Any, wait_s: float = STOP_TIMEOUT_S) -> None:
 
 
 def _restore_interrupt(handler: Any) -> None:
-    """pyspark's own handler of Ctrl-C talks to the JVM in the middle of whatever was being said to it."""
+    """Undo pyspark's Ctrl-C handler, which calls the JVM in the middle of another call."""
     try:
         signal.signal(signal.SIGINT, handler)
-    except ValueError:  # not the main thread: pyspark has set none either
+    except ValueError:  # not the main thread, where pyspark has set none either
         pass
 
 

@@ -1,7 +1,7 @@
-"""The tasks of an ingest on Spark: `run_tasks` with its session.
+"""Runs the tasks of an ingest on Spark: `run_tasks` with its session.
 
-A small one that has nobody beside it is done by the driver, if Spark runs here too: Spark takes 40 ms for it, and a
-stream has one in every micro-batch.
+A single small task runs in the driver, if Spark runs on this machine: Spark needs 40 ms for it, and a stream has one in
+every micro-batch.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class SparkRunner:
                 progress(1, 1)
             return done
         done = run_tasks(self.spark, tasks, function, description=description, progress=progress)
-        self.parallel = parallelism(self.spark)  # the executors of a cluster come, and go, one by one
+        self.parallel = parallelism(self.spark)  # executors of a cluster come and go
         return done
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks Spark can run at once, as far as it knows now."""
+    """How many tasks Spark can currently run in parallel."""
     context = context_of(spark)
     if context is not None:
         return context.defaultParallelism
     from pyspark.sql.functions import spark_partition_id
 
-    # A server does not say; but it cuts a range in so many pieces.
+    # A Spark Connect server does not report it; but it divides a range into as many partitions.
     return spark.range(MAX_CORES).select(spark_partition_id()).distinct().count()

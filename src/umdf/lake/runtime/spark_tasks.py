@@ -1,7 +1,7 @@
-"""Our own functions as Spark tasks: each writes its files itself and returns one small result.
+"""Runs functions as Spark tasks: each writes its files itself and returns one small result.
 
-Invariant: what Spark runs is collected exactly once, because running it again would write its files again. A
-function that fails is not tried again (it would fail again); a worker that is lost is, up to session.MAX_TASK_FAILURES.
+Invariant: a job is collected exactly once, because running it again would write its files again. A function that fails
+is not retried (it would fail again); a lost worker is, up to session.MAX_TASK_FAILURES.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]  # done, total
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """Where a function runs: which task, and which attempt at it. Files get attempt-unique names from these."""
+    """The task and attempt in which a function runs, which make file names unique per attempt."""
 
     task: int
     attempt: int
@@ -40,7 +40,7 @@ class TaskAttempt:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """The outcome of a task that failed: it has no result."""
+    """The outcome of a failed task, instead of a result."""
 
     task: int
     description: str
@@ -60,7 +60,7 @@ def run_tasks(
     description: str = "tasks",
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """`task_outcomes`, where one failure is the failure of all."""
+    """As `task_outcomes`, but one failure fails all."""
     done = task_outcomes(spark, tasks, function, description=description, progress=progress)
     failures = [outcome for outcome in done if isinstance(outcome, TaskFailure)]
     if failures:
@@ -79,24 +79,24 @@ def task_outcomes(
     description: str = "tasks",
     progress: Progress | None = None,
 ) -> list[dict[str, Any] | TaskFailure]:
-    """Call `function` ("module:name") as `function(task, attempt) -> dict` once for each task; answers in their order.
+    """Call `function` ("module:name") as `function(task, attempt) -> dict` once per task; results in order.
 
-    A task is anything that can be pickled; if it is a dict, its "description" names it in errors. `progress` is called
+    A task is any picklable value; if it is a dict, its "description" names it in errors. `progress` is called
     with the number of finished tasks, from this thread.
     """
     if not tasks:
         return []
     context, count = context_of(spark), len(tasks)
-    if context is not None:  # each task gets its own arguments; and a query is planned for 50 ms
+    if context is not None:  # each task gets only its arguments; and planning a query takes 50 ms
         work: Any = context.parallelize(list(enumerate(tasks)), count).mapPartitions(_TaskFunction(function).results)
-    else:  # a server runs nothing but queries
+    else:  # a Spark Connect server runs only queries
         runner = _TaskFunction(function, tuple(tasks))
         work = spark.range(0, count, 1, count).mapInArrow(runner, "task long, result string")
     rows = _collect(spark, work, f"{description} ({count} tasks)", count, progress)
     found = {task: json.loads(result) for task, result in rows}
     if len(rows) != len(tasks) or len(found) != len(tasks):
         raise UmdfError(
-            f"{description}: {len(tasks)} tasks gave {len(rows)} answers", "this is a bug: please report it"
+            f"{description}: {len(tasks)} tasks returned {len(rows)} results", "this is a bug, please report it"
         )
     return [_outcome(index, _name_of(task, index), found[index]) for index, task in enumerate(tasks)]
 
@@ -111,8 +111,8 @@ def _outcome(task: int, name: str, result: dict[str, Any]) -> dict[str, Any] | T
 
 
 class _TaskFunction:
-    """What is sent to the workers: by reference, so only names and arguments travel. In a query it has the arguments
-    of all tasks with it."""
+    """Sent to the workers by reference, so only names and arguments are transferred; in a query, the arguments of all
+    tasks."""
 
     def __init__(self, function: str, tasks: tuple[Any, ...] = ()) -> None:
         self.function = function
@@ -153,7 +153,7 @@ class _TaskFunction:
 
 
 def call_function(function: str, task: Any, attempt: TaskAttempt) -> dict[str, Any]:
-    """The answer of `function` ("module:name"), and how much memory it took."""
+    """The result of `function` ("module:name"), and its memory use."""
     module, _, name = function.partition(":")
     with PeakMemory() as peak:
         result = getattr(importlib.import_module(module), name)(task, attempt)
@@ -161,7 +161,7 @@ def call_function(function: str, task: Any, attempt: TaskAttempt) -> dict[str, A
 
 
 class _CollectThread(threading.Thread):
-    """The one action, beside the main thread: Ctrl-C must not cut into what Python and the JVM say to each other."""
+    """Runs the action in another thread: Ctrl-C must not interrupt a call between Python and the JVM."""
 
     def __init__(self, spark: SparkSession, work: Any, description: str, group: str) -> None:
         super().__init__(name="umdf-collect", daemon=True)
@@ -178,7 +178,7 @@ class _CollectThread(threading.Thread):
 
 
 class _ConnectProgress:
-    """Receives from a Spark Connect server how many tasks are done."""
+    """Receives the number of finished tasks from a Spark Connect server."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.session = spark
@@ -195,7 +195,7 @@ class _ConnectProgress:
 
 
 class _StatusPoller(threading.Thread):
-    """Asks Spark how many tasks are done."""
+    """Polls Spark for the number of finished tasks."""
 
     def __init__(self, context: Any, group: str) -> None:
         super().__init__(name="umdf-progress", daemon=True)
@@ -210,7 +210,7 @@ class _StatusPoller(threading.Thread):
                 jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.group)))
                 stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
                 self.done = max(self.done, sum(stage.numCompletedTasks for stage in stages))
-            except Exception:  # the session ends while we ask
+            except Exception:  # the session ended meanwhile
                 return
 
     def stop(self) -> None:
@@ -247,9 +247,11 @@ def _collect(spark: SparkSession, work: Any, description: str, total: int, progr
 
 
 def _spark_error(error: BaseException, description: str, spark: SparkSession) -> UmdfError:
-    """One line of the many that Spark says when a worker is lost too often."""
+    """One line of the many that Spark prints when a worker was lost too often."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     error_lines = [line for line in lines if "Python worker" in line or "Exception:" in line or "Error:" in line]
     log = session_log(spark)
     hint = f"more in {log}" if log else "more in Spark's log"
-    return UmdfError(f"{description}: Spark gave up: {(error_lines or lines or [type(error).__name__])[0][:300]}", hint)
+    return UmdfError(
+        f"{description}: Spark job failed: {(error_lines or lines or [type(error).__name__])[0][:300]}", hint
+    )

@@ -1,10 +1,10 @@
-"""Captures as a DataFrame, without a lake between: `spark.read.format("umdf")`.
+"""Captures as DataFrames, without a lake: `spark.read.format("umdf")`.
 
     umdf.register_source(spark)
     spark.read.format("umdf").option("schema", "mbo").load("day/capture").where("symbol = 'PETR4'")
     spark.readStream.format("umdf").option("schema", "trades").load("recording")
 
-Invariant: what comes out are the rows of the lake's table of that name, before its books say which are in doubt.
+Invariant: the rows are those of the lake's table of that name, without the flags that its books add to unverified rows.
 docs/source.md has the options.
 """
 
@@ -38,7 +38,7 @@ FORMAT = "umdf"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("umdf")` known to a session; nothing else of it is touched."""
+    """Register `spark.read.format("umdf")` with a session; nothing else of the session changes."""
     with with_this_python(spark):
         spark.dataSource.register(UmdfSource)
 
@@ -61,13 +61,13 @@ class UmdfSource(DataSource):
 
 
 def select_columns(options: SourceOptions, schema: StructType) -> SourceOptions:
-    """A schema that the caller gave names the columns that are read; types are the family's."""
+    """A schema from the caller selects columns; their types must be those of the family."""
     selected = options.with_columns(schema.fieldNames())
     known = spark_type(selected.schema)
     for given, own in zip(schema, known, strict=True):
         if given.dataType != own.dataType:
-            reason = f"column {own.name} is {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
-            raise UsageError(reason, "leave the types to the source: name columns with the option columns")
+            reason = f"column {own.name} has type {own.dataType.simpleString()}, not {given.dataType.simpleString()}"
+            raise UsageError(reason, "omit the schema and select columns with the option columns")
     return selected
 
 
@@ -90,9 +90,9 @@ class CaptureReader(DataSourceReader):
 
 
 class _FilterPushdown:
-    """`pushFilters` as a value. While spark.sql.python.filterPushdown.enabled is off (its default), PySpark refuses a
-    reader that has a method of its own by that name, and asks for its `__func__` to find out. We work in both cases,
-    and the setting is the caller's."""
+    """`pushFilters` as an object. While spark.sql.python.filterPushdown.enabled is off (its default), PySpark rejects a
+    reader that overrides that method, which it detects by `__func__`. This works in both cases, and leaves the
+    setting to the caller."""
 
     def __init__(self, reader: CaptureReader) -> None:
         self.reader = reader
@@ -101,4 +101,4 @@ class _FilterPushdown:
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         reader = self.reader
         reader.scan = Scan(reader.scan.family, reader.scan.schema, PushedFilters(filters, reader.scan.schema))
-        return filters  # Spark evaluates them, too
+        return filters  # Spark evaluates them as well

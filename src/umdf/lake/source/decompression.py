@@ -1,6 +1,6 @@
-"""Compressed captures for the DataFrame source: unpacked for as long as a partition reads them, and no longer.
+"""Compressed captures for the DataFrame source: decompressed only while a partition reads them.
 
-Invariant: nothing is shared between tasks, so nothing has to be kept, found again or swept.
+Invariant: nothing is shared between tasks, so nothing has to be stored, found again or cleaned up.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from umdf.lake.tasks.survey import decompress
 
-SOURCE_KEYS = ("sources", "before", "after")  # of a task
+SOURCE_KEYS = ("sources", "before", "after")  # keys of a task
 Source = dict[str, Any]
 
 
 @contextmanager
 def temporary_decompression(compressed_digests: frozenset[str]) -> Iterator[Callable[[Source], Source]]:
-    """A function from a source to the same source with its file plain; `compressed_digests` are
-    those of compressed files."""
+    """A function that replaces a source's file by a decompressed copy; `compressed_digests` are the digests of
+    compressed files."""
     if not compressed_digests:
         yield lambda source: source
         return

@@ -1,7 +1,7 @@
-"""Filters that Spark pushes down to the DataFrame source: which files, days and rows they leave.
+"""Filters that Spark pushes down to the DataFrame source: which files, days and rows remain.
 
-Invariant: a filter is only ever used to read less. Spark evaluates every filter itself all the same, so what is not
-understood here costs time, never a row.
+Invariant: a filter is only used to read less. Spark evaluates every filter itself as well, so a filter that is not
+understood here costs time, but never changes the rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import datasource as spark
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+pc: Any = pyarrow.compute  # its functions are created at run time
 
 
 @dataclass(frozen=True)
 class FilterRule:
-    """How one kind of filter is evaluated: on a column, and on the least and the largest value of one."""
+    """How one kind of filter is evaluated: on a column, and on its minimum and maximum."""
 
     mask: Callable[[pa.Array, Any], Any]
     may_match: Callable[[Any, Any, Any], bool]
@@ -46,23 +46,23 @@ FILTER_RULES: dict[type[spark.Filter], FilterRule] = {
 class PushedFilter:
     column: str
     filter_type: type[spark.Filter]
-    value: Any  # a scalar of Arrow with the column's type, or an array of them
+    value: Any  # an Arrow scalar of the column's type, or an array
 
     def may_match(self, low: Any, high: Any) -> bool:
-        """Whether a value between these may fulfil it."""
+        """Whether a value between these may match."""
         known = self.value.to_pylist() if isinstance(self.value, pa.Array) else self.value.as_py()
         return FILTER_RULES[self.filter_type].may_match(low, high, known)
 
 
 class PushedFilters:
-    """All of them hold for every row that is wanted."""
+    """A conjunction of filters."""
 
     def __init__(self, filters: Iterable[spark.Filter] = (), schema: pa.Schema | None = None) -> None:
         understood = (_parse_filter(one, schema) for one in filters) if schema is not None else ()
         self.filters = [one for one in understood if one is not None]
 
     def may_match(self, column: str, low: Any, high: Any = None) -> bool:
-        """Whether a row with a value of this column between `low` and `high` (or `low` itself) may be wanted."""
+        """Whether a row whose value of this column is between `low` and `high` (or is `low`) may match."""
         high = low if high is None else high
         return all(one.may_match(low, high) for one in self.filters if one.column == column)
 
@@ -70,7 +70,7 @@ class PushedFilters:
         return any(one.column == column for one in self.filters)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those that may be wanted."""
+        """The rows that may match."""
         for one in self.filters:
             if not batch.num_rows:
                 break
@@ -89,5 +89,5 @@ def _parse_filter(spark_filter: spark.Filter, schema: pa.Schema) -> PushedFilter
         else:
             arrow_value = pa.scalar(value, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return None  # of another type than the column: Spark knows what is meant
+        return None  # not of the column's type: left to Spark
     return PushedFilter(path[0], type(spark_filter), arrow_value) if value is not None else None

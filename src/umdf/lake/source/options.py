@@ -1,6 +1,6 @@
 """The options of `spark.read.format("umdf")`, checked before anything is read.
 
-Invariant: an option that is not known is refused, with the nearest that is.
+Invariant: an unknown option is rejected, with a suggestion.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from umdf.market.families import FAMILIES
 
 PACKETS = "packets"
 READABLE_SCHEMAS = (*FAMILIES, PACKETS)
-# Packets (Binary) or messages (FAST) of a partition: its rows are held until it is decoded.
+# Packets (Binary) or messages (FAST) per partition, which is decoded in memory as a whole.
 DEFAULT_SPAN_UNITS = 1 << 16
 MAX_FILES = "maxFilesPerTrigger"
 OPTIONS = {
-    "schema": "which family of events (or packets) to read",
-    "path": "a capture, a directory, a manifest or a pattern: what load() is given",
-    "paths": "several of them: what load() is given",
-    "columns": "the columns to read, comma-separated",
+    "schema": "family of events (or packets) to read",
+    "path": "capture, directory, manifest or pattern: the argument of load()",
+    "paths": "several paths: the list given to load()",
+    "columns": "columns to read, comma-separated",
     "channels": "channel addresses: the TOML file of `umdf ingest --channels`",
-    "spanNumbers": "how many packets (Binary) or messages (FAST) make a partition",
-    MAX_FILES: "of a stream: maximum files per micro-batch",
+    "spanNumbers": "packets (Binary) or messages (FAST) per partition",
+    MAX_FILES: "stream only: maximum files per micro-batch",
 }
 
 
@@ -39,7 +39,7 @@ OPTIONS = {
 class SourceOptions:
     family: str
     paths: tuple[str, ...]
-    columns: tuple[str, ...]  # in their order
+    columns: tuple[str, ...]  # in this order
     channels: str | None
     span_units: int
     max_files: int | None
@@ -50,12 +50,12 @@ class SourceOptions:
         known = {name.lower() for name in OPTIONS}
         for name in lowercase_options:
             if name not in known:
-                raise UsageError(f"the umdf source has no option {name}", _suggestion(name, OPTIONS))
+                raise UsageError(f"unknown option: {name}", _suggestion(name, OPTIONS))
         family = lowercase_options.get("schema")
         if family is None:
-            raise UsageError("the umdf source needs to know what to read", 'say .option("schema", "mbo")')
+            raise UsageError("no schema", 'use .option("schema", "mbo")')
         if family not in READABLE_SCHEMAS:
-            raise UsageError(f"the umdf source has no schema {family}", _suggestion(family, READABLE_SCHEMAS))
+            raise UsageError(f"unknown schema: {family}", _suggestion(family, READABLE_SCHEMAS))
         return cls(
             family,
             _paths(lowercase_options),
@@ -67,7 +67,7 @@ class SourceOptions:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the columns that are read."""
+        """Schema of the columns that are read."""
         return pa.schema([table(self.family).schema.field(name) for name in self.columns])
 
     @property
@@ -75,7 +75,7 @@ class SourceOptions:
         return read_channel_config(Path(self.channels) if self.channels else None)
 
     def with_columns(self, names: Iterable[str]) -> SourceOptions:
-        """Only these: a schema that the caller gave."""
+        """With only these columns, from a schema that the caller passed."""
         columns = _columns(",".join(names), table(self.family).schema)
         return SourceOptions(self.family, self.paths, columns, self.channels, self.span_units, self.max_files)
 
@@ -85,7 +85,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" in options:
         paths += json.loads(options["paths"])
     if not paths:
-        raise UsageError("the umdf source was given no path", 'say .load("day/capture")')
+        raise UsageError("no path", 'use .load("day/capture")')
     return tuple(paths)
 
 
@@ -95,9 +95,9 @@ def _columns(column_list: str | None, schema: pa.Schema) -> tuple[str, ...]:
     names = [name.strip() for name in column_list.split(",") if name.strip()]
     for name in names:
         if name not in schema.names:
-            raise UsageError(f"no column {name}", _suggestion(name, schema.names))
+            raise UsageError(f"unknown column: {name}", _suggestion(name, schema.names))
     if not names or len(set(names)) < len(names):
-        raise UsageError(f"columns {column_list!r}: each is named once, and at least one is", "")
+        raise UsageError(f"invalid columns {column_list!r}: empty or repeated names")
     return tuple(names)
 
 
@@ -106,10 +106,10 @@ def _positive_int(name: str, options: Mapping[str, str]) -> int | None:
     if value is None:
         return None
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"{name} {value!r} is no number from 1 on")
+        raise UsageError(f"invalid {name}: {value!r}", "use a number of at least 1")
     return int(value)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     matches = get_close_matches(name, {each.lower(): each for each in known}, 3, 0.6)
-    return f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(known)}"
+    return f"did you mean {' or '.join(matches)}?" if matches else f"available: {', '.join(known)}"

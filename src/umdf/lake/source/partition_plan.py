@@ -1,7 +1,7 @@
 """Captures → partitions of the DataFrame source: which tasks read which spans of which channel-days.
 
-The steps are those of an ingest: survey every file, tell what each group carries, cut channel-days into spans. The one
-rule: a partition that a pushed filter excludes is never made.
+The steps are those of an ingest: survey every file, detect the stream of each multicast group, divide channel-days into
+spans. Invariant: a partition that a pushed filter excludes is not planned.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from umdf.lake.tasks.looping_stream_task import INSTRUMENTS, SNAPSHOT
 from umdf.market.families import NULL
 
 MAX_CACHED_SURVEYS = 10_000
-MIN_PARALLEL_BYTES = 64 << 20  # less is surveyed in this process
+MIN_PARALLEL_BYTES = 64 << 20  # less than this is surveyed in this process
 SurveyResult = dict[str, Any]
 ConfiguredStreams = Mapping[MulticastGroup, Mapping[str, Any]]
 
 
 def survey_files(paths: Iterable[str | os.PathLike[str]]) -> list[SurveyResult]:
-    """Each content once, in this order; what is no capture is refused."""
+    """Surveys, once per content, in this order; an error if a file is not a capture."""
     by_digest: dict[str, SurveyResult] = {}
     for file, result in _cached_surveys([_identify_file(path) for path in paths]):
         if result.get("no_capture"):
-            raise CaptureError(f"{file.path}: {result['warnings'][0][1]}", "leave it out")
+            raise CaptureError(f"{file.path}: {result['warnings'][0][1]}", "exclude this file")
         by_digest.setdefault(result["digest"], result)
     return list(by_digest.values())
 
@@ -87,7 +87,7 @@ def _cached_surveys(files: Sequence[FileIdentity]) -> Iterator[tuple[FileIdentit
         new = list(dict.fromkeys(files))
     processes = min(len(new), len(os.sched_getaffinity(0)))
     if processes > 1 and sum(file.size for file in new) > MIN_PARALLEL_BYTES:
-        # Forked, because what takes longest in a new process is to import; nothing else runs in the planner's.
+        # Forked, because importing takes longest in a new process; no other thread runs in the planner's.
         with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
             _SURVEY_CACHE.update(zip(new, pool.map(_survey_file, new), strict=True))
     else:
@@ -103,12 +103,12 @@ def _survey_file(file: FileIdentity) -> SurveyResult:
 
 @dataclass
 class CaptureSet:
-    """Some files, and what they hold together."""
+    """Some files, and the streams in them."""
 
     surveys: Sequence[SurveyResult]
     configured_streams: ConfiguredStreams
     span_units: int
-    symbol_cache: SymbolCache = field(default_factory=dict)  # what splits said; a stream keeps it
+    symbol_cache: SymbolCache = field(default_factory=dict)  # symbols found in splits; a stream reuses it
     _planned_days: dict[ChannelDayKey, ChannelDay] = field(default_factory=dict)
 
     @cached_property
@@ -135,7 +135,7 @@ class CaptureSet:
 
     @cached_property
     def receive_times(self) -> dict[tuple[str, int, MulticastGroup], tuple[int, int]]:
-        """When the packets with numbers came that a split has of a group."""
+        """First and last receive time of a group's packets with a sequence, by split."""
         ranges: dict[tuple[str, int, MulticastGroup], tuple[int, int]] = {}
         for each in self.surveys:
             for segment in segments_of(each, self.streams):
@@ -152,11 +152,9 @@ class CaptureSet:
 
 
 def plan_partitions(captures: CaptureSet, scan: Scan) -> list[PartitionTask]:
-    """Of all that may have a row that is wanted."""
+    """All partitions that may have matching rows."""
     if not captures.streams:
-        raise CaptureError(
-            "there is no stream of the exchange in these files", "name groups and ports with the option config"
-        )
+        raise CaptureError("no UMDF streams found in these files", "describe them with the option channels")
     return [work for day in select_days(captures, scan) for work in partition_tasks(captures, day, scan)]
 
 
@@ -196,17 +194,17 @@ def _stream_tasks(planned: ChannelDay, loops: Mapping[str, list[Task]], family: 
 
 
 def _needs_symbols(scan: Scan) -> bool:
-    """A definition says its own."""
+    """Definitions have their own symbol."""
     return scan.family not in ("definition", PACKETS) and "symbol" in scan.schema.names
 
 
 def _candidate_symbols(symbols: SymbolTable, scan: Scan) -> Iterable[str]:
-    """Without a filter on symbols, rows of instruments that nobody has defined are wanted, too."""
+    """Without a filter on symbols, rows of undefined instruments are included."""
     return symbols if scan.filters.constrains("symbol") else [""]
 
 
 def _may_match(task: Task, captures: CaptureSet, scan: Scan) -> bool:
-    if scan.family == PACKETS:  # what has no number is among them
+    if scan.family == PACKETS:  # including those without a sequence
         return True
     filter_may_match, (first, last), known = scan.filters.may_match, task["span"], captures.receive_times
     split_keys = ((source["digest"], source["split"]["offset"], tuple(source["flow"])) for source in task["sources"])

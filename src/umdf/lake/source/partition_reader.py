@@ -1,7 +1,7 @@
-"""What a partition of the DataFrame source does: packets of a span, or of loops, become Arrow batches of one family.
+"""Reads a partition of the DataFrame source: packets of a span or of looping streams → Arrow batches of one family.
 
-It takes the steps of an ingest (gather, decode, map), with nothing written in between. Invariant: rows are those
-that the lake's table of that name would have, before its books say which of them are in doubt.
+The steps are those of an ingest (gather, decode, map), without writing anything in between. Invariant: the rows are
+those of the lake's table of that name, without the flags that its books add to unverified rows.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ SPAN, SPAN_PACKETS, INSTRUMENT_LOOP, SNAPSHOT_LOOP, LOOP_PACKETS = (
     "snapshots",
     "loop packets",
 )
-# The lake takes these by the date on which they were sent, the others by the date of their numbers.
+# The lake dates these by their send time, the others by the date of their sequence.
 FAMILIES_BY_SEND_DATE = frozenset({"mbo", "trades", "statistics"})
 Task = dict[str, Any]
-ReadSources = frozenset[tuple[str, int]]  # digest and line: what was read before
+ReadSources = frozenset[tuple[str, int]]  # digest and line of what was read before
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What is read."""
+    """Which rows and columns to read."""
 
     family: str
-    schema: pa.Schema  # the columns that are wanted, in their order
+    schema: pa.Schema  # the requested columns, in order
     filters: PushedFilters = field(default_factory=PushedFilters)
 
 
@@ -62,8 +62,8 @@ class PartitionTask:
     tasks: list[Task]  # of one channel-day
     compressed_digests: frozenset[str] = frozenset()  # digests of files that are compressed
     symbols: SymbolTable | None = None
-    already_read: ReadSources = frozenset()  # what these gave is left out
-    previous_tasks: list[Task] = field(default_factory=list)  # the same for loops: the tasks that were
+    already_read: ReadSources = frozenset()  # their rows are omitted
+    previous_tasks: list[Task] = field(default_factory=list)  # the same for looping streams: their previous tasks
 
 
 def source_identity(source: Task) -> tuple[str, int]:
@@ -81,7 +81,7 @@ def read_partition(task: PartitionTask, scan: Scan) -> Iterator[pa.RecordBatch]:
 
 
 def _project(batch: pa.RecordBatch, work: PartitionTask, scan: Scan) -> pa.RecordBatch:
-    """With what is joined, without rows and columns that were not requested."""
+    """Add joined columns, and drop rows and columns that were not requested."""
     task, count = work.tasks[0], batch.num_rows
     joined = {
         "trading_date": lambda: pa.repeat(pa.scalar(date_of(task["trading_date"]), pa.date32()), count),
@@ -108,7 +108,7 @@ def _symbol_column(batch: pa.RecordBatch, symbols: SymbolTable | None) -> pa.Arr
 
 @dataclass
 class _DecodedSpan:
-    """A span from some of its sources, decoded; numbers whose only copies are damaged are missing."""
+    """A decoded span from some of its sources; units whose copies are all damaged are missing."""
 
     gathered: GatheredSpan
     events: list[Events]
@@ -117,7 +117,7 @@ class _DecodedSpan:
 
 
 def _decode_span(task: Task, families: Sequence[str] = (), only: ReadSources | None = None) -> _DecodedSpan:
-    """From all its sources, or only from those that were read before."""
+    """Decode from all sources, or only from those that were read before."""
     sources = [SplitSource.from_json(said) for said in task["sources"] if only is None or source_identity(said) in only]
     first, last = task["span"]
     span = Span(task["epoch"], first, last, OVERLAP)
@@ -128,7 +128,7 @@ def _decode_span(task: Task, families: Sequence[str] = (), only: ReadSources | N
         decoded_span, corrupt = _decode_gathered(task, gathered, families)
         if not corrupt:
             return decoded_span
-        damaged |= corrupt  # the same numbers from another line, if there is one
+        damaged |= corrupt  # retry with another line's copies, if there are any
 
 
 def _decode_gathered(
@@ -181,7 +181,7 @@ def _read_span_packets(work: PartitionTask, family: str) -> Iterator[pa.RecordBa
 
 
 def _only_new_packets(packets: pa.Table, work: PartitionTask) -> list[pa.RecordBatch]:
-    """A packet is in one file: it is told when that file is."""
+    """A packet is in one file: it is returned when that file is read."""
     new, lines = np.ones(len(packets), np.bool_), packets.column("line").cast(pa.utf8()).to_numpy()
     for digest, line in work.already_read:
         new &= (packets.column("file_id").to_numpy() != file_id(digest)) | (lines != LINES[line])
@@ -213,7 +213,7 @@ def _read_loops(work: PartitionTask, family: str) -> Iterator[pa.RecordBatch]:
 
 
 def _loop_rows(tasks: Sequence[Task], family: str) -> pa.RecordBatch | None:
-    """All rows of a day's loops, copies on other lines left out."""
+    """All rows of a day's looping streams, without duplicates on other lines."""
     repeats, parts = DefinitionFilter(), []
     for task in tasks:
         stream = LoopingStream(task)

@@ -1,10 +1,9 @@
 """A growing recording as a stream of events: `spark.readStream.format("umdf")`.
 
-An offset is a number of closed files (umdf.transport.recording). A micro-batch from offset s to offset e gives what can
-be read from the first e files and could not be read from the first s: numbers that the new files bring, messages that
-they complete, and streams whose channel they make known. So every event comes exactly once, whatever file or line it is
-in and wherever files are cut. Invariant: a micro-batch depends on its two offsets alone, so that Spark may ask for
-it again.
+An offset is a number of closed files (umdf.transport.recording). A micro-batch from offset s to offset e returns what
+can be read from the first e files but not from the first s: sequences in the new files, messages that they complete,
+and streams whose channel they reveal. So every event is returned exactly once, whatever its file or line and wherever
+files are divided. Invariant: a micro-batch depends only on its two offsets, so that Spark can repeat it.
 """
 
 from __future__ import annotations
@@ -48,23 +47,23 @@ LOOP_STREAMS = {INSTRUMENT_LOOP: "instruments", SNAPSHOT_LOOP: "snapshot"}
 class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         if len(options.paths) != 1:
-            raise UsageError("a stream reads one recording", "load() one directory")
+            raise UsageError("a stream reads exactly one recording", "load() a single directory")
         self.options, self.directory = options, local_path(options.paths[0])
         self.scan = Scan(options.family, options.schema)
         self._initial_files: list[Path] | None = None
-        self._target: int | None = None  # of Trigger.AvailableNow
+        self._target: int | None = None  # set by Trigger.AvailableNow
         self._symbol_cache: SymbolCache = {}
-        self._captures: dict[int, CaptureSet] = {}  # of so many files
+        self._captures: dict[int, CaptureSet] = {}  # by number of files
 
     def _closed_files(self) -> list[Path]:
-        """Without a manifest nothing tells which files are closed: then those count that were there at the start."""
+        """Without a manifest it is unknown which files are closed: then only those present at the start count."""
         if self._initial_files is not None:
             return self._initial_files
         files = closed_files(self.directory)
         if not has_manifest(self.directory):
             if not files:
                 raise CaptureError(
-                    f"{self.directory}: neither a manifest nor a capture", "name a recording's directory"
+                    f"{self.directory} is not a recording (no manifest, no captures)", "pass a recording's directory"
                 )
             self._initial_files = files
         return files
@@ -95,8 +94,8 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = self._closed_files()
         for offset in (start, end):
             if len(files) < offset["files"] or _offset(files, offset["files"]) != offset:
-                reason = f"{self.directory} is not the recording that was read so far: its first files are others"
-                raise CaptureError(reason, "begin with a new checkpoint")
+                reason = f"{self.directory} is not the recording of this checkpoint: its first files differ"
+                raise CaptureError(reason, "use a new checkpoint")
         before, now = self._capture_set(files, start["files"]), self._capture_set(files, end["files"])
         self._captures = {end["files"]: now}
         return [InputPartition(work) for work in MicroBatch(before, now, self.scan).partition_tasks()]
@@ -114,13 +113,13 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _offset(files: Sequence[Path], count: int) -> Offset:
-    """The names tell that it is still the same recording."""
+    """The names identify the recording."""
     names = "\n".join(path.name for path in files[:count])
     return {"files": count, "names": hashlib.blake2b(names.encode(), digest_size=8).hexdigest()}
 
 
 class MicroBatch:
-    """What some more files bring."""
+    """The rows that some more files add."""
 
     def __init__(self, previous: CaptureSet, current: CaptureSet, scan: Scan) -> None:
         self.previous, self.current, self.scan = previous, current, scan
@@ -137,14 +136,14 @@ class MicroBatch:
                         yield new
 
     def _was_read(self, digest: str, group: MulticastGroup) -> bool:
-        """Whether it was read before, as what it is now."""
+        """Whether it was read before, as the same stream."""
         return (
             digest in self._previous_digests
             and self.previous.streams.get(group, ())[:3] == self.current.streams[group][:3]
         )
 
     def _changed_days(self) -> set[ChannelDayKey]:
-        """Of a FAST stream whose channel no file has named yet (it is negative), rows wait."""
+        """Rows of a FAST stream whose channel is not known yet (a negative number) wait."""
         places = self.current.streams
         return {
             (places[segment.group].channel, segment.date)
@@ -174,7 +173,7 @@ class MicroBatch:
         return [task for task in self.previous.plan_day(day).looping_tasks if task["role"] == role]
 
     def _narrow_span(self, task: Task, new: Sequence[Task]) -> Task | None:
-        """To the numbers that the new files may have."""
+        """Narrow the span to the sequences that the new files may have."""
         found = [self._sequence_ranges.get(_split_key(source)) for source in new]
         known = [numbers for numbers in found if numbers is not None]
         first = max([task["span"][0], min((low for low, _ in known), default=task["span"][1] + 1)])
@@ -187,7 +186,7 @@ def _split_key(source: Task) -> tuple[str, int, MulticastGroup]:
 
 
 def _sequence_ranges(captures: CaptureSet) -> dict[tuple[str, int, MulticastGroup], tuple[int, int]]:
-    """The first and the last number that a split has of a group, in whatever epoch."""
+    """First and last sequence of each multicast group in each split, over all epochs."""
     found: dict[tuple[str, int, MulticastGroup], tuple[int, int]] = {}
     for survey in captures.surveys:
         for segment in segments_of(survey, captures.streams):

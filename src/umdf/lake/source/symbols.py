@@ -1,8 +1,8 @@
 """Symbols of a channel-day's instruments for the DataFrame source, found before its partitions are read.
 
 Invariant, as in the lake: an instrument's symbol is that of its last definition of the day, in every row of the day.
-Definitions come on the instrument stream and, intraday, among the updates (7); there the few packets that hold one are
-picked out without decoding the others.
+Definitions come on the instrument stream and, intraday, on the incremental stream (7); there the few packets that have
+one are found without decoding the others.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from umdf.sync.stream_detection import (
 from umdf.wire.fast.loader import load as load_templates
 
 DELETED = "D"
-MESSAGE_KINDS = 4  # of messages, as streams are told by them
+MESSAGE_KINDS = 4  # kinds of messages that distinguish streams
 
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """Of instruments, sorted by their ids."""
+    """Symbols of instruments, sorted by ID."""
 
     ids: NDArray[np.int64]
-    symbols: pa.Array  # the first is NULL, for everyone else
+    symbols: pa.Array  # the first is NULL, for all other instruments
 
     @classmethod
     def from_dict(cls, known: dict[int, str | None]) -> SymbolTable:
@@ -60,15 +60,15 @@ class SymbolTable:
         return (symbol for symbol in self.symbols.to_pylist() if symbol is not None)
 
 
-SymbolRecord = tuple[tuple[int, int, int], int, str | None]  # where it stands in the stream, instrument, symbol
-SymbolCache = dict[Any, list[SymbolRecord]]  # of splits that were read
+SymbolRecord = tuple[tuple[int, int, int], int, str | None]  # position in the stream, instrument, symbol
+SymbolCache = dict[Any, list[SymbolRecord]]  # by split
 Decompress = Callable[[dict[str, Any]], dict[str, Any]]  # a source with its file decompressed
 
 
 def resolve_symbols(
     day: ChannelDay, surveys: Sequence[dict[str, Any]], cache: SymbolCache, decompress: Decompress
 ) -> SymbolTable:
-    """`cache` has the records of splits that were read before, and gets those of splits that are read now."""
+    """`cache` has the records of splits that were read before; those read now are added."""
     known: dict[int, str | None] = {}
     for records in _listed_symbols(day, cache, decompress):
         known |= {number: symbol for _, number, symbol in records}
@@ -82,7 +82,7 @@ def resolve_symbols(
 
 
 def _listed_symbols(day: ChannelDay, cache: SymbolCache, decompress: Decompress) -> Iterator[list[SymbolRecord]]:
-    """Of the instrument stream, split by split."""
+    """Symbols from the instrument stream, split by split."""
     for task in day.looping_tasks:
         if task["role"] == INSTRUMENTS:
             splits = [*task["before"], *task["sources"]]
@@ -116,7 +116,7 @@ def _symbol_records(events: Events) -> list[SymbolRecord]:
 def _intraday_symbols(
     day: ChannelDay, surveys: Sequence[dict[str, Any]], cache: SymbolCache, decompress: Decompress
 ) -> Iterator[list[SymbolRecord]]:
-    """Definitions among the updates, of all lines: copies say the same."""
+    """Symbols from the incremental stream, of all lines: duplicates are identical."""
     may_have = {
         (survey["digest"], *stream["name"])
         for survey in surveys
@@ -124,8 +124,8 @@ def _intraday_symbols(
         if dict(stream["kinds"]).get(DEFINITION) or stream["sampled"] >= MAX_SAMPLED_MESSAGES
     }
     splits = {_split_key(day, source): source for task in day.decode_tasks for source in task["sources"]}
-    before: dict[int, dict[str, Any]] = {}  # by line: the split that was passed over last
-    wire = PROTOCOLS[day.protocol](day.channel, day.date)  # one for all: a message may go on in the next split
+    before: dict[int, dict[str, Any]] = {}  # by line: the last split that was skipped
+    wire = PROTOCOLS[day.protocol](day.channel, day.date)  # shared: a message may continue in the next split
     for key, said in splits.items():
         if key not in cache and (said["digest"], *said["flow"]) in may_have:
             previous_split = before.pop(said["line"], None)

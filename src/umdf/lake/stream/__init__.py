@@ -1,1 +1,1 @@
-"""A growing recording into a lake, with Structured Streaming."""
+"""Loads a growing recording into a lake, with Structured Streaming."""

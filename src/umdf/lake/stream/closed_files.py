@@ -1,4 +1,4 @@
-"""The closed files of a recording as a stream of Spark: a row each, in the order of the manifest."""
+"""The closed files of a recording as a Spark stream: one row per file, in the order of the manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Offset = dict[str, Any]
 
 
 class ClosedFiles(DataSource):
-    """The closed files of a recording, a row each."""
+    """The data source: one row per closed file of a recording."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,13 +38,13 @@ class _PathPartition(InputPartition):
 
 
 class ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset is how many files were read, and the digest of what the manifest says of them. A manifest that says
-    something else of its first files was begun anew: then all of its files are handed over, and the lake, which knows
-    files by their content, takes those that are new to it."""
+    """An offset is the number of files read, and a digest of their manifest lines. If the first lines of a manifest
+    differ, it was started anew: then all of its files are returned, and the lake, which identifies files by their
+    content, takes the new ones."""
 
     def __init__(self, recording: str, max_files: int | None) -> None:
         self._path, self.max_files = Path(recording) / MANIFEST, max_files
-        self._target_count: int | None = None  # of Trigger.AvailableNow
+        self._target_count: int | None = None  # set by Trigger.AvailableNow
 
     def initialOffset(self) -> Offset:
         return _offset(Manifest(self._path, {}), 0)
@@ -69,7 +69,7 @@ class ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         manifest = read_manifest(self._path)
-        # A batch of a manifest that is there no more is empty: the next one begins with the first file of the new one.
+        # A batch of a manifest that no longer exists is empty: the next one starts with the first file of the new one.
         files = manifest.files[_files_read(manifest, start) : _files_read(manifest, end)]
         return [_PathPartition([str(path) for path in files])]
 
@@ -84,7 +84,7 @@ def _offset(manifest: Manifest, count: int) -> Offset:
 
 
 def _files_read(manifest: Manifest, offset: Offset) -> int:
-    """How many of the manifest's files an offset stands behind: none if it is of another manifest."""
+    """How many of the manifest's files were read at an offset: none if it belongs to another manifest."""
     count = offset["files"]
     is_same = count <= len(manifest.entries) and manifest.digest(count) == offset.get("digest")
     return count if is_same else 0

@@ -1,11 +1,11 @@
-"""Files that are written over, instead of being deleted and made anew.
+"""Staging files that are overwritten instead of deleted and created again.
 
-What a micro-batch stages is as much as the next one stages. The pages of a deleted file go back to the system, which
-takes several times as long to find new ones as to write to those that are there: on a virtual machine that returns free
-memory to its host, ten times. So a stream keeps such files for its next tasks.
+Every micro-batch stages about as much as the one before. The pages of a deleted file go back to the operating system,
+and getting new ones takes several times as long as writing to existing ones; ten times on a virtual machine that
+returns free memory to its host. So a stream keeps such files for its next tasks.
 
-Invariant: only a file that its task has closed, and that no task will read again, is given back; it has one owner at
-a time, because to take it is to rename it.
+Invariant: only a file that its task has closed, and that no task will read again, is released; it has one owner at a
+time, because acquiring it renames it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-MAX_POOL_BYTES = 1 << 30  # the longest of them
+MAX_POOL_BYTES = 1 << 30  # the largest files are kept
 
 
 class StagingFilePool:
@@ -24,18 +24,18 @@ class StagingFilePool:
         self.directory = directory
 
     def acquire(self, kind: str, target: Path) -> bool:
-        """The longest file of a kind gets a new name; what is in it is of no use. False: there is none."""
+        """Rename the largest file of a kind to `target`, whatever its content; False if there is none."""
         for path in sorted(self.directory.glob(f"{kind}-*"), reverse=True):
             try:
                 path.rename(target)
                 return True
-            except FileNotFoundError:  # another task was quicker
+            except FileNotFoundError:  # another task was faster
                 continue
         return False
 
     def release(self, files: Iterable[tuple[str, Path]]) -> None:
-        """Files of a kind, for which nobody has a use."""
-        with suppress(OSError):  # what cannot be kept goes with the directory that it is in
+        """Take back files of a kind that are no longer needed."""
+        with suppress(OSError):  # files that cannot be kept are deleted with their directory
             self.directory.mkdir(parents=True, exist_ok=True)
             for kind, path in files:
                 path.rename(self.directory / f"{kind}-{path.stat().st_size:015d}-{uuid.uuid4().hex}")

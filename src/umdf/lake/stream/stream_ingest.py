@@ -1,16 +1,16 @@
-"""A growing recording into a lake, with Structured Streaming: each micro-batch of closed files is one
+"""Loads a growing recording into a lake, with Structured Streaming: each micro-batch of closed files is one call of
 `ingest_captures`.
 
     with open_writer(root, "stream") as writer:
         stream = StreamIngest(spark, recording, writer, IngestSettings(follow=FollowSettings()))
         stream.run(once=True)            # or until it is stopped
-        stream.finish()                  # the recording is over: take what was still held back
+        stream.finish()                  # the recording is complete: process what was held back
 
-Offsets and checkpoint are Spark's: an offset is a number of files that the manifest lists as closed, and a digest of
-what it says of them, so that a manifest that was begun anew is noticed. A batch that is done again, after a crash or
-for a new manifest, brings files that the lake knows, and is a no-op.
+Offsets and checkpoint are Spark's: an offset is the number of files that the manifest lists as closed, and a digest of
+their lines, so that a manifest that was started anew is noticed. A batch that is repeated, after a crash or for a new
+manifest, has files that the lake knows, and does nothing.
 
-Invariant: what is in the lake is decided by the lake alone. Spark's batch number and checkpoint are only hints.
+Invariant: only the lake decides what it contains. Spark's batch number and checkpoint are only hints.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ if TYPE_CHECKING:
 
 POLL_S = 1
 PRELOAD_TASK = "umdf.lake.runtime.preload:load"
-CHECKPOINT_MARK = "umdf.json"  # in a checkpoint: of which lake and recording it is
-USE_INGEST_HINT = "captures that do not grow any more are for `umdf ingest`"
-RECORDING_HINT = "name the directory that a recorder writes to"
+CHECKPOINT_MARK = "umdf.json"  # in a checkpoint: its lake and recording
+USE_INGEST_HINT = "use `umdf ingest` for captures that no longer grow"
+RECORDING_HINT = "pass the directory that the recorder writes to"
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What a micro-batch came to."""
+    """The result of a micro-batch."""
 
     number: int
     files: int
     seconds: float
     committed_ns: int
     outcome: IngestResult
-    lag_s: tuple[float, float] | None = None  # of its newest and of its oldest message: from the wire to the tables
+    lag_s: tuple[float, float] | None = None  # of its newest and its oldest message, from the wire to the tables
 
 
 @dataclass
 class LagMeter:
     """How long messages take from the wire to the tables.
 
-    A message came at ts_recv of the recorder's clock. A file is closed when its last packet has come, so the least
-    difference between the two is how far that clock is from ours; a simulated day is far from it.
+    ts_recv is in the recorder's clock. A file is closed right after its last packet, so the smallest difference
+    between the two times is the offset of that clock from ours; a simulated day has a large one.
     """
 
     clock_offset_ns: int | None = None
@@ -119,15 +119,15 @@ class StreamIngest:
         self._file_pool = StagingFilePool(writer.paths.work / "ingest-spare") if runner.is_local else None
         self._prefetch = SurveyPrefetch(self.recording, work, self.settings.split_bytes, max_files)
         self.batches, self.lag = 0, LagMeter()
-        self.has_open_days = False  # whether something waits for more files
-        self._uncompacted: list[tuple[str, ChannelDayKey]] = []  # tables of days that are over, still in many files
-        self._write_lock = Lock()  # the lake has one writer, and we are two threads
+        self.has_open_days = False  # whether some data waits for more files
+        self._uncompacted: list[tuple[str, ChannelDayKey]] = []  # tables of complete days that still have many files
+        self._write_lock = Lock()  # the lake has one writer, used by two threads
         self._fault: BaseException | None = None
         self._stopped = Event()
 
     def run(self, *, once: bool = False, interval_s: float = 0.0) -> None:
-        """`once`: all files that are closed now, in micro-batches; else until it is stopped."""
-        from umdf.lake.stream.closed_files import FORMAT, ClosedFiles  # it needs pyspark
+        """`once`: process all files that are closed now, in micro-batches; otherwise run until stopped."""
+        from umdf.lake.stream.closed_files import FORMAT, ClosedFiles  # needs pyspark
 
         Thread(target=self._preload_workers, daemon=True).start()
         vacuum.delete_orphans(self.writer)
@@ -148,14 +148,14 @@ class StreamIngest:
         self._compact_closed_days()
 
     def _preload_workers(self) -> None:
-        """Workers that are ready when the first micro-batch comes; if they are not, that loads what it needs."""
+        """Start workers and load modules before the first micro-batch; if this fails, the micro-batch loads them."""
         try:
             self.run_tasks([{}] * self.run_tasks.parallel, PRELOAD_TASK, description="load")
-        except Exception:  # the session ends: whoever runs a task next will say so
+        except Exception:  # the session ends: the next task reports it
             pass
 
     def _await(self, query: StreamingQuery) -> None:
-        """In a thread of its own: Ctrl-C would break a call of the JVM in two, and py4j would cry out."""
+        """Waits in another thread: Ctrl-C would interrupt a call to the JVM, and py4j would log errors."""
         faults, ended = list[Exception](), Event()
 
         def watch() -> None:
@@ -175,7 +175,7 @@ class StreamIngest:
             raise self._stream_error(faults[0]) from faults[0]
 
     def stop(self) -> None:
-        """End `run`, from another thread, behind the micro-batch that it is in."""
+        """End `run`, from another thread, after the current micro-batch."""
         self._stopped.set()
 
     def _batch(self, frame: DataFrame, number: int) -> None:
@@ -190,7 +190,7 @@ class StreamIngest:
         started = time.monotonic()
 
         def stage(step: str, tasks: int) -> Progress | None:
-            if step == "books":  # the last step: what is behind it leaves cores idle
+            if step == "books":  # the last step: from here on cores are idle
                 self._prefetch.start(self.run_tasks, paths)
             return self.stage(step, tasks)
 
@@ -215,7 +215,7 @@ class StreamIngest:
         return outcome
 
     def finish(self) -> IngestResult:
-        """No more files will come: what was held back, because something for its place might have come, is final."""
+        """No more files will come: process what was held back for files that might still have come."""
         assert self.settings.follow is not None
         self.settings = replace(self.settings, follow=replace(self.settings.follow, finish=True))
         outcome = self.process_batch([], self.batches)
@@ -228,8 +228,7 @@ class StreamIngest:
             self._file_pool.clear()
 
     def _compact_closed_days(self, max_tables: int | None = None) -> None:
-        """Join the files of days that are over, table by table, beside the micro-batches: none waits for more than a
-        table or so many."""
+        """Compact complete days, table by table: no micro-batch waits for more than `max_tables`."""
         while self._uncompacted and max_tables != 0:
             max_tables = None if max_tables is None else max_tables - 1
             with self._write_lock:
@@ -237,44 +236,46 @@ class StreamIngest:
                 compact(self.writer, [name], days=[day], run_tasks=self.run_tasks)
 
     def _stream_error(self, error: Exception) -> BaseException:
-        """What went wrong, in our words if they are ours."""
+        """The error, with our own message if umdf raised it."""
         if isinstance(self._fault, UmdfError):
             return self._fault
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         ours = [line for line in lines if "umdf.errors." in line]
-        reason = ours[-1].partition("umdf.errors.")[2].partition(": ")[2] if ours else (lines or ["Spark gave up"])[0]
-        return UmdfError(f"{self.recording}: the stream has stopped: {reason[:300]}", "start it again: it goes on")
+        reason = (
+            ours[-1].partition("umdf.errors.")[2].partition(": ")[2] if ours else (lines or ["Spark job failed"])[0]
+        )
+        return UmdfError(f"{self.recording}: stream failed: {reason[:300]}", "start it again to resume")
 
 
 def refuse_without_manifest(recording: Path) -> None:
-    """Only a manifest says which files are closed, in an order to which the next ones are added."""
+    """A stream needs a manifest: it lists the closed files, in an order that only grows at its end."""
     if closed_files(recording) and not has_manifest(recording):
-        raise CaptureError(f"{recording} has no {MANIFEST}: nobody says which files are closed", USE_INGEST_HINT)
+        raise CaptureError(f"{recording} has no {MANIFEST}, so closed files are unknown", USE_INGEST_HINT)
     if not has_manifest(recording):
-        raise CaptureError(f"{recording} is no recording: it has no {MANIFEST}, and no captures", RECORDING_HINT)
+        raise CaptureError(f"{recording} is not a recording (no {MANIFEST}, no captures)", RECORDING_HINT)
 
 
 def wait_for_manifest(
     recording: Path, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """A recorder lists its first file when that is closed: until then there is nothing to follow."""
+    """Wait until a recorder has closed its first file and listed it."""
     if not has_manifest(recording):
-        report(f"waiting for {recording / MANIFEST}: no file of the recording is closed yet (Ctrl-C ends it)")
+        report(f"waiting for {recording / MANIFEST}: no file of the recording is closed yet (stop with Ctrl-C)")
     while not has_manifest(recording):
         sleep(POLL_S)
 
 
 def _open_checkpoint(writer: Writer, recording: Path, directory: str | os.PathLike[str] | None) -> Path:
-    """Where Spark keeps its offsets; one of another lake or recording is refused."""
+    """Spark's checkpoint directory; an error if it belongs to another lake or recording."""
     name = hashlib.sha256(str(recording).encode()).hexdigest()[:16]
     path = Path(directory).absolute() if directory else writer.paths.root / "_lake" / "streams" / name
     expected = {"lake_id": writer.paths.lake_id, "recording": str(recording)}
     stored = atomic_files.read_json(path / CHECKPOINT_MARK) if path.is_dir() else None
     if stored is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{path} is no checkpoint of ours", "give a new or an empty directory")
+        raise ConfigError(f"{path} is not a umdf checkpoint", "use a new or empty directory")
     if stored is not None and stored != expected:
         what = "another lake" if stored.get("lake_id") != expected["lake_id"] else f"{stored.get('recording')}"
-        raise ConfigError(f"{path} is a checkpoint of {what}", "give another --checkpoint, or leave it out")
+        raise ConfigError(f"checkpoint {path} belongs to {what}", "use another --checkpoint, or omit it")
     if stored is None:
         atomic_files.create_exclusively(path / CHECKPOINT_MARK, expected)
     return path

@@ -1,10 +1,11 @@
-"""Surveys of the files that the next micro-batch of a stream will bring, made while this one leaves a core idle.
+"""Surveys the files of the next micro-batch while the current one leaves a core idle.
 
-The books of a micro-batch end at different times, and while its commit is made nothing runs at all: a third of the time
-of a stream, and about what surveys take. They depend on the files' content only, so nothing is decided by them early.
+The books tasks of a micro-batch end at different times, and during its commit no task runs at all: a third of a
+stream's time, about as long as the surveys take. A survey depends only on the file's content, so doing it early
+decides nothing.
 
-Invariant: this is a hint. A survey is used if its file still is what it was; else, or if anything went wrong, the
-micro-batch makes its own and says what is wrong.
+Invariant: this is only a hint. A survey is used if its file is unchanged; otherwise, or if anything failed, the
+micro-batch does its own survey and reports errors.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from umdf.lake.ingest import TaskRunner
 from umdf.lake.plan.inputs import SURVEY_TASK, pack_survey_tasks, survey_task
 from umdf.transport.recording import MANIFEST, read_manifest
 
-# Behind the books of this micro-batch: Spark takes tasks in the order in which they were handed in.
+# After the books tasks of this micro-batch were submitted: Spark runs tasks in that order.
 START_DELAY_S = 0.05
 UNCOMPRESSED_SUFFIXES = (".pcap", ".pcapng")
-MAX_PREFETCHED_FILES = 64  # of a recording that is far ahead of us, if nobody says how many files a micro-batch has
+MAX_PREFETCHED_FILES = 64  # if the recording is far ahead and a micro-batch has no limit
 
 
 class SurveyPrefetch:
-    """`work` is where a file would be unpacked."""
+    """`work` is the directory for decompressed files."""
 
     def __init__(self, recording: Path, work: Path, split_bytes: int, max_files: int | None) -> None:
         self._recording, self._work, self._split_bytes, self._max_files = (
@@ -40,16 +41,16 @@ class SurveyPrefetch:
         self._thread: Thread | None = None
 
     def start(self, runner: TaskRunner, batch_paths: Sequence[str]) -> None:
-        """Look at what comes behind the files of this micro-batch."""
+        """Survey the files that follow those of this micro-batch, in a thread."""
         if self._thread is None and batch_paths:
             self._thread = Thread(target=self._prefetch, args=(runner, batch_paths[-1]), name="umdf-ahead", daemon=True)
             self._thread.start()
 
     def take(self, path: str) -> dict[str, Any] | None:
-        """Of a file, if it has been made. Waits for those that are being made."""
+        """The survey of a file, if there is one. Waits for surveys in progress."""
         self.wait()
         survey = self._surveys.pop(path, None)
-        if survey is None or survey["packed"]:  # it was unpacked for nobody
+        if survey is None or survey["packed"]:  # its decompressed copy is not used
             return None
         file_stat = os.stat(path)
         return (
@@ -73,5 +74,5 @@ class SurveyPrefetch:
             ]
             answers = runner(pack_survey_tasks(tasks, runner.parallel), SURVEY_TASK, description="survey ahead")
             self._surveys = {survey["path"]: survey for answer in answers for survey in answer["surveys"]}
-        except Exception:  # a session that ends, a file that is gone: whoever needs the file will say so
+        except Exception:  # the session ended or a file is missing: the micro-batch will report it
             self._surveys = {}

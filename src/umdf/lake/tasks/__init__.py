@@ -1,1 +1,1 @@
-"""What runs on a worker: survey, decode, looping streams, channel, books, and what these tasks share."""
+"""Tasks that run on workers: survey, decode, looping streams, channel, books, and their shared code."""

@@ -1,15 +1,15 @@
-"""Step three of an ingest: staged rows of some instruments of a channel and date → books, bars and final tables.
+"""Step 3 of an ingest: staged rows of some instruments of a channel-day → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
          "definitions", "state_in", "part", "settle_ns", "tables", "packed"}, attempt)
         -> {"files", "open", "is_late", "rows", "stale", "gaps"}
 
-A plain function: Spark calls it as a task, tests and benchmarks call it as it is. Instruments are done in groups of
-MAX_RANGE_ROWS rows, in the order of their ids, so that every file is sorted by instrument and memory stays bounded; an
-instrument with more rows is done in stretches.
+An ordinary function: Spark calls it as a task, tests and benchmarks call it directly. Instruments are processed in
+groups of MAX_RANGE_ROWS rows, by instrument ID, so that every file is sorted by instrument and memory stays bounded;
+an instrument with more rows is processed in spans.
 
-Invariant: no instrument is in two tasks. What a task writes of an instrument depends on that instrument's rows, on
-the timeline and on the state only, never on what else is in the task.
+Invariant: no instrument is in two tasks. What a task writes for an instrument depends only on that instrument's rows,
+the timeline and the state, never on the other instruments of the task.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from umdf.lake.tasks.staging import NO_INSTRUMENT, StagedFile, as_events, read_s
 from umdf.market.families import NULL
 
 MAX_RANGE_ROWS = 1 << 19
-MAX_RANGE_ROWS_MBP_10 = 1 << 18  # with mbp_10: a row of it takes 400 bytes
-BUFFERED_ROWS = ROW_GROUP_ROWS  # rows of a table that wait for more, so that row groups are not small
-MIN_WRITE_ROWS = 1 << 15  # that need not wait: to put them together with others takes as long as to write them
+MAX_RANGE_ROWS_MBP_10 = 1 << 18  # with mbp_10, whose rows take 400 bytes
+BUFFERED_ROWS = ROW_GROUP_ROWS  # rows of a table that are buffered, so that row groups are not small
+MIN_WRITE_ROWS = 1 << 15  # written without buffering: concatenating them would take as long as writing them
 TABLES = (
     "mbo trades statistics mbp_1 tbbo bbo_1s bbo_1m ohlcv_1s ohlcv_1m ohlcv_1h ohlcv_1d book_check day_statistics "
     "book_state"
-).split()  # mbp_10 is derived on demand (umdf.lake.books.derived_levels) unless it is asked for
+).split()  # mbp_10 is computed on demand (umdf.lake.books.derived_levels) unless requested
 STATE_TABLE = "book_state"
 CLOSE_THREADS = 8
 
 
 def run(arguments: Mapping[str, Any], context: TaskAttempt | None = None) -> dict[str, Any]:
-    """Do the task; the manifest."""
+    """Run the task; returns its result."""
     task = _BooksTask(arguments, context or TaskAttempt(0, 0))
     try:
         return task.run()
@@ -64,7 +64,7 @@ def run(arguments: Mapping[str, Any], context: TaskAttempt | None = None) -> dic
 
 
 class TableOutput:
-    """One file for each table, written as rows come."""
+    """One file per table, written as rows arrive."""
 
     def __init__(
         self, root: str, stamp: FileStamp, partition: Mapping[str, Any], context: TaskAttempt, is_compressed: bool
@@ -109,7 +109,7 @@ class TableOutput:
     def close(self) -> dict[str, list[FileAdd]]:
         for name in list(self._buffered):
             self._write(name)
-        with ThreadPoolExecutor(CLOSE_THREADS) as pool:  # the disk is waited for once, not for each file
+        with ThreadPoolExecutor(CLOSE_THREADS) as pool:  # wait for the disk once, not per file
             closed = [*pool.map(FileWriter.close, self._writers.values())]
         added = dict(zip(self._writers, closed, strict=True))
         return {name: [file] for name, file in added.items() if file is not None}
@@ -121,7 +121,7 @@ class TableOutput:
 
 @dataclass(frozen=True, eq=False)
 class _InstrumentRange:
-    """Instruments that are done together."""
+    """Instruments that are processed together."""
 
     ids: Numbers
     row_count: int
@@ -160,7 +160,7 @@ class _BooksTask:
         self.book_resets = BookResets.from_staged(self.staged, instrument_buckets, self.date, self.epochs)
         self.stale: list[dict[str, Any]] = []
         self.final_before_ns: int | None = arguments.get("settle_ns")
-        self.has_late_rows = False  # something came for what an earlier run has written as final
+        self.has_late_rows = False  # data arrived for a position that an earlier run wrote as final
         self.gap_recoveries = GapRecoveries(self.timeline, self.epochs)
 
     def run(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class _BooksTask:
         }
 
     def _channel_tables(self) -> Tables:
-        """Rows of the whole channel: nothing to be done with them."""
+        """Rows of the whole channel, copied to the tables as they are."""
         tables: Tables = {}
         for name in ("mbo", "trades", "statistics"):
             family = StagedFamily(self.staged, name, [NO_INSTRUMENT], self.date)
@@ -197,7 +197,7 @@ class _BooksTask:
         return tables
 
     def _instrument_ranges(self) -> Iterator[_InstrumentRange]:
-        """Neighbouring instruments, about as many rows together as fit."""
+        """Ranges of neighbouring instruments with about as many rows as fit."""
         counts = [(self.stored_states.instrument_id, np.zeros(len(self.stored_states), np.int64))]
         counts += [
             intake.counts()
@@ -263,7 +263,7 @@ class _BooksTask:
 
 
 def parse_timeline(timeline: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
-    """The timeline of the channel's task: epochs in their order, gaps, how far each epoch goes, when it began."""
+    """The timeline from the channel's plan: epochs in order, gaps, the last sequence and the start of each epoch."""
     epochs, times = Epochs(), []
     last: dict[int, int] = {}
     for one in timeline.get("epochs") or []:
@@ -284,7 +284,7 @@ def parse_timeline(timeline: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[
 
 
 def group_snapshot_statistics(family: StagedFamily, first: int, last: int, ids: Numbers) -> RowsByBook | None:
-    """Statistics of snapshots, by instrument, in the order of time."""
+    """Statistics of snapshots, by instrument and time."""
     batch = next(family.row_batches(first, last, 1 << 62), None)
     if batch is None:
         return None
@@ -296,7 +296,7 @@ def group_snapshot_statistics(family: StagedFamily, first: int, last: int, ids: 
 
 
 def _last_position(staged_rows: StagedRows, epochs: Epochs) -> tuple[int, int]:
-    """Epoch and key of the last row of an instrument's rows."""
+    """Epoch and key of the last of an instrument's rows."""
     batch, rows = staged_rows.batches[-1]
     at = int(rows[-1]) if rows is not None else batch.num_rows - 1
     row = {

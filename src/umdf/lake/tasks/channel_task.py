@@ -1,7 +1,7 @@
-"""Step 2 of an ingest: the tables of a channel-day that need no book, and what its books need to know of it.
+"""Step 2 of an ingest: the tables of a channel-day that need no books, and the definitions and states for its books.
 
-One task for each channel and date. Large families are written bucket by bucket, so that memory does not grow with the
-day. Invariant: an instrument's symbol is that of its last definition of the day, in every row of the day.
+One task per channel-day. Large families are written bucket by bucket, so that memory does not grow with the day.
+Invariant: an instrument's symbol is that of its last definition of the day, in every row of the day.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     instruments_before, day.instruments = (
         symbols_and_depths(some, task["channel_id"]) for some in (definition_rows[:1], definition_rows)
     )
-    writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")  # whose bytes a state keeps
+    writer = StagedWriter(Path(task["directory"]), f"definitions-{uuid.uuid4().hex}")  # the state stores its bytes
     for events in (before, new_definitions, incremental_definitions):
         writer.add(events)
     day.write("definition", [new_definitions, incremental_definitions])
@@ -74,7 +74,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
 
 
 def changed_instruments(before: InstrumentList, after: InstrumentList) -> list[int]:
-    """The instruments whose rows would now have another symbol, or that have another depth."""
+    """The instruments whose symbol or depth has changed."""
     ids, rows = after.ids, before.rows_of(after.ids)
     names = zip(before.symbols.take(pa.array(rows)).to_pylist(), after.symbols[:-1].to_pylist(), strict=True)
     changed = np.array([name != new for name, new in names], np.bool_)
@@ -89,7 +89,7 @@ class _DayWriter:
         self.rows: dict[str, int] = {}
 
     def write(self, family: str, parts: Any, is_deduplicated: bool = False) -> None:
-        """A file for each part; `is_deduplicated` leaves out what came on two lines."""
+        """Write one file per part; `is_deduplicated` drops rows that came on two lines."""
         if family not in self.task["tables"]:
             return
         known_table, task = table(family), self.task
@@ -114,7 +114,7 @@ class _DayWriter:
 
 
 def _bucket_packs(staged: list[StagedFile], family: str) -> Iterator[list[int]]:
-    """Buckets together, as many as fit."""
+    """Groups buckets, as many as fit."""
     pack: list[int] = []
     size = 0
     for bucket in ALL_BUCKETS:
@@ -128,7 +128,7 @@ def _bucket_packs(staged: list[StagedFile], family: str) -> Iterator[list[int]]:
 
 
 def drop_later_copies(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Of rows that differ only in when they came, the first."""
+    """Keep the first of rows that differ only in their receive time."""
     hashes = LogicalHash({"ts_recv"}).row_hashes(batch)
     ts_recv = batch.column("ts_recv").to_numpy(zero_copy_only=False)
     order = np.lexsort((ts_recv, hashes))

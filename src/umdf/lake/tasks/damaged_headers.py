@@ -1,9 +1,9 @@
-"""Which packets have a damaged header: those that do not fit the packets around them on the same flow.
+"""Finds packets with a damaged header: those that are inconsistent with their neighbours on the same flow.
 
-No checksum covers a header once it is in a file, so a wrong bit in a number would look like a loss of millions, and one
-in a time like a day of its own. But a loss, a reset and a new day go on with the next packet, and damage does not: a
-header is told by the few packets before and behind it. Invariant: what is said of a packet depends on the `MARGIN`
-packets to either side of it and on nothing else, so never on where a batch or a split is cut.
+No checksum covers a header in a file, so a wrong bit in a sequence would look like a loss of millions, and one in a
+time like another day. But a gap, a reset or a new day continues with the next packet, and damage does not: a header
+is judged by the few packets before and after it. Invariant: the verdict on a packet depends only on the `MARGIN`
+packets on either side of it, never on the boundaries of batches and splits.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NEIGHBOURS = 8  # packets to either side that a packet is compared with
-MARGIN = 3 * NEIGHBOURS  # what is said of a packet depends on what is said of those, which depends on those around them
-MAX_OVERTAKING = 1_000  # numbers that packets overtake each other by at most
-MAX_FIRST_SEQUENCE = 16  # a number so low may begin an epoch, or a loop
-MAX_WRONG_BITS = 3  # that are wrong in a number
-EDGE_PACKETS = 3  # packets at either end of a file for which there may be another rule
+NEIGHBOURS = 8  # packets on either side that a packet is compared with
+MARGIN = 3 * NEIGHBOURS  # a verdict depends on the neighbours' verdicts, and those on their neighbours
+MAX_OVERTAKING = 1_000  # maximum reordering, in sequences
+MAX_FIRST_SEQUENCE = 16  # a sequence up to this may start an epoch or a loop
+MAX_WRONG_BITS = 3  # maximum wrong bits in a sequence
+EDGE_PACKETS = 3  # packets at either end of a file that are judged less strictly
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
-# Between sending and receiving: by how much it differs among neighbours, at most.
+# Maximum difference between the lags (receive minus send time) of neighbours.
 MAX_LAG_DIFFERENCE_NS = 60 * SECOND_NS
-MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same where a file has no times of receiving
+MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS = 12 * 3_600 * SECOND_NS  # the same if the file has no receive times
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Column = NDArray[Any]  # of integers, as wide as they came
-AgreementRule = Callable[[Any, Any], Mask]  # whether packets at these places can be neighbours
-# Whether packets may be sound though they do not agree with these others; and which of them agree with none.
+Column = NDArray[Any]  # integers of any width
+AgreementRule = Callable[[Any, Any], Mask]  # whether packets at these rows can be neighbours
+# Whether packets may be valid although they disagree with these others; the mask: those that agree with none.
 SuccessionRule = Callable[[Numbers, Numbers, Mask], Mask]
 
 
 class Headers(NamedTuple):
-    """Of packets of one flow, in their order; or of messages, where those are numbered."""
+    """Headers of the packets of one flow, in order; or of its messages, if those carry the sequences."""
 
     number: Column  # 0: none
     channel: Column
     epoch: Column
-    sent: Column  # NULL where nobody says
+    sent: Column  # NULL if unknown
     ts_recv: Column
     offset: Column
     split: Column
     weight: Column  # 1 for the first of a packet
-    is_cut: Column  # there is no header to be believed; of FAST, the message is of an unknown template
+    is_cut: Column  # no valid header; FAST: a message of an unknown template
 
     def take(self, rows: Any) -> Headers:
         return Headers(*(column[rows] for column in self))
@@ -55,15 +55,15 @@ def concat_headers(parts: list[Headers]) -> Headers:
 
 
 class HeaderChecker:
-    """Takes the packets of one flow as they come, and decides of each whether it is sound once enough have followed."""
+    """Takes the packets of one flow in order, and decides on each one once enough others have followed."""
 
     def __init__(self, find_damaged: Callable[[Headers], Mask]) -> None:
         self._find_damaged = find_damaged
         self._window: Headers | None = None
-        self._reported = 0  # of those that are held, what was told before: they are what the others are compared with
+        self._reported = 0  # how many of the window were returned before: the others are compared with them
 
     def add(self, new: Headers | None) -> tuple[Headers, Mask]:
-        """What can be decided now: headers, and which of them do not fit. None: no more will come."""
+        """The headers that can be decided now, and which of them are damaged. None: there are no more."""
         parts = [part for part in (self._window, new) if part is not None and len(part.number)]
         if not parts:
             return NO_HEADERS, np.zeros(0, np.bool_)
@@ -81,10 +81,10 @@ NO_HEADERS = Headers(*[np.zeros(0, np.int64)] * 8, is_cut=np.zeros(0, np.bool_))
 
 
 def mask_foreign_headers(headers: Headers) -> Mask:
-    """By channel, epoch and time of sending."""
+    """Judges by channel, epoch and send time."""
     channel, epoch, number, is_cut = headers.channel, headers.epoch, headers.number, headers.is_cut
     has_clock = headers.ts_recv > 0
-    lag = headers.sent.astype(np.float64) - headers.ts_recv  # of damaged times it would be too large for an integer
+    lag = headers.sent.astype(np.float64) - headers.ts_recv  # damaged times would overflow an integer
     max_difference = np.where(has_clock, float(MAX_LAG_DIFFERENCE_NS), float(MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS))
 
     def is_in_time(one: Any, other: Any) -> Mask:
@@ -95,7 +95,7 @@ def mask_foreign_headers(headers: Headers) -> Mask:
         return found & ~is_cut[one] & ~is_cut[other]
 
     def may_follow(rows: Numbers, others: Numbers, _: Mask) -> Mask:
-        """An epoch may begin with the last packets of a file, or end with its first ones."""
+        """An epoch may start with the last packets of a file, or end with its first ones."""
         fresh = number[np.maximum(rows, others)]
         begins = (fresh > 0) & (fresh <= MAX_FIRST_SEQUENCE) & (epoch[rows] != epoch[others])
         return begins & (channel[rows] == channel[others]) & is_in_time(rows, others) & ~is_cut[rows] & ~is_cut[others]
@@ -104,30 +104,32 @@ def mask_foreign_headers(headers: Headers) -> Mask:
 
 
 def mask_far_sequences(headers: Headers) -> Mask:
-    """By number alone; all of them have one."""
+    """Judges by sequence alone; all headers have one."""
     number, epoch = headers.number, headers.epoch
 
     def agree(one: Any, other: Any) -> Mask:
         return (np.abs(number[one] - number[other]) <= MAX_OVERTAKING) & (epoch[one] == epoch[other])
 
     def may_follow(rows: Numbers, others: Numbers, alone: Mask) -> Mask:
-        """The last packets of a file may come after a loss, or begin an epoch or a loop, and the first ones end it.
-        A few wrong bits make a number that differs from the right one, or from none, in just those. From another
-        epoch nothing follows: a file may begin with the last messages of a loop."""
+        """The last packets of a file may follow a gap, or start an epoch or a loop, and the first ones may end it. A
+        damaged sequence differs from the right one, or from 0, in only a few bits. Packets of another epoch prove
+        nothing: a file may start with the last messages of a loop."""
         right = number[others] + rows - others
         by_bits = np.minimum(np.bitwise_count(number[rows] ^ right), np.bitwise_count(number[rows]))
         is_likely = (by_bits > MAX_WRONG_BITS) & (~alone | (number[others] <= MAX_FIRST_SEQUENCE))
         return (number[rows] <= MAX_FIRST_SEQUENCE) | (epoch[rows] != epoch[others]) | is_likely
 
     bad = _mask_implausible(len(number), agree, may_follow)
-    if headers.is_cut.any():  # nothing in the message confirms its number: it must not be where another one is missing
+    if (
+        headers.is_cut.any()
+    ):  # nothing in the message confirms its sequence: it must not take the place of a missing one
         low, here, high = number[:-2], number[1:-1], number[2:]
         bad[1:-1] |= headers.is_cut[1:-1] & (high - low == 2) & ((here < low) | (here > high))
     return bad
 
 
 def mask_wrong_sequences(headers: Headers) -> Mask:
-    """By number, and by the order of numbers and times."""
+    """Judges by sequence, and by the order of sequences and times."""
     bad = mask_far_sequences(headers)
     sound = np.flatnonzero(~bad) if bad.any() else np.arange(len(bad))
     return bad if len(sound) < 3 else bad | _mask_disordered(headers, sound)
@@ -152,12 +154,12 @@ def _mask_implausible(count: int, agree: AgreementRule, may_follow: SuccessionRu
     agreement_counts = np.zeros(count, np.int64)
     agreement_counts[checked_rows] = (agree(checked_rows[:, None], checked_neighbours) & are_there).sum(axis=1)
     own_counts = agreement_counts[rows]
-    # Of two camps around it that agree, each larger than its own, it is in neither: it stands between sound packets.
+    # Packets before and after it agree with each other but not with it, and each has more support: it is damaged.
     rivals = exists & ~agree(rows[:, None], neighbour_rows) & (agreement_counts[neighbour_rows] > own_counts[:, None])
     before, after = neighbour_rows[:, :NEIGHBOURS, None], neighbour_rows[:, None, NEIGHBOURS:]
     between = agree(before, after) & rivals[:, :NEIGHBOURS, None] & rivals[:, None, NEIGHBOURS:]
     bad[rows] = between.any(axis=(1, 2))
-    # Or it is alone, or one of a few at the end of a file, and does not follow the nearest packet of a larger camp.
+    # Or it is alone, or one of a few at the end of a file, and cannot follow the nearest packet with more support.
     is_small_camp = (own_counts == 0) | (
         (own_counts < EDGE_PACKETS) & ((rows < EDGE_PACKETS) | (rows >= count - EDGE_PACKETS))
     )
@@ -170,12 +172,12 @@ def _mask_implausible(count: int, agree: AgreementRule, may_follow: SuccessionRu
 
 
 def _mask_disordered(headers: Headers, sound: Numbers) -> Mask:
-    """A packet that was sent between its neighbours but has no number between theirs, or the other way round.
+    """Packets that were sent between their neighbours but have no sequence between theirs, or the other way round.
 
-    One that came late has both an older number and an older time, so it is not meant. Neighbours without room for a
-    number between them tell nothing: it is one of them that is wrong. Several packets may have the same time, and
-    number and time may both be wrong, so that it seems to have come before it was sent: of those only one is told that
-    is just where a number is missing.
+    A late packet has both an older sequence and an older time, so it is not affected. If there is no sequence free
+    between the neighbours, one of them is wrong, and nothing can be concluded. Several packets may have the same
+    time, or sequence and time may both be wrong, so that the packet seems to arrive before it was sent: then it is
+    rejected only where exactly one sequence is missing.
     """
     bad = np.zeros(len(headers.number), np.bool_)
     number, sent = headers.number[sound], headers.sent[sound]

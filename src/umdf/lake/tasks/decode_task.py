@@ -1,8 +1,8 @@
-"""Step 1 of an ingest, incremental streams: a span of a channel's numbers, from all its lines, becomes staged events.
+"""Step 1 of an ingest, incremental streams: a span of a channel's sequences, from all lines, becomes staged events.
 
-A task also returns what was missing, how well each line delivered, and what became of every packet (`packets`) and of
-what could not be used (`quarantine`). Some packets before the span are decoded with it and dropped again, so that what
-crosses the cut (an aggressor and its trades) is whole.
+A task also returns the missing sequences and the quality of each line, and writes the verdict on every packet
+(`packets`) and everything unusable (`quarantine`). Some packets before the span are decoded too and then dropped, so
+that events across the boundary (an aggressor and its trades) are complete.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from umdf.lake.tasks.staging import StagedWriter, staged_writer
 from umdf.market.families import LAST, NULL
 
 DECODE_BATCH_UNITS = 1 << 14  # packets
-# How a part of a day is cut behind an event: its last span may turn out to be empty, or must not.
+# A part of a day ends after an event: whether its last span may turn out to be empty.
 CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY = "may wait", "at an event"
 INCREMENTAL = "incremental"
-PacketLocation = tuple[str, int, int]  # digest, offset and number
+PacketLocation = tuple[str, int, int]  # digest, offset and sequence
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
-    """A task of step 1: of an incremental stream, or of a looping one."""
+    """A task of step 1, for an incremental or a looping stream."""
     return _run_span(task, attempt) if task["role"] == INCREMENTAL else looping_stream_task.run(task, attempt)
 
 
 def _run_span(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"root", "stamp", "directory", "channel_id", "protocol", "trading_date", "epoch", "span", "known", "lines",
-    "sources", "tables"} → manifest."""
+    "sources", "tables"} → result."""
     first_number, last_number = task["span"]
     span = Span(task["epoch"], first_number, last_number, OVERLAP)
     known = [Span(epoch, first, last) for epoch, first, last in task["known"]]
@@ -51,7 +51,7 @@ def _run_span(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
         corrupt = decoder.decode(gathered)
         if not corrupt:
             return decoder.result(gathered, damaged)
-        damaged |= corrupt  # the same numbers from another line, if there is one
+        damaged |= corrupt  # retry with another line's copies, if there are any
 
 
 def _protocol_of(task: dict[str, Any]) -> FeedProtocol:
@@ -68,7 +68,7 @@ class _SpanDecoder:
         self.notices: list[str] = []
 
     def decode(self, gathered: GatheredSpan) -> dict[PacketLocation, QuarantineEntry]:
-        """Stage the events of the span; what is damaged instead."""
+        """Stage the events of the span; if units are damaged, return those instead."""
         self.staged = staged_writer(self.task, "span")
         span = gathered.span
         self.ts_send, self.messages = np.full(span.size, NULL), np.zeros(span.size, np.int32)
@@ -127,8 +127,8 @@ class _SpanDecoder:
 
 
 def _event_end(protocol: FeedProtocol, gathered: GatheredSpan, cut: str) -> int:
-    """The last number of the span that ends an event, so that no event is cut in two. Without any, what is there waits
-    for more, if it may; unless it is so much that no event can be meant."""
+    """The last sequence of the span that ends an event, so that no event is split. If none does, the span waits for
+    more data, if it may be empty and is not too long for one event."""
     units, span = gathered.units, gathered.span
     low, high = np.searchsorted(units.sequence, [span.first, span.last + 1]).tolist()
     low = max(low, high - DECODE_BATCH_UNITS)
@@ -139,7 +139,7 @@ def _event_end(protocol: FeedProtocol, gathered: GatheredSpan, cut: str) -> int:
         order = np.argsort(row_key, kind="stable")
         unit, row_key, flags = rows.unit[order], row_key[order], rows.column("flags")[order]
         newest = np.full(high - low, -1)
-        newest[unit] = row_key  # of several the last one stays
+        newest[unit] = row_key  # the last one wins
         is_end = np.zeros(high - low, np.bool_)
         is_end[unit] = flags & LAST != 0
         ahead = newest > last_row
@@ -151,7 +151,7 @@ def _event_end(protocol: FeedProtocol, gathered: GatheredSpan, cut: str) -> int:
 
 
 def packet_end(gathered: GatheredSpan, row: int) -> int:
-    """The end of the pieces from `last` on that are of the same packet as the one before: it is told as a whole."""
+    """The end of the units from `row` on that belong to the same packet as the one before: a packet is never split."""
     source, offset = gathered.unit_source, gathered.unit_offset
     end = row
     while row > 0 and end < len(offset) and (source[end], offset[end]) == (source[row - 1], offset[row - 1]):
@@ -160,7 +160,7 @@ def packet_end(gathered: GatheredSpan, row: int) -> int:
 
 
 def decode_ranges(first: int, last: int, end: int) -> list[tuple[int, int, bool]]:
-    """Stretches of pieces; those before the span, and those behind it, are decoded, but not kept."""
+    """Ranges of units, and whether to keep them: those before and after the span are decoded only for context."""
     before, after = [(0, first, False)] if first else [], [(last, end, False)] if last < end else []
     starts = range(first, last, DECODE_BATCH_UNITS)
     return [*before, *((low, min(low + DECODE_BATCH_UNITS, last), True) for low in starts), *after]
@@ -179,14 +179,14 @@ def _quarantine_entry(gathered: GatheredSpan, row: int, reason: str) -> Quaranti
 
 
 def _last_ts_send(ts_send: Numbers) -> int | None:
-    """When the last number that is there was sent."""
+    """When the last unit that is present was sent."""
     present = np.flatnonzero(ts_send != NULL)
     return int(ts_send[present[-1]]) if len(present) else None
 
 
 def _missing_runs(first: Numbers, base: int, ts_send: Numbers) -> dict[str, Any]:
-    """Runs of numbers that no line had, what followed each and when what was before it was sent; the span's own first
-    number, for the span before."""
+    """Runs of missing sequences, the unit after each and the send time of the one before; and the span's first unit,
+    for the span before."""
     is_missing = first == NEVER
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_missing, [False]]).astype(np.int8)))
     runs = [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]

@@ -1,7 +1,7 @@
-"""Copies of a packet on several lines: whether they are the same.
+"""Duplicates of a packet on several lines: whether they are the same packet.
 
-Invariant: copies of a Binary packet were sent at the same time. Where two packets have one number and were not, the
-number of one of them is damaged, in a way that its neighbours did not show (umdf.lake.tasks.damaged_headers).
+Invariant: duplicates of a Binary packet have the same send time. If two packets have the same sequence but different
+send times, one sequence is damaged in a way that its neighbours did not show (umdf.lake.tasks.damaged_headers).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from umdf.market.families import NULL
 
 WRONG_SEQUENCE = "it has the number of another packet"
 Numbers = NDArray[np.int64]
-PacketLocation = tuple[str, int, int]  # digest, offset and number
+PacketLocation = tuple[str, int, int]  # digest, offset and sequence
 
 
 class DuplicateTracker:
-    """Of the numbers from `base` on; `conflicting` are those of which every copy is wanted."""
+    """Tracks sequences from `base` on; all duplicates of the `conflicting` ones are recorded."""
 
     def __init__(self, base: int, count: int, conflicting: frozenset[int] = frozenset()) -> None:
-        self.conflicting = set(conflicting)  # numbers whose copies were sent at different times
+        self.conflicting = set(conflicting)  # sequences whose duplicates have different send times
         self._base = base
         self._ts_send = np.full(count, NULL)
         self._copies: dict[int, dict[int, list[PacketLocation]]] = {number: {} for number in conflicting}  # by ts_send
 
     def add(self, digest: str, offset: Numbers, number: Numbers, ts_send: Numbers) -> None:
-        """FAST says no time here: a message has its number in its body, too."""
+        """Not needed for FAST, which has no time here: a message also has its sequence in its body."""
         for row in np.flatnonzero(np.isin(number, [*self._copies])).tolist() if self._copies else ():
             copies = self._copies[int(number[row])].setdefault(int(ts_send[row]), [])
             copies.append((digest, int(offset[row]), int(number[row])))
@@ -38,13 +38,13 @@ class DuplicateTracker:
         self.conflicting.update(number[self._ts_send[at] != ts_send].tolist())
 
     def first_arrivals(self, number: Numbers, ts_recv: Numbers, line: NDArray[np.uint8]) -> Numbers:
-        """Rows of the first arrival of each number from `base` on, by their number."""
+        """Rows of the first arrival of each sequence from `base` on, by sequence."""
         first = np.full(len(self._ts_send), -1)
         k.first_arrivals(*map(buffer_address, (number, ts_recv, line)), len(number), self._base, buffer_address(first))
         return first[first >= 0]
 
     def misnumbered(self) -> frozenset[PacketLocation]:
-        """Of the numbers in doubt: that copy is right that was sent between its neighbours, or else most of them."""
+        """Packets with a wrong sequence: the duplicate sent between its neighbours is right, or else the majority."""
         wrong: list[PacketLocation] = []
         for number, copies in self._copies.items():
             at = number - self._base
@@ -62,7 +62,7 @@ class DuplicateTracker:
 
 
 def first_arrivals_by_key(key: Numbers, ts_recv: Numbers, line: NDArray[np.uint8]) -> Numbers:
-    """Of the copies of each key that which came first; of those that came together that of the first line."""
+    """The first arrival of each key; of simultaneous ones, that of the first line."""
     order = np.lexsort((line, ts_recv, key))
     begins = np.ones(len(order), np.bool_)
     begins[1:] = key[order][1:] != key[order][:-1]

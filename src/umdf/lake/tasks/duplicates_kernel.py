@@ -1,4 +1,4 @@
-"""The first of several copies of each number."""
+"""The first arrival of each sequence."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from umdf.kernels import kernel, load_i64, load_u8, store_i64
 
 @kernel
 def first_arrivals(keys, times, lines, count, base, first):
-    """first[key - base]: which copy came first; of those that came together that of the first line, else the first.
+    """first[key - base]: the row of the first arrival; of simultaneous ones, that of the first line.
 
-    `first` holds -1 where no copy was seen yet."""
+    `first` is -1 where no row was seen yet."""
     for row in range(count):
         slot = 8 * (load_i64(keys, 8 * row) - base)
         known = load_i64(first, slot)

@@ -1,8 +1,8 @@
-"""Packets of one span of numbers, from all lines that have any: each number once, and every packet accounted for.
+"""Gathers the units of one span of sequences from all lines: each unit once, and every packet accounted for.
 
-Invariant: what comes out depends on the packets alone, not on files, their order or where they are cut. A number
-that came twice is taken once; it came when its first copy came. Copies have the same bytes, so only those of the copy
-that is read first are kept; should they turn out to be damaged, they are `excluded` and the next copy is taken.
+Invariant: the result depends only on the packets, not on the files, their order or their boundaries. A unit that was
+received twice is used once, with the receive time of its first copy. Duplicates have the same bytes, so only the copy
+that is read first is kept; if that turns out to be damaged, it is `excluded` and the next copy is used.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ Numbers = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 BATCH_PACKETS = 1 << 15
 CHUNK_BYTES = 8 << 20
-OVERLAP = 256  # numbers before and behind a span that are looked at with it
+OVERLAP = 256  # sequences before and after a span that are read with it
 
-# What became of a packet.
+# Dispositions of a packet.
 USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, PENDING = range(8)
 DISPOSITIONS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
-PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and number of copies that cannot be used
+PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and sequence of unusable copies
 
 
 @dataclass(frozen=True)
 class SplitSource:
-    """A split, of which one flow is wanted: a line of the channel."""
+    """One flow of a split: a line of the channel."""
 
-    line: int  # place among the channel's lines
+    line: int  # index among the channel's lines
     digest: str
     path: str
     flow: tuple[str, int]
     split: dict[str, Any]
-    own_rest: bool = False  # what has no number is this task's to account for
-    rest_from: int = 0  # together with this number
-    is_fresh: bool = True  # the lake does not have the file yet
+    own_rest: bool = False  # this task accounts for packets without a sequence
+    rest_from: int = 0  # the split's first sequence, from which on it does
+    is_fresh: bool = True  # the file is not in the lake yet
     epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this epoch
-    refused: tuple[tuple[int, int, int], ...] = ()  # offset, number and date of what fits nothing around it
+    refused: tuple[tuple[int, int, int], ...] = ()  # offset, sequence and date of packets with damaged headers
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> SplitSource:
@@ -56,7 +56,7 @@ class SplitSource:
         return cls(**{**content, "flow": tuple(content["flow"]), **pairs})
 
     def quarantined_at(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
-        """Which packets at these offsets are refused, and the date of each of them; the others have none."""
+        """Which packets at these offsets are refused, and their dates."""
         is_quarantined, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
         if self.refused:
             table = np.array(sorted(self.refused), np.int64)
@@ -71,7 +71,7 @@ class Span:
     epoch: int
     first: int
     last: int
-    overlap: int = 0  # numbers before and behind it that are looked at, too
+    overlap: int = 0  # sequences before and after it that are read too
 
     @property
     def base(self) -> int:
@@ -84,31 +84,31 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class FlowPackets:
-    """What a reader makes of some packets of one flow. Columns have a row for each packet, or for each frame."""
+    """Some packets of one flow, as a reader returns them. Columns have one row per packet, or per message or chunk."""
 
-    units: RawUnits  # what can be decoded; `line` is not yet known
-    unit_packet_row: Numbers  # the packet that completed it
-    number: Numbers  # of the packet: that of its first frame; 0 where it has none
+    units: RawUnits  # units to decode; `line` is not set yet
+    unit_packet_row: Numbers  # the packet that completed the unit
+    number: Numbers  # sequence of the packet's first message; 0 if it has none
     epoch: Numbers
     ts_send: Numbers
-    kind: NDArray[np.uint8]  # MERGED where lines decide, else the disposition
-    message_counts: NDArray[np.int32]  # how many messages, as far as can be told without decoding
+    kind: NDArray[np.uint8]  # PENDING if arbitration decides, otherwise the disposition
+    message_counts: NDArray[np.int32]  # messages, as far as known without decoding
     message_packet_row: Numbers
     message_sequence: Numbers
-    message_key: Numbers  # tells chunks of one number apart
-    reasons: dict[int, str] = field(default_factory=dict)  # of packets that are corrupt or unknown
+    message_key: Numbers  # distinguishes the chunks of one message
+    reasons: dict[int, str] = field(default_factory=dict)  # for corrupt or unknown packets
     is_other_date: NDArray[np.bool_] | None = None  # packets of another date
 
 
 class PacketReader(Protocol):
-    """Of one wire."""
+    """Reads packets of one protocol."""
 
     def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets: ...
 
 
 @dataclass
 class PacketRecords:
-    """Every packet that is this span's to account for."""
+    """Every packet that this span accounts for."""
 
     line: NDArray[np.uint8]
     number: Numbers
@@ -132,11 +132,11 @@ _NO_RECORDS = [tuple(np.empty(0, kind) for kind in "u1 i8 i8 i8 i4 i4 i8 i4 u1".
 class GatheredSpan:
     span: Span
     sources: Sequence[SplitSource]
-    units: RawUnits  # by number, those of the overlap too; `ts_recv` of the first copy, `line` of the copy at hand
+    units: RawUnits  # by sequence, including the overlap; `ts_recv` of the first copy, `line` of the copy used
     unit_source: NDArray[np.int32]
     unit_offset: Numbers
-    arrival: dict[int, Numbers]  # by line: when each number of the span, overlap included, first came; NEVER
-    repeated: dict[int, Numbers]  # by line: numbers of the span (without overlap) that came again on that line
+    arrival: dict[int, Numbers]  # by line: first receive time of each sequence, including the overlap; NEVER if missing
+    repeated: dict[int, Numbers]  # by line: sequences of the span (without overlap) that it delivered again
     packets: PacketRecords
     quarantined: list[QuarantineEntry]
 
@@ -145,7 +145,7 @@ class GatheredSpan:
         return slice(self.span.overlap, self.span.size - self.span.overlap)
 
     def cut_at(self, last: int) -> GatheredSpan:
-        """The same, of a span that ends sooner."""
+        """The same, for a span that ends earlier."""
         span = Span(self.span.epoch, self.span.first, last, self.span.overlap)
         rest_from = np.array([source.rest_from for source in self.sources], np.int64)
         packets, is_unit_kept = self.packets, self.units.sequence < span.base + span.size
@@ -165,7 +165,7 @@ class GatheredSpan:
         )
 
     def first_arrival(self) -> tuple[Numbers, NDArray[np.int8]]:
-        """When each number of the span came first, and on which line (-1: on none)."""
+        """First receive time of each sequence of the span, and its line (-1: none)."""
         return self._first_arrival
 
     @cached_property
@@ -184,7 +184,7 @@ def gather_span(
     known_spans: Sequence[Span],
     excluded: PacketLocations = frozenset(),
 ) -> GatheredSpan:
-    """`known_spans` are all spans of the channel: a number in none of them is damage."""
+    """`known_spans` are all spans of the channel: a sequence outside them is damage."""
 
     def read(
         excluded: PacketLocations, misnumbered: PacketLocations = frozenset(), conflicting: frozenset[int] = frozenset()
@@ -240,9 +240,9 @@ class _Gatherer:
         self._repeated: dict[int, list[Numbers]] = {}
         self._parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]] = []
         self._columns: list[tuple[Any, ...]] = []
-        # Of frames: the packet (-1: another span's), number and chunk, when it came, the line.
+        # Per message or chunk: row of its packet (-1: another span's), key, receive time, line.
         self._messages: list[tuple[Numbers, Numbers, Numbers, NDArray[np.uint8]]] = []
-        self._is_keyed_by_sequence = True  # a frame is a number, no chunk of one
+        self._is_keyed_by_sequence = True  # no message has several chunks so far
         self._count = 0
         self._quarantined: list[QuarantineEntry] = []
 
@@ -267,7 +267,7 @@ class _Gatherer:
         self._account_packets(number, batch, packets, kind)
 
     def _damaged_units(self, source: SplitSource, offset: Numbers, packets: FlowPackets) -> Numbers:
-        """Pieces that cannot be used."""
+        """Units that cannot be used."""
         excluded_here = {(at, number) for digest, at, number in self.excluded if digest == source.digest}
         suspects = (
             np.flatnonzero(np.isin(offset[packets.unit_packet_row], [at for at, _ in excluded_here]))
@@ -335,7 +335,7 @@ class _Gatherer:
         )
         lines, sources = np.full(count, source.line, np.uint8), np.full(count, number, np.int32)
         self._columns.append((lines, numbers, sent, ts_recv, size, sources, offset, frames, kinds))
-        # A frame of a packet that is another span's, or damaged, still may be the first copy of its number.
+        # A message in a packet of another span, or in a damaged one, may still be the first copy of its sequence.
         message_row = record_row[packets.message_packet_row]
         is_in_span = (packets.message_sequence >= span.base) & (packets.message_sequence < span.base + span.size)
         is_in_span &= packets.epoch[packets.message_packet_row] == span.epoch
@@ -371,7 +371,7 @@ class _Gatherer:
         return gathered
 
     def _set_dispositions(self, packets: PacketRecords, first: Numbers) -> None:
-        """The first copy of a number is used, every other one is a duplicate."""
+        """The first copy of a unit is used, the others are duplicates."""
         if not self._messages:
             return
         row, key, ts_recv, line = (np.concatenate(column) for column in zip(*self._messages, strict=True))
@@ -385,7 +385,7 @@ class _Gatherer:
         used = used[used >= 0]
         used = used[is_pending[used]]
         packets.disposition[used] = USED
-        # It came after the wait for a hole was over (13.7): a live client would have given it up.
+        # It arrived after the waiting time for a gap (13.7): a live client would have given it up.
         following = np.minimum.accumulate(np.append(first[1:], NEVER)[::-1])[::-1]
         limit = np.where(following == NEVER, NEVER, following + np.where(following == NEVER, 0, WAIT_MS * 1_000_000))
         late = packets.ts_recv[used] > limit[packets.number[used] - self.span.base]
@@ -402,7 +402,7 @@ def _is_within(packets: FlowPackets, spans: Sequence[Span]) -> NDArray[np.bool_]
 def _concat_units(
     parts: list[tuple[RawUnits, NDArray[np.int32], Numbers]],
 ) -> tuple[RawUnits, NDArray[np.int32], Numbers]:
-    """Packed parts as one."""
+    """Concatenate parts."""
     if not parts:
         return empty_units(), np.empty(0, np.int32), np.empty(0, np.int64)
     shift = np.cumsum([0, *(len(part.buffer) for part, _, _ in parts[:-1])])

@@ -1,4 +1,4 @@
-"""Instruments by their ids, places in what is sorted, records at some rows: where numpy takes much longer."""
+"""Lookups by instrument ID, positions in sorted arrays, and selection of records: much faster than with numpy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbers = NDArray[np.int64]
 
 
 def count_by_id(ids: Numbers) -> tuple[Numbers, Numbers]:
-    """Ids, each once, and how many rows each has."""
+    """Distinct IDs, and the number of rows of each."""
     ids = np.ascontiguousarray(ids, np.int64)
     table, found, counts = np.zeros(2 * k.SLOTS, np.int64), np.empty(k.MAX_IDS, np.int64), np.empty(k.MAX_IDS, np.int64)
     count = k.count_ids(
@@ -24,7 +24,7 @@ def count_by_id(ids: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def indices_of_ids(known: Numbers, ids: Numbers) -> NDArray[np.int32]:
-    """The place of each id among those known, which are sorted and have it."""
+    """The index of each ID in `known`, which is sorted and contains it."""
     if len(known) > k.MAX_IDS:
         return np.searchsorted(known, ids).astype(np.int32)
     known, ids = np.ascontiguousarray(known, np.int64), np.ascontiguousarray(ids, np.int64)
@@ -36,7 +36,7 @@ def indices_of_ids(known: Numbers, ids: Numbers) -> NDArray[np.int32]:
 
 
 def distinct_values(*columns: NDArray[np.int32]) -> list[int]:
-    """The values of some columns, sorted: mostly there is one."""
+    """The distinct values of some columns, sorted; mostly there is one."""
     found: set[int] = set()
     for column in columns:
         if len(column):
@@ -46,7 +46,7 @@ def distinct_values(*columns: NDArray[np.int32]) -> list[int]:
 
 
 def take_records(records: NDArray[np.void], rows: NDArray[Any]) -> NDArray[np.void]:
-    """Records at some rows, moved as bytes: numpy would move them field by field."""
+    """The records at some rows, copied as bytes: numpy would copy them field by field."""
     if not len(records):
         return records[rows]
     content = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)
@@ -54,7 +54,7 @@ def take_records(records: NDArray[np.void], rows: NDArray[Any]) -> NDArray[np.vo
 
 
 def last_at_or_before(keys: Numbers, values: Numbers) -> Numbers:
-    """For each number the place of the last key (sorted) that is not larger; -1: there is none."""
+    """For each value the index of the last key (sorted) that is not larger; -1 if there is none."""
     keys, values = np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(values, np.int64)
     indices = np.empty(len(values), np.int64)
     k.last_at_or_before(buffer_address(keys), len(keys), buffer_address(values), len(values), buffer_address(indices))

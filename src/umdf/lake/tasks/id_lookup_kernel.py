@@ -1,6 +1,6 @@
-"""Instruments by their ids, and places in what is sorted: by a hash or by walking on, where numpy compares.
+"""Lookups by instrument ID with a hash table, and positions in sorted arrays with a linear scan.
 
-Invariant: a table of SLOTS slots is at most half full; whoever has more instruments asks numpy.
+Invariant: a table of SLOTS slots is at most half full; with more instruments callers use numpy.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from umdf.kernels import inlined, kernel, load_i64, store_i32, store_i64
 
 SLOTS = 1 << 15
 MAX_IDS = SLOTS // 2
-SLOT_BYTES = 16  # bytes: an id, and 1 + what is said of it (0: nobody's)
+SLOT_BYTES = 16  # bytes: an ID, and 1 + its value (0: empty)
 
 
 @inlined
 def _find_slot(table, instrument_id):
-    """Where an id is, or would be."""
+    """The slot of an ID, or where it would go."""
     slot = np.int64((np.uint64(instrument_id) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(49))
     while load_i64(table, SLOT_BYTES * slot + 8) != 0 and load_i64(table, SLOT_BYTES * slot) != instrument_id:
         slot = (slot + 1) & np.int64(SLOTS - 1)
@@ -25,8 +25,8 @@ def _find_slot(table, instrument_id):
 
 @kernel
 def count_ids(ids, rows, table, found, counts):
-    """Ids in the order in which they are first seen, and how many rows each has; how many ids, or -1: too many. `table`
-    is of zeros."""
+    """IDs in order of first appearance, and their row counts; returns the number of IDs, or -1 if too many. `table` is
+    zeroed."""
     distinct = np.int64(0)
     for row in range(rows):
         instrument_id = load_i64(ids, 8 * row)
@@ -47,7 +47,7 @@ def count_ids(ids, rows, table, found, counts):
 
 @kernel
 def find_ids(known, count, ids, rows, table, indices):
-    """The place of each id among those known; -1: it is none of them. `table` is of zeros."""
+    """The index of each ID in `known`; -1 if it is not there. `table` is zeroed."""
     for index in range(count):
         slot = _find_slot(table, load_i64(known, 8 * index))
         store_i64(table, SLOT_BYTES * slot, load_i64(known, 8 * index))
@@ -60,8 +60,8 @@ def find_ids(known, count, ids, rows, table, indices):
 
 @kernel
 def last_at_or_before(keys, count, values, rows, indices):
-    """For each number the place of the last key (sorted) that is not larger; -1: there is none. Numbers that grow are
-    found by walking on."""
+    """For each value the index of the last key (sorted) that is not larger; -1 if there is none. Increasing values are
+    found by scanning on."""
     index = np.int64(-1)
     for row in range(rows):
         number = load_i64(values, 8 * row)

@@ -1,4 +1,4 @@
-"""The symbols, book depths and groups of a channel's instruments, by column: all that is needed of the definitions."""
+"""The symbols, book depths and groups of a channel's instruments, as columns: all that is used of the definitions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DELETED = ord("D")
 
 @dataclass(frozen=True, eq=False)
 class InstrumentList:
-    """What the newest definition of each instrument has; what was deleted keeps its symbol."""
+    """Values of each instrument's newest definition; a deleted instrument keeps its symbol."""
 
-    ids: Numbers  # sorted; a row of nobody stands behind them
+    ids: Numbers  # sorted; the columns have one more row, for unknown instruments
     symbols: pa.Array
-    depths: Numbers  # 264 on this channel; NULL where nothing is said
+    depths: Numbers  # 264 on this channel; NULL if absent
     groups: list[Group | None]
 
     def rows_of(self, ids: Numbers) -> Numbers:
@@ -35,7 +35,7 @@ class InstrumentList:
 
 
 def build_instrument_list(parts: Iterable[Rows], channel: int) -> InstrumentList:
-    """Of definitions in their order."""
+    """From definitions in order."""
     active = [rows.take(np.flatnonzero(rows.column("action") != DELETED)) for rows in parts if len(rows)]
     ids = np.concatenate([np.empty(0, np.int64), *(rows.column("instrument_id") for rows in active)])
     known, newest = np.unique(ids[::-1], return_index=True)
@@ -63,7 +63,7 @@ def _depths(rows: Rows, channel: int) -> Numbers:
         definition_rows = np.repeat(np.arange(len(rows)), np.diff(feeds.offsets))
         channel_rows = np.flatnonzero(feeds.columns["channel"][: len(definition_rows)] == channel)[
             ::-1
-        ]  # of several the first one stays
+        ]  # the first one wins
         stated_depths = feeds.columns["depth"][channel_rows]
         depths[definition_rows[channel_rows]] = np.where(stated_depths == NULL_I32, 0, stated_depths)
     return depths

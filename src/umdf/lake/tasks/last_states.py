@@ -1,9 +1,10 @@
-"""The phase and the state of every instrument, as far as the day has come.
+"""The phase and the state of every instrument, up to the end of the processed part of the day.
 
-The incremental stream has the word (market/phases.py has its rules); what it never said of a group or of an instrument
-is what the newest snapshot says, as with the statistics. So it does not matter in how many parts a day came.
+The incremental stream decides (rules in market/phases.py); if it never mentioned a group or an instrument, the newest
+snapshot does, as for the statistics. So it does not matter into how many parts a day is divided.
 
-Invariant: the work grows with the statuses, not with the instruments: who is never named follows its group.
+Invariant: the work grows with the statuses, not with the instruments: an instrument that is never mentioned follows
+its group.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _NO_PHASES: dict[str, Any] = {"groups": [], "own": [], "resets": [[0]]}
 
 
 class LastStates:
-    """Of a channel-day. `stored` is what `to_json` gave after the part before this one."""
+    """Of a channel-day. `stored` is the result of `to_json` after the previous part."""
 
     def __init__(self, stored: Mapping[str, Any], instruments: InstrumentList, versions: Sequence[int]) -> None:
-        # Without the row of nobody.
+        # Without the row for unknown instruments.
         self._group_of = dict(zip(instruments.ids.tolist(), instruments.groups[:-1], strict=True))
         self._ranks = {version: rank for rank, version in enumerate(versions)}
         stored_phases = stored.get("said") or _NO_PHASES
@@ -38,21 +39,21 @@ class LastStates:
         self._deleted = set[int](stored.get("gone", ()))
         self._phases = Phases(self)
         self._phases.restore(stored_phases)
-        # What the newest snapshots said, and when: the phases of groups, the states of instruments that have their own.
+        # From the newest snapshots, with their times: the phases of groups, the states of separated instruments.
         self._snapshot_phases: dict[Group, list[int]] = {(one[0], one[1]): one[2:] for one in stored.get("groups", ())}
         self._snapshot_states: dict[int, list[int]] = {one[0]: one[1:] for one in stored.get("own", ())}
 
-    # As `Phases` asks for them.
+    # The interface that `Phases` needs.
 
     def group_of(self, instrument_id: int) -> Group | None:
         return self._group_of.get(instrument_id)
 
     def members(self, group: Group) -> Iterable[int]:
-        """Those who were created today: a group's message changes the membership of nobody else."""
+        """The instruments created today: a group message changes the membership of no other."""
         return [who for who in self._created if self.group_of(who) == group]
 
     def apply(self, controls: Events, definitions: Events, statuses: Events) -> None:
-        """What the incremental stream has, of all three families in the order of the wire."""
+        """Apply rows of the incremental stream, of all three families, in wire order."""
         messages: list[tuple[int, int] | Status] = []
         for events, family, column in ((controls, "control", "kind"), (definitions, "definition", "action")):
             rows = events.rows(family)
@@ -80,13 +81,13 @@ class LastStates:
         return zip(ranks, *(column.tolist() for column in columns), strict=True)
 
     def apply_snapshots(self, statuses: Events) -> None:
-        """What the snapshot stream has, which repeats itself all day: only the newest of each is looked at."""
+        """Apply rows of the snapshot stream, which repeats them all day: only the newest of each counts."""
         rows, units = statuses.rows("status"), statuses.units
         if not len(rows):
             return
         sent, ids = units.ts_send[rows.unit], rows.column("instrument_id")
         order = np.lexsort((sent, ids))
-        # Of an instrument the last row; groups have none and are few, so all of theirs are looked at.
+        # The last row of each instrument; rows of groups are few, so all of them are applied.
         last = np.append(ids[order][1:] != ids[order][:-1], True) | (ids[order] == NULL)
         newest_rows = order[last]
         messages = read_statuses(statuses.take({"status": newest_rows}), "snapshot")
@@ -102,7 +103,7 @@ class LastStates:
             self._snapshot_phases[group] = [ts, phase]
         if instrument_id is None or ts < self._snapshot_states.get(instrument_id, [NULL])[0]:
             return
-        # 11.4: both may come together; without the event a state that differs from the phase is a separated one.
+        # 11.4: both may come together; without the event, a state that differs from the phase is separated.
         is_separated = status.event == SEPARATES or (
             status.event is None and phase is not None and status.state != phase
         )
@@ -120,7 +121,7 @@ class LastStates:
         }
 
     def final_states(self) -> dict[str, Any]:
-        """Phases by group; instruments that have a state of their own; those that have none yet, or no longer."""
+        """Phases by group; states of separated instruments; instruments without a state yet, or any more."""
         groups = {group: phase for group, (_, phase) in self._snapshot_phases.items()}
         for group in self._phases.groups():
             if self._phases.phase_of(group) != UNKNOWN:
@@ -138,7 +139,7 @@ class LastStates:
             found, group = self._phases.state_of(who), self.group_of(who)
             if found.separated:
                 states[who] = found.state
-            elif group is not None and found.phase != self._phases.phase_of(group):  # created, and nothing since
+            elif group is not None and found.phase != self._phases.phase_of(group):  # created, without a status since
                 without_state.append(who)
         phases = [[*group, phase] for group, phase in sorted(groups.items())]
         return {"groups": phases, "own": sorted(states.items()), "none": without_state}
@@ -147,7 +148,7 @@ class LastStates:
 def phases_and_states(
     final_states: Mapping[str, Any], ids: Numbers, groups: Sequence[Group | None]
 ) -> tuple[Codes, Codes]:
-    """625 and 326 of some instruments; NULL is unknown."""
+    """625 and 326 of some instruments; NULL if unknown."""
     phases = {(code, exchange): phase for code, exchange, phase in final_states.get("groups", ())}
     phase = np.array([NULL_I16 if group is None else phases.get(group, NULL_I16) for group in groups], np.int16)
     state, states = phase.copy(), dict(final_states.get("own", ()))

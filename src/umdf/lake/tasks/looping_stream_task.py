@@ -1,8 +1,8 @@
-"""Step 1 of an ingest, looping streams: snapshots that are whole, and definitions that change something.
+"""Step 1 of an ingest, looping streams: complete snapshots, and definitions that change something.
 
-A task has some splits of one stream. A Binary snapshot crosses packets: it belongs to the task in which it begins,
-which reads on until it is whole. A FAST message of several chunks belongs to the task in which its last chunk is, which
-has looked at the split before.
+A task has some splits of one stream. A Binary snapshot spans packets: it belongs to the task in which it starts,
+which reads on until it is complete. A FAST message of several chunks belongs to the task that has its last chunk, and
+that task also reads the split before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
-    """{"directory", "channel_id", "protocol", "role", "trading_date", "sources", "before", "after"} → manifest."""
+    """{"directory", "channel_id", "protocol", "role", "trading_date", "sources", "before", "after"} → result."""
     stream = LoopingStream(task)
     writer = staged_writer(task, task["role"])
     for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
@@ -73,13 +73,11 @@ class LoopingStream:
         self.messages = 0
         self.packets: list[LoopingPackets] = []
         self.quarantined: list[QuarantineEntry] = []
-        self.held_sequences: list[
-            list[int]
-        ] = []  # epoch, number and ts_recv of the lowest that is held by a new snapshot
-        self._emitted = 0  # snapshots in the first packet of what is carried that were dealt with before
+        self.held_sequences: list[list[int]] = []  # epoch, sequence and ts_recv of the oldest new snapshot, by epoch
+        self._emitted = 0  # snapshots in the first carried packet that were emitted before
 
     def _units(self, source_key: str) -> Iterator[tuple[RawUnits, bool]]:
-        """And whether they are of a file that is new."""
+        """Units, and whether their file is new."""
         for number, source in enumerate(map(SplitSource.from_json, self.task[source_key])):
             for batch in read_packets(source):
                 flow_packets = self.protocol.read(batch, source)
@@ -103,7 +101,7 @@ class LoopingStream:
         )
 
     def _prime_reassembly(self) -> None:
-        """Chunks of messages that end here may have come before."""
+        """Read the splits before: messages that end in this task may have started there."""
         if self.task["protocol"] != SBE:
             for _ in self._units("before"):
                 pass
@@ -123,7 +121,7 @@ class LoopingStream:
     def _complete_snapshots(
         self, carry: RawUnits | None, units: RawUnits, is_fresh: bool, only_first: bool = False
     ) -> tuple[list[Events], RawUnits | None]:
-        """Snapshots that are whole by now, and packets of one that is not. A unit of the events is a piece."""
+        """Snapshots that are complete now, and the packets of one that is not, to be carried over."""
         carried = 0 if carry is None else len(carry)
         units = concat_units([carry, units]) if carry is not None else units
         decoded = self.protocol.decode(units, snapshot=True)
@@ -139,7 +137,7 @@ class LoopingStream:
         if is_fresh and is_selected.any():
             self._record_held(found.header.take(is_selected), events.units)
         status = events.rows("status")
-        if len(status) and not only_first:  # the phases of groups stand for themselves
+        if len(status) and not only_first:  # phases of groups are not part of a snapshot
             is_group_phase = (status.column("instrument_id") == NULL) & (status.unit >= carried) & is_today[status.unit]
             parts.append(events.take({"status": is_group_phase}))
         is_over = only_first and len(found) - self._emitted != 1

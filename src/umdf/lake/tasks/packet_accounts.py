@@ -1,7 +1,7 @@
-"""What became of every packet: the rows of `packets` and `quarantine`, and how well each line delivered.
+"""Accounts for every packet: the rows of `packets` and `quarantine`, and the quality of each line.
 
-Invariant: the counts of a task for a line can be added to those of the other tasks, whatever the cut: counts, counts by
-second, and a histogram of skews whose bins never change.
+Invariant: the counts of a task for a line can be added to those of other tasks, however the day is divided: counts,
+counts per second, and a histogram of skews with fixed bins.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from umdf.market.arrow import numbers_array
 from umdf.market.families import NULL, Column
 from umdf.transport.capture import PacketBatch
 
-FileTarget = tuple[str, FileStamp, Mapping[str, Any], TaskAttempt, bool]  # the last: with zstd
-MAX_QUARANTINE_ROWS = 10_000  # rows of a task: a schema that is too old must not fill the lake
-MAX_LISTED_REASONS = 5  # that are named of what found no place
+FileTarget = tuple[str, FileStamp, Mapping[str, Any], TaskAttempt, bool]  # the last: compress with zstd
+MAX_QUARANTINE_ROWS = 10_000  # rows per task: an outdated schema must not fill the lake
+MAX_LISTED_REASONS = 5  # reasons that are named for rows beyond the limit
 MAX_CONTENT_BYTES = 64 << 10
-BINS_PER_OCTAVE = 8  # of the histogram of skews: within 9 %
+BINS_PER_OCTAVE = 8  # of the histogram of skews: 9 % precision
 SECOND_NS = 1_000_000_000
-MAX_COUNTED_RANGE = 1 << 20  # that are counted by their place
+MAX_COUNTED_RANGE = 1 << 20  # largest range of values for which an array of counters is used
 _I64_COLUMN = Column("number", "i64", "")
 
 
@@ -65,7 +65,7 @@ def write_packets(
 def packet_rows(
     task: dict[str, Any], gathered: GatheredSpan, ts_send: Numbers, messages: NDArray[np.int32]
 ) -> pa.Table:
-    """A row for each packet that is this task's to account for, in the order of the table."""
+    """One row per packet that this task accounts for, in the order of the table."""
     packets, span = gathered.packets, gathered.span
     order = wire_order(packets)
     if order is not None:
@@ -96,7 +96,7 @@ def packet_rows(
 
 
 def wire_order(packets: PacketRecords) -> Numbers | None:
-    """By line, number and offset; None: mostly they are so."""
+    """Order by line, sequence and offset; None if they are in order, as usual."""
     line, number, offset = packets.line, packets.number, packets.offset
     is_next = (number[1:] > number[:-1]) | ((number[1:] == number[:-1]) & (offset[1:] >= offset[:-1]))
     is_next = (line[1:] > line[:-1]) | ((line[1:] == line[:-1]) & is_next)
@@ -105,7 +105,7 @@ def wire_order(packets: PacketRecords) -> Numbers | None:
 
 @dataclass(frozen=True, eq=False)
 class LoopingPackets:
-    """Packets of a looping stream: their numbers come again with every loop, so nothing is merged."""
+    """Packets of a looping stream: sequences repeat with every loop, so there is no arbitration."""
 
     digest: str
     line: int
@@ -162,7 +162,7 @@ def looping_packet_rows(task: dict[str, Any], parts: list[LoopingPackets]) -> pa
 
 
 def looping_quality(parts: list[LoopingPackets], messages: int) -> dict[str, Any]:
-    """As `line_quality`, of the one line of a looping stream."""
+    """As `line_quality`, for the single line of a looping stream."""
     ts_recv = np.concatenate([part.ts_recv for part in parts]) if parts else np.empty(0, np.int64)
     nothing = {"seen": 0, "duplicates": 0, "late": 0, "skews": [], "skew_max_ns": 0, "first": None, "last": None}
     return nothing | {
@@ -219,12 +219,12 @@ def write_quarantine(
 
 
 def overflow_count(entries: Sequence[QuarantineEntry]) -> int:
-    """How many of these find no place in the table."""
+    """How many of these exceed the limit of the table."""
     return max(len(entries) - MAX_QUARANTINE_ROWS, 0)
 
 
 def _overflow_reason(overflow: Sequence[QuarantineEntry]) -> str:
-    """Of what found no place: how many, and why."""
+    """The reason text of the row that counts entries beyond the limit."""
     counted = Counter(row.reason for row in overflow).most_common()
     listed = "; ".join(f"{count:,} × {reason}" for reason, count in counted[:MAX_LISTED_REASONS])
     other_count = sum(count for _, count in counted[MAX_LISTED_REASONS:])
@@ -234,7 +234,7 @@ def _overflow_reason(overflow: Sequence[QuarantineEntry]) -> str:
 
 
 def line_quality(gathered: GatheredSpan, messages: NDArray[np.int32], lines: list[str]) -> dict[str, Any]:
-    """By line, what can be added up over all tasks of a channel-day."""
+    """Counts by line, which can be summed over all tasks of a channel-day."""
     records, own = gathered.packets, gathered.own
     first, winner = gathered.first_arrival()
     first, winner, by_line = first[own], winner[own], {}
@@ -271,16 +271,16 @@ def line_quality(gathered: GatheredSpan, messages: NDArray[np.int32], lines: lis
 
 
 def _line_rows(line: NDArray[np.uint8], number: int) -> slice | NDArray[np.bool_]:
-    """Which packets are of a line: mostly neighbours."""
+    """The packets of a line: mostly a contiguous range."""
     if (line[1:] >= line[:-1]).all():
         return slice(*np.searchsorted(line, [number, number + 1]).tolist())
     return line == number
 
 
 def _value_counts(values: Numbers) -> list[tuple[int, int]]:
-    """Each value and how often it is there, in their order."""
+    """Each value and its count, sorted by value."""
     low = int(values.min(initial=NEVER))
-    if len(values) and int(values.max()) - low < MAX_COUNTED_RANGE:  # nearly always: nothing is compared
+    if len(values) and int(values.max()) - low < MAX_COUNTED_RANGE:  # nearly always: no sorting needed
         counts = np.bincount(values - low)
         some = np.flatnonzero(counts)
         return list(zip((some + low).tolist(), counts[some].tolist(), strict=True))
@@ -293,7 +293,7 @@ def _bins(values: Numbers) -> Numbers:
 
 
 def _quantile(skews: Counter[int], share: float) -> int | None:
-    """The upper edge of the bin in which it lies."""
+    """The upper edge of the bin that contains the quantile."""
     total, reached = sum(skews.values()), 0
     for bin_, count in sorted(skews.items()):
         reached += count
@@ -306,7 +306,7 @@ _SUMMED_FIELDS = ("packets", "messages", "size_bytes", "duplicates", "late", "co
 
 
 def sum_quality(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The counts of some tasks for a line, as one task would have them."""
+    """The sum of several tasks' counts for a line."""
     qualities = list(parts)
     skews, seconds = Counter[int](), Counter[int]()
     for part in qualities:
@@ -322,7 +322,7 @@ def sum_quality(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def quality_row(quality: dict[str, Any], numbers: int) -> dict[str, Any]:
-    """The row of one line; `numbers` is how many there were on all lines together."""
+    """The row of one line; `numbers` is the number of units on all lines together."""
     skews = Counter(dict(quality["skews"]))
     return {name: quality[name] for name in _SUMMED_FIELDS if name != "seen"} | {
         "lost": max(numbers - quality["seen"], 0),

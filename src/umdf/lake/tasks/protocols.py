@@ -1,6 +1,6 @@
-"""What the two protocols have of their own in an ingest: how packets are numbered, and how they become events.
+"""The differences between the two protocols in an ingest: how packets are numbered, and how they become events.
 
-Invariant: a damaged packet is a kind of its own with a reason, never an exception.
+Invariant: a damaged packet is a verdict with a reason, never an exception.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from umdf.wire.sbe.schema import OtherVersions
 SBE, FAST = "sbe", "fast"
 IMPLAUSIBLE_HEADER = "its header does not fit the packets around it"
 WRONG_CHECKSUM = "its UDP checksum is wrong"
-# Loops of snapshots and instruments begin again and again (4.2.6).
+# The snapshot and instrument streams restart their sequences with every loop (4.2.6).
 LOOPING_LIMITS = Limits(wait_ms=60_000, restart_distance=4)
 
 
 @dataclass(eq=False)
 class DecodedUnits:
     events: Events
-    messages: NDArray[np.int32]  # in each piece
-    corrupt: dict[int, str] = field(default_factory=dict)  # pieces that cannot be used, and why
-    unknown: dict[int, str] = field(default_factory=dict)  # pieces with a message that no schema knows
+    messages: NDArray[np.int32]  # per unit
+    corrupt: dict[int, str] = field(default_factory=dict)  # unusable units, and why
+    unknown: dict[int, str] = field(default_factory=dict)  # units with a message of an unknown template
 
 
 class SbeProtocol:
-    """Binary: a packet has a number and says its channel."""
+    """Binary: a packet has a sequence and a channel number."""
 
     def __init__(self, channel: int, trading_date: int) -> None:
         self.channel, self.trading_date = channel, trading_date
@@ -60,7 +60,7 @@ class SbeProtocol:
         start, end = batch.start, batch.end
         headers = read_packet_headers(batch.buffer, start, end)
         number, epoch = headers.sequence.astype(np.int64), headers.seq_version.astype(np.int64)
-        kind = np.where(number > 0, np.uint8(PENDING), np.uint8(HEARTBEAT))  # heartbeats use no number up
+        kind = np.where(number > 0, np.uint8(PENDING), np.uint8(HEARTBEAT))  # heartbeats do not use up a sequence
         sent = headers.sending_time.view(np.int64)
         is_truncated, is_foreign = end - start < PACKET_HEADER, headers.channel != self.channel
         is_implausible, date = source.quarantined_at(batch.offset)
@@ -85,7 +85,7 @@ class SbeProtocol:
             units = units.take(numbered)
         message_counts = np.zeros(len(batch), np.int32)
         message_columns = numbered, units.sequence, units.sequence
-        # An epoch may begin again with every day: the date tells its numbers apart.
+        # An epoch number may be reused every day: the date distinguishes its sequences.
         is_other_date = None
         if reasons or not are_all_on_date(sent, self.trading_date):
             dates = np.where(is_truncated, local_dates(batch.ts_ns), local_dates(sent))
@@ -104,12 +104,12 @@ class SbeProtocol:
         return decoded
 
     def notices(self) -> list[str]:
-        """What to say once about all that was decoded."""
+        """Warnings about everything that was decoded, each once."""
         return self._versions.notices()
 
 
 class FastProtocol:
-    """FIX/FAST: a packet holds messages or chunks of them; messages have numbers. The channel is told by nobody."""
+    """FIX/FAST: a packet holds messages or chunks; messages have sequences. Nothing states the channel."""
 
     def __init__(self, channel: int, trading_date: int) -> None:
         self.channel, self.trading_date = channel, trading_date
@@ -126,16 +126,16 @@ class FastProtocol:
         kind[count == 0] = CORRUPT
         message_columns = frames.packet.astype(np.int64), frames.msg_seq_num.astype(np.int64), frames.current_chunk
         is_reset = np.isin(peek_templates(units), self._resets)  # type: ignore[arg-type]
-        if is_reset.any():  # a reset stands in no epoch
+        if is_reset.any():  # a reset belongs to no epoch
             reset = packet_row[is_reset] << 16 | units.msg_index[is_reset]
             kind[packet_row[is_reset]] = RESET
             others = ~np.isin(message_columns[0] << 16 | frames.msg_index, reset)
             message_columns = message_columns[0][others], message_columns[1][others], message_columns[2][others]
-            kind[message_columns[0]] = PENDING  # what else is in its packet does
+            kind[message_columns[0]] = PENDING  # unless other messages of its packet do
             units, packet_row = units.take(~is_reset), packet_row[~is_reset]
         frame_row, numbers, chunk = message_columns
         number = np.zeros(len(batch), np.int64)
-        number[frame_row[::-1]] = numbers[::-1]  # of its first frame
+        number[frame_row[::-1]] = numbers[::-1]  # of its first message
         reasons = dict.fromkeys(np.flatnonzero(is_implausible).tolist(), IMPLAUSIBLE_HEADER)
         reasons |= {entry.packet: entry.reason for entry in frames.quarantine}
         reasons |= dict.fromkeys(np.flatnonzero(has_wrong_checksum).tolist(), WRONG_CHECKSUM)
@@ -143,7 +143,7 @@ class FastProtocol:
         epoch = _epochs(batch.ts_ns, source)
         units.epoch[:] = epoch[packet_row]
         sent, keys = np.full(len(batch), NULL), numbers << 16 | chunk
-        # Numbers are of the plan's date; when something without a number was sent, the survey says, or nobody.
+        # Units with a sequence belong to the planned date; send times of others come from the survey, if known at all.
         date = np.where(date != NULL, date, local_dates(batch.ts_ns))
         is_other_date = (number == 0) & (date != self.trading_date)
         message_columns = frame_row, numbers, keys
@@ -207,7 +207,7 @@ def _has_wrong_checksum(batch: PacketBatch) -> NDArray[np.bool_]:
 
 
 def _without_damaged(frames: Chunks, batch: PacketBatch, source: SplitSource) -> Chunks:
-    """Without messages that are refused: a number that is wrong would let the reassembler believe in a new loop."""
+    """Drop refused messages: a wrong sequence would look like a new loop to the reassembler."""
     damaged = {(at, number) for at, number, _ in source.refused}
     message_keys = zip(batch.offset[frames.packet].tolist(), frames.msg_seq_num.tolist(), strict=True)
     sound = (
@@ -219,13 +219,13 @@ def _without_damaged(frames: Chunks, batch: PacketBatch, source: SplitSource) ->
 
 
 def _epochs(ts_recv: Numbers, source: SplitSource) -> Numbers:
-    """FAST does not say to which epoch a message belongs: the last reset before it does (0 if none was seen)."""
+    """FAST messages do not state their epoch: it follows from the last reset before them (0 if there was none)."""
     since = np.array([ts for ts, _ in source.epochs], np.int64)
     epochs = np.array([0, *(epoch for _, epoch in source.epochs)], np.int64)
     return epochs[np.searchsorted(since, ts_recv, side="right")]
 
 
-# Decoders are dear to make, and a worker runs many tasks.
+# Decoders are expensive to create, and a worker runs many tasks.
 @cache
 def _sbe_codec() -> tuple[SbeDecoder, SbeEventMapper]:
     decoder = SbeDecoder(load_schema(), validity=False)

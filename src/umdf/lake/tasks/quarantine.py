@@ -1,4 +1,4 @@
-"""What could not be used, and why: packets, messages of them, and stretches of damaged files."""
+"""Unusable input, with reasons: packets, messages, and damaged ranges of files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class QuarantineEntry(NamedTuple):
-    """A packet, or a message of it, that could not be used."""
+    """An unusable packet or message."""
 
     source: int
     offset: int
     ts_recv: int
-    number: int  # 0 where it has none
+    number: int  # 0 if it has none
     reason: str
     content: bytes
 
@@ -30,7 +30,7 @@ class QuarantineEntry(NamedTuple):
 def quarantine_entries(
     source: int, batch: PacketBatch, packets: FlowPackets, is_selected: NDArray[np.bool_]
 ) -> list[QuarantineEntry]:
-    """Those of some packets for which there is a reason."""
+    """Entries for those of the selected packets that have a reason."""
     entries = []
     for row in np.flatnonzero(is_selected).tolist():
         if reason := packets.reasons.get(row, ""):
@@ -40,12 +40,12 @@ def quarantine_entries(
 
 
 def damage_of(survey: dict[str, Any]) -> list[Damage]:
-    """What is wrong with a file, by its survey."""
+    """Damage of a file, from its survey."""
     return [Damage(survey["path"], *each) for each in survey["warnings"]]
 
 
 def damage_rows(surveys: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same as rows of `quarantine`."""
+    """Damage of files as rows of `quarantine`."""
     return [
         {
             "file_id": file_id(survey["digest"]),

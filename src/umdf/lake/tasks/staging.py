@@ -1,10 +1,9 @@
-"""Events between the two stages of an ingest: Arrow files by instrument bucket, in the form that the kernels use.
+"""Staged events between the steps of an ingest: Arrow files by instrument bucket, in the format of the kernels.
 
-Stage one decodes a span of a channel and writes one file for each family, its rows by bucket and instrument. Stage two
-reads the rows of its buckets from every span, without a copy; those of an instrument are in their order. Columns are
-those of `Rows`, NULL as they have it, so nothing is converted on the way; what belongs to the packet (`sequence`,
-`ts_send` …) stands in every row. Staged files are never part of a table: they go when the commit is done, so nothing
-waits for the disk either.
+Step 1 decodes a span of a channel and writes one file per family, with rows by bucket and instrument. Steps 2 and 3
+read the rows of their buckets from every span, without a copy; those of an instrument are in order. Columns are those
+of `Rows`, with the same NULLs, so nothing is converted; packet columns (`sequence`, `ts_send` …) are in every row.
+Staged files are never part of a table: they are deleted after the commit, so nothing waits for the disk either.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from umdf.market.families import FAMILIES, UNIT_COLUMNS, Column, Family
 from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text, Units
 
 BUCKETS, NO_INSTRUMENT = k.BUCKETS, k.NO_INSTRUMENT
-MAX_BUFFERED_BYTES = 256 << 20  # of events, before they are written: what a span decodes to is not known before
-KEY_BYTES = 38  # of a row: what belongs to its packet, and where it stands in it
+MAX_BUFFERED_BYTES = 256 << 20  # events held before writing: the decoded size of a span is not known in advance
+KEY_BYTES = 38  # per row: its packet's columns and its position in the packet
 RowTargets = NDArray[np.uint32]
-_POOL = Pool(1)  # fresh memory takes as long as all the rest
+_POOL = Pool(1)  # allocating fresh memory would take as long as everything else
 
 
 def bucket_of(instrument_id: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Which bucket an instrument is in: the same everywhere and always."""
+    """The bucket of an instrument: the same in every task and version."""
     ids, bucket = np.ascontiguousarray(instrument_id), np.empty(len(instrument_id), np.uint8)
     k.assign_buckets(buffer_address(ids), len(ids), buffer_address(bucket))
     return bucket
@@ -48,7 +47,7 @@ class StagedFile:
 
     family: str
     path: str
-    rows: dict[int, int]  # by bucket; they stand in the order of the buckets
+    rows: dict[int, int]  # by bucket, in the file's order
 
     def to_json(self) -> dict[str, Any]:
         return {"family": self.family, "path": self.path, "rows": {str(b): n for b, n in self.rows.items()}}
@@ -59,18 +58,18 @@ class StagedFile:
 
 
 def staged_writer(task: Mapping[str, Any], name: str) -> StagedWriter:
-    """For what a task stages."""
+    """The writer for a task's staged files."""
     file_pool = StagingFilePool(Path(task["spare"])) if task.get("spare") else None
     return StagedWriter(Path(task["directory"]), f"{name}-{uuid.uuid4().hex}", file_pool)
 
 
 @dataclass
 class StagedWriter:
-    """Gathers the events of a span and writes them by bucket when it is closed."""
+    """Collects the events of a span and writes them by bucket on close."""
 
     directory: Path
-    name: str  # unique for the attempt
-    file_pool: StagingFilePool | None = None  # files to be written over
+    name: str  # unique per attempt
+    file_pool: StagingFilePool | None = None  # files to overwrite
     _parts: dict[str, list[tuple[Rows, Units]]] = field(default_factory=dict)
     _buffered_bytes: int = 0
     _written: list[StagedFile] = field(default_factory=list)
@@ -84,7 +83,7 @@ class StagedWriter:
             self._flush()
 
     def close(self) -> list[StagedFile]:
-        """Write every family; the files, in the order of the stream."""
+        """Write all families; returns the files."""
         self._flush()
         return self._written
 
@@ -103,14 +102,14 @@ class StagedWriter:
         parts.clear()
         path = self.directory / f"{self.name}-{len(self._written)}-{family}.arrow"
         is_reused = self.file_pool is not None and self.file_pool.acquire(family, path)
-        # A stream says where it ends: what an old file has behind that is nothing.
+        # An Arrow stream marks its end: older bytes after it are ignored.
         with path.open("r+b" if is_reused else "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
             writer.write_batch(batch)
         return StagedFile(family, str(path), {int(b): int(counts[b]) for b in np.flatnonzero(counts)})
 
 
 def _byte_size(rows: Rows) -> int:
-    """About the bytes that they take in a file."""
+    """Approximate size of the rows in a file."""
     inside = [part for text in rows.texts.values() for part in text]
     for entries in rows.lists.values():
         inside += [*entries.columns.values(), *(part for text in entries.texts.values() for part in text)]
@@ -118,7 +117,7 @@ def _byte_size(rows: Rows) -> int:
 
 
 def _by_instrument(ids: list[Numbers]) -> tuple[list[RowTargets], NDArray[np.int64]]:
-    """Where the rows of each part go, bucket by bucket and instrument by instrument, and how many each bucket has."""
+    """Target positions of each part's rows, by bucket and instrument, and the row count of each bucket."""
     known, rows = count_by_id(np.concatenate(ids))
     known, order = np.sort(known), np.argsort(known)
     rows, bucket = rows[order], bucket_of(known)
@@ -136,7 +135,7 @@ def _by_instrument(ids: list[Numbers]) -> tuple[list[RowTargets], NDArray[np.int
 
 
 def _scatter_parts(parts: list[tuple[Rows, Units]], targets: list[RowTargets], count: int) -> pa.RecordBatch:
-    """All columns that a part has, in the order of the places; where a part has none it is NULL."""
+    """All columns that any part has, at the target positions; NULL for parts that lack a column."""
     family = parts[0][0].family
     family_columns = list(dict.fromkeys(["instrument_id", *(name for rows, _ in parts for name in rows.columns)]))
     family_columns = [
@@ -164,7 +163,7 @@ def _scatter_parts(parts: list[tuple[Rows, Units]], targets: list[RowTargets], c
 
 
 def _is_absent(column: Column, parts: list[tuple[Rows, Units]]) -> bool:
-    """Whether no row has it: as if the wire had no such column."""
+    """Whether no row has a value, as if the protocol had no such column."""
     found = (rows.columns.get(column.name) for rows, _ in parts)
     return column.nullable and all(
         values is None or (values[0] == column.null and (values == column.null).all()) for values in found
@@ -172,7 +171,7 @@ def _is_absent(column: Column, parts: list[tuple[Rows, Units]]) -> bool:
 
 
 class RowMove(NamedTuple):
-    """Where the rows of a part go, and which rows of it these are in some of its columns; in the others all are."""
+    """Targets of a part's rows; `rows` selects them in some of its columns, the other columns are used completely."""
 
     targets: RowTargets
     source_rows: NDArray[np.uint32] | None = None
@@ -180,7 +179,7 @@ class RowMove(NamedTuple):
 
 
 def scatter_columns(columns: Mapping[str, list[Numbers]], moves: Sequence[RowMove], pool: Pool) -> dict[str, Numbers]:
-    """Columns in parts → whole columns, each row at its place."""
+    """Scatter partial columns into complete ones, each row to its target."""
     count = sum(len(move.targets) for move in moves)
     scattered = _allocate({name: parts[0].dtype for name, parts in columns.items()}, count, pool)
     for number, (targets, rows, by_rows) in enumerate(moves):
@@ -200,7 +199,7 @@ def scatter_columns(columns: Mapping[str, list[Numbers]], moves: Sequence[RowMov
 
 
 def _allocate(kinds: Mapping[str, np.dtype[Any]], count: int, pool: Pool) -> dict[str, Numbers]:
-    """Columns to be filled."""
+    """Uninitialised columns."""
     sizes = [-(-count * kind.itemsize // ALIGNMENT) * ALIGNMENT for kind in kinds.values()]
     memory, found, at = pool.acquire(sum(sizes)).array, {}, 0
     for (name, kind), size in zip(kinds.items(), sizes, strict=True):
@@ -218,7 +217,7 @@ def _nested_array(rows: Rows, family: Family, name: str) -> pa.Array:
 
 
 def read_staged(files: Iterable[StagedFile], family: str, buckets: Iterable[int]) -> Events:
-    """The rows of a family in these buckets, in the order of the files; a unit for each row."""
+    """The rows of a family in these buckets, in the order of the files; one unit per row."""
     batches = [batch for _, _, batch in staged_batches(files, family, buckets)]
     if not batches:
         return Events(_units({}, 0), {})
@@ -229,9 +228,9 @@ def read_staged(files: Iterable[StagedFile], family: str, buckets: Iterable[int]
 def staged_batches(
     files: Iterable[StagedFile], family: str, buckets: Iterable[int]
 ) -> Iterator[tuple[str, dict[int, int], pa.RecordBatch]]:
-    """As they are in the files, without a copy: path, how many rows of which buckets (neighbours come together), rows.
+    """The rows as stored, without a copy: path, row counts by bucket (neighbours are returned together), rows.
 
-    All have the same columns: what a wire leaves out for a while is NULL there."""
+    All have the same columns: one that a protocol omits in some batches is NULL there."""
     wanted_buckets = set(buckets)
     chosen = [staged for staged in files if staged.family == family and wanted_buckets & staged.rows.keys()]
     readers = [pa.ipc.open_stream(pa.memory_map(staged.path)) for staged in chosen]
@@ -305,7 +304,7 @@ def _group_from_list(array: pa.Array) -> RepeatingGroup:
 
 
 def _list_array(entries: RepeatingGroup, columns: tuple[Column, ...]) -> pa.Array:
-    """With all columns of the list, so that lists of any two batches are of one type."""
+    """With all columns of the list, so that lists of all batches have the same type."""
     count, inside = int(entries.offsets[-1]), []
     for column in columns:
         if column.is_text:
@@ -319,14 +318,14 @@ def _list_array(entries: RepeatingGroup, columns: tuple[Column, ...]) -> pa.Arra
 
 
 def _absent(column: Column, count: int) -> pa.Array:
-    """A column that is NULL throughout, as `Rows` has it."""
+    """A column of NULLs, as in `Rows`."""
     if column.is_text:
         return _text_array((np.zeros(count + 1, np.int32), np.empty(0, np.uint8)))
     return pa.array(np.full(count, column.null if column.nullable else 0, column.dtype))
 
 
 def _concatenated(parts: list[pa.RecordBatch], family: str) -> pa.Table:
-    """Batches of one family as one; a column that a wire leaves out for a while is NULL there."""
+    """Concatenate batches of one family; a column that some of them lack is NULL there."""
     if not all(part.schema.equals(parts[0].schema) for part in parts):
         types = {each.name: each.type for part in parts for each in part.schema}
         parts = [_with_missing_columns(part, types, FAMILIES[family]) for part in parts]

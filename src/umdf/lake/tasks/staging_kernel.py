@@ -1,6 +1,6 @@
-"""Rows of many batches to their places in one: a counting sort by instrument, then each column straight to its place.
+"""Scatters rows of many batches into one: a counting sort by instrument, then each column directly to its target.
 
-Invariant: rows of an instrument stay in their order. Nothing is put together first, so every value is moved once.
+Invariant: rows of an instrument stay in order. Batches are not concatenated first, so every value is moved once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from umdf.kernels import (
 BUCKETS = 64
 NO_INSTRUMENT = BUCKETS  # rows of the whole channel or of a group
 NULL = -(1 << 63)
-# A column of `scatter`: where it is, bytes of a value, where it goes, whether only some of its rows do.
+# A column of `scatter`: its address, bytes per value, its target, whether only some of its rows are used.
 SOURCE, WIDTH, TARGET, BY_ROWS = range(4)
 COLUMN = 4
 
@@ -47,7 +47,7 @@ def assign_buckets(ids, rows, buckets):
 
 @kernel
 def assign_targets(instruments, rows, next_targets, targets):
-    """Where each row goes, by which instrument it is of; `next_targets` is the next place of each of them."""
+    """The target of each row, by instrument; `next_targets` has the next target of each instrument."""
     for row in range(rows):
         at = 8 * np.int64(load_u32(instruments, 4 * row))
         target = load_i64(next_targets, at)
@@ -58,7 +58,7 @@ def assign_targets(instruments, rows, next_targets, targets):
 
 @kernel
 def scatter(columns, count, targets, rows, move_count):
-    """The values of some columns to their places: all of a column's, or those of some rows."""
+    """Scatter the values of some columns: of all rows, or of some."""
     for number in range(count):
         column = columns + 8 * COLUMN * number
         source, width, target = load_i64(column, 8 * SOURCE), load_i64(column, 8 * WIDTH), load_i64(column, 8 * TARGET)

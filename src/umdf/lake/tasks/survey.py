@@ -1,9 +1,8 @@
-"""Step 0 of an ingest: what is in a capture file, and where. A task for each new file, or for some small ones.
+"""Step 0 of an ingest: what a capture contains, and where. One task per new file, or for several small ones.
 
-A survey lists which multicast groups the file has, which protocol each carries, and for every split of some 8 MB which
-numbers of which epoch and date are in it, so that a later task reads only what it needs. It depends on the file's
-content alone, so it is kept in the lake by the file's digest. Invariant: a file that is no capture is a value, not an
-error.
+A survey lists the multicast groups of the file, the protocol of each, and for every split of some 8 MB the sequences
+by epoch and date, so that later tasks read only what they need. It depends only on the file's content, so it is
+stored in the lake under the file's digest. Invariant: a file that is not a capture is a result, not an error.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from umdf.transport.compression import decompressor
 from umdf.transport.damage import Damage
 from umdf.wire.packet import Protocol, detect_protocols
 
-SPLIT_FIELDS = ("offset", "end", "number", "header", "damage", "has_checksums")  # what must be known to read one
-SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the ends of a span are read by two
+SPLIT_FIELDS = ("offset", "end", "number", "header", "damage", "has_checksums")  # needed to read a split
+SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the edges of a span are read by two
 COPY_BYTES = 1 << 20
-BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also how finely a stream knows what has come until when
-SURVEY_FORMAT = 4  # of a survey that is kept
+BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also the resolution of `marks`
+SURVEY_FORMAT = 4  # version of stored surveys
 
-# What a split has of one flow, epoch and date. FAST says no epoch: there it is the reset seen last, if any.
-# `marks` are (number, ts_recv), one a batch: up to that number all had come by then. `few` are (offset, number) of the
-# packets, where they are one or two. Beside the segments, `refused` are the packets of the split that fit nothing
-# around them: flow, offset, number and date.
+# The packets of one flow, epoch and date in a split. FAST does not state the epoch: it is the last reset seen, if any.
+# `marks` are (sequence, ts_recv), one per batch: by then everything up to that sequence had arrived. `few` are
+# (offset, sequence) of the packets, if there are only one or two. Besides the segments, `refused` lists the packets
+# of the split with damaged headers: flow, offset, sequence and date.
 SEGMENT_FIELDS = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few")
 
 
 def run_all(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
-    """{"files": what `run` takes, for each} → {"surveys"}."""
+    """{"files": the arguments of `run` for each file} → {"surveys"}."""
     return {"surveys": [run(each, attempt) for each in task["files"]]}
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"path", "known": digests of that size, "shorter": sizes and digests of inputs that it may have grown from,
-    "unpacked": directory, "split_bytes"} → a survey, or that it is known; with "grown_from", if it has."""
+    "unpacked": directory, "split_bytes"} → a survey, or that the file is known; with "grown_from", if it has grown."""
     path, is_compressed = task["path"], _is_compressed(task["path"])
     if task["known"] or is_compressed:
         identity = _file_identity(path, FileDigest(path, prefixes=_prefix_sizes(task)), task)
@@ -55,14 +54,14 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
             return identity | {"known": True}
         if is_compressed:
             return identity | _survey_compressed(identity, Path(task["unpacked"]), task["split_bytes"])
-    digest = FileDigest(path, prefixes=_prefix_sizes(task))  # what it is and what is in it, in one go
+    digest = FileDigest(path, prefixes=_prefix_sizes(task))  # digest and survey in one pass
     try:
         survey = {"format": SURVEY_FORMAT, "packed": "", **_survey(path, "", task["split_bytes"], digest.update)}
     except CaptureError as error:
         survey = _not_a_capture(path, error)
     identity = _file_identity(path, digest, task)
     if "splits" in survey and survey["splits"][-1]["end"] is not None:
-        survey["splits"][-1]["end"] = identity["size_bytes"]  # it may have grown since: that is of another digest
+        survey["splits"][-1]["end"] = identity["size_bytes"]  # it may have grown since, with another digest
     return identity | survey
 
 
@@ -75,7 +74,7 @@ def _survey_compressed(identity: dict[str, Any], directory: Path, split_bytes: i
     try:
         plain_path, compression, damage = decompress(path, identity["digest"], directory)
         if os.path.getsize(path) != identity["size_bytes"]:
-            raise CaptureError(f"{path}: it is compressed and still being written", "ingest it when it is closed")
+            raise CaptureError(f"{path}: it is compressed and still being written", "ingest it once it is closed")
         return {"format": SURVEY_FORMAT, "packed": compression, **_survey(plain_path, damage, split_bytes)}
     except CaptureError as error:
         return _not_a_capture(path, error)
@@ -98,11 +97,11 @@ def _is_compressed(path: str) -> bool:
         with open(path, "rb") as file:
             return bool(decompressor(file, file.peek(4)[:4]).name)
     except OSError:
-        return True  # it cannot be read: whoever opens it says why
+        return True  # unreadable: opening it reports why
 
 
 def decompress(path: str, digest: str, directory: Path) -> tuple[str, str, str]:
-    """A file that can be read from anywhere in it: its path, how it was compressed, and what was wrong with that."""
+    """A file that allows random access: its path, its compression, and damage of the compressed stream."""
     try:
         with open(path, "rb") as file:
             source = decompressor(file, file.peek(4)[:4])
@@ -111,7 +110,7 @@ def decompress(path: str, digest: str, directory: Path) -> tuple[str, str, str]:
             target = directory / f"{digest.partition(':')[2]}.pcap"
             directory.mkdir(parents=True, exist_ok=True)
             chunk = memoryview(bytearray(COPY_BYTES))
-            # A second attempt, or a second file, may be at it too.
+            # Another attempt, or another file with this content, may write it too.
             temporary = target.with_suffix(f".{uuid.uuid4().hex}")
             with temporary.open("wb") as plain:
                 while read_bytes := source.readinto(chunk):
@@ -126,7 +125,7 @@ def split_of(content: dict[str, Any], path: str) -> Split:
     header = content["header"]
     if header is not None:
         header = Header(**{**header, "interfaces": bytes.fromhex(header["interfaces"])})
-    damage = content.get("damage")  # without: whoever reads it finds out
+    damage = content.get("damage")  # missing: found when the split is read
     known = None if damage is None else tuple(Damage(path, *each) for each in damage)
     return Split(
         path, content["offset"], content["end"], content["number"], header, known, content.get("has_checksums")

@@ -1,7 +1,7 @@
-"""What a survey notes while it goes through a file: by split, flow, epoch and date, which numbers there are.
+"""Scans a file for its survey: sequences by split, flow, epoch and date.
 
-Invariant: a packet is sound or refused here, once for all. What is refused has no part in any number, epoch or
-date; it is written down with its place and the date of its neighbours, and the reader of the split refuses just that.
+Invariant: each packet is accepted or refused here, once and for all. A refused packet affects no sequence, epoch or
+date; it is recorded with its position and the date of its neighbours, and readers of the split refuse exactly those.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from umdf.wire.sbe.headers import read_packet_headers
 
 PACKET_HEADER = 16  # bytes of a Binary packet header (5.1)
 SEQUENCE_RESET = "4"
-UNKNOWN_TEMPLATE = "D9"  # a message that the templates do not know
-MAX_LISTED_PACKETS = 2  # numbers that are written down one by one: a plan compares them with what other files have
-MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until it is clear what it speaks
-# Times of FAST messages: looked at in a batch, kept, enough to be believed.
+UNKNOWN_TEMPLATE = "D9"  # a message of an unknown template
+MAX_LISTED_PACKETS = 2  # sequences that are listed individually: the plan compares them with other files
+MAX_UNDECIDED_PACKETS = 64  # packets of a flow that are kept until its protocol is known
+# Send times of FAST messages: samples per batch, samples kept, samples needed.
 SAMPLES_PER_BATCH, MAX_LAG_SAMPLES, MIN_LAG_SAMPLES = (9, 33, 3)
-NO_CHANNEL = -1  # of packets that say none
+NO_CHANNEL = -1  # of packets without a channel number
 
 Numbers = NDArray[np.int64]
 SegmentKey = tuple[int, int, int, int | None, int]  # split, flow, channel, epoch and date
@@ -57,7 +57,7 @@ def templates() -> TemplateSet:
 
 @cache
 def _fast_reader() -> tuple[Decoder, FastEventMapper, list[int]]:
-    """For a few messages of a batch, which are not worth compiling for; and the templates of SequenceReset."""
+    """A decoder for a few messages of a batch, not worth compiling for; and the templates of SequenceReset."""
     decoder = Decoder(templates(), generated=())
     resets = [n for n, template in templates().by_id.items() if message_type(template) == SEQUENCE_RESET]
     return decoder, FastEventMapper(decoder.layout), resets
@@ -87,7 +87,7 @@ class SegmentCollector:
             self._add(key, part, part.number[part.number > 0])
 
     def add_damaged(self, flow: int, headers: Headers, neighbours: Headers, is_known: bool = True) -> None:
-        """`neighbours`: for each, the header of a sound neighbour."""
+        """`neighbours`: for each, the header of a valid neighbour."""
         if not len(headers.number):
             return
         dates = local_dates(neighbours.sent)
@@ -122,7 +122,7 @@ class SegmentCollector:
 
 
 class SurveyScan:
-    """All packets of a file, in their order."""
+    """Scans all packets of a file, in order."""
 
     def __init__(self) -> None:
         self.flows: dict[Hashable, int] = {}
@@ -141,7 +141,7 @@ class SurveyScan:
     def add(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
         """`protocol`: the result of `detect_protocols` for each packet."""
         present = np.flatnonzero(np.bincount(batch.flow, minlength=len(names))).tolist()
-        own = np.zeros(len(names), np.int64)  # flows are numbered anew in every split
+        own = np.zeros(len(names), np.int64)  # flows are renumbered in every split
         own[present] = [self.flows.setdefault(names[number], len(self.flows)) for number in present]
         flows = own[batch.flow]
         verdict = self._protocols.add(protocol, flows)  # type: ignore[arg-type]
@@ -170,9 +170,9 @@ class SurveyScan:
         return self._fast.setdefault(number, _FastFlow(number, self.collector))
 
     def end(self) -> None:
-        """There are no more packets."""
+        """Call it after the last packet."""
         for flow, parts in self._undecided.items():
-            # Heartbeats are headers and nothing else, so nothing tells what they are; the others are damaged.
+            # Heartbeats are bare headers, which do not show their protocol; other packets are damaged.
             self._binary_flow(flow).undecided = concat_headers(parts)
         lags: list[float] = []
         for flow in sorted(self._binary.values(), key=lambda flow: -flow.packets):
@@ -202,30 +202,30 @@ def _binary_headers(batch: PacketBatch, rows: Numbers, split: int) -> Headers:
 
 
 def _has_wrong_checksum(batch: PacketBatch, rows: Numbers) -> NDArray[np.bool_]:
-    """Of which the UDP checksum is wrong."""
+    """Which of these have a wrong UDP checksum."""
     return np.zeros(len(rows), np.bool_) if batch.corrupt is None else batch.corrupt[rows]
 
 
 class _BinaryFlow:
-    """Numbers are compared among packets that have one: between two of them any number of heartbeats may lie."""
+    """Sequences are compared among packets that have one, ignoring the heartbeats between them."""
 
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector, self.packets = number, collector, 0
-        self.undecided: Headers | None = None  # if it is one of this kind at all, this is all of it
-        self.lags: list[float] = []  # one or two, of many: how much later than sent packets are received
+        self.undecided: Headers | None = None  # all packets so far, while it is unknown whether the flow is Binary
+        self.lags: list[float] = []  # samples of send time minus receive time
         self._identity_checker, self._sequence_checker = (
             HeaderChecker(mask_foreign_headers),
             HeaderChecker(mask_wrong_sequences),
         )
-        self._last = NO_HEADERS  # the sound packet that came last
-        self._waiting: list[Headers] = []  # refused before there was one
+        self._last = NO_HEADERS  # the last valid packet
+        self._waiting: list[Headers] = []  # refused before there was a valid packet
 
     def add(self, new: Headers) -> None:
         self.packets += len(new.number)
         self._add_checked(*self._identity_checker.add(new))
 
     def finish(self, usual_lag: float) -> None:
-        """`usual_lag`: what other flows say, for one that is too short to say anything."""
+        """`usual_lag`: the lag of other flows, for a flow that is too short to have its own."""
         headers, bad = (
             self._identity_checker.add(None)
             if self.undecided is None
@@ -274,7 +274,7 @@ class _BinaryFlow:
 
 
 class _FastFlow:
-    """Messages are numbered, and say neither their channel nor their epoch: the reset seen last does."""
+    """Messages have sequences, but neither channel nor epoch: the epoch is the last reset seen."""
 
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector = number, collector
@@ -322,7 +322,7 @@ class _FastFlow:
         numbered[self._misnumbered_rows(frames, headers)] = False
         if not numbered.all():
             self.collector.add_damaged(self.number, headers.take(~numbered), headers.take(~numbered))
-        if len(resets):  # they stand in no epoch
+        if len(resets):  # they belong to no epoch
             self.collector.add_sound(self.number, headers.take(resets)._replace(number=zeros[resets]))
             numbered[resets] = False
         if not numbered.all():
@@ -339,7 +339,7 @@ class _FastFlow:
         self.collector.add_sound(self.number, headers)
 
     def _misnumbered_rows(self, frames: Chunks, headers: Headers) -> Numbers:
-        """A message says its number, too: where numbers are out of order, it must be whole and say the same."""
+        """A message also contains its sequence: if sequences are out of order, it must decode and contain the same."""
         number = headers.number
         before = np.concatenate([[self._previous], number[:-1]])
         self._previous = int(number[-1])
@@ -356,7 +356,7 @@ class _FastFlow:
         return doubtful[wrong]
 
     def _start_epoch(self, frames: Chunks, row: int, headers: Headers) -> None:
-        """An epoch begins, if that is what the message really is."""
+        """Start an epoch, if the message really is a valid reset."""
         decoder, mapper, _ = _fast_reader()
         batch = decoder.decode(frames.buffer, frames.start[row : row + 1], frames.end[row : row + 1])
         units = mapper.events(batch).units
@@ -373,8 +373,8 @@ class _FastFlow:
             some = headers.take(slice(row, row + 1))
             self.collector.add_damaged(self.number, some, some)
 
-    # When a message was sent is in the message, and to decode them all would take too long. It came a little later,
-    # by a clock that may be wrong but not now so and now so: what a few of them say is enough, except at midnight.
+    # The send time is inside the message, and decoding all of them would take too long. The receive time is a little
+    # later, in a clock that may be wrong but steady: so a few samples are enough, except around midnight.
 
     def _lag(self) -> int:
         if len(self._lags) < MIN_LAG_SAMPLES:
@@ -390,7 +390,7 @@ class _FastFlow:
             self._lags.extend((sent[known].astype(np.float64) - ts_recv[frames.packet[some[known]]]).tolist())
 
     def _send_times(self, frames: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
-        """About when; just before and after midnight just when."""
+        """Approximate send times; exact ones around midnight."""
         expected = ts_recv[frames.packet] + self._lag()
         at_midnight = local_dates(expected - MAX_LAG_DIFFERENCE_NS) != local_dates(expected + MAX_LAG_DIFFERENCE_NS)
         doubtful = whole[at_midnight[whole]]
@@ -407,7 +407,7 @@ def _units(frames: Chunks, some: Numbers) -> Units:
 
 
 def _group_by_date(headers: Headers) -> Iterator[tuple[Numbers, int]]:
-    """Rows of the same split, channel, epoch and date; nearly always that is all of them."""
+    """Rows by split, channel, epoch and date; nearly always a single group."""
     if not len(headers.number):
         return
     lowest, highest = local_dates(np.array([headers.sent.min(), headers.sent.max()])).tolist()
@@ -418,7 +418,7 @@ def _group_by_date(headers: Headers) -> Iterator[tuple[Numbers, int]]:
     dates = local_dates(headers.sent)
     stacked = np.stack([column.astype(np.int64) for column in (*columns, dates)])
     starts = np.flatnonzero(np.append(True, (stacked[:, 1:] != stacked[:, :-1]).any(axis=0)))
-    runs: dict[tuple[int, ...], list[Numbers]] = defaultdict(list)  # of neighbours that are alike
+    runs: dict[tuple[int, ...], list[Numbers]] = defaultdict(list)  # runs of neighbours in the same group
     for values, low, high in zip(stacked[:, starts].T.tolist(), starts, [*starts[1:], stacked.shape[1]], strict=True):
         runs[tuple(values)].append(np.arange(low, high))
     for values, row_ranges in sorted(runs.items()):

@@ -1,7 +1,7 @@
-"""Definitions come again and again on the instrument stream: what does not change anything is left out.
+"""Drops repeated definitions: the instrument stream sends all of them in every loop.
 
-Invariant: a definition stays if it differs from the one before it of its instrument, in the order of the stream. So
-leaving out repeats within parts of a stream and then among what is left gives what one pass over all of it would.
+Invariant: a definition is kept if it differs from its instrument's previous one, in the order of the stream. So
+dropping repeats within parts of a stream, and then among the rest, gives the same result as a single pass.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from umdf.market.families import COMMON
 from umdf.market.rows import Events
 from umdf.sync.raw_units import RawUnits
 
-# About the packet and the list, not about the instrument.
+# Columns of the packet and the list, not of the instrument.
 IGNORED_COLUMNS = {column.name for column in COMMON} - {"instrument_id"} | {"total_instruments", "is_last"}
 
 
 class DefinitionFilter:
-    """Of one stream, in its order."""
+    """Filters one stream, in order."""
 
     def __init__(self, last_hashes: Mapping[int, int] | None = None) -> None:
         self._hash = LogicalHash(IGNORED_COLUMNS)
-        self.last_hashes: dict[int, int] = dict(last_hashes or {})  # a word for the last definition of each instrument
+        self.last_hashes: dict[int, int] = dict(last_hashes or {})  # hash of each instrument's last definition
         self._packet_digests: dict[tuple[int, int], int] = {}
 
     def changed_packets(self, units: RawUnits, header_bytes: int) -> NDArray[np.bool_]:
-        """Which packets differ from the last one with their number: in a loop, the same place has the same content."""
+        """Which packets differ from the previous one with the same sequence: loops repeat the same packets."""
         is_changed, view = np.ones(len(units), np.bool_), units.buffer.data
         byte_ranges = zip(units.start.tolist(), units.end.tolist(), strict=True)
         numbers = zip(units.epoch.tolist(), units.sequence.tolist(), strict=True)

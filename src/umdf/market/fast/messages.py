@@ -73,7 +73,7 @@ class FastMessageMapper:
         ids = (incremental, snapshot, security_list, security_status, news, heartbeat, sequence_reset, channel_reset)
         missing = [template_id for template_id in ids if template_id not in self.layout.roots]
         if missing:
-            raise EncodeError(f"there is no template {missing[0]}", "say which templates the file has for each message")
+            raise EncodeError(f"unknown template {missing[0]}", "pass the template IDs of your file")
         rpt_seq = TemplateTags(self.layout, self.layout.roots[incremental]).find(t.RPT_SEQ, t.ENTRIES)
         self._needs_rpt_seq = rpt_seq is not None and not rpt_seq.field.optional
 
@@ -213,7 +213,7 @@ def _assign_slots(families: list[_FamilyEntries], message_index: Numbers) -> tup
     else:
         merged = np.sort(np.concatenate([np.zeros(0, np.int64), *firsts]), kind="stable")
     if len(merged) > 1 and not (merged[1:] > merged[:-1]).all():
-        raise EncodeError("two events are the same entry of a message")
+        raise EncodeError("two events have the same message and entry index")
     for piece, order in zip(families, orders, strict=True):
         is_identity = len(families) == 1 and len(order) == len(merged)
         piece.slots = np.arange(len(order)) if is_identity else np.searchsorted(merged, order)

@@ -173,7 +173,7 @@ class NodeBuilder:
         if column.field.type != DECIMAL:
             whole, rest = np.divmod(values, 10**-exponent)
             if rest.any():
-                raise EncodeError(f"{self.node.path}.{column.name} takes whole numbers only")
+                raise EncodeError(f"{self.node.path}.{column.name} must be an integer")
             self._put_numbers(tag, whole, slots)
             return
         mantissas, exponents = split_decimals(values, exponent)
@@ -281,7 +281,7 @@ def _to_yyyymmdd(days: Numbers) -> Numbers:
     """Days since 1970 as YYYYMMDD."""
     first, last = int(days.min()), int(days.max())
     if not -719_162 <= first <= last <= 2_932_896:  # years 1 to 9999
-        raise EncodeError("a date outside the years 1 to 9999")
+        raise EncodeError("date outside years 1 to 9999")
     return _yyyymmdd_table(first, last)[days - first]
 
 

@@ -51,7 +51,7 @@ def from_string(text: str, type: str) -> Value:
 def to_type(value: object, type: str) -> Value:
     """A value that the encoder is given, as the type that its field has (8.1 to 8.4)."""
     if isinstance(value, bool) or not isinstance(value, int | str | bytes | tuple):
-        raise ConversionError("D1", f"a {value.__class__.__name__} cannot become a {type}")
+        raise ConversionError("D1", f"cannot convert {value.__class__.__name__} to {type}")
     if isinstance(value, tuple):
         if len(value) != 2 or any(isinstance(part, bool) or not isinstance(part, int) for part in value):
             raise ConversionError("D1", "a decimal is a pair of integers, exponent and mantissa")
@@ -61,7 +61,7 @@ def to_type(value: object, type: str) -> Value:
             return value
         if type in (ASCII, UNICODE):
             return value.hex()
-        raise ConversionError("D10", f"a byte vector cannot become a {type}")
+        raise ConversionError("D10", f"cannot convert a byte vector to {type}")
     if isinstance(value, str):
         return from_string(value, type)
     if type in RANGES:
@@ -69,7 +69,7 @@ def to_type(value: object, type: str) -> Value:
     if type == DECIMAL:
         return _check_decimal(normalize(0, value))
     if type == BYTES:
-        raise ConversionError("D10", "an integer cannot become a byte vector")
+        raise ConversionError("D10", "cannot convert an integer to a byte vector")
     return str(value)
 
 
@@ -86,11 +86,11 @@ def _from_decimal(value: Decimal, type: str) -> Value:
     if type == DECIMAL:
         return _check_decimal(value)
     if type == BYTES:
-        raise ConversionError("D10", "a decimal cannot become a byte vector")
+        raise ConversionError("D10", "cannot convert a decimal to a byte vector")
     exponent, mantissa = normalize(*_check_decimal(value))
     if type in RANGES:
         if exponent < 0:
-            raise ConversionError("R5", f"{mantissa}e{exponent} is no integer")
+            raise ConversionError("R5", f"{mantissa}e{exponent} is not an integer")
         return _check_range(mantissa * 10**exponent, type)
     if exponent >= 0:
         return str(mantissa * 10**exponent)

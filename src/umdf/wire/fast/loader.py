@@ -246,7 +246,7 @@ class _TemplateBuilder:
             return [(DynamicRef("templateRef", context.application_type), node)]
         target = self.by_name.get(name) if name is not None else self.by_id.get(_normalized_id(node))
         if target is None:
-            self.fault(node, f"D8: there is no template {name if name is not None else identifier}")
+            self.fault(node, f"D8: unknown template {name if name is not None else identifier}")
             return []
         name = target.get("name") or ""
         self.referenced_names.add(name)
@@ -326,7 +326,7 @@ class _TemplateBuilder:
             try:
                 initial = conversion.from_string(text, type)
             except conversion.ConversionError as error:
-                self.fault(field, f'S3: the value "{text}" of {kind} is no {type}: {error.reason} ({error.code})')
+                self.fault(field, f'S3: the value "{text}" of {kind} is not {type}: {error.reason} ({error.code})')
                 return Operator(kind)
             if part == "exponent" and isinstance(initial, int) and abs(initial) > conversion.MAX_EXPONENT:
                 self.fault(field, f"S3: the exponent {initial} is outside -63 to 63 (R1)")

@@ -108,7 +108,7 @@ class VarDataStore:
     def grow(self, used: int) -> int:
         """Four times the capacity, with the bytes so far; the new address."""
         if self.capacity == MAX_DATA_CAPACITY:
-            raise UmdfError("a batch holds more than 2 GiB of one variable data field", "decode fewer packets at once")
+            raise UmdfError("a variable-length field exceeds 2 GiB in one batch", "decode fewer packets per batch")
         old = self.memory
         self.capacity = min(max(INITIAL_DATA_CAPACITY, 4 * self.capacity), MAX_DATA_CAPACITY)
         self.memory = self._pool.acquire(self.capacity)

@@ -46,9 +46,9 @@ def compose(schema: Schema, packets: Iterable[Packet], version: int | None = Non
         for index, (template, values) in enumerate(packet.messages):
             template_id = ids.get(template, -1) if isinstance(template, str) else template
             if not isinstance(template_id, int) or template_id not in encoder.layout.roots:
-                raise EncodeError(f"the schema has no message {shown(template)}")
+                raise EncodeError(f"unknown message {shown(template)}")
             if not isinstance(values, Mapping):
-                raise EncodeError(f"{template} takes a dictionary of values by name, not {shown(values)}")
+                raise EncodeError(f"{template} expects a dict of field values, got {shown(values)}")
             tables.setdefault(template_id, _MessageRows()).add(number, index, values)
     batches = [table.record_batch(encoder.layout, template_id) for template_id, table in tables.items()]
     names = ("channel", "seq_version", "sequence", "sending_time")
@@ -90,7 +90,7 @@ def _columns(layout: Layout, node: Node, rows: Sequence[Values]) -> list[pa.Arra
         for row in rows:
             found = row.get(group.name, ())
             if not isinstance(found, Sequence) or not all(isinstance(entry, Mapping) for entry in found):
-                raise EncodeError(f"{node.path}.{group.name} takes a list of entries, each a dictionary")
+                raise EncodeError(f"{node.path}.{group.name} expects a list of entries, each a dict")
             entries += found
             offsets.append(len(entries))
         inner = layout.nodes[child]
@@ -123,7 +123,7 @@ def _column_value(column: Column, value: Any, name: str) -> Any:
     if part.name and value is not None:
         names = {each.name for each in field.parts}
         if not isinstance(value, Mapping) or value.keys() - names:
-            raise EncodeError(f"{name.removesuffix(f'.{part.name}')} takes a dictionary of {', '.join(sorted(names))}")
+            raise EncodeError(f"{name.removesuffix(f'.{part.name}')} expects a dict of {', '.join(sorted(names))}")
         value = value.get(part.name)
     if value is None:
         return None
@@ -132,11 +132,11 @@ def _column_value(column: Column, value: Any, name: str) -> Any:
         if isinstance(value, str) and not value.isascii():
             raise EncodeError(f"{name}: {shown(value)} is not ASCII")
         if content and b"\0" in content:
-            raise EncodeError(f"{name}: a NUL would end the text {shown(value)}")
+            raise EncodeError(f"{name}: text contains a NUL: {shown(value)}")
         return content
     if part.primitive == "char" and isinstance(value, str):
         if len(value) != 1 or not value.isascii():
-            raise EncodeError(f"{name} is one ASCII character, not {shown(value)}")
+            raise EncodeError(f"{name} expects one ASCII character, got {shown(value)}")
         return ord(value)
     low, high = bounds(part.primitive)
     if field.exponent is not None:
@@ -153,17 +153,17 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise EncodeError(f"{name}: {shown(value)} is no whole number from {low} to {high}") from None
+        raise EncodeError(f"{name}: {shown(value)} is not an integer from {low} to {high}") from None
 
 
 def _mantissa(name: str, value: Any, exponent: int) -> int:
     try:
         number = Decimal(value)
     except (InvalidOperation, TypeError, ValueError):
-        raise EncodeError(f"{name}: {shown(value)} is no decimal number") from None
+        raise EncodeError(f"{name}: {shown(value)} is not a decimal number") from None
     sign, digits, scale = number.as_tuple()
     if not isinstance(scale, int) or abs(number.adjusted()) > MAX_DIGITS:
-        raise EncodeError(f"{name}: {shown(value)} is no decimal number that fits")
+        raise EncodeError(f"{name}: {shown(value)} does not fit a decimal")
     mantissa = int("".join(map(str, digits))) * (-1 if sign else 1)
     whole, rest = divmod(mantissa * 10 ** max(scale - exponent, 0), 10 ** max(exponent - scale, 0))
     if rest:
@@ -177,4 +177,4 @@ def _text_bytes(name: str, value: Any) -> bytes | None:
     try:
         return value.encode()
     except (AttributeError, UnicodeEncodeError):
-        raise EncodeError(f"{name}: {shown(value)} is no text") from None
+        raise EncodeError(f"{name}: {shown(value)} is not a string") from None

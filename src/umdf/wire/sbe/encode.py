@@ -95,12 +95,10 @@ class Encoder:
         metadata = batch.schema.metadata or {}
         node = self.layout.roots.get(int(metadata.get(b"template_id", -1)))
         if node is None:
-            raise EncodeError("a RecordBatch does not say a known template_id in its metadata", "use arrow_schema()")
+            raise EncodeError("RecordBatch metadata has no known template_id", "use arrow_schema()")
         assert isinstance(node.block, Message)
         if node.block.since > self.version:
-            raise EncodeError(
-                f"{node.path} came with version {node.block.since}; version {self.version} has no such message"
-            )
+            raise EncodeError(f"{node.path} was added in version {node.block.since}, not in version {self.version}")
         columns = {name: batch.column(name) for name in batch.schema.names}
         for name in ("packet", "msg_index"):
             if name not in columns:
@@ -174,9 +172,9 @@ class Encoder:
         offsets -= offsets[0]
         counts = np.diff(offsets)
         if count and int(counts.max()) >= 1 << 8 * group.count_size:
-            raise EncodeError(f"{node.path}: {int(counts.max())} entries do not fit its counter")
+            raise EncodeError(f"{node.path}: {int(counts.max())} entries exceed its counter")
         if not node.block.block_length_of(self.version) and counts.any():
-            raise EncodeError(f"{node.path}: entries of no bytes cannot be told from none")
+            raise EncodeError(f"{node.path}: entries of zero length are ambiguous")
         entries = lists.flatten()
         given = {entries.type.field(i).name: entries.field(i) for i in range(entries.type.num_fields)}
         return offsets, self._node_rows(node, given, len(entries), nulls_in_place)
@@ -229,7 +227,7 @@ def _refuse_null_values(column: Column, array: pa.Array, null: int, name: str) -
         return  # it stands only where there is no value
     exponent, is_char = column.field.exponent, column.part.primitive == "char"
     value = shown(chr(null)) if is_char else null if exponent is None else decimal_text(null, exponent)
-    raise EncodeError(f"{name}: {value} means that there is no value", "pass None for no value")
+    raise EncodeError(f"{name}: {value} is the null value", "pass None instead")
 
 
 def _refuse_long_texts(column: Column, texts: pa.Array, name: str) -> None:
@@ -272,7 +270,7 @@ def _header_column(value: Any, kind: str, packets: int, name: str) -> NDArray[np
     except (OverflowError, TypeError, ValueError):
         exact = np.zeros(0, kind)
     if len(column) not in (1, packets) or not np.array_equal(exact, column):
-        raise EncodeError(f"header {name}: one value or one for each of {packets} packets, that fit {exact.dtype}")
+        raise EncodeError(f"header {name}: expected one value, or one per packet ({packets}), of {exact.dtype}")
     return exact
 
 

@@ -149,7 +149,7 @@ class _PacketReader:
         yield length
         yield count
         if count.value and not length.value:
-            raise _TruncatedError(f"{group.name} says {count.value} entries of no bytes")
+            raise _TruncatedError(f"{group.name} has {count.value} entries of zero length")
         if count.value * length.value > self.end - self.offset:
             raise _TruncatedError(
                 f"{group.name} needs {count.value * length.value} bytes, {self.end - self.offset} left"

@@ -44,7 +44,7 @@ def _packaged_schema() -> Schema:
 def _build_schema(root: Node, source: str) -> Schema:
     reader = AttributeReader(source)
     if root.tag != "messageSchema":
-        reader.fault(root, "is no SBE schema: the root element must be messageSchema")
+        reader.fault(root, "is not an SBE schema: the root element must be messageSchema")
         raise SchemaError(reader.faults)
     order = root.get("byteOrder", "littleEndian")
     if order != "littleEndian":
@@ -102,7 +102,7 @@ class _BlockBuilder:
         for node in nodes:
             name, number = reader.required_text(node, "name"), reader.required_integer(node, "id", 0, MAX_LENGTH)
             if name is not None and names.setdefault(name, node) is not node:
-                reader.fault(node, f"a message of that name stands on line {names[name].line}")
+                reader.fault(node, f"a message of that name is on line {names[name].line}")
             if number is not None and ids.setdefault(number, node) is not node:
                 reader.fault(node, f"template id {number} is taken by the message on line {ids[number].line}")
             body = self._block(node, MAX_LENGTH)
@@ -217,7 +217,7 @@ class _BlockBuilder:
             return {}
         kinds = [[slot.primitive == "char" for slot in used.slots] for used in (declared, enum)]
         if not enum.codes or kinds[0] != kinds[1]:
-            self._reader.fault(node, f"codes names {enum_name}, which is no enum for the type {declared.name}")
+            self._reader.fault(node, f"codes names {enum_name}, which is not an enum of the type {declared.name}")
         return dict(enum.codes)
 
     def _constant(self, node: Node, declared: ResolvedType) -> int | str | None:
@@ -298,7 +298,7 @@ class _BlockBuilder:
             reader.fault(node, f"type {declared.name} must be length (uint8, uint16 or uint32) and varData")
             return
         if slots[1].primitive not in ("char", "uint8") or (slots[0].offset, slots[1].offset) != (0, slots[0].end):
-            reader.fault(node, f"type {declared.name}: varData must be char or uint8, right behind length")
+            reader.fault(node, f"type {declared.name}: varData must be char or uint8, right after length")
             return
         encoding = declared.encoding or "UTF-8"
         if not _is_text_encoding(encoding):

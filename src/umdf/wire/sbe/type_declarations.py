@@ -171,7 +171,7 @@ class TypeRegistry:
     def _resolve_node(self, node: Node) -> ResolvedType | None:
         kinds = {"type": self._simple_type, "enum": self._enum, "set": self._set, "composite": self._composite}
         if node.tag not in kinds:
-            self._reader.fault(node, "is no declaration of a type (type, composite, enum, set)")
+            self._reader.fault(node, "is not a type declaration (type, composite, enum, set)")
             return None
         faults_before = len(self._reader.faults)
         declared = kinds[node.tag](node)
@@ -218,7 +218,7 @@ class TypeRegistry:
     def checked_constant(self, node: Node, value: int | str, primitive: str) -> int | str | None:
         """A constant taken from an enum, if the type that it stands in can hold it."""
         if isinstance(value, str) != (primitive == "char"):
-            self._reader.fault(node, f"the constant {value!r} is no {primitive}")
+            self._reader.fault(node, f"the constant {value!r} is not a valid {primitive}")
             return None
         if isinstance(value, str):
             return value
@@ -231,7 +231,7 @@ class TypeRegistry:
             return None
         simple = len(declared.slots) == 1 and not (declared.values or declared.bits or declared.constants)
         if not simple or declared.slots[0].length != 1:
-            self._reader.fault(node, f"encodingType {declared.name} is no single number or char")
+            self._reader.fault(node, f"encodingType {declared.name} is not a single number or char")
             return None
         return declared.slots[0]
 
@@ -308,7 +308,7 @@ class TypeRegistry:
                 constants[name] = member.constant
                 continue
             if member.constants:  # its exponent or unit would be lost, and a price be shown unscaled
-                reader.fault(child, f"{member.name or name} has constants: it cannot stand inside another composite")
+                reader.fault(child, f"{member.name or name} has constants: it cannot be inside another composite")
             end = slots[-1].end if slots else 0
             start = end if offset is None else offset
             if start < end:

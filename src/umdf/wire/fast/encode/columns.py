@@ -120,7 +120,7 @@ class NodeColumns:
         if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
             array = exact(array, pa.list_(array.type.value_type), name)
         if not pa.types.is_list(array.type) or not pa.types.is_struct(array.type.value_type):
-            raise EncodeError(f"{name} takes a list of structs, not {array.type}")
+            raise EncodeError(f"{name} expects a list of structs, got {array.type}")
         self._check_offsets(array, len(array.values), item.name)
         offsets = array.buffers()[1].address + 4 * array.offset
         first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
@@ -135,7 +135,7 @@ class NodeColumns:
         """The kernel believes every offset."""
         offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
         if offsets[0] < 0 or offsets[-1] > most or bool((offsets[1:] < offsets[:-1]).any()):
-            raise EncodeError(f"{self.node.path}.{name} has offsets that lead outside its values")
+            raise EncodeError(f"{self.node.path}.{name} has offsets outside its values")
 
     def _add_presence(self, bit: int, optional: bool, present: RowSet) -> None:
         """Who has it. A decimal comes here twice, with its mantissa and its exponent; what is mandatory in a group has
@@ -181,7 +181,7 @@ def _true_rows(array: pa.Array | None, name: str) -> RowSet:
     if array is None:
         return False
     if not pa.types.is_boolean(array.type):
-        raise EncodeError(f"{name} takes bool, not {array.type}")
+        raise EncodeError(f"{name} expects bool, got {array.type}")
     shown = _bitmap_words(array.buffers()[1], array.offset, len(array))
     return shown & _bitmap_words(array.buffers()[0], array.offset, len(array)) if array.null_count else shown
 

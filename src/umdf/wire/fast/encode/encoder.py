@@ -104,20 +104,20 @@ class Encoder:
         order = np.argsort(numbers, kind="stable")
         again = np.flatnonzero(np.diff(numbers[order]) == 0)
         if len(again):
-            raise EncodeError(f"two rows are message {numbers[order][again[0]]}")
+            raise EncodeError(f"two rows have message {numbers[order][again[0]]}")
         owners = np.repeat(np.arange(len(tables)), [len(rows) for rows in outer])[order]
         return tables, owners, np.concatenate([nothing, *outer])[order]
 
     def _table(self, batch: pa.RecordBatch, template_id: int) -> _Table:
         root = self.layout.roots.get(template_id)
         if root is None:
-            raise EncodeError(f"there is no template {template_id}")
+            raise EncodeError(f"unknown template {template_id}")
         if not isinstance(batch, pa.RecordBatch):
-            raise EncodeError(f"{root.path} takes a RecordBatch, not {shown(batch)}")
+            raise EncodeError(f"{root.path} expects a RecordBatch, got {shown(batch)}")
         try:
             batch.validate()
         except pa.ArrowInvalid as error:
-            raise EncodeError(f"{root.path} is no sound RecordBatch: {error}") from None
+            raise EncodeError(f"{root.path}: invalid RecordBatch: {error}") from None
         given = {name: batch.column(name) for name in batch.schema.names}
         number = given.pop("message", None)
         if number is None or number.null_count:
@@ -188,7 +188,7 @@ class Encoder:
         """A row as a message, for the plain writer; those inside others are rows too."""
         table = self._tables.get(template_id)
         if table is None or row >= table.batch.num_rows:
-            raise EncodeError(f"there is no row {row} of template {template_id}")
+            raise EncodeError(f"template {template_id} has no row {row}")
         cells = table.batch.slice(row, 1).to_pylist()[0]
         return Message(
             table.root.template, message_values(self.layout, table.root, table.root.segment, cells, self._row_message)

@@ -103,7 +103,7 @@ class Writer:
     ) -> bytes:
         template = templates.get(template_id)
         if template is None:
-            raise _field_error(path, "D9", f"there is no template {template_id}")
+            raise _field_error(path, "D9", f"unknown template {template_id}")
         sent = always or self.dictionary.template_id != template_id
         self.dictionary.template_id = template_id
         bits, out = [sent], bytearray(write_unsigned(template_id) if sent else b"")
@@ -114,10 +114,10 @@ class Writer:
         self, segment: Segment, values: Mapping[str, Any], bits: list[bool], out: bytearray, path: list[str]
     ) -> None:
         if not isinstance(values, Mapping):
-            raise _field_error(path, "D1", f"must be values by name, not a {values.__class__.__name__}")
+            raise _field_error(path, "D1", f"expected a dict, not {values.__class__.__name__}")
         for name in values:
             if name not in segment.by_name:
-                raise _field_error([*path, str(name)], "D1", "there is no such field in the template")
+                raise _field_error([*path, str(name)], "D1", "unknown field")
         for instruction in segment.instructions:
             self._instruction(instruction, values.get(instruction.name), bits, out, [*path, instruction.name])
 
@@ -128,7 +128,7 @@ class Writer:
             self._field(instruction, value, bits, out, path)
             return
         if value is None and not instruction.optional:
-            raise _field_error(path, "D1", "mandatory and missing")
+            raise _field_error(path, "D1", "mandatory field is missing")
         if isinstance(instruction, Sequence):
             self._sequence(instruction, value, bits, out, path)
         elif isinstance(instruction, Group):
@@ -163,7 +163,7 @@ class Writer:
         if given is None and not field.optional and kind == CONSTANT:
             given = initial
         if given is None and not field.optional and not field.has_part_operators:
-            raise _field_error(path, "D1", "mandatory and missing")
+            raise _field_error(path, "D1", "mandatory field is missing")
         if field.has_part_operators:
             self._split_decimal(field, given, bits, out, path)
             return
@@ -194,7 +194,7 @@ class Writer:
         elif not field.optional:
             # Both parts constant: nothing is sent, so nothing need be given.
             if exponent.operator.kind != CONSTANT or mantissa.operator.kind != CONSTANT:
-                raise _field_error(path, "D1", "mandatory and missing")
+                raise _field_error(path, "D1", "mandatory field is missing")
             value = Decimal(exponent.operator.initial, mantissa.operator.initial)  # type: ignore[arg-type]
         assert value is None or isinstance(value, Decimal)
         self._field(exponent, None if value is None else value.exponent, bits, out, [*path, exponent.name])
