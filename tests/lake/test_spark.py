@@ -159,7 +159,9 @@ def test_spark_notices_a_damaged_page_and_names_its_file(spark: SparkSession, tm
     spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
     try:
         sql.register(snapshot, spark, names=["mbo"], prefix="damaged_")
-        with pytest.raises(UmdfError, match=f"^{path} cannot be read: .*CRC.*; `umdf lake verify LAKE --deep`"):
+        with pytest.raises(
+            UmdfError, match=f"^cannot read {path}: .*CRC.*; find damaged files with `umdf lake verify LAKE --deep`"
+        ):
             sql.run_sql(spark, "SELECT sum(ts_recv_ns) FROM damaged_mbo")
     finally:
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
