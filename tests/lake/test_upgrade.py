@@ -28,7 +28,8 @@ from umdf.lake.admin.upgrade import upgrade
 from umdf.lake.commit import log, vacuum
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.writer import FaultPoint, open_writer
-from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.ingest import ingest_captures
+from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.layout import LAYOUT, open_lake_paths
 from umdf.lake.older_layouts import RENAMES, renamed_rows, table_of_layout
 from umdf.lake.plan.frontier import FollowSettings

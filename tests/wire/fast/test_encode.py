@@ -109,10 +109,8 @@ def test_what_is_encoded_decodes_to_the_same_columns_and_messages(data: st.DataO
     messages, written = encodable(templates, data.draw(streams(templates)), "message")
     encoded = Encoder(templates).encode(Columns(templates, messages).record_batches())
     batch = Decoder(templates).decode(encoded.buffer, encoded.start, encoded.end)
-    assert not batch.quarantine
-    assert [(row.template.id, row.fields) for row in rows(batch)] == [
-        (template_id, fields_of(templates.by_id[template_id].body, values)) for template_id, values in messages
-    ]
+    expected = [(template_id, fields_of(templates.by_id[template_id].body, values)) for template_id, values in messages]
+    assert not batch.quarantine and [(row.template.id, row.fields) for row in rows(batch)] == expected
     again = Encoder(templates).encode({template_id: batch.record_batch(template_id) for template_id in batch.templates})
     assert messages_of(again) == written
 

@@ -34,8 +34,8 @@ from umdf.errors import UsageError
 from umdf.lake.plan.input_paths import find_captures, read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.ingest import StageProgress, TaskRunner
     from umdf.lake.ingest_result import IngestResult
+    from umdf.lake.ingest_settings import StageProgress, TaskRunner
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                            every capture in a directory",
@@ -81,7 +81,8 @@ def ingest(
     these addresses for later files.
     """
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings, ingest_captures
+    from umdf.lake.ingest import ingest_captures
+    from umdf.lake.ingest_settings import IngestSettings
 
     spark_options = spark_session_options(master, cores, environment, conf, no_spark)
     printer, (paths, skipped) = printer_of(ctx), find_captures(captures)
@@ -103,7 +104,8 @@ def ingest(
 
 
 def parse_tables(text: str) -> frozenset[str]:
-    from umdf.lake.ingest import DEFAULT_TABLES, TABLES
+    from umdf.lake.ingest import TABLES
+    from umdf.lake.ingest_settings import DEFAULT_TABLES
 
     names = frozenset(split_list(text))
     unknown = sorted(names - set(TABLES))

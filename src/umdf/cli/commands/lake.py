@@ -194,7 +194,8 @@ def rebuild(
     from umdf.cli.time_options import parse_trading_date
     from umdf.lake.commit.repair import rebuild_lost_logs
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings, ingest_captures
+    from umdf.lake.ingest import ingest_captures
+    from umdf.lake.ingest_settings import IngestSettings
     from umdf.lake.plan.input_paths import read_channel_config
     from umdf.lake.plan.inputs import known_days
 

@@ -84,7 +84,7 @@ def stream(
     While it runs, the stream is the lake's only writer. If the recording has no manifest yet, the stream waits for it.
     """
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings
+    from umdf.lake.ingest_settings import IngestSettings
     from umdf.lake.plan.frontier import FollowSettings
     from umdf.lake.stream.stream_ingest import StreamIngest, refuse_without_manifest, wait_for_manifest
 

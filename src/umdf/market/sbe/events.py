@@ -1,6 +1,6 @@
 """Decoded Binary columns → events.
 
-    mapper = SbeEvents(decoder.layout)
+    mapper = SbeEventMapper(decoder.layout)
     events = mapper.events(decoder.decode(buffer, start, end))
     events.rows("mbo").columns["price"]
 

@@ -110,8 +110,7 @@ class _MessageDecoder:
 
     def __init__(self, reader: Reader, cursor: Cursor) -> None:
         self.templates, self.dictionary = reader.templates, reader.dictionary
-        self.cursor = cursor
-        self.trace = reader.trace
+        self.cursor, self.trace = cursor, reader.trace
         self.sent_value: Any = None  # by the field at hand, and what it started from: only for the trace
         self.base_value: Any = None
         self.entries = self.combined_bytes = self.level = 0
@@ -199,8 +198,7 @@ class _MessageDecoder:
         if length is None:
             return None
         assert isinstance(length, int)
-        least = sequence.body.min_bytes
-        if length * least > cursor.remaining:
+        if length * (least := sequence.body.min_bytes) > cursor.remaining:
             raise cursor.error("T1", f"{length} entries of at least {least} bytes, {cursor.remaining} left", start)
         if least == 0 and length > cursor.limits.empty_entries:
             raise cursor.error("T2", f"{length} entries that may take no byte", start)
