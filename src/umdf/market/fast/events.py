@@ -1,6 +1,6 @@
 """Decoded FAST columns → events, by the table in `mapping_table`.
 
-    events = FastEvents(decoder.layout).events(decoder.decode(buffer, start, end))
+    events = FastEventMapper(decoder.layout).events(decoder.decode(buffer, start, end))
 
 What a message is, its MsgType (35) says, not its template id: any template file of the same shape will do. A unit is a
 message; those that the decoder refused are units too, with nothing but NULLs and no rows.
