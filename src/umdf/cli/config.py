@@ -70,7 +70,7 @@ def attribute_to_file(error: BaseException, file: Path | None) -> BaseException:
 
 
 def setting_name(option: Any) -> str:
-    """A setting is named as its flag: --gap-wait-ms is gap_wait_ms."""
+    """A setting is named as its flag: --line-timeout-s is line_timeout_s."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 

@@ -206,7 +206,7 @@ def _family(name: str, doc: str, *columns: Column, **lists: tuple[Column, ...]) 
 
 MBO = _family(
     "mbo",
-    "Every order book update in feed order, with trades (T) and other messages that consume a RptSeq (N) between them.",
+    "Every order book update in wire order, with trades (T) and other messages that consume a RptSeq (N) between them.",
     Column("action", "char", "A add, M modify, C cancel, R clear (a side, a book, a channel), T trade, N none", False),
     Column("side", "char", "B bid, A ask, N neither", False),
     Column("price", "price", "price (270); NULL for market-on-auction and market-on-close orders"),

@@ -108,7 +108,7 @@ def _print_warnings(printer: Printer, result: ReplayResult) -> None:
             missing = sum(gap.last - gap.first + 1 for gap in channel.gaps)
             unit = "packets" if protocol.name == "SBE" else "messages"
             lost = f"{missing} {unit} lost in {len(channel.gaps)} gaps"
-            printer.warn(f"channel {number}: {lost}, {channel.recovered} books recovered")
+            printer.warn(f"channel {number}: {lost}, books were recovered {channel.recovered} times from snapshots")
 
 
 def _print_summary(rows: list[dict[str, Any]]) -> None:

@@ -72,9 +72,9 @@ def ingest(
 ) -> None:
     """Load captures into a lake: packets, events, books, bars and gaps, as Delta tables.
 
-    All tables change in one commit. Files that the lake already has are skipped, whatever their names; of a file that
-    has grown since, the rest is added. If a file belongs to a day that is already in the lake, that channel-day is
-    rebuilt from all its files.
+    All tables change in one commit. Files that the lake already has are skipped, whatever their names; a file that has
+    grown is read again, and its channel-days are rebuilt. If a file belongs to a day that is already in the lake, that
+    channel-day is rebuilt from all its files.
 
     --channels names the channel, stream and line of a multicast address where the content does not show them:
     [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A". The lake keeps

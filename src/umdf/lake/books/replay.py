@@ -29,7 +29,7 @@ from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
 
 Numbers = NDArray[np.int64]
-POSITION_BITS = 40  # of a position in `Ladders`
+POSITION_BITS = 40  # of a position in `LadderHistory`
 NO_END = (1 << 63) - 1
 L_BOOK, L_SINCE, L_UNTIL = range(3)  # a loss window: the book, its start and end
 LOSS_COLUMNS = 3

@@ -30,7 +30,7 @@ OPTIONS = {
     "paths": "several paths: the list given to load()",
     "columns": "columns to read, comma-separated",
     "channels": "channel addresses: the TOML file of `umdf ingest --channels`",
-    "spanNumbers": "packets (Binary) or messages (FAST) per partition",
+    "spanSequences": "packets (Binary) or messages (FAST) per partition",
     MAX_FILES: "stream only: maximum files per micro-batch",
 }
 
@@ -61,7 +61,7 @@ class SourceOptions:
             _paths(lowercase_options),
             _columns(lowercase_options.get("columns"), table(family).schema),
             lowercase_options.get("channels"),
-            _positive_int("spanNumbers", lowercase_options) or DEFAULT_SPAN_UNITS,
+            _positive_int("spanSequences", lowercase_options) or DEFAULT_SPAN_UNITS,
             _positive_int(MAX_FILES, lowercase_options),
         )
 

@@ -1,6 +1,6 @@
 """Events → Binary messages: the table of `mapping_table`, backwards.
 
-    messages = SbeMessages(schema)
+    messages = SbeMessageMapper(schema)
     encoded = Encoder(schema).encode(*messages.messages(events))
 
 A packet for each unit, a RecordBatch for each template. What Binary has no message for is left out and counted; what a

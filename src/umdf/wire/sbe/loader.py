@@ -1,6 +1,6 @@
 """From the XML of an SBE schema to the checked model of `schema`.
 
-Reads our own file and the exchange's (`--schema`). A file with faults is refused with all of them at once.
+Reads our own file and the exchange's (`--sbe-schema`). A file with faults is refused with all of them at once.
 """
 
 from __future__ import annotations

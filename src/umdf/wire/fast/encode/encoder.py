@@ -9,7 +9,7 @@ other, and no two are the same. Columns are found by name (`MDEntryPx` with `MDE
 of structs for a sequence); those of constants and of optional fields may be missing. An optional group is a column of
 booleans; the content of a group that is absent is ignored.
 
-The bytes are those of the reference `MessageWriter`, which also encodes what the kernel does not: templates with a
+The bytes are those of the reference `Writer`, which also encodes what the kernel does not: templates with a
 dynamic reference or with a string that has delta or tail, everything where dictionaries are kept, and the rare single
 message (a delta of more than 64 bits). It reports what is wrong with a value.
 """
