@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import typer
 
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, did_you_mean
 
 DEFAULT_FILE = Path("umdf.toml")
 NOT_SETTINGS = frozenset({"help", "version", "config"})
@@ -110,4 +110,4 @@ def _toml_text(value: Any) -> str:
 def _suggestion(key: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(key.replace("-", "_"), names, n=2)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names) or 'none'}"
+    return did_you_mean(close) if close else f"known: {', '.join(names) or 'none'}"

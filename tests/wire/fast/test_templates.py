@@ -371,7 +371,7 @@ def test_a_fault_in_a_referenced_template_is_reported_once() -> None:
     [
         (b"", "S1: not XML"),
         (b"<templates><template>", "S1: not XML"),
-        (b"<templates><template name='T' id='1'></templates>", r"<string>:1: file: S1: not XML: mismatched tag"),
+        (b"<templates><template name='T' id='1'></templates>", r"<string>:1: S1: not XML: mismatched tag"),
         (b"<?xml version='1.0' encoding='nonsense'?><templates/>", "S1: not XML"),
         (b"\xff\xfe\x00", "S1: not XML"),
         (b"<messageSchema/>", "S1: the file's outermost element"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict
 from enum import StrEnum
@@ -268,7 +269,7 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
 
 def upgrade(
     root: LakeRoot,
-    cores: Annotated[int | None, typer.Option(help="Maximum cores (default: 1)", min=1, metavar="N")] = None,
+    cores: CoresOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert a lake to the layout of this version.
@@ -280,7 +281,7 @@ def upgrade(
     from umdf.lake.layout import LAYOUT
     from umdf.lake.runtime.local_runner import LocalRunner
 
-    with LocalRunner(cores or 1) as runner:
+    with LocalRunner(cores or len(os.sched_getaffinity(0))) as runner:
         result = upgrade_lake(root, run_tasks=runner)
     if result is None:
         current: dict[str, Any] = {"layout": LAYOUT, "commit": None}

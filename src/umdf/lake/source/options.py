@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import UsageError
+from umdf.errors import UsageError, did_you_mean
 from umdf.lake.plan.input_paths import read_channel_config
 from umdf.lake.schemas import table
 from umdf.market.families import FAMILIES
@@ -112,4 +112,4 @@ def _positive_int(name: str, options: Mapping[str, str]) -> int | None:
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     matches = get_close_matches(name, {each.lower(): each for each in known}, 3, 0.6)
-    return f"did you mean {' or '.join(matches)}?" if matches else f"available: {', '.join(known)}"
+    return did_you_mean(matches) if matches else f"available: {', '.join(known)}"
