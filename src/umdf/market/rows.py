@@ -46,9 +46,7 @@ class Rows:
     unit: NDArray[np.uint32]
     msg_index: NDArray[np.uint16]
     entry_index: NDArray[np.uint16]
-    columns: dict[
-        str, Numbers
-    ]  # by name, with the family's types; includes ts_event, instrument_id, rpt_seq, flags
+    columns: dict[str, Numbers]  # by name, with the family's types; includes ts_event, instrument_id, rpt_seq, flags
     texts: dict[str, Text] = field(default_factory=dict)
     lists: dict[str, RepeatingGroup] = field(default_factory=dict)
 

@@ -58,9 +58,9 @@ RESET_TYPES = (
     e.VWAP,
     e.TRADE_VOLUME,
 )
-# The types that each kind of operation clears, by family. AUCTION_ENDS: 10.7 NOTE. START_AGAIN: a snapshot of the
+# The types that each kind of operation clears, by family. AUCTION_ENDS: 10.7 NOTE. RESET_ALL: a snapshot of the
 # instrument begins, or the channel was reset (4.2.9: "emptying their books and statistics"). An Empty Book of one
-# instrument is not here: 4.2.9 empties its book only. DROP: the instrument was deleted (7.3).
+# instrument is not here: 4.2.9 empties its book only. INSTRUMENT_DELETED: 7.3.
 RESET_RULES: dict[str, dict[int, int]] = {
     "statistics": {
         NEW_SESSION: type_mask(*RESET_TYPES),

@@ -1,4 +1,4 @@
-"""The batch encoder writes what the plain writer writes, for any template and any values, and refuses the same."""
+"""The batch encoder writes what the reference writer writes, for any template and any values, and refuses the same."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def messages_of(encoded: EncodedMessages) -> list[bytes]:
 
 
 def encodable(templates: TemplateSet, messages: Messages, reset: Reset) -> tuple[Messages, list[bytes]]:
-    """Those that the plain writer takes, and what it makes of them."""
+    """Those that the reference writer takes, and what it makes of them."""
     writer, kept, written = Writer(templates, reset), [], []
     for template_id, values in messages:
         try:

@@ -89,7 +89,7 @@ def _put_feeds(entries: NodeBuilder, feeds: RepeatingGroup) -> None:
 
 
 def news_messages(layout: Layout, template_id: int, events: Events, rows: Rows) -> pa.RecordBatch:
-    """News are few: a dictionary each. Text that is not ASCII goes into the encoded fields, plain text into the others."""
+    """News are few: a dictionary each. Text that is not ASCII is in the encoded fields, and plain in the others."""
     body = NodeBuilder(layout, layout.roots[template_id], len(rows))
     for rule in t.BODY_RULES["news"]:
         if rule.column in rows.columns:
@@ -134,7 +134,7 @@ def news_messages(layout: Layout, template_id: int, events: Events, rows: Rows) 
 
 
 def _plain_and_encoded(segment: Segment, tags: tuple[int, ...], text: str) -> dict[str, Any]:
-    """A text as plain ASCII, and encoded where that loses something; depending on which of the two the template has."""
+    """A text as plain ASCII, and encoded if that loses something; in whichever of the two the template has."""
     encoded, plain, length = (_field_name(segment, tag) for tag in tags)
     if not encoded or (plain and text.isascii()):
         return {plain: text}
