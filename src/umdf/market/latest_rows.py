@@ -142,7 +142,7 @@ class LatestRows:
     def __init__(self, family: Family, columns: tuple[Column, ...], masks: Mapping[int, int]) -> None:
         self.family, self.columns = family, columns
         self._slots = SlotTable(S_VALUES + len(columns))
-        self._masks = np.zeros(KINDS, np.int64)  # by kind of operation: the types that it forgets
+        self._masks = np.zeros(KINDS, np.int64)  # by kind of operation: the types that it clears
         for kind, mask in masks.items():
             self._masks[kind] = mask
         self._columns = np.zeros((len(columns), COLUMN), np.int64)

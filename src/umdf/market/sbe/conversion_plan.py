@@ -210,7 +210,7 @@ class ConversionPlan:
                         self._add_instruction(plan, each, column, instruction)
 
     def _add_positions(self, plan: FamilyPlan, rules: list[RulePlan]) -> None:
-        """Where each row goes: a count for each message, summed up; or just one after the other."""
+        """The target of each row: the running sum of a count per message; or simply consecutive."""
         bases, merged = self.bases, MERGED + 2 * plan.number
         counts = bases.book_counts if plan.family.name in ALWAYS_MERGED else bases.counts
         self._set_address(self._new_instruction(k.ZERO, self.messages_count, merged), k.TARGET, counts)

@@ -141,7 +141,7 @@ class _TemplateBuilder:
             if rank in ranks[:number] and child.tag in tags:
                 self.fault(child, f"S1: a second {child.tag}, the first is in line {children[ranks.index(rank)].line}")
             elif rank < max(ranks[:number], default=0):
-                self.fault(child, f"S1: {child.tag} must stand before the instructions")
+                self.fault(child, f"S1: {child.tag} must be before the instructions")
         return [next((child for child in children if child.tag == tag), None) for tag in tags]
 
     def template_nodes(self, root: Node) -> list[Node]:
@@ -155,7 +155,7 @@ class _TemplateBuilder:
             if node.tag == "template":
                 nodes.append(node)
             else:
-                self.fault(node, "S1: unknown element, only template can stand here")
+                self.fault(node, "S1: unknown element, only template is allowed here")
         if not nodes and not self.faults:
             self.fault(root, "S1: holds no template")
         return nodes
@@ -362,7 +362,7 @@ class _TemplateBuilder:
         for child in self.children(node):
             if child.tag in allowed and child.tag not in inner:
                 if child.tag == "exponent" and "mantissa" in inner:
-                    self.fault(child, "S1: exponent must stand before the mantissa")
+                    self.fault(child, "S1: exponent must be before the mantissa")
                 inner[child.tag] = child
             elif child.tag in allowed:
                 self.fault(child, f"S1: a second {child.tag}, the first is in line {inner[child.tag].line}")

@@ -48,7 +48,7 @@ class IpcHeader:
         assert count == len(buffers)
         self._header[at : at + 2 * count].reshape(-1, 2)[:] = [(place - header_bytes, size) for place, size in buffers]
 
-    # A flatbuffer: a table starts with the distance to its vtable, which says where each field is.
+    # A flatbuffer: a table starts with the distance to its vtable, which has the offset of each field.
 
     def _load_u32(self, at: int) -> int:
         return int(self._header_bytes[at : at + 4].view(np.uint32)[0])

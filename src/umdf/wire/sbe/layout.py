@@ -83,7 +83,7 @@ class Layout:
         self._columns = 0
         self._parts = 0
         self.roots: dict[int, Node] = {}  # by template id
-        self.arrow_schemas: dict[int, Any] = {}  # kept here by `arrow`, so that they go when the layout goes
+        self.arrow_schemas: dict[int, Any] = {}  # kept here by `arrow`, so that they are freed with the layout
         for template_id, message in sorted(schema.messages.items()):
             self.roots[template_id] = self._add(message, message.name, None)
         self.root_indexes = [(template_id, node.index) for template_id, node in self.roots.items()]

@@ -14,7 +14,7 @@ from umdf.errors import Fault
 from umdf.wire.sbe.schema import CONSTANT, OPTIONAL, REQUIRED, SIZES
 from umdf.xmltree import Node
 
-MAX_LENGTH = 65535  # bytes of a block or a text: what the 16-bit lengths of the headers can say
+MAX_LENGTH = 65535  # bytes of a block or a text: the limit of the headers' 16-bit lengths
 MAX_MEMBERS = 64  # of a composite, those of nested ones included
 MAX_NESTING = 8  # composites within composites
 TIME_UNITS = (0, 3, 6, 9)

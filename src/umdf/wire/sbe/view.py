@@ -24,7 +24,7 @@ from umdf.wire.sbe.schema import DATE, OPTIONAL, REQUIRED, Block, Field, Group
 Values = dict[str, Any]
 
 MSG_SEQ_NUM, SENDING_TIME = 34, 52
-HEADER_TAGS = {8, 9, 35, 1128, 49, 56}  # what stands before them in FIX
+HEADER_TAGS = {8, 9, 35, 1128, 49, 56}  # the fields before them in FIX
 MD_ENTRY_TYPE = 269  # what an entry of a book starts with in FIX
 
 
