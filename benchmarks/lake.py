@@ -22,8 +22,9 @@ from benchmarks.measure import Result
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.lake.commit.writer import open_writer
-from umdf.lake.ingest import BOOK_TABLES, DEFAULT_TABLES, IngestSettings, TaskRunner, ingest_captures
+from umdf.lake.ingest import BOOK_TABLES, ingest_captures
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import DEFAULT_TABLES, IngestSettings, TaskRunner
 from umdf.lake.runtime.local_runner import LocalRunner
 from umdf.lake.runtime.session import session_scope
 from umdf.lake.runtime.spark_runner import SparkRunner

@@ -22,7 +22,7 @@ from benchmarks.measure import Result
 from umdf.exchange.bulk.capture import write_capture
 from umdf.exchange.bulk.settings import BulkSettings
 from umdf.lake.commit.writer import open_writer
-from umdf.lake.ingest import IngestSettings
+from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.runtime.session import session_scope
 from umdf.lake.schemas import tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,7 @@ NUMBA_EXCEPTIONS = {"warmup.py"}  # asks which processor it compiled for
 CLOCKS = {"now", "utcnow", "today"}
 
 MOST_LINES = 400
+MOST_MODULES = 25  # of a package
 LONG_FILES: dict[str, str] = {  # path: why it is one file
     "src/umdf/market/families.py": "one table: every family and column",
 }
@@ -179,6 +181,12 @@ def test_no_file_is_too_long_to_read() -> None:
     assert [path for path in LONG_FILES if lengths.get(path, 0) <= MOST_LINES] == [], (
         "no longer long: take it off the list"
     )
+
+
+def test_no_package_has_too_many_modules() -> None:
+    counts = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in sources() if path.name != "__init__.py")
+    assert counts["lake/tasks"] > 10, "modules are counted"
+    assert {package: count for package, count in counts.items() if count > MOST_MODULES} == {}
 
 
 def test_nothing_names_this_machine_or_a_registry() -> None:

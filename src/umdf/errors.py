@@ -12,7 +12,7 @@ Bad *data* is not an error: a damaged message is a row in the quarantine, a trun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -51,11 +51,12 @@ class Fault:
 
     file: str
     line: int
-    element: str
+    element: str  # empty: the whole file
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.element}: {self.reason}"
+        place = f"{self.file}:{self.line}: {self.element}" if self.element else f"{self.file}:{self.line}"
+        return f"{place}: {self.reason}"
 
 
 # Import names of packages that an extra of umdf installs, and that extra.
@@ -81,6 +82,16 @@ def require(package: str, what: str) -> None:
         is_there = False
     if not is_there:
         raise MissingPackageError(package, what)
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A, B or C."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    return f"did you mean {one_of(names)}?"
 
 
 class SchemaError(UmdfError):

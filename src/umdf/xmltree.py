@@ -105,9 +105,9 @@ def content_of(path: str | Path) -> bytes:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise SchemaError([Fault(file, 0, "file", f"cannot be read: {error.strerror}")]) from None
+        raise SchemaError([Fault(file, 0, "", f"cannot be read: {error.strerror}")]) from None
     if len(content) > MAX_BYTES:
-        raise SchemaError([Fault(file, 0, "file", f"{len(content)} bytes; at most {MAX_BYTES} are accepted")])
+        raise SchemaError([Fault(file, 0, "", f"{len(content)} bytes; at most {MAX_BYTES} are accepted")])
     return content
 
 
@@ -119,10 +119,10 @@ def parse(content: bytes, file: str = "<string>") -> Node:
     try:
         parser.parse(io.BytesIO(content))
     except xml.sax.SAXParseException as error:
-        raise SchemaError([Fault(file, error.getLineNumber() or 0, "file", f"not XML: {error.getMessage()}")]) from None
+        raise SchemaError([Fault(file, error.getLineNumber() or 0, "", f"not XML: {error.getMessage()}")]) from None
     except DefusedXmlException as error:
-        raise SchemaError([Fault(file, 0, "file", f"rejected: {type(error).__name__}: {error}")]) from None
+        raise SchemaError([Fault(file, 0, "", f"rejected: {type(error).__name__}: {error}")]) from None
     except (LookupError, ValueError) as error:  # a declared encoding that expat does not support
-        raise SchemaError([Fault(file, 1, "file", f"not XML: {error}")]) from None
+        raise SchemaError([Fault(file, 1, "", f"not XML: {error}")]) from None
     assert builder.root is not None
     return builder.root

@@ -104,7 +104,7 @@ export LAKE NEW --format lobster --levels 100000
 doctor --nonsense
 lake forget LAKE
 lake abort
-lake upgrade
+lake upgrade LAKE --cores 0
 """
 MISSING = """
 decode NEW

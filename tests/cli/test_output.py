@@ -92,6 +92,11 @@ def test_debug_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         (["zzz"], "umdf: no such command 'zzz'; see `umdf --help`"),
         (["doctor", "--jsn"], "umdf: no such option: --jsn; did you mean --json?"),
         (["doctor", "extra"], "umdf: got unexpected extra argument(s) (extra); see `umdf doctor --help`"),
+        (["doctor", "--config", "x.toml"], "umdf: --config is a global option; put it before the command"),
+        (
+            ["decode", "x", "--limit", "-1"],
+            "umdf: invalid value for '--limit': must be at least 0; see `umdf decode --help`",
+        ),
         (["--config"], "umdf: option '--config' requires an argument; see `umdf --help`"),
     ],
 )

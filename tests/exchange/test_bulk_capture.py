@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -329,18 +330,14 @@ def test_both_lines_carry_the_same_and_only_the_times_differ(tmp_path: Path) -> 
 
 def test_one_session_in_both_protocols_is_one_market(tmp_path: Path) -> None:
     day = write(tmp_path, "both", "priority", messages=3_000)
-    books = []
-    for protocol in ("sbe", "fast"):
-        client = replayed(Day(day.directory, day.settings, day.summary, protocol))
-        books.append((client.orders(), client.trades, client.busted))
-    assert books[0] == books[1]
+    sbe, fast = (replayed(Day(day.directory, day.settings, day.summary, protocol)) for protocol in ("sbe", "fast"))
+    assert (sbe.orders(), sbe.trades, sbe.busted) == (fast.orders(), fast.trades, fast.busted)
 
 
 def test_files_roll_and_the_manifest_lists_each_closed_one(tmp_path: Path) -> None:
     day = write(tmp_path, "sbe", "priority", roll_bytes=200_000, roll_s=5)
-    capture = tmp_path / "capture"
-    listed = [json.loads(line) for line in (capture / "manifest.jsonl").read_text().splitlines()]
-    files = sorted(path.name for path in capture.glob("*.pcap*"))
+    listed = [json.loads(line) for line in (tmp_path / "capture" / "manifest.jsonl").read_text().splitlines()]
+    capture, files = tmp_path / "capture", sorted(path.name for path in (tmp_path / "capture").glob("*.pcap*"))
     assert sorted(line["file"] for line in listed) == files and len(files) > 8
     assert sum(line["packets"] for line in listed) == day.summary.packets
     for line in listed:
@@ -393,10 +390,9 @@ def test_invalid_settings_are_a_one_line_error(settings: dict[str, Any], error: 
 
 
 def test_an_existing_capture_is_not_overwritten(tmp_path: Path) -> None:
-    settings = BulkSettings(messages=1_000, instruments=10)
-    write_capture(settings, tmp_path)
-    with pytest.raises(ConfigError, match="is not empty; use a new directory"):
-        write_capture(settings, tmp_path)
+    for expectation in (nullcontext(), pytest.raises(ConfigError, match="is not empty; use a new directory")):
+        with expectation:
+            write_capture(BulkSettings(messages=1_000, instruments=10), tmp_path)
 
 
 def test_a_group_may_lose_its_only_instrument(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from umdf.exchange.bulk.settings import BulkSettings
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.ingest import TABLES, IngestSettings, TaskRunner, ingest_captures
+from umdf.lake.ingest import TABLES, ingest_captures
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import IngestSettings, TaskRunner
 from umdf.lake.runtime.local_runner import LocalRunner
 
 ALL = frozenset(TABLES)

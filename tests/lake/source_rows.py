@@ -22,7 +22,7 @@ SPAN_NUMBERS = 500  # several partitions even of a small day
 
 
 def options(family: str, path: Any = "", **more: Any) -> SourceOptions:
-    given = {"schema": family, "path": str(path), "spanNumbers": str(SPAN_NUMBERS)}
+    given = {"schema": family, "path": str(path), "spanSequences": str(SPAN_NUMBERS)}
     return SourceOptions.parse(given | {name: str(value) for name, value in more.items()})
 
 

@@ -20,7 +20,8 @@ from umdf.lake.plan.planner import Planner
 from umdf.lake.plan.segments import assign_streams, days_of
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.tasks import decode_task, survey
-from umdf.lake.tasks.gather import DISPOSITIONS, Span, SplitSource, gather_span
+from umdf.lake.tasks.flow_packets import DISPOSITIONS, SplitSource
+from umdf.lake.tasks.gather import Span, gather_span
 from umdf.lake.tasks.protocols import SbeProtocol
 from umdf.lake.tasks.staging import BUCKETS, StagedFile, read_staged
 from umdf.market.arrow import record_batch

@@ -26,8 +26,9 @@ from umdf.lake.books.derived_levels import derive_mbp_10
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.writer import open_writer
 from umdf.lake.hashing import logical_hash
-from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.ingest import ingest_captures
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.plan.planner import DayPosition
 from umdf.lake.runtime.local_runner import LocalRunner

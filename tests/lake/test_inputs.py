@@ -19,8 +19,9 @@ from umdf.lake.commit import ledger
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.ledger import LedgerEntry
 from umdf.lake.commit.writer import open_writer
-from umdf.lake.ingest import IngestSettings, ingest_captures
+from umdf.lake.ingest import ingest_captures
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.parquet.data_files import FileAdd, FileStamp
 from umdf.lake.plan.inputs import known_days
 from umdf.lake.runtime.local_runner import LocalRunner

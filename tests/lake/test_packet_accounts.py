@@ -7,7 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from umdf.lake.tasks.gather import USED, PacketRecords
+from umdf.lake.tasks.flow_packets import USED
+from umdf.lake.tasks.gather import PacketRecords
 from umdf.lake.tasks.packet_accounts import SECOND_NS, LoopingPackets, looping_quality, wire_order
 
 

@@ -68,7 +68,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def frame(spark: SparkSession, family: str, path: Any, **options: str) -> DataFrame:
-    reader = spark.read.format("umdf").option("schema", family).option("spanNumbers", str(SPAN_NUMBERS))
+    reader = spark.read.format("umdf").option("schema", family).option("spanSequences", str(SPAN_NUMBERS))
     for name, value in options.items():
         reader = reader.option(name, value)
     return reader.load(path if isinstance(path, list) else str(path))
@@ -256,7 +256,7 @@ BAD_OPTIONS: list[tuple[dict[str, str], str]] = [
     ({"path": "x", "schema": "mbo", "colums": "price"}, "unknown option: colums; did you mean columns?"),
     ({"path": "x", "schema": "mbo", "columns": "prise"}, "unknown column: prise; did you mean price?"),
     ({"path": "x", "schema": "mbo", "columns": "price,price"}, "empty or repeated names"),
-    ({"path": "x", "schema": "mbo", "spanNumbers": "0"}, "invalid spanNumbers: '0'; use a number"),
+    ({"path": "x", "schema": "mbo", "spanSequences": "0"}, "invalid spanSequences: '0'; use a number"),
     ({"path": "x", "schema": "mbo", "maxFilesPerTrigger": "many"}, "invalid maxFilesPerTrigger: 'many'; use a number"),
 ]
 

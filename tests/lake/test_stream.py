@@ -24,7 +24,7 @@ from umdf.errors import UmdfError
 from umdf.lake.admin import lake_status
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.commit.writer import open_writer
-from umdf.lake.ingest import IngestSettings
+from umdf.lake.ingest_settings import IngestSettings
 from umdf.lake.runtime import session
 from umdf.lake.stream.stream_ingest import MicroBatch, StreamIngest, wait_for_manifest
 from umdf.transport.recording import MANIFEST

@@ -30,7 +30,7 @@ EXAMPLES = (
     "umdf lake demo demo               build a small example lake",
     "umdf decode day.pcap --limit 20   look at a capture",
     "umdf --config day.toml ingest …   read settings from a file",
-    "umdf --version --json",
+    "umdf --version --json             version of umdf, Python and platform as JSON",
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import typer
 
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, did_you_mean
 
 DEFAULT_FILE = Path("umdf.toml")
 NOT_SETTINGS = frozenset({"help", "version", "config"})
@@ -70,7 +70,7 @@ def attribute_to_file(error: BaseException, file: Path | None) -> BaseException:
 
 
 def setting_name(option: Any) -> str:
-    """A setting is named as its flag: --gap-wait-ms is gap_wait_ms."""
+    """A setting is named as its flag: --line-timeout-s is line_timeout_s."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 
@@ -110,4 +110,4 @@ def _toml_text(value: Any) -> str:
 def _suggestion(key: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(key.replace("-", "_"), names, n=2)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names) or 'none'}"
+    return did_you_mean(close) if close else f"known: {', '.join(names) or 'none'}"

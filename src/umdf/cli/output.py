@@ -60,6 +60,15 @@ EXIT_CODES = {
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text, including errors")]
 
 
+TYPER_PHRASES = {
+    "Value error, ": "",
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be less than or equal to": "must be at most",
+    "Input should be greater than": "must be more than",
+    "Input should be less than": "must be less than",
+}
+
+
 class DamagedError(UmdfError):
     """Raised at the end of a command that has done its work, with --strict, on damaged input."""
 
@@ -199,11 +208,15 @@ def exit_with(code: ExitCode) -> NoReturn:
 
 def _usage_error(error: typer.TyperException) -> tuple[str, str]:
     """Reason and hint of an error of typer, in our style: no capital, no full stop."""
-    message = " ".join(error.format_message().split()).replace("Value error, ", "")
+    message = " ".join(error.format_message().split())
+    for typers, ours in TYPER_PHRASES.items():
+        message = message.replace(typers, ours)
     reason, separator, suggestion = message.partition(". Did you mean ")
     if not separator:
         reason, separator, suggestion = message.partition(" (Possible options: ")
     reason = reason[:1].lower() + reason[1:].rstrip(".")
+    if reason == "no such option: --config":
+        return "--config is a global option", "put it before the command"
     if separator:
         return reason, f"did you mean {suggestion.rstrip('?)')}?"
     ctx = getattr(error, "ctx", None)

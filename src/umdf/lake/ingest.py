@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 
 from umdf.lake.books.gap_recovery import merge_gap_records
 from umdf.lake.commit import ledger, vacuum
 from umdf.lake.commit.log import Change
 from umdf.lake.commit.writer import Writer
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import IngestSettings, StageProgress, TaskRunner, no_progress
 from umdf.lake.parquet.data_files import FileAdd
 from umdf.lake.plan import channel_config
 from umdf.lake.plan.day_builder import BOOK_TABLES, TABLES, TaskContext, build_days
@@ -41,58 +41,25 @@ from umdf.lake.plan.frontier import (
 from umdf.lake.plan.gap_timeline import gap_rows, merge_quality, quality_rows, write_small_table
 from umdf.lake.plan.input_damage import input_damage_change
 from umdf.lake.plan.inputs import Inputs, SurveyLookup, days_of_entries
-from umdf.lake.plan.planner import SPAN_SEQUENCES, TASK_SOURCES, ChannelDay, Planner
+from umdf.lake.plan.planner import TASK_SOURCES, ChannelDay, Planner
 from umdf.lake.plan.segments import (
     ChannelDayKey,
     MulticastGroup,
     StreamLine,
     assign_streams,
-    date_of,
     days_of,
     days_touched_by,
     ledger_entries_of,
+    partition_of,
+    trading_dates,
 )
-from umdf.lake.runtime.spark_tasks import Progress
 from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.stream.staging_file_pool import StagingFilePool
 from umdf.lake.tasks.quarantine import damage_of
-from umdf.lake.tasks.survey import SPLIT_BYTES
 from umdf.transport.damage import told
 
-DEFAULT_TABLES = frozenset(TABLES) - {"mbp_10"}  # computed on demand from `mbo` and `book_state`
-ROWS_PER_TASK = 2_000_000  # rows of `mbo` per books task
 TABLES_WITHOUT_DAYS = frozenset({"ledger"})
-
-
-class TaskRunner(Protocol):
-    """Runs tasks: umdf.lake.runtime.spark_tasks.run_tasks with its session, or umdf.lake.runtime.local_runner."""
-
-    parallel: int
-
-    def __call__(
-        self, tasks: Sequence[Any], function: str, *, description: str = ..., progress: Progress | None = ...
-    ) -> list[dict[str, Any]]: ...
-
-
-@dataclass(frozen=True)
-class IngestSettings:
-    tables: frozenset[str] = DEFAULT_TABLES
-    # Multicast groups as named by the channel configuration.
-    channel_config: Mapping[MulticastGroup, Mapping[str, Any]] = field(default_factory=dict)
-    span_sequences: int = SPAN_SEQUENCES
-    split_bytes: int = SPLIT_BYTES
-    rows_per_task: int = ROWS_PER_TASK
-    follow: FollowSettings | None = None  # more files will come: process only what is final
-    # `channel_config` replaces the lake's, and all days are rebuilt.
-    is_config_replaced: bool = False
-
-
-StageProgress = Callable[[str, int], Progress | None]  # called with each step and its number of tasks
-
-
-def no_progress(step: str, tasks: int) -> Progress | None:
-    return None
 
 
 def ingest_captures(
@@ -223,7 +190,7 @@ class _Ingest:
                 self.result.raise_if_no_captures()
             if not (new or is_due or inputs.dropped):
                 return [], []
-            dates = {date for survey in new for date in _dates(survey)}
+            dates = {date for survey in new for date in trading_dates(survey)}
             dates |= {date for _, date in due_days | inputs.dropped_days}
             next_paths = [] if self.settings.follow else inputs.grown_paths(dates)
             if not next_paths:
@@ -297,7 +264,7 @@ class _Ingest:
         if self.settings.follow and requested & set(BOOK_TABLES):
             requested |= {"book_state"}  # needed to continue
         requested |= set(self.states[day].tables) if day in self.states else set()
-        return [name for name in TABLES if name in requested or self.writer.snapshot.adds(name, **_partition(day))]
+        return [name for name in TABLES if name in requested or self.writer.snapshot.adds(name, **partition_of(day))]
 
     def _build(
         self, planner: Planner, surveys: Mapping[str, dict[str, Any]], days: list[tuple[ChannelDay, Frontier]]
@@ -335,11 +302,11 @@ class _Ingest:
         for name in names:
             adds = results.files.get(name, ())
             if before is None:
-                changes.append(self.writer.replace_partition(name, adds, **_partition(day.key)))
+                changes.append(self.writer.replace_partition(name, adds, **partition_of(day.key)))
             elif table_named(name).mode == APPEND:
                 changes.append(Change(name, tuple(adds)))
             elif name in small_tables or results.has_new_rows:
-                changes.append(self.writer.replace_partition(name, adds, **_partition(day.key)))
+                changes.append(self.writer.replace_partition(name, adds, **partition_of(day.key)))
         for name, paths in before.open.items() if before is not None and results.has_new_rows else ():
             replaced = [add for add in self.writer.snapshot.adds(name) if add.path in paths]
             changes.append(Change(name, (), tuple(replaced)))
@@ -365,7 +332,7 @@ class _Ingest:
             result.open_days[day.key] = day.until
         return [
             *changes,
-            self.writer.replace_partition("channel_state", (state,) if state else (), **_partition(day.key)),
+            self.writer.replace_partition("channel_state", (state,) if state else (), **partition_of(day.key)),
         ]
 
     def _add_to_result(self, results: DayResults) -> None:
@@ -394,7 +361,7 @@ class _Ingest:
     def _clear_day(self, day: ChannelDayKey) -> list[Change]:
         """Remove a day whose files turned out to belong to another channel."""
         return [
-            self.writer.replace_partition(name, (), **_partition(day))
+            self.writer.replace_partition(name, (), **partition_of(day))
             for name in tables()
             if name not in TABLES_WITHOUT_DAYS
         ]
@@ -423,14 +390,6 @@ class _Ingest:
         notes = {"inputs": len(new), "days": len(self.result.days), "messages": self.result.messages}
         self.result.commit = self.writer.commit(changes, entries, notes).number
         self.inputs.clear_dropped()
-
-
-def _dates(survey: dict[str, Any]) -> set[int]:
-    return {segment[3] for split in survey.get("splits", []) for segment in split["segments"]}
-
-
-def _partition(day: ChannelDayKey) -> dict[str, Any]:
-    return {"trading_date": date_of(day[1]), "channel_id": day[0]}
 
 
 def _digests(days: Sequence[ChannelDay]) -> set[str]:

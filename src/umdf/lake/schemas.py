@@ -249,7 +249,7 @@ _LAKE_TABLES = (
         for size, word in (("1s", "second"), ("1m", "minute"))
     ),
     *(
-        _table(f"ohlcv_{size}", f"Bars of one {word}, without busted and corrected trades.", mode,
+        _table(f"ohlcv_{size}", f"Bars of one {word}, without busted trades.", mode,
                "instrument_id ts_interval", DATE, CHANNEL, *_BAR_COLUMNS)
         for size, word, mode in (
             ("1s", "second", APPEND), ("1m", "minute", APPEND), ("1h", "hour", REPLACE), ("1d", "day", REPLACE)

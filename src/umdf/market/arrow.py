@@ -1,7 +1,7 @@
 """Events at the Arrow boundary: each family as a RecordBatch, NULL where a value is absent.
 
-Invariant: nothing is copied that can be shown. A column of numbers is its own memory; a bitmap is made only where
-something is absent; what belongs to the packet is gathered from it.
+Invariant: nothing is copied that can be shared. A column of numbers keeps its memory; a validity bitmap is built only
+if a value is absent; values of the packet are gathered from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from umdf.market.calendar import local_dates
 from umdf.market.families import COMMON, FAMILIES, UNIT_COLUMNS, Column, Family
 from umdf.market.rows import Events, Numbers, RepeatingGroup, Rows, Text, Units, strings_of
 
-# Type of a column: its Arrow type, and what a number of it means (unit, scale) for whoever reads the schema.
+# Type of a column: its Arrow type, and the meaning of its numbers (unit, scale) for readers of the schema.
 TYPES: dict[str, tuple[pa.DataType, dict[str, str]]] = {
     "i64": (pa.int64(), {}),
     "i32": (pa.int32(), {}),
@@ -106,7 +106,7 @@ def _own_array(column: Column, rows: Rows) -> pa.Array:
 
 
 def numbers_array(column: Column, values: Numbers) -> pa.Array:
-    """A column of numbers (or of chars): shown, not copied, with a bitmap where something is absent."""
+    """A column of numbers (or chars), not copied, with a validity bitmap if values are absent."""
     values = np.ascontiguousarray(values, column.dtype)
     validity, nulls = _validity(values != column.null) if column.nullable else (None, 0)
     if column.type == "char":
@@ -130,8 +130,8 @@ def _to_decimal128(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _char_array(values: NDArray[np.uint8], validity: pa.Buffer | None, nulls: int) -> pa.Array:
-    """One byte is one character: the column itself is the text, and only the offsets are made."""
-    if len(values) and values.max() > 127:  # no character by itself: bad data
+    """One byte is one character: the column is the text itself, only the offsets are added."""
+    if len(values) and values.max() > 127:  # not a character by itself: bad data
         return pa.array([None if value == 0 else chr(value) if value < 128 else "\ufffd" for value in values.tolist()])
     offsets = np.arange(len(values) + 1, dtype=np.int32)
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(values)]
@@ -142,7 +142,7 @@ def _text_array(text: Text) -> pa.Array:
     offsets, content = text
     first, last = int(offsets[0]), int(offsets[-1])
     used = content[first:last]
-    if len(used) and used.max() > 127:  # may be cut in mid-character or no UTF-8 at all: look at each string
+    if len(used) and used.max() > 127:  # may end in mid-character or not be UTF-8 at all: check each string
         return pa.array([string or None for string in strings_of(text)], pa.utf8())
     validity, nulls = _validity(np.diff(offsets) != 0)
     buffers = [validity, pa.py_buffer(np.ascontiguousarray(offsets, np.int32)), pa.py_buffer(content)]

@@ -17,14 +17,14 @@ from umdf.market.families import NULL, NULL_I32
 
 ZONE = "America/Sao_Paulo"
 DAY_NS = 86_400 * 10**9
-_WEEK_S = 7 * 86_400  # no two transitions since 1990 are closer, so one look a week finds them all
+_WEEK_S = 7 * 86_400  # no two transitions since 1990 are closer, so weekly steps find them all
 _FIRST_S = int(datetime(1990, 1, 1, tzinfo=UTC).timestamp())
 _LAST_S = int(datetime(2060, 1, 1, tzinfo=UTC).timestamp())
 
 
 @cache
 def transitions() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When the offset from UTC changes (ns), and the offsets (ns): one more, the first holds before every change."""
+    """When the offset from UTC changes (ns), and the offsets (ns): one more, the first is before every change."""
     zone = ZoneInfo(ZONE)
 
     def offset_s(at_s: int) -> int:
@@ -66,7 +66,7 @@ def local_dates(ts_ns: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def are_all_on_date(ts_ns: NDArray[np.int64], date: int) -> bool:
-    """Whether all moments are of a date. Dates grow with time, so the first and the last one tell."""
+    """Whether all times are on one date. Dates grow with time, so the first and the last suffice."""
     return not len(ts_ns) or bool((local_dates(np.array([ts_ns.min(), ts_ns.max()])) == date).all())
 
 

@@ -1,9 +1,9 @@
 """The families of events: one vocabulary for both protocols, every book, every table.
 
-A family is written down once, here. Kernels fill its columns as numpy arrays, Arrow and Spark see the same columns as
-a table, and the documentation is drawn from the same list.
+A family is defined once, here. Kernels fill its columns as numpy arrays, Arrow and Spark see the same columns as
+a table, and the documentation is generated from the same list.
 
-Inside, a value that is absent is the smallest number of its type (NULL) or an empty char; at the Arrow boundary it is
+Internally, an absent value is the smallest number of its type (NULL) or an empty char; at the Arrow boundary it is
 NULL. Prices are int64 in units of 1e-9, times are int64 nanoseconds UTC, dates are days since 1970. Unsigned numbers
 of the wire are bit-cast to signed ones: no table format has unsigned columns.
 """
@@ -94,7 +94,7 @@ CONDITION_MEANINGS = {
 }
 TRD_SUB_TYPES = {101: "3", 102: "1", 103: "MP", 104: "PT", 105: "RF", 106: "RL", 107: "TC", 108: "TA", 109: "SW"}
 
-# What a statistics row is about. Up to 99 the numbers are Databento's.
+# Types of statistics. Up to 99 the numbers are Databento's.
 OPENING_PRICE = 1  # 269=4
 THEORETICAL_OPENING = 2  # 269=4 286=5: TOP in price, TOQ in size
 SETTLEMENT_PRICE = 3  # 269=6
@@ -127,7 +127,7 @@ STATISTICS = {
 # 279
 NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = range(6)
 
-# What the types of columns are inside. A text is offsets (int32) and bytes.
+# Internal representation of column types. A text is offsets (int32) and bytes.
 DTYPES = {
     "i64": "int64",
     "i32": "int32",
@@ -159,7 +159,7 @@ class Column:
 
     @property
     def null(self) -> int:
-        """What stands for an absent value inside."""
+        """The value that represents NULL internally."""
         return 0 if self.type == "char" else int(np.iinfo(DTYPES[self.type]).min)
 
 
@@ -167,7 +167,7 @@ class Column:
 class Family:
     name: str
     doc: str
-    columns: tuple[Column, ...]  # its own, behind the common ones
+    columns: tuple[Column, ...]  # its own, after the common ones
     lists: Mapping[str, tuple[Column, ...]]  # repeating groups of a row: a list of structs at the Arrow boundary
 
     def column(self, name: str) -> Column:
@@ -206,7 +206,7 @@ def _family(name: str, doc: str, *columns: Column, **lists: tuple[Column, ...]) 
 
 MBO = _family(
     "mbo",
-    "Every order book update in feed order, with trades (T) and other messages that consume a RptSeq (N) between them.",
+    "Every order book update in wire order, with trades (T) and other messages that consume a RptSeq (N) between them.",
     Column("action", "char", "A add, M modify, C cancel, R clear (a side, a book, a channel), T trade, N none", False),
     Column("side", "char", "B bid, A ask, N neither", False),
     Column("price", "price", "price (270); NULL for market-on-auction and market-on-close orders"),

@@ -1,6 +1,6 @@
-"""Which instruments there are, and what is known of each: now, and at any moment before.
+"""The instruments of a channel and their definitions: now, and as of any earlier time.
 
-Invariant: a definition replaces the one before it whole (7.2: the exchange sends all characteristics), and the
+Invariant: a definition completely replaces the previous one (7.2: the exchange sends all characteristics), and the
 same definition again, from the cyclic list or a retransmission, changes nothing.
 """
 
@@ -20,8 +20,8 @@ from umdf.market.latest_rows import InstrumentIndex
 from umdf.market.rows import Numbers, RepeatingGroup, Rows, Text, Units, strings_of
 
 SUB_TYPES_WITHOUT_STRIKE = {90, 140, 141}  # strategies and rollovers among the options: a strike of zero is none (12.3)
-DEFAULT_EXCHANGE = "BVMF"  # where nothing else is said: Binary's constant
-SINCE_ALWAYS = NULL  # since when the start-of-day list holds: before everything
+DEFAULT_EXCHANGE = "BVMF"  # the default: Binary's constant
+SINCE_ALWAYS = NULL  # start of the start-of-day list: before everything
 # About the list and the message, not about the instrument.
 _NOT_COMPARED = {"action", "total_instruments", "is_last"}
 _COLUMNS = tuple(column for column in DEFINITION.columns if column.name not in _NOT_COMPARED)
@@ -76,7 +76,7 @@ class DefinitionChanges:
 
 @dataclass(slots=True)
 class DefinitionHistory:
-    """Every definition that an instrument had, and since when; None is deleted."""
+    """Every definition of an instrument, with its start; None: deleted."""
 
     since: list[int] = field(default_factory=list)
     definitions: list[Definition | None] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Instruments:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the whole list was seen: as many instruments as 393 says; without it, up to 893."""
+        """Whether the whole list was seen: as many instruments as in 393; without it, up to 893."""
         return (
             self.has_last_fragment
             if self.total_instruments is None
@@ -115,7 +115,7 @@ class Instruments:
     def apply(
         self, rows: Rows, units: Units, first: int = 0, last: int | None = None, *, intraday: bool
     ) -> DefinitionChanges:
-        """Take in definition rows first … last - 1: of the list, or (intraday) of the incremental stream."""
+        """Apply definition rows first … last - 1: of the list, or (intraday) of the incremental stream."""
         row_range, changes = slice(first, len(rows) if last is None else last), DefinitionChanges()
         actions, ids = rows.column("action")[row_range].tolist(), rows.column("instrument_id")[row_range].tolist()
         send_times = units.ts_send[rows.unit[row_range]].tolist()
@@ -138,7 +138,7 @@ class Instruments:
             return
         history = self._histories.setdefault(new.instrument_id, DefinitionHistory())
         if history.since:
-            since = max(since, history.since[-1])  # the wire's order is the order
+            since = max(since, history.since[-1])  # in wire order
         (changes.added if old is None else changes.modified).append(new.instrument_id)
         history.since.append(since)
         history.definitions.append(new)
@@ -184,7 +184,7 @@ class Instruments:
         return sorted(self._definitions)
 
     def as_of(self, instrument_id: int, ts_ns: int) -> Definition | None:
-        """The definition that held at a moment; the start-of-day list holds from before everything."""
+        """The definition as of a time; the start-of-day list applies from the beginning of time."""
         history = self._histories.get(instrument_id)
         count = 0 if history is None else bisect_right(history.since, ts_ns)
         return history.definitions[count - 1] if history is not None and count else None
@@ -216,14 +216,14 @@ class Instruments:
         return sorted(group for group, members in self._group_members.items() if members)
 
     def depth_of(self, instrument_id: int, channel: int) -> int | None:
-        """264 of an instrument on a channel: 0 order depth, 1 top of book, else levels; None where nothing is said."""
+        """264 of an instrument on a channel: 0 order depth, 1 top of book, else levels; None if it was not sent."""
         definition = self._definitions.get(instrument_id)
         feeds = () if definition is None else definition["feeds"]
         return next((feed["depth"] or 0 for feed in feeds if feed["channel"] == channel), None)
 
 
 def _row_values(rows: Rows, row_range: slice) -> Sequence[tuple[Any, ...]]:
-    """The values of each row, by column and then list: what is compared, and what a Definition holds."""
+    """The values of each row, by column and then list: they are compared, and become a Definition."""
     count = len(range(*row_range.indices(len(rows))))
     columns: list[Sequence[Any]] = [
         _column_values(column, rows.columns, rows.texts, row_range, count) for column in _COLUMNS

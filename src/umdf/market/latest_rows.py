@@ -1,6 +1,6 @@
-"""What holds now: the newest row of every key of a family (a statistic of a venue, a price band of a type).
+"""The current values: the latest row of every key of a family (a statistic of a venue, a price band of a type).
 
-Invariant: a row replaces the row before it of the same key whole, and a deletion or an operation takes it away.
+Invariant: a row completely replaces the previous row of its key, and a deletion or an operation removes it.
 Values stay int64 inside, whatever their column's type: the smallest number of a type is still that number.
 """
 
@@ -123,7 +123,7 @@ class SlotTable:
 
 
 class InstrumentIndex:
-    """Numbers some instruments, in the order given, and says the number of any."""
+    """Assigns numbers to instruments, in the order given, and looks them up."""
 
     def __init__(self, ids: NDArray[np.int64]) -> None:
         self._slots = SlotTable(S_VALUES)
@@ -137,12 +137,12 @@ class InstrumentIndex:
 
 
 class LatestRows:
-    """The newest row of every (instrument, key)."""
+    """The latest row of every (instrument, key)."""
 
     def __init__(self, family: Family, columns: tuple[Column, ...], masks: Mapping[int, int]) -> None:
         self.family, self.columns = family, columns
         self._slots = SlotTable(S_VALUES + len(columns))
-        self._masks = np.zeros(KINDS, np.int64)  # by kind of operation: the types that it forgets
+        self._masks = np.zeros(KINDS, np.int64)  # by kind of operation: the types that it clears
         for kind, mask in masks.items():
             self._masks[kind] = mask
         self._columns = np.zeros((len(columns), COLUMN), np.int64)
@@ -151,8 +151,8 @@ class LatestRows:
             self._columns[c, 1:3] = kind, 0 if column.is_text else column.null
 
     def apply(self, rows: Rows, keys: Numbers, keys_2: Numbers | None, ops: Operations) -> None:
-        """Fold in some rows, with the operations that come between them."""
-        kept_alive: list[Any] = [keys, keys_2, ops]  # what the kernel looks at must live until it is done
+        """Apply rows, with the operations between them."""
+        kept_alive: list[Any] = [keys, keys_2, ops]  # keeps the arrays alive while the kernel reads them
         arguments = self._slots.arguments
 
         def set_address(argument: int, array: Numbers | None) -> None:
@@ -190,7 +190,7 @@ class LatestRows:
             done = fold_rows(self._slots.address)
 
     def values_of(self, instrument_id: int) -> list[tuple[int, dict[str, int]]]:
-        """Key and values of what holds for an instrument; absent values are left out."""
+        """Key and values of an instrument's current rows; absent values are left out."""
         rows = []
         for slot in self._slots.slots_of(instrument_id):
             if slot[S_PRESENT]:
@@ -202,7 +202,7 @@ class LatestRows:
         return sorted(rows, key=lambda item: item[0])
 
     def present_slots(self) -> NDArray[np.int64]:
-        """The slots that hold something, by instrument and key."""
+        """The used slots, by instrument and key."""
         used = self._slots.used_slots
         used = used[used[:, S_PRESENT] == 1]
         return used[np.lexsort((used[:, 2], used[:, S_KEY], used[:, S_ID]))]

@@ -1,6 +1,6 @@
-"""Group phases and instrument states: who follows its group, who is separated, and what state each is in.
+"""Group phases and instrument states: which instruments follow their group, which are separated, and the state of each.
 
-Every rule is in the tables below; the diagram and the tables in docs/phases.md are drawn from them. A group message
+Every rule is in the tables below; the diagram and the tables in docs/phases.md are generated from them. A group message
 never changes membership (legacy 14.6); the state of an instrument is its own while it is separated, else its group's.
 """
 
@@ -28,19 +28,19 @@ REGULAR, NON_REGULAR = 1, 6  # 336
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
 
 # Membership. An instrument follows by default (11.2); one that was created during the session is unknown until the
-# first status that means it, by itself or by its group (7.1).
+# first status of itself or its group (7.1).
 FOLLOWING, SEPARATED, NEW = "following", "separated", "new"
 MEMBERSHIPS = (FOLLOWING, SEPARATED, NEW)
 # How 326 compares with the stored 625. A phase that is not known is different from every state.
 EQUAL, DIFFERENT = "equal", "different"
 RELATIONS = (EQUAL, DIFFERENT)
-# What happens to the instrument's own state.
+# Effect on the instrument's own state.
 STORE, REMOVE, KEEP, INFER = "store 326", "remove 326", "keep", "remove 326, 625 is 326"
 
 # An instrument's own message (48 and 326): 1174, membership, relation → membership, what to do.
 Transition = tuple[str, str]
 INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Transition] = {
-    # With the event nothing is to be guessed (11); the phase may be inferred from a rejoin (11 NOTE).
+    # With the event nothing is inferred (11); the phase may be inferred from a rejoin (11 NOTE).
     **{(SEPARATES, m, r): (SEPARATED, STORE) for m in MEMBERSHIPS for r in RELATIONS},
     **{(REJOINS, m, r): (FOLLOWING, INFER) for m in MEMBERSHIPS for r in RELATIONS},
     # A feed without the event: the first table of legacy 14.6. New counts as following, as by default.
@@ -50,7 +50,7 @@ INSTRUMENT_MESSAGE: dict[tuple[int | None, str, str], Transition] = {
     (None, FOLLOWING, DIFFERENT): (SEPARATED, STORE),
     (None, NEW, EQUAL): (SEPARATED, STORE),
     (None, NEW, DIFFERENT): (SEPARATED, STORE),
-    # Another event (4: the session changes) takes the place of 101 and 102 and says nothing of membership.
+    # Another event (4: the session changes) replaces 101 and 102 and leaves membership unchanged.
     (SESSION_CHANGE, SEPARATED, EQUAL): (SEPARATED, STORE),
     (SESSION_CHANGE, SEPARATED, DIFFERENT): (SEPARATED, STORE),
     **{(SESSION_CHANGE, m, r): (m, KEEP) for m in (FOLLOWING, NEW) for r in RELATIONS},
@@ -94,35 +94,35 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class InstrumentState:
-    """What holds for an instrument."""
+    """The current state of an instrument."""
 
-    state: int  # the state that rules: its own when separated, else its group's
+    state: int  # the effective state: its own when separated, else its group's
     phase: int  # of its group
     separated: bool
     session: int | None
     ts_open: int | None
-    since: int | None  # since when the state is what it is
+    since: int | None  # start of the state
 
 
 @dataclass(slots=True)
 class _StoredState:
-    """What is stored of a group, or of an instrument by itself."""
+    """The stored state of a group, or of an instrument itself."""
 
     state: int = UNKNOWN
     session: int | None = None
     ts_open: int | None = None
     since: int | None = None
-    last_status_ts: int | None = None  # when anything was last said of it
+    last_status_ts: int | None = None  # time of its last status
     membership: str = FOLLOWING
-    resets: int = 0  # channel resets before it was last said
+    resets: int = 0  # channel resets before its last status
 
 
 _NO_STATE = _StoredState()
-StatisticResets = list[tuple[int, int]]  # instrument and kind of operation: what the statistics must forget
+StatisticResets = list[tuple[int, int]]  # instrument and kind of operation: statistics to clear
 
 
 class GroupMembership(Protocol):
-    """Who is in which group; `Instruments` knows."""
+    """The members of each group, as `Instruments` knows them."""
 
     def group_of(self, instrument_id: int) -> Group | None: ...
 
@@ -154,7 +154,7 @@ class Phases:
             self._instrument_states.pop(instrument_id, None)
 
     def start_snapshot(self, instrument_id: int) -> None:
-        """A snapshot replaces the state; one that says nothing of it means an instrument that follows its group."""
+        """A snapshot replaces the state; if the snapshot has none, the instrument follows its group."""
         own = self._instrument_states.get(instrument_id)
         if own is not None and own.membership == SEPARATED:
             del self._instrument_states[instrument_id]
@@ -162,7 +162,7 @@ class Phases:
     # Statuses.
 
     def apply(self, status: Status) -> StatisticResets:
-        """Take in a status; returns what the statistics must forget because of it."""
+        """Apply a status; returns the statistics that it clears."""
         if status.group is not None:
             return self._apply_group_message(status.group, status)
         return [] if status.instrument_id is None else self._apply_instrument_message(status.instrument_id, status)
@@ -187,7 +187,7 @@ class Phases:
         stored = self._group_states.setdefault(group, _StoredState())
         is_old = stored.last_status_ts is not None and (status.ts is None or status.ts < stored.last_status_ts)
         if status.is_snapshot and stored.state != UNKNOWN and is_old:
-            return []  # a snapshot shows its own moment: it cannot undo what the group said since
+            return []  # a snapshot is as of its own time: it cannot undo a later status of the group
         left_auction = stored.state == PRE_OPEN and phase != PRE_OPEN
         if phase != stored.state:
             stored.state, stored.since = phase, status.ts
@@ -252,11 +252,11 @@ class Phases:
         return self._group_states.get(group, _NO_STATE).state
 
     def groups(self) -> list[Group]:
-        """Groups of which a status has said anything."""
+        """Groups with any status so far."""
         return list(self._group_states)
 
     def instrument_ids(self) -> set[int]:
-        """Instruments that a status has named, defined or not."""
+        """Instruments with a status of their own, defined or not."""
         return set(self._instrument_states)
 
     def export(self) -> dict[str, list[tuple[object, ...]]]:

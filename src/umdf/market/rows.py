@@ -1,4 +1,4 @@
-"""Events in memory: the columns of each family, between a decoder and whoever needs them."""
+"""Events in memory: the columns of each family, between a decoder and its consumers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Text = tuple[NDArray[np.int32], NDArray[np.uint8]]  # Arrow's offsets (rows + 1 
 
 @dataclass(eq=False)
 class Units:
-    """What numbers the events: the packets of Binary, the messages of FAST. One row each."""
+    """The numbered units that events came in: SBE packets or FAST messages."""
 
     channel_id: Numbers  # int16
     seq_version: Numbers  # int64
@@ -37,7 +37,7 @@ class Units:
 
 @dataclass(eq=False)
 class Rows:
-    """Rows of one family in wire order. A column that is not there is NULL throughout.
+    """Rows of one family in wire order. A missing column is NULL in every row.
 
     `unit` is the row of `Units` that an event came in; (unit, msg_index, entry_index) is the order among all families.
     """
@@ -46,9 +46,7 @@ class Rows:
     unit: NDArray[np.uint32]
     msg_index: NDArray[np.uint16]
     entry_index: NDArray[np.uint16]
-    columns: dict[
-        str, Numbers
-    ]  # by name, of the type that the family says; ts_event, instrument_id, rpt_seq, flags too
+    columns: dict[str, Numbers]  # by name, with the family's types; includes ts_event, instrument_id, rpt_seq, flags
     texts: dict[str, Text] = field(default_factory=dict)
     lists: dict[str, RepeatingGroup] = field(default_factory=dict)
 
@@ -61,7 +59,7 @@ class Rows:
         return self.unit.astype(np.int64) << 32 | self.msg_index.astype(np.int64) << 16 | self.entry_index
 
     def column(self, name: str) -> Numbers:
-        """A column of numbers; a new one of NULLs where the wire has none."""
+        """A column of numbers; one of NULLs if the protocol has none."""
         values = self.columns.get(name)
         if values is None:
             column = self.family.column(name)
@@ -99,7 +97,7 @@ class RepeatingGroup:
 
 @dataclass(eq=False)
 class Events:
-    """All events of a batch, by family; a family without rows is not there."""
+    """All events of a batch, by family; families without rows are left out."""
 
     units: Units
     families: Mapping[str, Rows]
@@ -115,7 +113,7 @@ class Events:
 
 
 def take_ranges(offsets: NDArray[np.int32], rows: RowSelection) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Of ranges by their offsets: the offsets of some of them put together, and where their content stood."""
+    """Of ranges by their offsets: the offsets of some of them joined, and the indices of their content."""
     first, size = offsets[rows].astype(np.int64), np.diff(offsets)[rows]
     new_offsets = np.zeros(len(size) + 1, np.int32)
     np.cumsum(size, out=new_offsets[1:])

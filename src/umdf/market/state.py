@@ -1,8 +1,8 @@
-"""What a client holds of a channel besides its books: definitions, phases and states, statistics, the tape.
+"""The state of a channel besides its books: definitions, phases and states, statistics, the tape.
 
 Invariant: everything is applied in wire order. Definitions, statuses, snapshot starts and channel resets
-are few and are walked first, row by row; they depend on no statistic. What they make the statistics forget, and where,
-goes to the kernels with the rows, so that a batch needs no cutting.
+are few and are applied first, row by row; they depend on no statistic. The statistics that they clear, and from which
+position on, go to the kernels with the rows, so a batch need not be split.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from umdf.market.statistics_view import describe_statistics, statistics_tables
 
 Stream = Literal["incremental", "snapshot", "instruments"]
 
-# The families that are walked, in this order where they stand at the same place: a snapshot starts before its entries.
+# The families that are walked, in this order at the same position: a snapshot starts before its entries.
 _ORDERED_FAMILIES = ("snapshot", "control", "definition", "status")
 _CHANNEL_RESET = ord("R")
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyRun:
-    """Rows first … last - 1 of a family, between which no other walked family has any, and their places in the wire."""
+    """Rows first … last - 1 of a family, with no row of another walked family between, and their wire order."""
 
     family: str
     first: int
@@ -50,7 +50,7 @@ class BatchChanges(DefinitionChanges):
 
 @dataclass(frozen=True, slots=True)
 class InstrumentView:
-    """An instrument for people."""
+    """An instrument, for display."""
 
     instrument_id: int
     symbol: str | None
@@ -60,12 +60,12 @@ class InstrumentView:
     session: int | None
     ts_open: int | None
     since: int | None
-    depth: int | None  # of its book on this channel, where the definition says it
+    depth: int | None  # of its book on this channel, if the definition has it
     statistics: dict[str, dict[str, Any]]
 
 
 class MarketState:
-    """The instruments of one channel, and everything that is said of them outside their books."""
+    """The instruments of one channel, and everything published about them except their books."""
 
     def __init__(self, channel: int) -> None:
         self.channel = channel
@@ -84,7 +84,7 @@ class MarketState:
     def _apply_definitions(
         self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
     ) -> list[StatisticReset]:
-        """A stretch of definitions, cut so that none both creates and deletes: one may do both to an instrument."""
+        """A run of definitions, split so that no part both creates and deletes: a batch may do both."""
         rows, resets, intraday = events.rows("definition"), list[StatisticReset](), stream == "incremental"
         is_deleted = rows.column("action")[run.first : run.last] == ord("D")
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(is_deleted)) + 1).tolist(), len(is_deleted)]):
@@ -94,7 +94,7 @@ class MarketState:
             changes.modified += definition_changes.modified
             if intraday:
                 self.phases.mark_created(definition_changes.added)
-            if is_deleted[start]:  # also what has no definition here may have a book and statistics
+            if is_deleted[start]:  # an instrument without a definition here may have a book and statistics too
                 ids = rows.column("instrument_id")[first:last].tolist()
                 changes.deleted += ids
                 self.phases.remove(ids)
@@ -125,7 +125,7 @@ class MarketState:
     def _apply_control(
         self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
     ) -> list[StatisticReset]:
-        """A channel reset empties all statistics (4.2.9); states stay until they are sent again (13.9)."""
+        """A channel reset clears all statistics (4.2.9); states stay until they are sent again (13.9)."""
         kinds = events.rows("control").column("kind")[run.first : run.last].tolist()
         resets = [place for place, kind in zip(run.orders, kinds, strict=True) if kind == _CHANNEL_RESET]
         changes.channel_resets += len(resets)
@@ -133,7 +133,7 @@ class MarketState:
             self.phases.channel_reset()
         return [StatisticReset(place, None, RESET_ALL) for place in resets]
 
-    # What is asked of it.
+    # Queries.
 
     def instrument(self, instrument_id: int) -> InstrumentView:
         state = self.phases.state_of(instrument_id)
@@ -161,7 +161,7 @@ class MarketState:
         return {"states": pa.Table.from_pylist(states, STATES_SCHEMA)} | statistics_tables(self.statistics)
 
     def export(self) -> dict[str, Any]:
-        """Everything, as plain values and arrays that can be pickled."""
+        """The whole state, as plain values and arrays that can be pickled."""
         return {
             "channel": self.channel,
             "instruments": self.instruments,

@@ -1,8 +1,8 @@
-"""Statistics of each instrument and venue, as the exchange publishes them, and what makes them go away.
+"""Statistics of each instrument and venue, as the exchange publishes them, and the events that clear them.
 
-Invariant: a key decides what is kept apart. 1500 keeps venues apart (10 IMPORTANT); a settlement price is known
-by 286 and 731 together (10.6), a closing price by 286 (10.5), a composite underlying by its underlying (10.10), a price
-band by its type (10.9). Which types an event forgets stands in FORGETS.
+Invariant: a key decides which values are separate. 1500 separates venues (10 IMPORTANT); a settlement price is
+identified by 286 and 731 together (10.6), a closing price by 286 (10.5), a composite underlying by its underlying
+(10.10), a price band by its type (10.9). RESET_RULES lists the types that an event clears.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ RESET_TYPES = (
     e.VWAP,
     e.TRADE_VOLUME,
 )
-# What each kind of operation forgets, by family. AUCTION_ENDS: 10.7 NOTE. START_AGAIN: a snapshot of the instrument
-# begins, or the channel was reset (4.2.9: "emptying their books and statistics"). An Empty Book of one instrument is
-# not here: 4.2.9 empties its book only. DROP: the instrument is gone (7.3).
+# The types that each kind of operation clears, by family. AUCTION_ENDS: 10.7 NOTE. RESET_ALL: a snapshot of the
+# instrument begins, or the channel was reset (4.2.9: "emptying their books and statistics"). An Empty Book of one
+# instrument is not here: 4.2.9 empties its book only. INSTRUMENT_DELETED: 7.3.
 RESET_RULES: dict[str, dict[int, int]] = {
     "statistics": {
         NEW_SESSION: type_mask(*RESET_TYPES),
@@ -71,7 +71,7 @@ RESET_RULES: dict[str, dict[int, int]] = {
     "imbalance": {NEW_SESSION: NO_TYPES, AUCTION_ENDS: ALL_TYPES, RESET_ALL: ALL_TYPES, INSTRUMENT_DELETED: ALL_TYPES},
     "price_band": {NEW_SESSION: NO_TYPES, AUCTION_ENDS: NO_TYPES, RESET_ALL: ALL_TYPES, INSTRUMENT_DELETED: ALL_TYPES},
 }
-# By which of these a type is known, besides its venue.
+# The keys that identify a type, besides its venue.
 KEY_COLUMNS: dict[int, tuple[str, ...]] = {
     e.SETTLEMENT_PRICE: ("open_close_settl_flag", "settl_price_type"),
     e.CLOSING_PRICE: ("open_close_settl_flag",),
@@ -126,7 +126,7 @@ _KEY_FUNCTIONS: dict[str, Callable[[Rows], tuple[Numbers, Numbers | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class StatisticReset:
-    """Something to forget: of one instrument, or of all (None), from this place in the wire on."""
+    """Statistics to clear: of one instrument, or of all (None), from this position in wire order on."""
 
     order: int
     instrument_id: int | None
@@ -141,7 +141,7 @@ class Statistics:
         self.tape = Tape()
 
     def apply(self, events: Events, resets: list[StatisticReset]) -> None:
-        """Apply a batch: its statistics, bands, imbalances and trades, with what is to be forgotten between them."""
+        """Apply a batch: its statistics, bands, imbalances and trades, and clear what is to be cleared between them."""
         last = last_price_operations(events.rows("statistics"))
         ops = _merge_operations(resets, last)
         for name, current in self.latest.items():
@@ -187,7 +187,7 @@ def last_price_operations(rows: Rows) -> Operations:
 
 
 def _merge_operations(resets: list[StatisticReset], last: Operations) -> Operations:
-    """All operations in wire order; of two at the same place, forgetting comes first."""
+    """All operations in wire order; at the same position, clearing comes first."""
     resets = [forget for forget in resets if forget.instrument_id != NULL]  # bad data: of no instrument, not of all
     if not resets:
         return last

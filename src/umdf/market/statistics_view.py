@@ -1,4 +1,4 @@
-"""Statistics for people and as tables: names instead of keys, exact decimals as text, what is absent left out."""
+"""Statistics for display and as tables: names instead of keys, exact decimals as text, absent values left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXPONENTS = {"price": PRICE_EXPONENT, "volume": VOLUME_EXPONENT}
 
 
 def describe_statistics(statistics: Statistics, instrument_id: int) -> dict[str, dict[str, Any]]:
-    """What holds for an instrument, by name; a venue stands behind an @."""
+    """The current values of an instrument, by name; a venue follows an @."""
     found: dict[str, dict[str, Any]] = {}
     for name, current in statistics.latest.items():
         for key, values in current.values_of(instrument_id):
@@ -34,7 +34,7 @@ def describe_statistics(statistics: Statistics, instrument_id: int) -> dict[str,
 
 
 def statistics_tables(statistics: Statistics) -> dict[str, pa.Table]:
-    """What holds now, sorted by instrument: `statistics`, `imbalance`, `price_band`, `last` and `trades_seen`."""
+    """The current values, sorted by instrument: `statistics`, `imbalance`, `price_band`, `last` and `trades_seen`."""
     tables = {name: _latest_table(current) for name, current in statistics.latest.items()}
     lasts, counts = [], []
     for instrument_id, venue, last, count in statistics.tape.all_venues():

@@ -1,4 +1,4 @@
-"""Trades as they run: last price, and our own count, of each instrument and venue.
+"""The running trades: last price, and our own totals, of each instrument and venue.
 
 Invariant: the totals are ours. What the exchange publishes (high, low, VWAP, volume) is kept apart in `statistics`, so
 that each can be checked against the other.
@@ -83,12 +83,12 @@ class LastPrice:
     seller: int | None
     conditions: int
     is_trade: bool
-    is_busted: bool  # the trade was cancelled; its price stays until the exchange says otherwise (13.4)
+    is_busted: bool  # the trade was cancelled; its price stays until the exchange sends another (13.4)
 
 
 @dataclass(frozen=True, slots=True)
 class TradeTotals:
-    """The trades that were seen, without those that were busted."""
+    """Totals of the trades seen, without busted ones."""
 
     trades: int
     quantity: int
@@ -116,7 +116,7 @@ class Tape:
         self._log: NDArray[np.int64] = np.zeros((INITIAL_LOG_ROWS, LOG_ENTRY), np.int64)
 
     def apply(self, rows: Rows, ops: Operations) -> None:
-        """Run some trades, with the operations that come between them."""
+        """Apply trades, with the operations between them."""
         arguments, kept_alive = self._slots.arguments, []
         for argument, name in _COLUMNS.items():
             values = np.ascontiguousarray(rows.column(name), rows.family.column(name).dtype)

@@ -1,6 +1,6 @@
 """Raw files of consecutive framed messages without packets (`.bin`), as batches like those of a capture.
 
-    with open_raw_stream("messages.bin.zst", FastStream()) as stream:
+    with open_raw_stream("messages.bin.zst", FastFraming()) as stream:
         for batch in stream: ...
     stream.warnings
 

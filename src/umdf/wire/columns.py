@@ -1,6 +1,6 @@
-"""Columns that callers give to an encoder: in the type that the wire has, or an EncodeError that says what is wrong.
+"""Columns that callers pass to an encoder: converted to the wire's type, or an EncodeError that names the fault.
 
-Used by both codecs. Nothing of Arrow's or Python's own wording reaches the caller.
+Used by both codecs. Callers never see the wording of Arrow or Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def exact(array: Any, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def refuse_non_ascii(array: Any, name: str) -> None:
-    """Characters are ASCII on this wire. Bytes are taken as they are."""
+    """Characters are ASCII on the wire. Bytes are used unchanged."""
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         wrong = pc.call_function("invert", [pc.call_function("string_is_ascii", [array])])
         if pc.call_function("any", [wrong]).as_py():

@@ -1,10 +1,10 @@
 """The protocol of a packet, and the messages (or chunks of messages) that a FAST packet holds.
 
     protocol = detect_protocols(buffer, start, end)     # of each packet, from its content alone
-    protocols = flows.add(protocol, flow)               # of each flow so far: what a damaged packet is taken for
+    protocols = flows.add(protocol, flow)               # of each flow so far: used for damaged packets
     chunks = ChunkParser().parse(buffer, start, end)    # of FAST packets: a row for each technical header
 
-Invariant: bad data is never an exception. What cannot be framed is a row of `Chunks.quarantine`; what was valid before
+Invariant: bad data is never an exception. Data that cannot be framed is a row of `Chunks.quarantine`; valid data before
 it is among the rows. SBE packets are read by their own decoder.
 """
 
@@ -33,7 +33,7 @@ REASONS = {
     k.CHUNK_OUT_OF_RANGE: "CurrentChunk {0} is not in 1 to {1}",
     k.EMPTY_MESSAGE: "MsgLength is 0",
 }
-PROBE_PACKETS = 1_000  # enough to tell what a file holds
+PROBE_PACKETS = 1_000  # enough to detect the protocol of a file
 
 # A file is taken for a stream by its first headers, where a real message has not too many chunks, or starts with its
 # first: by chance one header in some 300 would, three in some 30 million.
@@ -49,7 +49,7 @@ class Protocol(IntEnum):
 
 
 class PacketColumns(typing.Protocol):
-    """What a capture's batch is, as far as this package needs it."""
+    """The part of a capture's batch that this package needs."""
 
     @property
     def buffer(self) -> NDArray[np.uint8]: ...
@@ -62,7 +62,7 @@ class PacketColumns(typing.Protocol):
 def detect_protocols(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The `Protocol` of each packet buffer[start[i]:end[i]].
 
-    SBE has encodingType 0xEB50 in its first framing header and a messageLength that can be one; FAST is a chain of
+    SBE has encodingType 0xEB50 in its first framing header and a plausible messageLength; FAST is a chain of
     technical headers and messages that ends where the packet ends. The rest is unknown; so is a lone packet header.
     """
     arguments, _alive = _arguments(buffer, start, end)
@@ -74,7 +74,7 @@ def detect_protocols(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: N
 
 
 class FlowProtocols:
-    """What each flow speaks, by the majority of its recognised packets; it learns from batch to batch.
+    """The protocol of each flow, by the majority of its recognized packets so far.
 
     So a damaged packet goes to its flow's decoder and is quarantined there, instead of vanishing as unknown.
     """
@@ -92,7 +92,7 @@ class FlowProtocols:
         return self.protocols()
 
     def protocols(self) -> NDArray[np.uint8]:
-        """By flow number. A tie is SBE, whose mark is the less likely one to come about by chance."""
+        """By flow number. A tie is SBE, whose marker is less likely to occur by chance."""
         sbe, fast = self._counts[:, Protocol.SBE], self._counts[:, Protocol.FAST]
         verdict = np.where(sbe >= fast, np.uint8(Protocol.SBE), np.uint8(Protocol.FAST))
         verdict[(sbe == 0) & (fast == 0)] = Protocol.UNKNOWN
@@ -105,7 +105,7 @@ def detect_flow_protocols(protocol: NDArray[np.uint8], flow: NDArray[np.uint16])
 
 
 class FileProtocol(NamedTuple):
-    """What the first packets of a file speak; `protocol` is the majority of those that were recognised."""
+    """The protocols of a file's first packets; `protocol` is the majority of the recognized ones."""
 
     protocol: Protocol
     sbe: int
@@ -114,7 +114,7 @@ class FileProtocol(NamedTuple):
 
 
 def detect_file_protocol(batches: Iterable[PacketColumns], packets: int = PROBE_PACKETS) -> FileProtocol:
-    """Decide for a whole file from its first packets. Takes no more batches than it needs."""
+    """Detect the protocol of a file from its first packets. Reads no more batches than needed."""
     counts, left = np.zeros(len(Protocol), np.int64), packets
     for batch in batches:
         protocol = detect_protocols(batch.buffer, batch.start[:left], batch.end[:left])
@@ -146,7 +146,7 @@ class Chunks:
     buffer: NDArray[np.uint8]
     packets: int  # packets in the batch
     multi_chunk_rows: int  # rows that are chunks of several
-    start: NDArray[np.int64]  # of the FAST bytes, behind the header
+    start: NDArray[np.int64]  # of the FAST bytes, after the header
     end: NDArray[np.int64]
     packet: NDArray[np.uint32]
     msg_seq_num: NDArray[np.uint32]
@@ -160,7 +160,7 @@ class Chunks:
 
     @cached_property
     def quarantine(self) -> list[QuarantineRow]:
-        """What is not among the rows, in order."""
+        """The data that is not among the rows, in order."""
         return [
             QuarantineRow(
                 packet,
@@ -190,7 +190,7 @@ _ROW_BYTES = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS)
 
 
 class ChunkParser:
-    """Finds the messages of FAST packets, in memory that is used again. Not for several threads at once: one each."""
+    """Finds the messages of FAST packets, in memory that is reused. Not thread-safe: use one per thread."""
 
     def __init__(self) -> None:
         self._pool = Pool()
@@ -243,13 +243,13 @@ class ChunkParser:
 
 
 class ParsedUnits(NamedTuple):
-    """Units found in a stretch of a stream, and where the next one starts."""
+    """Units found in a part of a stream, and the start of the next one."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     position: int
-    needed_bytes: int  # bytes that the unit at `position` has, as far as can be told
-    reason: str  # what is wrong there; without it, more bytes (or more rows) are all that is missing
+    needed_bytes: int  # bytes of the unit at `position`, if known
+    reason: str  # the fault there; if empty, only more bytes (or more rows) are needed
 
 
 class FastFraming:
@@ -287,7 +287,7 @@ class FastFraming:
 def _arguments(
     buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
-    """The kernels' table for some packets, and the arrays that it points to, to be held until the kernel is done."""
+    """The kernels' table for some packets, and the arrays that it points to, which must outlive the call."""
     assert buffer.flags.c_contiguous and buffer.dtype == np.uint8 and len(start) == len(end)
     start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
     arguments = np.zeros(k.ARGUMENTS, np.int64)

@@ -8,10 +8,10 @@
 Both have an `order` column, the row of the chunk that completed the message: sorted by it, they are in order of
 arrival.
 
-Invariant: chunks of two messages are never mixed, and memory has limits on any input. MsgSeqNum comes again (it is
+Invariant: chunks of two messages are never mixed, and memory is bounded on any input. MsgSeqNum repeats (it is
 cyclical on the snapshot and instrument streams, 4.2.6), so nothing is gathered across a new epoch, nor for longer
-than `Limits` says, and a chunk that contradicts one already there begins a new message. Where a loop is shorter than
-`Limits.restart_distance` and quicker than `wait_ms`, set a smaller distance, and give each line a key of its own.
+than `Limits` allows, and a chunk that contradicts an earlier one begins a new message. If a loop is shorter than
+`Limits.restart_distance` and faster than `wait_ms`, set a smaller distance, and give each line a key of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from umdf.errors import ConfigError
 from umdf.wire import packet_kernel as k
 from umdf.wire.packet import Chunks
 
-# What Python keeps beside the bytes themselves, rounded up; small chunks count for what they really take.
+# Python's overhead per message and chunk, rounded up, so that small chunks count with their real size.
 MESSAGE_OVERHEAD_BYTES, CHUNK_OVERHEAD_BYTES, DIGEST_BYTES = 1024, 192, 8
 
 # Why a message was dropped.
@@ -45,7 +45,7 @@ STREAM_ENDED = "the stream ended"
 @dataclass(frozen=True)
 class Limits:
     open_messages: int = 64  # of one key; the one that got no chunk for longest is dropped
-    memory_bytes: int = 8 << 20  # of all keys, what Python needs to keep them included
+    memory_bytes: int = 8 << 20  # of all keys, including Python's overhead
     wait_chunks: int = 4096  # of the same key, since the message's last chunk
     # Since the message's last chunk, where packets have times. A loss is believed after 20 ms (13.7).
     wait_ms: int = 100
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class DroppedMessage:
-    """A quarantine row: a message of which chunks came, but that was never complete."""
+    """A quarantine row: a message that was never complete."""
 
     key: int
     msg_seq_num: int
@@ -105,7 +105,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class OpenMessage:
-    """A message that lacks chunks. Nothing is set aside for those that NoChunks announces."""
+    """An incomplete message. No memory is reserved for the chunks that NoChunks announces."""
 
     last_arrival: Arrival  # when its last chunk came
     chunks: dict[int, bytes] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class OpenMessage:
 
 @dataclass(slots=True)
 class CompletedMessage:
-    """A message that was given out: its chunks can come again, on the other line, and must not open it again."""
+    """A delivered message: its chunks may arrive again, on the other line, and must not open it again."""
 
     digests: array[int]
     last_arrival: Arrival
@@ -130,7 +130,7 @@ class Reassembler:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.completed = 0  # messages of several chunks
-        self.duplicates = 0  # chunks that were there already
+        self.duplicates = 0  # chunks that had already arrived
         self.dropped_by_reason: Counter[str] = Counter()  # messages, by reason
         self.held_bytes = 0
         self._open: OrderedDict[MessageKey, OpenMessage] = OrderedDict()  # the one longest without a new chunk first
@@ -175,7 +175,7 @@ class Reassembler:
         )
 
     def finish(self) -> list[DroppedMessage]:
-        """No more will come: drop what is still open."""
+        """No more chunks will arrive: drop the open messages."""
         for identity in list(self._open):
             self._drop(identity, STREAM_ENDED)
         for identity in list(self._completed):
@@ -208,7 +208,7 @@ class Reassembler:
         return chunk_arrivals
 
     def _add_chunk(self, identity: MessageKey, chunk: int, content: bytes, now: Arrival) -> bytes | None:
-        """Take one chunk; the whole message if it is complete by it."""
+        """Add one chunk; returns the message if it is now complete."""
         if self._is_duplicate(identity, chunk, content, now):
             self.duplicates += 1
             return None
@@ -246,7 +246,7 @@ class Reassembler:
         return False
 
     def _expiry_reason(self, message: OpenMessage | CompletedMessage, now: Arrival) -> str:
-        """Why nothing that comes now can be a part of the message; empty if it can."""
+        """The reason why no later chunk can belong to the message; empty if one can."""
         seen = message.last_arrival
         if now.epoch != seen.epoch:
             return EPOCH_CHANGED
@@ -278,7 +278,7 @@ class Reassembler:
         return b"".join(chunks)
 
     def _evict(self) -> None:
-        """Keep within the memory: what was given out goes first, then what got no chunk for longest."""
+        """Stay within the memory limit: drop delivered messages first, then those longest without a chunk."""
         while self.held_bytes > self.limits.memory_bytes:
             if self._completed:
                 self._forget_completed(next(iter(self._completed)))
@@ -286,7 +286,7 @@ class Reassembler:
                 self._drop(next(iter(self._open)), OUT_OF_MEMORY)
 
     def _expire(self) -> None:
-        """Let go of what is over; each list has its oldest first."""
+        """Remove what has expired; each list has its oldest first."""
         for number, of_key in list(self._open_by_key.items()):
             now = self._current_arrival(number)
             while of_key and (reason := self._expiry_reason(self._open[next(iter(of_key))], now)):
@@ -320,12 +320,12 @@ class Reassembler:
 
 
 def _digest(content: bytes) -> int:
-    """Tells a chunk from another one with its number; the same in every process."""
+    """Distinguishes chunks with the same number; the same in every process."""
     return len(content) << 32 | zlib.crc32(content)
 
 
 def _single_chunk_messages(chunks: Chunks, rows: NDArray[np.int64] | None) -> Messages:
-    """The messages of one chunk, which are these rows, or all of them."""
+    """The messages of one chunk: these rows, or all of them."""
     columns = (chunks.start, chunks.end, chunks.packet, chunks.msg_index, chunks.msg_seq_num)
     if rows is None:
         return Messages(chunks.buffer, *columns, np.arange(len(chunks), dtype=np.int64))

@@ -33,7 +33,7 @@ TRADES = ["export", "--format", "databento", "--schema", "trades"]
         ("lobster", ["trades"], {}, "LOBSTER cannot represent trades", "it supports mbo"),
         ("nautilus", ["mbp_10"], {}, "a Nautilus catalog cannot represent mbp_10", "mbo, mbp_1, trades, ohlcv_1s"),
         ("csv", [], {}, "unknown format: 'csv'", "databento, lobster, nautilus"),
-        ("databento", [], {"stype_in": "continuous"}, "unsupported stype_in: 'continuous'", "raw or parent"),
+        ("databento", [], {"stype_in": "continuous"}, "unsupported stype_in: 'continuous'", "raw, parent or"),
         ("databento", [], {"channel": 9}, "nothing to export: no rows of trades", "another range"),
         (
             "databento",

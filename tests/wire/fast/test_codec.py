@@ -1,4 +1,4 @@
-"""The plain reader and writer agree with each other, on any template, and survive any bytes."""
+"""The reference reader and writer agree with each other, on any template, and survive any bytes."""
 
 from __future__ import annotations
 

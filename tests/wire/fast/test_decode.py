@@ -1,4 +1,4 @@
-"""The kernels agree with the plain reader on everything: values, presence, errors and reports, on any template."""
+"""The kernels agree with the reference reader on everything: values, presence, errors and reports, on any template."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decode(decoder: Decoder, messages: list[bytes], extra_bytes: int = 0) -> Bat
 
 
 def read(reader: Reader, messages: list[bytes]) -> tuple[dict[int, Message], Quarantine]:
-    """What the plain reader makes of them."""
+    """What the reference reader makes of them."""
     found: dict[int, Message] = {}
     journal: Quarantine = []
     for number, data in enumerate(messages):

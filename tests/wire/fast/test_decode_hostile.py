@@ -138,7 +138,7 @@ def test_fuzz_nothing_is_read_or_written_outside_the_buffers(sized: Callable[[in
 def test_fuzz_generated_code_interpreter_and_reference_agree_on_damaged_messages(
     sized: Callable[[int, int], int],
 ) -> None:
-    """Generated code and interpreter on all of them, the plain reader on some."""
+    """Generated code and interpreter on all of them, the reference reader on some."""
     seed = int(np.random.default_rng().integers(1 << 62))
     print(f"seed {seed}")  # shown when it fails
     random, size = np.random.default_rng(seed), 5_000

@@ -1,4 +1,4 @@
-"""The batch encoder writes what the plain writer writes, for any template and any values, and refuses the same."""
+"""The batch encoder writes what the reference writer writes, for any template and any values, and refuses the same."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def messages_of(encoded: EncodedMessages) -> list[bytes]:
 
 
 def encodable(templates: TemplateSet, messages: Messages, reset: Reset) -> tuple[Messages, list[bytes]]:
-    """Those that the plain writer takes, and what it makes of them."""
+    """Those that the reference writer takes, and what it makes of them."""
     writer, kept, written = Writer(templates, reset), [], []
     for template_id, values in messages:
         try:
@@ -109,10 +109,8 @@ def test_what_is_encoded_decodes_to_the_same_columns_and_messages(data: st.DataO
     messages, written = encodable(templates, data.draw(streams(templates)), "message")
     encoded = Encoder(templates).encode(Columns(templates, messages).record_batches())
     batch = Decoder(templates).decode(encoded.buffer, encoded.start, encoded.end)
-    assert not batch.quarantine
-    assert [(row.template.id, row.fields) for row in rows(batch)] == [
-        (template_id, fields_of(templates.by_id[template_id].body, values)) for template_id, values in messages
-    ]
+    expected = [(template_id, fields_of(templates.by_id[template_id].body, values)) for template_id, values in messages]
+    assert not batch.quarantine and [(row.template.id, row.fields) for row in rows(batch)] == expected
     again = Encoder(templates).encode({template_id: batch.record_batch(template_id) for template_id in batch.templates})
     assert messages_of(again) == written
 

@@ -1,4 +1,4 @@
-"""What people see of a message: JSON fields and FIX, the same from the plain reader and from a decoded batch."""
+"""What people see of a message: JSON fields and FIX, the same from the reference reader and from a decoded batch."""
 
 from __future__ import annotations
 

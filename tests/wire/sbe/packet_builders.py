@@ -130,7 +130,7 @@ def assert_consistent(batch: Batch) -> None:
 
 
 def assert_equals_reference(batch: Batch, packets: Sequence[bytes], schema: Schema = SCHEMA) -> None:
-    """Rows, headers and journal are what the plain decoder says."""
+    """Rows, headers and journal are those of the reference decoder."""
     assert_consistent(batch)
     wanted = expected(packets, schema)
     assert decoded_rows(batch) == [

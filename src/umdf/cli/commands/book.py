@@ -11,7 +11,7 @@ import typer
 from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path, split_list
 from umdf.cli.output import JsonFlag, Printer, print_escaped, print_json, printer_of
 from umdf.cli.text_table import print_table
-from umdf.errors import ConfigError
+from umdf.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from umdf.cli.book_view import BookView
@@ -91,7 +91,7 @@ def _views_of(symbol: str, instruments: list[BookView]) -> list[BookView]:
     if not found:
         names = sorted({view.symbol or str(view.instrument_id) for view in instruments})
         similar = difflib.get_close_matches(symbol, names, 2, 0.5)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else "list all with `umdf book CAPTURE…`"
+        hint = did_you_mean(similar) if similar else "list all with `umdf book CAPTURE…`"
         raise ConfigError(f"unknown instrument: {symbol}", hint)
     return found
 
@@ -108,7 +108,7 @@ def _print_warnings(printer: Printer, result: ReplayResult) -> None:
             missing = sum(gap.last - gap.first + 1 for gap in channel.gaps)
             unit = "packets" if protocol.name == "SBE" else "messages"
             lost = f"{missing} {unit} lost in {len(channel.gaps)} gaps"
-            printer.warn(f"channel {number}: {lost}, {channel.recovered} books recovered")
+            printer.warn(f"channel {number}: {lost}, books were recovered {channel.recovered} times from snapshots")
 
 
 def _print_summary(rows: list[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from umdf.cli.arguments import FastTemplatesOption, SbeSchemaOption, parse_path
-from umdf.cli.output import DamagedError, JsonFlag, Printer, json_text, printer_of
+from umdf.cli.output import DamagedError, Printer, json_text, printer_of
 from umdf.cli.text_table import print_table
 from umdf.errors import UsageError
 
@@ -85,7 +85,7 @@ def decode(
         Path | None, typer.Option(help="File for quarantined messages, as JSON lines", metavar="FILE")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if part of the input was damaged")] = False,
-    as_json: JsonFlag = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json; errors are JSON too")] = False,
 ) -> None:
     """Decode captures into messages.
 

@@ -58,7 +58,7 @@ def capture(
         ProtocolChoice, typer.Option(help="Protocol; both writes the same session in each")
     ] = ProtocolChoice.SBE,
     generation: Annotated[
-        Generation, typer.Option(help="Book generation: by price and priority, or by position (legacy)")
+        Generation, typer.Option(help="Book protocol generation: by price and priority, or by position (legacy)")
     ] = Generation.PRIORITY,
     lines: Annotated[str, typer.Option(help="Lines of the incremental stream", metavar="A|AB")] = "AB",
     loss: Annotated[
@@ -76,7 +76,7 @@ def capture(
     channel: Annotated[int, typer.Option(help="Channel number", metavar="N")] = 72,
     roll_bytes: Annotated[int, typer.Option(help="Maximum bytes per capture file", metavar="BYTES")] = 256 << 20,
     roll_s: Annotated[int, typer.Option(help="Maximum simulated seconds per capture file", metavar="SECONDS")] = 600,
-    snapshot_loops: Annotated[int, typer.Option(help="Number of snapshot loops in the day", metavar="N")] = 12,
+    snapshot_loops: Annotated[int, typer.Option(help="How often all books are sent as snapshots", metavar="N")] = 12,
     as_json: JsonFlag = False,
 ) -> None:
     """Generate a trading day as capture files, with the expected results.

@@ -34,7 +34,10 @@ def export(
     out: Annotated[Path, typer.Argument(help="Directory to create", metavar="OUT")],
     format: Annotated[Format, typer.Option(help="Output format: databento, lobster or nautilus", metavar="FORMAT")],
     schema: Annotated[
-        str, typer.Option(help="Tables to export, comma-separated (default: those of the format)", metavar="TABLES")
+        str,
+        typer.Option(
+            help="Schemas (tables of the lake) to export, comma-separated (default: by format)", metavar="TABLES"
+        ),
     ] = "",
     symbols: SymbolsOption = "",
     start: StartOption = "",
@@ -45,7 +48,10 @@ def export(
     ] = "raw",
     exclude_stale: Annotated[
         bool,
-        typer.Option("--exclude-stale", help="Skip instrument-days that may be wrong, if the format cannot mark them"),
+        typer.Option(
+            "--exclude-stale",
+            help="Skip rows that may be wrong (unverified or stale); whole days if the format cannot mark them",
+        ),
     ] = False,
     channel: Annotated[
         int | None, typer.Option(help="Only this channel, if a symbol is on several", metavar="N")

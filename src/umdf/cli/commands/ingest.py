@@ -34,8 +34,8 @@ from umdf.errors import UsageError
 from umdf.lake.plan.input_paths import find_captures, read_channel_config
 
 if TYPE_CHECKING:
-    from umdf.lake.ingest import StageProgress, TaskRunner
     from umdf.lake.ingest_result import IngestResult
+    from umdf.lake.ingest_settings import StageProgress, TaskRunner
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                            every capture in a directory",
@@ -72,16 +72,17 @@ def ingest(
 ) -> None:
     """Load captures into a lake: packets, events, books, bars and gaps, as Delta tables.
 
-    All tables change in one commit. Files that the lake already has are skipped, whatever their names; of a file that
-    has grown since, the rest is added. If a file belongs to a day that is already in the lake, that channel-day is
-    rebuilt from all its files.
+    All tables change in one commit. Files that the lake already has are skipped, whatever their names; a file that has
+    grown is read again, and its channel-days are rebuilt. If a file belongs to a day that is already in the lake, that
+    channel-day is rebuilt from all its files.
 
     --channels names the channel, stream and line of a multicast address where the content does not show them:
     [\\[stream]] group = "224.0.20.72", port = 20001, channel = 72, stream = "incremental", line = "A". The lake keeps
     these addresses for later files.
     """
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings, ingest_captures
+    from umdf.lake.ingest import ingest_captures
+    from umdf.lake.ingest_settings import IngestSettings
 
     spark_options = spark_session_options(master, cores, environment, conf, no_spark)
     printer, (paths, skipped) = printer_of(ctx), find_captures(captures)
@@ -103,7 +104,8 @@ def ingest(
 
 
 def parse_tables(text: str) -> frozenset[str]:
-    from umdf.lake.ingest import DEFAULT_TABLES, TABLES
+    from umdf.lake.ingest import TABLES
+    from umdf.lake.ingest_settings import DEFAULT_TABLES
 
     names = frozenset(split_list(text))
     unknown = sorted(names - set(TABLES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict
 from enum import StrEnum
@@ -194,7 +195,8 @@ def rebuild(
     from umdf.cli.time_options import parse_trading_date
     from umdf.lake.commit.repair import rebuild_lost_logs
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings, ingest_captures
+    from umdf.lake.ingest import ingest_captures
+    from umdf.lake.ingest_settings import IngestSettings
     from umdf.lake.plan.input_paths import read_channel_config
     from umdf.lake.plan.inputs import known_days
 
@@ -267,7 +269,7 @@ def abort(root: LakeRoot, as_json: JsonFlag = False) -> None:
 
 def upgrade(
     root: LakeRoot,
-    cores: Annotated[int | None, typer.Option(help="Maximum cores (default: 1)", min=1, metavar="N")] = None,
+    cores: CoresOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert a lake to the layout of this version.
@@ -279,7 +281,7 @@ def upgrade(
     from umdf.lake.layout import LAYOUT
     from umdf.lake.runtime.local_runner import LocalRunner
 
-    with LocalRunner(cores or 1) as runner:
+    with LocalRunner(cores or len(os.sched_getaffinity(0))) as runner:
         result = upgrade_lake(root, run_tasks=runner)
     if result is None:
         current: dict[str, Any] = {"layout": LAYOUT, "commit": None}

@@ -59,7 +59,8 @@ def _build(directory: Path, messages: int, seed: int) -> dict[str, Any]:
     from umdf.exchange.bulk.capture import write_capture
     from umdf.exchange.bulk.settings import BulkSettings
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings, ingest_captures
+    from umdf.lake.ingest import ingest_captures
+    from umdf.lake.ingest_settings import IngestSettings
     from umdf.lake.query.lake import Lake
     from umdf.lake.runtime.local_runner import LocalRunner
 

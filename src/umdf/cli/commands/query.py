@@ -34,7 +34,9 @@ def query(
     ctx: typer.Context,
     lake: LakeArgument,
     statement: Annotated[str, typer.Argument(help="Spark SQL statement", metavar="SQL", show_default=False)] = "",
-    schema: Annotated[str, typer.Option(help="Table to read instead of SQL, such as mbp_1", metavar="TABLE")] = "",
+    schema: Annotated[
+        str, typer.Option(help="Read this schema (a table of the lake) instead of SQL, such as mbp_1", metavar="TABLE")
+    ] = "",
     symbols: SymbolsOption = "",
     start: StartOption = "",
     end: EndOption = "",

@@ -61,7 +61,7 @@ def stream(
     ] = 1.0,
     line_timeout_s: Annotated[
         float,
-        typer.Option(help="Seconds of silence after which a line is no longer waited for", metavar="SECONDS", min=0),
+        typer.Option(help="Stop waiting for a line after this many silent seconds", metavar="SECONDS", min=0),
     ] = 120.0,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Spark checkpoint directory (default: inside the lake)", metavar="DIR")
@@ -78,13 +78,13 @@ def stream(
     """Load a growing recording into a lake, exactly once.
 
     Each micro-batch takes the files that the manifest lists as closed. Rows are final when they appear: a channel
-    advances as far as all its lines and snapshots have come. If a file arrives later for an earlier position, its
-    channel-day is rebuilt. A stopped or killed stream resumes where it was; finished days are compacted.
+    advances up to the point that all its lines and its snapshots have reached. If a file arrives later for an earlier
+    position, its channel-day is rebuilt. A stopped or killed stream resumes where it was; finished days are compacted.
 
     While it runs, the stream is the lake's only writer. If the recording has no manifest yet, the stream waits for it.
     """
     from umdf.lake.commit.writer import open_writer
-    from umdf.lake.ingest import IngestSettings
+    from umdf.lake.ingest_settings import IngestSettings
     from umdf.lake.plan.frontier import FollowSettings
     from umdf.lake.stream.stream_ingest import StreamIngest, refuse_without_manifest, wait_for_manifest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from umdf.errors import UsageError
+from umdf.errors import UsageError, one_of
 
 SBE, FAST, BOTH = "sbe", "fast", "both"
 PRIORITY, POSITION = "priority", "position"
@@ -60,7 +60,7 @@ class BulkSettings:
 
 def _require_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise UsageError(f"invalid {option}: {value}", f"use {' or '.join(choices)}")
+        raise UsageError(f"invalid {option}: {value}", f"use {one_of(choices)}")
 
 
 def _require_range(option: str, value: float, minimum: float, maximum: float) -> None:

@@ -24,7 +24,7 @@ from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.schemas import table, tables
 
 if TYPE_CHECKING:
-    from umdf.lake.ingest import TaskRunner
+    from umdf.lake.ingest_settings import TaskRunner
 
 COMPACT_BYTES = 64 << 20  # per compacted file; some ten times as much in memory
 TASK = "umdf.lake.admin.compaction:run"

@@ -11,8 +11,9 @@ from umdf.errors import ConfigError
 from umdf.lake.commit import ledger
 from umdf.lake.commit.ledger import DIGEST_ALGORITHM, LedgerEntry
 from umdf.lake.commit.writer import Writer
-from umdf.lake.ingest import TABLES, IngestSettings, StageProgress, TaskRunner, ingest_captures, no_progress
+from umdf.lake.ingest import TABLES, ingest_captures
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import IngestSettings, StageProgress, TaskRunner, no_progress
 
 OPTIONAL_TABLES = frozenset({"gaps", "quarantine"})  # may still be missing in a lake
 MIN_DIGEST_DIGITS = 8  # minimum of an abbreviated digest

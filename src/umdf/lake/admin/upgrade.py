@@ -38,7 +38,7 @@ from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.schemas import table
 
 if TYPE_CHECKING:
-    from umdf.lake.ingest import TaskRunner
+    from umdf.lake.ingest_settings import TaskRunner
 
 TASK = "umdf.lake.admin.upgrade:run"
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.books.instrument_rows import RowsByBook, event_times
 from umdf.lake.books.levels import NO_LAST_PRICE
 from umdf.lake.books.trust_kernel import UNKNOWN_START
 from umdf.market.calendar import DAY_NS, transitions
@@ -184,3 +185,13 @@ def overlaps_loss(
         some = slice(first, last)
         bad[some] |= (ends[some] > since) & (begins[some] <= until) if since != UNKNOWN_START else begins[some] <= until
     return bad
+
+
+def trade_records(trades: RowsByBook) -> NDArray[np.void]:
+    """Trades and busts, as input of bars."""
+    rows = trades.rows
+    log = np.zeros(len(trades), TRADE_DTYPE)
+    log["ts"], log["instrument_index"] = event_times(rows, trades.units), trades.book >> 1
+    for name in ("price", "size", "trade_id", "conditions", "action", "venue"):
+        log[name] = rows.column(name)
+    return log

@@ -1,6 +1,6 @@
 """The day of a group of instruments, span by span: books, trades, best prices, gaps; and the tables of the whole day.
 
-    day = GroupDay(ids, symbols, depths, timeline, epochs, depth, stored)
+    day = BookDayBuilder(instruments, timeline, epochs, trading_date, table_names, stored)
     day.advance(mbo, trades, statistics, snapshots, more=False)  -> tables of this span, final
     day.finish()                                                 -> tables of the whole day
 
@@ -10,8 +10,6 @@ Invariant: processing a day in several spans, or in several runs with stored sta
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,16 +21,24 @@ from umdf.lake.books import bars as b
 from umdf.lake.books import trust_kernel as h
 from umdf.lake.books.day_statistics import PublishedStatistics, day_statistics
 from umdf.lake.books.gap_recovery import Timeline
-from umdf.lake.books.instrument_rows import HINT, Epochs, RowsByBook, event_times
+from umdf.lake.books.instrument_rows import HINT, Epochs, InstrumentSet, RowsByBook, event_times
 from umdf.lake.books.intervals import BBO_INTERVALS_S, OPEN_SUFFIX, IntervalTables
 from umdf.lake.books.levels import bbo_records, mbp_table, tbbo_table
-from umdf.lake.books.replay import L_BOOK, L_SINCE, L_UNTIL, NO_END, BookReplay, Numbers, ReplayResult, merge_positions
+from umdf.lake.books.positions import merge_positions
+from umdf.lake.books.replay import L_BOOK, L_SINCE, L_UNTIL, NO_END, BookReplay, Numbers, ReplayResult
 from umdf.lake.books.snapshot_rows import BookSnapshots
-from umdf.lake.books.state_columns import BookStates, RecordSection, book_contents, group_records, restore_books
+from umdf.lake.books.state_columns import (
+    BookStates,
+    RecordSection,
+    book_contents,
+    group_records,
+    loss_records,
+    restore_books,
+    sequences_at,
+)
 from umdf.lake.books.state_record import (
     EMPTY_BOOK,
     HEADER_FIELDS,
-    LOSS_DTYPE,
     PUBLISHED_DTYPE,
     BookState,
     read_book,
@@ -49,17 +55,6 @@ LAST_KEY = (1 << 64) - 1  # the largest key of an epoch
 Tables = dict[str, pa.Table]
 # Fields of a book that its state stores unchanged.
 _STATE_COLUMNS = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_UNVERIFIED, "ts": h.S_TS, "seen": h.S_SEEN}
-
-
-@dataclass(eq=False)
-class InstrumentSet:
-    """Some instruments, sorted by ID, with their symbols and depths."""
-
-    ids: Numbers
-    symbols: pa.Array
-    depths: Mapping[int, int]  # 264, for instruments whose definition has it
-    last_phase: NDArray[np.int16]
-    last_state: NDArray[np.int16]
 
 
 class BookDayBuilder:
@@ -183,7 +178,7 @@ class BookDayBuilder:
         if len(statistics):
             self.published.update(statistics)
         if len(trades):
-            self.intervals.add_trades(trade_records(trades))
+            self.intervals.add_trades(b.trade_records(trades))
         for name, seconds in BBO_INTERVALS_S.items():
             if name in self.table_names:
                 self.intervals.add_bbo(name, bbo_records(mbo, times, result, trades, mbo_rows_before, seconds))
@@ -347,17 +342,14 @@ class BookDayBuilder:
         is_known[::2] |= has_day_data
         books = np.flatnonzero(is_known)
         instrument_index, states, has_row = books >> 1, states[books], self.has_row[books]
-        is_first = np.append(True, instrument_index[1:] != instrument_index[:-1])[
-            : len(books)
-        ]  # the day's data belong to the instrument, not to a book
+        # The day's data belong to the instrument, not to a book.
+        is_first = np.append(True, instrument_index[1:] != instrument_index[:-1])[: len(books)]
         header, entries = book_contents(self.replay.books, self.ids, books)
         nothing, row_of = np.zeros(len(books), np.int64), np.full(len(self.has_row), -1)
         row_of[books] = np.arange(len(books))
-        lost, (gap_owner, unanswered) = (
-            np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows]),
-            self.gap_log.to_state(),
-        )
-        sections = {"entries": entries, "lost": group_records(row_of[lost[:, 0]], _loss_records(lost), len(books))}
+        lost = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows])
+        gap_owner, unanswered = self.gap_log.to_state()
+        sections = {"entries": entries, "lost": group_records(row_of[lost[:, 0]], loss_records(lost), len(books))}
         sections["owed"] = group_records(row_of[gap_owner], unanswered, len(books))
         first = np.flatnonzero(is_first)
         for name, part in day_sections.items():
@@ -377,8 +369,8 @@ class BookDayBuilder:
             "shown_bad": self.replay.last_bad[books].astype(np.int64),
             "shown_epoch": versions[shown],
             "epoch": nothing + self._current_seq_version(),
-            "doubt_from": _sequences_at(gaps[0], np.where(doubt, states[:, h.S_FIRST_GAP], -1)),
-            "covered": _sequences_at(gaps[1], covered - 1),
+            "doubt_from": sequences_at(gaps[0], np.where(doubt, states[:, h.S_FIRST_GAP], -1)),
+            "covered": sequences_at(gaps[1], covered - 1),
             "events": self.events[books],
             "events_in_doubt": self.unverified_events[books],
             "losses": self.loss_counts[books],
@@ -402,28 +394,7 @@ class BookDayBuilder:
         return self.epochs.versions[max(self.replay.epoch, 0)] if self.epochs.versions else 0
 
 
-def trade_records(trades: RowsByBook) -> NDArray[np.void]:
-    """Trades and busts, as input of bars."""
-    rows = trades.rows
-    log = np.zeros(len(trades), b.TRADE_DTYPE)
-    log["ts"], log["instrument_index"] = event_times(rows, trades.units), trades.book >> 1
-    for name in ("price", "size", "trade_id", "conditions", "action", "venue"):
-        log[name] = rows.column(name)
-    return log
-
-
 def _with_maybe_bad(rows: RowsByBook, bad: NDArray[np.bool_]) -> NDArray[np.int32]:
     if not len(rows):
         return np.empty(0, np.int32)
     return rows.rows.column("flags") | np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
-
-
-def _sequences_at(values: Numbers, indices: Numbers) -> Numbers:
-    """The sequences at some indices; 0 for those out of range."""
-    return np.append(values, 0)[np.where((indices >= 0) & (indices < len(values)), indices, len(values))]
-
-
-def _loss_records(lost: Numbers) -> NDArray[np.void]:
-    found = np.zeros(len(lost), LOSS_DTYPE)
-    found["since"], found["until"] = lost[:, 1], lost[:, 2]
-    return found

@@ -6,7 +6,7 @@ instrument and the positions, before anything wrong is written (a shuffle that s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -307,3 +307,14 @@ def select_book_columns(rows: Rows) -> Rows:
     """Only the columns that books use, because rows are selected repeatedly."""
     columns = {name: values for name, values in rows.columns.items() if name in MBO_COLUMNS}
     return Rows(rows.family, rows.unit, rows.msg_index, rows.entry_index, columns)
+
+
+@dataclass(eq=False)
+class InstrumentSet:
+    """Some instruments, sorted by ID, with their symbols and depths."""
+
+    ids: NDArray[np.int64]
+    symbols: pa.Array
+    depths: Mapping[int, int]  # 264, for instruments whose definition has it
+    last_phase: NDArray[np.int16]
+    last_state: NDArray[np.int16]

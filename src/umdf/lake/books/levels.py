@@ -250,7 +250,7 @@ def bbo_records(
 
 def _event_end_rows(rows: RowsByBook, times: Numbers, result: ReplayResult, at: Numbers) -> Numbers:
     """The row that ends the event of each row: often one that changes no order, such as a statistic after an auction.
-    None if it was lost."""
+    The row itself if that one was lost."""
     ends = np.flatnonzero(result.is_event_end)
     if not len(ends):
         return at

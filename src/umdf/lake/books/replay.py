@@ -21,6 +21,7 @@ from umdf.buffers import buffer_address
 from umdf.lake.books import trust_kernel as h
 from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
 from umdf.lake.books.instrument_rows import RowsByBook, event_times, select_book_columns
+from umdf.lake.books.positions import merge_positions
 from umdf.lake.books.snapshot_checks import SnapshotChecks, Verdict, compare_snapshots
 from umdf.lake.books.snapshot_rows import BookSnapshots
 from umdf.lake.tasks.id_lookup import distinct_values, take_records
@@ -28,7 +29,7 @@ from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
 
 Numbers = NDArray[np.int64]
-POSITION_BITS = 40  # of a position in `Ladders`
+POSITION_BITS = 40  # of a position in `LadderHistory`
 NO_END = (1 << 63) - 1
 L_BOOK, L_SINCE, L_UNTIL = range(3)  # a loss window: the book, its start and end
 LOSS_COLUMNS = 3
@@ -384,23 +385,3 @@ def _event_ends(rows: RowsByBook, times: Numbers, more: bool) -> NDArray[np.bool
     if not more:
         ends[-1] = True
     return ends
-
-
-def merge_positions(
-    book: NDArray[np.int32],
-    key: NDArray[np.uint64],
-    of_book: NDArray[np.int32],
-    of_key: NDArray[np.uint64],
-    *,
-    behind: bool,
-) -> Numbers:
-    """For some (book, key), sorted, how many rows (sorted) precede each; with `behind` also those of the same key."""
-    places = np.zeros(len(of_book), np.int64)
-    held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
-    arguments = np.zeros(h.POSITION_ARGUMENTS, np.int64)
-    arguments[h.IN_ROWS], arguments[h.OTHERS], arguments[h.INCLUDE_EQUAL] = len(book), len(of_book), behind
-    arguments[h.IN_GROUP], arguments[h.IN_KEY], arguments[h.OF_GROUP], arguments[h.OF_KEY] = map(buffer_address, held)
-    arguments[h.POSITIONS] = buffer_address(places)
-    if len(of_book):
-        h.find_positions(buffer_address(arguments))
-    return places

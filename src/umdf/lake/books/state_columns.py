@@ -18,7 +18,15 @@ from umdf.book.engine import Books
 from umdf.book.state import ENTRY_COLUMNS, BooksState
 from umdf.buffers import buffer_address
 from umdf.errors import UmdfError
-from umdf.lake.books.state_record import BOOK_FIELDS, EMPTY_BOOK, EVENT_FLAGS, FORMAT, HEADER_FIELDS, SECTION_DTYPES
+from umdf.lake.books.state_record import (
+    BOOK_FIELDS,
+    EMPTY_BOOK,
+    EVENT_FLAGS,
+    FORMAT,
+    HEADER_FIELDS,
+    LOSS_DTYPE,
+    SECTION_DTYPES,
+)
 from umdf.lake.parquet.file_reader import read_file
 from umdf.lake.schemas import table
 from umdf.lake.tasks.staging import bucket_of
@@ -224,3 +232,14 @@ def book_contents(books: Books, ids: Numbers, selected: Numbers) -> tuple[Column
             columns[name][row[known]] = headers[name][known]
     owner = np.repeat(row, counts)
     return columns, group_records(owner, entries, len(selected))
+
+
+def sequences_at(values: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sequences at some indices; 0 for those out of range."""
+    return np.append(values, 0)[np.where((indices >= 0) & (indices < len(values)), indices, len(values))]
+
+
+def loss_records(lost: NDArray[np.int64]) -> NDArray[np.void]:
+    found = np.zeros(len(lost), LOSS_DTYPE)
+    found["since"], found["until"] = lost[:, 1], lost[:, 2]
+    return found

@@ -17,7 +17,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import UmdfError, UsageError, one_of
 from umdf.lake.export.databento_columns import (
     PRICE,
     SCHEMAS,
@@ -272,5 +272,5 @@ def parse_options(options: Options) -> DatabentoOptions:
     if not 0 <= options.publisher_id <= np.iinfo(np.uint16).max:
         raise UsageError(f"publisher ID out of range: {options.publisher_id}", "use 0 to 65535")
     if options.price_type not in PRICE_TYPES:
-        raise UsageError(f"invalid price type: {options.price_type}", f"use {' or '.join(PRICE_TYPES)}")
+        raise UsageError(f"invalid price type: {options.price_type}", f"use {one_of(PRICE_TYPES)}")
     return DatabentoOptions(options.publisher_id, options.price_type == "fixed", options.wide_integers)

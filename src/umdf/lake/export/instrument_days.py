@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import UmdfError, UsageError, one_of
 from umdf.lake.query.times import TimeRange, midnight_ns
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class InstrumentDay:
 def export_days(lake: Lake, request: ExportRequest) -> list[ExportDay]:
     """The trading dates of a range; an unknown range or symbol raises the error of `umdf.Lake`."""
     if request.stype_in not in STYPES:
-        raise UsageError(f"unsupported stype_in: {request.stype_in!r}", f"use {' or '.join(STYPES)}")
+        raise UsageError(f"unsupported stype_in: {request.stype_in!r}", f"use {one_of(STYPES)}")
     span, columns = request.span, ["trading_date", "symbol", "instrument_id"]
     lake.get_range("definition", None, request.start, request.end)  # checks the range before the symbols
     dates = [day for day in lake.dates() if span.includes_date(day)]

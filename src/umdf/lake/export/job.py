@@ -128,7 +128,10 @@ def export(
     export_format = FORMATS.get(format)
     if export_format is None:
         raise UsageError(f"unknown format: {format!r}", f"use {', '.join(FORMATS)}")
-    tables = tuple(dict.fromkeys(resolve_schema(schema) for schema in schemas)) or export_format.default_tables
+    tables = (
+        tuple(dict.fromkeys(resolve_schema(schema, export_format.tables) for schema in schemas))
+        or export_format.default_tables
+    )
     for table in tables:
         if table not in export_format.tables:
             raise UsageError(

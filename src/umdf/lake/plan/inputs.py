@@ -229,7 +229,7 @@ def _refuse_changed(path: str, digest: str, size: int) -> None:
         return
     if length > size and ledger.digest_of(path, size)[0] == digest:
         raise CaptureError(
-            f"{path} has grown since it was ingested; {needed}", "run `umdf ingest` on it to add the rest"
+            f"{path} has grown since it was ingested; {needed}", "run `umdf ingest` on it to load it again"
         )
     raise CaptureError(
         f"{path} has changed since it was ingested; {needed}",
@@ -276,5 +276,6 @@ def known_days(writer: Writer, date: str | None = None, channel: int | None = No
     found = [day for day in sorted(known) if channel in (None, day[0]) and date in (None, date_of(day[1]).isoformat())]
     if not found:
         dates = ", ".join(sorted({date_of(day).isoformat() for _, day in known})) or "none"
-        raise ConfigError(f"no data for date {date}, channel {channel}", f"available dates: {dates}")
+        wanted = [f"date {date}"] * (date is not None) + [f"channel {channel}"] * (channel is not None)
+        raise ConfigError(f"no data for {', '.join(wanted) or 'any date'}", f"available dates: {dates}")
     return found

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from umdf.errors import ConfigError
 from umdf.lake.commit.ledger import LedgerEntry
+from umdf.lake.tasks.segment_collector import NO_CHANNEL
 from umdf.lake.tasks.survey import SEGMENT_FIELDS
-from umdf.lake.tasks.survey_scan import NO_CHANNEL, templates
+from umdf.lake.tasks.survey_scan import templates
 from umdf.market.families import NULL, NULL_I32
 from umdf.sync.stream_detection import StreamKind, StreamSurvey
 
@@ -183,3 +184,11 @@ def ledger_entries_of(
 
 def flow_text(group: MulticastGroup) -> str:
     return f"{group[0]}:{group[1]}"
+
+
+def trading_dates(survey: dict[str, Any]) -> set[int]:
+    return {segment[3] for split in survey.get("splits", []) for segment in split["segments"]}
+
+
+def partition_of(day: ChannelDayKey) -> dict[str, Any]:
+    return {"trading_date": date_of(day[1]), "channel_id": day[0]}

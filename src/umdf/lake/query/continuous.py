@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import UmdfError, UsageError, did_you_mean
 from umdf.lake.query.arrays import distinct_texts, filter_rows, int64_values, is_in
 from umdf.lake.query.name_lookup import close_matches
 from umdf.lake.query.symbols import InstrumentCatalog, contracts_of_parent
@@ -157,7 +157,7 @@ def _no_contract_error(
     if not max_contracts:
         futures = filter_rows(listed, is_in(listed.column("security_type"), [FUTURE]))
         close = close_matches(asset, distinct_texts(futures.column("asset")))
-        hint = f"did you mean {' or '.join(f'{each}.{rule}.{rank}' for each in close)}?" if close else HINT
+        hint = did_you_mean(f"{each}.{rule}.{rank}" for each in close) if close else HINT
         return UmdfError(f"no futures of {asset!r} {span}", hint)
     if rule == "v" and list(days) == catalog.dates[:1]:
         reason = f"{name} is ranked by the previous day's volume, which the lake does not have (it starts on {days[0]})"

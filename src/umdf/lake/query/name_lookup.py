@@ -6,9 +6,9 @@ Invariant: an unknown name is one clear error, with suggestions.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from umdf.errors import UsageError
+from umdf.errors import UsageError, did_you_mean, one_of
 from umdf.lake.schemas import Table, tables
 
 # Databento writes schemas with dashes; these have other names there.
@@ -30,23 +30,25 @@ SORT_COLUMNS: dict[str, tuple[str, ...]] = {
     "quarantine": ("ts_recv", "file_id", "file_offset"),
     "gaps": ("ts_opened", "first_sequence", "instrument_id"),
 }
+MAX_SUGGESTIONS = 3  # names in an error
 DERIVED_DEPTHS = {"mbp_1": 1, "mbp_10": 10}  # from `mbo` and `book_state`, if not stored
 
 
-def close_matches(name: str, known: Iterable[str], max_matches: int = 5) -> list[str]:
+def close_matches(name: str, known: Iterable[str], max_matches: int = MAX_SUGGESTIONS) -> list[str]:
     """Similar names, the most similar first."""
     by_fold = {each.upper(): each for each in known}
     found = difflib.get_close_matches(name.upper(), list(by_fold), max_matches, 0.6)
     return [by_fold[each] for each in found]
 
 
-def resolve_schema(name: str) -> str:
-    """The table of a schema: `mbp-1` and `mbp_1` are the same."""
+def resolve_schema(name: str, available: Collection[str] | None = None) -> str:
+    """The table of a schema: `mbp-1` and `mbp_1` are the same. `available`: the tables that an error suggests."""
     normalized = str(name).strip().lower().replace("-", "_")
     normalized = ALIASES.get(normalized, normalized)
     if normalized not in tables():
-        close = close_matches(normalized, tables())
-        hint = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(tables())}"
+        available = tables() if available is None else available
+        close = close_matches(normalized, available)
+        hint = did_you_mean(close) if close else f"available: {', '.join(available)}"
         raise UsageError(f"unknown schema: {name!r}", hint)
     return normalized
 
@@ -60,7 +62,7 @@ def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Se
     for name in requested:
         if name not in known:
             close = close_matches(str(name), known)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(known)}"
+            hint = did_you_mean(close) if close else f"available: {', '.join(known)}"
             raise UsageError(f"unknown column of {table.name}: {name!r}", hint)
     if not requested or len(set(requested)) != len(requested):
         raise UsageError("columns is empty or has repeated names", "omit it for all columns")
@@ -69,7 +71,7 @@ def resolve_columns(table: Table, columns: Sequence[str] | str | None, extra: Se
 
 def check_choice(option: str, value: object, known: Sequence[str]) -> str:
     if value not in known:
-        raise UsageError(f"invalid {option}: {value!r}", f"use {' or '.join(known)}")
+        raise UsageError(f"invalid {option}: {value!r}", f"use {one_of(known)}")
     return str(value)
 
 

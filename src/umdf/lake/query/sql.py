@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import UmdfError, UsageError, did_you_mean
 from umdf.lake.commit.lake_snapshot import LakeSnapshot, open_snapshot
 from umdf.lake.commit.log import last_number
 from umdf.lake.dialects import create_schema, create_table, spark_type
@@ -173,13 +173,13 @@ def sql_error(error: Any) -> UmdfError:
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         name = _unquoted(values.get("relationName", "?"))
         close = close_matches(name, tables())
-        known = f"did you mean {' or '.join(close)}?" if close else f"available: {', '.join(tables())}"
+        known = did_you_mean(close) if close else f"available: {', '.join(tables())}"
         return UsageError(f"unknown table: {name}{_error_position(error)}", known)
     if condition.startswith("UNRESOLVED_COLUMN"):
         close = [_unquoted(name) for name in values.get("proposal", "").split(", ") if name][:3]
         return UsageError(
             f"unknown column: {_unquoted(values.get('objectName', '?'))}{_error_position(error)}",
-            f"did you mean {' or '.join(close)}?" if close else "DESCRIBE TABLE lists the columns",
+            did_you_mean(close) if close else "DESCRIBE TABLE lists the columns",
         )
     if found := UNREADABLE.search(str(error)):
         causes = CAUSE.findall(str(error), found.end())

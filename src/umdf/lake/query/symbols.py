@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import UmdfError, UsageError
+from umdf.errors import UmdfError, UsageError, did_you_mean
 from umdf.lake.commit.lake_snapshot import LakeSnapshot
 from umdf.lake.query.arrays import distinct_texts, empty_table, filter_rows, int64_values, is_in
 from umdf.lake.query.name_lookup import check_choice, close_matches
@@ -156,7 +156,7 @@ def unknown_symbol_error(catalog: InstrumentCatalog, name: str, span: TimeRange)
     if elsewhere:
         return UmdfError(f"{name} is not listed {span}", f"it is listed on {format_dates(elsewhere)}")
     close = close_matches(name, catalog.symbols(inside) or catalog.symbols(catalog.dates))
-    hint = f"did you mean {' or '.join(close)}?" if close else "list them with lake.symbols()"
+    hint = did_you_mean(close) if close else "list them with lake.symbols()"
     return UmdfError(f"unknown symbol: {name!r}", hint)
 
 
@@ -206,7 +206,7 @@ def _unknown_parent_error(name: str, listed: pa.Table, span: TimeRange) -> UmdfE
     pairs = listed.group_by(["asset", "security_type"]).aggregate([]).to_pylist()
     known = sorted(f"{pair['asset']}.{pair['security_type']}" for pair in pairs if pair["asset"])
     close = close_matches(name, known)
-    hint = f"did you mean {' or '.join(close)}?" if close else PARENT_HINT
+    hint = did_you_mean(close) if close else PARENT_HINT
     return UmdfError(f"no contracts of {name!r} are listed {span}", hint)
 
 

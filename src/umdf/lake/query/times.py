@@ -126,7 +126,7 @@ class TimeRange:
 
     def __str__(self) -> str:
         words = [f"{name} {_format_bound(bound)}" for name, bound in (("from", self.start), ("to", self.end)) if bound]
-        return " ".join(words) or "all dates"
+        return " ".join(words) or "on any date"
 
 
 def _bound_ns(bound: date | int) -> int:

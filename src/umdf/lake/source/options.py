@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from umdf.errors import UsageError
+from umdf.errors import UsageError, did_you_mean
 from umdf.lake.plan.input_paths import read_channel_config
 from umdf.lake.schemas import table
 from umdf.market.families import FAMILIES
@@ -30,7 +30,7 @@ OPTIONS = {
     "paths": "several paths: the list given to load()",
     "columns": "columns to read, comma-separated",
     "channels": "channel addresses: the TOML file of `umdf ingest --channels`",
-    "spanNumbers": "packets (Binary) or messages (FAST) per partition",
+    "spanSequences": "packets (Binary) or messages (FAST) per partition",
     MAX_FILES: "stream only: maximum files per micro-batch",
 }
 
@@ -61,7 +61,7 @@ class SourceOptions:
             _paths(lowercase_options),
             _columns(lowercase_options.get("columns"), table(family).schema),
             lowercase_options.get("channels"),
-            _positive_int("spanNumbers", lowercase_options) or DEFAULT_SPAN_UNITS,
+            _positive_int("spanSequences", lowercase_options) or DEFAULT_SPAN_UNITS,
             _positive_int(MAX_FILES, lowercase_options),
         )
 
@@ -112,4 +112,4 @@ def _positive_int(name: str, options: Mapping[str, str]) -> int | None:
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     matches = get_close_matches(name, {each.lower(): each for each in known}, 3, 0.6)
-    return f"did you mean {' or '.join(matches)}?" if matches else f"available: {', '.join(known)}"
+    return did_you_mean(matches) if matches else f"available: {', '.join(known)}"

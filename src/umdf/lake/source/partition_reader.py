@@ -22,7 +22,8 @@ from umdf.lake.source.filters import PushedFilters
 from umdf.lake.source.symbols import SymbolTable
 from umdf.lake.tasks.channel_task import drop_later_copies
 from umdf.lake.tasks.decode_task import decode_ranges, packet_end, packet_location
-from umdf.lake.tasks.gather import OVERLAP, GatheredSpan, PacketLocations, Span, SplitSource, gather_span
+from umdf.lake.tasks.flow_packets import SplitSource
+from umdf.lake.tasks.gather import OVERLAP, GatheredSpan, PacketLocations, Span, gather_span
 from umdf.lake.tasks.looping_stream_task import SNAPSHOT, LoopingStream
 from umdf.lake.tasks.packet_accounts import looping_packet_rows, packet_rows
 from umdf.lake.tasks.protocols import PROTOCOLS

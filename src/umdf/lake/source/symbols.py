@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.plan.planner import ChannelDay
-from umdf.lake.tasks.gather import SplitSource, read_packets
+from umdf.lake.tasks.flow_packets import SplitSource, read_packets
 from umdf.lake.tasks.looping_stream_task import INSTRUMENTS, LoopingStream
 from umdf.lake.tasks.protocols import PROTOCOLS, SBE, FeedProtocol
 from umdf.market.arrow import record_batch

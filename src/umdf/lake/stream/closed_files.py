@@ -39,8 +39,8 @@ class _PathPartition(InputPartition):
 
 class ClosedFilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset is the number of files read, and a digest of their manifest lines. If the first lines of a manifest
-    differ, it was started anew: then all of its files are returned, and the lake, which identifies files by their
-    content, takes the new ones."""
+    have changed, it is a new manifest: all its files are returned, and the lake, which identifies files by content,
+    skips those that it has."""
 
     def __init__(self, recording: str, max_files: int | None) -> None:
         self._path, self.max_files = Path(recording) / MANIFEST, max_files

@@ -29,8 +29,9 @@ from umdf.lake import atomic_files
 from umdf.lake.admin.compaction import compact
 from umdf.lake.commit import vacuum
 from umdf.lake.commit.writer import Writer
-from umdf.lake.ingest import IngestSettings, StageProgress, TaskRunner, ingest_captures, no_progress
+from umdf.lake.ingest import ingest_captures
 from umdf.lake.ingest_result import IngestResult
+from umdf.lake.ingest_settings import IngestSettings, StageProgress, TaskRunner, no_progress
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.plan.segments import ChannelDayKey
 from umdf.lake.runtime.memory import freeze_loaded_objects

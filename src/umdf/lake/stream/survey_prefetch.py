@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from umdf.lake.ingest import TaskRunner
+from umdf.lake.ingest_settings import TaskRunner
 from umdf.lake.plan.inputs import SURVEY_TASK, pack_survey_tasks, survey_task
 from umdf.transport.recording import MANIFEST, read_manifest
 

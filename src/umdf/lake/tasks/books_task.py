@@ -24,8 +24,16 @@ import numpy as np
 import pyarrow as pa
 
 from umdf.lake.books.gap_recovery import GapRecoveries, Timeline
-from umdf.lake.books.group_day import BookDayBuilder, InstrumentSet, Tables
-from umdf.lake.books.instrument_rows import Epochs, RowsByBook, StagedFamily, StagedRows, StreamPosition, group_by_book
+from umdf.lake.books.group_day import BookDayBuilder, Tables
+from umdf.lake.books.instrument_rows import (
+    Epochs,
+    InstrumentSet,
+    RowsByBook,
+    StagedFamily,
+    StagedRows,
+    StreamPosition,
+    group_by_book,
+)
 from umdf.lake.books.intervals import OPEN_SUFFIX
 from umdf.lake.books.replay import Numbers
 from umdf.lake.books.reset_rows import BookResets

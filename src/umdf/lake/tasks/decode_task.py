@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from umdf.lake.parquet.data_files import FileStamp
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.tasks import looping_stream_task
-from umdf.lake.tasks.gather import NEVER, OVERLAP, GatheredSpan, Numbers, Span, SplitSource, gather_span
+from umdf.lake.tasks.flow_packets import Numbers, SplitSource
+from umdf.lake.tasks.gather import NEVER, OVERLAP, GatheredSpan, Span, gather_span
 from umdf.lake.tasks.packet_accounts import line_quality, overflow_count, write_packets, write_quarantine
 from umdf.lake.tasks.protocols import PROTOCOLS, FeedProtocol
 from umdf.lake.tasks.quarantine import QuarantineEntry

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from umdf.lake.parquet.data_files import FileAdd, FileStamp
 from umdf.lake.runtime.spark_tasks import TaskAttempt
-from umdf.lake.tasks.gather import SplitSource, read_packets
+from umdf.lake.tasks.flow_packets import SplitSource, read_packets
 from umdf.lake.tasks.packet_accounts import (
     FileTarget,
     LoopingPackets,

@@ -21,20 +21,8 @@ from umdf.lake.parquet.data_files import TEXT_DICTIONARY, FileAdd, FileStamp, so
 from umdf.lake.parquet.file_writer import write_file
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.schemas import table
-from umdf.lake.tasks.gather import (
-    CORRUPT,
-    DISPOSITIONS,
-    LATE,
-    NEVER,
-    PENDING,
-    USED,
-    FlowPackets,
-    GatheredSpan,
-    Numbers,
-    PacketRecords,
-    QuarantineEntry,
-    SplitSource,
-)
+from umdf.lake.tasks.flow_packets import CORRUPT, DISPOSITIONS, LATE, PENDING, USED, FlowPackets, Numbers, SplitSource
+from umdf.lake.tasks.gather import NEVER, GatheredSpan, PacketRecords, QuarantineEntry
 from umdf.market.arrow import numbers_array
 from umdf.market.families import NULL, Column
 from umdf.transport.capture import PacketBatch

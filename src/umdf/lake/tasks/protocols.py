@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.lake.tasks.gather import CORRUPT, HEARTBEAT, PENDING, RESET, UNKNOWN, FlowPackets, Numbers, SplitSource
+from umdf.lake.tasks.flow_packets import CORRUPT, HEARTBEAT, PENDING, RESET, UNKNOWN, FlowPackets, Numbers, SplitSource
 from umdf.lake.tasks.survey_scan import PACKET_HEADER, SEQUENCE_RESET, UNKNOWN_TEMPLATE
 from umdf.market.calendar import are_all_on_date, local_dates
 from umdf.market.families import NULL

@@ -13,7 +13,7 @@ from umdf.transport.capture import PacketBatch
 from umdf.transport.damage import Damage
 
 if TYPE_CHECKING:
-    from umdf.lake.tasks.gather import FlowPackets
+    from umdf.lake.tasks.flow_packets import FlowPackets
 
 
 class QuarantineEntry(NamedTuple):

@@ -171,7 +171,7 @@ def _is_absent(column: Column, parts: list[tuple[Rows, Units]]) -> bool:
 
 
 class RowMove(NamedTuple):
-    """Targets of a part's rows; `rows` selects them in some of its columns, the other columns are used completely."""
+    """Targets of a part's rows; `source_rows` selects them in the columns `by_rows`, the others are used completely."""
 
     targets: RowTargets
     source_rows: NDArray[np.uint32] | None = None

@@ -1,6 +1,6 @@
-"""Where the tags of a template stand, and plans to convert them: made once, run for every batch.
+"""Conversion plans of FAST templates: where each tag is, and how it becomes a column; built once, run for every batch.
 
-A plan is a table of lines for the kernel (`convert_kernel`). All of it is fixed when the plan is made, except
+A plan is a table of lines for the kernel (`convert_kernel`). All of it is fixed when the plan is built, except
 addresses: those of the decoder's columns change only when the decoder moves them.
 """
 
@@ -46,7 +46,7 @@ class TagSource:
 
     @property
     def exponents(self) -> WireColumn | None:
-        """Of a decimal: the column behind its mantissa."""
+        """Of a decimal: the column after its mantissa."""
         if isinstance(self.item, WireColumn) and self.field.type == DECIMAL:
             return self.node.columns[self.item.number + 1]
         return None
@@ -84,11 +84,11 @@ class TemplateTags:
         return source.item.value if source and isinstance(source.item, Constant) else None
 
     def entry_count(self, batch: Batch, group: int) -> int:
-        """How many entries of a group there are; 0 too if the template has no such group."""
+        """The number of entries of a group; 0 if the template has no such group."""
         return int(batch.rows[self.groups[group].index]) if group in self.groups else 0
 
     def address_index(self, source: TagSource) -> int:
-        """The line of `addresses` that this place has from now on."""
+        """The line of `addresses` assigned to this tag."""
         if source not in self._addressed:
             self._addressed.append(source)
             self._layouts = []
@@ -127,7 +127,7 @@ def _source_addresses(source: TagSource, layout: Any, base: int) -> tuple[int, i
 
 
 def word_table(words: Mapping[str, int], unknown: int | None) -> Numbers:
-    """Words of up to eight bytes and what they stand for; the first line is what every other word means."""
+    """Words of up to eight bytes and their values; the first line is the value of all other words."""
     rows = [] if unknown is None else [(0, unknown)]
     rows += [(int.from_bytes(word.encode(), "little"), value) for word, value in words.items() if len(word) <= 8]
     return np.array(rows, np.int64)
@@ -137,14 +137,14 @@ WORD_TABLES = {
     t.TRADE_CONDITION: word_table(
         {word: bit for word, bit in CONDITIONS.items() if len(word) <= 2}, CONDITIONS["UNKNOWN"]
     ),
-    # 276 has no bit for words that nobody knows: the flag says that there was more than the row can hold.
+    # 276 has no bit for unknown words: the flag marks that the row could not hold everything.
     t.QUOTE_CONDITION: word_table(t.QUOTE_CONDITIONS, OUT_OF_RANGE),
     **{tag: word_table(codes, None) for tag, codes in t.CODE_TABLES.items()},
 }
 
 
 def _operation(source: TagSource, column: Column, conversion: str) -> tuple[int, int, int]:
-    """What is done with a value, and its two parameters."""
+    """The operation on a value, and its two parameters."""
     item, tag = source.item, source.field.id
     if isinstance(item, Constant):
         return k.FILL, constant_number(item.value, column), 0
@@ -172,7 +172,7 @@ def constant_number(value: Value, column: Column) -> int:
 
 
 class ConversionPlan:
-    """How some columns of events are made of the tags of a template."""
+    """How some event columns are computed from the tags of a template."""
 
     def __init__(self, tags: TemplateTags) -> None:
         self.tags = tags
@@ -181,7 +181,7 @@ class ConversionPlan:
         self._groups: list[int] = []  # of each line
         self._sources: list[int] = []
         self._targets: list[int] = []
-        self._target_dtypes: dict[str, np.dtype[np.generic]] = {}  # targets; those in brackets are not shown
+        self._target_dtypes: dict[str, np.dtype[np.generic]] = {}  # targets; those in brackets are not returned
         self._address_fixups: list[
             tuple[int, int, str]
         ] = []  # line, word, and the target or time whose address it holds
@@ -192,7 +192,7 @@ class ConversionPlan:
     def add(
         self, name: str, column: Column, rule: t.TagRule, absent: int | None = None, required: bool = False
     ) -> None:
-        """A column by a rule. Where the template has no such tag there is none, unless it is `required`."""
+        """Add a column by a rule; none if the template has no such tag, unless it is `required`."""
         source = self.tags.find(rule.tag, *rule.groups)
         if rule.time_tag:
             self._add_timestamp(name, column, rule, required)
@@ -207,7 +207,7 @@ class ConversionPlan:
             self._add_fill(name, column, column.null if absent is None else absent)
 
     def _add_timestamp(self, name: str, column: Column, rule: t.TagRule, required: bool) -> None:
-        """A date and its time. A date that is missing is that of the event; one of the event, that of SendingTime."""
+        """A date and its time. A missing date is the event's; the event's missing date is that of SendingTime."""
         date, time = self.tags.find(rule.tag, *rule.groups), self.tags.find(rule.time_tag, *rule.groups)
         days = f"[days of {name}]"
         if time is None:
@@ -262,7 +262,7 @@ class ConversionPlan:
         return instruction
 
     def _freeze(self) -> None:
-        """Turn what was added into arrays, once."""
+        """Convert the added lines into arrays, once."""
         self._table = np.array(self._instructions, np.int64).reshape(-1, k.INSTRUCTION)
         self._source_numbers, self._target_numbers = (
             np.array(self._sources, np.int64),
@@ -283,7 +283,7 @@ class ConversionPlan:
         flags: Numbers | str | None = None,
         sent: Numbers | None = None,
     ) -> dict[str, Numbers]:
-        """The columns. `index` says for each group which of its rows is meant (None: the same); `flags` are of the
+        """The columns. `index` selects rows for each group (None: the same rows); `flags` are of the
         rows, or the name of a column of the plan that holds them."""
         if len(self._table) != len(self._instructions):
             self._freeze()
@@ -329,7 +329,7 @@ class ConversionPlan:
 
 
 def text_rows(batch: Batch, source: TagSource, index: Numbers | None) -> Text | None:
-    """A column of texts for the rows of an index (-1 is none); None where no row has any."""
+    """A text column for the rows of an index (-1: none); None if no row has a text."""
     node, item = source.node, source.item
     rows = int(batch.rows[node.index])
     if not rows:

@@ -50,7 +50,7 @@ def _put_list_columns(child: NodeBuilder, name: str, rules: tuple[t.TagRule, ...
 
 
 def _alternate_ids(rows: Rows) -> RepeatingGroup | None:
-    """The alternate ids; the ISIN is one of them, also where only its own column has it."""
+    """The alternate ids; the ISIN is one of them, even if only its own column has it."""
     group = rows.lists.get("alternate_ids")
     if group is not None or "isin" not in rows.texts:
         return group
@@ -64,7 +64,7 @@ def _alternate_ids(rows: Rows) -> RepeatingGroup | None:
 
 
 def _put_feeds(entries: NodeBuilder, feeds: RepeatingGroup) -> None:
-    """A channel (1351) for each, which holds its feed type and depth (1141) where there are any."""
+    """One channel (1351) each, with its feed type and depth (1141) if it has any."""
     count = int(feeds.offsets[-1])
     depth = feeds.columns.get("depth", np.full(count, NULL_I32, np.int32))
     types = strings_of(feeds.texts["feed_type"]) if "feed_type" in feeds.texts else [""] * count
@@ -89,7 +89,7 @@ def _put_feeds(entries: NodeBuilder, feeds: RepeatingGroup) -> None:
 
 
 def news_messages(layout: Layout, template_id: int, events: Events, rows: Rows) -> pa.RecordBatch:
-    """News are few: a dictionary each. What is not ASCII stands in the encoded fields, and plainly in the others."""
+    """News are few: a dictionary each. Text that is not ASCII is in the encoded fields, and plain in the others."""
     body = NodeBuilder(layout, layout.roots[template_id], len(rows))
     for rule in t.BODY_RULES["news"]:
         if rule.column in rows.columns:
@@ -134,7 +134,7 @@ def news_messages(layout: Layout, template_id: int, events: Events, rows: Rows) 
 
 
 def _plain_and_encoded(segment: Segment, tags: tuple[int, ...], text: str) -> dict[str, Any]:
-    """A text as plain ASCII, and encoded where that loses something; whichever of the two the template has."""
+    """A text as plain ASCII, and encoded if that loses something; in whichever of the two the template has."""
     encoded, plain, length = (_field_name(segment, tag) for tag in tags)
     if not encoded or (plain and text.isascii()):
         return {plain: text}

@@ -1,7 +1,7 @@
 """The MDEntries (268) of X and W → rows of their families.
 
-First, for all entries, the few columns that say what kind each is; then, family by family, the columns of the rows
-that were chosen.
+First the few columns that determine the kind of each entry, for all entries; then, family by family, the columns of
+the selected rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from umdf.wire.fast.decode.batch import Batch
 Numbers = NDArray[Any]
 
 FAMILIES = ("mbo", "trades", "statistics", "status", "imbalance", "price_band", "control")  # as the kernel numbers them
-# These are there in every batch, whatever the template has.
+# Present in every batch, whatever the template has.
 REQUIRED_COLUMNS = {
     "mbo": (
         *("price", "size", "order_id", "firm", "prev_size", "position", "order_count", "ts_insert", "venue"),
         *("update_action", "entry_type", "ts_event"),
     ),
 }
-# What says the kind of an entry, with what stands for an absent one. The first takes the flags of all.
+# Columns that determine the kind of an entry, with the value of an absent one. The first takes the flags of all.
 _KIND_COLUMNS = {
     "quoted": (t.TagRule("flags", t.QUOTE_CONDITION, conversion=t.WORDS), e.Column("", "i32", ""), 0),
     "conditions": (t.TagRule("conditions", t.TRADE_CONDITION, conversion=t.WORDS), e.Column("", "i32", ""), 0),
@@ -51,7 +51,7 @@ _CONDITION_CODES = {
     t.FLAG_THEORETICAL: s.IS_THEORETICAL,
     t.NO_INSTRUMENT: s.NO_INSTRUMENT,
 }
-# What is written about each chosen row, in the order of the kernel.
+# Output of the kernel for each selected row, in its order.
 _SELECTION_DTYPES = {
     "entry": np.dtype(np.int32),
     "body": np.dtype(np.int32),
@@ -63,7 +63,7 @@ _SELECTION_DTYPES = {
 
 
 def _entry_type_kinds() -> Numbers:
-    """For each letter of 269 its kind, the other kind it may have, and when it has that."""
+    """For each letter of 269: its kind, its alternative kind, and the condition for that."""
     table = np.zeros((256, 3), np.int64)
     for number, kind in enumerate(t.ENTRY_KINDS):
         if kind.entry_type:
@@ -82,14 +82,14 @@ def _families_of_kinds() -> Numbers:
 
 _ENTRY_TYPE_KINDS, _FAMILIES_OF_KINDS = _entry_type_kinds(), _families_of_kinds()
 _STAT_TYPES = np.array([kind.stat_type for kind in t.ENTRY_KINDS], np.int16)
-# 279 as a byte → action of what is not a book entry.
+# 279 as a byte → action of entries that are not of a book.
 _ACTION_OF_UPDATE = np.full(256, ord("A"), np.uint8)
 _ACTION_OF_UPDATE[[e.DELETE, e.DELETE_THRU, e.DELETE_FROM]] = ord("C")
 
 
 @dataclass
 class EntrySelection:
-    """Which entries the rows of a family come from; -1 is none."""
+    """The entries that the rows of a family come from; -1: none."""
 
     entry: Numbers
     body: Numbers
@@ -104,7 +104,7 @@ class EntrySelection:
 
 
 class EntryRows:
-    """Makes the rows of one template's entries."""
+    """Maps the entries of one template to rows."""
 
     def __init__(self, tags: TemplateTags, is_snapshot: bool) -> None:
         self.tags, self.is_snapshot = tags, is_snapshot
@@ -116,7 +116,7 @@ class EntryRows:
         for name, tag in (("instrument_id", t.SECURITY_ID), ("rpt_seq", t.RPT_SEQ)):
             self._header_plan.add(name, e.MBO.column(name), t.TagRule(name, tag, groups=(t.BODY,)), required=True)
         self._plans = {name: ConversionPlan(tags) for name in FAMILIES}
-        self._shared_columns: dict[str, list[str]] = {name: [] for name in FAMILIES}  # columns that tell the kind, too
+        self._shared_columns: dict[str, list[str]] = {name: [] for name in FAMILIES}  # shared with the kind plan
         for name, plan in self._plans.items():
             self._add_columns(name, plan)
         self._arguments = np.zeros(s.ARGUMENTS, np.int64)
@@ -146,7 +146,7 @@ class EntryRows:
     def _add_columns(self, name: str, plan: ConversionPlan) -> None:
         for rule in t.ENTRY_RULES[name]:
             column = e.FAMILIES[name].column(rule.column)
-            # Those of statistics may be absent, which the bits that tell the kind never are.
+            # Those of statistics may be absent, which the bits that determine the kind never are.
             if rule.column in _KIND_COLUMNS and not (rule.column == "conditions" and column.nullable):
                 if rule.column not in self._shared_columns[name]:
                     self._shared_columns[name].append(rule.column)
@@ -263,7 +263,7 @@ class EntryRows:
     def _add_derived(
         self, name: str, selection: EntrySelection, kind_columns: dict[str, Numbers], columns: dict[str, Numbers]
     ) -> None:
-        """What follows from the kind of an entry and from 279."""
+        """The columns that follow from the kind of an entry and from 279."""
         rows = len(selection)
         if name == "mbo":
             columns["action"], columns["side"] = np.empty(rows, np.uint8), np.empty(rows, np.uint8)
@@ -289,7 +289,7 @@ class EntryRows:
             columns["kind"] = np.full(rows, ord("R"), np.uint8)
 
     def _fill_snapshot_headers(self, batch: Batch, columns: dict[str, Numbers], selection: EntrySelection) -> None:
-        """The clearing row at the start of a snapshot: its instrument and RptSeq stand in the body."""
+        """The clearing row at the start of a snapshot: its instrument and RptSeq are in the body."""
         headers = np.flatnonzero(selection.kind == t.SNAPSHOT_HEADER)
         body = np.ascontiguousarray(selection.body[headers])
         for name, values in self._header_plan.run(batch, len(headers), {t.BODY: body}).items():
@@ -297,7 +297,7 @@ class EntryRows:
 
 
 def _take_entries(values: Numbers, entry: Numbers, absent: int) -> Numbers:
-    """Values of the chosen entries; -1 is none."""
+    """Values of the selected entries; -1: none."""
     if not len(values):
         return np.full(len(entry), absent, values.dtype)
     taken = values[entry]

@@ -1,9 +1,9 @@
 """Decoded FAST columns → events, by the table in `mapping_table`.
 
-    events = FastEvents(decoder.layout).events(decoder.decode(buffer, start, end))
+    events = FastEventMapper(decoder.layout).events(decoder.decode(buffer, start, end))
 
-What a message is, its MsgType (35) says, not its template id: any template file of the same shape will do. A unit is a
-message; those that the decoder refused are units too, with nothing but NULLs and no rows.
+The kind of a message is its MsgType (35), not its template id, so any template file of the same shape works. A unit is
+a message; messages that the decoder rejected are units too, all NULL and without rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTROL_KINDS = {t.HEARTBEAT: "H", t.SEQUENCE_RESET: "S"}
 
 
 class FastEventMapper:
-    """Makes events of the batches of one layout. Not for several threads at once: one each."""
+    """Maps the batches of one layout to events. Not thread-safe: use one per thread."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -79,7 +79,7 @@ class FastEventMapper:
 
 
 class _TemplateMapper:
-    """What becomes of the messages of one template."""
+    """Maps the messages of one template."""
 
     def __init__(self, tags: TemplateTags, kind: str) -> None:
         self.tags = tags

@@ -1,7 +1,7 @@
-"""What each tag of the FIX/FAST feed is among the events: one table for the decoder, the encoder and the documentation.
+"""FIX/FAST tags ⇄ events: one table for the decoder, the encoder and the documentation.
 
-A tag is found by its number and by the group it stands in (the tag of the group's count), never by its name. How a
-value is converted follows from the type of its column and from the type that the template at hand gives it, which
+A tag is found by its number and by its group (the tag of the group's count), never by its name. How a
+value is converted follows from the type of its column and from its type in the template, which
 differs between versions of the exchange's files.
 """
 
@@ -32,7 +32,7 @@ NO_INSTRUMENT = "there is no 48"  # 4.2.9: the whole channel
 
 @dataclass(frozen=True)
 class EntryKind:
-    """A kind of MDEntry: what 269 says, and what it becomes beside its row in mbo."""
+    """A kind of MDEntry: its 269, and the row that it becomes besides that of mbo."""
 
     entry_type: str
     name: str
@@ -78,9 +78,9 @@ def _kind_mask(*kinds: int) -> int:
     return sum(1 << kind for kind in kinds)
 
 
-# How a value is converted where the types of column and template do not say it.
+# Conversions that do not follow from the types of column and template.
 WORDS = "words"  # space-separated, each a bit
-CODES = "codes"  # a text that stands for a number
+CODES = "codes"  # a text that represents a number
 DIGITS = "digits"  # the digits at the end: D2 is 2, MBP101 is 101
 SETTL_TYPE, DAYS_PREFIX = 63, "D"  # 0 is regular and has no letter
 
@@ -89,7 +89,7 @@ SETTL_TYPE, DAYS_PREFIX = 63, "D"  # 0 is regular and has no letter
 class TagRule:
     """A column of a family and the tag that it comes from; a date has its time beside it.
 
-    Where several rules name a column, each holds for the kinds of entries in `kind_mask`.
+    Where several rules name a column, each applies to the kinds of entries in `kind_mask`.
     """
 
     column: str
@@ -98,7 +98,7 @@ class TagRule:
     kind_mask: int = ALL_KINDS
     groups: tuple[int, ...] = (ENTRIES,)  # the first that has the tag
     conversion: str = ""
-    absent: str = ""  # what the reference says an absent one means
+    absent: str = ""  # the meaning of an absent one, by the reference
 
 
 QUOTE_CONDITIONS = {  # 276, bits of FLAGS

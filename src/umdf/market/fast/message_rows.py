@@ -53,7 +53,7 @@ class BodyRows:
             columns["depth"][columns["depth"] == 0] = e.NULL_I32
         if self._control:
             columns["kind"] = np.full(len(unit), ord(self._control), np.uint8)
-        if self._control == "H":  # a heartbeat takes a number of its own in this feed
+        if self._control == "H":  # a heartbeat has its own sequence in this feed
             columns["next_sequence"] = np.where(sequence == e.NULL, e.NULL, sequence + 1)
         return Rows(self.family, unit, none, none.copy(), columns, texts)
 
@@ -124,7 +124,7 @@ class DefinitionRows:
 
 
 def _flag_owners(flags: Numbers, offsets: Numbers, entry_flags: Numbers) -> None:
-    """A value in a list that did not fit is noted on the row."""
+    """Flag a row if a value in its list did not fit."""
     where = np.flatnonzero(entry_flags)
     if len(where):
         flags[np.searchsorted(offsets, where, side="right") - 1] |= e.OUT_OF_RANGE

@@ -1,7 +1,7 @@
-"""Events → FAST messages: the columns that the encoder takes, by the table that the decoder reads.
+"""Events → FAST messages, as columns for the encoder, by the same table that the decoder uses.
 
 A unit is a message: entries of X, one W, one f, y, B, 0 or 4. The rows T and N of mbo and the clearing row of a
-snapshot say nothing that another family does not say, so they produce nothing.
+snapshot repeat what other families contain, so they produce nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Numbers = NDArray[Any]
 
 _A, _B, _C, _M, _N, _R, _T = (ord(letter) for letter in "ABCMNRT")
 _QUOTE_FLAGS = sum(t.QUOTE_CONDITIONS.values())
-# 279 where an event does not say what was sent.
+# 279 of events that do not store it.
 _ACTIONS = np.zeros(256, np.int64)
 _ACTIONS[[_A, _M, _C, _R]] = e.NEW, e.CHANGE, e.DELETE, e.DELETE_THRU
 _ENTRY_TYPES = np.array([ord(kind.entry_type or "\0") for kind in t.ENTRY_KINDS], np.uint8)
@@ -45,13 +45,13 @@ class _FamilyEntries:
     rows: Rows
     row_numbers: Numbers  # which rows
     kinds: Numbers
-    slots: Numbers  # where each stands among the entries
+    slots: Numbers  # the index of each among the entries
     is_entry: Numbers  # of a composite underlying only the first row is an entry; all of other kinds
 
 
 class FastMessageMapper:
-    """Makes messages of one generation, which the template ids choose: 152, 153 and 1149 by price and priority, 145,
-    147 and 149 by position."""
+    """Maps events to messages of one generation, chosen by the template ids: 152, 153 and 1149 by price and priority,
+    145, 147 and 149 by position."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class FastMessageMapper:
         return batches
 
     def _templates_of_units(self, events: Events) -> Numbers:
-        """Of each unit the template of its message; 0 where it has none."""
+        """The template of each unit's message; 0 if it has none."""
         template = np.zeros(len(events.units), np.int64)
         for family in ("trades", "statistics", "imbalance", "price_band"):
             template[events.rows(family).unit] = self.incremental
@@ -121,8 +121,8 @@ class FastMessageMapper:
         return template
 
     def _assign_channel_resets(self, template: Numbers, mbo: Rows, empties: Numbers) -> None:
-        """An Empty Book has no RptSeq (4.2.9), and that of a channel no instrument: where the template of X cannot do
-        without, it goes by the template of the channel reset."""
+        """An Empty Book has no RptSeq (4.2.9), and that of a channel no instrument: if the template of X requires
+        them, the template of the channel reset is used."""
         needs_reset = empties & (self._needs_rpt_seq | (mbo.column("instrument_id") == e.NULL))
         reset_units = np.zeros(len(template), np.bool_)
         reset_units[mbo.unit[needs_reset]] = True
@@ -158,7 +158,7 @@ class FastMessageMapper:
             if family == "mbo":
                 action = rows.column("action")
                 is_entry &= (action != _T) & (action != _N)
-                if is_snapshot:  # the clearing row stands for the snapshot itself
+                if is_snapshot:  # the clearing row represents the snapshot itself
                     is_entry &= rows.entry_index > 0
             elif family == "statistics":
                 same = (rows.wire_order[1:] == rows.wire_order[:-1]) & (kinds[1:] == t.COMPOSITE)
@@ -186,7 +186,7 @@ class FastMessageMapper:
 
 
 def _kinds(rows: Rows) -> Numbers:
-    """Of each row the number of its kind of entry."""
+    """The number of each row's kind of entry."""
     name = rows.family.name
     if name == "mbo":
         empty = np.where(rows.column("instrument_id") == e.NULL, t.CHANNEL_RESET, t.EMPTY_BOOK)
@@ -251,7 +251,7 @@ def _put_entries(
         )
     _put_conditions(entries, rows, row_numbers, kinds, slots, is_snapshot)
     theoretical = slots[kinds == t.KIND_NUMBERS["theoretical opening"]]
-    if len(theoretical):  # 286 is what tells it from an opening price
+    if len(theoretical):  # 286 distinguishes it from an opening price
         flag = t.TagRule("", t.OPEN_CLOSE_SETTL_FLAG)
         entries.put(flag, _NUMBER_COLUMN, np.full(len(theoretical), t.THEORETICAL), theoretical)
     if (family.kinds == t.COMPOSITE).any() and entries.has_list(t.UNDERLYINGS):
@@ -272,7 +272,7 @@ def _put_update_action(entries: NodeBuilder, rows: Rows, row_numbers: Numbers, k
 def _put_conditions(
     entries: NodeBuilder, rows: Rows, row_numbers: Numbers, kinds: Numbers, slots: Numbers, is_snapshot: bool
 ) -> None:
-    """277, also where it is what tells one kind from another."""
+    """277, also where it distinguishes two kinds."""
     if rows.family.name not in ("trades", "statistics", "imbalance"):
         return
     bits = rows.column("conditions")[row_numbers].astype(np.int64)

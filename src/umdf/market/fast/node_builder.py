@@ -1,6 +1,6 @@
-"""Columns of events → the columns that a FAST template takes, by the type that the template gives each tag.
+"""Columns of events → the columns that a FAST template takes, by the types of the tags in the template.
 
-Nothing is rounded: what a template cannot hold is an EncodeError. Times are cut to the milliseconds that the feed has.
+Nothing is rounded: what a template cannot hold is an EncodeError. Times are truncated to milliseconds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NodeBuilder:
         )
 
     def put(self, rule: t.TagRule, column: Column, values: Numbers, slots: Numbers | None = None) -> None:
-        """The values of a column of events; `slots` says where they stand among the rows of the node."""
+        """The values of a column of events; `slots` are their indices among the rows of the node."""
         valid = values != column.null
         if not valid.all():
             values, slots = values[valid], np.flatnonzero(valid) if slots is None else slots[valid]
@@ -97,7 +97,7 @@ class NodeBuilder:
     def put_text(
         self, rule: t.TagRule, text: Text, text_rows: Numbers | None = None, slots: Numbers | None = None
     ) -> None:
-        """An empty text is an absent one; `text_rows` are the rows of the text that are meant."""
+        """An empty text is an absent one; `text_rows` selects rows of the text."""
         if rule.tag not in self._columns_by_tag:
             return
         lengths = np.diff(text[0])
@@ -123,7 +123,7 @@ class NodeBuilder:
         column = self._columns_by_tag.get(tag)
         if column is None:
             return
-        # A value that absence means as well is sent only where the template has it for nothing.
+        # A value that absence means too is sent only if it is the template's default, which takes no bytes.
         operator = column.field.operator if isinstance(column.field, Field) else None
         if (
             absent
@@ -139,7 +139,7 @@ class NodeBuilder:
             held[slice(None) if slots is None else slots] = values
 
     def _put_names(self, tag: int, values: Numbers, slots: Numbers | None, name_of: Callable[[int], str]) -> None:
-        """Numbers that the feed has names for: only definitions have them, so they are few."""
+        """Numbers that have names in the feed: only in definitions, so they are few."""
         if tag in self._columns_by_tag:
             slots = np.arange(self.rows) if slots is None else slots
             self._put_text(tag, slots, pa.array([name_of(value).encode() for value in values.tolist()], pa.binary()))
@@ -161,7 +161,7 @@ class NodeBuilder:
             return
         before, known = held[slots], valid[slots]
         held[slots], valid[slots] = values, True
-        # Several rows may speak for one message, but with one voice.
+        # Several rows may give a value for one message, but it must be the same.
         if self.node.parent is None and ((known & (before != values)) | (held[slots] != values)).any():
             raise EncodeError(f"{self.node.path}: one message cannot have two values of tag {tag}")
 
@@ -208,7 +208,7 @@ class NodeBuilder:
         return self.arrays
 
     def _add_defaults(self) -> None:
-        """What must be there and no event speaks of is what the template has for it."""
+        """Mandatory fields that no event has get the template's value."""
         for column in self._columns_by_tag.values():
             field = column.field
             assert isinstance(field, Field)
@@ -232,7 +232,7 @@ def _array(values: Numbers, valid: Mask) -> pa.Array:
 
 
 def split_decimals(values: Numbers, exponent: int) -> tuple[Numbers, Numbers]:
-    """Mantissas and exponents: two decimals where they are enough, as few more as are needed elsewhere."""
+    """Mantissas and exponents: two decimals if they suffice, otherwise as few as needed."""
     mantissas, rest = np.divmod(values, 10 ** (DEFAULT_EXPONENT - exponent))
     exponents = np.full(len(values), DEFAULT_EXPONENT, np.int32)
     inexact_rows = np.flatnonzero(rest)
@@ -258,7 +258,7 @@ def digit_array(values: Numbers, valid: Mask, width: int) -> pa.Array:
 
 
 def _char_array(values: Numbers) -> pa.Array:
-    """One letter a row; none where it is 0."""
+    """One letter per row; none if it is 0."""
     valid = values != 0
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(valid, out=offsets[1:])
@@ -294,4 +294,4 @@ def _to_hhmmssmmm(ns: Numbers) -> Numbers:
     return ((hours * 100 + minutes) * 100 + seconds) * 1000 + ms
 
 
-CONDITION_WORDS = {word: bit for word, bit in CONDITIONS.items() if len(word) <= 2}  # those that 277 has words for
+CONDITION_WORDS = {word: bit for word, bit in CONDITIONS.items() if len(word) <= 2}  # those that have words in 277

@@ -1,7 +1,7 @@
 """The Binary table as a program for `convert_kernel`: every instruction, without this batch's addresses.
 
-An address is the start of some memory (a *base*: a decoded node, a family, a list of places …) plus an offset within
-it, so that a batch only has to say where its bases are. Columns of a family stand one *stride* apart.
+An address is the start of some memory (a *base*: a decoded node, a family, a list of indices …) plus an offset within
+it, so a batch only has to supply its bases. Columns of a family are one *stride* apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY_COLUMNS = (("unit", np.dtype(np.uint32)), ("msg_index", np.dtype(np.uint16))
 UNIT, MSG_INDEX, ENTRY_INDEX = 0, 1, 2
 MAX_PROGRAMS = 256
 ALWAYS, MERGED, IDENTITY = 0, 1, 2  # when an instruction runs: gates of a family are MERGED + 2 · number, …
-ALWAYS_MERGED = ("mbo",)  # `events` looks up where any message stands among its rows
+ALWAYS_MERGED = ("mbo",)  # `events` looks up the index of any message among its rows
 NOT_CONSTANT = {"flags", "trades.side"}  # something is added to them later
 
 
@@ -50,7 +50,7 @@ class FamilyPlan:
         self.dtypes = [(column.name, column.dtype) for column in self.columns]
 
     def column_index(self, name: str) -> int:
-        """Which stride of the family's memory a column is at."""
+        """The stride of a column in the family's memory."""
         return len(KEY_COLUMNS) + next(i for i, column in enumerate(self.columns) if column.name == name)
 
 
@@ -114,7 +114,7 @@ class ConversionPlan:
         self._gates: list[tuple[int, int]] = []  # which count, which gate
         self._choose_rules(layout, tracked)
         self.bases = AddressBases(len(layout.nodes), len(self.families), len(self.rules))
-        # The counts behind those of the nodes.
+        # The counts after those of the nodes.
         self.messages_count, self.packets_count = len(layout.nodes), len(layout.nodes) + 1
         row = self._new_instruction(k.FIRST_MESSAGES, self.packets_count)
         self._set_address(row, k.SOURCE, self.bases.messages)
@@ -210,7 +210,7 @@ class ConversionPlan:
                         self._add_instruction(plan, each, column, instruction)
 
     def _add_positions(self, plan: FamilyPlan, rules: list[RulePlan]) -> None:
-        """Where each row goes: a count for each message, summed up; or just one after the other."""
+        """The target of each row: the running sum of a count per message; or simply consecutive."""
         bases, merged = self.bases, MERGED + 2 * plan.number
         counts = bases.book_counts if plan.family.name in ALWAYS_MERGED else bases.counts
         self._set_address(self._new_instruction(k.ZERO, self.messages_count, merged), k.TARGET, counts)
@@ -339,7 +339,7 @@ class ConversionPlan:
         return next((family for family in self.families if family.family.name == name), None)
 
     def update_offsets(self, node: Node, layout: StoreLayout) -> None:
-        """Learn where the columns of a node are, if its table is another than before."""
+        """Update the addresses of a node's columns, if its table has changed."""
         if self._known_layouts.get(node.index) is layout:
             return
         self._known_layouts[node.index] = layout
@@ -351,7 +351,7 @@ class ConversionPlan:
 
 
 def list_path(rule: TemplateRule, name: str) -> str:
-    """What a list of a family is called as a family of its own; each template has its own."""
+    """The name of a list as a family of its own, one per template."""
     return f"{rule.family}.{name}.{rule.template}"
 
 

@@ -1,11 +1,11 @@
 """Decoded Binary columns → events.
 
-    mapper = SbeEvents(decoder.layout)
+    mapper = SbeEventMapper(decoder.layout)
     events = mapper.events(decoder.decode(buffer, start, end))
     events.rows("mbo").columns["price"]
 
-Rows of a family are in wire order. What the table says becomes a program once (`conversion_plan`); a batch only
-says where its columns are. Memory is used again when nothing refers to it any more.
+Rows of a family are in wire order. The mapping table is compiled once (`conversion_plan`); a batch only supplies
+the addresses of its columns. Memory is reused when nothing refers to it any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TrackedColumns = tuple[tuple[int, bytes], ...]
 
 
 class SbeEventMapper:
-    """Maps the batches of one stream, in order: it remembers the aggressor of an event that goes on. One per thread."""
+    """Maps the batches of one stream, in order: it remembers the aggressor of an unfinished event. One per thread."""
 
     def __init__(self, schema: Layout | Schema) -> None:
         self.layout = schema if isinstance(schema, Layout) else Layout(schema)
@@ -39,7 +39,7 @@ class SbeEventMapper:
         self._aggressor_state = np.zeros(a.STATE_WORDS, np.int64)
 
     def events(self, batch: Batch, ts_recv: NDArray[np.int64] | None = None, *, snapshot: bool = False) -> Events:
-        """The events of a batch; `snapshot` says that its packets are of a snapshot stream."""
+        """The events of a batch; `snapshot`: its packets are of a snapshot stream."""
         plan = self._plan(batch, snapshot)
         units = _units(batch, ts_recv)
         run = ConversionRun(self, plan, batch)
@@ -53,7 +53,7 @@ class SbeEventMapper:
         return Events(units, families)
 
     def reset(self) -> None:
-        """Forget the event that goes on: what comes next is another stream, or comes after a loss."""
+        """Forget the unfinished event: the next batch is of another stream, or follows a loss."""
         self._aggressor_state[:] = 0
 
     def _plan(self, batch: Batch, snapshot: bool) -> ConversionPlan:
@@ -84,7 +84,7 @@ class SbeEventMapper:
         return self._scratch
 
     def constant_array(self, dtype: np.dtype[np.generic], value: int, count: int) -> Numbers:
-        """The same value in so many rows: the same array for everyone, so that nobody may write to it."""
+        """A constant column; the array is shared, so it is read-only."""
         array = self._constants.get((dtype, value))
         if array is None or len(array) < count:
             array = np.full(max(1024, 2 * count), value).astype(dtype)
@@ -160,7 +160,7 @@ class ConversionRun:
         self._scratch = scratch, shift + ends - sizes
 
     def row_positions(self, rule: int, count: int) -> NDArray[np.int64]:
-        """Where the rows of a rule are among those of its family; valid until the next batch."""
+        """The indices of a rule's rows among those of its family; valid until the next batch."""
         scratch, starts = self._scratch
         at = int(starts[rule])
         return scratch[at : at + 4 * count].view(np.uint32).astype(np.int64) - k.FIRST_ROW
@@ -190,11 +190,11 @@ class ConversionRun:
     def find_aggressors(self, families: dict[str, Rows], units: Units, state: NDArray[np.int64]) -> None:
         summaries, trades, book = (families.get(name) for name in ("execution_summary", "trades", "mbo"))
         if summaries is None and trades is None and not state[a.OPEN_COUNT]:
-            state[a.LAST_CHANNEL] = -1  # nothing is open: nobody asks where this batch ended
+            state[a.LAST_CHANNEL] = -1  # no event is open: the end of this batch does not matter
             return
         arguments = np.zeros(a.ARGUMENTS, np.int64)
         unit_arrays = [units.channel_id.view(np.uint16), units.seq_version, units.sequence, state]
-        kept_alive: list[Numbers] = []  # kept while the kernel looks at them
+        kept_alive: list[Numbers] = []  # keeps the arrays alive while the kernel reads them
         for rows, at in ((summaries, a.SUMMARIES), (trades, a.TRADES)):
             if rows is not None:
                 kept_alive += [rows.unit, rows.msg_index, rows.column("instrument_id"), rows.column("side")]

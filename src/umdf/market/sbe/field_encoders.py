@@ -1,7 +1,7 @@
 """Columns of events → fields of Binary messages: each kind of source of the table, backwards.
 
-A reverser takes some rows and gives the field's values as the wire has them, and where there is none. Values that the
-field cannot hold are the caller's to correct, so they are an EncodeError with column and value.
+An encoder converts rows to the field's values on the wire, and a mask of absent ones. Values that the field cannot hold
+are an EncodeError with column and value, for the caller to correct.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def leaf_sources(source: FieldSource) -> Iterator[FieldSource]:
 
 
 def field_encoder(source: FieldSource, column: Column, wire: WireColumn) -> FieldEncoder | None:
-    """How the column becomes the wire's; None where nothing can be said."""
+    """The conversion of the column to the wire; None if there is none."""
     for kind, make in _ENCODER_FACTORIES.items():
         if isinstance(source, kind):
             return make(source, column, wire)
@@ -58,7 +58,7 @@ def _is_missing(values: Numbers, column: Column) -> Any:
 
 
 def _cast_to_wire(values: Numbers, missing: Any, column: Column, wire: WireColumn) -> EncodedValues:
-    """Numbers in the wire's type; where they are missing, its null value (0 where it has none)."""
+    """Numbers in the wire's type; missing ones as its null value (0 if it has none)."""
     kind = wire.dtype
     if kind.itemsize < values.dtype.itemsize or (kind.kind == "u" and kind.itemsize < 8 and values.dtype.kind == "i"):
         bounds = np.iinfo(kind.name)

@@ -1,6 +1,6 @@
 """One column of one rule → the steps that fill it (see `convert_kernel`).
 
-The schema decides: a field that is constant there, or not there at all, is a constant here; widths, null values and
+The schema decides: a field that is constant or missing there is a constant here; widths, null values and
 exponents choose the operation.
 """
 
@@ -66,17 +66,17 @@ class Instruction:
 
 @dataclass(frozen=True, eq=False)
 class ResolvedField:
-    """A field as a rule sees it."""
+    """A field, from the point of view of a rule."""
 
     field: Field
     node: Node
     wire: WireColumn | None  # None: constant in the schema
     has_bitmap: bool
-    is_in_message: bool  # it stands in the message, the rows are its group's entries
+    is_in_message: bool  # it is in the message, the rows are its group's entries
 
 
 class InstructionBuilder:
-    """Makes the steps of one rule. `tracked` says of each column whether its presence needs a look (see `decode`)."""
+    """Builds the steps of one rule. `tracked`: whether the presence of each column must be checked (see `decode`)."""
 
     def __init__(self, layout: Layout, rule: TemplateRule, tracked: dict[int, NDArray[np.int64]]) -> None:
         self._rule, self._tracked = rule, tracked
@@ -96,7 +96,7 @@ class InstructionBuilder:
         return None
 
     def resolve(self, name: str) -> ResolvedField | None:
-        """A field that this batch can have; a retired one that no row carries is not there."""
+        """A field that this batch may have; a retired one that no row carries is absent."""
         found = self.schema_field(name)
         if found is None:
             return None
@@ -156,7 +156,7 @@ class InstructionBuilder:
 
 
 def _or_bits(instruction: Instruction) -> Instruction:
-    """The same, adding its bits to what is there."""
+    """The same, adding its bits to the existing ones."""
     return (
         replace(instruction, op=k.OR_4) if instruction.op == k.TABLE_4 else replace(instruction, op=k.LOOK_UP, absent=1)
     )
@@ -229,7 +229,7 @@ def _factor(field: Field, column: Column) -> int:
 
 
 def _bounds(wire: WireColumn, column: Column, factor: int) -> tuple[int, int]:
-    """What the column can hold of what the wire can send."""
+    """The range of wire values that fits the column."""
     low, high = scaled_bounds(factor)
     if wire.part.primitive == "uint64" and factor != 1:
         low = max(low, 0)

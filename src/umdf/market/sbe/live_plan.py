@@ -1,7 +1,7 @@
-"""The book's part of the Binary table as one array, for a kernel that applies a packet without making columns.
+"""The book's part of the Binary table as one array, for a kernel that applies a packet without building columns.
 
-Its layout is in `live_plan_kernel`. It is made of the same instructions as the program of `conversion_plan`, so
-that both read every message alike.
+Its layout is in `live_plan_kernel`. It consists of the same instructions as the program of `conversion_plan`, so
+both read every message the same way.
 """
 
 from __future__ import annotations

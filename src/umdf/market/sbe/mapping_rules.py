@@ -1,6 +1,6 @@
-"""What a line of the Binary table (`mapping_table`) is made of, and how its names are found in a schema.
+"""The parts of a rule of the Binary table (`mapping_table`), and how its names are found in a schema.
 
-Invariant: nothing here or in the table knows an offset, a width, an exponent or a null value; the schema says them.
+Invariant: nothing here or in the table knows an offset, a width, an exponent or a null value; the schema has them.
 A field that the schema does not have is an absent column.
 """
 
@@ -17,9 +17,9 @@ from umdf.wire.sbe.schema import Block, Data, Field, Group
 
 Code = int | str
 NANOSECONDS = 9
-# Templates of older versions, and the one that says the same today (same tags, other types): history of the schema.
+# Templates of older versions, and their successors (same tags, other types), by the schema's history.
 SUCCESSORS = {4: 12, 20: 22}
-# Before version 15, mDEntryTimestamp stood where transactTime (60) stands now.
+# Before version 15, mDEntryTimestamp was in the place of transactTime (60).
 FORMER_TAGS = {"transactTime": 37033}
 
 
@@ -32,9 +32,9 @@ class FieldSource:
 
 @dataclass(frozen=True)
 class Copy(FieldSource):
-    """A number, a char or a text as it is sent."""
+    """A number, a char or a text as sent."""
 
-    or_null: bool = False  # the null value of the field's type is no value, even where the schema requires the field
+    or_null: bool = False  # the null value of the field's type means absent, even if the schema requires the field
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Bits(FieldSource):
 
 @dataclass(frozen=True)
 class Combine(FieldSource):
-    """Several fields that make one set of ours together."""
+    """Several fields that together become one set of ours."""
 
     parts: tuple[FieldSource, ...] = ()
 
@@ -85,7 +85,7 @@ class Constant(FieldSource):
     value: Code = 0
 
 
-ABSENT, PRESENT = object(), object()  # what a test can ask of a column
+ABSENT, PRESENT = object(), object()  # conditions of a test on a column
 RowTest = Mapping[str, Any]  # column → ABSENT, PRESENT, the allowed chars, a number; of flags: a bit that is set
 
 

@@ -1,7 +1,7 @@
 """Binary messages ⇄ events: one table, read by the decoder, the encoder and the documentation.
 
-A line says which column of which family comes from which field (names as in the reference, section 9.2). Rules of one
-family stand in the order in which events → messages tries them: the first whose test holds writes the message.
+A rule maps fields of a template (names as in the reference, section 9.2) to columns of a family. To encode, the rules
+of a family are tried in this order: the first whose test holds writes the message.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CONDITION_BITS = {bit: 1 << bit for bit in range(15)}  # TradeCondition and Imba
 
 
 def _unknown_action_flag(codes: Mapping[int, str]) -> CodeMap:
-    """A book message with an action that nobody knows: the book cannot be trusted any more."""
+    """A book message with an unknown action: the book can no longer be trusted."""
     return CodeMap("mDUpdateAction", {code: 0 for code in codes}, MAYBE_BAD_BOOK)
 
 
@@ -94,7 +94,7 @@ _NO_SIDE: Columns = {"side": constant("N")}
 _TRADE: Columns = {"price": Scale("mDEntryPx"), "size": Copy("mDEntrySize"), "trade_id": Copy("tradeID")}
 _FORWARD: Columns = {"seller_days": Copy("sellerDays"), "interest_rate": Scale("mDEntryInterestRate")}
 _DETAILS: Columns = {
-    "side": constant("N"),  # the aggressor, by `events`, where an execution summary named it
+    "side": constant("N"),  # the aggressor, by `events`, if an execution summary has it
     "update_action": Copy("mDUpdateAction"),
     "buyer": Copy("mDEntryBuyer"),
     "seller": Copy("mDEntrySeller"),

@@ -1,7 +1,7 @@
 """One rule of the Binary table, backwards: rows of a family → columns of a template's messages.
 
-The encoder is quickest with plain arrays without nulls, so that is what a draft holds: where a value is missing, the
-null value of its field stands already.
+The encoder is fastest with plain arrays without nulls, so a draft holds those: missing values are already the null
+value of their field.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from umdf.wire.sbe.encode import NULLS_IN_PLACE
 from umdf.wire.sbe.layout import Column as WireColumn
 from umdf.wire.sbe.layout import Layout, Node
 
-NodeFields = list[tuple[WireColumn, list[FieldEncoder]]]  # each with whom to ask, in turn, until nothing is missing
+NodeFields = list[tuple[WireColumn, list[FieldEncoder]]]  # each with its sources, in the order they are tried
 NodeTexts = list[tuple[str, str]]  # the wire's name, the column's
 
 
 @dataclass(eq=False)
 class DraftMessages:
-    """Messages of one template whose places among the others are not final yet."""
+    """Messages of one template whose order among the others is not final yet."""
 
     template: int
     rows: Rows
@@ -88,7 +88,7 @@ class MessageWriter:
                 self._lists.append((name, inner, part))
 
     def draft(self, rows: Rows, picked: PickedRows) -> DraftMessages:
-        """The messages that these rows make: one each, or one for all entries that stood together."""
+        """The messages of these rows: one each, or one for all entries that belong together."""
         first_rows = picked
         if self._entry:
             row_numbers = np.arange(len(rows))[picked]
@@ -131,7 +131,7 @@ class _NodeWriter:
     def add_first_entries(
         self, rule: TemplateRule, node: Node, inner: Family, sources: Mapping[str, FieldSource]
     ) -> None:
-        """Fields that a list of the family may say as well, by its first entry."""
+        """Fields that a list of the family may also have, in its first entry."""
         columns = {column.name: column for column in inner.columns}
         for wire, encoders in self.fields:
             for encode in _field_encoders(rule, node, wire, columns, sources, with_constants=False):
@@ -163,7 +163,7 @@ def _field_encoders(
     with_constants: bool = True,
 ) -> list[FieldEncoder]:
     encoders = []
-    # A column that is this field alone says more than one that it is only a part of.
+    # A column of this field alone takes precedence over one that it is only a part of.
     for name, source in sorted(sources.items(), key=lambda item: isinstance(item[1], Combine)):
         for single in leaf_sources(source):
             whole = not wire.part.name or isinstance(single, MonthYear)  # one part of several is not the value
@@ -231,7 +231,7 @@ def _struct(names: list[str], arrays: list[pa.Array], count: int) -> pa.Array:
 
 
 def _run_starts(*columns: Numbers) -> NDArray[np.int64]:
-    """Where a stretch of equal rows starts."""
+    """The starts of runs of equal rows."""
     first = np.ones(len(columns[0]), bool)
     first[1:] = False
     for column in columns:

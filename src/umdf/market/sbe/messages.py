@@ -1,10 +1,10 @@
 """Events → Binary messages: the table of `mapping_table`, backwards.
 
-    messages = SbeMessages(schema)
+    messages = SbeMessageMapper(schema)
     encoded = Encoder(schema).encode(*messages.messages(events))
 
-A packet for each unit, a RecordBatch for each template. What Binary has no message for is left out and counted; what a
-field cannot hold is an EncodeError. An absent value whose field must be sent becomes 0.
+A packet for each unit, a RecordBatch for each template. Rows without a Binary message are left out and counted; a
+value that its field cannot hold is an EncodeError. An absent value of a mandatory field becomes 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALL_ROWS = slice(None)
 
 
 class SbeMessageMapper:
-    """Not for several threads at once."""
+    """Not thread-safe."""
 
     def __init__(self, schema: Schema, version: int | None = None) -> None:
         self.layout = Layout(schema)
@@ -60,7 +60,7 @@ class SbeMessageMapper:
     def _drafts(self, name: str, rows: Rows) -> list[DraftMessages]:
         writers = self._writers[name]
         writer_numbers = np.zeros(len(rows), np.uint8)
-        for number in range(len(writers), 0, -1):  # the first that fits has the last word
+        for number in range(len(writers), 0, -1):  # the first that matches wins
             for test in writers[number - 1].rule.when:
                 writer_numbers[_matches(rows, test)] = number
         for test in WRITTEN_BY_OTHERS.get(name, ()):
@@ -83,7 +83,7 @@ def _since_version(root: Node) -> int:
 
 
 def _matches(rows: Rows, test: RowTest) -> Any:
-    """Where a test of the table holds."""
+    """The rows for which a test of the table holds."""
     found: Any = np.ones(len(rows), bool)
     for name, expected in test.items():
         column = rows.family.column(name)
@@ -122,7 +122,7 @@ def _drop_duplicates(drafts: list[DraftMessages]) -> None:
 
 
 def _number_messages(drafts: list[DraftMessages], packets: int) -> None:
-    """Places in the packets from 0 without gaps: as they are where they are so already, else by the order of events."""
+    """Message indices in the packets, from 0 without gaps: unchanged if they are so, else by the order of events."""
     if not drafts:
         return
     packet = np.concatenate([draft.packet for draft in drafts])

@@ -1,7 +1,7 @@
-"""What the program of `conversion_plan` does not move: texts, names of codes, months, lists. All of it is low traffic.
+"""The columns that the program of `conversion_plan` does not fill: texts, names of codes, months, lists. All are rare.
 
-Where one template gives all rows of a family, its bytes are in the order of those rows already; where several do (an
-older one and its successor), they are put together.
+Where one template gives all rows of a family, its bytes are already in the order of those rows; where several do (an
+older one and its successor), they are merged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the messages of one template give to the rows of a family."""
+    """The columns that messages of one template add to the rows of a family."""
 
     places: NDArray[np.int64]  # among those rows
     months: dict[str, Numbers] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class _Found:
 
 
 def add_text_columns(run: ConversionRun, families: dict[str, Rows]) -> None:
-    """Add to the rows what is not among their numbers."""
+    """Add the columns that are not numbers."""
     for name, rows in families.items():
         rules = [plan for plan in run.plan.rules_with_texts if plan.rule.family == name]
         parts = [_found(run, each, rows) for each in rules if run.batch.rows[each.builder.node.index]]
@@ -66,7 +66,7 @@ def _found(run: ConversionRun, each: RulePlan, rows: Rows) -> _Found:
 
 
 def _joined(parts: list[_Found], rows: Rows) -> _Found:
-    """Of several templates, or of one that gives only some of the rows."""
+    """For several templates, or one that provides only some of the rows."""
     counts = [len(part.places) for part in parts]
     order = np.full(len(rows), sum(counts))  # of those that no template gives: a last row without content
     order[np.concatenate([part.places for part in parts])] = np.arange(sum(counts))
@@ -165,7 +165,7 @@ def _enum_names(run: ConversionRun, each: RulePlan, source: FieldSource) -> Text
 
 
 def _month_years(run: ConversionRun, each: RulePlan, source: FieldSource) -> Numbers | None:
-    """yyyymm, yyyymmdd, or yyyymm9w for the week; NULL where no part is there."""
+    """yyyymm, yyyymmdd, or yyyymm9w for the week; NULL if every part is absent."""
     found = each.builder.resolve(source.field)
     if found is None or found.wire is None:
         return None

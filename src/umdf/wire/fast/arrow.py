@@ -1,7 +1,7 @@
 """A batch as Arrow RecordBatches, without a copy of what was decoded; only constants are written out here.
 
 The first column is the message's number in the batch. A decimal is its mantissa and `name.exponent`; an optional
-group is a column that says whether it is there; a sequence is a list of structs. Text that is not valid UTF-8 (R2) is
+group is a boolean column (present or not); a sequence is a list of structs. Text that is not valid UTF-8 (R2) is
 shown with replacement characters: the bytes themselves are in `Batch.text`.
 """
 
@@ -121,8 +121,8 @@ def _list(batch: Batch, node: Node, item: ListColumn) -> pa.Array:
 
 
 def _constant_array(value: Value, type: str, rows: int, validity: pa.Buffer | None) -> pa.Array:
-    """The same value in every row, except where the bitmap says that there is none. From buffers, because Arrow would
-    import pandas to look at a Python value."""
+    """The same value in every row, except where the bitmap marks it absent. Built from buffers, because Arrow would
+    import pandas to inspect a Python value."""
     if type in DTYPES:
         return pa.Array.from_buffers(TYPES[type], rows, [validity, pa.py_buffer(np.full(rows, value, DTYPES[type]))])
     assert isinstance(value, str | bytes)

@@ -1,7 +1,7 @@
 """Values from one type to another, as the FAST specification allows it (section 8).
 
-Used for the initial values of a template file and for values handed to the encoder. What cannot be converted has
-the specification's code: D1, D10 and D11 for what makes no sense, R1 to R5 for what would lose something.
+Used for the initial values of a template file and for values passed to the encoder. A failed conversion has the
+specification's code: D1, D10 and D11 for values without meaning, R1 to R5 for a loss of information.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def from_string(text: str, type: str) -> Value:
 
 
 def to_type(value: object, type: str) -> Value:
-    """A value that the encoder is given, as the type that its field has (8.1 to 8.4)."""
+    """A value passed to the encoder, as the type of its field (8.1 to 8.4)."""
     if isinstance(value, bool) or not isinstance(value, int | str | bytes | tuple):
         raise ConversionError("D1", f"cannot convert {value.__class__.__name__} to {type}")
     if isinstance(value, tuple):
@@ -106,7 +106,7 @@ def _ascii(text: str) -> str:
 
 def _unicode(text: str) -> str:
     try:
-        # Bytes that were no UTF-8 when they were read are kept as lone surrogates, and go out as they came.
+        # Bytes that were not UTF-8 when read are kept as lone surrogates, and are written unchanged.
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise ConversionError("R2", "holds a lone surrogate, which UTF-8 cannot express") from None

@@ -1,6 +1,6 @@
-"""What every byte and bit of a FAST message means, as data; the command line prints it.
+"""The meaning of every byte and bit of a FAST message, as data; the command line prints it.
 
-The reader decodes with its trace on, so nothing is explained that was not done.
+The reference reader decodes with its trace on, so the explanation is what the decoder did.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from umdf.wire.fast.templates import (
 
 @dataclass(frozen=True)
 class Bit:
-    """A presence-map bit that something asked for."""
+    """A presence-map bit that a field used."""
 
     index: int  # from 0, in the order of the stream
     set: bool
@@ -38,22 +38,22 @@ class Bit:
 class Line:
     kind: str  # presence map, template id, field, decimal (of two fields before it), group, sequence, report, error
     offset: int
-    raw: bytes  # b"" where nothing was sent
+    raw: bytes  # b"" if nothing was sent
     path: str
     tag: int | None = None
     type: str = ""
     operator: str = ""
     bit: Bit | None = None  # the bit that decided about it
     map_offset: int | None = None  # and the byte at which its presence map starts
-    bits_used: tuple[Bit, ...] = ()  # of a presence map: who used each bit
+    bits_used: tuple[Bit, ...] = ()  # of a presence map: the user of each bit
     origin: str = ""  # stream, previous (dictionary), initial, default, constant; "" where absent
     value: Any = None
     meaning: str = ""
 
 
 def explain(templates: TemplateSet, data: bytes, reset: Reset = "message", limits: Limits | None = None) -> list[Line]:
-    """All messages of the data. Each byte is in the `raw` of exactly one line, in order; what cannot be read is in the
-    last, which says why."""
+    """All messages of the data. Each byte is in the `raw` of exactly one line, in order; bytes that cannot be read are
+    in the last, with the reason."""
     reader = Reader(templates, reset, limits)
     lines: list[Line] = []
     offset = 0
@@ -66,7 +66,7 @@ def explain(templates: TemplateSet, data: bytes, reset: Reset = "message", limit
             reports = message.reports
         except FastError as failure:
             error, reports, offset = failure, failure.reports, len(data)
-        uses: dict[int, list[Bit]] = {}  # the bits that were asked for, by the place of their map
+        uses: dict[int, list[Bit]] = {}  # the bits that were used, by the offset of their map
         for step in reader.trace:
             if step.bits is not None and step.bit is not None:
                 uses.setdefault(step.bits.offset, []).append(_bit(step, step.bits))

@@ -1,7 +1,7 @@
-"""A template set as the columns that people see, and as the tables that the kernels read.
+"""A template set as columns for users, and as tables for the kernels.
 
 A message's body and the entries of every sequence are *nodes*; a node's descendants follow it directly. Groups are
-flattened into the node they stand in: the fields of group `G` are columns `G.field`. A decimal is two columns, its
+flattened into their node: the fields of group `G` are columns `G.field`. A decimal is two columns, its
 mantissa under its own name and `name.exponent`. Constants take no column; where they are optional their presence is a
 bit of the row, as is that of every optional field, group and sequence.
 """
@@ -34,14 +34,14 @@ from umdf.wire.fast.templates import (
     Value,
 )
 
-ALWAYS_PRESENT = -1  # the presence bit of what every row has
+ALWAYS_PRESENT = -1  # the presence bit of columns that every row has
 TEXTS = (ASCII, UNICODE, BYTES)
 DTYPES = {"int32": "int32", "uInt32": "uint32", "int64": "int64", "uInt64": "uint64"}
 
 
 @dataclass(frozen=True)
 class Column:
-    """Values of a node's rows; where a row does not have the bit, its value means nothing."""
+    """Values of a node's rows; the value of a row without the bit is undefined."""
 
     name: str
     field: Field | DynamicRef
@@ -69,7 +69,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class GroupPresence:
-    """An optional group: whether it is there."""
+    """An optional group: whether it is present."""
 
     name: str
     group: Group
@@ -115,7 +115,7 @@ class Node:
 
 
 class Layout:
-    """The nodes of a template set; `program` writes down what the kernels do with them."""
+    """The nodes of a template set; `program` turns them into instructions for the kernels."""
 
     def __init__(self, templates: TemplateSet) -> None:
         self.templates = templates
@@ -130,7 +130,7 @@ class Layout:
         node = Node(len(self.nodes), path, segment, template, parent)
         self.nodes.append(node)
         self._add_segment(node, segment, "", ALWAYS_PRESENT)
-        # A node's texts and lists stand together, before those of its descendants.
+        # A node's texts and lists are adjacent, before those of its descendants.
         for number, column in enumerate(node.columns):
             if column.is_text:
                 numbered = replace(column, text=len(self.text_columns))

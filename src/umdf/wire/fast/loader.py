@@ -1,8 +1,8 @@
 """A FAST 1.1 template file becomes the checked model of `templates`.
 
 Every fault of a file is reported at once with line, element and the specification's code (S1 to S5, D8); a file
-with any fault is refused. The XML is walked once for each place a template is used from, because the dictionary
-"type" depends on that place (6.3.1); only here does anything know XML.
+with any fault is refused. The XML is walked once for each use of a template, because the dictionary "type" depends
+on where it is used (6.3.1). Only this module knows XML.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from umdf.wire.fast.templates import (
 from umdf.xmltree import Node
 
 PACKAGED = "umdf-fast.xml"
-MAX_NESTING = 16  # of groups and sequences inside each other
+MAX_NESTING = 16  # of nested groups and sequences
 MAX_PRESENCE_BITS = 7 * 256 - 1  # of one presence map, the template id's not counted: what readers accept
-MAX_INSTRUCTIONS = 1 << 16  # of a whole set: static references inside each other multiply
+MAX_INSTRUCTIONS = 1 << 16  # of a whole set: nested static references multiply
 
 _OPERATORS = (CONSTANT, DEFAULT, COPY, INCREMENT, DELTA, TAIL)
 # The messaging specification writes uint32 and uint64 (3.1.3); the exchange's file uInt32 and uInt64.
@@ -58,7 +58,7 @@ _TEMPLATE_NAMESPACE = "http://www.fixprotocol.org/ns/"  # …fast/td/1.1, and te
 
 
 def load(path: str | Path | None = None) -> TemplateSet:
-    """The templates of a file; of the file that comes with the package if none is named."""
+    """The templates of a file; by default of the packaged file."""
     if path is None:
         return loads(resources.files("umdf.schemas").joinpath("fast", PACKAGED).read_bytes(), PACKAGED)
     return loads(xmltree.content_of(path), str(path))
@@ -85,7 +85,7 @@ def _build(root: Node, source: str) -> TemplateSet:
 
 @dataclass(frozen=True)
 class _Context:
-    """What an instruction inherits from where it stands."""
+    """What an instruction inherits from its context."""
 
     template: str  # the current template (6.1)
     dictionary: str
@@ -98,7 +98,7 @@ class _Context:
 
 
 def _attribute(node: Node, name: str) -> str | None:
-    """An attribute of the template definition's own; one with a prefix is foreign (9)."""
+    """An attribute of the template definition; one with a prefix is foreign (9)."""
     return None if name in node.prefixed_attributes else node.get(name)
 
 
@@ -111,7 +111,7 @@ def _normalized_id(node: Node) -> str | None:
 class _TemplateBuilder:
     def __init__(self, root: Node, source: str) -> None:
         self.source = source
-        self.faults: dict[Fault, None] = {}  # a template that is used twice has its faults once
+        self.faults: dict[Fault, None] = {}  # faults of a template that is used twice are reported once
         self.slots: list[Slot] = []
         self.slot_numbers: dict[tuple[str, str, str, str], int] = {}
         self.dynamic_types: set[str] = set()
@@ -127,21 +127,21 @@ class _TemplateBuilder:
         self.faults[Fault(self.source, node.line, node.describe(), reason)] = None
 
     def children(self, node: Node) -> list[Node]:
-        """The elements of the template definition's own; foreign ones may stand anywhere (9)."""
+        """The elements of the template definition; foreign ones may be anywhere (9)."""
         for child in (child for child in node if child.namespace == xmltree.UNDECLARED):
             self.fault(child, "S1: its prefix is not declared")
         own = {child.namespace for child in node if child.namespace.startswith(_TEMPLATE_NAMESPACE)} | self.namespaces
         return [child for child in node if child.namespace in own]
 
     def in_front(self, node: Node, *tags: str) -> list[Node | None]:
-        """The first of each of these children. They stand once, in this order, before instructions (Appendix 1)."""
+        """The first of each of these children. They occur once, in this order, before instructions (Appendix 1)."""
         children = self.children(node)
         ranks = [tags.index(child.tag) if child.tag in tags else len(tags) for child in children]
         for number, (child, rank) in enumerate(zip(children, ranks, strict=True)):
             if rank in ranks[:number] and child.tag in tags:
                 self.fault(child, f"S1: a second {child.tag}, the first is in line {children[ranks.index(rank)].line}")
             elif rank < max(ranks[:number], default=0):
-                self.fault(child, f"S1: {child.tag} must stand before the instructions")
+                self.fault(child, f"S1: {child.tag} must be before the instructions")
         return [next((child for child in children if child.tag == tag), None) for tag in tags]
 
     def template_nodes(self, root: Node) -> list[Node]:
@@ -155,7 +155,7 @@ class _TemplateBuilder:
             if node.tag == "template":
                 nodes.append(node)
             else:
-                self.fault(node, "S1: unknown element, only template can stand here")
+                self.fault(node, "S1: unknown element, only template is allowed here")
         if not nodes and not self.faults:
             self.fault(root, "S1: holds no template")
         return nodes
@@ -183,7 +183,7 @@ class _TemplateBuilder:
             variants = by_type[application_type] = {}
             for node, plain in zip(self.nodes, templates, strict=True):
                 if plain.id is not None:
-                    # One with a type of its own reads alike everywhere.
+                    # One with its own type reads the same everywhere.
                     variant = plain if plain.application_type != ANY else self.template(node, application_type)
                     variants[plain.id] = plain if variant.body == plain.body else variant
         return by_type
@@ -196,7 +196,7 @@ class _TemplateBuilder:
         return Template(name, self.identifier(node, RANGES[UINT32][1]), application_type, body)
 
     def segment(self, node: Node, context: _Context, skip: tuple[str, ...] = ()) -> Segment:
-        """The instructions inside a template, group or sequence (its attributes are in the context already)."""
+        """The instructions inside a template, group or sequence (the context already has its attributes)."""
         found = [
             (instruction, line)
             for child in self.children(node)
@@ -258,7 +258,7 @@ class _TemplateBuilder:
         dictionary = _attribute(target, "dictionary") or self.dictionary
         type_ref = self.type_ref(target) or context.application_type
         inner = replace(context, template=name, dictionary=dictionary, application_type=type_ref, reference_path=path)
-        # A name taken twice is shown at the reference, where something can be done about it.
+        # A duplicate name is reported at the reference, where it can be fixed.
         return [(instruction, node) for instruction in self.segment(target, inner).instructions]
 
     def field(self, node: Node, context: _Context) -> Field:
@@ -357,12 +357,12 @@ class _TemplateBuilder:
         return [child for child in self.children(node) if child.tag in _OPERATORS]
 
     def child_elements(self, node: Node, allowed: list[str]) -> dict[str, Node]:
-        """The children of a field beside its operator, by tag; anything else there is a fault."""
+        """The children of a field beside its operator, by tag; any other child is a fault."""
         inner: dict[str, Node] = {}
         for child in self.children(node):
             if child.tag in allowed and child.tag not in inner:
                 if child.tag == "exponent" and "mantissa" in inner:
-                    self.fault(child, "S1: exponent must stand before the mantissa")
+                    self.fault(child, "S1: exponent must be before the mantissa")
                 inner[child.tag] = child
             elif child.tag in allowed:
                 self.fault(child, f"S1: a second {child.tag}, the first is in line {inner[child.tag].line}")

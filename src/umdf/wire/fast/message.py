@@ -13,7 +13,7 @@ from umdf.wire.fast.templates import Segment, Sequence, Template
 @dataclass
 class Message:
     """A decoded message. `values` is keyed by the names of the template's instructions: a group is a dict, a sequence
-    a list of dicts, a dynamic reference a Message; what is absent has no key."""
+    a list of dicts, a dynamic reference a Message; absent values have no key."""
 
     template: Template
     values: dict[str, Any]
@@ -24,7 +24,7 @@ class Message:
 
 
 def by_tag(segment: Segment, values: Mapping[str, Any]) -> dict[int, Any]:
-    """The values of one segment by FIX tag; a sequence stands under the tag of its length (268 for NoMDEntries)."""
+    """The values of one segment by FIX tag; a sequence has the tag of its length (268 for NoMDEntries)."""
     found = {}
     for instruction in segment.instructions:
         tag = instruction.length.id if isinstance(instruction, Sequence) else instruction.id

@@ -1,7 +1,7 @@
-"""What a FAST message looks like: the small checked model that a template file becomes (see `loader`).
+"""The layout of FAST messages: the small checked model of a template file (see `loader`).
 
-Everything is resolved here and nothing is looked up by name later: static template references are replaced by the
-instructions they stand for, initial values have their type, and each operator that remembers a value knows its
+Everything is resolved here; nothing is looked up by name later: static template references are replaced by the
+instructions of their template, initial values have their type, and each operator that remembers a value knows its
 dictionary slot. Instructions carry the FIX tag as `id` (None where the file states none).
 """
 
@@ -33,7 +33,7 @@ NONE, CONSTANT, DEFAULT, COPY, INCREMENT, DELTA, TAIL = (
     "tail",
 )
 DICTIONARY_OPERATORS = frozenset({COPY, INCREMENT, DELTA, TAIL})  # the operators that use a dictionary
-ANY = "any"  # the application type where no typeRef is in force (6.1)
+ANY = "any"  # the application type where no typeRef applies (6.1)
 
 
 class Decimal(NamedTuple):
@@ -60,8 +60,8 @@ class Operator:
 @dataclass(frozen=True)
 class Field:
     """One value. Where a decimal has an operator for each part, `exponent` and `mantissa` are fields of their own
-    (int32 with the presence of the decimal; int64, always mandatory; the tag is the decimal's) and `operator` says
-    nothing."""
+    (int32 with the presence of the decimal; int64, always mandatory; the tag is the decimal's) and `operator` has
+    no meaning."""
 
     name: str
     id: int | None
@@ -84,7 +84,7 @@ class Field:
 
     @cached_property
     def bits(self) -> int:
-        """The presence-map bits it may use (10.5.1); a mantissa's bit is there only if the exponent has a value."""
+        """The presence-map bits it may use (10.5.1); a mantissa's bit is present only if the exponent has a value."""
         if self.has_part_operators:
             return sum(part.bits for part in self.parts)
         kind = self.operator.kind
@@ -115,7 +115,7 @@ class Segment:
 
     @property
     def has_presence_map(self) -> bool:
-        """Of a group or an entry: without a bit to hold there is no map at all (6.2.5). A message always has one."""
+        """Of a group or an entry: without presence bits there is no map (6.2.5). A message always has one."""
         return self.bits > 0
 
     @cached_property
@@ -146,8 +146,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Sequence:
-    """Entries behind a length. The length is a uInt32 field, optional as the sequence is; its name is "" where the
-    file gives none."""
+    """Entries after a length. The length is a uInt32 field, optional as the sequence is; its name is "" if the
+    file has none."""
 
     name: str
     id: int | None
@@ -223,5 +223,5 @@ class TemplateSet:
         return {template.name: template for template in self.templates}
 
     def templates_for_type(self, application_type: str) -> Mapping[int, Template]:
-        """The templates that a dynamic reference can name where this application type is in force."""
+        """The templates that a dynamic reference can use where this application type applies."""
         return self.by_type.get(application_type, self.by_id)

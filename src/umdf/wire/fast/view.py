@@ -1,8 +1,8 @@
-"""Decoded messages as rows for people: dictionaries (what `--format json` prints) and FIX fields.
+"""Decoded messages as rows for display: dictionaries (what `--format json` prints) and FIX fields.
 
 Values are exact: integers and codes as sent, a decimal as text with the scale that was sent, a byte vector in base 16.
-What is absent is left out; a constant is part of a FAST message, so it is shown. Dates and times are digits in this
-feed (20261113, 93012345, 20261113133000123), which only the FIX view puts into words, by the FIX type of the tag: the
+Absent values are left out; a constant is part of a FAST message, so it is shown. Dates and times are digits in this
+feed (20261113, 93012345, 20261113133000123), which only the FIX view formats, by the FIX type of the tag: the
 type in the template differs between messages (SendingTime is text in a SecurityList, a number elsewhere).
 """
 
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def sending_time_ns(self) -> int | None:
-        """When the exchange sent it (tag 52); None where the message does not say it."""
+        """When the exchange sent it (tag 52); None if the message does not have it."""
         for instruction in self.template.body.instructions:
             if isinstance(instruction, Field) and instruction.id == SENDING_TIME:
                 return _epoch_ns(str(self.message.values.get(instruction.name)))
@@ -59,14 +59,14 @@ class Row:
 
 
 def rows(batch: Batch) -> Iterator[Row]:
-    """Every message of a batch, in wire order; one that stands inside another is shown there."""
+    """Every message of a batch, in wire order; a nested one is shown inside its parent."""
     for number, message in batch.to_messages().items():
         yield Row(number, message)
 
 
 def fields_of(segment: Segment, values: Mapping[str, Any]) -> Values:
     """A segment's values by name: a sequence as a list of dictionaries, a group as a dictionary, a message inside the
-    message as one with the name of its template in front."""
+    message as one preceded by the name of its template."""
     found: Values = {}
     for instruction in segment.instructions:
         value = values.get(instruction.name)
@@ -86,7 +86,7 @@ def fields_of(segment: Segment, values: Mapping[str, Any]) -> Values:
 
 def fix_fields(segment: Segment, values: Mapping[str, Any], group_tag: int = 0) -> Iterator[tuple[int, str]]:
     """The same as FIX writes it, in the order of the template: groups flat, a sequence as its count and then its
-    entries. What has no tag in the template has none in FIX."""
+    entries. Fields without a tag in the template have none in FIX."""
     for instruction in segment.instructions:
         value = values.get(instruction.name)
         if value is None:
@@ -112,7 +112,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, str):
-        # Bytes that were no UTF-8 are kept as lone surrogates, which cannot be printed.
+        # Bytes that were not UTF-8 are kept as lone surrogates, which cannot be printed.
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return value
 

@@ -1,4 +1,4 @@
-"""The FIX name and type of every tag in either feed: what the FIX view formats by.
+"""The FIX name and type of every tag in either feed, for the FIX view.
 
 A type is that of the message references (FIX/FAST 1.1 to 1.3, Binary 9.2), never that of a template: those differ
 between versions of the exchange's files. The key is the tag and, where a tag has two meanings, its repeating group.
@@ -16,7 +16,7 @@ class Tag:
     type: str  # a FIX type, as in TYPES below
 
 
-# Tag, name, type; with a group's count tag in front (555/37010) the meaning inside that group alone.
+# Tag, name, type; with a group's count tag before it (555/37010), the meaning inside that group only.
 _TABLE = """
 15 Currency Currency
 22 SecurityIDSource String

@@ -1,4 +1,4 @@
-"""FIX `tag=value` lines for people: fields apart by `|`, one message a line."""
+"""FIX `tag=value` lines for display: fields separated by `|`, one message per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|"})
 
 
 def format_fields(fields: Iterable[tuple[int, str]]) -> str:
-    """One message. A value that holds a bar, a backslash or a control character has it escaped with a backslash."""
+    """One message. Bars, backslashes and control characters in values are escaped with a backslash."""
     return "|".join(f"{tag}={printable(value.translate(ESCAPES))}" for tag, value in fields)
 
 

@@ -1,8 +1,8 @@
 """Decoded columns as Arrow, without a copy.
 
 A message is a row; a group is a list of structs; a field of several parts is `field.part`. Columns keep what was sent:
-integers and codes as they are (a single char as its code), decimals as their mantissa, times as their number. What they
-mean stands in each field's metadata: tag, type, exponent, time_unit, date.
+integers and codes as they are (a single char as its code), decimals as their mantissa, times as their number. Their
+meaning is in each field's metadata: tag, type, exponent, time_unit, date.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def record_batch(batch: Batch, template_id: int) -> pa.RecordBatch:
 
 
 def _ipc_header(batch: Batch, node: Node, schema: pa.Schema) -> IpcHeader:
-    """A message without groups or data: its columns are one stretch of memory."""
+    """A message without groups or data: its columns are one block of memory."""
     table = batch.store_of(node)[0]
     buffers = [
         (table.header_bytes, 0),

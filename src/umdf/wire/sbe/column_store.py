@@ -11,11 +11,11 @@ from umdf.wire.sbe.layout import Node
 INITIAL_CAPACITY = 1024
 BASE_HEADER_BYTES = 512
 INITIAL_DATA_CAPACITY = 1 << 17  # more than the longest variable data that a packet can hold
-MAX_DATA_CAPACITY = (1 << 31) - 1  # what Arrow's offsets reach
+MAX_DATA_CAPACITY = (1 << 31) - 1  # the limit of Arrow's offsets
 
 
 class StoreLayout:
-    """Where the columns of one node stand in its memory, for a number of rows (a multiple of 64)."""
+    """The positions of one node's columns in its memory, for a number of rows (a multiple of 64)."""
 
     def __init__(self, node: Node, capacity: int) -> None:
         self.capacity = capacity
@@ -42,7 +42,7 @@ class StoreLayout:
         return at
 
     def used_ranges(self, node: Node, rows: int) -> list[tuple[int, int]]:
-        """The ranges (offset, bytes) that hold something after `rows` rows."""
+        """The ranges (offset, bytes) in use after `rows` rows."""
         root = node.parent is None
         ranges = [(self.packet, 4 * rows * root), (self.index, 2 * rows * root)]
         for i, column in enumerate(node.columns):

@@ -23,12 +23,12 @@ from umdf.wire.sbe.schema import Schema
 from umdf.wire.sbe.type_declarations import bounds
 
 Values = Mapping[str, Any]
-MAX_DIGITS = 40  # before or behind the point: no field holds half of them
+MAX_DIGITS = 40  # before or after the point: no field holds half of them
 
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet to be: its header and its messages by template name or id."""
+    """A packet to encode: its header and its messages by template name or id."""
 
     messages: Sequence[tuple[str | int, Values]] = ()
     channel: int = 0

@@ -6,7 +6,7 @@
     batch.quarantine                                # every message that is not among the rows, and why
     batch.other_versions                            # of messages that the schema was not written for
 
-A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is used again.
+A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is reused.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ REASONS = {
     k.TEMPLATE_UNKNOWN: "template {need} is not in the schema",
     k.SCHEMA_OTHER: "schema id {need} is another's",
 }
-SKIPPED_REASONS = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # passed over by messageLength; nothing is wrong with them (3.3)
+SKIPPED_REASONS = (k.TEMPLATE_UNKNOWN, k.SCHEMA_OTHER)  # skipped by messageLength; nothing is wrong with them (3.3)
 
 
-# Of the table of arguments, what is written before and read after a call; far quicker than numpy.
+# The arguments that are written before and read after a call; far faster than numpy.
 ARGUMENTS_HEAD = struct.Struct("<5q")
 _TAIL_GAPS = k.VALIDITY - k.QUARANTINE_ROWS - 1, k.ANY_TRACKED - k.VALIDITY - 1, k.LOWEST_OTHER - k.ANY_TRACKED - 1
 ARGUMENTS_TAIL = struct.Struct(
     f"<{8 * k.QUARANTINE_ROWS}xq{8 * _TAIL_GAPS[0]}xq{8 * _TAIL_GAPS[1]}xq{8 * _TAIL_GAPS[2]}xqq"
 )
 PacketArrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
-NodeStores = dict[int, tuple[StoreLayout, Memory]]  # by node, where its columns are
+NodeStores = dict[int, tuple[StoreLayout, Memory]]  # by node, the address of its columns
 NO_WATCH = ReferenceWatch(None, ())  # has not begun, so it is never quiet
 NO_DATA: dict[int, Memory | None] = {}
 NO_QUARANTINE = np.empty((0, k.QUARANTINE_ROW), np.int64)
@@ -79,14 +79,14 @@ class QuarantineRow:
 
 @cache
 def _arrow() -> ModuleType:
-    """pyarrow only where it is wanted; the import statement itself would cost half a microsecond each time."""
+    """pyarrow only where it is needed; the import statement itself would cost half a microsecond each time."""
     from umdf.wire.sbe import arrow
 
     return arrow
 
 
 class Decoder:
-    """Decodes batches of packets by one schema. Not for several threads at once: one each."""
+    """Decodes batches of packets by one schema. Not thread-safe: use one per thread."""
 
     def __init__(self, schema: Schema, *, validity: bool = True) -> None:
         self.layout = layout = Layout(schema)
@@ -158,7 +158,7 @@ class Decoder:
             self._grow(int(arguments[k.FULL]))
 
     def _start_batch(self) -> None:
-        """Somebody still looks at an earlier batch: leave it its memory."""
+        """An earlier batch is still in use: leave it its memory."""
         self._node_stores, self._watch = {}, NO_WATCH  # which refer to it as well
         for store in self._active_stores:
             store.start_batch()
@@ -171,7 +171,7 @@ class Decoder:
         self._watch.start()
 
     def _set_addresses(self, store: ColumnStore) -> None:
-        """Tell the kernel where the columns of this node are."""
+        """Pass the addresses of this node's columns to the kernel."""
         base, table, node = store.allocated.address, store.layout, self._nodes[store.node.index]
         node[k.N_CAPACITY] = table.capacity
         if store.node.parent is None:
@@ -203,7 +203,7 @@ class Decoder:
 
 
 class Batch:
-    """The decoded columns of some packets; nothing is computed before it is asked for."""
+    """The decoded columns of some packets; everything is computed on demand."""
 
     def __init__(self, decoder: Decoder, source: PacketArrays, counts: Memory) -> None:
         lines, validity, unusual, *others = ARGUMENTS_TAIL.unpack_from(decoder._arguments_view)
@@ -228,7 +228,7 @@ class Batch:
 
     @cached_property
     def headers(self) -> PacketHeaders:
-        """The packet headers as columns, read when first asked for: the buffer must still hold the packets then."""
+        """The packet headers as columns, read on first use: the buffer must still hold the packets then."""
         return read_packet_headers(*self._packets)
 
     sending_time = property(lambda self: self.headers.sending_time)
@@ -238,11 +238,11 @@ class Batch:
 
     @property
     def messages(self) -> NDArray[np.uint16]:
-        """How many messages each packet held, sound or not."""
+        """The number of messages in each packet, valid or not."""
         return self._counts.array[: 2 * self.packets].view(np.uint16)
 
     def store_of(self, node: Node) -> tuple[StoreLayout, Memory]:
-        """Where the columns of a node that has rows are."""
+        """The layout and memory of a node with rows."""
         return self._node_stores[node.index]
 
     def data(self, number: int) -> NDArray[np.uint8]:
@@ -293,7 +293,7 @@ class Batch:
         return values
 
     def fill_retired(self, node: Node) -> None:
-        """Write what the kernel left out, for those who look at values without presence."""
+        """Write the values that the kernel left out, for readers of values without presence."""
         for column in node.columns:
             if column.is_retired:
                 self.values(node, column)
@@ -304,7 +304,7 @@ class Batch:
 
     @cached_property
     def quarantine(self) -> list[QuarantineRow]:
-        """What is not among the rows, in order."""
+        """The messages that are not among the rows, in order."""
         return [
             QuarantineRow(
                 packet,

@@ -4,9 +4,9 @@
     packets = encoder.encode(headers, [orders, trades])     # RecordBatches with the columns that decode gives
     packets.buffer, packets.start, packets.end
 
-Each row says by `packet` and `msg_index` where it stands. Absent values become the null value of their type, so that a
-caller's value must not be it; constants and padding are not the caller's business. `version` encodes as an older schema
-version did, which knew no templates that came later.
+`packet` and `msg_index` give the position of each row. Absent values become the null value of their type, which callers
+must not use as a value; constants and padding are filled in. `version` encodes as an older schema
+version did, which has no later templates.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class EncodedPackets:
 
 @dataclass(frozen=True)
 class _NodeRows:
-    """The columns of one node, as arrays of the right type without nulls, and what hangs behind each row."""
+    """The columns of one node, as arrays of the right type without nulls, and what follows each row."""
 
     node: Node
     count: int
     columns: list[pa.Array]
     children: list[tuple[NDArray[np.int32], _NodeRows]]  # offsets of the entries, the entries
     data: list[pa.Array]
-    length: Offsets  # of each row: its block and everything behind it
+    length: Offsets  # of each row: its block and everything after it
 
 
 class Encoder:
@@ -191,7 +191,7 @@ class Encoder:
         self._write_groups_and_data(buffer, rows, at + k.MESSAGE_HEADER)
 
     def _block_columns(self, rows: _NodeRows) -> list[ColumnWrite]:
-        """What stands in the block of each row."""
+        """The block of each row."""
         return [
             (column.part.offset, array if column.is_text else _values(array, column.dtype))
             for column, array in zip(rows.node.columns, rows.columns, strict=True)
@@ -199,7 +199,7 @@ class Encoder:
         ]
 
     def _write_groups_and_data(self, buffer: NDArray[np.uint8], rows: _NodeRows, at: Offsets) -> None:
-        """What is behind the blocks at these places: groups, then data."""
+        """What follows the blocks at these places: groups, then data."""
         at = at + rows.node.block.block_length_of(self.version)
         groups = [group for group in rows.node.block.groups if group.since <= self.version]
         for group, (offsets, entries) in zip(groups, rows.children, strict=True):
@@ -220,11 +220,11 @@ class Encoder:
 
 
 def _refuse_null_values(column: Column, array: pa.Array, null: int, name: str) -> None:
-    """What is written as a number must be read as that number."""
+    """A value must not be read back as absent."""
     if array.null_count == len(array) or not (_values(array, column.dtype) == null).any():
         return
     if not pc.call_function("any", [pc.call_function("equal", [array, pa.scalar(null, array.type)])]).as_py():
-        return  # it stands only where there is no value
+        return  # used only where there is no value
     exponent, is_char = column.field.exponent, column.part.primitive == "char"
     value = shown(chr(null)) if is_char else null if exponent is None else decimal_text(null, exponent)
     raise EncodeError(f"{name}: {value} is the null value", "pass None instead")
@@ -283,8 +283,8 @@ def _offsets(texts: pa.Array) -> NDArray[np.int32]:
 
 
 def _write_columns(buffer: NDArray[np.uint8], offsets: Offsets, writes: list[ColumnWrite]) -> None:
-    """At each place, each of these (offset, one value a place or the same for all). A stretch of places at a time, so
-    that what is written stays in the cache until the last column has been put."""
+    """Write each of these (offset, one value per place or one for all) at each place. A block of places at a time, so
+    that the output stays in the cache until the last column is written."""
     offsets = np.ascontiguousarray(offsets)
     columns = [(offset, *_column_source(values, len(offsets))) for offset, values in writes]
     target, places = buffer.ctypes.data, offsets.ctypes.data

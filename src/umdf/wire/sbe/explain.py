@@ -1,7 +1,7 @@
-"""Every header and field of one packet: where it stands, its bytes, what it means.
+"""Every header and field of one packet: its offset, bytes and meaning.
 
-Plain Python over the schema, on purpose: it shares nothing with the kernels, and tests hold the two against each other.
-It reads on as far as the bytes make sense and says where they stop to.
+Plain Python over the schema, on purpose: it shares nothing with the kernels, and tests compare the two.
+It reads as far as the bytes are valid and reports where they are not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENCODINGS = {0xEB50: "SBE 1.0 little-endian"}
 
 @dataclass(frozen=True)
 class Line:
-    """One thing in a packet. `offset` is None for what is not sent (constants, absent fields of other versions)."""
+    """One item of a packet. `offset` is None for what is not sent (constants, absent fields of other versions)."""
 
     depth: int
     name: str
@@ -31,7 +31,7 @@ class Line:
 
 
 class _TruncatedError(Exception):
-    """The bytes end in the middle of something."""
+    """The bytes end inside an item."""
 
 
 class _PacketReader:
@@ -211,7 +211,7 @@ def _join(*parts: str) -> str:
 
 
 def explain(schema: Schema, packet: bytes) -> list[Line]:
-    """What every byte of a packet means."""
+    """The meaning of every byte of a packet."""
     return list(_PacketReader(schema, packet).lines())
 
 

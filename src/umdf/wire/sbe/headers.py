@@ -1,4 +1,4 @@
-"""The headers of Binary packets, which can be read without decoding what is in them (reference 5.1)."""
+"""The headers of Binary packets, which can be read without decoding the messages (reference 5.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PacketHeaders:
 def read_packet_headers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> PacketHeaders:
     """The headers of the packets buffer[start[i]:end[i]]."""
     assert start.flags.c_contiguous and end.flags.c_contiguous and len(start) == len(end)
-    # They may be asked for long after decoding: what the decoder checked need not hold any more.
+    # They may be read long after decoding: the decoder's checks may no longer hold.
     if int(start.min(initial=0)) < 0 or int(end.max(initial=0)) > len(buffer):
         raise ValueError("a packet lies outside the buffer")
     packets = len(start)

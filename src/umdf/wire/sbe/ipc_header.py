@@ -1,7 +1,7 @@
 """A table of columns as an Arrow IPC message: Arrow then opens the whole RecordBatch in one call, without a copy.
 
-Building an Arrow array costs about 2 µs of Python a column: for a batch of a few thousand rows, as much as decoding it.
-So each table keeps space in front of its columns for the header of an IPC message. The header is made once for each
+Building an Arrow array costs about 2 µs of Python per column: for a batch of a few thousand rows, as much as decoding
+it. So each table keeps space before its columns for the header of an IPC message. The header is built once for each
 table layout (its buffers are declared as long as their capacity); only the number of rows is written for a batch.
 """
 
@@ -16,7 +16,7 @@ UNKNOWN_NULLS = -1
 
 
 class IpcHeader:
-    """The header of an IPC message, which says where the columns of a table are.
+    """The header of an IPC message, with the positions of a table's columns.
 
     `nulls` is a number for each column, `buffers` are (offset, bytes) in Arrow's order; the first `header_bytes` of the
     table's `nbytes` are for the header.
@@ -48,7 +48,7 @@ class IpcHeader:
         assert count == len(buffers)
         self._header[at : at + 2 * count].reshape(-1, 2)[:] = [(place - header_bytes, size) for place, size in buffers]
 
-    # A flatbuffer: a table starts with the distance to its vtable, which says where each field is.
+    # A flatbuffer: a table starts with the distance to its vtable, which has the offset of each field.
 
     def _load_u32(self, at: int) -> int:
         return int(self._header_bytes[at : at + 4].view(np.uint32)[0])
@@ -63,7 +63,7 @@ class IpcHeader:
         return (at + 4) // 8, self._load_u32(at)
 
     def record_batch(self, memory: NDArray[np.uint8], rows: int) -> pa.RecordBatch:
-        """The batch of so many rows whose columns lie in `memory`."""
+        """A batch of this many rows, with its columns in `memory`."""
         self._header[self._rows_index] = rows
         self._node_rows[:] = rows
         memory[: len(self._header_bytes)] = self._header_bytes

@@ -1,7 +1,7 @@
-"""A schema as the tables that the kernels read, and as the columns that people see.
+"""A schema as tables for the kernels, and as columns for users.
 
 Every message's root block and every group is a *node*; its descendants follow it directly. Every wire part of every
-field is a column. The numbers of this file are what `decode_kernel` and `encode_kernel` are driven by.
+field is a column. `decode_kernel` and `encode_kernel` are driven by the numbers of this file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Column:
 
     @property
     def is_retired(self) -> bool:
-        """Gone from newer versions, which its null value says: the kernel writes nothing while no row has it."""
+        """Retired in newer versions, where it has its null value: the kernel writes nothing while no row has it."""
         return self.field.until is not None and self.part.null is not None and not self.is_text
 
 
@@ -60,13 +60,13 @@ class Node:
 
     @property
     def full_block_length(self) -> int:
-        """A block at least so long holds every column."""
+        """The least length of a block that holds every column."""
         return max((c.part.offset + c.part.size for c in self.columns), default=0)
 
     @property
     def min_fast_version(self) -> int:
-        """From this version on every column that is still sent is in the block with a value that counts, and none that
-        is gone."""
+        """From this version on every column that is still sent is in the block with a valid value, and no
+        retired one."""
         sent = [max(c.field.since, self.oldest if c.part.null_before is not None else 0) for c in self.columns]
         gone = [c.field.until + 1 if c.is_retired else NEVER_RETIRED for c in self.columns if c.field.until is not None]
         return max(sent + gone, default=0)
@@ -83,7 +83,7 @@ class Layout:
         self._columns = 0
         self._parts = 0
         self.roots: dict[int, Node] = {}  # by template id
-        self.arrow_schemas: dict[int, Any] = {}  # kept here by `arrow`, so that they go when the layout goes
+        self.arrow_schemas: dict[int, Any] = {}  # kept here by `arrow`, so that they are freed with the layout
         for template_id, message in sorted(schema.messages.items()):
             self.roots[template_id] = self._add(message, message.name, None)
         self.root_indexes = [(template_id, node.index) for template_id, node in self.roots.items()]
@@ -160,7 +160,7 @@ class Layout:
         return self.last_descendant(self.nodes[node.children[-1]]) if node.children else node.index
 
     def part_name(self, part: int) -> str:
-        """What a quarantine row calls a group or variable data."""
+        """The name of a group or variable data in quarantine rows."""
         for node in self.nodes:
             names = [*(g.name for g in node.block.groups), *(d.name for d in node.block.data)]
             if node.first_part <= part < node.first_part + len(names):

@@ -1,6 +1,6 @@
 """From the XML of an SBE schema to the checked model of `schema`.
 
-Reads our own file and the exchange's (`--schema`). A file with faults is refused with all of them at once.
+Reads our own file and the exchange's (`--sbe-schema`). A file with faults is refused with all of them at once.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _BlockBuilder:
         return messages
 
     def _block(self, node: Node, max_length: int, depth: int = 0) -> _BlockDraft:
-        """The members of a message or a group. `most` is the longest block that its header can announce."""
+        """The members of a message or a group. `max_length` is the longest block that its header can announce."""
         reader, body = self._reader, _BlockDraft()
         stated_length = reader.optional_integer(node, "blockLength", 0, max_length)
         order, latest_kind = ("field", "group", "data"), 0
@@ -149,7 +149,7 @@ class _BlockBuilder:
         return body
 
     def _add_field(self, node: Node, body: _BlockDraft, stated_length: int | None) -> None:
-        """Read a field and put it where it says, or right behind the one before it."""
+        """Read a field and put it at its offset, or right after the previous one."""
         offset = self._reader.optional_integer(node, "offset", 0, MAX_LENGTH)
         new_field = self._field(node, body.end if offset is None else offset)
         is_sent = new_field is None or bool(new_field.parts)

@@ -1,7 +1,7 @@
-"""What an SBE message looks like: the small checked model that an XML file becomes (see `loader`).
+"""The layout of SBE messages: the small checked model of an XML file (see `loader`).
 
-Nothing here knows a template of the exchange: layouts are data. Offsets count from the start of the block that the
-field stands in (the message's root block, or one entry of a group).
+Nothing here knows a template of the exchange: layouts are data. Offsets count from the start of the field's
+block (the message's root block, or one entry of a group).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REQUIRED, OPTIONAL, CONSTANT = "required", "optional", "constant"
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of bytes that carries one value: a whole plain field, or one member of a composite."""
+    """A range of bytes with one value: a whole plain field, or one member of a composite."""
 
     name: str  # the member's name; "" where the field has only one part
     primitive: str
@@ -66,7 +66,7 @@ class Field:
 
     @property
     def is_date(self) -> bool:
-        """Days since 1970-01-01: the file states the FIX type, or names the type so."""
+        """Days since 1970-01-01: by the FIX type in the file, or the name of the type."""
         return self.semantic == DATE or self.type.startswith(DATE)
 
     def in_version(self, version: int) -> bool:
@@ -98,7 +98,7 @@ class Block:
 
     @cached_property
     def sent_fields(self) -> tuple[Field, ...]:
-        """The fields that stand on the wire, in order of offset."""
+        """The fields that are sent, in order of offset."""
         return tuple(sorted((f for f in self.fields if f.parts), key=lambda f: f.offset))
 
     def block_length_of(self, version: int) -> int:
@@ -114,7 +114,7 @@ class Group(Block):
 
     tag: int = 0
     length_size: int = 2  # bytes of blockLength, at the start of the header
-    count_size: int = 1  # bytes of numInGroup, right behind it
+    count_size: int = 1  # bytes of numInGroup, right after it
     since: int = 0
     description: str = ""
 
@@ -130,7 +130,7 @@ class Message(Block):
 @dataclass(frozen=True)
 class Schema:
     """Serves traffic of the versions `oldest` to `version`: older traffic may have had other fields, and may not have
-    required what is required now; newer traffic may say more than the schema knows."""
+    required what is required now; newer traffic may have more than the schema knows."""
 
     id: int
     version: int
@@ -146,7 +146,7 @@ class Schema:
 
 
 class OtherVersions:
-    """Traffic of versions that a schema does not serve, and what to say about it: one notice, however much there is."""
+    """Traffic of versions that a schema does not serve, and a notice about it: one, however much there is."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

@@ -1,7 +1,7 @@
-"""The `<types>` of an SBE file: what the name of a type stands for.
+"""The `<types>` of an SBE file: what the name of a type means.
 
-A type is resolved once, when it is first needed, so declarations may stand in any order. Nothing is raised here: every
-fault is noted with its line, and a type that has one resolves to None, so that it is reported once and not per field.
+A type is resolved once, when it is first needed, so declarations may be in any order. Nothing is raised here: every
+fault is recorded with its line, and a type that has one resolves to None, so it is reported once and not per field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from umdf.errors import Fault
 from umdf.wire.sbe.schema import CONSTANT, OPTIONAL, REQUIRED, SIZES
 from umdf.xmltree import Node
 
-MAX_LENGTH = 65535  # bytes of a block or a text: what the 16-bit lengths of the headers can say
+MAX_LENGTH = 65535  # bytes of a block or a text: the limit of the headers' 16-bit lengths
 MAX_MEMBERS = 64  # of a composite, those of nested ones included
 MAX_NESTING = 8  # composites within composites
 TIME_UNITS = (0, 3, 6, 9)
@@ -29,7 +29,7 @@ def bounds(primitive: str) -> tuple[int, int]:
 
 
 def default_null(primitive: str) -> int:
-    """What means absent where the file does not say it (reference 3.5)."""
+    """The default null value (reference 3.5)."""
     if primitive == "char":
         return 0
     least, most = bounds(primitive)
@@ -38,7 +38,7 @@ def default_null(primitive: str) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """A value on the wire. `null` would mean absent, `optional` says that it may be."""
+    """A value on the wire. `null` is the value for absent, `optional` whether absence is allowed."""
 
     name: str
     primitive: str
@@ -73,7 +73,7 @@ class ResolvedType:
 
 
 class AttributeReader:
-    """Reads attributes and notes what is wrong with them."""
+    """Reads attributes and records their faults."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -83,7 +83,7 @@ class AttributeReader:
         self.faults.append(Fault(self.file, node.line, node.describe(), reason))
 
     def required_text(self, node: Node, key: str) -> str | None:
-        """An attribute that must be there."""
+        """A required attribute."""
         value = node.get(key)
         if value is None or not value.strip():
             self.fault(node, f"needs the attribute {key}")
@@ -101,7 +101,7 @@ class AttributeReader:
         return value
 
     def optional_integer(self, node: Node, key: str, least: int, most: int) -> int | None:
-        """An attribute that may be left out."""
+        """An optional attribute."""
         text = node.get(key)
         return None if text is None else self.parse_integer(node, text, least, most, key)
 
@@ -109,7 +109,7 @@ class AttributeReader:
         return None if self.required_text(node, key) is None else self.optional_integer(node, key, least, most)
 
     def presence(self, node: Node) -> str | None:
-        """What the element itself says about presence; None where it says nothing."""
+        """The presence that the element itself states; None if it states none."""
         value = node.get("presence")
         if value not in (None, REQUIRED, OPTIONAL, CONSTANT):
             self.fault(node, f'presence is "{value}"; it must be {REQUIRED}, {OPTIONAL} or {CONSTANT}')
@@ -152,7 +152,7 @@ class TypeRegistry:
         return None
 
     def enum_value(self, reference: str, user: Node) -> int | str | None:
-        """What `Enum.NAME` stands for."""
+        """The value of `Enum.NAME`."""
         name, _, value = reference.partition(".")
         enum = self.resolve(name, user) if value else None
         if enum is not None and value in enum.values:
@@ -216,7 +216,7 @@ class TypeRegistry:
         return node.text
 
     def checked_constant(self, node: Node, value: int | str, primitive: str) -> int | str | None:
-        """A constant taken from an enum, if the type that it stands in can hold it."""
+        """A constant taken from an enum, if its type can hold it."""
         if isinstance(value, str) != (primitive == "char"):
             self._reader.fault(node, f"the constant {value!r} is not a valid {primitive}")
             return None
@@ -299,7 +299,7 @@ class TypeRegistry:
             )
             offset = reader.optional_integer(child, "offset", 0, MAX_LENGTH)
             if name is None or member is None:
-                has_faults = True  # noted already
+                has_faults = True  # already recorded
                 continue
             if name in names:
                 reader.fault(child, "a second member of that name")

@@ -1,7 +1,7 @@
-"""Decoded messages as rows for people: dictionaries (what `--format json` prints) and FIX fields.
+"""Decoded messages as rows for display: dictionaries (what `--format json` prints) and FIX fields.
 
 Values are exact: integers and codes as sent, a char as text, a decimal as text with its full scale, a field of several
-parts as a dictionary; a date is its day number, or with `dates` a text (2026-11-13). What is absent is left out.
+parts as a dictionary; a date is its day number, or with `dates` a text (2026-11-13). Absent values are left out.
 Constants are not sent, so only the FIX view shows them.
 """
 
@@ -24,7 +24,7 @@ from umdf.wire.sbe.schema import DATE, OPTIONAL, REQUIRED, Block, Field, Group
 Values = dict[str, Any]
 
 MSG_SEQ_NUM, SENDING_TIME = 34, 52
-HEADER_TAGS = {8, 9, 35, 1128, 49, 56}  # what stands before them in FIX
+HEADER_TAGS = {8, 9, 35, 1128, 49, 56}  # the fields before them in FIX
 MD_ENTRY_TYPE = 269  # what an entry of a book starts with in FIX
 
 
@@ -116,8 +116,8 @@ def _formatter(column: Column, names: bool, dates: bool) -> Callable[[Any], Any]
 def with_packet_header(
     fields: Iterable[tuple[int, str]], sequence: int, sending_time_ns: int
 ) -> Iterator[tuple[int, str]]:
-    """The FIX fields of a message with what FIX has in every message and Binary once a packet: 34 and 52, behind the
-    fields of the header that the message has itself."""
+    """The FIX fields of a message with 34 and 52, which FIX has in every message and Binary once per packet, after the
+    header fields of the message itself."""
     sent = (MSG_SEQ_NUM, str(sequence)), (SENDING_TIME, fix_timestamp(sending_time_ns, 9))
     fields = iter(fields)
     for field in fields:
@@ -149,7 +149,7 @@ def fix_fields(block: Block, values: Values, group_tag: int = 0) -> Iterator[tup
 
 
 def _fix_order(block: Block) -> list[Field]:
-    """FIX tells the entries of a group apart by their first field, so that must be one that every entry has."""
+    """FIX separates the entries of a group by their first field, so every entry must have it."""
     fields = list(block.fields)
     if isinstance(block, Group) and fields and fields[0].presence == OPTIONAL:
         always = [field for field in fields if field.presence == REQUIRED]

@@ -1,4 +1,4 @@
-"""What a decoder returns: the columns of some messages, and the quarantine of the others."""
+"""The result of a decoder: the columns of the decoded messages, and the quarantine of the others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class QuarantineRow:
-    """A quarantine row: a message that is not among the rows, or (R1 to R9) something unusual about one that is."""
+    """A quarantine row: a message that is not among the rows, or (R1 to R9) an anomaly of one that is."""
 
     message: int  # within the batch
     offset: int  # within the message; of the first, if there are several
@@ -52,7 +52,7 @@ class QuarantineRow:
     field: str  # MDEntries[2].MDEntryPx
     code: str
     reason: str
-    count: int = 1  # how often the message has it
+    count: int = 1  # how often in the message
 
     @property
     def is_quarantined(self) -> bool:
@@ -60,7 +60,7 @@ class QuarantineRow:
 
 
 class Batch:
-    """The decoded columns; nothing is computed before it is asked for."""
+    """The decoded columns; everything is computed on demand."""
 
     def __init__(self, decoder: Decoder, messages: int) -> None:
         self.layout = decoder.layout
@@ -92,7 +92,7 @@ class Batch:
         )
 
     def values(self, node: Node, column: Column) -> NDArray[np.generic]:
-        """A column of numbers; what stands where the row has none means nothing."""
+        """A column of numbers; values of rows without one are undefined."""
         assert not column.is_text
         place = self._stores[node.index][0].values[column.number]
         return self.table_bytes(node, place, column.dtype.itemsize * int(self.rows[node.index])).view(column.dtype)
@@ -109,7 +109,7 @@ class Batch:
         return self.table_bytes(node, place, 4 * (int(self.rows[node.index]) + 1)).view(np.int32)
 
     def bitmap(self, node: Node, item: RowItem) -> NDArray[np.uint8] | None:
-        """Arrow's validity bitmap; None where every row has it."""
+        """Arrow's validity bitmap; None if every row has a value."""
         if item.bit == ALWAYS_PRESENT:
             return None
         table = self._stores[node.index][0]
@@ -117,7 +117,7 @@ class Batch:
         return self.table_bytes(node, place, -(-int(self.rows[node.index]) // 8))
 
     def present(self, node: Node, item: RowItem) -> NDArray[np.bool_]:
-        """For each row whether it has this."""
+        """For each row, whether it has a value."""
         rows, bitmap = int(self.rows[node.index]), self.bitmap(node, item) if self.rows[node.index] else None
         if bitmap is None:
             return np.ones(rows, np.bool_)
@@ -130,14 +130,14 @@ class Batch:
         return record_batch(self, self.layout.roots[template_id])
 
     def to_messages(self) -> dict[int, Message]:
-        """Every message that is among the rows, by its number: for people and tests, not for speed."""
+        """Every message that is among the rows, by its number: for display and tests, not fast."""
         from umdf.wire.fast.decode.batch_messages import messages_of
 
         return messages_of(self)
 
     @cached_property
     def quarantine(self) -> list[QuarantineRow]:
-        """What went wrong, in the order of the messages."""
+        """The quarantine rows, in the order of the messages."""
         entries = [self._quarantine_row(line) for line in self._quarantine_lines]
         return sorted([*entries, *self._reference_quarantine], key=lambda entry: entry.message)
 

@@ -1,4 +1,4 @@
-"""Columns → messages again, row by row: for people and for tests."""
+"""Columns → messages again, row by row: for display and tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from umdf.wire.fast.templates import (
 
 
 def messages_of(batch: Batch) -> dict[int, Message]:
-    """Every message among the rows, by its number in the batch; those inside others are in there."""
+    """Every message among the rows, by its number in the batch; nested messages are inside theirs."""
     rows = _BatchRows(batch)
     messages: dict[int, Message] = {}
     for template_id, root in batch.layout.roots.items():
@@ -39,7 +39,7 @@ class _BatchRows:
         self.batch = batch
         self.lists = {node.index: self.columns(node) for node in batch.layout.nodes if batch.rows[node.index]}
         self.templates: TemplateSet = batch.layout.templates
-        self.inner: set[tuple[int, int]] = set()  # rows that stand inside others, by template id
+        self.inner: set[tuple[int, int]] = set()  # rows of nested messages, by template id
         for node in batch.layout.nodes:
             for column in node.columns if batch.rows[node.index] else ():
                 if isinstance(column.field, DynamicRef) and not column.name.endswith(".row"):

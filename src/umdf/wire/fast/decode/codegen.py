@@ -1,9 +1,9 @@
 """Numba source for one template: the same decoding as the interpreter's, written out field by field.
 
-Generated code handles what is usual and nothing else. Wherever a message is not (an error, a report, an empty string, a
-value beyond 63 bits, memory full, too near the end of the buffer) it returns that message's number with nothing of it
-kept, and the interpreter decodes it: so the two cannot disagree on errors. Previous values are local variables, because
-dictionaries are forgotten before each message; a text's are its first eight bytes, its address and its length.
+Generated code handles the usual case only. For any other message (an error, a report, an empty string, a
+value beyond 63 bits, memory full, too near the end of the buffer) it returns that message's number and keeps
+nothing of it; the interpreter decodes it, so the two cannot disagree on errors. Previous values are local variables, as
+dictionaries are reset before each message; a text's are its first eight bytes, its address and its length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from umdf.wire.fast.templates import (
 MAX_PRESENCE_BITS = 62  # presence bits of one segment, the template id included
 MIN_SKIPPED_FIELDS = 2
 MAX_NODES, MIN_ITEMS = 8, 40
-MAX_INTEGERS = 300  # integers of a template; ten bytes each may be read behind the end (see TEXT_RESERVE)
+MAX_INTEGERS = 300  # integers of a template; ten bytes each may be read beyond the end (see TEXT_RESERVE)
 
 HEADER = '''"""{name}: generated, do not edit. Digest of what it depends on: {digest}"""
 
@@ -72,14 +72,14 @@ U = np.uint64
 
 
 def is_worth_generating(layout: Layout, root: Node) -> bool:
-    """Whether generated code is worth the ten seconds of its compilation: messages of many fields that come in masses,
-    market data, and not those with a dozen groups that come once a day, security lists."""
+    """Whether generated code is worth ten seconds of compilation: for frequent messages with many fields (market data),
+    not for those with a dozen groups that are sent once a day (security lists)."""
     nodes = list(layout.descendants(root))
     return len(nodes) <= MAX_NODES and any(len(node.items) >= MIN_ITEMS for node in nodes[1:])
 
 
 def can_generate(root: Node) -> bool:
-    """Whether a template is of the kinds that generated code knows: those of the exchange's files."""
+    """Whether generated code supports a template: the kinds in the exchange's files."""
     slots = [
         operated.operator.slot for operated in _operated_fields(root.segment) if operated.operator.slot is not None
     ]
@@ -250,7 +250,7 @@ class Generator:
         return insert_skips(codes, _skip_emitter(scope.map), MIN_SKIPPED_FIELDS)
 
     def presence_map(self, needed: int) -> tuple[str, list[str]]:
-        """A new presence map and how it is read; nothing where there is none."""
+        """The lines that read a new presence map; none if there is none."""
         self.maps += 1
         name = f"m{self.maps}"
         if not needed:
@@ -337,7 +337,7 @@ def _check_template_id(encoded_id: bytes) -> list[str]:
 
 
 def _skip_emitter(map: str) -> SkipEmitter[str]:
-    """Lines behind the question whether any of them is needed."""
+    """Lines that run only if a test finds that one of them is needed."""
 
     def emit_skip(run: list[FieldCode[str]], lines: list[str]) -> list[str]:
         bits, nulls = sum(unit.bit for unit in run), sum(unit.nulls for unit in run)

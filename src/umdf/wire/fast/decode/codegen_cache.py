@@ -1,6 +1,6 @@
-"""Generated code in real files, so that numba can keep what it compiled (see `umdf.kernels`).
+"""Generated code in real files, so that numba can cache the compiled code (see `umdf.kernels`).
 
-A file is named after the digest of all that it depends on: its own source (which follows from the template and the
+A file is named after the digest of everything it depends on: its own source (which follows from the template and the
 generator) and every kernel that it is compiled with. Processes that write the same file at the same time write the
 same thing. A process loads a file once, however many decoders use it: compiled code keeps no state of its own, and
 loading it takes milliseconds and megabytes.
@@ -26,12 +26,12 @@ from umdf.wire.fast.layout import Layout, Node
 GeneratedDecode = Callable[[int], int]
 
 MOST_LOADED = 64  # templates: a process reads a few sets of them, of which a few templates have generated code
-_LOADED: dict[Path, ModuleType] = {}  # the one that was used last at the end
+_LOADED: dict[Path, ModuleType] = {}  # the most recently used one last
 
 
 def load_generated(layout: Layout, root: Node) -> GeneratedDecode | None:
-    """The compiled code of a template (compiled at its first call, if nobody has before); None where no file can be
-    written, and the interpreter has to serve."""
+    """The compiled code of a template (compiled at its first call, unless cached); None if no file can be
+    written: the interpreter is used instead."""
     source = Generator(layout, root).source()
     kernels = source_stamp(Path(tables_kernel.__file__))
     digest = hashlib.sha256((HEADER + source + kernels).encode()).hexdigest()
@@ -58,13 +58,13 @@ def _load(path: Path) -> ModuleType:
 
 
 def _forget(module: ModuleType) -> None:
-    """Let go of a module; decoders that have its code keep it."""
+    """Release a module; decoders that have its code keep it."""
     sys.modules.pop(module.__name__, None)
     ENTRY_POINTS.pop(module.decode, None)
 
 
 def _write_atomically(path: Path, content: str) -> None:
-    """All of it or nothing, whoever else writes there."""
+    """Write a file atomically, also with concurrent writers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}")
     try:

@@ -26,12 +26,12 @@ from umdf.wire.fast.templates import (
 )
 
 MAX_WORD_TEXT = 8  # the longest text that is one word
-COLLECT_UNUSUAL = ["unusual |= s & 2"]  # looked at when the entry is complete: until then what is read is harmless
+COLLECT_UNUSUAL = ["unusual |= s & 2"]  # checked when the entry is complete: until then the values read are harmless
 
 
 @dataclass
 class CodeScope:
-    """Where in the nest of segments a line stands: the node it writes to, and the map that its bits are in."""
+    """The segment that a line belongs to: the node it writes to, and the presence map of its bits."""
 
     node: Node
     row: str
@@ -59,16 +59,16 @@ def set_presence(scope: CodeScope, bit: int) -> list[str]:
 
 
 def set_presence_from_state(scope: CodeScope, bit: int) -> list[str]:
-    """Present or not, as s says."""
+    """Present or absent, by s."""
     return [] if bit == ALWAYS_PRESENT else [f"n{scope.node.index}_mask{bit // 64} |= U(s) << U({bit % 64})"]
 
 
 class FieldEmitter:
-    """Makes the lines of fields, and collects what they need at the start of a message."""
+    """Generates the lines of fields, and collects what they need at the start of a message."""
 
     def __init__(self) -> None:
-        self.integers = 2  # integers: what can be read behind the end of a message follows from it
-        self.reset_lines: list[str] = []  # the lines that forget all previous values
+        self.integers = 2  # integers: bounds how far beyond the end of a message is read
+        self.reset_lines: list[str] = []  # the lines that reset all previous values
 
     # Integers. `then` are the lines for a value in x; that of an optional one may be absent: then s is 0.
 
@@ -98,7 +98,7 @@ class FieldEmitter:
         return FieldCode([*known, test, *indented(self.stream_integer(integer, "x", max_magnitude)), *then])
 
     def stream_integer(self, integer: Field, name: str, max_magnitude: int | None) -> list[str]:
-        """An integer in the stream. Of an exponent only what needs no report is usual (6.2.2)."""
+        """An integer in the stream. Of an exponent, only values that need no report are the usual case (6.2.2)."""
         low, high = RANGES[integer.type] if max_magnitude is None else (-max_magnitude, max_magnitude)
         limits = f"{low}, {min(high, _MAX_INT64)}" if low < 0 else f"{min(high, _MAX_INT64)}"
         call = f"{'signed' if low < 0 else 'unsigned'}_{_variant(integer)}(b, p, {limits})"
@@ -190,7 +190,7 @@ def _variant(instruction: Field) -> str:
 
 
 def store_value(scope: CodeScope, column: Column) -> str:
-    """Of an absent value too: what stands there means nothing."""
+    """For absent values too: the value of those is undefined."""
     if column.dtype.itemsize == 8:
         return f"store_i64({values_variable(scope.node, column)}, 8 * {scope.row}, x)"
     return f"store_u32({values_variable(scope.node, column)}, 4 * {scope.row}, np.uint32(x))"

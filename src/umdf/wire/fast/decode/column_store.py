@@ -12,7 +12,7 @@ VALUE_SLACK = 8  # kernels store eight bytes, whatever the width of the column
 
 
 class StoreLayout:
-    """Where the columns of one node stand in its memory: for a number of rows (a multiple of 64) and of text bytes."""
+    """The positions of one node's columns in its memory: for a number of rows (a multiple of 64) and of text bytes."""
 
     def __init__(self, node: Node, capacity: int, text_capacity: dict[int, int]) -> None:
         self.capacity = capacity
@@ -52,9 +52,9 @@ class ColumnStore:
         self._pool = Pool()
 
     def start_batch(self) -> bool:
-        """Start a new batch; True if the memory is another than before."""
+        """Start a new batch; True if the memory has changed."""
         before = self.memory.address if self.memory else 0
-        self.memory = None  # let go, so that the pool may hand it out again
+        self.memory = None  # released, so that the pool can reuse it
         self.memory = self._pool.acquire(self.layout.nbytes)
         if self.memory.address == before:
             return False

@@ -3,11 +3,11 @@
     decoder = Decoder(load())
     batch = decoder.decode(buffer, start, end)      # messages as (start, end) within one buffer
     batch.record_batch(152)                         # MDIncrementalRefresh_152
-    batch.quarantine                                # what is not among the rows, and what was unusual about the rest
+    batch.quarantine                                # rejected messages, and anomalies of the others
 
-A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is used again.
+A batch owns its memory for as long as anything refers to it; memory that nothing refers to any more is reused.
 Templates as the exchange writes them have generated code, all others the interpreter; one with a dynamic template
-reference is read by the plain reader, message by message, into the same columns. All agree, always.
+reference is read by the reference reader, message by message, into the same columns. All agree.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ OUTSIDE_BUFFER = "a message lies outside the buffer"
 
 
 class Decoder:
-    """Decodes batches of messages by one template set. Not for several threads at once: one each.
+    """Decodes batches of messages by one template set. Not thread-safe: use one per thread.
 
-    `reset` says when dictionaries are forgotten: before each message, as this feed does, or never. With kept
-    dictionaries an error makes what follows doubtful: decoding starts again from nothing, as with a new reader.
-    `generated` are the ids of templates to generate code for where that is possible, by default those where it pays;
+    `reset`: when dictionaries are reset: before each message, as in this feed, or never. With kept dictionaries, later
+    messages cannot be trusted after an error: decoding starts with empty dictionaries, as with a new reader.
+    `generated` are the ids of templates to generate code for if possible, by default those where it is worthwhile;
     the first message of such a template waits for the compilation, unless `warm` or another process had it compiled.
     """
 
@@ -80,11 +80,11 @@ class Decoder:
         self._block_address: int = self._block.ctypes.data
         self._stores = [ColumnStore(node) for node in layout.nodes]
         self._active_stores: list[ColumnStore] = []
-        self._retained_memory: list[object] = []  # where kept previous values may still stand
+        self._retained_memory: list[object] = []  # may still hold kept previous values
         self._previous_texts = np.zeros(0, np.uint8)
         self._reference_quarantine: list[QuarantineRow] = []
         self._dynamic = {tid for tid, root in layout.roots.items() if has_dynamic_reference(root.segment)}
-        # With a kept dictionary the plain reader must have seen every message before its own.
+        # With a kept dictionary the reference reader must have seen every message before its own.
         self._always_reference = bool(self._dynamic) and reset == "never"
         self._generated: dict[int, GeneratedDecode] = {}
         self._link_tables()
@@ -163,7 +163,7 @@ class Decoder:
         )
 
     def _select_generated(self, template_ids: Collection[int] | None) -> None:
-        """Let the interpreter stop at messages of templates that generated code knows."""
+        """Let the interpreter stop at messages of templates with generated code."""
         limits = self.limits
         if limits.presence_map_bytes < 9 or limits.integer_bytes < 10 or limits.nesting < k.MAX_FRAMES:
             return
@@ -172,7 +172,7 @@ class Decoder:
             self._programs[number, k.P_GENERATED] = chosen and can_generate(root)
 
     def _load_generated(self, template_id: int) -> GeneratedDecode | None:
-        """The generated code of a template that comes for the first time."""
+        """The generated code of a template at its first message."""
         number = list(self.layout.roots).index(template_id)
         code = load_generated(self.layout, self.layout.roots[template_id])
         if code is None:
@@ -214,7 +214,7 @@ class Decoder:
         return batch
 
     def _advance(self, first: int, messages: int) -> int:
-        """Decode from this message on, as far as it goes in one way; returns the next message."""
+        """Decode from this message on, as far as one decoder goes; returns the next message."""
         arguments = self._arguments
         arguments[k.FIRST], arguments[k.FULL] = first, k.NOTHING_FULL
         arguments[k.MESSAGES], arguments[k.USE_GENERATED] = messages, 1
@@ -232,14 +232,14 @@ class Decoder:
                 return reached
         after = code(self._arguments_address)
         if after == reached:
-            # Something about this message is unusual: one for the interpreter.
+            # Not the usual case: the interpreter decodes this message.
             arguments[k.MESSAGES], arguments[k.USE_GENERATED] = reached + 1, 0
             after = interpret_messages(self._arguments_address)
             self._grow_if_full()
         return after
 
     def _decode_with_reference(self, message: int, template_id: int | None) -> int:
-        """One message by the plain reader; returns the next."""
+        """One message by the reference reader; returns the next."""
         start, end = int(self._starts[message]), int(self._ends[message])
         if not 0 <= start <= end <= len(self._buffer):
             raise ValueError(OUTSIDE_BUFFER)
@@ -248,7 +248,7 @@ class Decoder:
         return message + 1
 
     def _set_addresses(self, store: ColumnStore) -> None:
-        """Tell the kernels where the columns of this node are."""
+        """Pass the addresses of this node's columns to the kernels."""
         assert store.memory is not None
         base, table, node = store.memory.address, store.layout, store.node
         row = self._nodes[node.index]
@@ -270,7 +270,7 @@ class Decoder:
             self._code[line, word] = base + table.values[column]
 
     def _grow_if_full(self) -> bool:
-        """Enlarge what the kernel found full; False if that was not the reason why it stopped."""
+        """Enlarge what the kernel found full; False if it stopped for another reason."""
         arguments = self._arguments
         full, needed = int(arguments[k.FULL]), int(arguments[k.LENGTH])
         if full == k.NOTHING_FULL:
@@ -307,7 +307,7 @@ class Decoder:
         self._set_addresses(store)
 
     def _save_previous_texts(self) -> None:
-        """Previous values that stand in a batch's columns move to memory of their own: that will be used again."""
+        """Move previous values out of a batch's columns, whose memory will be reused, into memory of their own."""
         slots, epoch = self._slots, int(self._arguments[k.EPOCH])
         texts = (slots[:, k.S_STATE] == 4 * epoch + k.ASSIGNED) & (slots[:, k.S_TYPE] >= k.ASCII)
         lengths = np.where(texts, slots[:, k.S_MORE], 0)
@@ -325,7 +325,7 @@ class Decoder:
 def warm(templates: TemplateSet | None = None) -> None:
     """Compile the kernels, and the generated code of a template set, by default of the packaged one."""
     decoder = Decoder(templates or load())
-    # Messages that are nothing but a template id: the generated code is called, and leaves them to the interpreter.
+    # Messages of only a template id: the generated code is called, and leaves them to the interpreter.
     chosen = decoder._programs[decoder._programs[:, k.P_GENERATED] != 0, k.P_ID].tolist()
     messages = [b"\xc0" + write_unsigned(template_id) for template_id in chosen] or [b"\xc0\x80"]
     end = np.cumsum([len(message) for message in messages], dtype=np.int64)

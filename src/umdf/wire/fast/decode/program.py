@@ -1,8 +1,8 @@
 """Templates as instructions for the interpreter: one table of int64 for a whole template set.
 
-Where several fields in a row are usually absent, a SKIP in front of them asks once for all: their presence bits are
-zero and the next bytes are NULL. A decimal in parts, as the exchange has them, is one PRICE, followed by its two parts
-for the unusual.
+Where several consecutive fields are usually absent, a SKIP before them tests all at once: whether their presence bits
+are zero and the next bytes are NULL. A decimal in parts, as the exchange has them, is one PRICE, followed by its two
+parts for the unusual case.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProgramInstruction:
     op: int
     path: str  # MDEntries[].MDEntryPx.exponent
     words: dict[int, int] = field(default_factory=dict)
-    node: int = -1  # of the entry it stands in; known once the entry is complete
+    node: int = -1  # of its entry; known once the entry is complete
     column: Column | None = None  # whose values it writes
     exponents: Column | None = None
 
@@ -72,7 +72,7 @@ class Program:
     def _segment(
         self, node: Node, segment: Segment, path: str, items: Iterator[RowItem], bits: int
     ) -> list[ProgramInstruction]:
-        """`bits` of the presence map are used by what stands in front: the template id."""
+        """`bits` of the presence map are already used, by the template id."""
         codes: list[FieldCode[ProgramInstruction]] = []
         mask_word = 0
         needs_refill, refilled_at = bits + segment.bits > WINDOW, bits
@@ -139,7 +139,7 @@ class Program:
     ) -> tuple[FieldCode[ProgramInstruction], int]:
         item = next(items)
         kind = instruction.operator.kind
-        # What is mandatory in a group is there if the group is, whose bit the group sets itself.
+        # A mandatory field of a group is present if the group is, and the group sets its own bit.
         bit = item.bit if instruction.optional else ALWAYS_PRESENT
         mask = {k.I_BIT: _bit_mask(bit)}
         skippable, nulls = absence_encoding(instruction)
@@ -239,7 +239,7 @@ def _skip_instruction(
 
 
 def _null_bytes_mask(count: int) -> int:
-    """A word with ones where so many bytes, at most eight, stand."""
+    """A mask of the given number of bytes, at most eight."""
     return _signed((1 << 8 * min(8, max(0, count))) - 1)
 
 

@@ -1,6 +1,6 @@
-"""Messages with a dynamic template reference (6.4): read by the plain reader, put into the same columns.
+"""Messages with a dynamic template reference (6.4): read by the reference reader, written to the same columns.
 
-A message inside a message is a row of its own template's node, in front of the row that refers to it by template id
+A message inside a message is a row of its own template's node, before the row that refers to it by template id
 (column `templateRef`) and row number (`templateRef.row`).
 """
 
@@ -44,7 +44,7 @@ class ReferenceRows:
         self.reader = Reader(layout.templates, reset, limits)
 
     def decode(self, number: int, template_id: int | None, data: bytes) -> list[QuarantineRow]:
-        """One message; returns what there is to say about it."""
+        """Read one message; returns its quarantine rows."""
         try:
             message, end = self.reader.decode(data)
             if end < len(data):
@@ -65,7 +65,7 @@ class ReferenceRows:
         ]
 
     def add(self, number: int, message: Message) -> tuple[int, int]:
-        """Append a message behind those inside it; its template id and row."""
+        """Append a message after those inside it; its template id and row."""
         inner = {
             id(inside): self.add(number, inside) for inside in _inner_messages(message.template.body, message.values)
         }
@@ -117,7 +117,7 @@ class ReferenceRows:
         inner: Mapping[int, tuple[int, int]],
         cells: dict[str, Any],
     ) -> None:
-        """What each item of a row has; entries are appended on the way."""
+        """The value of each item of a row; entries are appended on the way."""
         for instruction in segment.instructions:
             value, name = values.get(instruction.name), prefix + instruction.name
             if value is None:
@@ -135,7 +135,7 @@ class ReferenceRows:
                 cells[f"{name}.exponent"], cells[name] = value
 
     def append_text(self, store: ColumnStore, column: int, text: int, content: bytes) -> int:
-        """Append to a text column, which has the capacity; the bytes that it has now."""
+        """Append to a text column, which has the capacity; returns its new size in bytes."""
         assert store.memory is not None
         used = int(self.texts[text, k.T_USED])
         at = store.layout.texts[column] + used

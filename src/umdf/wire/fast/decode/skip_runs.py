@@ -1,7 +1,7 @@
-"""Which fields in a row are usually absent together, so that one question can be asked for all of them.
+"""Consecutive fields that are usually absent together, so that one test covers them all.
 
 An optional field is absent by a zero bit of the presence map, or by a byte of NULL in the stream. A run of such fields
-is absent if all of its bits are zero and the next bytes are all NULL; the interpreter and generated code both ask that
+is absent if all of its bits are zero and the next bytes are all NULL; the interpreter and generated code both test that
 first, for a whole run and then for its halves.
 """
 
@@ -14,24 +14,22 @@ from typing import Generic, TypeVar
 
 from umdf.wire.fast.templates import CONSTANT, DEFAULT, DELTA, NONE, Field
 
-MAX_NULLS = 24  # bytes that one question can look at
+MAX_NULLS = 24  # bytes that one test can cover
 
 Line = TypeVar("Line")
 
 
 @dataclass
 class FieldCode(Generic[Line]):
-    """The lines of one field, group or sequence, and what it takes for it to be absent."""
+    """The lines of one field, group or sequence, and the condition for its absence."""
 
     lines: list[Line]
     is_skippable: bool = False
-    nulls: int = 0  # bytes of NULL that say so; with none, a presence bit of zero
+    nulls: int = 0  # its bytes of NULL; if none, a presence bit of zero
     bit: int = 0  # which one, as a mask, where that is known beforehand
 
 
-SkipEmitter = Callable[
-    [list[FieldCode[Line]], list[Line]], list[Line]
-]  # puts the question in front of the lines of a run
+SkipEmitter = Callable[[list[FieldCode[Line]], list[Line]], list[Line]]  # puts the test before the lines of a run
 
 
 def absence_encoding(instruction: Field) -> tuple[bool, int]:
@@ -68,7 +66,7 @@ def _with_skip(run: list[FieldCode[Line]], emit_skip: SkipEmitter[Line], min_run
 
 
 def _split_run(run: list[FieldCode[Line]]) -> list[list[FieldCode[Line]]]:
-    """No more NULLs and no more bits in each than a question can look at."""
+    """No more NULLs and bits in each than one test can cover."""
     runs: list[list[FieldCode[Line]]] = [[]]
     for unit in run:
         last = runs[-1]

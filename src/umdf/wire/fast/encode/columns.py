@@ -1,4 +1,4 @@
-"""A template's RecordBatch as the encode kernel reads it: addresses of values and offsets, and a presence mask a row.
+"""A template's RecordBatch for the encode kernel: addresses of values and offsets, and a presence mask per row.
 
 Nothing is copied but presence: a bit for everything optional, as `layout` numbers them. Columns that the kernel cannot
 take row by row (no value where one must be, half a decimal) are not `is_regular`: the reference writer, given the same
@@ -41,7 +41,7 @@ ARROW_TYPES = {type: pa.from_numpy_dtype(dtype) for type, dtype in DTYPES.items(
 
 
 class NodeColumns:
-    """The columns of a node, and of the nodes below it. Addresses are as if the rows before the first stood there too:
+    """The columns of a node, and of the nodes below it. Addresses are as if the rows before the first were there too:
     a list's offsets count from the start of its entries, wherever a slice of it begins."""
 
     def __init__(self, layout: Layout, node: Node, arrays: Mapping[str, pa.Array], rows: int, first: int = 0) -> None:
@@ -55,7 +55,7 @@ class NodeColumns:
         self._first = first
         self._kept_arrays: list[pa.Array] = []
         self._present: dict[int, RowSet] = {}  # by bit
-        # What no row has may be of any type.
+        # A column without any value may have any type.
         unused = {name: array for name, array in arrays.items() if array.null_count < rows}
         for item in node.items:
             array = unused.pop(item.name, None)
@@ -87,7 +87,7 @@ class NodeColumns:
         return exact(array, kind, f"{self.node.path}.{name}")
 
     def _check_constant(self, item: Constant, name: str, array: pa.Array | None, type: str, value: Value) -> None:
-        """It need not be given, except to say whether an optional one is there; if it is, it must be the value."""
+        """A constant may be missing, except to mark an optional one as present; if given, it must be the value."""
         array = self._cast(name, array, type)
         if array is not None:
             content = value if isinstance(value, int) else to_bytes(value)
@@ -132,14 +132,14 @@ class NodeColumns:
         self._kept_arrays += [array, entries]
 
     def _check_offsets(self, array: pa.Array, most: int, name: str) -> None:
-        """The kernel believes every offset."""
+        """Check the offsets, which the kernel trusts."""
         offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
         if offsets[0] < 0 or offsets[-1] > most or bool((offsets[1:] < offsets[:-1]).any()):
             raise EncodeError(f"{self.node.path}.{name} has offsets outside its values")
 
     def _add_presence(self, bit: int, optional: bool, present: RowSet) -> None:
-        """Who has it. A decimal comes here twice, with its mantissa and its exponent; what is mandatory in a group has
-        the group's bit."""
+        """The rows with a value. A decimal is checked twice, for mantissa and exponent; a mandatory field of a group
+        has the group's bit."""
         if bit < 0:
             self.is_regular &= present is True or self.rows == 0
         elif optional and bit not in self._present:
@@ -177,7 +177,7 @@ def _validity_rows(array: pa.Array | None) -> RowSet:
 
 
 def _true_rows(array: pa.Array | None, name: str) -> RowSet:
-    """Of an optional group: whether it is there."""
+    """Of an optional group: whether it is present."""
     if array is None:
         return False
     if not pa.types.is_boolean(array.type):
@@ -201,7 +201,7 @@ def _bitmap_words(buffer: pa.Buffer, offset: int, rows: int) -> Bitmap:
 def message_values(
     layout: Layout, node: Node, segment: Segment, cells: Mapping[str, Any], row_message: RowMessage, prefix: str = ""
 ) -> dict[str, Any]:
-    """A row, as Arrow shows it, as the plain writer takes it."""
+    """A row of Arrow values, converted for the reference writer."""
     values: dict[str, Any] = {}
     for instruction in segment.instructions:
         name = prefix + instruction.name

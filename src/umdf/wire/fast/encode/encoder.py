@@ -4,12 +4,12 @@
     messages = encoder.encode({152: incrementals, 153: snapshots})    # RecordBatches with the columns that decode gives
     messages.buffer, messages.start, messages.end
 
-A row is a message; its number in the column `message` gives the order among all templates: numbers need not follow each
-other, and no two are the same. Columns are found by name (`MDEntryPx` with `MDEntryPx.exponent`, `Group.field`, a list
-of structs for a sequence); those of constants and of optional fields may be missing. An optional group is a column of
+A row is a message; its number in the column `message` gives the order among all templates: numbers are unique, but
+need not be consecutive. Columns are found by name (`MDEntryPx` with `MDEntryPx.exponent`, `Group.field`, a list of
+structs for a sequence); those of constants and of optional fields may be missing. An optional group is a column of
 booleans; the content of a group that is absent is ignored.
 
-The bytes are those of the reference `MessageWriter`, which also encodes what the kernel does not: templates with a
+The bytes are those of the reference `Writer`, which also encodes what the kernel does not: templates with a
 dynamic reference or with a string that has delta or tail, everything where dictionaries are kept, and the rare single
 message (a delta of more than 64 bits). It reports what is wrong with a value.
 """
@@ -56,11 +56,11 @@ class _Table:
     batch: pa.RecordBatch
     message: Offsets
     columns: NodeColumns
-    start: int  # of its instructions; 0 if all of it is the plain writer's
+    start: int  # of its instructions; 0 if the reference writer encodes it
 
 
 class Encoder:
-    """Encodes batches of messages by one template set. Not for several threads at once: one each."""
+    """Encodes batches of messages by one template set. Not thread-safe: use one per thread."""
 
     def __init__(self, templates: TemplateSet, reset: Reset = "message") -> None:
         self.templates = templates
@@ -81,11 +81,11 @@ class Encoder:
         code[code[:, e.I_OP] == e.TEXT, e.I_INITIAL] += self._constants.ctypes.data
         self._reads = program.column_reads()
         self._pool = Pool()
-        self._tables: dict[int, _Table] = {}  # of the batch at hand, by template id
+        self._tables: dict[int, _Table] = {}  # of the current batch, by template id
 
     def encode(self, batches: Mapping[int, pa.RecordBatch]) -> EncodedMessages:
-        """The messages (RecordBatches by template id) in the order of their numbers; EncodeError, with its row and
-        field, where one cannot be."""
+        """The messages (RecordBatches by template id) in the order of their numbers; an EncodeError, with row and
+        field, if one cannot be encoded."""
         before = self._writer.dictionary.copy()
         try:
             self._tables = {template_id: self._table(batch, template_id) for template_id, batch in batches.items()}
@@ -157,7 +157,7 @@ class Encoder:
             used = int(arguments[e.USED])
             if arguments[e.STATUS] == e.FULL:
                 memory = self._grow(memory, used, 2 * memory.nbytes)
-                arguments[e.EPOCH] += 1  # forget what the message has left in the dictionaries so far
+                arguments[e.EPOCH] += 1  # discards what the message has put into the dictionaries
             elif arguments[e.STATUS] == e.USE_REFERENCE:
                 content = self._encode_with_reference(tables[owners[at]], int(rows[at]))
                 if used + len(content) > memory.nbytes:
@@ -176,7 +176,7 @@ class Encoder:
         return grown
 
     def _encode_with_reference(self, table: _Table, row: int) -> bytes:
-        """One message by the plain writer."""
+        """One message by the reference writer."""
         template_id = table.root.template.id
         assert template_id is not None
         try:
@@ -185,7 +185,7 @@ class Encoder:
             raise EncodeError(f"{table.root.path}, row {row}: {error.reason}", error.hint) from None
 
     def _row_message(self, template_id: int, row: int) -> Message:
-        """A row as a message, for the plain writer; those inside others are rows too."""
+        """A row as a message, for the reference writer; nested messages are rows too."""
         table = self._tables.get(template_id)
         if table is None or row >= table.batch.num_rows:
             raise EncodeError(f"template {template_id} has no row {row}")
@@ -195,7 +195,7 @@ class Encoder:
         )
 
     def _outer_rows(self) -> list[Offsets]:
-        """Of each table the rows that are messages by themselves, not inside others."""
+        """Of each table, the rows of top-level messages."""
         inner_rows: set[tuple[int, int]] = set()
         for table in self._tables.values():
             if has_dynamic_reference(table.root.segment):

@@ -1,7 +1,7 @@
 """Templates as instructions for the encode kernel: one table of int64 for a whole template set.
 
-In front of neighbours that are often absent together stands a SKIP, which writes the bits and NULLs of all of them at
-once; inside it, one for each half. A template that holds what the kernel leaves to the plain writer (a dynamic
+A SKIP before neighbouring fields that are often absent together writes the bits and NULLs of all of them at once;
+inside it, there is one for each half. A template that holds what the kernel leaves to the reference writer (a dynamic
 reference, a string with delta or tail) has no instructions.
 """
 
@@ -50,8 +50,8 @@ class ProgramInstruction:
 
 @dataclass
 class FieldCode:
-    """The instructions of one field, group or sequence; where it can be skipped, its place in the row's mask and what
-    stands in the stream if it is absent: presence bits, and NULLs."""
+    """The instructions of one field, group or sequence; where it can be skipped, its position in the row's mask and its
+    encoding if absent: presence bits, and NULLs."""
 
     code: list[ProgramInstruction]
     bit: int = -1
@@ -187,7 +187,7 @@ class EncodeProgram:
         return found
 
     def table(self) -> NDArray[np.int64]:
-        """Numbers stand where `encode` puts addresses: slots, initial texts."""
+        """Numbers as placeholders for the addresses that `encode` sets: slots, initial texts."""
         table = np.zeros((len(self.code) + 1, e.INSTRUCTION), np.int64)
         for line, row in zip(self.code, table, strict=False):
             row[e.I_OP] = line.op
@@ -199,7 +199,7 @@ class EncodeProgram:
 
 @dataclass
 class ColumnReads:
-    """What the instructions of a node read: words of the table, and which address belongs there."""
+    """The inputs of a node's instructions: words of the table, and the address that belongs there."""
 
     word_indexes: list[int] = field(default_factory=list)
     sources: list[tuple[int, int]] = field(default_factory=list)  # a kind of address, and its number in the node
@@ -210,7 +210,7 @@ class ColumnReads:
 
 
 def _needs_reference_writer(segment: Segment) -> bool:
-    """Whether the kernel leaves it to the plain writer."""
+    """Whether only the reference writer can encode it."""
     return any(
         isinstance(instruction, DynamicRef)
         or (isinstance(instruction, Group | Sequence) and _needs_reference_writer(instruction.body))
@@ -220,14 +220,14 @@ def _needs_reference_writer(segment: Segment) -> bool:
 
 
 def _max_bytes(instruction: Field | Group | Sequence | DynamicRef) -> int:
-    """Bytes in its own segment at most, the content of a text apart."""
+    """Maximum bytes in its own segment, without the content of texts."""
     if isinstance(instruction, Field):
         return 2 * MAX_INTEGER_BYTES if instruction.type == DECIMAL else MAX_INTEGER_BYTES
     return MAX_INTEGER_BYTES if isinstance(instruction, Sequence) else 0
 
 
 def _absence_encoding(instruction: Field) -> tuple[int, int, int] | None:
-    """What stands in the stream for an optional field that is absent, if that is always the same."""
+    """The encoding of an absent optional field, if it is always the same."""
     kind, initial = instruction.operator.kind, instruction.operator.initial
     if not instruction.optional or instruction.has_part_operators:
         return None
@@ -239,7 +239,7 @@ def _absence_encoding(instruction: Field) -> tuple[int, int, int] | None:
 
 
 def _skippable_runs(units: list[FieldCode]) -> Iterator[list[FieldCode]]:
-    """Neighbours that one SKIP may pass over: in the same word of the row's mask, with few enough bits and NULLs."""
+    """Neighbours that one SKIP can cover: in the same word of the row's mask, with few enough bits and NULLs."""
     run: list[FieldCode] = []
     for unit in units:
         together = [*run, unit]

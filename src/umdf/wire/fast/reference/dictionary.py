@@ -1,7 +1,7 @@
-"""Previous values: what the operators remember between fields, and between messages where the feed keeps it (6.3.1).
+"""Previous values: the state of operators between fields, and between messages if the feed keeps it (6.3.1).
 
-An entry is UNDEFINED, EMPTY, or a value with its type; reader and writer move it by the same calls, so that both
-ends stay in step.
+An entry is UNDEFINED, EMPTY, or a value with its type; reader and writer update it by the same calls, so that both
+ends stay in sync.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from umdf.wire.fast.templates import ASCII, BYTES, DECIMAL, INCREMENT, RANGES, UNICODE, Decimal, Field, Value
 
-Reset = Literal["message", "never"]  # when all entries become undefined: before each message, or not at all
+Reset = Literal["message", "never"]  # when all entries become undefined: before each message, or never
 
 
 class State(Enum):
@@ -57,7 +57,7 @@ class Dictionary:
 
 
 def successor(field: Field, value: Value) -> Value:
-    """What a copy or increment field has if nothing is sent and this was the previous value."""
+    """The value of a copy or increment field that is not sent, given the previous value."""
     if field.operator.kind != INCREMENT:
         return value
     assert isinstance(value, int)
@@ -66,7 +66,7 @@ def successor(field: Field, value: Value) -> Value:
 
 
 def initial_base(type: str) -> Value:
-    """What delta and tail start from if there is neither a previous nor an initial value (6.3.7, 6.3.8)."""
+    """The base of delta and tail without a previous or initial value (6.3.7, 6.3.8)."""
     return {DECIMAL: Decimal(0, 0), ASCII: "", UNICODE: "", BYTES: b""}.get(type, 0)
 
 
@@ -77,5 +77,5 @@ def to_bytes(value: Value) -> bytes:
 
 
 def from_bytes(content: bytes, type: str) -> str | bytes:
-    """The reverse. Bytes that are no UTF-8 stay recognizable, and can be sent again as they came."""
+    """The reverse. Bytes that are not UTF-8 stay recognizable, and can be sent again unchanged."""
     return content if type == BYTES else content.decode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""FAST messages, byte by byte in plain Python: complete, obvious and slow.
+"""Reads FAST messages byte by byte in plain Python: complete, simple and slow.
 
-It is the reference that the kernels are held to, and the engine of `explain`. All bytes of a field are read before
-its operator is applied. R1 is reported for every decimal that has such an exponent (6.2.2), R2 where bytes of a string
-stand in the stream, not again where the string is taken from a dictionary.
+It is the reference for the kernels, and the engine of `explain`. All bytes of a field are read before
+its operator is applied. R1 is reported for every decimal that has such an exponent (6.2.2), R2 if the bytes of a string
+are in the stream, not again if the string is taken from a dictionary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from umdf.wire.fast.templates import (
 
 
 class TraceStep(NamedTuple):
-    """One thing the reader did, for `explain`."""
+    """One step of the reader, for `explain`."""
 
     kind: str  # presence map, template id, field, decimal (of two parts before it), group or sequence
     path: str
@@ -62,23 +62,23 @@ class TraceStep(NamedTuple):
     bit: int | None  # which of its bits
     origin: str  # stream, previous, initial, default, constant; "" if absent
     value: Any
-    sent_value: Any = None  # what stood in the stream where that is not the value itself: a delta, a tail
+    sent_value: Any = None  # what was sent, if not the value itself: a delta, a tail
     base_value: Any = None  # the value that a remembering operator started from
 
 
 class Reader:
-    """Decodes message after message. `reset` says when the dictionaries are forgotten: before each message, as this
-    feed does, or never. After an error a kept dictionary is worth nothing: start again with a new reader."""
+    """Decodes message after message. `reset`: when the dictionaries are reset: before each message, as in this feed, or
+    never. After an error a kept dictionary is useless: start again with a new reader."""
 
     def __init__(self, templates: TemplateSet, reset: Reset = "message", limits: Limits | None = None) -> None:
         self.templates = templates
         self.reset = reset
         self.limits = limits or Limits()
         self.dictionary = Dictionary(len(templates.slots))
-        self.trace: list[TraceStep] | None = None  # a list here is filled with what is done
+        self.trace: list[TraceStep] | None = None  # a list here is filled with the steps
 
     def decode(self, data: bytes, offset: int = 0) -> tuple[Message, int]:
-        """The message that starts at the offset, and where the next one starts; FastError where it cannot be read."""
+        """The message that starts at the offset, and where the next one starts; FastError if it cannot be read."""
         if self.reset == "message":
             self.dictionary.reset()
         cursor = Cursor(data, offset, self.limits)
@@ -90,7 +90,7 @@ class Reader:
         return Message(message.template, message.values, cursor.reports), cursor.offset
 
     def decode_block(self, data: bytes, offset: int = 0) -> tuple[list[Message], int]:
-        """The messages of a block, a size in front of one or more messages (10); this feed does not use blocks."""
+        """The messages of a block, one or more messages after their size (10); this feed does not use blocks."""
         cursor = Cursor(data, offset, self.limits)
         size = cursor.unsigned(UINT32)  # may be overlong here (10.6.1)
         if not size:
@@ -106,12 +106,11 @@ class Reader:
 
 
 class _MessageDecoder:
-    """One message on its way; what a message carries beside the reader's dictionaries."""
+    """The state of decoding one message, besides the reader's dictionaries."""
 
     def __init__(self, reader: Reader, cursor: Cursor) -> None:
         self.templates, self.dictionary = reader.templates, reader.dictionary
-        self.cursor = cursor
-        self.trace = reader.trace
+        self.cursor, self.trace = cursor, reader.trace
         self.sent_value: Any = None  # by the field at hand, and what it started from: only for the trace
         self.base_value: Any = None
         self.entries = self.combined_bytes = self.level = 0
@@ -132,7 +131,7 @@ class _MessageDecoder:
             self.sent_value = self.base_value = None
 
     def message(self, templates: Mapping[int, Template]) -> Message:
-        """A segment with a template id: a message, or what a dynamic reference stands for."""
+        """A segment with a template id: a message, or the target of a dynamic reference."""
         cursor = self.cursor
         bits = self.presence_map()
         start, sent = cursor.offset, bits.next()
@@ -199,8 +198,7 @@ class _MessageDecoder:
         if length is None:
             return None
         assert isinstance(length, int)
-        least = sequence.body.min_bytes
-        if length * least > cursor.remaining:
+        if length * (least := sequence.body.min_bytes) > cursor.remaining:
             raise cursor.error("T1", f"{length} entries of at least {least} bytes, {cursor.remaining} left", start)
         if least == 0 and length > cursor.limits.empty_entries:
             raise cursor.error("T2", f"{length} entries that may take no byte", start)
@@ -239,7 +237,7 @@ class _MessageDecoder:
         power = self.field(exponent, bits)
         if power is None:
             self.cursor.path.pop()
-            return None  # and the mantissa's bit is not there either (10.5.1)
+            return None  # and the mantissa's bit is absent too (10.5.1)
         assert isinstance(power, int)
         self.check_exponent(power, start)
         self.cursor.path[-1] = mantissa.name
@@ -304,7 +302,7 @@ class _MessageDecoder:
         return entry.value
 
     def base(self, field: Field, start: int) -> Value:
-        """What delta and tail build on."""
+        """The base of delta and tail."""
         entry, initial = self.dictionary.entry(field), field.operator.initial
         if entry is EMPTY and field.operator.kind == DELTA:
             raise self.cursor.error("D6", "a delta to a previous value that is empty", start)
@@ -314,7 +312,7 @@ class _MessageDecoder:
         return self.previous(field, start)
 
     def stream_value(self, field: Field) -> Value | None:
-        """The value as it stands in the stream."""
+        """The value as encoded in the stream."""
         cursor, start, nullable = self.cursor, self.cursor.offset, field.optional
         if field.type == ASCII:
             return cursor.ascii(nullable)
@@ -391,7 +389,7 @@ class _MessageDecoder:
         return self.text(content, field, start)
 
     def count_combined_bytes(self, content: bytes, start: int) -> None:
-        """Of a text that does not stand in the stream as it is."""
+        """Of a text that is not in the stream literally."""
         most = self.cursor.limits.combined_bytes
         self.combined_bytes += len(content)
         if self.combined_bytes > most:

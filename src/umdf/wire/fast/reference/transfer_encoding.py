@@ -1,8 +1,8 @@
-"""How single values stand in a FAST stream: stop-bit entities, strings, byte vectors (FAST 1.1, section 10).
+"""The encoding of single values in a FAST stream: stop-bit entities, strings, byte vectors (FAST 1.1, section 10).
 
 `Cursor` reads, the functions below it write; both know types and NULL, neither knows templates or operators.
-Errors: the specification's codes, and two of ours for what it has none for: T1, the data end in the middle of
-something; T2, one of our `Limits` is passed. The place of an error is the first byte of the item it is about.
+Errors: the specification's codes, and two of ours where it has none: T1, the data end inside an
+item; T2, one of our `Limits` is exceeded. The offset of an error is the first byte of its item.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from umdf.wire.fast.templates import RANGES, UINT32
 
 @dataclass(frozen=True)
 class Limits:
-    """What hostile bytes may cost. Everything else is bounded by the length of the data."""
+    """Limits on the cost of hostile data. Everything else is bounded by the length of the data."""
 
     presence_map_bytes: int = 256
     integer_bytes: int = 16  # more is D2; ten hold every valid value and delta, the rest is padding (R6)
     entries: int = 1 << 20  # of all sequences of a message
     empty_entries: int = 1 << 16  # of a sequence whose entries need not take a single byte
-    nesting: int = 32  # groups, sequences and dynamic references inside each other
+    nesting: int = 32  # nested groups, sequences and dynamic references
     combined_bytes: int = 1 << 22  # of texts that are not sent as they are: a byte of the stream can repeat thousands
 
 
 @dataclass(frozen=True)
 class Report:
-    """A reportable error, R1 to R9: said, and decoding goes on."""
+    """A reportable error, R1 to R9: it is reported, and decoding continues."""
 
     code: str
     offset: int
@@ -43,11 +43,11 @@ class FastError(Exception):
         self.offset = offset
         self.field = field
         self.reason = reason
-        self.reports: list[Report] = []  # what was reportable before
+        self.reports: list[Report] = []  # reportable errors before it
 
 
 class Cursor:
-    """A place in the data, and the name of what is being read there."""
+    """An offset in the data, and the name of the item at it."""
 
     def __init__(self, data: bytes, offset: int = 0, limits: Limits | None = None) -> None:
         self.data = data
@@ -155,14 +155,14 @@ class Cursor:
         raise self.error("T2", f"a presence map of more than {most} bytes")
 
     def check_presence_map(self, bits: PresenceMap, needed: int) -> None:
-        """R8: whole bytes, or set bits, behind the last one that the template can use."""
+        """R8: whole bytes, or set bits, after the last one that the template can use."""
         surplus = len(bits.groups) > max(1, (needed + 6) // 7)
         if surplus or any(bits.bit(index) for index in range(needed, 7 * len(bits.groups))):
             self.report("R8", f"a presence map with more than the {needed} bits that are needed", bits.offset)
 
 
 class PresenceMap:
-    """Seven bits a byte, most significant first, then zeros without end (10.5)."""
+    """Seven bits per byte, most significant first, then zeros without end (10.5)."""
 
     def __init__(self, offset: int = 0, groups: bytes = b"") -> None:
         self.offset = offset

@@ -1,7 +1,7 @@
-"""FAST messages from values, in canonical bytes: what can be left out is, and nothing is longer than it must be.
+"""Writes FAST messages in canonical bytes: everything optional is left out, and nothing is longer than necessary.
 
-The choices that the specification leaves open, so that every writer of ours makes them alike: a string delta takes
-the longest common front or back, whichever needs fewer bytes, and the common front if both need the same; a tail is
+Choices that the specification leaves open, the same in all our writers: a string delta takes the longest common
+prefix or suffix, whichever needs fewer bytes, and the prefix if both need the same; a tail is
 the shortest that gives the value; decimals are compared as pairs, so nothing is ever rescaled.
 """
 
@@ -76,7 +76,7 @@ class Writer:
             raise EncodeError(f"{template.name}: {error.reason}" if template else error.reason, error.hint) from None
 
     def encode_row(self, template_id: int, values: Mapping[str, Any], *, template_id_always: bool = True) -> bytes:
-        """As `encode`, for who names the template itself."""
+        """As `encode`, with a given template."""
         before = self.dictionary.copy()
         try:
             if self.reset == "message":
@@ -87,7 +87,7 @@ class Writer:
             raise
 
     def encode_block(self, messages: Iterable[tuple[int, Mapping[str, Any]]]) -> bytes:
-        """One or more messages behind their size (10); this feed does not use blocks."""
+        """One or more messages after their size (10); this feed does not use blocks."""
         content = b"".join(self.encode(template_id, values) for template_id, values in messages)
         if not content:
             raise EncodeError("D12: a block needs at least one message")
@@ -192,7 +192,7 @@ class Writer:
         if given is not None:
             value = _converted(given, DECIMAL, path)
         elif not field.optional:
-            # Both parts constant: nothing is sent, so nothing need be given.
+            # Both parts constant: nothing is sent, so no value is needed.
             if exponent.operator.kind != CONSTANT or mantissa.operator.kind != CONSTANT:
                 raise _field_error(path, "D1", "mandatory field is missing")
             value = Decimal(exponent.operator.initial, mantissa.operator.initial)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def _converted(given: Any, type: str, path: list[str]) -> Value:
 
 
 def _stream_bytes(field: Field, value: Value | None) -> bytes:
-    """A value, or NULL, as it stands in the stream."""
+    """A value, or NULL, as encoded in the stream."""
     nullable = field.optional
     if value is None:
         return b"\x80"
@@ -291,7 +291,7 @@ def _shortest_delta(old: bytes, new: bytes, nullable: bool, ascii: bool) -> byte
 
 
 def _common_prefix(one: bytes, other: bytes) -> int:
-    """How many bytes at the front are the same."""
+    """The length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 

@@ -1,0 +1,96 @@
+"""Packets of one flow of a split, as the reader of a protocol returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.lake.tasks.survey import split_of
+from umdf.market.families import NULL
+from umdf.sync.raw_units import RawUnits
+from umdf.transport.capture import PacketBatch, open_capture
+
+Numbers = NDArray[np.int64]
+
+BATCH_PACKETS = 1 << 15
+
+CHUNK_BYTES = 8 << 20
+
+# Dispositions of a packet.
+USED, DUPLICATE, LATE, HEARTBEAT, RESET, CORRUPT, UNKNOWN, PENDING = range(8)
+
+DISPOSITIONS = ("used", "duplicate", "late", "heartbeat", "reset", "corrupt", "unknown")
+
+
+@dataclass(frozen=True)
+class SplitSource:
+    """One flow of a split: a line of the channel."""
+
+    line: int  # index among the channel's lines
+    digest: str
+    path: str
+    flow: tuple[str, int]
+    split: dict[str, Any]
+    own_rest: bool = False  # this task accounts for packets without a sequence
+    rest_from: int = 0  # the split's first sequence, from which on it does
+    is_fresh: bool = True  # the file is not in the lake yet
+    epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this epoch
+    refused: tuple[tuple[int, int, int], ...] = ()  # offset, sequence and date of packets with damaged headers
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> SplitSource:
+        pairs = {name: tuple(tuple(each) for each in content[name]) for name in ("epochs", "refused")}
+        return cls(**{**content, "flow": tuple(content["flow"]), **pairs})
+
+    def quarantined_at(self, offset: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
+        """Which packets at these offsets are refused, and their dates."""
+        is_quarantined, date = np.zeros(len(offset), np.bool_), np.full(len(offset), NULL)
+        if self.refused:
+            table = np.array(sorted(self.refused), np.int64)
+            at = np.minimum(np.searchsorted(table[:, 0], offset), len(table) - 1)
+            is_quarantined = table[at, 0] == offset
+            date[is_quarantined] = table[at[is_quarantined], 2]
+        return is_quarantined, date
+
+
+@dataclass(frozen=True, eq=False)
+class FlowPackets:
+    """Some packets of one flow, as a reader returns them. Columns have one row per packet, or per message or chunk."""
+
+    units: RawUnits  # units to decode; `line` is not set yet
+    unit_packet_row: Numbers  # the packet that completed the unit
+    number: Numbers  # sequence of the packet's first message; 0 if it has none
+    epoch: Numbers
+    ts_send: Numbers
+    kind: NDArray[np.uint8]  # PENDING if arbitration decides, otherwise the disposition
+    message_counts: NDArray[np.int32]  # messages, as far as known without decoding
+    message_packet_row: Numbers
+    message_sequence: Numbers
+    message_key: Numbers  # distinguishes the chunks of one message
+    reasons: dict[int, str] = field(default_factory=dict)  # for corrupt or unknown packets
+    is_other_date: NDArray[np.bool_] | None = None  # packets of another date
+
+
+class PacketReader(Protocol):
+    """Reads packets of one protocol."""
+
+    def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets: ...
+
+
+def read_packets(source: SplitSource) -> Iterator[PacketBatch]:
+    """The packets of the source's flow, batch by batch."""
+    split = split_of(source.split, source.path)
+    with open_capture(split, batch_packets=BATCH_PACKETS, buffer_bytes=CHUNK_BYTES, corrupt=True) as capture:
+        for batch in capture:
+            flow_numbers = [
+                number for number, flow in enumerate(batch.flows) if (flow.dest, flow.dest_port) == source.flow
+            ]
+            is_selected = batch.flow == flow_numbers[0] if len(flow_numbers) == 1 else np.isin(batch.flow, flow_numbers)
+            if is_selected.all():
+                yield batch
+            elif is_selected.any():
+                yield batch.take(np.flatnonzero(is_selected))
