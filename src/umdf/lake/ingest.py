@@ -57,7 +57,7 @@ from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.stream.staging_file_pool import StagingFilePool
 from umdf.lake.tasks.quarantine import damage_of
-from umdf.transport.damage import told
+from umdf.transport.damage import damage_messages
 
 TABLES_WITHOUT_DAYS = frozenset({"ledger"})
 
@@ -207,7 +207,7 @@ class _Ingest:
             if "no_capture" in survey:
                 self.result.unusable += [(one.file, one.reason) for one in damage]
             else:
-                self.result.damaged += told(damage)
+                self.result.damaged += damage_messages(damage)
                 self.result.unread_bytes += sum(one.unread_bytes for one in damage)
         return new
 

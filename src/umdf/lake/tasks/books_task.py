@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from umdf.lake.books.book_day_builder import BookDayBuilder, Tables
 from umdf.lake.books.gap_recovery import GapRecoveries, Timeline
-from umdf.lake.books.group_day import BookDayBuilder, Tables
 from umdf.lake.books.instrument_rows import (
     Epochs,
     InstrumentSet,
