@@ -258,7 +258,7 @@ def test_a_day_in_two_halves_with_the_state_between_is_the_day_in_one(
     root = tmp_path / "lake"
     whole = books_task.run(arguments_of(day, root, tmp_path / "stage"))
     cut = _cut(day)
-    first = books_task.run(arguments_of(day.part(0, cut), root, tmp_path / "first", settle_ns=_sent(day, cut)))
+    first = books_task.run(arguments_of(day.part(0, cut), root, tmp_path / "first", final_before_ns=_sent(day, cut)))
     states = states_of(root, [first])
     for kept in (pq.ParquetFile(path).read() for path in states):  # many at once are what they are one by one
         assert kept.column("content").to_pylist() == [one.encode() for one in decode_state_rows(kept)]

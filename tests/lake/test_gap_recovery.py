@@ -163,7 +163,7 @@ def _compare_runs(day: Day, root: Path, stage: Path, chance: random.Random, whol
     merged: list[dict[str, Any]] = []
     runs, state = [], None
     for number, (since, until) in enumerate(pairwise(edges)):
-        settle = {"settle_ns": 0} if until != edges[-1] else {}
+        settle = {"final_before_ns": 0} if until != edges[-1] else {}
         arguments = part_of(day, since, until, root, stage / str(number), state_in=state, **settle)
         cut = chance.randint(1, 60)
         packs = [ALL_BUCKETS] if number % 2 else [ALL_BUCKETS[:cut], ALL_BUCKETS[cut:]]

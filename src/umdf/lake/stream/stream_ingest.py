@@ -117,7 +117,7 @@ class StreamIngest:
         self.run_tasks: TaskRunner = (runner := SparkRunner(spark))
         self.checkpoint = _open_checkpoint(writer, self.recording, checkpoint)
         work = writer.paths.work / "ingest-ahead"
-        self._file_pool = StagingFilePool(writer.paths.work / "ingest-spare") if runner.is_local else None
+        self._file_pool = StagingFilePool(writer.paths.work / "ingest-file-pool") if runner.is_local else None
         self._prefetch = SurveyPrefetch(self.recording, work, self.settings.split_bytes, max_files)
         self.batches, self.lag = 0, LagMeter()
         self.has_open_days = False  # whether some data waits for more files
