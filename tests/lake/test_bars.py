@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umdf.lake.books import bars as b
+from umdf.lake.books import bars
 from umdf.lake.books.intervals import OPEN_SUFFIX, IntervalTables
 from umdf.lake.books.levels import NO_LAST_PRICE
 from umdf.lake.books.state_columns import BookStates
@@ -40,7 +40,7 @@ trade = st.fixed_dictionaries(
 
 
 def log_of(trades: list[dict[str, int]]) -> Any:
-    log = np.zeros(len(trades), b.TRADE_DTYPE)
+    log = np.zeros(len(trades), bars.TRADE_DTYPE)
     for row, one in enumerate(trades):
         for name, value in one.items():
             log[name][row] = value
@@ -117,17 +117,17 @@ def test_a_day_is_one_bar_and_its_vwap_is_exact(trades: list[dict[str, int]]):
     true, _ = plain_counted(trades)
     assert {row["instrument_id"] for row in rows} == {int(IDS[one["instrument_index"]]) for one in true}
     for place, vwap in zip(
-        intervals.day_bars["instrument_index"].tolist(), b.vwap(intervals.day_bars).tolist(), strict=True
+        intervals.day_bars["instrument_index"].tolist(), bars.vwap(intervals.day_bars).tolist(), strict=True
     ):
         own = [one for one in true if one["instrument_index"] == place]
         notional = sum(one["price"] * one["size"] for one in own if one["price"] != NULL)
         volume = sum(one["size"] for one in own)
         assert vwap == (2 * notional + volume) // (2 * volume)
-    assert {row["ts_interval"] for row in rows} <= {b.midnight_ns(DATE)}
+    assert {row["ts_interval"] for row in rows} <= {bars.midnight_ns(DATE)}
 
 
 def test_the_day_begins_at_midnight_in_sao_paulo():
-    begins = b.midnight_ns(DATE)
+    begins = bars.midnight_ns(DATE)
     assert local_date(begins) == DATE and local_date(begins - 1) == DATE - 1
     assert begins == DATE * 86_400 * 10**9 + 3 * 3600 * 10**9
 
@@ -157,19 +157,22 @@ def test_a_bar_in_which_something_was_lost_says_so(trades: list[dict[str, int]],
 def test_a_day_in_two_runs_is_the_day_in_one_or_says_that_it_is_late(trades: list[Any], settle_s: int, cut: int):
     """What is final is written once; the rest is written again by the next run."""
     _, whole = made_of(trades)
-    settle_ns = NOON_NS + settle_s * 10**9
+    final_before_ns = NOON_NS + settle_s * 10**9
     first = IntervalTables(IDS, SYMBOLS, frozenset([*SIZES, "ohlcv_1d"]), DATE)
     first.add_trades(log_of(trades[:cut]))
-    before = first.finish(NOTHING_LOST, np.full(3, settle_ns))
+    before = first.finish(NOTHING_LOST, np.full(3, final_before_ns))
     kept = first.to_sections()
     then = IntervalTables(IDS, SYMBOLS, first.table_names, DATE)
     nothing = np.zeros(len(IDS), np.int64)
-    head = dict.fromkeys(HEADER_FIELDS, nothing) | {"settled": nothing + settle_ns, "busted": first.busted_counts}
+    head = dict.fromkeys(HEADER_FIELDS, nothing) | {
+        "final_before": nothing + final_before_ns,
+        "busted": first.busted_counts,
+    }
     numbers = IDS, nothing, nothing.astype(np.uint64), nothing, nothing.astype(np.int32)
     then.restore(np.arange(len(IDS)), BookStates(*numbers, head, dict.fromkeys(BOOK_FIELDS, nothing), kept))
     then.add_trades(log_of(trades[cut:]))
     after = then.finish(NOTHING_LOST, EVERYTHING)
-    if any(one["ts"] < settle_ns for one in trades[cut:]):
+    if any(one["ts"] < final_before_ns for one in trades[cut:]):
         assert then.has_late_rows
     if then.has_late_rows:
         return

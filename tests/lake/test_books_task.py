@@ -90,25 +90,25 @@ def columns(rows: pa.Table, names: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(("protocol", "generation"), KINDS, ids=NAMES)
 def test_a_clean_day_comes_to_the_truth(tmp_path: Path, captures: Any, protocol: str, generation: str, reset: bool):
     directory, day = captures(protocol, generation, reset=reset)
-    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
+    result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
     root = tmp_path / "lake"
-    assert manifest["stale"] == [] and manifest["gaps"] == []
+    assert result["stale"] == [] and result["gaps"] == []
     orders = truth_of(directory, "final_orders").sort_by([(name, "ascending") for name in ORDER[:3]])
-    assert orders_of(final_books(read(root, [manifest], "book_state"))) == columns(orders, ORDER)
-    checks = read(root, [manifest], "book_check")
+    assert orders_of(final_books(read(root, [result], "book_state"))) == columns(orders, ORDER)
+    checks = read(root, [result], "book_check")
     assert set(checks["verdict"].to_pylist()) == {"equal"}
     assert checks.num_rows == sum(int(found.is_complete.sum()) for found in day.snapshots)
     for name in books_task.TABLES:
-        rows = read(root, [manifest], name)
-        assert rows.num_rows == manifest["rows"][name], name
-        for file in manifest["files"][name]:
+        rows = read(root, [result], name)
+        assert rows.num_rows == result["rows"][name], name
+        for file in result["files"][name]:
             assert is_sorted(pq.ParquetFile(root / name / file["path"]).read(), table(name)), name
         if "flags" in rows.schema.names:
             assert not any(flags & MAYBE_BAD_BOOK for flags in rows["flags"].to_pylist()), name
-    _compare_trades(root, manifest, directory)
+    _compare_trades(root, result, directory)
 
 
-def _compare_trades(root: Path, manifest: dict[str, Any], directory: Path) -> None:
+def _compare_trades(root: Path, result: dict[str, Any], directory: Path) -> None:
     """Sums by instrument, in plain Python over the truth."""
     true = truth_of(directory, "trades").to_pylist()
     expected: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -120,7 +120,7 @@ def _compare_trades(root: Path, manifest: dict[str, Any], directory: Path) -> No
             sums[0] += 1
             sums[1] += trade["size"]
             sums[2] += trade["price"] * trade["size"]
-    trades = read(root, [manifest], "trades")
+    trades = read(root, [result], "trades")
     made = trades.filter(_mask(trades, "action", lambda action: action == "A"))
     names = ("instrument_id", "trade_id", "price", "size")
     assert sorted(columns(made, names)) == sorted(
@@ -129,7 +129,7 @@ def _compare_trades(root: Path, manifest: dict[str, Any], directory: Path) -> No
     for name in ("day_statistics", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d"):
         found: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         bars = 0
-        for row in read(root, [manifest], name).to_pylist():
+        for row in read(root, [result], name).to_pylist():
             if row["trade_count"]:
                 sums = found[row["instrument_id"]]
                 sums[0] += row["trade_count"]
@@ -143,7 +143,7 @@ def _compare_trades(root: Path, manifest: dict[str, Any], directory: Path) -> No
             if count:
                 assert found[instrument_id][:2] == [count, volume]
                 assert abs(found[instrument_id][2] - notional / 10**5) <= bars  # each bar is rounded once
-    day = read(root, [manifest], "day_statistics").to_pylist()
+    day = read(root, [result], "day_statistics").to_pylist()
     for row in day:
         count, volume, notional, _ = expected[row["instrument_id"]]
         if count:
@@ -161,7 +161,7 @@ def test_with_loss_nothing_wrong_is_shown_as_right(
     assert day.gaps
     clean = books_task.run(arguments_of(whole, tmp_path / "clean", tmp_path / "stage"))
     lossy = books_task.run(arguments_of(day, tmp_path / "lossy", tmp_path / "stage-2"))
-    flagged, healed = 0, 0
+    flagged, recovered = 0, 0
     for name in ("mbo", "mbp_1", "tbbo", "trades", "bbo_1s", "bbo_1m", "ohlcv_1s", "ohlcv_1m", "ohlcv_1h", "ohlcv_1d"):
         rows = read(tmp_path / "lossy", [lossy], name)
         there = _rows(read(tmp_path / "clean", [clean], name))
@@ -178,8 +178,8 @@ def test_with_loss_nothing_wrong_is_shown_as_right(
             assert _rows(unknown.select(kept)) <= _rows(others.select(kept))
         assert not (strange := _rows(right) - there), (name, sorted(strange, key=str)[:3])
         flagged += int(np.count_nonzero(bits & MAYBE_BAD_BOOK))
-        healed += int(np.count_nonzero(bits & SNAPSHOT))
-    assert flagged and healed
+        recovered += int(np.count_nonzero(bits & SNAPSHOT))
+    assert flagged and recovered
 
 
 def _rows(rows: pa.Table) -> set[tuple[Any, ...]]:
@@ -188,23 +188,23 @@ def _rows(rows: pa.Table) -> set[tuple[Any, ...]]:
 
 def test_after_a_heal_rows_are_trusted_again_and_books_end_as_they_should(tmp_path: Path, captures: Any):
     directory, day = captures(loss=0.02)
-    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
-    rows = read(tmp_path / "lake", [manifest], "mbp_1").to_pylist()
+    result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
+    rows = read(tmp_path / "lake", [result], "mbp_1").to_pylist()
     back = 0
     for row, following in pairwise(rows):
         if row["flags"] & SNAPSHOT:
             assert not row["flags"] & MAYBE_BAD_BOOK
             back += following["instrument_id"] == row["instrument_id"] and not following["flags"] & MAYBE_BAD_BOOK
     assert back
-    bad = {one["instrument_id"] for one in manifest["stale"]}
+    bad = {one["instrument_id"] for one in result["stale"]}
     found = [
-        row for row in orders_of(final_books(read(tmp_path / "lake", [manifest], "book_state"))) if row[0] not in bad
+        row for row in orders_of(final_books(read(tmp_path / "lake", [result], "book_state"))) if row[0] not in bad
     ]
     orders = truth_of(directory, "final_orders").sort_by([(name, "ascending") for name in ORDER[:3]])
     assert found == [row for row in columns(orders, ORDER) if row[0] not in bad] and found
-    said = {(gap["seq_version"], gap["first"]) for gap in manifest["gaps"]}
+    said = {(gap["seq_version"], gap["first"]) for gap in result["gaps"]}
     assert said <= {(gap.epoch, gap.first) for gap in day.gaps} and said
-    assert any(gap["touched"] and gap["ts_cured"] for gap in manifest["gaps"])
+    assert any(gap["touched"] and gap["ts_cured"] for gap in result["gaps"])
 
 
 def test_a_day_that_begins_in_the_middle_is_stale_until_its_snapshots(tmp_path: Path, captures: Any):
@@ -212,8 +212,8 @@ def test_a_day_that_begins_in_the_middle_is_stale_until_its_snapshots(tmp_path: 
     first = _cut(whole)
     late = whole.part(first, 1 << 60)
     alone = arguments_of(late, tmp_path / "lake", tmp_path / "stage") | {"snapshots": []}
-    manifest = books_task.run(alone)
-    rows = read(tmp_path / "lake", [manifest], "mbo").to_pylist()
+    result = books_task.run(alone)
+    rows = read(tmp_path / "lake", [result], "mbo").to_pylist()
     seen: set[int] = set()
     for row in rows:
         begins_right = row["rpt_seq"] == 1 and row["instrument_id"] not in seen
@@ -223,8 +223,8 @@ def test_a_day_that_begins_in_the_middle_is_stale_until_its_snapshots(tmp_path: 
             or row["flags"] & MAYBE_BAD_BOOK
             or row["instrument_id"] in {other["instrument_id"] for other in rows if other["rpt_seq"] == 1}
         )
-    healed = books_task.run(arguments_of(late, tmp_path / "lake", tmp_path / "stage-2"))
-    assert len(healed["stale"]) < len(manifest["stale"])
+    recovered = books_task.run(arguments_of(late, tmp_path / "lake", tmp_path / "stage-2"))
+    assert len(recovered["stale"]) < len(result["stale"])
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
@@ -258,7 +258,7 @@ def test_a_day_in_two_halves_with_the_state_between_is_the_day_in_one(
     root = tmp_path / "lake"
     whole = books_task.run(arguments_of(day, root, tmp_path / "stage"))
     cut = _cut(day)
-    first = books_task.run(arguments_of(day.part(0, cut), root, tmp_path / "first", settle_ns=_sent(day, cut)))
+    first = books_task.run(arguments_of(day.part(0, cut), root, tmp_path / "first", final_before_ns=_sent(day, cut)))
     states = states_of(root, [first])
     for kept in (pq.ParquetFile(path).read() for path in states):  # many at once are what they are one by one
         assert kept.column("content").to_pylist() == [one.encode() for one in decode_state_rows(kept)]
@@ -316,15 +316,13 @@ def test_derived_mbp_10_equals_stored_mbp_10(
 ):
     _, day = captures(protocol, generation, loss, reset=not loss)
     tables = [*books_task.TABLES, "mbp_10"]
-    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=tables))
-    mbo, states, stored = (read(tmp_path / "lake", [manifest], name) for name in ("mbo", "book_state", "mbp_10"))
+    result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=tables))
+    mbo, states, stored = (read(tmp_path / "lake", [result], name) for name in ("mbo", "book_state", "mbp_10"))
     derived = derive_mbp_10(mbo, states)
     assert derived.num_rows == stored.num_rows > 0
     assert logical_hash(derived) == logical_hash(stored)
     top = books_task.run(arguments_of(day, tmp_path / "top", tmp_path / "stage-2"))
-    assert hashes(tmp_path / "top", [top], ["mbp_1", "tbbo"]) == hashes(
-        tmp_path / "lake", [manifest], ["mbp_1", "tbbo"]
-    )
+    assert hashes(tmp_path / "top", [top], ["mbp_1", "tbbo"]) == hashes(tmp_path / "lake", [result], ["mbp_1", "tbbo"])
 
 
 def test_only_the_tables_that_are_wanted_are_written(tmp_path: Path, captures: Any):
@@ -339,5 +337,5 @@ def test_a_task_without_rows_writes_nothing(tmp_path: Path, captures: Any):
         "staged": [],
         "snapshots": staged_files([], tmp_path, "none"),
     }
-    manifest = books_task.run(arguments)
-    assert manifest["files"] == {} and manifest["open"] == {}
+    result = books_task.run(arguments)
+    assert result["files"] == {} and result["open"] == {}

@@ -217,7 +217,7 @@ def test_a_loss_a_reset_or_a_new_day_is_no_damage_even_if_it_is_the_last_thing_i
         with PcapWriter(path) as writer:
             places = end - [len(payload) for payload in payloads], end, np.array(at, np.int64)
             writer.write_batch(buffer, *places, ("10.0.0.1", 1), ("224.0.20.72", 20_001))
-        task = {"path": str(path), "known": [], "unpacked": "", "split_bytes": 1_000}
+        task = {"path": str(path), "known": [], "decompressed": "", "split_bytes": 1_000}
         found = survey.run(task, Task(0, 0))
         assert [split["refused"] for split in found["splits"] if split["refused"]] == [], name
         counted = [segment for split in found["splits"] for segment in split["segments"]]

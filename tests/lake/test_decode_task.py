@@ -45,7 +45,7 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def staged_of(captured: Path, work: Path, span_sequences: int, split_bytes: int) -> tuple[list[StagedFile], list[Any]]:
     """Of the incremental streams, in the order of the spans."""
     files = files_of(captured)
-    given = {"known": [], "unpacked": "", "split_bytes": split_bytes}
+    given = {"known": [], "decompressed": "", "split_bytes": split_bytes}
     surveys = [survey.run({"path": str(path)} | given, TaskAttempt(0, 0)) for path in files]
     places = assign_streams(surveys, {})
     planner = Planner(surveys, places, {found["digest"]: found["path"] for found in surveys}, span_sequences)
@@ -93,11 +93,13 @@ def line(path: Path, packets: Sequence[tuple[bytes, float]]) -> SplitSource:
     times = np.array([NOON + int(ms * MS) for _, ms in packets], np.int64)
     with PcapWriter(path) as writer:
         writer.write_batch(np.frombuffer(data, np.uint8), start, end, times, ("10.0.0.1", 1), GROUP)
-    found = survey.run({"path": str(path), "known": [], "unpacked": "", "split_bytes": 1 << 25}, TaskAttempt(0, 0))
+    found = survey.run({"path": str(path), "known": [], "decompressed": "", "split_bytes": 1 << 25}, TaskAttempt(0, 0))
     [split] = found["splits"]
     refused = tuple((offset, number, date) for _, offset, number, date in split["refused"])
     about = {name: split[name] for name in ("offset", "end", "number", "header")}
-    source = SplitSource("AB".index(path.stem), f"blake2b-256:{path.stem * 64}", str(path), GROUP, about, own_rest=True)
+    source = SplitSource(
+        "AB".index(path.stem), f"blake2b-256:{path.stem * 64}", str(path), GROUP, about, owns_unnumbered=True
+    )
     return replace(source, refused=refused)
 
 

@@ -196,7 +196,7 @@ def test_a_late_file_of_nothing_but_heartbeats_is_not_lost(make: Maker, tmp_path
     late = [path for path in made.files if path.name in beats and path.stem.endswith(line)][2]
     [*_, first] = follow(tmp_path, [[path for path in made.files if path != late]], finish=False, tables=FEW)
     times = [row["ts_first"] for row in ledger if Path(row["path"]).name == late.name]
-    assert first.open_days[DAY].ts_rest > max(times)
+    assert first.open_days[DAY].ts_unnumbered > max(times)
     [came, _] = follow(tmp_path, [[late]], tables=FEW)
     assert came.rebuilt_days == [DAY]
     assert made.differing(tmp_path) & FEW == set()

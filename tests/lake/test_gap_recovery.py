@@ -163,20 +163,20 @@ def _compare_runs(day: Day, root: Path, stage: Path, chance: random.Random, whol
     merged: list[dict[str, Any]] = []
     runs, state = [], None
     for number, (since, until) in enumerate(pairwise(edges)):
-        settle = {"settle_ns": 0} if until != edges[-1] else {}
-        arguments = part_of(day, since, until, root, stage / str(number), state_in=state, **settle)
+        final_before = {"final_before_ns": 0} if until != edges[-1] else {}
+        arguments = part_of(day, since, until, root, stage / str(number), state_in=state, **final_before)
         cut = chance.randint(1, 60)
         packs = [ALL_BUCKETS] if number % 2 else [ALL_BUCKETS[:cut], ALL_BUCKETS[cut:]]
         run = [books_task.run(arguments | {"buckets": pack}) for pack in packs]
-        merged = merge_gap_records(merged, [manifest["gaps"] for manifest in run])
+        merged = merge_gap_records(merged, [result["gaps"] for result in run])
         state = states_of(root, run)
         runs.append(run)
     assert told(day, merged) == expected
     for name in books_task.TABLES:
         if name != "book_state":
-            earlier = [] if table(name).mode == REPLACE else [manifest for run in runs[:-1] for manifest in run]
+            earlier = [] if table(name).mode == REPLACE else [result for run in runs[:-1] for result in run]
             assert hashes(root, runs[-1], [name], earlier) == hashes(root, [whole], [name]), name
-    happened, ends = (_states(root, [manifest for run in runs for manifest in run], is_end) for is_end in (False, True))
+    happened, ends = (_states(root, [result for run in runs for result in run], is_end) for is_end in (False, True))
     assert happened == _states(root, [whole], False)
     assert {key: ends[key] for key in _states(root, runs[-1], True)} == _states(root, [whole], True)
 
@@ -216,14 +216,14 @@ def test_a_deleted_instrument_is_in_doubt_no_more(clean: Makes, tmp_path: Path, 
         gaps=[Gap(version, number, number, 0) for number in holes],
         snapshots=[],
     )
-    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
-    stale = {one["instrument_id"] for one in manifest["stale"]}
+    result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage"))
+    stale = {one["instrument_id"] for one in result["stale"]}
     assert stale and not stale & deleted.keys()
-    states = _states(tmp_path / "lake", [manifest], True)
+    states = _states(tmp_path / "lake", [result], True)
     flagged = {number for number, row in states.items() if row["flags"] & MAYBE_BAD_BOOK}
     assert flagged == stale and deleted.keys() & states.keys()
     books = len(states.keys() - deleted.keys())
-    assert max(gap["open"] for gap in manifest["gaps"]) <= books
+    assert max(gap["open"] for gap in result["gaps"]) <= books
 
 
 def test_a_run_whose_timeline_has_forgotten_older_gaps_fails(clean: Makes, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_what_is_written_while_a_file_is_read_is_not_of_its_survey(
         walk_end(walk)
 
     monkeypatch.setattr(survey.SurveyScan, "end", grow)
-    task = {"path": str(path), "known": [], "unpacked": "", "split_bytes": 1 << 25}
+    task = {"path": str(path), "known": [], "decompressed": "", "split_bytes": 1 << 25}
     found = survey.run(task, TaskAttempt(0, 0))
     assert found["size_bytes"] == CUT and found["splits"][-1]["end"] == CUT
     path.write_bytes(whole[:CUT])
@@ -219,7 +219,7 @@ def test_two_inputs_of_one_path_are_told_apart_by_their_digests(tmp_path: Path) 
 
 
 def named(tmp: Path, files: list[Path], channel: int) -> dict[tuple[str, int], dict[str, Any]]:
-    task = {"known": [], "unpacked": str(tmp / "unpacked"), "split_bytes": 1 << 25}
+    task = {"known": [], "decompressed": str(tmp / "decompressed"), "split_bytes": 1 << 25}
     flows = [
         tuple(flow) for path in files for flow in survey.run(task | {"path": str(path)}, TaskAttempt(0, 0))["flows"]
     ]

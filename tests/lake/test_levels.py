@@ -53,9 +53,9 @@ class PlainBook:
 def clean(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     directory = tmp_path_factory.mktemp("day")
     write_capture(BulkSettings(6_000, 30, request.param, seed=5), directory)
-    manifest = books_task.run(arguments_of(day_of(directory, TRADING_DATE), directory / "lake", directory / "stage"))
+    result = books_task.run(arguments_of(day_of(directory, TRADING_DATE), directory / "lake", directory / "stage"))
     names = ("mbo", "mbp_1", "tbbo", "trades", "bbo_1s", "bbo_1m")
-    return {name: read(directory / "lake", [manifest], name).to_pylist() for name in names}
+    return {name: read(directory / "lake", [result], name).to_pylist() for name in names}
 
 
 def walked(rows: list[dict[str, Any]]) -> Any:
@@ -169,9 +169,9 @@ def plain_flags(day: Day) -> dict[tuple[int, ...], bool]:
 def test_rows_are_flagged_from_a_loss_until_a_snapshot_and_not_one_more(tmp_path: Path, protocol: str, seed: int):
     write_capture(BulkSettings(8_000, 40, protocol, loss=0.03, seed=seed), tmp_path)
     day = day_of(tmp_path, TRADING_DATE)
-    manifest = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=["mbo"]))
+    result = books_task.run(arguments_of(day, tmp_path / "lake", tmp_path / "stage", tables=["mbo"]))
     expected = plain_flags(day)
-    rows = [row for row in read(tmp_path / "lake", [manifest], "mbo").to_pylist() if row["instrument_id"] is not None]
+    rows = [row for row in read(tmp_path / "lake", [result], "mbo").to_pylist() if row["instrument_id"] is not None]
     found = {
         (row["instrument_id"], row["sequence"], row["msg_index"], row["entry_index"]): bool(
             row["flags"] & MAYBE_BAD_BOOK

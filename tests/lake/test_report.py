@@ -150,7 +150,7 @@ def test_a_report_over_several_channels(tmp_path: Path) -> None:
                 {"channel_id": 80, "instrument_id": 8, "verdict": "no_book"},
             ],
             "book_state": [
-                bad_state(72, 1, stale=1, events_in_doubt=7, ts=NINE),
+                bad_state(72, 1, stale=1, untrusted_events=7, ts=NINE),
                 state(72, 1, lending=1, sequence=3),
                 state(72, 2, sequence=20),
                 bad_state(72, 2, doubt=1),  # an older state: it has recovered since

@@ -194,13 +194,13 @@ def test_a_full_disk_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_file_that_is_written_over_holds_only_what_is_new(tmp_path: Path) -> None:
     old = written(tmp_path, events("mbo", [5, 9] * 500, size=np.arange(1000)))
-    spare = StagingFilePool(tmp_path / "spare")
-    spare.release([(file.family, Path(file.path)) for file in old])
+    file_pool = StagingFilePool(tmp_path / "file_pool")
+    file_pool.release([(file.family, Path(file.path)) for file in old])
     assert not Path(old[0].path).exists()
-    writer = StagedWriter(tmp_path / "staged", "two", spare)
+    writer = StagedWriter(tmp_path / "staged", "two", file_pool)
     writer.add(events("mbo", [9, 5], 7, size=np.array([1, 2])))
     [made] = writer.close()
-    assert not list(spare.directory.iterdir()) and Path(made.path).stat().st_size > 16_000, "it was not used"
+    assert not list(file_pool.directory.iterdir()) and Path(made.path).stat().st_size > 16_000, "it was not used"
     read = read_staged([made], "mbo", ALL)
     assert sorted(zip(read.units.sequence.tolist(), read.rows("mbo").column("size").tolist(), strict=True)) == [
         (7, 1),
@@ -211,20 +211,20 @@ def test_a_file_that_is_written_over_holds_only_what_is_new(tmp_path: Path) -> N
 def test_spare_files_are_taken_once_by_kind_the_longest_first_and_few_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spare, names = StagingFilePool(tmp_path / "spare"), iter(range(100))
+    file_pool, names = StagingFilePool(tmp_path / "file_pool"), iter(range(100))
 
     def file(size: int) -> Path:
         path = tmp_path / f"made-{next(names)}"
         path.write_bytes(bytes(size))
         return path
 
-    assert not spare.acquire("mbo", tmp_path / "none"), "there is not even a directory"
-    spare.release([("mbo", file(10)), ("trades", file(30)), ("mbo", file(20))])
-    assert spare.acquire("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
-    assert spare.acquire("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
-    assert not spare.acquire("mbo", tmp_path / "c") and spare.acquire("trades", tmp_path / "c")
+    assert not file_pool.acquire("mbo", tmp_path / "none"), "there is not even a directory"
+    file_pool.release([("mbo", file(10)), ("trades", file(30)), ("mbo", file(20))])
+    assert file_pool.acquire("mbo", tmp_path / "a") and (tmp_path / "a").stat().st_size == 20
+    assert file_pool.acquire("mbo", tmp_path / "b") and (tmp_path / "b").stat().st_size == 10
+    assert not file_pool.acquire("mbo", tmp_path / "c") and file_pool.acquire("trades", tmp_path / "c")
     monkeypatch.setattr("umdf.lake.stream.staging_file_pool.MAX_POOL_BYTES", 50)
-    spare.release([("mbo", file(size)) for size in (10, 40, 20)])
-    assert [path.stat().st_size for path in spare.directory.iterdir()] == [40]
-    spare.clear()
-    assert not spare.directory.exists()
+    file_pool.release([("mbo", file(size)) for size in (10, 40, 20)])
+    assert [path.stat().st_size for path in file_pool.directory.iterdir()] == [40]
+    file_pool.clear()
+    assert not file_pool.directory.exists()

@@ -26,7 +26,7 @@ def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def surveyed(path: Path, tmp: Path, split_bytes: int = 1 << 25) -> dict:
-    task = {"path": str(path), "known": [], "unpacked": str(tmp / "unpacked"), "split_bytes": split_bytes}
+    task = {"path": str(path), "known": [], "decompressed": str(tmp / "decompressed"), "split_bytes": split_bytes}
     return json.loads(json.dumps(survey.run(task, TaskAttempt(0, 0))))  # as it travels
 
 
@@ -88,12 +88,12 @@ def test_fast_numbers_are_those_of_the_messages(tmp: Path) -> None:
 
 def test_a_packed_file_is_unpacked_and_known_by_its_own_bytes(tmp: Path, tmp_path: Path) -> None:
     path = files_of(day(tmp, seed=1))[0]
-    packed = tmp_path / "day.pcap.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    plain, unpacked = surveyed(path, tmp_path), surveyed(packed, tmp_path)
-    assert (unpacked["packed"], unpacked["splits"]) == ("gzip", plain["splits"])
-    assert unpacked["digest"] == digest_of(packed)[0] != plain["digest"]
-    [file] = (tmp_path / "unpacked").iterdir()
+    compressed = tmp_path / "day.pcap.gz"
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    plain, of_compressed = surveyed(path, tmp_path), surveyed(compressed, tmp_path)
+    assert (of_compressed["packed"], of_compressed["splits"]) == ("gzip", plain["splits"])
+    assert of_compressed["digest"] == digest_of(compressed)[0] != plain["digest"]
+    [file] = (tmp_path / "decompressed").iterdir()
     assert file.read_bytes() == path.read_bytes()
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_capture_is_told_not_raised(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").write_bytes(b"nothing of the kind")
     found = surveyed(tmp_path / "x.pcap", tmp_path)
     assert found["no_capture"] and "no capture file" in found["warnings"][0][1]
-    task = {"path": str(tmp_path / "x.pcap"), "known": [found["digest"]], "unpacked": "", "split_bytes": 1}
+    task = {"path": str(tmp_path / "x.pcap"), "known": [found["digest"]], "decompressed": "", "split_bytes": 1}
     assert survey.run(task, TaskAttempt(0, 0))["known"] is True
 
 

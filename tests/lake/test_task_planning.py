@@ -41,7 +41,7 @@ def test_spans_are_even_and_as_many_as_can_run_at_once(numbers: int, most: int, 
 def test_packs_of_buckets_are_about_equal(rows: int, parallel: int, packs: int) -> None:
     by_bucket = {str(bucket): rows // 64 for bucket in range(64)}
     staged = {"family": "mbo", "path": "", "rows": by_bucket}
-    span = {"role": "incremental", "epoch": 1, "span": [1, rows], "staged": [staged], "files": {}, "notices": []}
+    span = {"stream": "incremental", "epoch": 1, "span": [1, rows], "staged": [staged], "files": {}, "notices": []}
     day = ChannelDay(72, 20_770, "sbe", ["A"], [(1, 1, rows)], [0])
     found = DayResults(day, [span]).packs(2_000_000, parallel)
     assert len(found) == packs and sorted(bucket for pack, _ in found for bucket in pack) == list(range(65))

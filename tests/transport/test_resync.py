@@ -33,7 +33,7 @@ from transport.capture_builders import (
 
 from umdf.transport import capture_reader
 from umdf.transport.capture import split_capture
-from umdf.transport.damage import told
+from umdf.transport.damage import damage_messages
 
 KINDS = ("pcap < ns", "pcap < µs", "pcap > ns", "pcap > µs", "pcapng <", "pcapng >")
 PACKETS = 30
@@ -247,7 +247,7 @@ def test_a_file_that_is_damaged_everywhere_is_given_up_and_all_of_it_is_accounte
     assert len(capture.warnings) == 21 and "the rest is not read" in capture.warnings[-1].reason
     assert len(rows) == 21 * 4
     assert capture.read_bytes + capture.unread_bytes == len(data)
-    sentences = told(capture.warnings)
+    sentences = damage_messages(capture.warnings)
     assert len(sentences) == 11 and sentences[-1].endswith(f"{capture.unread_bytes:,} bytes of the file unread in all")
 
 

@@ -23,7 +23,7 @@ from umdf.lake.commit import ledger, vacuum
 from umdf.lake.commit.log import Change
 from umdf.lake.commit.writer import Writer
 from umdf.lake.ingest_result import IngestResult
-from umdf.lake.ingest_settings import IngestSettings, StageProgress, TaskRunner, no_progress
+from umdf.lake.ingest_settings import IngestSettings, StepProgress, TaskRunner, no_progress
 from umdf.lake.parquet.data_files import FileAdd
 from umdf.lake.plan import channel_config
 from umdf.lake.plan.day_builder import BOOK_TABLES, TABLES, TaskContext, build_days
@@ -57,7 +57,7 @@ from umdf.lake.schemas import APPEND, tables
 from umdf.lake.schemas import table as table_named
 from umdf.lake.stream.staging_file_pool import StagingFilePool
 from umdf.lake.tasks.quarantine import damage_of
-from umdf.transport.damage import told
+from umdf.transport.damage import damage_messages
 
 TABLES_WITHOUT_DAYS = frozenset({"ledger"})
 
@@ -67,7 +67,7 @@ def ingest_captures(
     writer: Writer,
     runner: TaskRunner,
     settings: IngestSettings | None = None,
-    stage: StageProgress = no_progress,
+    on_step: StepProgress = no_progress,
     rebuild: Collection[ChannelDayKey] = (),
     forget: Collection[str] = (),
     prefetched: SurveyLookup = lambda path: None,
@@ -76,7 +76,7 @@ def ingest_captures(
     """Load captures into the lake, as one commit, or none if the lake has them all. The days in `rebuild` are rebuilt
     from all their files, those of inputs to `forget` (digests) from their other files. `prefetched` may have the
     survey of a file already; `file_pool` lends files for staging, and gets them back."""
-    ingest = _Ingest(writer, runner, settings or IngestSettings(), stage, prefetched, file_pool, forget)
+    ingest = _Ingest(writer, runner, settings or IngestSettings(), on_step, prefetched, file_pool, forget)
     if not ingest.settings.follow:  # a stream deletes orphans when it starts
         vacuum.delete_orphans(writer)
     try:
@@ -91,12 +91,13 @@ class _Ingest:
         writer: Writer,
         runner: TaskRunner,
         settings: IngestSettings,
-        stage: StageProgress,
+        on_step: StepProgress,
         prefetched: SurveyLookup,
         file_pool: StagingFilePool | None,
         forget: Collection[str],
     ) -> None:
-        self.writer, self.settings, self.stage, self.runner, self.file_pool = writer, settings, stage, runner, file_pool
+        self.writer, self.settings, self.on_step = writer, settings, on_step
+        self.runner, self.file_pool = runner, file_pool
         self.root, self.stamp = writer.paths.root, writer.stamp
         # This is the only writer: anything else there was left by a dead one.
         for left in writer.paths.work.glob("ingest-*") if writer.paths.work.is_dir() else ():
@@ -118,7 +119,7 @@ class _Ingest:
         self._staged_files: list[tuple[str, Path]] = []  # family and file
 
     def _run_step(self, tasks: Sequence[dict[str, Any]], function: str, description: str) -> list[dict[str, Any]]:
-        progress = self.stage(description, len(tasks))
+        progress = self.on_step(description, len(tasks))
         done = self.runner(tasks, function, description=description, progress=progress) if tasks else []
         staged_files = (staged for answer in done for staged in answer.get("staged", ()))
         self._staged_files += [(staged["family"], Path(staged["path"])) for staged in staged_files]
@@ -207,7 +208,7 @@ class _Ingest:
             if "no_capture" in survey:
                 self.result.unusable += [(one.file, one.reason) for one in damage]
             else:
-                self.result.damaged += told(damage)
+                self.result.damaged += damage_messages(damage)
                 self.result.unread_bytes += sum(one.unread_bytes for one in damage)
         return new
 

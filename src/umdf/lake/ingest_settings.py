@@ -41,7 +41,7 @@ class IngestSettings:
     is_config_replaced: bool = False
 
 
-StageProgress = Callable[[str, int], Progress | None]  # called with each step and its number of tasks
+StepProgress = Callable[[str, int], Progress | None]  # called with each step and its number of tasks
 
 
 def no_progress(step: str, tasks: int) -> Progress | None:

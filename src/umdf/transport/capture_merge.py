@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .capture import Capture, PacketBatch, open_capture
-from .damage import told
+from .damage import damage_messages
 
 Path = str | os.PathLike[str]
 Window = list[tuple[PacketBatch, NDArray[np.int64]]]
@@ -76,7 +76,7 @@ def merged_windows(paths: Sequence[Path], warnings: list[str]) -> Iterator[tuple
 
 
 def _close(source: _Source, warnings: list[str]) -> None:
-    warnings += told(source.capture.warnings)
+    warnings += damage_messages(source.capture.warnings)
     source.capture.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST_TOLD = 10  # damaged places of a file that are listed individually
+MAX_LISTED = 10  # damaged places of a file that are listed individually
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Damage:
         return f"{self.reason}; {self.unread_bytes:,} bytes unread, up to offset {self.offset + self.unread_bytes}"
 
 
-def told(damages: Iterable[Damage]) -> list[str]:
+def damage_messages(damages: Iterable[Damage]) -> list[str]:
     """One sentence per damaged place of a file; if there are many, for the first ones, and one for the rest."""
     every = list(damages)
-    first, rest = every[:MOST_TOLD], every[MOST_TOLD:]
+    first, rest = every[:MAX_LISTED], every[MAX_LISTED:]
     if not rest:
         return [*map(str, first)]
     unread = sum(damage.unread_bytes for damage in every)

@@ -198,7 +198,7 @@ def test_levels_are_derived_without_day_statistics_and_only_for_days_not_stored(
 
 
 def test_the_slices_of_an_instrument_add_up_to_its_rows() -> None:
-    busy = [LevelSlice(EPOCH.date(), 72, 7, 3 * SLICE_EVENTS, piece) for piece in range(3)]
+    busy = [LevelSlice(EPOCH.date(), 72, 7, 3 * SLICE_EVENTS, index) for index in range(3)]
     calm = [LevelSlice(EPOCH.date(), 72, number, 10, 0) for number in (8, 9)]
     other = [LevelSlice(EPOCH.date(), 73, 9, 390_000, 0), LevelSlice(EPOCH.date(), 73, 10, 20_000, 0)]
     assert list(levels_view.group_slices([*busy, *calm, *other])) == [[*busy, *calm], other[:1], other[1:]]

@@ -35,7 +35,7 @@ from umdf.lake.plan.input_paths import find_captures, read_channel_config
 
 if TYPE_CHECKING:
     from umdf.lake.ingest_result import IngestResult
-    from umdf.lake.ingest_settings import StageProgress, TaskRunner
+    from umdf.lake.ingest_settings import StepProgress, TaskRunner
 
 EXAMPLES = (
     "umdf ingest day/capture --lake lake                            every capture in a directory",
@@ -129,7 +129,7 @@ def open_runner(lake: Path, spark_options: Mapping[str, Any], no_spark: bool) ->
 
 
 @contextmanager
-def progress_bars(printer: Printer) -> Iterator[StageProgress]:
+def progress_bars(printer: Printer) -> Iterator[StepProgress]:
     """A progress bar for each stage on a terminal, with its rate and remaining time; nothing elsewhere."""
     if printer.json or not sys.stderr.isatty():
         yield lambda name, tasks: None

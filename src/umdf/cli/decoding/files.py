@@ -15,7 +15,7 @@ from umdf.cli.decoding import fast_reader, sbe_reader
 from umdf.cli.decoding.messages import DecodedBatch, DecodedMessage, QuarantineEntry
 from umdf.errors import CaptureError
 from umdf.transport.capture import Capture, PacketBatch, is_capture, open_capture
-from umdf.transport.damage import told
+from umdf.transport.damage import damage_messages
 from umdf.transport.input_file import is_pipe, open_input
 from umdf.transport.raw_stream import RawStream, open_raw_stream
 from umdf.wire.packet import FastFraming, FlowProtocols, detect_protocols
@@ -121,7 +121,7 @@ def decode_files(
                     yield fast.decode(str(path), packets, rows)
             if fast:
                 counts.damaged += [f"{path}: {reason}" for reason in fast.finish()]
-            counts.damaged += told(source.warnings)
+            counts.damaged += damage_messages(source.warnings)
 
 
 def _protocols(packets: PacketBatch, flows: FlowProtocols) -> NDArray[np.uint8]:

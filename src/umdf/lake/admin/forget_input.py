@@ -13,7 +13,7 @@ from umdf.lake.commit.ledger import DIGEST_ALGORITHM, LedgerEntry
 from umdf.lake.commit.writer import Writer
 from umdf.lake.ingest import TABLES, ingest_captures
 from umdf.lake.ingest_result import IngestResult
-from umdf.lake.ingest_settings import IngestSettings, StageProgress, TaskRunner, no_progress
+from umdf.lake.ingest_settings import IngestSettings, StepProgress, TaskRunner, no_progress
 
 OPTIONAL_TABLES = frozenset({"gaps", "quarantine"})  # may still be missing in a lake
 MIN_DIGEST_DIGITS = 8  # minimum of an abbreviated digest
@@ -44,9 +44,9 @@ def _matches(entry: LedgerEntry, path_or_digest: str) -> bool:
 
 
 def forget_input(
-    writer: Writer, entry: LedgerEntry, runner: TaskRunner, stage: StageProgress = no_progress
+    writer: Writer, entry: LedgerEntry, runner: TaskRunner, on_step: StepProgress = no_progress
 ) -> IngestResult:
     table_names = frozenset(name for name in TABLES if writer.snapshot.version(name) is not None)
     return ingest_captures(
-        [], writer, runner, IngestSettings(tables=table_names | OPTIONAL_TABLES), stage, forget=[entry.digest]
+        [], writer, runner, IngestSettings(tables=table_names | OPTIONAL_TABLES), on_step, forget=[entry.digest]
     )

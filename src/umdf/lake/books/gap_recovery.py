@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
-from umdf.lake.books import trust_kernel as h
+from umdf.lake.books import trust_kernel as trust
 from umdf.market.families import NULL
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Timeline:
         """Since when updates may be missing because of a gap, for a book whose last row was at `ts`: an event may
         happen a little before the unit that precedes its message is sent."""
         sent = self.sent_before.get(epoch, np.empty(0, np.int64))
-        known = (gap < len(sent)) & (ts != h.UNKNOWN_START)
+        known = (gap < len(sent)) & (ts != trust.UNKNOWN_START)
         when = sent[np.minimum(gap, len(sent) - 1)] if len(sent) else ts
         return np.where(known & (when != NULL), np.maximum(ts, when - SEND_DELAY_NS), ts)
 
@@ -87,32 +87,32 @@ class GapLog:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         # (book, gaps from, to) of the current epoch: gaps that made the book stale.
-        self.unanswered = _NO_GAPS
+        self.affecting_gaps = _NO_GAPS
         self.unverified = _NO_GAPS  # (book, gaps from, to) that are unverified at the end of the run
         self.epoch = -1  # at the end of the run
         self.touched: dict[int, list[Numbers]] = defaultdict(list)  # by epoch: (book, gaps from, to)
         self.recovered_ts: dict[int, Numbers] = {}  # by epoch: time of the last answer to each gap
 
     def add_rows(
-        self, epoch: int, book: Numbers, said: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
+        self, epoch: int, book: Numbers, answers: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
     ) -> None:
         """Rows by book, in order: the answers of `trust_kernel.track_trust` to the gaps `first` to `last`."""
-        answered, missed = np.flatnonzero(said & h.ANSWERED), np.flatnonzero(said & h.MISSED)
+        answered, missed = np.flatnonzero(answers & trust.ANSWERED), np.flatnonzero(answers & trust.MISSED)
         self._mark_recovered(epoch, first[answered], last[answered], ts[answered])
         lost = np.stack([book[missed], first[missed], last[missed]], axis=1)
         lost, at = lost[lost[:, 2] > lost[:, 1]], missed[last[missed] > first[missed]]
         if len(lost):
             self.touched[epoch].append(lost)
-        if not len(lost) and not len(self.unanswered):
+        if not len(lost) and not len(self.affecting_gaps):
             return
-        owed = np.concatenate([self.unanswered, lost])
-        key = owed[:, 0] << ROW_BITS | np.concatenate([np.zeros(len(self.unanswered), np.int64), at + 1])
-        emptied = np.flatnonzero(said & h.EMPTIED)
+        unanswered = np.concatenate([self.affecting_gaps, lost])
+        key = unanswered[:, 0] << ROW_BITS | np.concatenate([np.zeros(len(self.affecting_gaps), np.int64), at + 1])
+        emptied = np.flatnonzero(answers & trust.EMPTIED)
         following = np.searchsorted(book[emptied] << ROW_BITS | (emptied + 1), key)
         by = np.append(emptied, -1)[following]
-        is_answered = (by >= 0) & (book[by] == owed[:, 0])
-        self._mark_recovered(epoch, owed[is_answered, 1], owed[is_answered, 2], ts[by[is_answered]])
-        self.unanswered = owed[~is_answered]
+        is_answered = (by >= 0) & (book[by] == unanswered[:, 0])
+        self._mark_recovered(epoch, unanswered[is_answered, 1], unanswered[is_answered, 2], ts[by[is_answered]])
+        self.affecting_gaps = unanswered[~is_answered]
 
     def add_snapshots(
         self, epoch: int, book: Numbers, ts: Numbers, answered: tuple[Numbers, Numbers], missed: tuple[Numbers, Numbers]
@@ -124,47 +124,47 @@ class GapLog:
         lost = lost[lost[:, 2] > lost[:, 1]]
         if len(lost):
             self.touched[epoch].append(lost)
-        if len(self.unanswered):
+        if len(self.affecting_gaps):
             order = np.argsort(book)
-            at = np.minimum(np.searchsorted(book[order], self.unanswered[:, 0]), len(book) - 1)
-            is_answered = book[order][at] == self.unanswered[:, 0]
-            paid, self.unanswered = self.unanswered[is_answered], self.unanswered[~is_answered]
-            self._mark_recovered(epoch, paid[:, 1], paid[:, 2], ts[order][at[is_answered]])
+            at = np.minimum(np.searchsorted(book[order], self.affecting_gaps[:, 0]), len(book) - 1)
+            is_answered = book[order][at] == self.affecting_gaps[:, 0]
+            answered_gaps, self.affecting_gaps = self.affecting_gaps[is_answered], self.affecting_gaps[~is_answered]
+            self._mark_recovered(epoch, answered_gaps[:, 1], answered_gaps[:, 2], ts[order][at[is_answered]])
 
-    def end_epoch(self, epoch: int, in_doubt: Numbers) -> None:
+    def end_epoch(self, epoch: int, unverified: Numbers) -> None:
         """An epoch has ended, which answers all its gaps."""
-        over = np.concatenate([self.unanswered, in_doubt])
+        over = np.concatenate([self.affecting_gaps, unverified])
         ts = self._timeline.epoch_starts.get(epoch + 1, NULL)
         self._mark_recovered(epoch, over[:, 1], over[:, 2], np.full(len(over), ts))
-        self.unanswered = _NO_GAPS
+        self.affecting_gaps = _NO_GAPS
 
-    def finish(self, epoch: int, in_doubt: Numbers) -> None:
+    def finish(self, epoch: int, unverified: Numbers) -> None:
         """Call it at the end of the run."""
-        self.epoch, self.unverified = epoch, in_doubt
+        self.epoch, self.unverified = epoch, unverified
 
     def to_state(self) -> tuple[Numbers, NDArray[np.void]]:
         """Unanswered gaps at the end of the run: the book, and the first sequences of its gaps."""
-        owed = self.unanswered[np.lexsort(self.unanswered.T[::-1])]
-        found = np.zeros(len(owed), UNANSWERED_DTYPE)
-        if len(owed):
+        unanswered = self.affecting_gaps[np.lexsort(self.affecting_gaps.T[::-1])]
+        found = np.zeros(len(unanswered), UNANSWERED_DTYPE)
+        if len(unanswered):
             firsts = self._timeline.gaps[self.epoch][0]
-            found["first"], found["last"] = firsts[owed[:, 1]], firsts[owed[:, 2] - 1]
-        return owed[:, 0], found
+            found["first"], found["last"] = firsts[unanswered[:, 1]], firsts[unanswered[:, 2] - 1]
+        return unanswered[:, 0], found
 
     def restore(self, book: Numbers, epoch: int, stored: NDArray[np.void]) -> None:
         first, last = (self._timeline.gaps_at(epoch, stored[name]) for name in ("first", "last"))
-        self.unanswered = np.concatenate([self.unanswered, np.stack([book, first, last + 1], axis=1)])
+        self.affecting_gaps = np.concatenate([self.affecting_gaps, np.stack([book, first, last + 1], axis=1)])
 
     def _mark_recovered(self, epoch: int, first: Numbers, last: Numbers, ts: Numbers) -> None:
         gaps, which = _expand_ranges(first, last)
         if len(gaps):
-            cured = self.recovered_ts.setdefault(epoch, np.full(len(self._timeline.gaps[epoch][0]), NULL))
-            np.maximum.at(cured, gaps, ts[which])
+            recovered_ts = self.recovered_ts.setdefault(epoch, np.full(len(self._timeline.gaps[epoch][0]), NULL))
+            np.maximum.at(recovered_ts, gaps, ts[which])
 
 
 def first_unanswered(states: Numbers) -> Numbers:
     """The first unanswered gap of each book, from its state, or else the next gap to come."""
-    return np.where(states[:, h.S_UNVERIFIED] != 0, states[:, h.S_FIRST_GAP], states[:, h.S_GAPS])
+    return np.where(states[:, trust.S_UNVERIFIED] != 0, states[:, trust.S_FIRST_GAP], states[:, trust.S_GAPS])
 
 
 def _expand_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
@@ -182,19 +182,18 @@ class GapRecoveries:
         self._touched: dict[int, list[Numbers]] = defaultdict(list)  # (instrument_id, gaps from, to)
         count = {epoch: len(gaps[0]) for epoch, gaps in timeline.gaps.items()}
         self._recovered_ts = {epoch: np.full(some, NULL) for epoch, some in count.items()}
-        self._open = {
-            epoch: np.zeros(some + 1, np.int64) for epoch, some in count.items()
-        }  # each one larger than the previous
+        # Differences: their cumulative sum is the number of open books per gap.
+        self._open = {epoch: np.zeros(some + 1, np.int64) for epoch, some in count.items()}
 
     def add(self, log: GapLog, ids: Numbers) -> None:
-        for epoch, cured in log.recovered_ts.items():
-            np.maximum(self._recovered_ts[epoch], cured, out=self._recovered_ts[epoch])
+        for epoch, recovered_ts in log.recovered_ts.items():
+            np.maximum(self._recovered_ts[epoch], recovered_ts, out=self._recovered_ts[epoch])
         for epoch, some in log.touched.items():
             touched = np.concatenate(some)
             touched[:, 0] = ids[touched[:, 0] >> 1]
             self._touched[epoch].append(touched)
-        place, first, last = _merge_overlaps(np.concatenate([log.unanswered, log.unverified]))
-        if len(place):
+        instrument, first, last = _merge_overlaps(np.concatenate([log.affecting_gaps, log.unverified]))
+        if len(instrument):
             np.add.at(self._open[log.epoch], first, 1)
             np.add.at(self._open[log.epoch], last, -1)
 
@@ -208,10 +207,10 @@ class GapRecoveries:
                 self._recovered_ts[epoch].tolist(),
                 strict=False,
             )
-            for gap, (first, still, cured) in enumerate(known):
-                if gap in touched or still or cured != NULL:
+            for gap, (first, still, recovered_ts) in enumerate(known):
+                if gap in touched or still or recovered_ts != NULL:
                     about = {"seq_version": self._epochs.versions[epoch], "first": first}
-                    answer = {"open": still, "ts_cured": None if cured == NULL else cured}
+                    answer = {"open": still, "ts_cured": None if recovered_ts == NULL else recovered_ts}
                     found.append(about | {"touched": touched.get(gap, [])} | answer)
         return found
 
@@ -225,14 +224,14 @@ class GapRecoveries:
         return {gap: ids.tolist() for gap, ids in zip(every.tolist(), parts, strict=False)}
 
 
-def _merge_overlaps(owing: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _merge_overlaps(unanswered: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """(book, gaps from, to) → (instrument, gaps from, to), each gap once per instrument."""
-    place, first, last = owing[:, 0] >> 1, owing[:, 1], owing[:, 2]
-    order = np.lexsort((first, place))
-    place, first, last = place[order], first[order], last[order]
-    reached = np.maximum.accumulate(place << ROW_BITS | last)[:-1] & ((1 << ROW_BITS) - 1)
-    first[1:] = np.maximum(first[1:], np.where(place[1:] == place[:-1], reached, 0))
-    return place, first, np.maximum(first, last)
+    instrument, first, last = unanswered[:, 0] >> 1, unanswered[:, 1], unanswered[:, 2]
+    order = np.lexsort((first, instrument))
+    instrument, first, last = instrument[order], first[order], last[order]
+    reached = np.maximum.accumulate(instrument << ROW_BITS | last)[:-1] & ((1 << ROW_BITS) - 1)
+    first[1:] = np.maximum(first[1:], np.where(instrument[1:] == instrument[:-1], reached, 0))
+    return instrument, first, np.maximum(first, last)
 
 
 def merge_gap_records(before: Sequence[GapRecord], task_records: Sequence[Iterable[GapRecord]]) -> list[GapRecord]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umdf.lake.books import bars as b
+from umdf.lake.books import bars
 from umdf.lake.books.bars import Numbers
 from umdf.lake.books.levels import BBO_DTYPE
 from umdf.lake.books.state_columns import BookStates, RecordSection, group_records
@@ -29,7 +29,7 @@ BBO_INTERVALS_S = {"bbo_1s": 1, "bbo_1m": 60}
 BAR_INTERVALS_S = {"ohlcv_1s": 1, "ohlcv_1m": 60}
 OPEN_SUFFIX = ":open"  # suffix of a table's name: rows that the next run replaces
 INTERVAL_TABLES = (*BBO_INTERVALS_S, *BAR_INTERVALS_S)  # tables with final and open rows
-HOUR_NS = 3600 * b.SECOND_NS
+HOUR_NS = 3600 * bars.SECOND_NS
 Records = NDArray[np.void]
 Tables = dict[str, pa.Table]
 
@@ -40,13 +40,13 @@ class IntervalTables:
         self.final_before = np.full(len(ids), NULL)  # everything before is final
         self.busted_counts = np.zeros(len(ids), np.int64)
         self.has_late_rows = False
-        self.day_bars = np.empty(0, b.BAR_DTYPE)  # per instrument with a trade, set by `finish`
+        self.day_bars = np.empty(0, bars.BAR_DTYPE)  # per instrument with a trade, set by `finish`
         self._trades: list[Records] = []
         self._hour_bars: list[Records] = []
         self._bbo: dict[str, list[Records]] = {name: [] for name in BBO_INTERVALS_S}
 
     def restore(self, instrument_index: Numbers, states: BookStates) -> None:
-        np.maximum.at(self.final_before, instrument_index, states.header["settled"])
+        np.maximum.at(self.final_before, instrument_index, states.header["final_before"])
         np.add.at(self.busted_counts, instrument_index, states.header["busted"])
         for target, name in (
             (self._trades, "trades"),
@@ -72,33 +72,35 @@ class IntervalTables:
     def finish(self, loss_windows: Numbers, final_before: Numbers) -> Tables:
         """All rows that are new or open. `final_before`: per instrument, the time before which rows are now final."""
         final_before, found = np.maximum(final_before, self.final_before), {}
-        trade_log = _concat_records(self._trades, b.TRADE_DTYPE)
-        is_valid, busted, unmatched = b.match_busts(trade_log)
+        trade_log = _concat_records(self._trades, bars.TRADE_DTYPE)
+        is_valid, busted, unmatched = bars.match_busts(trade_log)
         # The trade may already be final.
         self.has_late_rows |= bool((self.final_before[unmatched] != NULL).any())
         self.busted_counts += np.bincount(busted, minlength=len(self.ids))
-        trades = b.sort_trades(trade_log[is_valid])
+        trades = bars.sort_trades(trade_log[is_valid])
         for name, seconds in BAR_INTERVALS_S.items():
-            records = b.aggregate_trades(trades, seconds * b.SECOND_NS)
+            records = bars.aggregate_trades(trades, seconds * bars.SECOND_NS)
             self._split_final(
                 found,
                 name,
                 records,
-                self._bar_table(name, records, seconds * b.SECOND_NS, loss_windows),
+                self._bar_table(name, records, seconds * bars.SECOND_NS, loss_windows),
                 final_before,
                 0,
             )
         is_final = trades["ts"] < final_before[trades["instrument_index"]]
         self._hour_bars = [
-            b.merge_bars(
-                _concat_records([*self._hour_bars, b.aggregate_trades(trades[is_final], HOUR_NS)], b.BAR_DTYPE), HOUR_NS
+            bars.merge_bars(
+                _concat_records([*self._hour_bars, bars.aggregate_trades(trades[is_final], HOUR_NS)], bars.BAR_DTYPE),
+                HOUR_NS,
             )
         ]
-        hours = b.merge_bars(
-            _concat_records([*self._hour_bars, b.aggregate_trades(trades[~is_final], HOUR_NS)], b.BAR_DTYPE), HOUR_NS
+        hours = bars.merge_bars(
+            _concat_records([*self._hour_bars, bars.aggregate_trades(trades[~is_final], HOUR_NS)], bars.BAR_DTYPE),
+            HOUR_NS,
         )
-        self.day_bars = b.merge_bars(hours, None)
-        self.day_bars["ts_interval"] = b.midnight_ns(self.trading_date)
+        self.day_bars = bars.merge_bars(hours, None)
+        self.day_bars["ts_interval"] = bars.midnight_ns(self.trading_date)
         for name, records, size in (("ohlcv_1h", hours, HOUR_NS), ("ohlcv_1d", self.day_bars, DAY_NS)):
             if name in self.table_names:
                 found[name] = self._bar_table(name, records, size, loss_windows)
@@ -118,10 +120,10 @@ class IntervalTables:
 
     def _bar_table(self, name: str, records: Records, size_ns: int, loss_windows: Numbers) -> pa.Table:
         instrument_index, begins = records["instrument_index"], records["ts_interval"]
-        columns: dict[str, Any] = {column: records[column] for column in b.BAR_COLUMNS}
+        columns: dict[str, Any] = {column: records[column] for column in bars.BAR_COLUMNS}
         columns |= {"ts_interval": begins, "instrument_id": self.ids[instrument_index]}
-        columns["financial_volume"] = b.financial_volume(records)
-        bad = b.overlaps_loss(instrument_index, begins, begins + size_ns, loss_windows)
+        columns["financial_volume"] = bars.financial_volume(records)
+        bad = bars.overlaps_loss(instrument_index, begins, begins + size_ns, loss_windows)
         columns["flags"] = np.where(bad, MAYBE_BAD_BOOK, 0).astype(np.int32)
         return table_from_columns(name, columns, self.symbols, instrument_index)
 
@@ -133,7 +135,7 @@ class IntervalTables:
         every = take_records(every, np.lexsort((every["ts_interval"], every["instrument_index"])))
         _carry_last_trades(every)
         newest = (
-            np.append(b.run_starts(every["instrument_index"], every["ts_interval"])[1:], len(every)) - 1
+            np.append(bars.run_starts(every["instrument_index"], every["ts_interval"])[1:], len(every)) - 1
             if len(every)
             else []
         )
@@ -142,14 +144,16 @@ class IntervalTables:
         is_last = np.zeros(len(rows), np.bool_)  # the last final row, from which the next run continues
         final = np.flatnonzero(~is_open)
         is_last[
-            final[np.append(b.run_starts(rows["instrument_index"][final])[1:], len(final)) - 1] if len(final) else final
+            final[np.append(bars.run_starts(rows["instrument_index"][final])[1:], len(final)) - 1]
+            if len(final)
+            else final
         ] = True
         self._bbo[name] = [take_records(rows, np.flatnonzero(is_open | is_last))]
         new = rows["ts_interval"] > self.final_before[rows["instrument_index"]]  # others are from an earlier run
         rows = take_records(rows, np.flatnonzero(new))
         price, size = _known_last_trades(rows, loss_windows)
         ends = rows["ts_interval"]
-        bad = b.overlaps_loss(rows["instrument_index"], ends - seconds * b.SECOND_NS, ends, loss_windows)
+        bad = bars.overlaps_loss(rows["instrument_index"], ends - seconds * bars.SECOND_NS, ends, loss_windows)
         columns: dict[str, Any] = {
             column: rows[column] for column in BBO_DTYPE.names or () if column not in ("instrument_index", "ts_trade")
         }
@@ -167,8 +171,8 @@ class IntervalTables:
     def to_sections(self) -> dict[str, RecordSection]:
         """Sections of the state, by instrument; records no longer have an instrument index."""
         parts = {
-            "trades": _concat_records(self._trades, b.TRADE_DTYPE),
-            "hours": _concat_records(self._hour_bars, b.BAR_DTYPE),
+            "trades": _concat_records(self._trades, bars.TRADE_DTYPE),
+            "hours": _concat_records(self._hour_bars, bars.BAR_DTYPE),
         }
         parts |= {name: _concat_records(self._bbo[name], BBO_DTYPE) for name in BBO_INTERVALS_S}
         found = {
@@ -187,7 +191,7 @@ def _concat_records(parts: list[Records], kind: np.dtype[np.void]) -> Records:
 def _carry_last_trades(rows: Records) -> None:
     """A row without a last trade gets that of the previous row."""
     begins = np.zeros(len(rows), np.int64)
-    starts = b.run_starts(rows["instrument_index"])
+    starts = bars.run_starts(rows["instrument_index"])
     begins[starts] = starts
     last = np.maximum.accumulate(np.where(rows["price"] != NULL, np.arange(len(rows)), np.maximum.accumulate(begins)))
     for name in ("price", "size", "ts_trade"):

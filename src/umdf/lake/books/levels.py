@@ -76,13 +76,13 @@ def mbp_table(
     book = np.concatenate([rows.book[ends], snapshots.book[recoveries]])
     position = np.concatenate([2 * ends + 1, result.recovery_position])
     row = np.concatenate([ends, np.full(len(recoveries), -1)])
-    line = np.concatenate([np.full(len(ends), -1), recoveries])
+    snapshot = np.concatenate([np.full(len(ends), -1), recoveries])
     bad = np.concatenate([result.bad[ends] != 0, np.zeros(len(recoveries), np.bool_)])
     epoch = np.concatenate([rows.epoch[ends], snapshots.epoch[recoveries]])
     level = np.concatenate([history.index_at(rows.book[ends], 2 * ends + 1), result.recovery_ladder])
     if len(recoveries):
         order = np.argsort(book.astype(np.int64) << POSITION_BITS | position, kind="stable")
-        book, position, row, line = book[order], position[order], row[order], line[order]
+        book, position, row, snapshot = book[order], position[order], row[order], snapshot[order]
         bad, epoch, level = bad[order], epoch[order], level[order]
     version = history.version_numbers(depth)
     now = version[level]
@@ -95,9 +95,9 @@ def mbp_table(
     old_epoch[first] = result.initial_epoch[book[first]]
     is_new_epoch = (old_epoch >= 0) & (old_epoch != epoch)  # a new epoch: nothing that was shown remains
     emitted = np.flatnonzero((now != before) | (bad != was_bad) | is_new_epoch)
-    book, row, line, level = book[emitted], row[emitted], line[emitted], level[emitted]
+    book, row, snapshot, level = book[emitted], row[emitted], snapshot[emitted], level[emitted]
     cause = _last_change(rows, row, ((now != before) | is_new_epoch)[emitted])
-    columns = _common_columns(rows, snapshots, row, line, epochs)
+    columns = _common_columns(rows, snapshots, row, snapshot, epochs)
     columns["flags"] = columns["flags"] | np.where(bad[emitted], MAYBE_BAD_BOOK, 0).astype(np.int32)
     columns |= {name: _column_at(rows, cause, name) for name in ("price", "size")}
     columns |= {name: _column_at(rows, cause, name) for name in ("action", "side")}
@@ -132,10 +132,10 @@ def _column_at(rows: RowsByBook, row_indices: Numbers, name: str) -> NDArray[Any
 
 
 def _common_columns(
-    rows: RowsByBook, snapshots: BookSnapshots, row: Numbers, line: Numbers, epochs: Epochs
+    rows: RowsByBook, snapshots: BookSnapshots, row: Numbers, snapshot: Numbers, epochs: Epochs
 ) -> dict[str, NDArray[Any]]:
     """The common columns of rows, and of snapshots as if they were rows of the incremental stream."""
-    is_recovery = line >= 0
+    is_recovery = snapshot >= 0
     if not len(rows):
         columns = {name: np.full(len(row), NULL) for name in ("ts_send", "ts_recv", "seq_version", "sequence")}
         columns |= {name: np.zeros(len(row), np.int32) for name in ("msg_index", "entry_index", "flags")}
@@ -148,15 +148,15 @@ def _common_columns(
         columns |= {name: getattr(own, name)[row].astype(np.int32) for name in ("msg_index", "entry_index")}
         columns |= {name: own.column(name)[row] for name in ("ts_event", "rpt_seq", "flags")}
     if is_recovery.any():
-        lines, versions = line[is_recovery], np.array(epochs.versions, np.int64)
+        snapshot_rows, versions = snapshot[is_recovery], np.array(epochs.versions, np.int64)
         columns["ts_send"][is_recovery], columns["ts_recv"][is_recovery] = (
-            snapshots.ts_send[lines],
-            snapshots.ts_recv[lines],
+            snapshots.ts_send[snapshot_rows],
+            snapshots.ts_recv[snapshot_rows],
         )
-        columns["seq_version"][is_recovery] = versions[snapshots.epoch[lines]]
-        columns["sequence"][is_recovery] = snapshots.last_sequence[lines]
+        columns["seq_version"][is_recovery] = versions[snapshots.epoch[snapshot_rows]]
+        columns["sequence"][is_recovery] = snapshots.last_sequence[snapshot_rows]
         columns["msg_index"][is_recovery], columns["entry_index"][is_recovery] = RECOVERY_MSG_INDEX, 0
-        columns["ts_event"][is_recovery], columns["rpt_seq"][is_recovery] = NULL, snapshots.last_rpt_seq[lines]
+        columns["ts_event"][is_recovery], columns["rpt_seq"][is_recovery] = NULL, snapshots.last_rpt_seq[snapshot_rows]
         columns["flags"][is_recovery] = SNAPSHOT | LAST
     return columns
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.buffers import buffer_address
-from umdf.lake.books import trust_kernel as h
+from umdf.lake.books import trust_kernel as trust
 
 Numbers = NDArray[np.int64]
 
@@ -20,12 +20,14 @@ def merge_positions(
     behind: bool,
 ) -> Numbers:
     """For some (book, key), sorted, how many rows (sorted) precede each; with `behind` also those of the same key."""
-    places = np.zeros(len(of_book), np.int64)
+    positions = np.zeros(len(of_book), np.int64)
     held = [np.ascontiguousarray(v) for v in (book, key, of_book, of_key)]
-    arguments = np.zeros(h.POSITION_ARGUMENTS, np.int64)
-    arguments[h.IN_ROWS], arguments[h.OTHERS], arguments[h.INCLUDE_EQUAL] = len(book), len(of_book), behind
-    arguments[h.IN_GROUP], arguments[h.IN_KEY], arguments[h.OF_GROUP], arguments[h.OF_KEY] = map(buffer_address, held)
-    arguments[h.POSITIONS] = buffer_address(places)
+    arguments = np.zeros(trust.POSITION_ARGUMENTS, np.int64)
+    arguments[trust.IN_ROWS], arguments[trust.OTHERS], arguments[trust.INCLUDE_EQUAL] = len(book), len(of_book), behind
+    arguments[trust.IN_GROUP], arguments[trust.IN_KEY], arguments[trust.OF_GROUP], arguments[trust.OF_KEY] = map(
+        buffer_address, held
+    )
+    arguments[trust.POSITIONS] = buffer_address(positions)
     if len(of_book):
-        h.find_positions(buffer_address(arguments))
-    return places
+        trust.find_positions(buffer_address(arguments))
+    return positions

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from umdf.book.engine import Books
 from umdf.book.ladders import ladder_dtype
 from umdf.buffers import buffer_address
-from umdf.lake.books import trust_kernel as h
+from umdf.lake.books import trust_kernel as trust
 from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
 from umdf.lake.books.instrument_rows import RowsByBook, event_times, select_book_columns
 from umdf.lake.books.positions import merge_positions
@@ -61,7 +61,7 @@ class BookReplay:
         self.ids, self.timeline, self.depth = ids, timeline, depth
         self.books = books or Books(requires_full_history=True)
         self.snapshot_books = Books()
-        self.states = np.zeros((2 * len(ids), h.STATE_COLUMNS), np.int64)
+        self.states = np.zeros((2 * len(ids), trust.STATE_COLUMNS), np.int64)
         self.last_bad = np.zeros(2 * len(ids), np.uint8)  # as `ReplayResult.bad`, for each book's last row or recovery
         self.last_shown_epoch = np.full(2 * len(ids), -1, np.int32)
         self.always_recovers = False  # every snapshot replaces its book
@@ -87,18 +87,15 @@ class BookReplay:
             self.start_epoch(max(self.timeline.epoch_starts))
         unanswered = self._unanswered_gaps()
         book, first, last = unanswered.T
-        self.states[book, h.S_UNVERIFIED], self.states[book, h.S_FIRST_GAP], self.states[book, h.S_GAPS] = (
-            1,
-            first,
-            last,
-        )
+        self.states[book, trust.S_UNVERIFIED] = 1
+        self.states[book, trust.S_FIRST_GAP], self.states[book, trust.S_GAPS] = first, last
         self.gap_log.finish(self.epoch, unanswered)
 
     def _unanswered_gaps(self) -> Numbers:
         """(book, gaps from, to) without an answer yet, and without proof that the gap affected the book."""
         states, count = self.states, self.timeline.count(self.epoch)
         first = first_unanswered(states)
-        books = np.flatnonzero((states[:, h.S_SEEN] == h.ACTIVE) & (first < count))
+        books = np.flatnonzero((states[:, trust.S_SEEN] == trust.ACTIVE) & (first < count))
         return np.stack([books, first[books], np.full(len(books), count)], axis=1)
 
     def current_ladders(self) -> NDArray[np.void]:
@@ -106,24 +103,24 @@ class BookReplay:
         kind = ladder_dtype(self.depth)
         records = np.zeros(2 * len(self.ids), kind)
         ids, lending = np.repeat(self.ids, 2), np.tile(np.array([0, 1], np.int64), len(self.ids))
-        arguments = np.zeros(h.LADDER_ARGUMENTS, np.int64)
-        arguments[h.TABLE], arguments[h.BOOKS] = self.books.arenas.address, len(ids)
-        arguments[h.IDS], arguments[h.LENDING] = buffer_address(ids), buffer_address(lending)
-        arguments[h.DEPTH], arguments[h.STRIDE] = self.depth, kind.itemsize
-        arguments[h.OUT] = buffer_address(records) + 24
+        arguments = np.zeros(trust.LADDER_ARGUMENTS, np.int64)
+        arguments[trust.TABLE], arguments[trust.BOOKS] = self.books.arenas.address, len(ids)
+        arguments[trust.IDS], arguments[trust.LENDING] = buffer_address(ids), buffer_address(lending)
+        arguments[trust.DEPTH], arguments[trust.STRIDE] = self.depth, kind.itemsize
+        arguments[trust.OUT] = buffer_address(records) + 24
         if len(ids):
-            h.write_ladders(buffer_address(arguments))
+            trust.write_ladders(buffer_address(arguments))
         records["instrument_id"] = ids
         return records
 
     def current_bad(self) -> NDArray[np.uint8]:
-        stale, doubt = self.states[:, h.S_STALE] != 0, self.states[:, h.S_UNVERIFIED] != 0
-        return (stale * h.IS_STALE + doubt * h.IS_UNVERIFIED).astype(np.uint8)
+        stale, unverified = self.states[:, trust.S_STALE] != 0, self.states[:, trust.S_UNVERIFIED] != 0
+        return (stale * trust.IS_STALE + unverified * trust.IS_UNVERIFIED).astype(np.uint8)
 
 
 class _BatchReplay:
-    def __init__(self, run: BookReplay, rows: RowsByBook, snapshots: BookSnapshots, more: bool) -> None:
-        self.replay, self.rows, self.snapshots = run, rows, snapshots
+    def __init__(self, replay: BookReplay, rows: RowsByBook, snapshots: BookSnapshots, more: bool) -> None:
+        self.replay, self.rows, self.snapshots = replay, rows, snapshots
         count = len(rows)
         self.family = select_book_columns(rows.rows) if count else None
         self.times = event_times(rows.rows, rows.units) if count else np.empty(0, np.int64)
@@ -137,53 +134,54 @@ class _BatchReplay:
         self.recovery_snapshots: list[Numbers] = []
         self.recovery_positions: list[Numbers] = []
         self.recovery_turns: list[Numbers] = []  # length of `ladders` at each recovery
-        self.lost: list[Numbers] = []
+        self.loss_windows: list[Numbers] = []
         self.checks = SnapshotChecks(len(snapshots))
 
     def run(self) -> ReplayResult:
-        run, begun = self.replay, (self.replay.last_bad.copy(), self.replay.last_shown_epoch.copy())
-        books = np.arange(2 * len(run.ids), dtype=np.int32)
-        self._add_ladders(run.current_ladders(), books, np.full(len(books), -1))
+        replay, initial = self.replay, (self.replay.last_bad.copy(), self.replay.last_shown_epoch.copy())
+        books = np.arange(2 * len(replay.ids), dtype=np.int32)
+        self._add_ladders(replay.current_ladders(), books, np.full(len(books), -1))
         epochs = distinct_values(self.rows.epoch, self.snapshots.epoch)
-        for epoch in (epoch for epoch in epochs if epoch >= max(run.epoch, 0)):
-            before = run.epoch
-            run.start_epoch(epoch)
+        for epoch in (epoch for epoch in epochs if epoch >= max(replay.epoch, 0)):
+            before = replay.epoch
+            replay.start_epoch(epoch)
             rows = np.arange(len(self.rows)) if epochs == [epoch] else np.flatnonzero(self.rows.epoch == epoch)
             if before not in (-1, epoch):
                 self._clear_ladders(epoch)
             self._replay_epoch(epoch, rows, np.flatnonzero(self.snapshots.epoch == epoch))
         self.checks.add_unknown_epochs(self.snapshots)
-        book, place = np.concatenate(self.ladder_books), np.concatenate(self.ladder_positions)
-        key, records = book.astype(np.int64) << POSITION_BITS | (place + 1), np.concatenate(self.ladders)
+        book, position = np.concatenate(self.ladder_books), np.concatenate(self.ladder_positions)
+        key, records = book.astype(np.int64) << POSITION_BITS | (position + 1), np.concatenate(self.ladders)
         turn = np.repeat(np.arange(len(self.ladders)), [len(each) for each in self.ladders])
         order = np.argsort(key, kind="stable")
-        lost, none = np.concatenate([np.empty((0, LOSS_COLUMNS), np.int64), *self.lost]), np.empty(0, np.int64)
-        told = self.recovery_snapshots, self.recovery_positions, self.recovery_turns
-        heals, places, turns = (np.concatenate([none, *some]) for some in told)
-        healed = self.snapshots.book[heals].astype(np.int64) << POSITION_BITS | (places + 1)
-        ladder = np.searchsorted(key[order], healed, side="right") - 1
+        loss_windows = np.concatenate([np.empty((0, LOSS_COLUMNS), np.int64), *self.loss_windows])
+        recoveries = self.recovery_snapshots, self.recovery_positions, self.recovery_turns
+        recovery_snapshots, positions, turns = (np.concatenate([np.empty(0, np.int64), *some]) for some in recoveries)
+        recovery_keys = self.snapshots.book[recovery_snapshots].astype(np.int64) << POSITION_BITS | (positions + 1)
+        ladder = np.searchsorted(key[order], recovery_keys, side="right") - 1
         while (later := turn[order][ladder] >= turns).any():
             ladder[later] -= 1
-        self._update_last_shown(heals, places)
-        shown = take_records(records, order), book[order], place[order]
+        self._update_last_shown(recovery_snapshots, positions)
+        shown = take_records(records, order), book[order], position[order]
+        recoveries = recovery_snapshots, positions, ladder
         return ReplayResult(
-            self.bad, self.is_end, *shown, heals, places, ladder, lost, self.checks, *begun, self.emptied
+            self.bad, self.is_end, *shown, *recoveries, loss_windows, self.checks, *initial, self.emptied
         )
 
-    def _update_last_shown(self, heals: Numbers, places: Numbers) -> None:
+    def _update_last_shown(self, recovery_snapshots: Numbers, positions: Numbers) -> None:
         book = self.rows.book
         last = np.flatnonzero(np.append(book[1:] != book[:-1], True)) if len(book) else np.empty(0, np.int64)
         newest = np.full(len(self.replay.last_bad), -1)
         newest[book[last]], self.replay.last_bad[book[last]] = last, self.bad[last]
-        healed = self.snapshots.book[heals]
-        self.replay.last_bad[healed[places > 2 * newest[healed] + 1]] = 0
+        recovered_books = self.snapshots.book[recovery_snapshots]
+        self.replay.last_bad[recovered_books[positions > 2 * newest[recovered_books] + 1]] = 0
         np.maximum.at(self.replay.last_shown_epoch, book[self.is_end], self.rows.epoch[self.is_end])
-        np.maximum.at(self.replay.last_shown_epoch, healed, self.snapshots.epoch[heals])
+        np.maximum.at(self.replay.last_shown_epoch, recovered_books, self.snapshots.epoch[recovery_snapshots])
 
-    def _add_ladders(self, records: NDArray[np.void], book: NDArray[np.int32], place: Numbers) -> None:
+    def _add_ladders(self, records: NDArray[np.void], book: NDArray[np.int32], position: Numbers) -> None:
         self.ladders.append(records)
         self.ladder_books.append(book)
-        self.ladder_positions.append(place)
+        self.ladder_positions.append(position)
 
     def _clear_ladders(self, epoch: int) -> None:
         """Empty ladders for the books of a finished epoch."""
@@ -198,25 +196,26 @@ class _BatchReplay:
         of_epoch = self.rows.book.astype(np.int64) << 16 | self.rows.epoch
         return np.searchsorted(of_epoch, np.arange(2 * len(self.replay.ids)) << 16 | epoch)
 
-    def _replay_epoch(self, epoch: int, rows: Numbers, lines: Numbers) -> None:
-        run, snapshots = self.replay, self.snapshots
+    def _replay_epoch(self, epoch: int, rows: Numbers, snapshot_rows: Numbers) -> None:
+        replay, snapshots = self.replay, self.snapshots
         book, key = self.rows.book[rows], self.rows.key[rows]
-        edges = np.searchsorted(book, np.arange(2 * len(run.ids) + 1))
-        gaps = run.timeline.gaps_before(epoch, self.sequence[rows])
-        held = (snapshots.last_sequence[lines].astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
-        place = merge_positions(book, key, snapshots.book[lines], held, behind=True)
-        rank = np.arange(len(lines)) - np.searchsorted(snapshots.book[lines], snapshots.book[lines])
+        edges = np.searchsorted(book, np.arange(2 * len(replay.ids) + 1))
+        gaps = replay.timeline.gaps_before(epoch, self.sequence[rows])
+        held = (snapshots.last_sequence[snapshot_rows].astype(np.uint64) << np.uint64(32)) | np.uint64(0xFFFFFFFF)
+        snapshot_books = snapshots.book[snapshot_rows]
+        positions = merge_positions(book, key, snapshot_books, held, behind=True)
+        rank = np.arange(len(snapshot_rows)) - np.searchsorted(snapshot_books, snapshot_books)
         reached, ends = edges[:-1].copy(), edges[1:]
         starts = self._epoch_starts(epoch)
         for turn in range(int(rank.max(initial=-1)) + 1):
             now = np.flatnonzero(rank == turn)
-            here = snapshots.book[lines[now]]
+            here = snapshot_books[now]
             until = reached.copy()
-            until[here] = place[now]
+            until[here] = positions[now]
             self._apply(rows, gaps, reached, until)
             reached = until
-            before = np.where(place[now] > edges[here], _values_at(rows, place[now] - 1) + 1, starts[here])
-            self._check_snapshots(epoch, lines[now], 2 * before)
+            before = np.where(positions[now] > edges[here], _values_at(rows, positions[now] - 1) + 1, starts[here])
+            self._check_snapshots(epoch, snapshot_rows[now], 2 * before)
         self._apply(rows, gaps, reached, ends)
 
     def _apply(self, rows: Numbers, gaps: Numbers, first: Numbers, last: Numbers) -> None:
@@ -241,17 +240,17 @@ class _BatchReplay:
         base = self.replay.books.rows_applied
         outcomes, ladders = self.replay.books.apply_depth(chosen, self.replay.depth, "end")
         first_gap = own_gaps.copy()
-        bad, lost_from, said = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
+        bad, lost_from, answers = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
             since = self.replay.timeline.missing_since(self.replay.epoch, first_gap[lost], lost_from[lost])
-            self.lost.append(np.stack([book[lost], since, times[lost]], axis=1).astype(np.int64))
-        told = np.flatnonzero(said)
-        if len(told):
-            sent = self.rows.units.ts_send[chosen.unit[told]]
-            books = book[told].astype(np.int64)
-            self.replay.gap_log.add_rows(self.replay.epoch, books, said[told], first_gap[told], own_gaps[told], sent)
-            emptied = told[said[told] & h.EMPTIED != 0]
+            self.loss_windows.append(np.stack([book[lost], since, times[lost]], axis=1).astype(np.int64))
+        answering = np.flatnonzero(answers)
+        if len(answering):
+            sent = self.rows.units.ts_send[chosen.unit[answering]]
+            books, answered_gaps = book[answering].astype(np.int64), (first_gap[answering], own_gaps[answering])
+            self.replay.gap_log.add_rows(self.replay.epoch, books, answers[answering], *answered_gaps, sent)
+            emptied = answering[answers[answering] & trust.EMPTIED != 0]
             self.emptied[emptied if some is None else some[emptied]] = True
         records = ladders.records  # not written to while it is read here
         local = records["row"] - base
@@ -272,105 +271,109 @@ class _BatchReplay:
         some: Numbers | None,
     ) -> tuple[NDArray[np.uint8], Numbers, NDArray[np.uint8]]:
         count = len(rows)
-        bad, lost_from, said = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
+        bad, lost_from, answers = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
         columns = [np.ascontiguousarray(rows.column(name)) for name in ("action", "side", "flags", "rpt_seq")]
-        for mask, bit in ((self.rows.is_synthetic, h.IS_SYNTHETIC), (self.rows.is_deletion, h.IS_DELETED)):
+        for mask, bit in ((self.rows.is_synthetic, trust.IS_SYNTHETIC), (self.rows.is_deletion, trust.IS_DELETED)):
             if mask is not None:
                 columns[2] = columns[2] | np.where(mask if some is None else mask[some], np.int32(bit), np.int32(0))
         held = [np.ascontiguousarray(outcomes), gaps, np.ascontiguousarray(times)]
-        arguments = np.zeros(h.TRUST_ARGUMENTS, np.int64)
-        arguments[h.ROWS], book = count, np.ascontiguousarray(book)
-        arrays = [book, *columns, *held, self.replay.states, bad, lost_from, said]
-        arguments[h.BOOK :] = [buffer_address(array) for array in arrays]
-        h.track_trust(buffer_address(arguments))
-        return bad, lost_from, said
+        arguments = np.zeros(trust.TRUST_ARGUMENTS, np.int64)
+        arguments[trust.ROWS], book = count, np.ascontiguousarray(book)
+        arrays = [book, *columns, *held, self.replay.states, bad, lost_from, answers]
+        arguments[trust.BOOK :] = [buffer_address(array) for array in arrays]
+        trust.track_trust(buffer_address(arguments))
+        return bad, lost_from, answers
 
-    def _check_snapshots(self, epoch: int, lines: Numbers, place: Numbers) -> None:
+    def _check_snapshots(self, epoch: int, snapshot_rows: Numbers, positions: Numbers) -> None:
         """Compare snapshots of different books with the current books; recover those that need it."""
-        run, snapshots = self.replay, self.snapshots
-        states = run.states[snapshots.book[lines]]
-        gaps = run.timeline.gaps_before(epoch, snapshots.last_sequence[lines], within=True)
-        is_ahead = snapshots.last_sequence[lines] > run.timeline.last_sequence.get(epoch, NO_END)
-        verdict = _initial_verdicts(states, snapshots.last_rpt_seq[lines], gaps, is_ahead)
-        if run.always_recovers:
+        replay, snapshots = self.replay, self.snapshots
+        states = replay.states[snapshots.book[snapshot_rows]]
+        gaps = replay.timeline.gaps_before(epoch, snapshots.last_sequence[snapshot_rows], within=True)
+        is_ahead = snapshots.last_sequence[snapshot_rows] > replay.timeline.last_sequence.get(epoch, NO_END)
+        verdict = _initial_verdicts(states, snapshots.last_rpt_seq[snapshot_rows], gaps, is_ahead)
+        if replay.always_recovers:
             verdict[:] = Verdict.STALE
         compared = np.flatnonzero(verdict == Verdict.EQUAL)
         if len(compared):
-            result = compare_snapshots(run, snapshots, lines[compared])
+            result = compare_snapshots(replay, snapshots, snapshot_rows[compared])
             verdict[compared[result.first_difference >= 0]] = Verdict.DIFFERENT
-            self.checks.add_comparisons(lines[compared], result)
-        self.checks.add_verdicts(lines, verdict, states[:, h.S_RPT_SEQ], snapshots)
-        healed = np.isin(verdict, Verdict.RECOVERS)
-        sure = healed | (verdict == Verdict.EQUAL)
-        self._log_answers(epoch, lines[sure], states[sure], gaps[sure])
-        settled = snapshots.book[lines[sure]]
-        run.states[settled, h.S_UNVERIFIED] = 0
-        run.states[settled, h.S_GAPS] = np.maximum(gaps[sure], run.states[settled, h.S_GAPS])
-        if healed.any():
-            self._recover(lines[healed], place[healed], first_unanswered(states[healed]))
+            self.checks.add_comparisons(snapshot_rows[compared], result)
+        self.checks.add_verdicts(snapshot_rows, verdict, states[:, trust.S_RPT_SEQ], snapshots)
+        is_recovered = np.isin(verdict, Verdict.RECOVERS)
+        is_verified = is_recovered | (verdict == Verdict.EQUAL)
+        self._log_answers(epoch, snapshot_rows[is_verified], states[is_verified], gaps[is_verified])
+        verified_books = snapshots.book[snapshot_rows[is_verified]]
+        replay.states[verified_books, trust.S_UNVERIFIED] = 0
+        known_gaps = replay.states[verified_books, trust.S_GAPS]
+        replay.states[verified_books, trust.S_GAPS] = np.maximum(gaps[is_verified], known_gaps)
+        if is_recovered.any():
+            self._recover(snapshot_rows[is_recovered], positions[is_recovered], first_unanswered(states[is_recovered]))
 
-    def _log_answers(self, epoch: int, lines: Numbers, states: Numbers, gaps: Numbers) -> None:
+    def _log_answers(self, epoch: int, snapshot_rows: Numbers, states: Numbers, gaps: Numbers) -> None:
         """Log the gaps that snapshots answer. After an Empty Book RptSeq starts again (4.2.9)."""
-        run, snapshots = self.replay, self.snapshots
+        replay, snapshots = self.replay, self.snapshots
         first = first_unanswered(states)
-        missed = snapshots.last_rpt_seq[lines] > np.maximum(states[:, h.S_RPT_SEQ], 0)
-        begun = run.timeline.gaps_started_by(epoch, snapshots.last_sequence[lines])
-        is_owed = missed | (states[:, h.S_SEEN] == h.ACTIVE)
-        answered, touched = (first, np.where(is_owed, gaps, first)), (first, np.where(missed, begun, first))
-        books = snapshots.book[lines].astype(np.int64)
+        missed = snapshots.last_rpt_seq[snapshot_rows] > np.maximum(states[:, trust.S_RPT_SEQ], 0)
+        begun = replay.timeline.gaps_started_by(epoch, snapshots.last_sequence[snapshot_rows])
+        is_unanswered = missed | (states[:, trust.S_SEEN] == trust.ACTIVE)
+        answered, touched = (first, np.where(is_unanswered, gaps, first)), (first, np.where(missed, begun, first))
+        books = snapshots.book[snapshot_rows].astype(np.int64)
         if len(books):
-            run.gap_log.add_snapshots(epoch, books, snapshots.ts_send[lines], answered, touched)
+            replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, touched)
 
-    def _recover(self, lines: Numbers, place: Numbers, first_gap: Numbers) -> None:
-        run, snapshots = self.replay, self.snapshots
-        rows, offsets = snapshots.rows_of(lines)
-        books = snapshots.book[lines]
-        for line in lines[snapshots.depth[lines] != NULL_I32].tolist():
-            book = int(snapshots.book[line])
-            run.books.set_depth(int(run.ids[book >> 1]), int(snapshots.depth[line]), lending=bool(book & 1))
-        base = run.books.rows_applied
-        _, ladders = run.books.apply_depth(rows, run.depth, "end")
+    def _recover(self, snapshot_rows: Numbers, positions: Numbers, first_gap: Numbers) -> None:
+        replay, snapshots = self.replay, self.snapshots
+        rows, offsets = snapshots.rows_of(snapshot_rows)
+        books = snapshots.book[snapshot_rows]
+        for snapshot in snapshot_rows[snapshots.depth[snapshot_rows] != NULL_I32].tolist():
+            book = int(snapshots.book[snapshot])
+            replay.books.set_depth(int(replay.ids[book >> 1]), int(snapshots.depth[snapshot]), lending=bool(book & 1))
+        base = replay.books.rows_applied
+        _, ladders = replay.books.apply_depth(rows, replay.depth, "end")
         records = ladders.records.copy()
         which = np.searchsorted(offsets, records["row"] - base, side="right") - 1
-        self._add_ladders(records, books[which], place[which])
-        known, said = run.states[books, h.S_RPT_SEQ], rows.column("rpt_seq")[offsets[:-1]]
-        missed = known != said
-        seen = run.states[books, h.S_SEEN] != h.UNSEEN
-        begin = np.where(seen, run.states[books, h.S_TS], h.UNKNOWN_START)
-        since = run.timeline.missing_since(run.epoch, first_gap, begin)
-        self.lost.append(np.stack([books, since, snapshots.ts_send[lines]], axis=1).astype(np.int64)[missed])
-        run.states[books, h.S_RPT_SEQ] = said
-        run.states[books, h.S_STALE] = 0
-        run.states[books, h.S_SEEN] = h.ACTIVE
-        run.states[books, h.S_TS] = np.maximum(begin, run.states[books, h.S_TS])
-        self.recovery_snapshots.append(lines)
-        self.recovery_positions.append(place)
-        self.recovery_turns.append(np.full(len(lines), len(self.ladders)))
+        self._add_ladders(records, books[which], positions[which])
+        known, rpt_seq = replay.states[books, trust.S_RPT_SEQ], rows.column("rpt_seq")[offsets[:-1]]
+        missed = known != rpt_seq
+        seen = replay.states[books, trust.S_SEEN] != trust.UNSEEN
+        begin = np.where(seen, replay.states[books, trust.S_TS], trust.UNKNOWN_START)
+        since = replay.timeline.missing_since(replay.epoch, first_gap, begin)
+        loss_windows = np.stack([books, since, snapshots.ts_send[snapshot_rows]], axis=1).astype(np.int64)
+        self.loss_windows.append(loss_windows[missed])
+        replay.states[books, trust.S_RPT_SEQ] = rpt_seq
+        replay.states[books, trust.S_STALE] = 0
+        replay.states[books, trust.S_SEEN] = trust.ACTIVE
+        replay.states[books, trust.S_TS] = np.maximum(begin, replay.states[books, trust.S_TS])
+        self.recovery_snapshots.append(snapshot_rows)
+        self.recovery_positions.append(positions)
+        self.recovery_turns.append(np.full(len(snapshot_rows), len(self.ladders)))
 
 
-def _initial_verdicts(states: Numbers, said: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]) -> NDArray[np.int8]:
+def _initial_verdicts(
+    states: Numbers, rpt_seq: Numbers, gaps: Numbers, is_ahead: NDArray[np.bool_]
+) -> NDArray[np.int8]:
     """Verdicts that do not need the books' content; EQUAL if they have to be compared."""
-    known, stale = states[:, h.S_RPT_SEQ], states[:, h.S_STALE] != 0
-    doubt = (states[:, h.S_UNVERIFIED] != 0) | (gaps > states[:, h.S_GAPS])
-    unknown = (states[:, h.S_SEEN] == h.UNSEEN) & (known == 0)
-    same = (known == said) | (unknown & (said == NULL))
-    unsaid = (known == NULL) | (said == NULL)
+    known, stale = states[:, trust.S_RPT_SEQ], states[:, trust.S_STALE] != 0
+    unverified = (states[:, trust.S_UNVERIFIED] != 0) | (gaps > states[:, trust.S_GAPS])
+    unknown = (states[:, trust.S_SEEN] == trust.UNSEEN) & (known == 0)
+    same = (known == rpt_seq) | (unknown & (rpt_seq == NULL))
+    no_rpt_seq = (known == NULL) | (rpt_seq == NULL)
     cases = [
-        (same & ~stale & ~((known == NULL) & doubt), Verdict.EQUAL),
+        (same & ~stale & ~((known == NULL) & unverified), Verdict.EQUAL),
         (is_ahead, Verdict.AHEAD),
         (unknown, Verdict.NO_BOOK),
         (stale, Verdict.STALE),
-        (doubt, Verdict.UNVERIFIED),
-        (unsaid, Verdict.EQUAL),
-        (said < known, Verdict.OUTDATED),
+        (unverified, Verdict.UNVERIFIED),
+        (no_rpt_seq, Verdict.EQUAL),
+        (rpt_seq < known, Verdict.OUTDATED),
     ]
     found = np.select([case for case, _ in cases], [np.int8(v) for _, v in cases], np.int8(Verdict.MISSED))
     return found.astype(np.int8)
 
 
-def _values_at(values: Numbers, places: Numbers) -> Numbers:
+def _values_at(values: Numbers, indices: Numbers) -> Numbers:
     """Values at some indices; arbitrary ones for indices out of range."""
-    return values[np.clip(places, 0, len(values) - 1)] if len(values) else np.zeros(len(places), np.int64)
+    return values[np.clip(indices, 0, len(values) - 1)] if len(values) else np.zeros(len(indices), np.int64)
 
 
 def _event_ends(rows: RowsByBook, times: Numbers, more: bool) -> NDArray[np.bool_]:

@@ -46,10 +46,10 @@ VERDICT_NAMES = {
 VERDICT_REASONS = {
     Verdict.NO_BOOK: "nothing of the book was known before",
     Verdict.STALE: "our book was stale",
-    Verdict.UNVERIFIED: "our book has rpt_seq {known}, the snapshot {said}: what is between was lost",
-    Verdict.MISSED: "our book has rpt_seq {known}, the snapshot {said}",
+    Verdict.UNVERIFIED: "our book has rpt_seq {known}, the snapshot {rpt_seq}: what is between was lost",
+    Verdict.MISSED: "our book has rpt_seq {known}, the snapshot {rpt_seq}",
     Verdict.AHEAD: "the incremental stream ends before it",
-    Verdict.OUTDATED: "our book has rpt_seq {known} already, the snapshot {said}",
+    Verdict.OUTDATED: "our book has rpt_seq {known} already, the snapshot {rpt_seq}",
     Verdict.OTHER_EPOCH: "it belongs to a numbering that was not captured",
 }
 
@@ -70,23 +70,30 @@ class SnapshotChecks:
         self.found, self.expected = np.full((2, count), NULL)
         self.reasons: list[str | None] = [None] * count
 
-    def add_comparisons(self, lines: Numbers, result: ComparisonResult) -> None:
-        self.found[lines], self.expected[lines] = result.found, result.expected
-        for line, words in zip(lines.tolist(), result.differences, strict=True):
-            self.reasons[line] = words
+    def add_comparisons(self, snapshot_rows: Numbers, result: ComparisonResult) -> None:
+        self.found[snapshot_rows], self.expected[snapshot_rows] = result.found, result.expected
+        for snapshot, words in zip(snapshot_rows.tolist(), result.differences, strict=True):
+            self.reasons[snapshot] = words
 
-    def add_verdicts(self, lines: Numbers, verdict: NDArray[np.int8], known: Numbers, snapshots: BookSnapshots) -> None:
-        self.verdict[lines] = verdict
-        self.expected[lines] = np.diff(snapshots.offsets)[lines] - 1
-        for line, code, rpt_seq in zip(lines.tolist(), verdict.tolist(), known.tolist(), strict=True):
+    def add_verdicts(
+        self, snapshot_rows: Numbers, verdict: NDArray[np.int8], known: Numbers, snapshots: BookSnapshots
+    ) -> None:
+        self.verdict[snapshot_rows] = verdict
+        self.expected[snapshot_rows] = np.diff(snapshots.offsets)[snapshot_rows] - 1
+        for snapshot, code, own_rpt_seq in zip(snapshot_rows.tolist(), verdict.tolist(), known.tolist(), strict=True):
             if code in VERDICT_REASONS:
-                said = _format_rpt_seq(int(snapshots.last_rpt_seq[line]))
-                self.reasons[line] = VERDICT_REASONS[code].format(known=_format_rpt_seq(rpt_seq), said=said)
+                rpt_seq = _format_rpt_seq(int(snapshots.last_rpt_seq[snapshot]))
+                self.reasons[snapshot] = VERDICT_REASONS[code].format(
+                    known=_format_rpt_seq(own_rpt_seq), rpt_seq=rpt_seq
+                )
 
     def add_unknown_epochs(self, snapshots: BookSnapshots) -> None:
-        lines = np.flatnonzero(snapshots.epoch < 0)
+        snapshot_rows = np.flatnonzero(snapshots.epoch < 0)
         self.add_verdicts(
-            lines, np.full(len(lines), Verdict.OTHER_EPOCH, np.int8), np.zeros(len(lines), np.int64), snapshots
+            snapshot_rows,
+            np.full(len(snapshot_rows), Verdict.OTHER_EPOCH, np.int8),
+            np.zeros(len(snapshot_rows), np.int64),
+            snapshots,
         )
 
     def to_table(self, snapshots: BookSnapshots, ids: Numbers, symbols: pa.Array) -> pa.Table:
@@ -105,7 +112,7 @@ class SnapshotChecks:
             "verdict": [VERDICT_NAMES[code] for code in self.verdict[order].tolist()],
             "orders_expected": _nullable(self.expected[order]),
             "orders_found": _nullable(self.found[order]),
-            "difference": [self.reasons[line] for line in order.tolist()],
+            "difference": [self.reasons[snapshot] for snapshot in order.tolist()],
         }
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
@@ -114,21 +121,21 @@ def _nullable(values: Numbers) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values == NULL)
 
 
-def compare_snapshots(run: BookReplay, snapshots: BookSnapshots, lines: Numbers) -> ComparisonResult:
+def compare_snapshots(replay: BookReplay, snapshots: BookSnapshots, snapshot_rows: Numbers) -> ComparisonResult:
     """Compare the books of a run with snapshots, each of another book."""
-    said, books = run.snapshot_books, snapshots.book[lines]
-    ids, lending = run.ids[books >> 1], (books & 1).astype(np.int64)
-    for line in lines[snapshots.depth[lines] != NULL_I32].tolist():
-        book = int(snapshots.book[line])
-        for some in (said, run.books):
-            some.set_depth(int(run.ids[book >> 1]), int(snapshots.depth[line]), lending=bool(book & 1))
-    said.apply(snapshots.rows_of(lines)[0])
-    results = np.zeros((len(lines), c.RESULT_COLUMNS), np.int64)
+    snapshot_books, books = replay.snapshot_books, snapshots.book[snapshot_rows]
+    ids, lending = replay.ids[books >> 1], (books & 1).astype(np.int64)
+    for snapshot in snapshot_rows[snapshots.depth[snapshot_rows] != NULL_I32].tolist():
+        book = int(snapshots.book[snapshot])
+        for some in (snapshot_books, replay.books):
+            some.set_depth(int(replay.ids[book >> 1]), int(snapshots.depth[snapshot]), lending=bool(book & 1))
+    snapshot_books.apply(snapshots.rows_of(snapshot_rows)[0])
+    results = np.zeros((len(snapshot_rows), c.RESULT_COLUMNS), np.int64)
     arguments = np.zeros(c.ARGUMENTS, np.int64)
     arguments[c.PAIRS], arguments[c.OURS], arguments[c.SNAPSHOT_BOOKS] = (
-        len(lines),
-        run.books.arenas.address,
-        said.arenas.address,
+        len(snapshot_rows),
+        replay.books.arenas.address,
+        snapshot_books.arenas.address,
     )
     arguments[c.IDS], arguments[c.LENDING], arguments[c.OUT] = map(buffer_address, (ids, lending, results))
     capacity = 1 << 12
@@ -137,27 +144,27 @@ def compare_snapshots(run: BookReplay, snapshots: BookSnapshots, lines: Numbers)
         arguments[c.CAPACITY] = capacity
         arguments[c.OUR_ENTRIES], arguments[c.SNAPSHOT_ENTRIES] = buffer_address(room[0]), buffer_address(room[1])
         arguments[c.FIRST] = c.compare_books(buffer_address(arguments))
-        if arguments[c.FIRST] == len(lines):
+        if arguments[c.FIRST] == len(snapshot_rows):
             break
         capacity *= 4
-    place = results[:, c.R_FIRST_DIFFERENCE]
-    words: list[str | None] = [None] * len(lines)
-    for at in np.flatnonzero(place >= 0).tolist():
-        words[at] = _describe_difference(run.books, said, int(ids[at]), bool(lending[at]), int(place[at]))
-    return ComparisonResult(results[:, c.R_FOUND], results[:, c.R_EXPECTED], place, words)
+    index = results[:, c.R_FIRST_DIFFERENCE]
+    words: list[str | None] = [None] * len(snapshot_rows)
+    for at in np.flatnonzero(index >= 0).tolist():
+        words[at] = _describe_difference(replay.books, snapshot_books, int(ids[at]), bool(lending[at]), int(index[at]))
+    return ComparisonResult(results[:, c.R_FOUND], results[:, c.R_EXPECTED], index, words)
 
 
-def _describe_difference(ours: Books, said: Books, instrument_id: int, lending: bool, place: int) -> str:
-    found, expected = (_describe_entry(books, instrument_id, lending, place) for books in (ours, said))
+def _describe_difference(ours: Books, snapshot_books: Books, instrument_id: int, lending: bool, index: int) -> str:
+    found, expected = (_describe_entry(books, instrument_id, lending, index) for books in (ours, snapshot_books))
     return f"our book has {found}, the snapshot {expected}"
 
 
-def _describe_entry(books: Books, instrument_id: int, lending: bool, place: int) -> str:
+def _describe_entry(books: Books, instrument_id: int, lending: bool, index: int) -> str:
     book = books.book(instrument_id, lending=lending)
-    if book is None or place >= len(book.entries):
+    if book is None or index >= len(book.entries):
         return "nothing more"
-    entry = book.entries[place]
-    position = int((book.entries["side"][: place + 1] == entry["side"]).sum())
+    entry = book.entries[index]
+    position = int((book.entries["side"][: index + 1] == entry["side"]).sum())
     price = "without price" if entry["price"] == NULL else f"at {int(entry['price']) / 1e9:.9g}"
     order = "" if entry["order_id"] == NULL else f" order {int(entry['order_id'])}"
     return f"{SIDES[int(entry['side'])]} {position}:{order} {int(entry['size'])} {price}"

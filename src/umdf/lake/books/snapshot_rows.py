@@ -137,8 +137,8 @@ class DaySpan:
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> DaySpan:
-        return cls(**said)
+    def from_json(cls, fields: Mapping[str, Any]) -> DaySpan:
+        return cls(**fields)
 
     def contains(self, headers: Events) -> NDArray[np.bool_]:
         """Which snapshots are in this part."""

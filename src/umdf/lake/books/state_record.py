@@ -32,10 +32,10 @@ from umdf.market.families import LAST, NULL, SNAPSHOT
 FORMAT = 2
 EVENT_FLAGS = SNAPSHOT | LAST  # flags of rows that are not states at the end of a run
 # epoch: the book's epoch; shown_epoch: that of its last shown ladder (NULL: none).
-# doubt_from, covered: unverified since the gap with this first sequence; gaps up to this sequence are known.
+# unverified_from, covered: unverified since the gap with this first sequence; gaps up to this sequence are known.
 HEADER_FIELDS = tuple(
-    "lending known stale doubt shown_bad shown_epoch ts seen epoch doubt_from covered events events_in_doubt losses "
-    "ts_send ts_recv settled busted".split()
+    "lending known stale unverified shown_bad shown_epoch ts seen epoch unverified_from covered events "
+    "untrusted_events gaps ts_send ts_recv final_before busted".split()
 )
 HEADER = struct.Struct(f"<{len(HEADER_FIELDS)}q")
 BOOK_FIELDS: Sequence[str] = [name for name in BOOK_COLUMNS if name not in ("instrument_id", "lending")]
@@ -55,8 +55,8 @@ SECTION_DTYPES: dict[str, np.dtype[Any]] = {
     "hours": BAR_DTYPE,
     "bbo_1s": BBO_DTYPE,
     "bbo_1m": BBO_DTYPE,
-    "lost": LOSS_DTYPE,
-    "owed": UNANSWERED_DTYPE,
+    "loss_windows": LOSS_DTYPE,
+    "unanswered": UNANSWERED_DTYPE,
     "published": PUBLISHED_DTYPE,
 }
 

@@ -131,6 +131,8 @@ def _entries_of(path: Path) -> tuple[LedgerEntry, ...]:
 def write_entries(root: Path, stamp: FileStamp, added: Iterable[LedgerEntry]) -> FileAdd | None:
     """Write a commit's entries to a file of the ledger."""
     known_table = table("ledger")
-    said = [asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added]
-    rows = pa.Table.from_pylist(said, known_table.schema)
+    records = [
+        asdict(entry) | {"path": entry.path and stored_text(entry.path), "commit": stamp.commit} for entry in added
+    ]
+    rows = pa.Table.from_pylist(records, known_table.schema)
     return write_file(root, "ledger", stamp, sort_rows(rows, known_table))

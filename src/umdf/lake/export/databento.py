@@ -77,11 +77,16 @@ def write(job: ExportJob) -> None:
         for table in job.tables:
             if table in TABLES_WITH_DAILY_FILES:
                 _write(job, form, table, day.read(table, None, source_columns(table), whole_day=False), day.date)
-        for piece in day.instrument_days() if set(job.tables) - TABLES_WITH_DAILY_FILES else ():
+        for instrument_day in day.instrument_days() if set(job.tables) - TABLES_WITH_DAILY_FILES else ():
             for table in job.tables:
                 if table not in TABLES_WITH_DAILY_FILES:
                     _write(
-                        job, form, table, piece.read(table, source_columns(table)), day.date, piece.instrument.file_name
+                        job,
+                        form,
+                        table,
+                        instrument_day.read(table, source_columns(table)),
+                        day.date,
+                        instrument_day.instrument.file_name,
                     )
 
 

@@ -63,7 +63,7 @@ class ExportJob:
     report: ExportReport
 
     def instrument_days(self) -> Iterator[InstrumentDay]:
-        return (piece for day in self.days for piece in day.instrument_days())
+        return (instrument_day for day in self.days for instrument_day in day.instrument_days())
 
     def new_file(self, name: str) -> Path:
         path = self.directory / name

@@ -58,7 +58,7 @@ def merge(
             entry_stream = {"channel": entry.channel_id, "stream": entry.stream, "line": entry.line}
             both = stream.keys() & entry_stream.keys()
             _refuse_contradiction(root, group, *({key: each[key] for key in both} for each in (stream, entry_stream)))
-    return stored | {group: _known_keys(said) for group, said in new_config.items()}
+    return stored | {group: _known_keys(stream) for group, stream in new_config.items()}
 
 
 def _refuse_contradiction(

@@ -49,7 +49,7 @@ class TaskContext:
     def common_arguments(self) -> dict[str, Any]:
         stamp = [self.stamp.commit, self.stamp.token]
         file_pool = None if self.file_pool is None else str(self.file_pool)
-        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged"), "spare": file_pool}
+        return {"root": str(self.root), "stamp": stamp, "directory": str(self.work / "staged"), "file_pool": file_pool}
 
 
 def build_days(
@@ -64,7 +64,9 @@ def build_days(
         day_arguments = {"channel_id": day.channel, "protocol": day.protocol, "trading_date": day.date}
         # The files of an unfinished day are compacted when it is complete: until then they need not be small.
         return (
-            context.common_arguments | day_arguments | {"tables": tables_by_day[day.key], "packed": day.until is None}
+            context.common_arguments
+            | day_arguments
+            | {"tables": tables_by_day[day.key], "is_compressed": day.until is None}
         )
 
     for day in days:
@@ -117,7 +119,7 @@ def build_days(
 def has_late_snapshots(results: DayResults) -> bool:
     """Whether a snapshot arrived that belongs to the finished part of the day, where it would have been used."""
     since = results.day.since
-    held = [held_snapshot for manifest in results.looping_results for held_snapshot in manifest.get("held", ())]
+    held = [held_snapshot for result in results.looping_results for held_snapshot in result.get("held", ())]
     if since is None or since.rank < 0 or not held:
         return False
     version, last, ts_recv = np.array(held, np.int64).T
@@ -135,9 +137,9 @@ def _set_day_end(results: DayResults) -> None:
     epoch, number = span["epoch"], span["span"][1]
     rank = day.until.rank
     if span["ts_last"] is not None:
-        day.until = DayPosition(rank, number, epoch, span["ts_last"], day.until.ts_rest)
+        day.until = DayPosition(rank, number, epoch, span["ts_last"], day.until.ts_unnumbered)
     else:
-        day.until = (day.since or DayPosition(*DAY_START))._replace(ts_rest=day.until.ts_rest)
+        day.until = (day.since or DayPosition(*DAY_START))._replace(ts_unnumbered=day.until.ts_unnumbered)
     day.epochs[rank] = (epoch, day.epochs[rank][1], number)
 
 

@@ -30,10 +30,10 @@ class DayResults:
     def __init__(self, day: ChannelDay, results: list[dict[str, Any]], before: ChannelState | None = None) -> None:
         self.day, self.before = day, before
         rank = {epoch: number for number, (epoch, _, _) in enumerate(day.epochs)}
-        incremental = [manifest for manifest in results if manifest["role"] == "incremental"]
+        incremental = [result for result in results if result["stream"] == "incremental"]
         self.span_results = sorted(incremental, key=lambda span: (rank[span["epoch"]], span["span"]))
-        self.looping_results = [manifest for manifest in results if manifest["role"] != "incremental"]
-        self.notices = {notice for manifest in results for notice in manifest["notices"]}
+        self.looping_results = [result for result in results if result["stream"] != "incremental"]
+        self.notices = {notice for result in results for notice in result["notices"]}
         self.files: dict[str, list[FileAdd]] = defaultdict(list)
         self.gaps = [Gap.from_json(gap) for gap in before.gaps] if before else []
         self.open_files: dict[str, list[str]] = defaultdict(list)  # by table: files that the next part replaces
@@ -45,20 +45,20 @@ class DayResults:
         self.final_states: dict[str, Any] = {}
         self.gap_answers: list[list[dict[str, Any]]] = []  # the gap records of each books task
         self.task_rows: list[int] = []
-        for manifest in results:
-            self.add_files(manifest["files"])
+        for result in results:
+            self.add_files(result["files"])
 
     def add_files(self, files: Mapping[str, list[dict[str, Any]]]) -> None:
         for name, added in files.items():
             self.files[name] += [FileAdd.from_json(add) for add in added]
 
-    def _staged(self, role: str) -> list[dict[str, Any]]:
+    def _staged(self, stream: str) -> list[dict[str, Any]]:
         found = (
             self.span_results
-            if role == "incremental"
-            else [each for each in self.looping_results if each["role"] == role]
+            if stream == "incremental"
+            else [each for each in self.looping_results if each["stream"] == stream]
         )
-        return [staged for manifest in found for staged in manifest["staged"]]
+        return [staged for result in found for staged in result["staged"]]
 
     @property
     def has_new_rows(self) -> bool:
@@ -133,7 +133,7 @@ class DayResults:
             "definitions": self.definitions,
             "ends": self.final_states,
             "state_in": state_in,
-            "settle_ns": self._final_before_ns(),
+            "final_before_ns": self._final_before_ns(),
             "part": self._day_part().to_json(),
         }
         name = f"books of channel {self.day.channel}, {date_of(self.day.date)}"

@@ -65,7 +65,7 @@ class ChannelState:
     @classmethod
     def from_staged(cls, staged: Iterable[dict[str, Any]], **fields: Any) -> ChannelState:
         parts = [(staged_file, Path(staged_file["path"]).read_bytes()) for staged_file in staged]
-        files = [{"rows": said["rows"], "bytes": len(content)} for said, content in parts]
+        files = [{"rows": staged_file["rows"], "bytes": len(content)} for staged_file, content in parts]
         return cls(**fields, definitions=files, content=b"".join(content for _, content in parts))
 
     def write_staged(self, directory: Path) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bo
         if part.survey["digest"] not in planner.new_digests:
             continue
         if part.first == NULL:  # heartbeats, or unreadable packets
-            if part.ts_first <= done.ts_rest:
+            if part.ts_first <= done.ts_unnumbered:
                 return True
             continue
         lowest = min(ranks[epoch] for epoch in planner.epochs_of(part))

@@ -64,7 +64,7 @@ def find_gaps(day: ChannelDay, span_results: Iterable[dict[str, Any]], ts_sent: 
             continue
         runs: list[list[Any]] = []  # first, last, (ts_recv, ts_send) of the next unit, ts_send of the previous one
         expected = first if day.since is None or rank > day.since.rank else day.since.number + 1
-        for result in sorted(by_epoch[epoch], key=lambda manifest: manifest["span"]):
+        for result in sorted(by_epoch[epoch], key=lambda result: result["span"]):
             low, high = result["span"]
             missing = result["missing"]
             skipped = [[expected, low - 1, None, None]] if low > expected else []  # no file has data of such a span
@@ -137,12 +137,14 @@ def merge_quality(
     parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for quality in earlier:
         parts[quality["stream"], quality["line"]].append(quality)
-    for manifest in spans:
-        for line, quality in manifest["quality"].items():
+    for result in spans:
+        for line, quality in result["quality"].items():
             parts["incremental", line].append(quality)
-    for manifest in loops:
-        parts[manifest["role"], manifest["line"]].append(manifest["quality"])
-    return [{"stream": stream, "line": line} | sum_quality(said) for (stream, line), said in parts.items()]
+    for result in loops:
+        parts[result["stream"], result["line"]].append(result["quality"])
+    return [
+        {"stream": stream, "line": line} | sum_quality(parts_of_line) for (stream, line), parts_of_line in parts.items()
+    ]
 
 
 def quality_rows(day: ChannelDay, quality: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

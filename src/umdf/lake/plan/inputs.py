@@ -41,7 +41,7 @@ class Inputs:
         prefetched: SurveyLookup,
         forget: Collection[str] = (),
     ) -> None:
-        self._run_step, self._split_bytes, self._decompressed = run_step, split_bytes, work / "unpacked"
+        self._run_step, self._split_bytes, self._decompressed = run_step, split_bytes, work / "decompressed"
         self._parallel, self._prefetched = parallel, prefetched
         self._surveys = writer.paths.root / "_lake" / "surveys"
         self.known: dict[str, list[ledger.LedgerEntry]] = {}
@@ -245,7 +245,7 @@ def survey_task(
     shorter: Sequence[tuple[int, str]] = (),
 ) -> dict[str, Any]:
     files = {"path": path, "known": list(known), "shorter": list(shorter)}
-    return files | {"unpacked": str(decompressed), "split_bytes": split_bytes}
+    return files | {"decompressed": str(decompressed), "split_bytes": split_bytes}
 
 
 def pack_survey_tasks(files: list[dict[str, Any]], parallel: int) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ class DayPosition(NamedTuple):
     number: int
     epoch: int
     ts_recv: int
-    ts_rest: int  # packets without a sequence are done up to this time
+    ts_unnumbered: int  # packets without a sequence are done up to this time
 
 
 @dataclass
@@ -158,9 +158,9 @@ class Planner:
         day_arguments = {"channel_id": channel, "protocol": planned.protocol, "trading_date": trading_date}
         day_arguments["lines"] = list(LINES)
         self._plan_spans(planned, day_arguments)
-        for role in ("instruments", "snapshot"):
-            segments = sorted(self.segments(planned, role), key=lambda segment: segment.order)
-            planned.looping_tasks += self._looping_tasks(day_arguments | {"role": role}, segments, since)
+        for stream in ("instruments", "snapshot"):
+            segments = sorted(self.segments(planned, stream), key=lambda segment: segment.order)
+            planned.looping_tasks += self._looping_tasks(day_arguments | {"stream": stream}, segments, since)
         if since is None:  # the whole day is built, even if the lake has it
             for source in (each for task in planned.looping_tasks for name in TASK_SOURCES for each in task[name]):
                 source["is_fresh"] = True
@@ -224,7 +224,7 @@ class Planner:
                     if source is None:
                         source = self._source(segment)
                         task["sources"].append(source)
-                    source["own_rest"], source["rest_from"] = True, max(segment.first, 0)
+                    source["owns_unnumbered"], source["unnumbered_from"] = True, max(segment.first, 0)
                     break
 
     def _line_order(self, segment: Segment) -> tuple[Any, ...]:
@@ -259,8 +259,8 @@ class Planner:
             "path": self.paths[digest],
             "flow": list(segment.group),
             "split": split,
-            "own_rest": False,
-            "rest_from": 0,
+            "owns_unnumbered": False,
+            "unnumbered_from": 0,
             "is_fresh": digest in self.new_digests,
             "epochs": list(self._reset_times.get(segment.group, ())),
             "refused": [each[1:] for each in quarantined] + self._quarantined.get(_split_key(segment), []),
@@ -287,14 +287,16 @@ class Planner:
                     [self._source(part) for part in some]
                     for some in (ordered[low:high], ordered[first:low], ordered[high:last])
                 )
-                description = f"channel {day_arguments['channel_id']}, {day_arguments['role']} on {group[0]}:{group[1]}"
+                description = (
+                    f"channel {day_arguments['channel_id']}, {day_arguments['stream']} on {group[0]}:{group[1]}"
+                )
                 task = {"description": description, "sources": sources, "before": before, "after": after}
                 tasks.append(day_arguments | task | {"ts_first": ordered[low].ts_first})
         return sorted(tasks, key=lambda task: task["ts_first"])
 
     def _is_needed(self, segment: Segment, day_arguments: dict[str, Any], since: DayPosition | None) -> bool:
         is_fresh = segment.survey["digest"] in self.new_digests
-        return is_fresh or since is None or (day_arguments["role"] == "snapshot" and segment.ts_last >= since.ts_recv)
+        return is_fresh or since is None or (day_arguments["stream"] == "snapshot" and segment.ts_last >= since.ts_recv)
 
 
 def _split_key(segment: Segment) -> tuple[str, int, MulticastGroup]:
@@ -304,7 +306,7 @@ def _split_key(segment: Segment) -> tuple[str, int, MulticastGroup]:
 def _span_task(
     epoch: int, span: tuple[int, int], known: list[list[int]], sources: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    return {"role": "incremental", "epoch": epoch, "span": list(span), "known": known, "sources": sources, "cut": ""}
+    return {"stream": "incremental", "epoch": epoch, "span": list(span), "known": known, "sources": sources, "cut": ""}
 
 
 def _merge_by_split(segments: Iterable[Segment]) -> list[Segment]:
@@ -329,8 +331,8 @@ def _overlaps(segment: Segment, first: int, last: int) -> bool:
 
 def _is_in_part(segment: Segment, planned: ChannelDay) -> bool:
     """Whether a segment without sequences belongs to the planned part of the day."""
-    is_done = planned.since is not None and segment.ts_first <= planned.since.ts_rest
-    return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_rest)
+    is_done = planned.since is not None and segment.ts_first <= planned.since.ts_unnumbered
+    return not is_done and (planned.until is None or segment.ts_first <= planned.until.ts_unnumbered)
 
 
 def _count_for_margin(sizes: Sequence[int]) -> int:

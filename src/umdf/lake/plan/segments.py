@@ -74,11 +74,11 @@ def assign_streams(
     for stream in stream_survey.streams():
         group: Any = stream.name
         configured = config.get(group, {})
-        protocol, role = (
+        protocol, stream_name = (
             configured.get("protocol", PROTOCOLS[int(stream.protocol)]),
             configured.get("stream", STREAMS[stream.kind]),
         )
-        found[group] = protocol, role, int(configured.get("channel", stream.channel))
+        found[group] = protocol, stream_name, int(configured.get("channel", stream.channel))
     _refuse_two_protocols(found)
     groups_by_stream: dict[tuple[str, str, int], list[MulticastGroup]] = defaultdict(list)
     for group, about in found.items():

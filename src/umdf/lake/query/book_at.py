@@ -121,15 +121,15 @@ def book_at(
     selection = catalog.select(symbol, stype_in, span, ["mbo"])
     if selection is None or len(selection.requested) != 1:
         raise UsageError("book_at takes one symbol", "call it once per symbol")
-    places = [
+    candidates = [
         (part, number)
         for part, wanted in selection.filters.items()
         for number in sorted(wanted.ids or ())
         if part[0] == day and channel in (None, part[1])
     ]
-    if len(places) != 1:
-        raise _ambiguous_symbol_error(selection.requested[0], day, channel, [part for part, _ in places])
-    part, number = places[0]
+    if len(candidates) != 1:
+        raise _ambiguous_symbol_error(selection.requested[0], day, channel, [part for part, _ in candidates])
+    part, number = candidates[0]
     limit = when if isinstance(when, int) else None
     return _BookLookup(catalog.snapshot, part, number, limit, lending).book(selection.requested[0], depth)
 
@@ -159,16 +159,16 @@ class _BookLookup:
         from umdf.lake.books.derived_levels import replay_day
 
         day = replay_day(self.mbo, self.states)
-        end, heals = self._find_cut(day)
-        until = replay_day(*self._rows_until(day, end, heals))
+        end, recoveries = self._find_cut(day)
+        until = replay_day(*self._rows_until(day, end, recoveries))
         found = until.books_replay.books.book(self.instrument_id, lending=self.lending) if len(until.ids) else None
         received, sequence = (None, None) if end < 0 else self._ts_and_sequence(day, end)
-        doubt = self._distrust_reason(day, end, heals, found)
+        reason = self._distrust_reason(day, end, recoveries, found)
         if found is None:
             found = _empty_book(self.instrument_id, self.lending)
         trading_date, channel = self.part
         assert trading_date is not None and channel is not None
-        return BookAt(symbol, self.instrument_id, trading_date, channel, found, depth, received, sequence, doubt)
+        return BookAt(symbol, self.instrument_id, trading_date, channel, found, depth, received, sequence, reason)
 
     def _find_cut(self, day: DayReplay) -> tuple[int, list[int]]:
         """The last row that ends an event by then, and the snapshots that replaced the book up to there.
@@ -182,18 +182,18 @@ class _BookLookup:
         end = int(ends[-1]) if len(ends) else -1
         following = own[own > end]
         next_row = int(following[0]) if len(following) else len(rows)
-        heals = [
-            int(line)
-            for line, place in zip(
+        recoveries = [
+            int(snapshot)
+            for snapshot, position in zip(
                 day.result.recovery_snapshots.tolist(), day.result.recovery_position.tolist(), strict=True
             )
-            if day.snapshots.book[line] == self._book_index
+            if day.snapshots.book[snapshot] == self._book_index
             and (
-                place <= 2 * end + 1
-                or (place <= 2 * next_row and day.snapshot_states[line].header["ts_recv"] <= self.as_of_ns)
+                position <= 2 * end + 1
+                or (position <= 2 * next_row and day.snapshot_states[snapshot].header["ts_recv"] <= self.as_of_ns)
             )
         ]
-        return end, heals
+        return end, recoveries
 
     @property
     def _book_index(self) -> int:
@@ -206,7 +206,7 @@ class _BookLookup:
         units, unit = day.rows.units, day.rows.rows.unit[row]
         return int(units.ts_recv[unit]), int(units.sequence[unit])
 
-    def _rows_until(self, day: DayReplay, end: int, heals: list[int]) -> tuple[pa.Table, pa.Table]:
+    def _rows_until(self, day: DayReplay, end: int, recoveries: list[int]) -> tuple[pa.Table, pa.Table]:
         """The rows of `mbo` and `book_state` up to there."""
         from umdf.lake.books.instrument_rows import is_between, wire_key
         from umdf.lake.books.state_record import EVENT_FLAGS
@@ -222,25 +222,33 @@ class _BookLookup:
             return is_between(epoch, key, None, until)
 
         flags = int64_values(self.states.column("flags"))
-        keys = {(day.snapshot_states[line].seq_version, day.snapshot_states[line].key) for line in heals}
-        versions, places = (int64_values(self.states.column(name)) for name in ("seq_version", "sequence"))
+        keys = {
+            (day.snapshot_states[snapshot].seq_version, day.snapshot_states[snapshot].key) for snapshot in recoveries
+        }
+        versions, sequences = (int64_values(self.states.column(name)) for name in ("seq_version", "sequence"))
         inside = (int64_values(self.states.column(name)) for name in ("msg_index", "entry_index"))
-        whole = [p << 32 | m << 16 | e for p, m, e in zip(places.tolist(), *(i.tolist() for i in inside), strict=True)]
-        healing = np.array([pair in keys for pair in zip(versions.tolist(), whole, strict=True)], np.bool_)
-        kept = np.where(flags & SNAPSHOT != 0, healing, (flags & EVENT_FLAGS == 0) | is_before(self.states))
+        whole = [
+            sequence << 32 | m << 16 | e
+            for sequence, m, e in zip(sequences.tolist(), *(i.tolist() for i in inside), strict=True)
+        ]
+        is_recovery = np.array([pair in keys for pair in zip(versions.tolist(), whole, strict=True)], np.bool_)
+        kept = np.where(flags & SNAPSHOT != 0, is_recovery, (flags & EVENT_FLAGS == 0) | is_before(self.states))
         return filter_rows(self.mbo, is_before(self.mbo)), filter_rows(self.states, kept.astype(np.bool_))
 
-    def _distrust_reason(self, day: DayReplay, end: int, heals: list[int], book: Book | None) -> str | None:
-        told = day.result
-        newest = max((int(told.recovery_position[told.recovery_snapshots == line][0]) for line in heals), default=-1)
+    def _distrust_reason(self, day: DayReplay, end: int, recoveries: list[int], book: Book | None) -> str | None:
+        result = day.result
+        newest = max(
+            (int(result.recovery_position[result.recovery_snapshots == snapshot][0]) for snapshot in recoveries),
+            default=-1,
+        )
         if end < 0 and newest < 0:
             return "no data before this time"
-        healed = newest > 2 * end + 1
-        if not healed and told.bad[end] != 0:
+        is_recovered = newest > 2 * end + 1
+        if not is_recovered and result.bad[end] != 0:
             return "messages were lost before it"
         if book is None or book.stale is not None:
             return "its rows are inconsistent"
-        return self._loss_after(day, end, newest if healed else -1)
+        return self._loss_after(day, end, newest if is_recovered else -1)
 
     def _loss_after(self, day: DayReplay, end: int, newest: int) -> str | None:
         """The book was right at its last row: whether messages were lost between that row and the given time."""
@@ -264,8 +272,8 @@ class _BookLookup:
 
     def _was_recovered_later(self, day: DayReplay, end: int, row: int, newest: int) -> bool:
         """Whether a snapshot had to replace the book before its next row, although it was right here."""
-        places = day.result.recovery_position[day.snapshots.book[day.result.recovery_snapshots] == self._book_index]
-        return bool(((places > max(2 * end + 1, newest)) & (places <= 2 * row)).any())
+        positions = day.result.recovery_position[day.snapshots.book[day.result.recovery_snapshots] == self._book_index]
+        return bool(((positions > max(2 * end + 1, newest)) & (positions <= 2 * row)).any())
 
     def _ends_untrusted(self) -> bool:
         from umdf.lake.books.state_record import EVENT_FLAGS, decode_state_rows

@@ -38,7 +38,7 @@ class LevelSlice(NamedTuple):
     channel_id: int
     instrument_id: int
     events: int  # rows of `mbo` of the whole day
-    piece: int
+    slice_index: int
 
     @property
     def slice_count(self) -> int:
@@ -64,12 +64,12 @@ def _derived_frame(spark: SparkSession, snapshot: LakeSnapshot, name: str, days:
     from pyspark.sql import functions as f
 
     context = context_of(spark)
-    pieces = f"explode(sequence(0L, greatest((events - 1) DIV {SLICE_EVENTS}L, 0L))) AS piece"
+    slices = f"explode(sequence(0L, greatest((events - 1) DIV {SLICE_EVENTS}L, 0L))) AS slice_index"
     keys = (
         _instruments_frame(spark, snapshot, days)
-        .selectExpr(*KEY_COLUMNS, "events", pieces)
+        .selectExpr(*KEY_COLUMNS, "events", slices)
         .repartition(2 * context.defaultParallelism if context is not None else DEFAULT_PARTITIONS, *KEY_COLUMNS[:3])
-        .sortWithinPartitions(*KEY_COLUMNS[:3], "piece")
+        .sortWithinPartitions(*KEY_COLUMNS[:3], "slice_index")
     )
     arrow_udf: Any = f.arrow_udf
     make = arrow_udf(
@@ -114,7 +114,7 @@ def _slice_function(root: str, commit: int, name: str) -> Any:
         snapshot, levels, kind = open_snapshot(root, commit), DerivedLevels(Query(table(name))), row_struct_type(name)
         for columns in batches:
             for pack in group_slices(map(LevelSlice, *(column.to_pylist() for column in columns))):
-                ids = frozenset(piece.instrument_id for piece in pack)
+                ids = frozenset(level_slice.instrument_id for level_slice in pack)
                 yield from slice_rows(
                     pack, levels.derive(snapshot, DeriveTask(pack[0][:2], InstrumentFilter(ids)), ReadStats()), kind
                 )
@@ -126,13 +126,17 @@ def group_slices(slices: Iterable[LevelSlice]) -> Iterator[list[LevelSlice]]:
     """Groups neighbouring slices of one channel-day, to be read together, and consecutive slices of an instrument."""
     group: list[LevelSlice] = []
     events = 0
-    for piece in slices:
-        is_same = bool(group) and piece[:3] == group[-1][:3]
-        if group and not is_same and (piece[:2] != group[-1][:2] or events + piece.events > MAX_READ_EVENTS):
+    for level_slice in slices:
+        is_same = bool(group) and level_slice[:3] == group[-1][:3]
+        if (
+            group
+            and not is_same
+            and (level_slice[:2] != group[-1][:2] or events + level_slice.events > MAX_READ_EVENTS)
+        ):
             yield group
             group, events = [], 0
-        group.append(piece)
-        events += 0 if is_same else piece.events
+        group.append(level_slice)
+        events += 0 if is_same else level_slice.events
     if group:
         yield group
 
@@ -142,9 +146,12 @@ def slice_rows(slices: list[LevelSlice], rows: pa.Table, kind: pa.StructType) ->
     ids = rows.column("instrument_id").to_numpy()
     order = np.argsort(ids, kind="stable")
     ids = ids[order]
-    for piece in slices:
-        first, last = (int(np.searchsorted(ids, piece.instrument_id, side)) for side in ("left", "right"))
-        begin, end = (first + (last - first) * cut // piece.slice_count for cut in (piece.piece, piece.piece + 1))
+    for level_slice in slices:
+        first, last = (int(np.searchsorted(ids, level_slice.instrument_id, side)) for side in ("left", "right"))
+        begin, end = (
+            first + (last - first) * cut // level_slice.slice_count
+            for cut in (level_slice.slice_index, level_slice.slice_index + 1)
+        )
         own = rows.take(pa.array(order[begin:end]))
         columns = [own.column(field.name).combine_chunks().cast(field.type) for field in kind]
         values = pa.StructArray.from_arrays(columns, fields=list(kind))

@@ -99,9 +99,9 @@ class Range:
 
     def _batches(self, batch_size: int) -> Iterator[pa.RecordBatch]:
         asked = self._requested_schema
-        for part, pieces in self._unsorted_rows():
+        for part, batches in self._unsorted_rows():
             with ExternalSorter(self.derived.table if self.derived else self.query.table) as sorter:
-                for rows in pieces:
+                for rows in batches:
                     sorter.add(rows)
                 for rows in sorter.tables():
                     for first in range(0, rows.num_rows, batch_size):

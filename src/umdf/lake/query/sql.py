@@ -35,9 +35,9 @@ DELTA_SETTINGS = {
 }
 SQL_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WORD = re.compile(r"\w+")
-SPARK_ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<said>\S.*)")
+SPARK_ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s+(?P<message>\S.*)")
 UNREADABLE = re.compile(r"\[FAILED_READ_FILE[^\]]*\].* reading file (?:file:/*(?=/))?(?P<path>.+?\.parquet)\b")
-CAUSE = re.compile(r"^Caused by: (?:\w+\.)*\w+: (?P<said>.+)$", re.MULTILINE)
+CAUSE = re.compile(r"^Caused by: (?:\w+\.)*\w+: (?P<message>.+)$", re.MULTILINE)
 PY4J_PREFIX = re.compile(r"An error occurred while calling")
 PYTHON_ERROR = re.compile(r"^(?:umdf\.errors\.\w+: |(?=(?:\w+\.)*\w+Error: ))")  # the last line of a Python traceback
 SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
@@ -169,7 +169,7 @@ def _reads_delta(spark: SparkSession, snapshot: LakeSnapshot) -> bool:
 def sql_error(error: Any) -> UmdfError:
     """Spark's error as one line, with a hint."""
     condition, values = _error_condition(error), _error_parameters(error)
-    said = _error_sentence(error)
+    message = _error_sentence(error)
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         name = _unquoted(values.get("relationName", "?"))
         close = close_matches(name, tables())
@@ -191,7 +191,7 @@ def sql_error(error: Any) -> UmdfError:
     if condition == "PARSE_EMPTY_STATEMENT":
         return UsageError("empty SQL statement", 'pass one, for example "SELECT * FROM trades LIMIT 10"')
     return UmdfError(
-        f"Spark cannot run the query: {said}", "" if condition else "see the whole error with `umdf --debug …`"
+        f"Spark cannot run the query: {message}", "" if condition else "see the whole error with `umdf --debug …`"
     )
 
 
@@ -208,9 +208,9 @@ def _error_sentence(error: Any) -> str:
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip() and not PY4J_PREFIX.match(line)]
     if thrown := [line for line in lines if PYTHON_ERROR.match(line)]:
         return PYTHON_ERROR.sub("", thrown[-1])[:300]
-    named = next((found["said"] for found in map(SPARK_ERROR_CLASS.search, lines) if found), None)
-    said = named or (lines[0] if lines else type(error).__name__)
-    return SQLSTATE.sub("", said).rstrip(" .:")[:300]
+    named = next((found["message"] for found in map(SPARK_ERROR_CLASS.search, lines) if found), None)
+    message = named or (lines[0] if lines else type(error).__name__)
+    return SQLSTATE.sub("", message).rstrip(" .:")[:300]
 
 
 def _error_position(error: Any) -> str:

@@ -156,10 +156,10 @@ def read_partition(
     ordered: bool = True,
 ) -> pa.Table:
     """The rows of one channel-day, in order."""
-    pieces = iter_rows(
+    batches = iter_rows(
         snapshot, question, partition, adds, columns, stats, ordered=ordered, row_groups_per_read=ALL_ROW_GROUPS
     )
-    rows = pa.concat_tables([empty_table(_columns_to_read(question, columns, ordered)), *pieces])
+    rows = pa.concat_tables([empty_table(_columns_to_read(question, columns, ordered)), *batches])
     return (sort_rows(rows, question.table) if ordered else rows).select(_output_schema(question.table, columns).names)
 
 

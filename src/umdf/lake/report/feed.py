@@ -260,7 +260,7 @@ def untrusted_books(day: LakeDay, symbols: Symbols) -> tuple[int, tuple[Untruste
             symbols.get(instrument, str(instrument)),
             "stale" if head["stale"] else "unverified",
             None if head["ts"] in (0, NULL) else head["ts"],
-            head["events_in_doubt"],
+            head["untrusted_events"],
         )
         for (channel, instrument, _), (flags, head) in last.items()
         if flags & MAYBE_BAD_BOOK

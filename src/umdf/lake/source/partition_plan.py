@@ -96,8 +96,8 @@ def _cached_surveys(files: Sequence[FileIdentity]) -> Iterator[tuple[FileIdentit
 
 
 def _survey_file(file: FileIdentity) -> SurveyResult:
-    with tempfile.TemporaryDirectory(prefix="umdf-source-") as unpacked:
-        task = {"path": file.path, "known": [], "unpacked": unpacked, "split_bytes": survey.SPLIT_BYTES}
+    with tempfile.TemporaryDirectory(prefix="umdf-source-") as decompressed:
+        task = {"path": file.path, "known": [], "decompressed": decompressed, "split_bytes": survey.SPLIT_BYTES}
         return survey.run(task, TaskPlace(0, 0))
 
 
@@ -176,7 +176,7 @@ def partition_tasks(captures: CaptureSet, day: ChannelDayKey, scan: Scan) -> Ite
             return
     loops: dict[str, list[Task]] = defaultdict(list)
     for task in planned.looping_tasks:
-        loops[task["role"]].append(task)
+        loops[task["stream"]].append(task)
     for work in _stream_tasks(planned, loops, scan.family):
         if work.kind not in (SPAN, SPAN_PACKETS) or _may_match(work.tasks[0], captures, scan):
             yield replace(work, compressed_digests=captures.compressed_digests, symbols=symbols)

@@ -119,13 +119,15 @@ class _DecodedSpan:
 
 def _decode_span(task: Task, families: Sequence[str] = (), only: ReadSources | None = None) -> _DecodedSpan:
     """Decode from all sources, or only from those that were read before."""
-    sources = [SplitSource.from_json(said) for said in task["sources"] if only is None or source_identity(said) in only]
+    sources = [
+        SplitSource.from_json(source) for source in task["sources"] if only is None or source_identity(source) in only
+    ]
     first, last = task["span"]
     span = Span(task["epoch"], first, last, OVERLAP)
     known = [Span(*each) for each in task["known"]]
     damaged: PacketLocations = frozenset()
     while True:
-        gathered = gather_span(sources, span, _create_wire(task), known, damaged)
+        gathered = gather_span(sources, span, _create_protocol(task), known, damaged)
         decoded_span, corrupt = _decode_gathered(task, gathered, families)
         if not corrupt:
             return decoded_span
@@ -135,13 +137,13 @@ def _decode_span(task: Task, families: Sequence[str] = (), only: ReadSources | N
 def _decode_gathered(
     task: Task, gathered: GatheredSpan, families: Sequence[str]
 ) -> tuple[_DecodedSpan, PacketLocations]:
-    span, pieces, wire = gathered.span, gathered.units, _create_wire(task)
+    span, units, protocol = gathered.span, gathered.units, _create_protocol(task)
     decoded_span = _DecodedSpan(gathered, [], np.full(span.size, NULL), np.zeros(span.size, np.int32))
     corrupt: set[tuple[str, int, int]] = set()
-    first, last = np.searchsorted(pieces.sequence, [span.first, span.last + 1]).tolist()
+    first, last = np.searchsorted(units.sequence, [span.first, span.last + 1]).tolist()
     for low, high, keep in decode_ranges(first, last, packet_end(gathered, last)):
-        decoded = wire.decode(pieces.take(np.arange(low, high)))
-        at = pieces.sequence[low:high] - span.base
+        decoded = protocol.decode(units.take(np.arange(low, high)))
+        at = units.sequence[low:high] - span.base
         decoded_span.ts_send[at], decoded_span.messages[at] = decoded.events.units.ts_send, decoded.messages
         if keep:
             wanted = {name: rows for name, rows in decoded.events.families.items() if name in families}
@@ -151,7 +153,7 @@ def _decode_gathered(
     return decoded_span, frozenset(corrupt)
 
 
-def _create_wire(task: Task) -> Any:
+def _create_protocol(task: Task) -> Any:
     return PROTOCOLS[task["protocol"]](task["channel_id"], task["trading_date"])
 
 
@@ -195,7 +197,7 @@ def _only_new_packets(packets: pa.Table, work: PartitionTask) -> list[pa.RecordB
 def _read_loop_packets(work: PartitionTask, family: str) -> Iterator[pa.RecordBatch]:
     for task in work.tasks:
         stream = LoopingStream(task)
-        for _ in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
+        for _ in stream.snapshots() if task["stream"] == SNAPSHOT else stream.definitions():
             pass
         if stream.packets:
             yield from _only_new_packets(looping_packet_rows(task, stream.packets), work)
@@ -218,8 +220,8 @@ def _loop_rows(tasks: Sequence[Task], family: str) -> pa.RecordBatch | None:
     repeats, parts = DefinitionFilter(), []
     for task in tasks:
         stream = LoopingStream(task)
-        for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
-            kept = repeats.changed_definitions(events) if task["role"] != SNAPSHOT else events
+        for events in stream.snapshots() if task["stream"] == SNAPSHOT else stream.definitions():
+            kept = repeats.changed_definitions(events) if task["stream"] != SNAPSHOT else events
             if len(kept.rows(family)):
                 parts.append(record_batch(kept, family))
     if not parts:

@@ -167,10 +167,10 @@ class MicroBatch:
         narrowed_task = self._narrow_span(work.tasks[0], new)
         return None if narrowed_task is None else replace(work, tasks=[narrowed_task], already_read=already_read)
 
-    def _previous_tasks(self, day: ChannelDayKey, role: str) -> list[Task]:
+    def _previous_tasks(self, day: ChannelDayKey, stream: str) -> list[Task]:
         if day not in self.previous.days:
             return []
-        return [task for task in self.previous.plan_day(day).looping_tasks if task["role"] == role]
+        return [task for task in self.previous.plan_day(day).looping_tasks if task["stream"] == stream]
 
     def _narrow_span(self, task: Task, new: Sequence[Task]) -> Task | None:
         """Narrow the span to the sequences that the new files may have."""

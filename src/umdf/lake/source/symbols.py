@@ -74,9 +74,12 @@ def resolve_symbols(
         known |= {number: symbol for _, number, symbol in records}
     rank = {epoch: number for number, (epoch, _, _) in enumerate(day.epochs)}
     intraday = [
-        record for said in _intraday_symbols(day, surveys, cache, decompress) for record in said if record[0][0] in rank
+        record
+        for records in _intraday_symbols(day, surveys, cache, decompress)
+        for record in records
+        if record[0][0] in rank
     ]
-    for _, number, symbol in sorted(intraday, key=lambda told: (rank[told[0][0]], *told[0][1:])):
+    for _, number, symbol in sorted(intraday, key=lambda record: (rank[record[0][0]], *record[0][1:])):
         known[number] = symbol
     return SymbolTable.from_dict(known)
 
@@ -84,7 +87,7 @@ def resolve_symbols(
 def _listed_symbols(day: ChannelDay, cache: SymbolCache, decompress: Decompress) -> Iterator[list[SymbolRecord]]:
     """Symbols from the instrument stream, split by split."""
     for task in day.looping_tasks:
-        if task["role"] == INSTRUMENTS:
+        if task["stream"] == INSTRUMENTS:
             splits = [*task["before"], *task["sources"]]
             for number in range(len(task["before"]), len(splits)):
                 key = _split_key(day, splits[number])
@@ -125,38 +128,38 @@ def _intraday_symbols(
     }
     splits = {_split_key(day, source): source for task in day.decode_tasks for source in task["sources"]}
     before: dict[int, dict[str, Any]] = {}  # by line: the last split that was skipped
-    wire = PROTOCOLS[day.protocol](day.channel, day.date)  # shared: a message may continue in the next split
-    for key, said in splits.items():
-        if key not in cache and (said["digest"], *said["flow"]) in may_have:
-            previous_split = before.pop(said["line"], None)
+    protocol = PROTOCOLS[day.protocol](day.channel, day.date)  # shared: a message may continue in the next split
+    for key, split in splits.items():
+        if key not in cache and (split["digest"], *split["flow"]) in may_have:
+            previous_split = before.pop(split["line"], None)
             if previous_split is not None:
-                list(_definition_records(wire, day, SplitSource.from_json(decompress(previous_split))))
-            cache[key] = list(_definition_records(wire, day, SplitSource.from_json(decompress(said))))
+                list(_definition_records(protocol, day, SplitSource.from_json(decompress(previous_split))))
+            cache[key] = list(_definition_records(protocol, day, SplitSource.from_json(decompress(split))))
         else:
-            before[said["line"]] = said
+            before[split["line"]] = split
         yield cache.get(key, [])
 
 
-def _definition_records(wire: FeedProtocol, day: ChannelDay, source: SplitSource) -> Iterator[SymbolRecord]:
+def _definition_records(protocol: FeedProtocol, day: ChannelDay, source: SplitSource) -> Iterator[SymbolRecord]:
     for batch in read_packets(source):
-        found = wire.read(batch, source)
+        found = protocol.read(batch, source)
         has_definition = _has_definition(found.units, day.protocol)
         if found.is_other_date is not None:
             has_definition &= ~found.is_other_date[found.unit_packet_row]
         if has_definition.any():
-            decoded = wire.decode(found.units.take(has_definition))
+            decoded = protocol.decode(found.units.take(has_definition))
             is_intact = ~np.isin(decoded.events.rows("definition").unit, list(decoded.corrupt))
             yield from _symbol_records(decoded.events.take({"definition": is_intact}))
 
 
-def _has_definition(pieces: RawUnits, protocol: str) -> NDArray[np.bool_]:
+def _has_definition(units: RawUnits, protocol: str) -> NDArray[np.bool_]:
     if protocol != SBE:
-        return np.isin(peek_templates(pieces), _fast_definitions())  # type: ignore[arg-type]
-    counts, place = np.zeros((len(pieces), MESSAGE_KINDS), np.int64), np.arange(len(pieces), dtype=np.uint16)
-    start, end = np.ascontiguousarray(pieces.start), np.ascontiguousarray(pieces.end)
-    addresses = (array.ctypes.data for array in (pieces.buffer, start, end))
+        return np.isin(peek_templates(units), _fast_definitions())  # type: ignore[arg-type]
+    counts, place = np.zeros((len(units), MESSAGE_KINDS), np.int64), np.arange(len(units), dtype=np.uint16)
+    start, end = np.ascontiguousarray(units.start), np.ascontiguousarray(units.end)
+    addresses = (array.ctypes.data for array in (units.buffer, start, end))
     kinds = _sbe_kinds()
-    k.count_templates(*addresses, len(pieces), place.ctypes.data, kinds.ctypes.data, counts.ctypes.data, MESSAGE_KINDS)
+    k.count_templates(*addresses, len(units), place.ctypes.data, kinds.ctypes.data, counts.ctypes.data, MESSAGE_KINDS)
     return counts[:, DEFINITION] > 0
 
 

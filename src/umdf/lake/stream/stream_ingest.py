@@ -31,7 +31,7 @@ from umdf.lake.commit import vacuum
 from umdf.lake.commit.writer import Writer
 from umdf.lake.ingest import ingest_captures
 from umdf.lake.ingest_result import IngestResult
-from umdf.lake.ingest_settings import IngestSettings, StageProgress, TaskRunner, no_progress
+from umdf.lake.ingest_settings import IngestSettings, StepProgress, TaskRunner, no_progress
 from umdf.lake.plan.frontier import FollowSettings
 from umdf.lake.plan.segments import ChannelDayKey
 from umdf.lake.runtime.memory import freeze_loaded_objects
@@ -106,18 +106,18 @@ class StreamIngest:
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         max_files: int | None = None,
-        stage: StageProgress = no_progress,
+        on_step: StepProgress = no_progress,
         on_batch: Callable[[MicroBatch], None] = lambda batch: None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.spark, self.writer, self.stage, self.on_batch, self.clock = spark, writer, stage, on_batch, clock
+        self.spark, self.writer, self.on_step, self.on_batch, self.clock = spark, writer, on_step, on_batch, clock
         self.recording, self.max_files = Path(recording).absolute(), max_files
         self.settings = settings if settings.follow else replace(settings, follow=FollowSettings())
         refuse_without_manifest(self.recording)
         self.run_tasks: TaskRunner = (runner := SparkRunner(spark))
         self.checkpoint = _open_checkpoint(writer, self.recording, checkpoint)
         work = writer.paths.work / "ingest-ahead"
-        self._file_pool = StagingFilePool(writer.paths.work / "ingest-spare") if runner.is_local else None
+        self._file_pool = StagingFilePool(writer.paths.work / "ingest-file-pool") if runner.is_local else None
         self._prefetch = SurveyPrefetch(self.recording, work, self.settings.split_bytes, max_files)
         self.batches, self.lag = 0, LagMeter()
         self.has_open_days = False  # whether some data waits for more files
@@ -190,10 +190,10 @@ class StreamIngest:
         """One micro-batch."""
         started = time.monotonic()
 
-        def stage(step: str, tasks: int) -> Progress | None:
+        def on_step(step: str, tasks: int) -> Progress | None:
             if step == "books":  # the last step: from here on cores are idle
                 self._prefetch.start(self.run_tasks, paths)
-            return self.stage(step, tasks)
+            return self.on_step(step, tasks)
 
         with self._write_lock:
             prefetched = self._prefetch.take
@@ -202,7 +202,7 @@ class StreamIngest:
                 self.writer,
                 self.run_tasks,
                 self.settings,
-                stage,
+                on_step,
                 prefetched=prefetched,
                 file_pool=self._file_pool,
             )

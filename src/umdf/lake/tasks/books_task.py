@@ -1,7 +1,7 @@
 """Step 3 of an ingest: staged rows of some instruments of a channel-day → books, bars and final tables.
 
     run({"root", "stamp", "channel_id", "protocol", "trading_date", "buckets", "staged", "snapshots", "timeline",
-         "definitions", "state_in", "part", "settle_ns", "tables", "packed"}, attempt)
+         "definitions", "state_in", "part", "final_before_ns", "tables", "is_compressed"}, attempt)
         -> {"files", "open", "is_late", "rows", "stale", "gaps"}
 
 An ordinary function: Spark calls it as a task, tests and benchmarks call it directly. Instruments are processed in
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from umdf.lake.books.book_day_builder import BookDayBuilder, Tables
 from umdf.lake.books.gap_recovery import GapRecoveries, Timeline
-from umdf.lake.books.group_day import BookDayBuilder, Tables
 from umdf.lake.books.instrument_rows import (
     Epochs,
     InstrumentSet,
@@ -140,14 +140,14 @@ class _BooksTask:
         self.root, self.channel = str(arguments["root"]), int(arguments["channel_id"])
         self.date, self.buckets = int(arguments["trading_date"]), [int(bucket) for bucket in arguments["buckets"]]
         self.table_names = frozenset(arguments.get("tables") or TABLES)
-        self.staged = [StagedFile.from_json(said) for said in arguments["staged"]]
-        snapshots = [StagedFile.from_json(said) for said in arguments.get("snapshots") or []]
-        definitions = [StagedFile.from_json(said) for said in arguments.get("definitions") or []]
+        self.staged = [StagedFile.from_json(file) for file in arguments["staged"]]
+        snapshots = [StagedFile.from_json(file) for file in arguments.get("snapshots") or []]
+        definitions = [StagedFile.from_json(file) for file in arguments.get("definitions") or []]
         self.epochs, self.timeline, self.epoch_times = parse_timeline(arguments.get("timeline") or {})
         day = datetime.date(1970, 1, 1) + datetime.timedelta(days=self.date)
         partition = {"trading_date": day, "channel_id": self.channel}
-        packed = bool(arguments.get("packed", True))
-        self.output = TableOutput(self.root, FileStamp(*arguments["stamp"]), partition, context, packed)
+        is_compressed = bool(arguments.get("is_compressed", True))
+        self.output = TableOutput(self.root, FileStamp(*arguments["stamp"]), partition, context, is_compressed)
         instrument_buckets = [bucket for bucket in self.buckets if bucket != NO_INSTRUMENT]
         self.mbo, self.trades, self.statistics = (
             StagedFamily(self.staged, family, instrument_buckets, self.date)
@@ -160,14 +160,14 @@ class _BooksTask:
         self.day_span = DaySpan.from_json(arguments.get("part") or {})
         self.stored_states = read_states(arguments.get("state_in"), instrument_buckets)
         self.epochs.ranks(self.stored_states.seq_version)
-        for piece in self.mbo.batches:
-            self.epochs.ranks(piece.batch.column("seq_version").to_numpy())
+        for staged_batch in self.mbo.batches:
+            self.epochs.ranks(staged_batch.batch.column("seq_version").to_numpy())
         every = read_staged([*definitions, *self.staged], "definition", instrument_buckets)
         self.definitions = build_instrument_list([every.rows("definition")], self.channel)
         self.last_states: Mapping[str, Any] = arguments.get("ends") or {}
         self.book_resets = BookResets.from_staged(self.staged, instrument_buckets, self.date, self.epochs)
         self.stale: list[dict[str, Any]] = []
-        self.final_before_ns: int | None = arguments.get("settle_ns")
+        self.final_before_ns: int | None = arguments.get("final_before_ns")
         self.has_late_rows = False  # data arrived for a position that an earlier run wrote as final
         self.gap_recoveries = GapRecoveries(self.timeline, self.epochs)
 

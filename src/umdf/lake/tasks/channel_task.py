@@ -42,7 +42,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
         for name in ("staged", "snapshots", "instruments")
     )
     day, part = _DayWriter(task, attempt), DaySpan.from_json(task["part"])
-    before = read_staged([StagedFile.from_json(said) for said in task["before"]], "definition", ALL_BUCKETS)
+    before = read_staged([StagedFile.from_json(file) for file in task["before"]], "definition", ALL_BUCKETS)
     deduplicator = DefinitionFilter({int(number): word for number, word in task["listed"].items()})
     new_definitions = deduplicator.changed_definitions(read_staged(instruments, "definition", ALL_BUCKETS))
     incremental_definitions = read_staged(staged, "definition", ALL_BUCKETS)
@@ -105,7 +105,7 @@ class _DayWriter:
             file_options = {
                 "task": self.attempt.task,
                 "attempt": self.attempt.attempt,
-                "compressed": task.get("packed", True),
+                "compressed": task.get("is_compressed", True),
             }
             added = write_file(task["root"], family, FileStamp(*task["stamp"]), rows, partition, **file_options)
             assert isinstance(added, FileAdd)

@@ -2,7 +2,7 @@
 
 No checksum covers a header in a file, so a wrong bit in a sequence would look like a loss of millions, and one in a
 time like another day. But a gap, a reset or a new day continues with the next packet, and damage does not: a header
-is judged by the few packets before and after it. Invariant: the verdict on a packet depends only on the `MARGIN`
+is judged by the few packets before and after it. Invariant: the decision on a packet depends only on the `MARGIN`
 packets on either side of it, never on the boundaries of batches and splits.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEIGHBOURS = 8  # packets on either side that a packet is compared with
-MARGIN = 3 * NEIGHBOURS  # a verdict depends on the neighbours' verdicts, and those on their neighbours
+MARGIN = 3 * NEIGHBOURS  # a decision depends on those on its neighbours, and those on their neighbours
 MAX_OVERTAKING = 1_000  # maximum reordering, in sequences
 MAX_FIRST_SEQUENCE = 16  # a sequence up to this may start an epoch or a loop
 MAX_WRONG_BITS = 3  # maximum wrong bits in a sequence
@@ -131,8 +131,8 @@ def mask_far_sequences(headers: Headers) -> Mask:
 def mask_wrong_sequences(headers: Headers) -> Mask:
     """Judges by sequence, and by the order of sequences and times."""
     bad = mask_far_sequences(headers)
-    sound = np.flatnonzero(~bad) if bad.any() else np.arange(len(bad))
-    return bad if len(sound) < 3 else bad | _mask_disordered(headers, sound)
+    valid = np.flatnonzero(~bad) if bad.any() else np.arange(len(bad))
+    return bad if len(valid) < 3 else bad | _mask_disordered(headers, valid)
 
 
 def _mask_implausible(count: int, agree: AgreementRule, may_follow: SuccessionRule) -> Mask:
@@ -171,7 +171,7 @@ def _mask_implausible(count: int, agree: AgreementRule, may_follow: SuccessionRu
     return bad
 
 
-def _mask_disordered(headers: Headers, sound: Numbers) -> Mask:
+def _mask_disordered(headers: Headers, valid: Numbers) -> Mask:
     """Packets that were sent between their neighbours but have no sequence between theirs, or the other way round.
 
     A late packet has both an older sequence and an older time, so it is not affected. If there is no sequence free
@@ -180,11 +180,11 @@ def _mask_disordered(headers: Headers, sound: Numbers) -> Mask:
     rejected only where exactly one sequence is missing.
     """
     bad = np.zeros(len(headers.number), np.bool_)
-    number, sent = headers.number[sound], headers.sent[sound]
+    number, sent = headers.number[valid], headers.sent[valid]
     if (np.diff(number) > 0).all() and (np.diff(sent) >= 0).all():
         return bad
-    epoch = headers.epoch[sound]
-    delay = headers.ts_recv[sound] - sent
+    epoch = headers.epoch[valid]
+    delay = headers.ts_recv[valid] - sent
     too_soon = delay[1:-1] < np.minimum(delay[:-2], delay[2:]) - MILLISECOND_NS
     low, high, early, late = number[:-2], number[2:], sent[:-2], sent[2:]
     number, sent = number[1:-1], sent[1:-1]
@@ -194,5 +194,5 @@ def _mask_disordered(headers: Headers, sound: Numbers) -> Mask:
     out = (high - low == 2) & ((number < low) | (number > high))
     wrong |= out & (((early <= sent) & (sent <= late)) | too_soon)
     wrong |= between & (early <= late) & ((sent < early - SECOND_NS) | (sent > late + SECOND_NS))
-    bad[sound[1:-1][judged & wrong]] = True
+    bad[valid[1:-1][judged & wrong]] = True
     return bad

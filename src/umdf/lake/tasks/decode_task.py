@@ -1,6 +1,6 @@
 """Step 1 of an ingest, incremental streams: a span of a channel's sequences, from all lines, becomes staged events.
 
-A task also returns the missing sequences and the quality of each line, and writes the verdict on every packet
+A task also returns the missing sequences and the quality of each line, and writes the disposition of every packet
 (`packets`) and everything unusable (`quarantine`). Some packets before the span are decoded too and then dropped, so
 that events across the boundary (an aggressor and its trades) are complete.
 """
@@ -26,14 +26,14 @@ from umdf.market.families import LAST, NULL
 
 DECODE_BATCH_UNITS = 1 << 14  # packets
 # A part of a day ends after an event: whether its last span may turn out to be empty.
-CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY = "may wait", "at an event"
+CUT_MAY_BE_EMPTY, CUT_NEVER_EMPTY = "may be empty", "never empty"
 INCREMENTAL = "incremental"
 PacketLocation = tuple[str, int, int]  # digest, offset and sequence
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """A task of step 1, for an incremental or a looping stream."""
-    return _run_span(task, attempt) if task["role"] == INCREMENTAL else looping_stream_task.run(task, attempt)
+    return _run_span(task, attempt) if task["stream"] == INCREMENTAL else looping_stream_task.run(task, attempt)
 
 
 def _run_span(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class _SpanDecoder:
             "trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(),
             "channel_id": task["channel_id"],
         }
-        target = (task["root"], FileStamp(*task["stamp"]), partition, self.attempt, task.get("packed", True))
+        target = (task["root"], FileStamp(*task["stamp"]), partition, self.attempt, task.get("is_compressed", True))
         files, quarantined = {}, list[QuarantineEntry]()
         if "packets" in task["tables"]:
             files["packets"] = write_packets(target, task, gathered, self.ts_send, self.messages)
@@ -111,7 +111,7 @@ class _SpanDecoder:
         return {
             "channel_id": task["channel_id"],
             "protocol": task["protocol"],
-            "role": INCREMENTAL,
+            "stream": INCREMENTAL,
             "trading_date": task["trading_date"],
             "epoch": span.epoch,
             "span": [span.first, span.last],

@@ -35,8 +35,8 @@ class SplitSource:
     path: str
     flow: tuple[str, int]
     split: dict[str, Any]
-    own_rest: bool = False  # this task accounts for packets without a sequence
-    rest_from: int = 0  # the split's first sequence, from which on it does
+    owns_unnumbered: bool = False  # this task accounts for packets without a sequence
+    unnumbered_from: int = 0  # the split's first sequence, from which on it does
     is_fresh: bool = True  # the file is not in the lake yet
     epochs: tuple[tuple[int, int], ...] = ()  # FAST: from this ts_recv on, this epoch
     refused: tuple[tuple[int, int, int], ...] = ()  # offset, sequence and date of packets with damaged headers

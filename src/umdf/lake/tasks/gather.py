@@ -97,11 +97,11 @@ class GatheredSpan:
     def cut_at(self, last: int) -> GatheredSpan:
         """The same, for a span that ends earlier."""
         span = Span(self.span.epoch, self.span.first, last, self.span.overlap)
-        rest_from = np.array([source.rest_from for source in self.sources], np.int64)
+        unnumbered_from = np.array([source.unnumbered_from for source in self.sources], np.int64)
         packets, is_unit_kept = self.packets, self.units.sequence < span.base + span.size
         is_unnumbered = (packets.number < self.span.first) | (packets.number > self.span.last)
-        is_packet_kept = np.where(is_unnumbered, rest_from[packets.source] <= last, packets.number <= last)
-        quarantined = [row for row in self.quarantined if (row.number or int(rest_from[row.source])) <= last]
+        is_packet_kept = np.where(is_unnumbered, unnumbered_from[packets.source] <= last, packets.number <= last)
+        quarantined = [row for row in self.quarantined if (row.number or int(unnumbered_from[row.source])) <= last]
         return GatheredSpan(
             span,
             self.sources,
@@ -249,7 +249,7 @@ class _Gatherer:
         is_own = (
             numbered & (packets.epoch == span.epoch) & (packets.number >= span.first) & (packets.number <= span.last)
         )
-        if source.own_rest:
+        if source.owns_unnumbered:
             is_far = numbered & ~_is_within(packets, self.known_spans)
             kind[is_far] = UNKNOWN
             packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), "its number is far from all others"))
@@ -265,11 +265,11 @@ class _Gatherer:
         self._count += count
         size = (batch.end - batch.start).astype(np.int32)
         columns = packets.number, packets.ts_send, batch.ts_ns, size, batch.offset, packets.message_counts, kind
-        numbers, sent, ts_recv, size, offset, frames, kinds = (
+        numbers, sent, ts_recv, size, offset, chunks, kinds = (
             column.copy() if count == len(is_own) else column[is_own] for column in columns
         )
         lines, sources = np.full(count, source.line, np.uint8), np.full(count, number, np.int32)
-        self._columns.append((lines, numbers, sent, ts_recv, size, sources, offset, frames, kinds))
+        self._columns.append((lines, numbers, sent, ts_recv, size, sources, offset, chunks, kinds))
         # A message in a packet of another span, or in a damaged one, may still be the first copy of its sequence.
         message_row = record_row[packets.message_packet_row]
         is_in_span = (packets.message_sequence >= span.base) & (packets.message_sequence < span.base + span.size)

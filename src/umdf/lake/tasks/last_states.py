@@ -116,7 +116,7 @@ class LastStates:
         return {
             "said": self._phases.export(),
             "groups": [[*group, *phase] for group, phase in sorted(self._snapshot_phases.items())],
-            "own": [[who, *said] for who, said in sorted(self._snapshot_states.items())],
+            "own": [[who, *state] for who, state in sorted(self._snapshot_states.items())],
             "gone": sorted(self._deleted),
         }
 

@@ -39,13 +39,13 @@ SNAPSHOT, INSTRUMENTS = "snapshot", "instruments"
 
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
-    """{"directory", "channel_id", "protocol", "role", "trading_date", "sources", "before", "after"} → result."""
+    """{"directory", "channel_id", "protocol", "stream", "trading_date", "sources", "before", "after"} → result."""
     stream = LoopingStream(task)
-    writer = staged_writer(task, task["role"])
-    for events in stream.snapshots() if task["role"] == SNAPSHOT else stream.definitions():
+    writer = staged_writer(task, task["stream"])
+    for events in stream.snapshots() if task["stream"] == SNAPSHOT else stream.definitions():
         writer.add(events)
     partition = {"trading_date": pa.scalar(task["trading_date"], pa.date32()).as_py(), "channel_id": task["channel_id"]}
-    target = (task["root"], FileStamp(*task["stamp"]), partition, attempt, task.get("packed", True))
+    target = (task["root"], FileStamp(*task["stamp"]), partition, attempt, task.get("is_compressed", True))
     files = {
         "packets": write_looping_packets(target, task, stream.packets) if "packets" in task["tables"] else None,
         "quarantine": stream.write_quarantine(target) if "quarantine" in task["tables"] else None,
@@ -53,7 +53,7 @@ def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     return {
         "channel_id": task["channel_id"],
         "protocol": task["protocol"],
-        "role": task["role"],
+        "stream": task["stream"],
         "trading_date": task["trading_date"],
         "staged": [staged.to_json() for staged in writer.close()],
         "files": {name: [file.to_json()] for name, file in files.items() if file},

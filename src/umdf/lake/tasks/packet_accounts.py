@@ -134,7 +134,7 @@ def looping_packet_rows(task: dict[str, Any], parts: list[LoopingPackets]) -> pa
     numbered = number > 0
     columns = {
         "line": _dictionary_array(np.full(len(number), parts[0].line), task["lines"]),
-        "stream": _dictionary_array(np.zeros(len(number), np.int32), [task["role"]]),
+        "stream": _dictionary_array(np.zeros(len(number), np.int32), [task["stream"]]),
         "seq_version": pa.array(epoch),
         "sequence": numbers_array(_I64_COLUMN, np.where(numbered, number, NULL)),
         "ts_send": numbers_array(_I64_COLUMN, sent),

@@ -1,6 +1,6 @@
 """The differences between the two protocols in an ingest: how packets are numbered, and how they become events.
 
-Invariant: a damaged packet is a verdict with a reason, never an exception.
+Invariant: a damaged packet gets a disposition with a reason, and never raises an exception.
 """
 
 from __future__ import annotations
@@ -114,22 +114,22 @@ class FastProtocol:
     def __init__(self, channel: int, trading_date: int) -> None:
         self.channel, self.trading_date = channel, trading_date
         self.decoder, self.mapper, self._resets = _fast_codec()
-        self._framer = ChunkParser()
+        self._chunk_parser = ChunkParser()
         self._reassemblers: dict[int, Reassembler] = defaultdict(lambda: Reassembler(LOOPING_LIMITS))
 
     def read(self, batch: PacketBatch, source: SplitSource) -> FlowPackets:
         is_implausible, date = source.quarantined_at(batch.offset)
         has_wrong_checksum = _has_wrong_checksum(batch)
-        units, packet_row, frames = self._messages(batch, source, is_implausible | has_wrong_checksum)
-        count = np.bincount(frames.packet, minlength=len(batch)).astype(np.int32)
+        units, packet_row, chunks = self._messages(batch, source, is_implausible | has_wrong_checksum)
+        count = np.bincount(chunks.packet, minlength=len(batch)).astype(np.int32)
         kind = np.full(len(batch), PENDING, np.uint8)
         kind[count == 0] = CORRUPT
-        message_columns = frames.packet.astype(np.int64), frames.msg_seq_num.astype(np.int64), frames.current_chunk
+        message_columns = chunks.packet.astype(np.int64), chunks.msg_seq_num.astype(np.int64), chunks.current_chunk
         is_reset = np.isin(peek_templates(units), self._resets)  # type: ignore[arg-type]
         if is_reset.any():  # a reset belongs to no epoch
             reset = packet_row[is_reset] << 16 | units.msg_index[is_reset]
             kind[packet_row[is_reset]] = RESET
-            others = ~np.isin(message_columns[0] << 16 | frames.msg_index, reset)
+            others = ~np.isin(message_columns[0] << 16 | chunks.msg_index, reset)
             message_columns = message_columns[0][others], message_columns[1][others], message_columns[2][others]
             kind[message_columns[0]] = PENDING  # unless other messages of its packet do
             units, packet_row = units.take(~is_reset), packet_row[~is_reset]
@@ -137,7 +137,7 @@ class FastProtocol:
         number = np.zeros(len(batch), np.int64)
         number[frame_row[::-1]] = numbers[::-1]  # of its first message
         reasons = dict.fromkeys(np.flatnonzero(is_implausible).tolist(), IMPLAUSIBLE_HEADER)
-        reasons |= {entry.packet: entry.reason for entry in frames.quarantine}
+        reasons |= {entry.packet: entry.reason for entry in chunks.quarantine}
         reasons |= dict.fromkeys(np.flatnonzero(has_wrong_checksum).tolist(), WRONG_CHECKSUM)
         kind[list(reasons)] = CORRUPT
         epoch = _epochs(batch.ts_ns, source)
@@ -154,14 +154,14 @@ class FastProtocol:
     def _messages(
         self, batch: PacketBatch, source: SplitSource, is_quarantined: NDArray[np.bool_]
     ) -> tuple[RawUnits, Numbers, Chunks]:
-        frames = self._framer.parse(batch.buffer, batch.start, batch.end)
+        chunks = self._chunk_parser.parse(batch.buffer, batch.start, batch.end)
         if is_quarantined.any():
-            frames = _without_damaged(frames, batch, source)
+            chunks = _without_damaged(chunks, batch, source)
         ts_ns = batch.ts_ns
-        reassembled = self._reassemblers[source.line].add(frames, np.zeros(len(batch), np.uint16), ts_ns)
+        reassembled = self._reassemblers[source.line].add(chunks, np.zeros(len(batch), np.uint16), ts_ns)
         parts_found = [found for found in reassembled[:2] if len(found)]
         if not parts_found:
-            return empty_units(), np.empty(0, np.int64), frames
+            return empty_units(), np.empty(0, np.int64), chunks
         parts = []
         for found in parts_found:
             numbers, nothing = found.msg_seq_num.astype(np.int64), np.zeros(len(found), np.int64)
@@ -171,7 +171,7 @@ class FastProtocol:
             parts.append(RawUnits(found.buffer, *columns))
         order = np.argsort(np.concatenate([found.order for found in parts_found]), kind="stable")
         packet = np.concatenate([found.packet for found in parts_found])[order].astype(np.int64)
-        return concat_units(parts).take(order), packet, frames
+        return concat_units(parts).take(order), packet, chunks
 
     def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
         batch = self.decoder.decode(units.buffer, units.start, units.end)
@@ -206,16 +206,16 @@ def _has_wrong_checksum(batch: PacketBatch) -> NDArray[np.bool_]:
     return np.zeros(len(batch), np.bool_) if batch.corrupt is None else batch.corrupt
 
 
-def _without_damaged(frames: Chunks, batch: PacketBatch, source: SplitSource) -> Chunks:
+def _without_damaged(chunks: Chunks, batch: PacketBatch, source: SplitSource) -> Chunks:
     """Drop refused messages: a wrong sequence would look like a new loop to the reassembler."""
     damaged = {(at, number) for at, number, _ in source.refused}
-    message_keys = zip(batch.offset[frames.packet].tolist(), frames.msg_seq_num.tolist(), strict=True)
-    sound = (
-        np.array([each not in damaged for each in message_keys], np.bool_) & ~_has_wrong_checksum(batch)[frames.packet]
+    message_keys = zip(batch.offset[chunks.packet].tolist(), chunks.msg_seq_num.tolist(), strict=True)
+    valid = (
+        np.array([each not in damaged for each in message_keys], np.bool_) & ~_has_wrong_checksum(batch)[chunks.packet]
     )
     names = ("start", "end", "packet", "msg_seq_num", "no_chunks", "current_chunk", "msg_index")
-    columns: dict[str, Any] = {name: getattr(frames, name)[sound] for name in names}
-    return replace(frames, multi_chunk_rows=int((columns["no_chunks"] > 1).sum()), **columns)
+    columns: dict[str, Any] = {name: getattr(chunks, name)[valid] for name in names}
+    return replace(chunks, multi_chunk_rows=int((columns["no_chunks"] > 1).sum()), **columns)
 
 
 def _epochs(ts_recv: Numbers, source: SplitSource) -> Numbers:

@@ -37,7 +37,7 @@ class SegmentCollector:
         ]
         return {"segments": found, "refused": self._quarantined[split]}
 
-    def add_sound(self, flow: int, headers: Headers) -> None:
+    def add_valid(self, flow: int, headers: Headers) -> None:
         for rows, date in _group_by_date(headers):
             part = headers.take(rows) if len(rows) < len(headers.number) else headers
             epoch = int(part.epoch[0])

@@ -59,7 +59,7 @@ class StagedFile:
 
 def staged_writer(task: Mapping[str, Any], name: str) -> StagedWriter:
     """The writer for a task's staged files."""
-    file_pool = StagingFilePool(Path(task["spare"])) if task.get("spare") else None
+    file_pool = StagingFilePool(Path(task["file_pool"])) if task.get("file_pool") else None
     return StagedWriter(Path(task["directory"]), f"{name}-{uuid.uuid4().hex}", file_pool)
 
 

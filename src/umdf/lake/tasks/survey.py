@@ -46,14 +46,15 @@ def run_all(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
 
 def run(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
     """{"path", "known": digests of that size, "shorter": sizes and digests of inputs that it may have grown from,
-    "unpacked": directory, "split_bytes"} → a survey, or that the file is known; with "grown_from", if it has grown."""
+    "decompressed": directory, "split_bytes"} → a survey, or that the file is known; with "grown_from", if it has
+    grown."""
     path, is_compressed = task["path"], _is_compressed(task["path"])
     if task["known"] or is_compressed:
         identity = _file_identity(path, FileDigest(path, prefixes=_prefix_sizes(task)), task)
         if identity["digest"] in task["known"]:
             return identity | {"known": True}
         if is_compressed:
-            return identity | _survey_compressed(identity, Path(task["unpacked"]), task["split_bytes"])
+            return identity | _survey_compressed(identity, Path(task["decompressed"]), task["split_bytes"])
     digest = FileDigest(path, prefixes=_prefix_sizes(task))  # digest and survey in one pass
     try:
         survey = {"format": SURVEY_FORMAT, "packed": "", **_survey(path, "", task["split_bytes"], digest.update)}

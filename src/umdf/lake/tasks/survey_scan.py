@@ -84,11 +84,11 @@ class SurveyScan:
         own = np.zeros(len(names), np.int64)  # flows are renumbered in every split
         own[present] = [self.flows.setdefault(names[number], len(self.flows)) for number in present]
         flows = own[batch.flow]
-        verdict = self._protocols.add(protocol, flows)  # type: ignore[arg-type]
+        flow_protocols = self._protocols.add(protocol, flows)  # type: ignore[arg-type]
         for flow in dict.fromkeys(own[present].tolist()):
             rows = np.flatnonzero(flows == flow)
             self._packets[split][flow] += len(rows)
-            if verdict[flow] == Protocol.FAST:
+            if flow_protocols[flow] == Protocol.FAST:
                 corrupt = _has_wrong_checksum(batch, rows)
                 if corrupt.any():
                     self._fast_flow(flow).add_damaged(_binary_headers(batch, rows[corrupt], split))
@@ -98,7 +98,7 @@ class SurveyScan:
                 self._fast_flow(flow).add(batch, rows, split)
                 continue
             headers = _binary_headers(batch, rows, split)
-            if verdict[flow] == Protocol.SBE:
+            if flow_protocols[flow] == Protocol.SBE:
                 self._binary_flow(flow).add(concat_headers([*self._undecided.pop(flow, []), headers]))
             elif sum(len(part.number) for part in self._undecided[flow]) < MAX_UNDECIDED_PACKETS:
                 self._undecided[flow].append(headers.take(slice(0, MAX_UNDECIDED_PACKETS)))
@@ -181,36 +181,36 @@ class _BinaryFlow:
             self.collector.add_damaged(self.number, refused, refused._replace(sent=refused.ts_recv), is_known=False)
 
     def _add_checked(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
-        sound = headers
+        valid = headers
         if is_damaged.any():
             good, rows = np.flatnonzero(~is_damaged), np.flatnonzero(is_damaged)
-            sound, damaged = headers.take(good), headers.take(rows)
-            known = concat_headers([self._last, sound])
+            valid, damaged = headers.take(good), headers.take(rows)
+            known = concat_headers([self._last, valid])
             neighbour_rows = np.searchsorted(good, rows) - 1 + len(self._last.number)
             if len(known.number):
                 self.collector.add_damaged(self.number, damaged, known.take(np.maximum(neighbour_rows, 0)))
             else:
                 self._waiting.append(damaged)
-        if not len(sound.number):
+        if not len(valid.number):
             return
         if self._waiting:
             waiting = concat_headers(self._waiting)
-            self.collector.add_damaged(self.number, waiting, sound.take(np.zeros(len(waiting.number), np.int64)))
+            self.collector.add_damaged(self.number, waiting, valid.take(np.zeros(len(waiting.number), np.int64)))
             self._waiting = []
-        self._last = sound.take(slice(-1, None))
+        self._last = valid.take(slice(-1, None))
         if len(self.lags) < MAX_LISTED_PACKETS and self.packets > MAX_LISTED_PACKETS:
             self.lags.append(float(self._last.sent[0]) - float(self._last.ts_recv[0]))
-        numbered = sound.number > 0
+        numbered = valid.number > 0
         if not numbered.all():
-            self.collector.add_sound(self.number, sound.take(~numbered))
-            sound = sound.take(numbered)
-        self._add_numbered(*self._sequence_checker.add(sound))
+            self.collector.add_valid(self.number, valid.take(~numbered))
+            valid = valid.take(numbered)
+        self._add_numbered(*self._sequence_checker.add(valid))
 
     def _add_numbered(self, headers: Headers, is_damaged: NDArray[np.bool_]) -> None:
         if is_damaged.any():
             damaged, headers = headers.take(is_damaged), headers.take(~is_damaged)
             self.collector.add_damaged(self.number, damaged, damaged)
-        self.collector.add_sound(self.number, headers)
+        self.collector.add_valid(self.number, headers)
 
 
 class _FastFlow:
@@ -219,7 +219,7 @@ class _FastFlow:
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector = number, collector
         self.resets: list[tuple[int, int]] = []
-        self._framer = ChunkParser()
+        self._chunk_parser = ChunkParser()
         self._sequence_checker = HeaderChecker(mask_far_sequences)
         self._epoch, self._previous = NULL, 0
         self._lags: deque[float] = deque(maxlen=MAX_LAG_SAMPLES)
@@ -231,39 +231,39 @@ class _FastFlow:
         self.collector.add_damaged(self.number, headers._replace(number=zeros), neighbours)
 
     def add(self, batch: PacketBatch, rows: Numbers, split: int) -> None:
-        frames = self._framer.parse(batch.buffer, batch.start[rows], batch.end[rows])
-        whole, ts_recv = np.flatnonzero(frames.no_chunks == 1), batch.ts_ns[rows]
-        self._sample_lags(frames, whole, ts_recv)
+        chunks = self._chunk_parser.parse(batch.buffer, batch.start[rows], batch.end[rows])
+        whole, ts_recv = np.flatnonzero(chunks.no_chunks == 1), batch.ts_ns[rows]
+        self._sample_lags(chunks, whole, ts_recv)
         is_empty = np.ones(len(rows), np.bool_)
-        is_empty[frames.packet] = False
+        is_empty[chunks.packet] = False
         if is_empty.any():
             self.add_damaged(_binary_headers(batch, rows[is_empty], split))
-        if not len(frames):
+        if not len(chunks):
             return
-        sent = self._send_times(frames, whole, ts_recv)
-        first = np.ones(len(frames), np.int8)
-        first[1:] = frames.packet[1:] != frames.packet[:-1]
-        zeros = np.zeros(len(frames), np.int64)
+        sent = self._send_times(chunks, whole, ts_recv)
+        first = np.ones(len(chunks), np.int8)
+        first[1:] = chunks.packet[1:] != chunks.packet[:-1]
+        zeros = np.zeros(len(chunks), np.int64)
         headers = Headers(
-            frames.msg_seq_num.astype(np.int64),
+            chunks.msg_seq_num.astype(np.int64),
             zeros,
             zeros + self._epoch,
             sent,
-            ts_recv[frames.packet],
-            batch.offset[rows][frames.packet],
-            np.full(len(frames), split, np.int32),
+            ts_recv[chunks.packet],
+            batch.offset[rows][chunks.packet],
+            np.full(len(chunks), split, np.int32),
             first,
             zeros.astype(np.bool_),
         )
-        resets = whole[np.isin(peek_templates(frames)[whole], _fast_reader()[2])]  # type: ignore[arg-type]
+        resets = whole[np.isin(peek_templates(chunks)[whole], _fast_reader()[2])]  # type: ignore[arg-type]
         for row in resets.tolist():
-            self._start_epoch(frames, row, headers)
+            self._start_epoch(chunks, row, headers)
         numbered = headers.number > 0
-        numbered[self._misnumbered_rows(frames, headers)] = False
+        numbered[self._misnumbered_rows(chunks, headers)] = False
         if not numbered.all():
             self.collector.add_damaged(self.number, headers.take(~numbered), headers.take(~numbered))
         if len(resets):  # they belong to no epoch
-            self.collector.add_sound(self.number, headers.take(resets)._replace(number=zeros[resets]))
+            self.collector.add_valid(self.number, headers.take(resets)._replace(number=zeros[resets]))
             numbered[resets] = False
         if not numbered.all():
             headers = headers.take(numbered)
@@ -276,18 +276,18 @@ class _FastFlow:
         if is_damaged.any():
             damaged, headers = headers.take(is_damaged), headers.take(~is_damaged)
             self.collector.add_damaged(self.number, damaged, damaged)
-        self.collector.add_sound(self.number, headers)
+        self.collector.add_valid(self.number, headers)
 
-    def _misnumbered_rows(self, frames: Chunks, headers: Headers) -> Numbers:
+    def _misnumbered_rows(self, chunks: Chunks, headers: Headers) -> Numbers:
         """A message also contains its sequence: if sequences are out of order, it must decode and contain the same."""
         number = headers.number
         before = np.concatenate([[self._previous], number[:-1]])
         self._previous = int(number[-1])
-        doubtful = np.flatnonzero((frames.no_chunks == 1) & (number != before) & (number != before + 1))
+        doubtful = np.flatnonzero((chunks.no_chunks == 1) & (number != before) & (number != before + 1))
         if not len(doubtful):
             return doubtful
         decoder, mapper, _ = _fast_reader()
-        batch = decoder.decode(frames.buffer, frames.start[doubtful], frames.end[doubtful])
+        batch = decoder.decode(chunks.buffer, chunks.start[doubtful], chunks.end[doubtful])
         stated = mapper.events(batch).units.sequence
         wrong = (stated != NULL) & (stated != number[doubtful])
         rejected = [entry for entry in batch.quarantine if entry.is_quarantined]
@@ -295,17 +295,17 @@ class _FastFlow:
         headers.is_cut[doubtful[[entry.message for entry in rejected if entry.code == UNKNOWN_TEMPLATE]]] = True
         return doubtful[wrong]
 
-    def _start_epoch(self, frames: Chunks, row: int, headers: Headers) -> None:
+    def _start_epoch(self, chunks: Chunks, row: int, headers: Headers) -> None:
         """Start an epoch, if the message really is a valid reset."""
         decoder, mapper, _ = _fast_reader()
-        batch = decoder.decode(frames.buffer, frames.start[row : row + 1], frames.end[row : row + 1])
+        batch = decoder.decode(chunks.buffer, chunks.start[row : row + 1], chunks.end[row : row + 1])
         units = mapper.events(batch).units
         sent, stated, expected = int(units.ts_send[0]), int(units.sequence[0]), int(headers.sent[row])
-        is_sound = not any(entry.is_quarantined for entry in batch.quarantine) and stated in (
+        is_valid = not any(entry.is_quarantined for entry in batch.quarantine) and stated in (
             NULL,
             int(headers.number[row]),
         )
-        if is_sound and abs(sent - expected) <= MAX_LAG_DIFFERENCE_NS:
+        if is_valid and abs(sent - expected) <= MAX_LAG_DIFFERENCE_NS:
             self._epoch = sent
             headers.epoch[row:] = sent
             self.resets.append((int(headers.ts_recv[row]), sent))
@@ -322,25 +322,25 @@ class _FastFlow:
         lag = int(np.median(self._lags))
         return lag if abs(lag) > MAX_LAG_DIFFERENCE_NS else 0
 
-    def _sample_lags(self, frames: Chunks, whole: Numbers, ts_recv: Numbers) -> None:
+    def _sample_lags(self, chunks: Chunks, whole: Numbers, ts_recv: Numbers) -> None:
         if len(whole):
             some = whole[np.unique(np.linspace(0, len(whole) - 1, SAMPLES_PER_BATCH).astype(np.int64))]
-            sent = _units(frames, some).ts_send
+            sent = _units(chunks, some).ts_send
             known = sent != NULL
-            self._lags.extend((sent[known].astype(np.float64) - ts_recv[frames.packet[some[known]]]).tolist())
+            self._lags.extend((sent[known].astype(np.float64) - ts_recv[chunks.packet[some[known]]]).tolist())
 
-    def _send_times(self, frames: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
+    def _send_times(self, chunks: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
         """Approximate send times; exact ones around midnight."""
-        expected = ts_recv[frames.packet] + self._lag()
+        expected = ts_recv[chunks.packet] + self._lag()
         at_midnight = local_dates(expected - MAX_LAG_DIFFERENCE_NS) != local_dates(expected + MAX_LAG_DIFFERENCE_NS)
         doubtful = whole[at_midnight[whole]]
         if len(doubtful):
-            sent = _units(frames, doubtful).ts_send
-            sound = np.abs(sent.astype(np.float64) - expected[doubtful]) <= MAX_LAG_DIFFERENCE_NS
-            expected[doubtful[sound]] = sent[sound]
+            sent = _units(chunks, doubtful).ts_send
+            valid = np.abs(sent.astype(np.float64) - expected[doubtful]) <= MAX_LAG_DIFFERENCE_NS
+            expected[doubtful[valid]] = sent[valid]
         return expected
 
 
-def _units(frames: Chunks, some: Numbers) -> Units:
+def _units(chunks: Chunks, some: Numbers) -> Units:
     decoder, mapper, _ = _fast_reader()
-    return mapper.events(decoder.decode(frames.buffer, frames.start[some], frames.end[some])).units
+    return mapper.events(decoder.decode(chunks.buffer, chunks.start[some], chunks.end[some])).units

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
-from umdf.lake.books import bars as b
-from umdf.lake.books import trust_kernel as h
+from umdf.lake.books import bars
+from umdf.lake.books import trust_kernel as trust
 from umdf.lake.books.day_statistics import PublishedStatistics, day_statistics
 from umdf.lake.books.gap_recovery import Timeline
 from umdf.lake.books.instrument_rows import HINT, Epochs, InstrumentSet, RowsByBook, event_times
@@ -36,25 +36,24 @@ from umdf.lake.books.state_columns import (
     restore_books,
     sequences_at,
 )
-from umdf.lake.books.state_record import (
-    EMPTY_BOOK,
-    HEADER_FIELDS,
-    PUBLISHED_DTYPE,
-    BookState,
-    read_book,
-    state_table,
-)
+from umdf.lake.books.state_record import EMPTY_BOOK, HEADER_FIELDS, PUBLISHED_DTYPE, BookState, read_book, state_table
 from umdf.lake.books.table_columns import family_table
 from umdf.lake.parquet.data_files import sort_rows
 from umdf.lake.schemas import table
 from umdf.lake.tasks.id_lookup import distinct_values
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
 
-MINUTE_NS = 60 * b.SECOND_NS
+MINUTE_NS = 60 * bars.SECOND_NS
 LAST_KEY = (1 << 64) - 1  # the largest key of an epoch
 Tables = dict[str, pa.Table]
 # Fields of a book that its state stores unchanged.
-_STATE_COLUMNS = {"known": h.S_RPT_SEQ, "stale": h.S_STALE, "doubt": h.S_UNVERIFIED, "ts": h.S_TS, "seen": h.S_SEEN}
+_STATE_COLUMNS = {
+    "known": trust.S_RPT_SEQ,
+    "stale": trust.S_STALE,
+    "unverified": trust.S_UNVERIFIED,
+    "ts": trust.S_TS,
+    "seen": trust.S_SEEN,
+}
 
 
 class BookDayBuilder:
@@ -71,9 +70,8 @@ class BookDayBuilder:
         self.trading_date, self.table_names = trading_date, table_names
         self.ids, count = instruments.ids, len(instruments.ids)
         depth = 10 if "mbp_10" in table_names else 1
-        self.replay = BookReplay(
-            instruments.ids, timeline, depth, restore_books(stored) if stored is not None else None
-        )
+        books = restore_books(stored) if stored is not None else None
+        self.replay = BookReplay(instruments.ids, timeline, depth, books)
         self.last_key = np.full(2 * count, -1, np.int64).astype(np.uint64)  # larger than every key, until there is one
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
@@ -89,31 +87,32 @@ class BookDayBuilder:
             self._restore(stored)
 
     def _restore(self, stored: BookStates) -> None:
-        head, run, timeline = stored.header, self.replay, self.timeline
+        head, replay, timeline = stored.header, self.replay, self.timeline
         instrument_index = np.searchsorted(self.ids, stored.instrument_id)
         book = 2 * instrument_index + head["lending"]
         epochs = self.epochs.ranks(head["epoch"])
-        run.epoch = max(run.epoch, int(epochs.max(initial=-1)))
+        replay.epoch = max(replay.epoch, int(epochs.max(initial=-1)))
         for name, column in _STATE_COLUMNS.items():
-            run.states[book, column] = head[name]
-        run.last_bad[book] = head["shown_bad"]
+            replay.states[book, column] = head[name]
+        replay.last_bad[book] = head["shown_bad"]
         shown = np.flatnonzero(head["shown_epoch"] != NULL)
-        run.last_shown_epoch[book[shown]] = self.epochs.ranks(head["shown_epoch"][shown])
-        unanswered = stored.sections["owed"]
+        replay.last_shown_epoch[book[shown]] = self.epochs.ranks(head["shown_epoch"][shown])
+        unanswered = stored.sections["unanswered"]
         gap_owner = np.repeat(np.arange(len(stored)), unanswered.counts)
         for epoch in np.unique(epochs).tolist():
             own = np.flatnonzero(epochs == epoch)
-            run.states[book[own], h.S_GAPS] = timeline.gaps_before(epoch, head["covered"][own], within=True)
-            doubt = own[head["doubt"][own] != 0]
-            run.states[book[doubt], h.S_FIRST_GAP] = timeline.gaps_at(epoch, head["doubt_from"][doubt])
+            replay.states[book[own], trust.S_GAPS] = timeline.gaps_before(epoch, head["covered"][own], within=True)
+            unverified = own[head["unverified"][own] != 0]
+            first_gap = timeline.gaps_at(epoch, head["unverified_from"][unverified])
+            replay.states[book[unverified], trust.S_FIRST_GAP] = first_gap
             some = np.flatnonzero(epochs[gap_owner] == epoch)
             self.gap_log.restore(book[gap_owner[some]], epoch, unanswered.records[some])
         self.last_key[book], self.last_epoch[book] = stored.key, self.epochs.ranks(stored.seq_version)
         self.has_row[book] = True
-        self.events[book], self.unverified_events[book] = head["events"], head["events_in_doubt"]
-        self.loss_counts[book] = head["losses"]
+        self.events[book], self.unverified_events[book] = head["events"], head["untrusted_events"]
+        self.loss_counts[book] = head["gaps"]
         self.intervals.restore(instrument_index, stored)
-        lost = stored.sections["lost"]
+        lost = stored.sections["loss_windows"]
         self.loss_windows.append(np.stack([lost.owners(book), lost.records["since"], lost.records["until"]], axis=1))
         published = stored.sections["published"]
         has_statistics = np.flatnonzero(published.counts)
@@ -164,11 +163,9 @@ class BookDayBuilder:
         self.events += np.bincount(books, minlength=len(self.events))
         self.unverified_events += np.bincount(books[bad != 0], minlength=len(self.events))
         if len(mbo):
-            real = (
-                np.arange(len(mbo))
-                if mbo.is_synthetic is None
-                else np.flatnonzero(~mbo.is_synthetic | result.is_emptied)
-            )
+            real = np.arange(len(mbo))
+            if mbo.is_synthetic is not None:
+                real = np.flatnonzero(~mbo.is_synthetic | result.is_emptied)
             own = mbo.book[real]
             ends = real[np.append(own[1:] != own[:-1], True)] if len(real) else real
             self.last_key[mbo.book[ends]], self.last_epoch[mbo.book[ends]] = mbo.key[ends], mbo.epoch[ends]
@@ -178,7 +175,7 @@ class BookDayBuilder:
         if len(statistics):
             self.published.update(statistics)
         if len(trades):
-            self.intervals.add_trades(b.trade_records(trades))
+            self.intervals.add_trades(bars.trade_records(trades))
         for name, seconds in BBO_INTERVALS_S.items():
             if name in self.table_names:
                 self.intervals.add_bbo(name, bbo_records(mbo, times, result, trades, mbo_rows_before, seconds))
@@ -223,7 +220,7 @@ class BookDayBuilder:
 
     def _check_not_older(self, mbo: RowsByBook) -> None:
         """Rows must come after those of earlier spans."""
-        first = b.run_starts(mbo.book)
+        first = bars.run_starts(mbo.book)
         book = mbo.book[first]
         known = self.has_row[book]
         older = (mbo.epoch[first] == self.last_epoch[book]) & (mbo.key[first] <= self.last_key[book])
@@ -255,16 +252,16 @@ class BookDayBuilder:
         if "book_state" not in self.table_names or not len(result.recovery_snapshots):
             return
         books = self.replay.snapshot_books  # any engine will do: a snapshot alone defines its book
-        for line in result.recovery_snapshots.tolist():
-            book, rpt_seq = int(snapshots.book[line]), int(snapshots.last_rpt_seq[line])
+        for snapshot in result.recovery_snapshots.tolist():
+            book, rpt_seq = int(snapshots.book[snapshot]), int(snapshots.last_rpt_seq[snapshot])
             instrument_id, lending = int(self.ids[book >> 1]), book & 1
             books.delete(instrument_id, lending=bool(lending))  # an earlier one may have set its book type
-            books.apply(snapshots.rows_of(np.array([line]))[0])
+            books.apply(snapshots.rows_of(np.array([snapshot]))[0])
             header, entries = read_book(books, instrument_id, lending)
             head = dict.fromkeys(HEADER_FIELDS, 0) | {"lending": lending, "known": rpt_seq, "ts": NULL}
-            head |= {"ts_send": int(snapshots.ts_send[line]), "ts_recv": int(snapshots.ts_recv[line])}
-            key = int(snapshots.last_sequence[line]) << 32 | 0xFFFFFFFF
-            version = self.epochs.versions[int(snapshots.epoch[line])]
+            head |= {"ts_send": int(snapshots.ts_send[snapshot]), "ts_recv": int(snapshots.ts_recv[snapshot])}
+            key = int(snapshots.last_sequence[snapshot]) << 32 | 0xFFFFFFFF
+            version = self.epochs.versions[int(snapshots.epoch[snapshot])]
             stored = BookState(instrument_id, version, key, rpt_seq, SNAPSHOT, head, header, {"entries": entries})
             self.book_events.append(stored)
 
@@ -285,14 +282,13 @@ class BookDayBuilder:
         """The tables of the whole day, as far as they are new or open. `final_before_ns`: no earlier events will come;
         None: no more events at all."""
         self.replay.finish()
-        lost, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
-        final_before = np.full(
-            instrument_count, NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
-        )
+        loss_windows, instrument_count = self._loss_windows_by_instrument(), len(self.ids)
+        final_minute_ns = NO_END if final_before_ns is None else final_before_ns // MINUTE_NS * MINUTE_NS
+        final_before = np.full(instrument_count, final_minute_ns)
         if final_before_ns is not None:  # unverified books may still turn out to be healthy
-            doubt = lost[lost[:, L_UNTIL] == NO_END]
-            np.minimum.at(final_before, doubt[:, L_BOOK], doubt[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
-        tables = self.intervals.finish(lost, final_before)
+            unverified = loss_windows[loss_windows[:, L_UNTIL] == NO_END]
+            np.minimum.at(final_before, unverified[:, L_BOOK], unverified[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
+        tables = self.intervals.finish(loss_windows, final_before)
         if "day_statistics" in self.table_names:
             columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
             extra_columns: dict[str, Any] = {
@@ -300,7 +296,7 @@ class BookDayBuilder:
             }
             extra_columns |= {"last_phase": self.instruments.last_phase, "last_state": self.instruments.last_state}
             bad = np.zeros(instrument_count, np.bool_)
-            bad[lost[:, L_BOOK]] = True
+            bad[loss_windows[:, L_BOOK]] = True
             trades = self.intervals.day_bars, self.intervals.busted_counts
             tables["day_statistics"] = day_statistics(
                 *trades, self.published, extra_columns, bad, self.ids, self.instruments.symbols
@@ -315,7 +311,7 @@ class BookDayBuilder:
         found = []
         for book in np.flatnonzero(self.replay.current_bad()).tolist():
             instrument_id, symbol = int(self.ids[book >> 1]), self.instruments.symbols[book >> 1].as_py()
-            is_stale = bool(self.replay.states[book, h.S_STALE])
+            is_stale = bool(self.replay.states[book, trust.S_STALE])
             of_book = self.replay.books.book(instrument_id, lending=bool(book & 1))
             reason = str(of_book.stale) if of_book is not None and of_book.stale else "messages are known to be lost"
             if not is_stale:
@@ -326,19 +322,20 @@ class BookDayBuilder:
     def _loss_windows_by_instrument(self) -> Numbers:
         """(instrument, since, until) of everything that is or may be missing."""
         states = self.replay.states
-        doubt = np.flatnonzero(states[:, h.S_UNVERIFIED])
-        since = self.timeline.missing_since(self.replay.epoch, states[doubt, h.S_FIRST_GAP], states[doubt, h.S_TS])
-        open_ones = np.stack([doubt, since, np.full(len(doubt), NO_END)], axis=1)
-        lost = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows, open_ones])
-        lost[:, L_BOOK] >>= 1
-        return lost[np.argsort(lost[:, L_BOOK], kind="stable")]
+        unverified = np.flatnonzero(states[:, trust.S_UNVERIFIED])
+        first_gap, ts = states[unverified, trust.S_FIRST_GAP], states[unverified, trust.S_TS]
+        since = self.timeline.missing_since(self.replay.epoch, first_gap, ts)
+        open_ones = np.stack([unverified, since, np.full(len(unverified), NO_END)], axis=1)
+        loss_windows = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows, open_ones])
+        loss_windows[:, L_BOOK] >>= 1
+        return loss_windows[np.argsort(loss_windows[:, L_BOOK], kind="stable")]
 
     def _book_states(self) -> BookStates:
         """The state of every book, and of every instrument with data of the day."""
         states, day_sections = self.replay.states, self.intervals.to_sections()
         has_day_data = np.logical_or.reduce([part.counts > 0 for part in day_sections.values()])
         # A snapshot without a row may have shown that nothing is missing.
-        is_known = (states[:, h.S_SEEN] != 0) | (states[:, h.S_GAPS] != 0) | (self.events != 0)
+        is_known = (states[:, trust.S_SEEN] != 0) | (states[:, trust.S_GAPS] != 0) | (self.events != 0)
         is_known[::2] |= has_day_data
         books = np.flatnonzero(is_known)
         instrument_index, states, has_row = books >> 1, states[books], self.has_row[books]
@@ -347,10 +344,11 @@ class BookDayBuilder:
         header, entries = book_contents(self.replay.books, self.ids, books)
         nothing, row_of = np.zeros(len(books), np.int64), np.full(len(self.has_row), -1)
         row_of[books] = np.arange(len(books))
-        lost = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows])
+        loss_windows = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows])
         gap_owner, unanswered = self.gap_log.to_state()
-        sections = {"entries": entries, "lost": group_records(row_of[lost[:, 0]], loss_records(lost), len(books))}
-        sections["owed"] = group_records(row_of[gap_owner], unanswered, len(books))
+        sections = {"entries": entries}
+        sections["loss_windows"] = group_records(row_of[loss_windows[:, 0]], loss_records(loss_windows), len(books))
+        sections["unanswered"] = group_records(row_of[gap_owner], unanswered, len(books))
         first = np.flatnonzero(is_first)
         for name, part in day_sections.items():
             own, counts = part.take(instrument_index[first]), nothing.copy()
@@ -362,29 +360,29 @@ class BookDayBuilder:
         )
         versions, shown = np.array([*self.epochs.versions, NULL]), self.replay.last_shown_epoch[books]
         gaps = self.timeline.gaps.get(self.replay.epoch, (np.empty(0, np.int64),) * 2)
-        doubt, covered = states[:, h.S_UNVERIFIED] != 0, states[:, h.S_GAPS]
+        unverified, covered = states[:, trust.S_UNVERIFIED] != 0, states[:, trust.S_GAPS]
         state_header = {name: states[:, column] for name, column in _STATE_COLUMNS.items()}
         state_header |= {
             "lending": books & 1,
             "shown_bad": self.replay.last_bad[books].astype(np.int64),
             "shown_epoch": versions[shown],
             "epoch": nothing + self._current_seq_version(),
-            "doubt_from": sequences_at(gaps[0], np.where(doubt, states[:, h.S_FIRST_GAP], -1)),
+            "unverified_from": sequences_at(gaps[0], np.where(unverified, states[:, trust.S_FIRST_GAP], -1)),
             "covered": sequences_at(gaps[1], covered - 1),
             "events": self.events[books],
-            "events_in_doubt": self.unverified_events[books],
-            "losses": self.loss_counts[books],
+            "untrusted_events": self.unverified_events[books],
+            "gaps": self.loss_counts[books],
             "ts_send": nothing + NULL,
             "ts_recv": nothing + NULL,
-            "settled": self.intervals.final_before[instrument_index],
+            "final_before": self.intervals.final_before[instrument_index],
             "busted": np.where(is_first, self.intervals.busted_counts[instrument_index], 0),
         }
         return BookStates(
             self.ids[instrument_index],
             np.where(has_row, versions[self.last_epoch[books]], self._current_seq_version()),
             np.where(has_row, self.last_key[books], np.uint64(0)),
-            states[:, h.S_RPT_SEQ],
-            np.where((states[:, h.S_STALE] != 0) | doubt, MAYBE_BAD_BOOK, 0).astype(np.int32),
+            states[:, trust.S_RPT_SEQ],
+            np.where((states[:, trust.S_STALE] != 0) | unverified, MAYBE_BAD_BOOK, 0).astype(np.int32),
             state_header,
             header,
             sections,
