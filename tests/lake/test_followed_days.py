@@ -36,7 +36,7 @@ from umdf.lake.runtime.local_runner import LocalRunner
 pytestmark = pytest.mark.xdist_group("lake-follow")
 LOSSES, LINES, SIZES = (0.0, 0.02, 0.1), ("AB", "A"), (1, 2, 3, 7)
 CASES = [(protocol, loss, lines) for protocol, loss, lines in product(("sbe", "fast"), LOSSES, LINES)]
-QUICK = {("sbe", 0.02, "AB"): 1, ("fast", 0.1, "AB"): 3}  # with so many files in a micro-batch; the others: make soak
+QUICK = {("sbe", 0.02, "AB"): 3, ("fast", 0.1, "AB"): 7}  # with so many files in a micro-batch; the others: make soak
 DAY, NEXT = (72, TRADING_DATE), (72, TRADING_DATE + 3)  # a Friday and the Monday after it
 FEW = frozenset({"mbo", "trades", "packets", "gaps", "quality", "ohlcv_1m"})
 

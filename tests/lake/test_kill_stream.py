@@ -76,6 +76,7 @@ def test_a_driver_and_then_a_worker_are_killed_and_the_stream_goes_on(made: Made
     assert not list((root / "_lake" / "work").glob("*"))
 
 
+@pytest.mark.full_size
 def test_a_jvm_that_is_killed_is_one_line_and_the_stream_goes_on(made: Made, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     words = ("stream", str(made.files[0].parent), "--lake", str(root), "--cores", "1", "--max-files", "4")

@@ -204,7 +204,12 @@ def test_an_upgrade_has_these_steps(old: Path) -> None:
     assert sorted(steps) == sorted({*STEPS, *names}) and steps[:5] == STEPS[:5] and steps[-2:] == STEPS[-2:]
 
 
-@pytest.mark.parametrize("step", STEPS)
+QUICK = {"files rewritten", "intent created", "after mbo", "marker created", "layout changed"}  # others: make soak
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in QUICK else pytest.mark.full_size) for step in STEPS]
+)
 def test_wherever_an_upgrade_is_cut_it_is_an_old_lake_or_a_new_one(step: str, old: Path, expected: Path) -> None:
     before = old_lake(old)
     with pytest.raises(CutError):
@@ -236,7 +241,10 @@ upgrade(sys.argv[1], fault=die)
 """
 
 
-@pytest.mark.parametrize("step", ["files rewritten", "after mbo", "marker created"])
+@pytest.mark.parametrize(
+    "step",
+    ["after mbo", *(pytest.param(step, marks=pytest.mark.full_size) for step in ("files rewritten", "marker created"))],
+)
 def test_an_upgrade_survives_kill_9(step: str, old: Path, expected: Path) -> None:
     before = old_lake(old)
     done = subprocess.run([sys.executable, "-c", CHILD, str(old), step])

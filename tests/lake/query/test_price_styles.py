@@ -76,5 +76,5 @@ def test_prices_inside_lists_are_converted_too() -> None:
 
 
 def test_an_unknown_price_type_is_refused() -> None:
-    with pytest.raises(UmdfError, match="invalid price_type: 'double'; use decimal or fixed or float"):
+    with pytest.raises(UmdfError, match="invalid price_type: 'double'; use decimal, fixed or float"):
         OutputFormat("double")

@@ -308,9 +308,10 @@ def pack(
 
     Workers need the same Python at the same path. On a different CPU type, kernels are compiled again.
     """
-    from umdf.lake.runtime.environment_archive import SPARK_PACKAGES, write_archive
+    from umdf.lake.runtime.environment_archive import SPARK_PACKAGES, archive_opener, write_archive
     from umdf.warmup import warm_all
 
+    archive_opener(out)  # an error now, not after minutes of compiling
     warm_all()
     archive = write_archive(out, {*SPARK_PACKAGES, *split_list(exclude)})
     if as_json:

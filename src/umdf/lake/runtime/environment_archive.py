@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import tarfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
@@ -53,15 +53,21 @@ class EnvironmentArchive:
     python: str  # the interpreter that workers must have, at this path
 
 
+def archive_opener(out: str | os.PathLike[str]) -> Callable[[Path], tarfile.TarFile]:
+    """Opens an archive of this name for writing; a UsageError if its suffix is unknown."""
+    name = Path(out).name
+    for suffix, opener in ARCHIVE_SUFFIXES.items():
+        if name.endswith(suffix):
+            return opener
+    raise UsageError(f"unsupported archive name: {out}", f"use one of {', '.join(ARCHIVE_SUFFIXES)}")
+
+
 def write_archive(out: str | os.PathLike[str], exclude: Collection[str] = SPARK_PACKAGES) -> EnvironmentArchive:
     """Write the archive. `exclude` are packages that the workers already have.
 
     It is a virtual environment: bin/python is a link to this Python's interpreter.
     """
-    path = Path(out).absolute()
-    open_archive = next((opened for ending, opened in ARCHIVE_SUFFIXES.items() if path.name.endswith(ending)), None)
-    if open_archive is None:
-        raise UsageError(f"unsupported archive name: {out}", f"use one of {', '.join(ARCHIVE_SUFFIXES)}")
+    path, open_archive = Path(out).absolute(), archive_opener(out)
     packages, kernels = required_packages(exclude), kernel_files()
     temporary = path.with_name(f".{path.name}.part")
     names: set[str] = set()
