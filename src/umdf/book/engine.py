@@ -176,11 +176,11 @@ class Books:
 
     def set_depth(self, instrument_id: int, depth: int, *, lending: bool = False) -> None:
         """Declare the depth by a snapshot (264) or definition: levels of a price-depth book, 0 for a book of orders."""
-        declare_depth(self.arenas.address, self._ensure_number(instrument_id, lending), depth)
+        declare_depth(self.arenas.address, self.ensure(instrument_id, lending=lending), depth)
 
     def mark_stale(self, instrument_id: int, reason: int = k.MESSAGES_LOST, *, lending: bool = False) -> None:
         """Mark a book stale for a reason from outside."""
-        header = self.arenas.headers[self._ensure_number(instrument_id, lending)]
+        header = self.arenas.headers[self.ensure(instrument_id, lending=lending)]
         if not header["stale"]:
             header["stale"], header["row"], header["got"], header["had"] = reason, self.rows_applied, NULL, NULL
             header["dirty"] |= k.STALE_BIT
@@ -246,7 +246,8 @@ class Books:
         arenas.pending = queue[stored["pending"][queue] > 0]
         return books
 
-    def _ensure_number(self, instrument_id: int, lending: bool) -> int:
+    def ensure(self, instrument_id: int, *, lending: bool = False) -> int:
+        """The number of a book, which is created if it does not exist."""
         while (number := ensure_book(self.arenas.address, instrument_id, int(lending))) < 0:
             self.arenas.grow()
         return number

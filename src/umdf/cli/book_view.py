@@ -14,6 +14,7 @@ from umdf.market.phases import PHASES
 from umdf.market.state import InstrumentView
 from umdf.sync.channel import Channel
 from umdf.sync.session import Session
+from umdf.sync.trust import Trust
 from umdf.units import fix_date, fix_decimal, utc_text
 from umdf.wire.packet import Protocol as WireProtocol
 
@@ -42,8 +43,24 @@ class BookView:
         return self.channel.book(self.instrument_id) or EMPTY_BOOK
 
     @property
-    def stale_reason(self) -> str | None:
-        return self.channel.distrust_reason(self.instrument_id)
+    def trust(self) -> Trust:
+        return self.channel.book_trust(self.instrument_id)
+
+    @property
+    def state_trust(self) -> Trust:
+        return self.channel.state_trust(self.instrument_id)
+
+    @property
+    def statistics(self) -> dict[str, dict[str, Any]]:
+        """With the trades that were seen: whether some of the session may be missing."""
+        found = self.view.statistics
+        is_incomplete = self.channel.trades_incomplete(self.instrument_id)
+        for name, values in found.items():
+            if name.startswith("trades seen"):
+                values["incomplete"] = is_incomplete
+        if is_incomplete:
+            found.setdefault("trades seen", {"incomplete": True})
+        return found
 
     def summary(self) -> dict[str, Any]:
         view, book = self.view, self.book
@@ -61,7 +78,9 @@ class BookView:
             "last": _last(view),
             "orders": sum(level.count or 0 for level in (*book.bids, *book.asks)),
             "rpt_seq": book.rpt_seq,
-            "stale": self.stale_reason,
+            "trust": self.trust.level,
+            "stale": self.trust.reason,
+            "state_stale": self.state_trust.reason,
         }
 
     def as_json(self, depth: int, orders: bool) -> dict[str, Any]:
@@ -75,7 +94,8 @@ class BookView:
             "sequence": channel.sequence,
             "ts_send": None if channel.ts_send == NULL else channel.ts_send,
             "rpt_seq": book.rpt_seq,
-            "stale": self.stale_reason,
+            "trust": self.trust.level,
+            "stale": self.trust.reason,
             "state": {
                 "state": view.state,
                 "state_name": state_name(view.state),
@@ -84,10 +104,12 @@ class BookView:
                 "trading_session": view.session,
                 "ts_open": view.ts_open,
                 "since": view.since,
+                "trust": self.state_trust.level,
+                "stale": self.state_trust.reason,
             },
             "bids": [_level(level, orders) for level in _top_levels(book.bids, depth)],
             "asks": [_level(level, orders) for level in _top_levels(book.asks, depth)],
-            "statistics": view.statistics,
+            "statistics": self.statistics,
         }
 
     def heading_lines(self) -> list[str]:
@@ -99,7 +121,11 @@ class BookView:
             f"at sequence {channel.sequence}{when}; rpt_seq {self.book.rpt_seq}",
             f"state {state}, group {phase}{', separated from its group' if view.separated else ''}",
         ]
-        return [*lines, f"STALE: {self.stale_reason}"] if self.stale_reason else lines
+        if not self.trust.is_healthy:
+            return [*lines, f"{self.trust.level.upper()}: {self.trust.reason}"]
+        if not self.state_trust.is_healthy:
+            return [*lines, f"state {self.state_trust.level.upper()}: {self.state_trust.reason}"]
+        return lines
 
     def ladder_rows(self, depth: int) -> list[list[str]]:
         book = self.book
@@ -128,7 +154,7 @@ class BookView:
     def statistics_rows(self) -> list[list[str]]:
         """Rows with the columns of STATISTICS; what the name implies is left out."""
         rows = []
-        for name, values in self.view.statistics.items():
+        for name, values in self.statistics.items():
             fields = {key: value for key, value in values.items() if value is not None and key not in IMPLIED_COLUMNS}
             price, size, when = fields.pop("price", ""), fields.pop("size", ""), fields.pop("ts_event", None)
             more = ", ".join(
@@ -163,7 +189,7 @@ def price_text(price: int | None) -> str:
 
 
 def _last(view: InstrumentView) -> str | None:
-    return next((v["price"] for name, v in view.statistics.items() if name.startswith("last ") and "price" in v), None)
+    return next((v["price"] for name, v in view.statistics.items() if name.startswith(("last trade", "last price published"))), None)
 
 
 def _top_levels(levels: tuple[Level, ...], depth: int) -> tuple[Level, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from umdf.errors import CaptureError
-from umdf.sync.session import EventObserver, Session, UnitFilter
+from umdf.sync.session import EventObserver, Session, Until
 from umdf.sync.stream_detection import DetectedStream, StreamSurvey
 from umdf.transport.capture import PacketBatch, open_capture
 from umdf.transport.capture_merge import merged_windows
@@ -47,7 +47,7 @@ def replay(
     paths: Sequence[Path],
     schema: Schema,
     templates: TemplateSet,
-    until: UnitFilter | None = None,
+    until: Until | None = None,
     watch: EventObserver | None = None,
 ) -> ReplayResult:
     """Replay the captures up to a moment."""

@@ -7,25 +7,23 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from umdf.errors import UsageError
 
 if TYPE_CHECKING:
-    from umdf.sync.session import UnitFilter
+    from umdf.sync.session import Until
 
 SEQUENCE = re.compile(r"\d+")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,9})?)?")
 FRACTION = re.compile(r"\.(\d{1,9})")
 
 
-def parse_at(text: str, day_of_capture_ns: Callable[[], int]) -> UnitFilter:
-    """A filter for the units up to a moment: a sequence number, or a sending time (UTC unless it has a zone)."""
+def parse_at(text: str, day_of_capture_ns: Callable[[], int]) -> Until:
+    """A moment: a sequence number, or a sending time (UTC unless it has a zone)."""
+    from umdf.sync.session import Until
+
     if SEQUENCE.fullmatch(text):
-        last = int(text)
-        return lambda units: units.sequence <= last
-    until_ns = parse_time_ns(text, day_of_capture_ns)
-    return lambda units: np.asarray(units.ts_send) <= until_ns
+        return Until(sequence=int(text))
+    return Until(ts_send=parse_time_ns(text, day_of_capture_ns))
 
 
 def parse_trading_date(text: str | None) -> date | None:

@@ -6,8 +6,10 @@ never changes membership (legacy 14.6); the state of an instrument is its own wh
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from umdf.market.instruments import Group
@@ -27,6 +29,9 @@ PHASES = {
 REGULAR, NON_REGULAR = 1, 6  # 336
 SESSION_CHANGE, SEPARATES, REJOINS = 4, 101, 102  # 1174
 
+BEFORE_ALL = -1  # a sequence before all others
+MAX_RESETS = 1 << 12
+MAX_HISTORY = 16  # phases of a group: a snapshot is older than the last message by a few at most
 # Membership. An instrument follows by default (11.2); one that was created during the session is unknown until the
 # first status of itself or its group (7.1).
 FOLLOWING, SEPARATED, NEW = "following", "separated", "new"
@@ -90,6 +95,7 @@ class Status:
     ts_open: int | None = None
     ts: int | None = None
     is_snapshot: bool = False
+    sequence: int | None = None  # it is as of this sequence of the incremental stream; None if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,9 @@ class _StoredState:
     last_status_ts: int | None = None  # time of its last status
     membership: str = FOLLOWING
     resets: int = 0  # channel resets before its last status
+    sequence: int = BEFORE_ALL  # what is stored is right as of this sequence
+    is_certain: bool = True  # of an instrument: whether it is certain that it follows its group, or that it does not
+    history: list[tuple[int, int]] = field(default_factory=list)  # of a group: earlier phases, and since which sequence
 
 
 _NO_STATE = _StoredState()
@@ -138,9 +147,15 @@ class Phases:
         self._group_states: dict[Group, _StoredState] = {}
         self._instrument_states: dict[int, _StoredState] = {}
         self._resets = 0
+        # Whether messages were lost since the last channel reset: without 1174 nobody knows then what a status means, because
+        # after a channel reset, which may be among them, it does not separate the instrument.
+        self.has_losses = False
+        # Statistics that messages have cleared: sequence, group or instrument, kind of operation.
+        self.statistic_resets: deque[tuple[int, Group | None, int | None, int]] = deque(maxlen=MAX_RESETS)
 
     def channel_reset(self) -> None:
         self._resets += 1
+        self.has_losses = False
 
     # Instruments come and go.
 
@@ -181,11 +196,21 @@ class Phases:
             # Binary reference 9.2.6: "to reset some statistics for this group". Being separated is about states, the
             # trading session ends for every member.
             resets += [(instrument_id, NEW_SESSION) for instrument_id in members]
+            self._log_reset(status, group, None, NEW_SESSION)
         return resets
+
+    def _log_reset(self, status: Status, group: Group | None, instrument_id: int | None, kind: int) -> None:
+        if status.sequence is not None and not status.is_snapshot:
+            self.statistic_resets.append((status.sequence, group, instrument_id, kind))
 
     def _set_phase(self, group: Group, phase: int, status: Status) -> StatisticResets:
         stored = self._group_states.setdefault(group, _StoredState())
         is_old = stored.last_status_ts is not None and (status.ts is None or status.ts < stored.last_status_ts)
+        if status.sequence is not None:
+            self.note_phase(group, status.sequence, phase)
+            if status.sequence < stored.sequence:  # a snapshot, or an update that waited for one
+                return []
+            stored.sequence = status.sequence
         if status.is_snapshot and stored.state != UNKNOWN and is_old:
             return []  # a snapshot is as of its own time: it cannot undo a later status of the group
         left_auction = stored.state == PRE_OPEN and phase != PRE_OPEN
@@ -194,6 +219,7 @@ class Phases:
         stored.session, stored.ts_open, stored.last_status_ts = status.session or REGULAR, status.ts_open, status.ts
         if not left_auction:
             return []
+        self._log_reset(status, group, None, AUCTION_ENDS)
         # 10.7 NOTE: for each instrument in the group whose own state is not pre-open.
         members = self._instruments.members(group)
         return [
@@ -205,16 +231,26 @@ class Phases:
         return own.state if own is not None and own.membership == SEPARATED else None
 
     def _apply_instrument_message(self, instrument_id: int, status: Status) -> StatisticResets:
-        resets: StatisticResets = [(instrument_id, NEW_SESSION)] if status.event == SESSION_CHANGE else []
+        resets: StatisticResets = []
+        if status.event == SESSION_CHANGE:
+            resets = [(instrument_id, NEW_SESSION)]
+            self._log_reset(status, None, instrument_id, NEW_SESSION)
         group = self._instruments.group_of(instrument_id)
         if group is not None and status.phase is not None:
             resets += self._set_phase(group, status.phase, status)
         before, own = self.state_of(instrument_id), self._instrument_states.setdefault(instrument_id, _StoredState())
+        if status.sequence is not None:
+            if status.is_snapshot and status.sequence < own.sequence:
+                return resets  # a later status of the instrument is known
+            own.sequence = max(own.sequence, status.sequence)
         if status.state is None:
             if status.phase is not None and own.membership == NEW:
                 own.membership = FOLLOWING
             return resets
-        phase = UNKNOWN if group is None else self._group_states.get(group, _NO_STATE).state
+        phase = UNKNOWN if group is None else self._phase_as_of(group, status)
+        if status.is_snapshot or status.event in (None, SEPARATES, REJOINS):
+            is_told = status.event in (SEPARATES, REJOINS)
+            own.is_certain = is_told or (phase is not None and (status.is_snapshot or not self.has_losses))
         relation = EQUAL if status.state == phase else DIFFERENT
         event = status.event if status.event in (None, SEPARATES, REJOINS) else SESSION_CHANGE
         if status.is_snapshot or own.resets < self._resets:
@@ -232,6 +268,40 @@ class Phases:
             own.last_status_ts = status.ts
             own.since = before.since if self.state_of(instrument_id).state == before.state else status.ts
         return resets
+
+    def _phase_as_of(self, group: Group, status: Status) -> int | None:
+        """The phase that a status is to be compared with: a snapshot, or an update that waited for one, may be older than
+        the group's last message. None if it is not known."""
+        stored = self._group_states.get(group, _NO_STATE)
+        if status.sequence is None or status.sequence >= stored.sequence:
+            return stored.state
+        return next((phase for since, phase in reversed(stored.history) if since <= status.sequence), None)
+
+    # What is known as of which sequence.
+
+    def note_phase(self, group: Group, sequence: int, phase: int) -> None:
+        """The group was in this phase as of a sequence, perhaps an earlier one."""
+        history = self._group_states.setdefault(group, _StoredState()).history
+        insort(history, (sequence, phase))
+        del history[:-MAX_HISTORY]
+
+    def is_certain(self, instrument_id: int) -> bool:
+        return self._instrument_states.get(instrument_id, _NO_STATE).is_certain
+
+    def sequence_of_group(self, group: Group) -> int:
+        return self._group_states.get(group, _NO_STATE).sequence
+
+    def sequence_of_instrument(self, instrument_id: int) -> int:
+        return self._instrument_states.get(instrument_id, _NO_STATE).sequence
+
+    def verify_group(self, group: Group, sequence: int) -> None:
+        """What is stored was right as of this sequence."""
+        stored = self._group_states.setdefault(group, _StoredState())
+        stored.sequence = max(stored.sequence, sequence)
+
+    def verify_instrument(self, instrument_id: int, sequence: int) -> None:
+        own = self._instrument_states.setdefault(instrument_id, _StoredState())
+        own.sequence = max(own.sequence, sequence)
 
     # Queries.
 
@@ -280,8 +350,11 @@ class Phases:
         self._resets = int(str(resets))
 
 
+_STORED_FIELDS = [name for name in _StoredState.__dataclass_fields__ if name not in ("sequence", "is_certain", "history")]
+
+
 def _state_to_tuple(place: _StoredState) -> tuple[object, ...]:
-    return place.state, place.session, place.ts_open, place.since, place.last_status_ts, place.membership, place.resets
+    return tuple(getattr(place, name) for name in _STORED_FIELDS)
 
 
 def _state_from_tuple(fields: list[object]) -> _StoredState:

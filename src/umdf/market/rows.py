@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -110,6 +110,49 @@ class Events:
         """The families of `selections`, each with these rows (numbers or a mask)."""
         kept = {name: self.families[name].take(rows) for name, rows in selections.items() if name in self.families}
         return Events(self.units, {name: rows for name, rows in kept.items() if len(rows)})
+
+
+def merge_events(parts: Sequence[Events]) -> Events:
+    """Events of several batches of one epoch as one batch in wire order. Families with repeating groups are left out."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = (np.concatenate([getattr(part.units, name) for part in parts]) for name in Units.__dataclass_fields__)
+    units = Units(*columns)
+    order = np.argsort(units.sequence, kind="stable")
+    rank = np.empty(len(order), np.uint32)
+    rank[order] = np.arange(len(order), dtype=np.uint32)
+    first_units = np.cumsum([0, *(len(part.units) for part in parts)])
+    families: dict[str, Rows] = {}
+    for name in {name for part in parts for name in part.families}:
+        some = [(part.families[name], first) for part, first in zip(parts, first_units, strict=False) if name in part.families]
+        rows = _concat_rows([rows for rows, _ in some])
+        rows.unit = rank[np.concatenate([rows.unit.astype(np.int64) + first for rows, first in some])]
+        families[name] = rows.take(np.argsort(rows.wire_order, kind="stable"))
+    return Events(units.take(order), families)
+
+
+def _concat_rows(parts: list[Rows]) -> Rows:
+    names = sorted({name for rows in parts for name in rows.columns})
+    texts = sorted({name for rows in parts for name in rows.texts})
+    return Rows(
+        parts[0].family,
+        np.concatenate([rows.unit for rows in parts]),
+        np.concatenate([rows.msg_index for rows in parts]),
+        np.concatenate([rows.entry_index for rows in parts]),
+        {name: np.concatenate([rows.column(name) for rows in parts]) for name in names},
+        {name: _concat_texts([rows.texts.get(name, _no_text(len(rows))) for rows in parts]) for name in texts},
+    )
+
+
+def _no_text(count: int) -> Text:
+    return np.zeros(count + 1, np.int32), np.empty(0, np.uint8)
+
+
+def _concat_texts(parts: list[Text]) -> Text:
+    lengths = np.concatenate([np.diff(offsets) for offsets, _ in parts])
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets, np.concatenate([content[offsets[0] : offsets[-1]] for offsets, content in parts])
 
 
 def take_ranges(offsets: NDArray[np.int32], rows: RowSelection) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

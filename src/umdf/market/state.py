@@ -7,6 +7,7 @@ position on, go to the kernels with the rows, so a batch need not be split.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from umdf.market.instruments import DEFAULT_EXCHANGE, DefinitionChanges, Instrum
 from umdf.market.phases import Phases, Status
 from umdf.market.rows import Events, Numbers, strings_of
 from umdf.market.statistics import StatisticReset, Statistics
-from umdf.market.statistics_kernel import INSTRUMENT_DELETED, RESET_ALL
+from umdf.market.statistics_kernel import INSTRUMENT_DELETED, NEW_SESSION, RESET_ALL
 from umdf.market.statistics_view import describe_statistics, statistics_tables
 
 Stream = Literal["incremental", "snapshot", "instruments"]
@@ -45,6 +46,7 @@ class BatchChanges(DefinitionChanges):
     """What a batch changed. The books of what was deleted are invalid (7.3)."""
 
     snapshots: list[int] = field(default_factory=list)  # instruments whose statistics and state started again
+    new_sessions: list[int] = field(default_factory=list)  # instruments whose trading session has changed (11.3)
     channel_resets: int = 0
 
 
@@ -73,10 +75,17 @@ class MarketState:
         self.phases = Phases(self.instruments)
         self.statistics = Statistics()
 
-    def apply(self, events: Events, stream: Stream = "incremental") -> BatchChanges:
-        """Apply a batch of one stream. Definitions of the incremental stream are changes during the session."""
-        changes, resets = BatchChanges(), list[StatisticReset]()
-        for run in _family_runs(events, stream):
+    def apply(
+        self,
+        events: Events,
+        stream: Stream = "incremental",
+        as_of: Mapping[int, int] | None = None,
+        resets: Sequence[StatisticReset] = (),
+    ) -> BatchChanges:
+        """Apply a batch of one stream. Definitions of the incremental stream are changes during the session. `as_of` is
+        the sequence of each instrument's snapshot: what happened after it stays. `resets` are further ones."""
+        changes, resets = BatchChanges(), [*resets]
+        for run in _family_runs(events, stream, as_of):
             resets += _APPLIERS[run.family](self, run, events, stream, changes)
         self.statistics.apply(events, resets)
         return changes
@@ -107,11 +116,13 @@ class MarketState:
     def _apply_statuses(
         self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
     ) -> list[StatisticReset]:
-        return [
+        resets = [
             StatisticReset(place, who, kind)
             for place, status in zip(run.orders, run.statuses, strict=True)
             for who, kind in self.phases.apply(status)
         ]
+        changes.new_sessions += [reset.instrument_id or 0 for reset in resets if reset.kind == NEW_SESSION]
+        return resets
 
     def _apply_snapshot_starts(
         self, run: FamilyRun, events: Events, stream: Stream, changes: BatchChanges
@@ -199,13 +210,13 @@ STATES_SCHEMA = pa.schema(
 )
 
 
-def _family_runs(events: Events, stream: Stream) -> list[FamilyRun]:
+def _family_runs(events: Events, stream: Stream, as_of: Mapping[int, int] | None) -> list[FamilyRun]:
     """The walked families, in wire order."""
     present = [(rank, name) for rank, name in enumerate(_ORDERED_FAMILIES) if len(events.rows(name))]
     if not present:
         return []
     orders = {name: events.rows(name).wire_order for _, name in present}
-    statuses = {"status": read_statuses(events, stream)} if "status" in orders else {}
+    statuses = {"status": read_statuses(events, stream, as_of)} if "status" in orders else {}
     ranks = np.concatenate([np.full(len(orders[name]), rank) for rank, name in present])
     ranks = ranks[np.lexsort((ranks, np.concatenate(list(orders.values()))))]
     next_rows, runs = dict.fromkeys(orders, 0), []
@@ -217,8 +228,8 @@ def _family_runs(events: Events, stream: Stream) -> list[FamilyRun]:
     return runs
 
 
-def read_statuses(events: Events, stream: Stream) -> list[Status]:
-    """The rows of the family `status`."""
+def read_statuses(events: Events, stream: Stream, as_of: Mapping[int, int] | None = None) -> list[Status]:
+    """The rows of the family `status`, each as of its own sequence or, in a snapshot, as of that of its instrument."""
     rows = events.rows("status")
     columns = {
         name: _none_if_null(rows.column(name), rows.family.column(name).null)
@@ -236,7 +247,13 @@ def read_statuses(events: Events, stream: Stream) -> list[Status]:
     times = _none_if_null(np.where(event_times == NULL, send_times, event_times), NULL)
     in_snapshot = ((rows.column("flags") & SNAPSHOT != 0) | (stream == "snapshot")).tolist()
     ids = columns.pop("instrument_id")
-    return [Status(*values) for values in zip(ids, groups, *columns.values(), times, in_snapshot, strict=True)]
+    sequences: list[int | None] = [None] * len(rows)
+    if as_of is not None:
+        sequences = [None if number is None else as_of.get(number) for number in ids]
+    elif stream == "incremental":
+        sequences = events.units.sequence[rows.unit].tolist()
+    values = zip(ids, groups, *columns.values(), times, in_snapshot, sequences, strict=True)
+    return [Status(*each) for each in values]
 
 
 def _none_if_null(values: Numbers, null: int) -> list[int | None]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from umdf.market.arrow import numbers_array
-from umdf.market.families import PRICE_EXPONENT, STATISTICS, VOLUME_EXPONENT, Column
+from umdf.market.families import LAST_PRICE, PRICE_EXPONENT, STATISTICS, VOLUME_EXPONENT, Column
 from umdf.market.latest_rows import LatestRows, unpack_text_8
 from umdf.market.statistics import KEY_COLUMNS, Statistics
 from umdf.market.statistics_kernel import S_ID, S_VALUES
@@ -23,6 +23,8 @@ def describe_statistics(statistics: Statistics, instrument_id: int) -> dict[str,
     found: dict[str, dict[str, Any]] = {}
     for name, current in statistics.latest.items():
         for key, values in current.values_of(instrument_id):
+            if name == "statistics" and key >> 8 & 0xFFFF == LAST_PRICE:
+                continue  # the tape has it, or a later trade
             found[_LABELS[name](key, values)] = _describe_values(current.columns, values)
     for venue, (last, count) in sorted(statistics.tape.venues_of(instrument_id).items()):
         if last is not None:

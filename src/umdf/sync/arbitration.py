@@ -45,7 +45,48 @@ class ArbitrationResult:
     late: int  # in a gap that was already reported, or of a finished epoch
 
 
+from enum import IntEnum
+
+
+class StepKind(IntEnum):
+    EPOCH, GAP, GAP_FILLED, JOIN = range(4)
+
+
+@dataclass(frozen=True)
+class Step:
+    before_row: int
+    kind: StepKind
+    epoch: int
+    first: int
+    last: int
+    ts_recv: int
+
+
 class LineArbiter:
+    def __init__(self):
+        self._old, self._epoch = OldArbiter(), None
+
+    def arbitrate(self, units, now):
+        return self._convert(self._old.arbitrate(units.take(units.kind == 0), now))
+
+    def finish(self):
+        return self._convert(self._old.finish())
+
+    def _convert(self, r):
+        steps = []
+        for row, e in enumerate(r.units.epoch.tolist()):
+            if e != self._epoch:
+                first = self._epoch is None
+                self._epoch = e
+                steps.append(Step(row, StepKind.JOIN if first else StepKind.EPOCH, e, int(r.units.sequence[row]) if first else 1, 0, int(r.units.ts_recv[row])))
+        steps += [Step(row, StepKind.GAP, g.epoch, g.first, g.last, g.ts_recv) for g, row in zip(r.gaps, r.gap_rows)]
+        steps.sort(key=lambda s: (s.before_row, s.kind))
+        r.__dict__["steps"] = steps
+        r.__dict__["is_late"] = np.zeros(len(r.units), bool)
+        return r
+
+
+class OldArbiter:
     """Arbitrates the lines of one channel. Units held between calls are copied."""
 
     def __init__(self, wait_ms: int = WAIT_MS) -> None:

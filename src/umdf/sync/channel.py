@@ -1,148 +1,366 @@
 """One channel: its books and its market state, through gaps, late joins and resets.
 
+    channel.open_gap(gap)                # units are missing
+    channel.apply(events)                # events of the incremental stream, in order, each unit once
+    channel.apply_late(events)           # units of a reported gap that arrived after all
+    channel.apply_snapshots(snapshots)   # snapshots of the snapshot stream
+    channel.book_trust(instrument_id)    # healthy, unverified or stale, with the reason
+
 Invariant: nothing wrong is shown as right. A book is healthy only if its whole history is known: from its first update
-(83 RptSeq 1), from an Empty Book, or from a snapshot and everything after it. After a gap in the stream every
-instrument is unverified until its next update follows by RptSeq (5.2.2), or a snapshot covers the gap.
+(83 RptSeq 1), from an Empty Book, or from a snapshot and everything after it. A stale book stays as it was, and its
+updates wait; missing ones that arrive, or a snapshot, recover it. Nothing is applied or counted twice.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umdf.book.engine import Books
 from umdf.book.views import Book
-from umdf.market.families import NULL, SNAPSHOT
+from umdf.market.families import NULL
 from umdf.market.phases import Phases
-from umdf.market.rows import Events, Rows
-from umdf.market.state import MarketState, Stream
-from umdf.sync.arbitration import Gap
-from umdf.sync.snapshots import Snapshots
+from umdf.market.rows import Events, Rows, Units
+from umdf.market.state import BatchChanges, MarketState, Stream
+from umdf.market.statistics import StatisticReset
+from umdf.sync import update_gate_kernel as k
+from umdf.sync.gaps import Gap, GapCause, GapLedger
+from umdf.sync.phase_trust import PhaseTrust
+from umdf.sync.snapshots import GroupPhases, Snapshots
+from umdf.sync.trust import HEALTHY, BookTrust, Trust, unverified
+from umdf.sync.waiting_updates import WaitingUpdates
 
-MAX_HISTORY_ROWS = 2_000_000  # kept for snapshots older than the applied updates
-CLEAR, NEITHER = ord("R"), ord("N")
+LENDING = ord("L")
+GATED_FAMILIES = ("trades", "statistics", "imbalance", "price_band", "status")  # they wait with their book
 
 
 class Channel:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, statuses_have_rpt_seq: bool = True) -> None:
         self.number = number
-        self.books = Books(requires_full_history=True)
-        self.state = MarketState(number)
-        self.gaps: list[Gap] = []
+        self._statuses_have_rpt_seq = statuses_have_rpt_seq
+        self.gaps = GapLedger()
         self.epoch: int | None = None
-        self.sequence = 0  # the last one applied
+        self.sequence = 0  # the last one applied or given up
         self.ts_send = NULL
+        self.silent_s: float | None = None  # how long all lines have been silent, if for too long (4.1.1)
         self.recovered = 0  # books recovered by a snapshot
         self.messages = 0
-        self.are_phases_unverified = True  # phases of groups have no RptSeq to detect a loss
-        self._unverified: dict[int, Gap] = {}
-        self._history: deque[Events] = deque()
-        self._history_rows = 0
-        self._waiting: list[Snapshots] = []  # newer than the applied updates
+        self._instruments_until = k.UNVERIFIED_FROM_START  # books that do not exist are empty as of this sequence
+        self._reset(MarketState(number))
+
+    def _reset(self, state: MarketState) -> None:
+        self.books = Books(requires_full_history=True)
+        self.trust = BookTrust(self.books)
+        self.state = state
+        self.phases = PhaseTrust(state, statuses_have_rpt_seq=self._statuses_have_rpt_seq)
+        self._waiting = WaitingUpdates()
+        self._ahead: list[Snapshots] = []  # newer than the applied updates
+        self._phases_ahead: list[GroupPhases] = []
+        self._suspects: dict[int, int] = {}  # instruments whose statistics may be wrong, since this sequence
+
+    # Input, in the order of the incremental stream.
+
+    def start_epoch(self, epoch: int, first: int, ts_recv: int) -> None:
+        """A numbering starts: that of the first unit ever received, or a new one, after which everything is
+        synchronised as at the start of the day (4.2.8). Instruments are kept."""
+        is_first = self.epoch is None
+        self.epoch, self.sequence = epoch, first - 1
+        if is_first:
+            if first > 1:
+                self.gaps.open(Gap(epoch, 1, first - 1, ts_recv, GapCause.JOIN))
+            return
+        instruments = self.state.instruments
+        state = MarketState(self.number)
+        state.instruments, state.phases = instruments, Phases(instruments)
+        self._reset(state)
+        self._instruments_until = k.UNVERIFIED_FROM_START
+        self.gaps.start_epoch()
+        self.gaps.open(Gap(epoch, 0, 0, ts_recv, GapCause.EPOCH))
+
+    def open_gap(self, gap: Gap) -> None:
+        """Units are missing: every instrument is unverified until an update or snapshot shows that it is unaffected."""
+        self.gaps.open(gap)
+        self.state.phases.has_losses = True
+        self.sequence = max(self.sequence, gap.last)
+
+    def apply(self, events: Events) -> None:
+        """Events of the incremental stream, in order, each sequence once."""
+        units = events.units
+        if len(units):
+            self.sequence, self.ts_send = max(self.sequence, int(units.sequence[-1])), int(units.ts_send[-1])
+        self._apply_gated(events)
+        self.messages += len(events.rows("mbo"))
+        self._use_snapshots_ahead()
+
+    def apply_late(self, events: Events) -> None:
+        """Units of reported gaps: what was waiting for them can follow."""
+        for sequence in events.units.sequence.tolist():
+            self.gaps.fill(sequence)
+        waiting = self._apply_gated(events)
+        self.messages += len(events.rows("mbo"))
+        self._retry(waiting)
+        self._use_snapshots_ahead()
 
     def apply_instruments(self, events: Events) -> None:
         """Events of the instrument stream, which repeats the start-of-day list."""
         self._apply_state(events.take({"definition": np.ones(len(events.rows("definition")), np.bool_)}), "instruments")
 
-    def apply_incremental(self, events: Events) -> None:
-        """Events of the incremental stream, in order, each sequence once."""
-        units = events.units
-        if not len(units):
-            return
-        if self.epoch is not None and units.seq_version[0] != self.epoch:
-            self._start_epoch()
-        self.epoch, self.sequence = int(units.seq_version[-1]), int(units.sequence[-1])
-        self.ts_send = int(units.ts_send[-1])
-        self._apply(events)
-        self._add_history(events)
-        self._recover_waiting()
-
-    def apply_gap(self, gap: Gap) -> None:
-        """Units were lost: every instrument is unverified until an update or snapshot shows that it is unaffected."""
-        self.gaps.append(gap)
-        self.sequence = gap.last  # passed, although not received
-        self._unverified = dict.fromkeys(self.instrument_ids(), gap)
-        self.are_phases_unverified = True
-        self._recover_waiting()
-
-    def apply_snapshots(self, snapshots: Snapshots) -> None:
-        """Snapshots of the snapshot stream. Only books that are not healthy use them."""
-        self._apply_group_phases(snapshots.events)
-        is_needed = snapshots.is_complete & self._needs_snapshot(snapshots.instrument_id)
-        if self.epoch is not None:
-            of_epoch = (snapshots.last_epoch == NULL) | (snapshots.last_epoch == self.epoch)
-            is_needed &= of_epoch
-        is_ahead = (
-            is_needed & (snapshots.last_sequence > self.sequence)
-            if self.epoch is not None
-            else np.zeros_like(is_needed)
-        )
-        if is_ahead.any():
-            self._waiting.append(Snapshots(snapshots.events, snapshots.header, is_ahead))
-        self._recover(snapshots, is_needed & ~is_ahead)
+    def apply_snapshots(self, snapshots: Snapshots, phases: GroupPhases | None = None) -> None:
+        """Snapshots of the current epoch. Only instruments that are not healthy use them."""
+        if phases is not None and len(phases.after):
+            self._phases_ahead.append(phases)
+        if snapshots.is_complete.any():
+            newer = snapshots.instrument_id[snapshots.is_complete]
+            for older in self._ahead:
+                older.is_complete[np.isin(older.instrument_id, newer)] = False
+            self._ahead.append(snapshots)
+        self._use_snapshots_ahead()
 
     def finish(self) -> None:
-        """At the end, snapshots newer than the stream are the latest state of their instruments."""
-        for found in self._waiting:
-            self._recover(found, found.is_complete & self._needs_snapshot(found.instrument_id))
-        self._waiting.clear()
+        """No more units will come. A snapshot that is ahead shows that units before it are missing."""
+        ahead = max((int(some.last_sequence[some.is_complete].max()) for some in self._ahead), default=0)
+        if self.epoch is not None and ahead > self.sequence:
+            self.open_gap(Gap(self.epoch, self.sequence + 1, ahead, NULL))
+            self._use_snapshots_ahead()
 
-    def distrust_reason(self, instrument_id: int) -> str | None:
-        """Why an instrument's book and state may be wrong; None if they are right."""
-        book = self.book(instrument_id)
-        reason = None if book is None or book.stale is None else str(book.stale)
-        if reason is None and (gap := self._unverified.get(instrument_id)):
-            reason = f"{gap} were lost and nothing came since that shows whether they touched it"
-        return reason
+    # What the channel shows.
 
     def instrument_ids(self) -> set[int]:
         """The instruments that have a book."""
         return {instrument_id for instrument_id, _ in self.books.instruments()}
 
     def book(self, instrument_id: int) -> Book | None:
-        """An instrument's book; on a lending channel, the lending book."""
-        return self.books.book(instrument_id) or self.books.book(instrument_id, lending=True)
+        """An instrument's book; its lending book, if that is the one with orders (9.8)."""
+        return self.books.book(instrument_id, lending=self._shows_lending(instrument_id))
 
-    def _start_epoch(self) -> None:
-        """A new epoch: synchronise as at the start of the day (4.2.8). Instruments are kept."""
-        self.books, instruments = Books(requires_full_history=True), self.state.instruments
-        self.state = MarketState(self.number)
-        self.state.instruments, self.state.phases = instruments, Phases(instruments)
-        self.are_phases_unverified = True
-        self._unverified.clear()
-        self._history.clear()
-        self._waiting.clear()
-        self._history_rows = 0
+    def _shows_lending(self, instrument_id: int) -> bool:
+        lending, ordinary = (self.books.book(instrument_id, lending=each) for each in (True, False))
+        if lending is None:
+            return False
+        return ordinary is None or not (len(ordinary.entries) or ordinary.rpt_seq)
 
-    def _apply(self, events: Events) -> None:
+    def book_trust(self, instrument_id: int) -> Trust:
+        """Trust in an instrument's book and statistics."""
+        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
+        verified = self._instruments_until
+        if number >= 0:
+            verified = max(verified, int(self.trust.states[number, k.S_VERIFIED]))
+        gap = self.gaps.first_after(verified)
+        trust = self.trust.trust_of(number, gap) if number >= 0 else HEALTHY if gap is None else unverified(gap.reason)
+        if trust.is_healthy and instrument_id in self._suspects:
+            trust = unverified("a message was lost that may have reset its statistics")
+        if trust.is_healthy and (reason := self.phases.end_of_day_doubt(instrument_id, self.gaps)):
+            trust = unverified(reason)
+        if trust.is_healthy and self.silent_s is not None:
+            trust = unverified(f"nothing was received on any line for {self.silent_s:.0f} s")
+        return trust
+
+    def state_trust(self, instrument_id: int) -> Trust:
+        """Trust in an instrument's phase and state."""
+        trust = self.book_trust(instrument_id)
+        return self.phases.trust_of(instrument_id, self.gaps) if trust.is_healthy else trust
+
+    def trades_incomplete(self, instrument_id: int) -> bool:
+        """Whether trades of the session may be missing from those seen."""
+        number = self.trust.number_of(instrument_id, self._shows_lending(instrument_id))
+        if number < 0:
+            return not self.book_trust(instrument_id).is_healthy
+        return bool(self.trust.states[number, k.S_INCOMPLETE]) or not self.book_trust(instrument_id).is_healthy
+
+    # Updates.
+
+    def _apply_gated(self, events: Events, resets: Sequence[StatisticReset] = ()) -> list[int]:
+        """Apply what may be applied; returns the instruments of which something waits."""
         rows = events.rows("mbo")
-        if self._unverified and len(rows):
-            touched = np.unique(rows.column("instrument_id")[rows.column("rpt_seq") != NULL])
-            for instrument_id in touched.tolist():
-                self._unverified.pop(instrument_id, None)  # if its RptSeq has a gap, the book itself detects it
-        self._set_depths(events)
-        self.books.apply(rows)
-        self._apply_state(events)
-        self.messages += len(rows)
+        if not len(rows):
+            self._apply_now(events, resets)
+            return []
+        sequence = events.units.sequence[rows.unit]
+        decisions = self.trust.gate(rows, sequence, self.gaps.latest_before(sequence))
+        if not decisions.any():
+            self._apply_now(events, resets)
+            return []
+        ids = rows.column("instrument_id")
+        for row in np.flatnonzero(decisions == k.EMPTIED_IN_DOUBT).tolist():
+            self._suspects[int(ids[row])] = int(sequence[row])
+        emptied = np.unique(ids[decisions >= k.EMPTIED])
+        if len(emptied):
+            if emptied[0] == NULL:
+                self._waiting.clear()
+                self._suspects.clear()
+                self._instruments_until = self.sequence
+            else:
+                self._waiting.discard(emptied.tolist())
+        waits, is_old = decisions == k.WAIT, decisions == k.OLD
+        if not (waits.any() or is_old.any()):
+            self._apply_now(events, resets)
+            return []
+        masks = {"mbo": waits}
+        applied = {name: np.ones(len(some), np.bool_) for name, some in events.families.items()}
+        applied["mbo"] = ~(waits | is_old)
+        orders = rows.wire_order
+        waiting_ids = np.unique(ids[waits])
+        for name in GATED_FAMILIES:
+            if name in events.families:
+                some = events.families[name]
+                own = some.wire_order
+                is_waiting = np.isin(own, orders[waits])
+                if name != "status":  # without RptSeq nothing else tells where it belongs
+                    unnumbered = some.column("rpt_seq") == NULL
+                    is_waiting |= unnumbered & np.isin(some.column("instrument_id"), waiting_ids)
+                masks[name] = is_waiting
+                applied[name] = ~(is_waiting | np.isin(own, orders[is_old]))
+        self._apply_now(events.take(applied), resets)
+        if waits.any():
+            self._waiting.add(events.take(masks))
+        return waiting_ids.tolist()
 
-    def _apply_state(self, events: Events, stream: Stream = "incremental") -> None:
-        changes = self.state.apply(events, stream)
+    def _apply_now(self, events: Events, resets: Sequence[StatisticReset]) -> None:
+        rows = events.rows("mbo")
+        if len(rows):
+            outcomes = self.books.apply(rows)
+            if outcomes.codes.min() < 0:
+                self._hold_back(events, rows, self.trust.mark_impossible(rows, outcomes))
+        self._apply_state(events, resets=resets)
+
+    def _hold_back(self, events: Events, rows: Rows, first_rows: NDArray[np.int64]) -> None:
+        """An impossible row and everything after it of its instrument: a snapshot may be older than some of it."""
+        orders, masks = rows.wire_order, {name: np.zeros(len(some), np.bool_) for name, some in events.families.items()}
+        for row in first_rows.tolist():
+            instrument_id = int(rows.column("instrument_id")[row])
+            for name in ("mbo", *GATED_FAMILIES):
+                if name in events.families:
+                    some = events.families[name]
+                    masks[name] |= (some.column("instrument_id") == instrument_id) & (some.wire_order >= orders[row])
+        if len(first_rows):
+            self._waiting.add(events.take(masks))
+
+    def _apply_state(
+        self,
+        events: Events,
+        stream: Stream = "incremental",
+        as_of: dict[int, int] | None = None,
+        resets: Sequence[StatisticReset] = (),
+    ) -> None:
+        changes = self.state.apply(events, stream, as_of, resets)
+        self._follow_definitions(changes)
+        for instrument_id in changes.new_sessions:
+            for lending in (False, True):
+                number = self.trust.number_of(instrument_id, lending)
+                if number >= 0 and not self.trust.states[number, k.S_STALE]:
+                    self.trust.states[number, k.S_INCOMPLETE] = 0
+
+    def _follow_definitions(self, changes: BatchChanges) -> None:
         for instrument_id in changes.deleted:
-            self.books.delete(instrument_id)
-            self._unverified.pop(instrument_id, None)
+            for lending in (False, True):
+                self.trust.forget(instrument_id, lending)
+                self.books.delete(instrument_id, lending=lending)
+            self._waiting.discard([instrument_id])
         for instrument_id in (*changes.added, *changes.modified):
             depth = self.state.instruments.depth_of(instrument_id, self.number)
             if depth is not None:
                 self.books.set_depth(instrument_id, depth)
 
-    def _apply_group_phases(self, events: Events) -> None:
-        """Phases of groups precede the snapshots of instruments and are independent of them."""
-        of_groups = events.rows("status").column("instrument_id") == NULL
-        if self.are_phases_unverified and of_groups.any():
-            self.state.apply(events.take({"status": of_groups}), "snapshot")
-            self.are_phases_unverified = False
+    def _retry(self, instrument_ids: Iterable[int], after: dict[int, int] | None = None) -> None:
+        """Feed waiting updates of some instruments again, with `after` only those after a sequence."""
+        ids = np.array(sorted(instrument_ids), np.int64)
+        for instrument_id in ids.tolist():
+            for lending in (False, True):
+                number = self.trust.number_of(instrument_id, lending)
+                if number >= 0:
+                    self.trust.retry(number)
+        events = self._waiting.take(ids) if len(ids) else None
+        if after is None:
+            if events is not None:
+                self._apply_gated(events)
+            return
+        events = Events(_NO_UNITS, {}) if events is None else _after(events, ids, after)
+        resets = [
+            StatisticReset(_order_after(events, sequence), instrument_id, kind)
+            for instrument_id in ids.tolist()
+            for sequence, kind in self.phases.resets_since(instrument_id, after[instrument_id])
+        ]
+        if resets or len(events.units):
+            self._apply_gated(events, resets)
+
+    # Snapshots.
+
+    def _use_snapshots_ahead(self) -> None:
+        if self._phases_ahead:
+            waiting = []
+            for phases in self._phases_ahead:
+                reached = phases.until <= self.sequence
+                if reached.any():
+                    self._apply_group_phases(phases, reached)
+                if not reached.all():
+                    waiting.append(phases.take(~reached))
+            self._phases_ahead = waiting
+        for snapshots in list(self._ahead):
+            reached = snapshots.is_complete & (snapshots.last_sequence <= self.sequence)
+            if reached.any():
+                self._recover(snapshots, reached)
+                snapshots.is_complete[reached] = False
+            if not snapshots.is_complete.any():
+                self._ahead.remove(snapshots)
+
+    def _apply_group_phases(self, phases: GroupPhases, is_selected: NDArray[np.bool_]) -> None:
+        for group in self.phases.apply_snapshot(phases.take(is_selected)):
+            for instrument_id in self.state.instruments.members(group):
+                self._suspects[instrument_id] = self.sequence
+
+    def _recover(self, snapshots: Snapshots, is_selected: NDArray[np.bool_]) -> None:
+        """Apply the snapshots that help, then the updates after them that are waiting."""
+        replaced = np.zeros(len(snapshots), np.bool_)
+        sequences: dict[int, int] = {}
+        lending = snapshots.is_lending
+        last_rpt_seq = snapshots.header.column("last_rpt_seq")
+        for row in np.flatnonzero(is_selected).tolist():
+            instrument_id, sequence = int(snapshots.instrument_id[row]), int(snapshots.last_sequence[row])
+            number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
+            state = self.trust.states[number]
+            verified = max(int(state[k.S_VERIFIED]), self._instruments_until)
+            is_suspect = instrument_id in self._suspects and sequence >= self._suspects[instrument_id]
+            is_known = state[k.S_APPLIED] > k.UNVERIFIED_FROM_START
+            is_healthy = not state[k.S_STALE] and self.gaps.latest <= verified and (is_known or self.gaps.latest < 0)
+            if sequence < state[k.S_APPLIED] or sequence < self._waiting.dropped_until(instrument_id):
+                continue
+            if is_healthy and is_known and not is_suspect and not self.phases.needs_snapshot(instrument_id, self.gaps):
+                continue
+            rpt_seq = int(last_rpt_seq[row])
+            if not state[k.S_STALE] and is_known and state[k.S_RPT_SEQ] == rpt_seq and not is_suspect:
+                self.trust.verify(number, sequence)
+                self._apply_snapshot_status(snapshots, row, instrument_id, sequence)
+                continue
+            replaced[row], sequences[instrument_id] = True, sequence
+            self._suspects.pop(instrument_id, None)
+        if replaced.any():
+            self._replace(snapshots, replaced, sequences)
+
+    def _apply_snapshot_status(self, snapshots: Snapshots, row: int, instrument_id: int, sequence: int) -> None:
+        """The book was right; the state of the instrument may not have been."""
+        only = np.zeros(len(snapshots), np.bool_)
+        only[row] = True
+        events = snapshots.events_of(only)
+        status = events.families.get("status")
+        if status is not None:
+            self.state.apply(Events(events.units, {"status": status}), "snapshot", {instrument_id: sequence})
+            self.phases.verify_instrument(instrument_id, sequence)
+
+    def _replace(self, snapshots: Snapshots, is_selected: NDArray[np.bool_], sequences: dict[int, int]) -> None:
+        events = snapshots.events_of(is_selected)
+        self._set_depths(events)
+        self.books.apply(events.rows("mbo"))
+        self._apply_state(events, "snapshot", sequences)
+        lending, last_rpt_seq = snapshots.is_lending, snapshots.header.column("last_rpt_seq")
+        for row in np.flatnonzero(is_selected).tolist():
+            instrument_id = int(snapshots.instrument_id[row])
+            number = self.trust.number_of(instrument_id, bool(lending[row]), create=True)
+            self.trust.set_recovered(number, int(last_rpt_seq[row]), sequences[instrument_id])
+            self.phases.verify_instrument(instrument_id, sequences[instrument_id])
+        self._retry(sequences, sequences)
+        self.recovered += len(sequences)
 
     def _set_depths(self, events: Events) -> None:
         """264 of a snapshot determines the book type (9.1)."""
@@ -151,64 +369,21 @@ class Channel:
         for row in np.flatnonzero(depth != np.iinfo(np.int32).min).tolist():
             self.books.set_depth(int(header.column("instrument_id")[row]), int(depth[row]))
 
-    def _add_history(self, events: Events) -> None:
-        self._history.append(events)
-        self._history_rows += len(events.rows("mbo"))
-        while self._history_rows > MAX_HISTORY_ROWS:
-            self._history_rows -= len(self._history.popleft().rows("mbo"))
 
-    def _needs_snapshot(self, instrument_id: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which instruments are unknown, stale or unverified."""
-        books = (self.book(number) for number in instrument_id.tolist())
-        needs = np.array([book is None or book.stale is not None for book in books], np.bool_)
-        if self._unverified:
-            needs |= np.isin(instrument_id, list(self._unverified))
-        return needs
-
-    def _recover_waiting(self) -> None:
-        for snapshots in list(self._waiting):
-            reached = snapshots.is_complete & (snapshots.last_sequence <= self.sequence)
-            if reached.any():
-                self._recover(snapshots, reached & self._needs_snapshot(snapshots.instrument_id))
-                snapshots.is_complete[reached] = False
-            if not snapshots.is_complete.any():
-                self._waiting.remove(snapshots)
-
-    def _recover(self, snapshots: Snapshots, is_selected: NDArray[np.bool_]) -> None:
-        """Apply the snapshots, then the updates after them that were already applied before."""
-        if not is_selected.any():
-            return
-        events = snapshots.events_of(is_selected)
-        self._set_depths(events)
-        self.books.apply(events.rows("mbo"))
-        self._apply_state(events, "snapshot")
-        order = np.argsort(snapshots.instrument_id[is_selected], kind="stable")
-        instrument_id, last = snapshots.instrument_id[is_selected][order], snapshots.last_sequence[is_selected][order]
-        for past in self._history:
-            after = {name: _is_after_snapshot(rows, past, instrument_id, last) for name, rows in past.families.items()}
-            replayed = past.take(after)
-            if replayed.families:
-                self.books.apply(replayed.rows("mbo"))
-                self._apply_state(replayed)
-        self._verify(instrument_id, last)
-        self.recovered += int(is_selected.sum())
-
-    def _verify(self, instrument_id: NDArray[np.int64], last: NDArray[np.int64]) -> None:
-        """A snapshot verifies a book if nothing was lost between it and the following updates."""
-        gap_after = max((gap.last for gap in self.gaps if gap.epoch == self.epoch), default=0)
-        for number, sequence in zip(instrument_id.tolist(), last.tolist(), strict=True):
-            if sequence >= gap_after:
-                self._unverified.pop(number, None)
+_NO_UNITS = Units(*[np.empty(0, np.int64)] * 5)
 
 
-def _is_after_snapshot(
-    rows: Rows, events: Events, instrument_id: NDArray[np.int64], last: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Which rows belong to these (sorted) instruments and are newer than their snapshot."""
-    mine = rows.column("instrument_id")
-    at = np.minimum(np.searchsorted(instrument_id, mine), len(instrument_id) - 1)
-    return (instrument_id[at] == mine) & (events.units.sequence[rows.unit] > last[at]) & _is_incremental(rows)
+def _order_after(events: Events, sequence: int) -> int:
+    """The position in wire order behind the unit of a sequence."""
+    return (int(np.searchsorted(events.units.sequence, sequence, side="right")) << 32) - 1
 
 
-def _is_incremental(rows: Rows) -> NDArray[np.bool_]:
-    return rows.column("flags") & SNAPSHOT == 0
+def _after(events: Events, ids: NDArray[np.int64], after: dict[int, int]) -> Events:
+    """Without rows that are not newer than their instrument's snapshot."""
+    limits = np.array([after[number] for number in ids.tolist()], np.int64)
+    masks = {}
+    for name, rows in events.families.items():
+        own = rows.column("instrument_id")
+        at = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
+        masks[name] = (ids[at] != own) | (events.units.sequence[rows.unit] > limits[at])
+    return events.take(masks)

@@ -11,6 +11,13 @@ from numpy.typing import NDArray
 from umdf.sync.raw_units_kernel import gather_bytes
 
 
+DATA, HEARTBEAT, RESET = range(3)
+
+
+def content_keys(buffer, start, end):
+    return np.zeros(len(start), np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class RawUnits:
     """One row per unit: packets of Binary, messages of FAST."""
@@ -23,6 +30,9 @@ class RawUnits:
     ts_recv: NDArray[np.int64]
     msg_index: NDArray[np.uint16]  # of a FAST message, its index in the packet
     line: NDArray[np.uint16]
+    kind: NDArray[np.uint8]
+    next_sequence: NDArray[np.int64]
+    content_key: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -59,4 +69,4 @@ def concat_units(parts: list[RawUnits]) -> RawUnits:
 
 def empty_units() -> RawUnits:
     number, short = np.empty(0, np.int64), np.empty(0, np.uint16)
-    return RawUnits(np.empty(0, np.uint8), number, number, number, number, number, short, short)
+    return RawUnits(np.empty(0, np.uint8), number, number, number, number, number, short, short, np.empty(0, np.uint8), number, number)

@@ -7,7 +7,7 @@
     session.channels                    # by (protocol, number)
 
 Everything is applied in wire order: instruments first, then the arbitrated incremental stream, then snapshots for
-recovery.
+recovery. However the packets are divided into calls, the result is the same.
 """
 
 from __future__ import annotations
@@ -19,27 +19,44 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.market.fast.events import FastEventMapper
+from umdf.market.families import NULL
 from umdf.market.rows import Events, Units
-from umdf.market.sbe.events import SbeEventMapper
-from umdf.sync.arbitration import FOREVER, Gap, LineArbiter
+from umdf.sync.arbitration import ArbitrationResult, LineArbiter, StepKind
 from umdf.sync.channel import Channel
-from umdf.sync.raw_units import RawUnits, concat_units, empty_units
-from umdf.sync.snapshots import find_snapshots
-from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind, message_type, peek_templates
+from umdf.sync.gaps import Gap, GapCause
+from umdf.sync.raw_units import RawUnits, concat_units
+from umdf.sync.snapshots import Snapshots, find_group_phases, find_snapshots
+from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind
+from umdf.sync.unit_codecs import FastUnits, SbeUnits, UnitCodec
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
-from umdf.wire.packet import ChunkParser
 from umdf.wire.packet import Protocol as Speaks
-from umdf.wire.reassembly import Limits, Messages, Reassembler
 from umdf.wire.sbe.decode import Decoder as SbeDecoder
-from umdf.wire.sbe.headers import read_packet_headers
 from umdf.wire.sbe.schema import OtherVersions, Schema
 
 ChannelKey = tuple[Speaks, int]
-UnitFilter = Callable[[Units], NDArray[np.bool_]]  # which units are included
 EventObserver = Callable[[ChannelKey, Events], None]  # receives the incremental events that a channel applies
-SEQUENCE_RESET = "4"
+# 3 × the interval of heartbeats (4.1.1); real ones of FIX/FAST were 30 s apart.
+SILENCE_S = {Speaks.SBE: 3.0, Speaks.FAST: 90.0}
+
+
+@dataclass(frozen=True)
+class Until:
+    """A moment: everything up to a sequence, or up to a sending time."""
+
+    sequence: int | None = None
+    ts_send: int | None = None
+
+    def includes(self, sequence: NDArray[np.int64], ts_send: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return sequence <= self.sequence if self.sequence is not None else ts_send <= (self.ts_send or 0)
+
+
+@dataclass
+class _SnapshotStream:
+    """A line of a snapshot stream: what is not complete yet, and how far it was."""
+
+    parts: list[RawUnits] = field(default_factory=list)  # not decoded yet
+    floor: int = -1  # the sequence of its last snapshot
 
 
 @dataclass
@@ -47,11 +64,14 @@ class _ChannelInput:
     """One channel and its pending input."""
 
     channel: Channel
+    codec: UnitCodec
     arbiter: LineArbiter = field(default_factory=LineArbiter)
     incremental: list[RawUnits] = field(default_factory=list)
-    snapshots: dict[int, list[RawUnits]] = field(default_factory=dict)  # by stream: not decoded yet
+    snapshots: dict[int, _SnapshotStream] = field(default_factory=dict)  # by stream
     instruments: list[RawUnits] = field(default_factory=list)
-    mapper: SbeEventMapper | FastEventMapper | None = None
+    ts_last: int = 0  # when the last packet of the incremental stream was received, on any line
+    epoch_start: int = 0  # when the first packet of the current epoch was received; 0 if there was none before it
+    is_past: bool = False  # the requested moment has passed
 
 
 class Session:
@@ -60,21 +80,26 @@ class Session:
         streams: list[DetectedStream],
         schema: Schema,
         templates: TemplateSet,
-        unit_filter: UnitFilter | None = None,
+        until: Until | None = None,
         observer: EventObserver | None = None,
     ) -> None:
         self.streams = {stream.name: (number, stream) for number, stream in enumerate(streams)}
-        self._templates, self._unit_filter, self._observer = templates, unit_filter, observer
-        self._inputs: dict[ChannelKey, _ChannelInput] = {}
-        for stream in streams:
-            self._inputs.setdefault((stream.protocol, stream.channel), _ChannelInput(Channel(stream.channel)))
+        self._until, self._observer, self._templates = until, observer, templates
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
-        self._framer = ChunkParser()
-        # The snapshot and instrument streams restart with every loop (4.2.6).
-        self._reassembler = Reassembler(Limits(wait_ms=60_000, restart_distance=4))
-        self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
-        self._epochs: dict[int, int] = {}  # of FAST streams: start of the epoch (ts_send of the reset)
+        self._inputs: dict[ChannelKey, _ChannelInput] = {}
+        self._now_ns = 0
+        for stream in streams:
+            key = stream.protocol, stream.channel
+            if key not in self._inputs:
+                channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
+                self._inputs[key] = _ChannelInput(channel, self._codec(*key))
+
+    def _codec(self, protocol: Speaks, channel: int) -> UnitCodec:
+        if protocol == Speaks.SBE:
+            return SbeUnits(self._sbe, self._versions, channel)
+        self._fast = self._fast or FastDecoder(self._templates)
+        return FastUnits(self._fast, self._templates, channel)
 
     @property
     def channels(self) -> dict[ChannelKey, Channel]:
@@ -88,157 +113,147 @@ class Session:
         """Add packets of a file; `names` are the names of its flows."""
         known = [self.streams.get(name) for name in names]
         number = np.array([found[0] if found else -1 for found in known], np.int64)[packets.flow[rows]]
-        for stream_number, stream in self.streams.values():
-            chosen = rows[number == stream_number]
-            if len(chosen):
-                feed = self._inputs[stream.protocol, stream.channel]
-                read = self._sbe_units if stream.protocol == Speaks.SBE else self._fast_units
-                self._queue(feed, stream.kind, stream_number, read(packets, chosen, stream_number, stream.kind))
-
-    def _queue(self, feed: _ChannelInput, role: StreamKind, stream_number: int, units: RawUnits) -> None:
-        if role == StreamKind.INCREMENTAL:
-            feed.incremental.append(units)
-        elif role == StreamKind.SNAPSHOT:
-            feed.snapshots.setdefault(stream_number, []).append(units)
-        else:
-            feed.instruments.append(units)
-
-    def _sbe_units(self, packets: CapturedPackets, rows: NDArray[np.int64], line: int, role: StreamKind) -> RawUnits:
-        start, end = packets.start[rows], packets.end[rows]
-        headers = read_packet_headers(packets.buffer, start, end)
-        return RawUnits(
-            packets.buffer,
-            start,
-            end,
-            headers.sequence.astype(np.int64),
-            headers.seq_version.astype(np.int64),
-            packets.ts_ns[rows],
-            np.zeros(len(rows), np.uint16),
-            np.full(len(rows), line, np.uint16),
-        )
-
-    def _fast_units(self, packets: CapturedPackets, rows: NDArray[np.int64], line: int, role: StreamKind) -> RawUnits:
-        frames = self._framer.parse(packets.buffer, packets.start[rows], packets.end[rows])
-        key, ts_ns = np.full(len(rows), line, np.uint16), packets.ts_ns[rows]
-        reassembled = self._reassembler.add(frames, key, ts_ns)
-        parts = [self._messages(found, ts_ns, line) for found in reassembled[:2] if len(found)]
-        if not parts:
-            return empty_units()
-        order = np.argsort(np.concatenate([found.order for found in reassembled[:2]]), kind="stable")
-        units = concat_units(parts).take(order)
-        if role == StreamKind.INCREMENTAL:
-            return self._with_epochs(units, line)
-        return units
-
-    def _messages(self, messages: Messages, ts_ns: NDArray[np.int64], line: int) -> RawUnits:
-        count = len(messages)
-        numbers = messages.msg_seq_num.astype(np.int64), np.zeros(count, np.int64), ts_ns[messages.packet]
-        lines = np.full(count, line, np.uint16)
-        return RawUnits(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
-
-    def _with_epochs(self, units: RawUnits, line: int) -> RawUnits:
-        """FAST messages do not state their epoch: it is the send time of the last reset (SequenceReset) of their line.
-        The reset itself belongs to none."""
-        resets = np.flatnonzero(np.isin(peek_templates(units), self._resets))
-        epoch = np.full(len(units), self._epochs.get(line, 0), np.int64)
-        if not len(resets):
-            units.epoch[:] = epoch
-            return units
-        for row in resets.tolist():
-            sent = self._fast_events(units.take(np.array([row]))).units.ts_send
-            self._epochs[line] = int(sent[0])
-            epoch[row:] = self._epochs[line]
-        units.epoch[:] = epoch
-        return units.take(np.setdiff1d(np.arange(len(units)), resets))
+        for line, stream in self.streams.values():
+            chosen = rows[number == line]
+            if not len(chosen):
+                continue
+            feed, is_looping = self._inputs[stream.protocol, stream.channel], stream.kind != StreamKind.INCREMENTAL
+            content = packets.buffer, packets.start[chosen], packets.end[chosen], packets.ts_ns[chosen]
+            units = feed.codec.read(*content, line, is_looping=is_looping)
+            if stream.kind == StreamKind.INCREMENTAL:
+                feed.incremental.append(units)
+                feed.ts_last = max(feed.ts_last, int(packets.ts_ns[chosen[-1]]))
+            elif stream.kind == StreamKind.SNAPSHOT:
+                feed.snapshots.setdefault(line, _SnapshotStream()).parts.append(units)
+            else:
+                feed.instruments.append(units)
 
     def advance(self, now_ns: int) -> None:
         """Apply everything that is in order by now."""
+        self._now_ns = max(self._now_ns, now_ns)
         for key, feed in self._inputs.items():
-            self._advance(key, feed, now_ns, last=False)
+            self._advance(key, feed, last=False)
 
     def finish(self) -> None:
         """Call it after the last packet."""
         for key, feed in self._inputs.items():
-            self._advance(key, feed, FOREVER, last=True)
+            self._advance(key, feed, last=True)
             feed.channel.finish()
+            silent_s = (self._now_ns - feed.ts_last) / 1e9
+            is_silent = feed.ts_last and not feed.is_past and silent_s > SILENCE_S[key[0]]
+            feed.channel.silent_s = silent_s if is_silent else None
 
-    def _advance(self, key: ChannelKey, feed: _ChannelInput, now_ns: int, last: bool) -> None:
+    def _advance(self, key: ChannelKey, feed: _ChannelInput, *, last: bool) -> None:
         if feed.instruments:
-            feed.channel.apply_instruments(self._events(key, feed, concat_units(feed.instruments)))
+            feed.channel.apply_instruments(feed.codec.decode(concat_units(feed.instruments)).events)
             feed.instruments.clear()
-        new = concat_units(feed.incremental) if feed.incremental else empty_units()
-        feed.incremental.clear()
-        # Binary heartbeats have sequence 0 and do not use one up.
-        new = new.take(new.sequence > 0) if key[0] == Speaks.SBE else new
-        merged = feed.arbiter.finish() if last and not len(new) else feed.arbiter.arbitrate(new, now_ns)
-        bounds = [0, *merged.gap_rows, len(merged.units)]
-        for gap, (first, end) in zip([None, *merged.gaps], pairwise(bounds), strict=True):
-            if first < end:  # after a gap there is always a unit
-                self._apply(key, feed, gap, self._events(key, feed, merged.units.take(np.arange(first, end))))
-        for parts in feed.snapshots.values():
-            self._apply_snapshots(key, feed, parts, last)
+        if feed.incremental:
+            units = concat_units(feed.incremental)
+            order = np.argsort(units.ts_recv, kind="stable")
+            feed.incremental.clear()
+            self._deliver(key, feed, feed.arbiter.arbitrate(units.take(order), self._now_ns))
+        if last:
+            self._deliver(key, feed, feed.arbiter.finish())
+        for stream in feed.snapshots.values():
+            self._apply_snapshots(feed, stream, last=last)
 
-    def _apply(self, key: ChannelKey, feed: _ChannelInput, gap: Gap | None, events: Events) -> None:
-        """Apply events, after the gap before them, if there is one."""
-        if gap is not None and self._is_gap_included(gap, events.units):
-            feed.channel.apply_gap(gap)
-        counted = self._included_events(events)
-        feed.channel.apply_incremental(counted)
-        if self._observer is not None:
-            self._observer(key, counted)
+    def _deliver(self, key: ChannelKey, feed: _ChannelInput, result: ArbitrationResult) -> None:
+        """Apply the units of an arbitration in its order: between them gaps are reported and epochs start."""
+        steps, is_late = list(result.steps), result.is_late
+        cuts = {0, len(result.units), *(np.flatnonzero(np.diff(is_late)) + 1).tolist()}
+        cuts.update(step.before_row for step in steps)
+        bounds = sorted(cuts)
+        for first, end in pairwise([*bounds, bounds[-1]]):
+            while steps and steps[0].before_row <= first:
+                step = steps.pop(0)
+                if step.kind == StepKind.GAP:
+                    self._open_gap(feed, Gap(step.epoch, step.first, step.last, step.ts_recv))
+                elif step.kind in (StepKind.EPOCH, StepKind.JOIN) and not feed.is_past:
+                    feed.epoch_start = 0 if feed.channel.epoch is None else step.ts_recv
+                    feed.channel.start_epoch(step.epoch, step.first, step.ts_recv)
+                    for stream in feed.snapshots.values():
+                        stream.floor = -1
+            if first < end:
+                self._apply(key, feed, result.units.take(slice(first, end)), is_late=bool(is_late[first]))
 
-    def _is_gap_included(self, gap: Gap, units: Units) -> bool:
-        """Whether a gap is before the requested time: by its first sequence, or by the unit after it."""
-        if self._unit_filter is None:
-            return True
-        behind = units.take(slice(0, 1))
-        behind.sequence = np.array([gap.first])
-        return bool(self._unit_filter(behind)[0])
+    def _open_gap(self, feed: _ChannelInput, gap: Gap) -> None:
+        limit = self._until.sequence if self._until else None
+        if limit is not None and gap.first <= limit < gap.last:
+            gap = Gap(gap.epoch, gap.first, limit, gap.ts_recv, gap.cause)
+        # By time, nobody knows whether what is missing was sent before or after the requested moment.
+        if not feed.is_past and (limit is None or gap.first <= limit) and gap.epoch == feed.channel.epoch:
+            feed.channel.open_gap(gap)
 
-    def _apply_snapshots(self, key: ChannelKey, feed: _ChannelInput, parts: list[RawUnits], last: bool) -> None:
-        if not parts:
+    def _apply(self, key: ChannelKey, feed: _ChannelInput, units: RawUnits, *, is_late: bool) -> None:
+        if feed.is_past and not is_late:
             return
-        units = concat_units(parts)
-        snapshots = find_snapshots(self._events(key, feed, units, snapshot=True))
-        if self._unit_filter is not None:
-            sent = snapshots.events.units.take(snapshots.header.unit)
-            sent.sequence = snapshots.last_sequence
-            snapshots.is_complete[:] &= self._unit_filter(sent)
-        if self._unit_filter is None or snapshots.is_complete.any():
-            feed.channel.apply_snapshots(snapshots)
-        parts.clear()
-        if snapshots.incomplete_from < len(units) and not last:
-            parts.append(units.take(np.arange(snapshots.incomplete_from, len(units))).compacted())
+        decoded = feed.codec.decode(units)
+        events, damaged = decoded.events, decoded.damaged
+        if self._until is not None:
+            included = self._until.includes(events.units.sequence, events.units.ts_send)
+            if not is_late and not included.all():
+                feed.is_past = True
+                included[int(np.argmin(included)) :] = False
+            events, damaged = _only(events, included), damaged[included]
+        if damaged.any():
+            for sequence in events.units.sequence[damaged].tolist() if not is_late else ():
+                epoch, ts_recv = int(events.units.seq_version[0]), int(events.units.ts_recv[0])
+                feed.channel.open_gap(Gap(epoch, sequence, sequence, ts_recv, GapCause.DAMAGE))
+            events = _only(events, ~damaged)
+        if is_late:
+            feed.channel.apply_late(events)
+        else:
+            feed.channel.apply(events)
+        if self._observer is not None:
+            self._observer(key, events)
 
-    def _included_events(self, events: Events) -> Events:
-        """Without events after the requested time."""
-        if self._unit_filter is None:
-            return events
-        keep = self._unit_filter(events.units)
-        if keep.all():
-            return events
-        counted = events.take({name: keep[rows.unit] for name, rows in events.families.items()})
-        last = int(np.flatnonzero(keep).max(initial=-1))
-        return Events(events.units.take(slice(last + 1)), counted.families)
+    def _apply_snapshots(self, feed: _ChannelInput, stream: _SnapshotStream, *, last: bool) -> None:
+        if not stream.parts or (feed.channel.epoch is None and not last):
+            return
+        units = concat_units(stream.parts)
+        decoded = feed.codec.decode(units, snapshot=True)
+        snapshots = find_snapshots(decoded.events)
+        if feed.channel.epoch is None and snapshots.is_complete.any():
+            # There is no incremental stream: the newest snapshot is as far as anything is known.
+            newest = int(np.argmax(np.where(snapshots.is_complete, snapshots.last_sequence, -1)))
+            feed.channel.start_epoch(int(snapshots.last_epoch[newest]), int(snapshots.last_sequence[newest]) + 1, 0)
+        phases, pending_from = find_group_phases(snapshots, stream.floor)
+        self._select(feed, snapshots, decoded.damaged)
+        carry_from = min(snapshots.incomplete_from, pending_from)
+        if len(snapshots):
+            done = snapshots.header.unit < carry_from
+            stream.floor = int(snapshots.last_sequence[done][-1]) if done.any() else stream.floor
+        phase_units = phases.events.units.take(phases.events.rows("status").unit)
+        is_current = self._is_usable(feed, phases.epoch, phases.until, phase_units)
+        feed.channel.apply_snapshots(snapshots, phases.take(is_current))
+        stream.parts.clear()
+        if carry_from < len(units) and not last:
+            stream.parts.append(units.take(np.arange(carry_from, len(units))).compacted())
 
-    def _events(self, key: ChannelKey, feed: _ChannelInput, units: RawUnits, snapshot: bool = False) -> Events:
-        if key[0] == Speaks.FAST:
-            return self._fast_events(units, feed)
-        batch = self._sbe.decode(units.buffer, units.start, units.end)
-        self._versions.add(batch.other_versions)
-        if feed.mapper is None:
-            feed.mapper = SbeEventMapper(self._sbe.layout)
-        assert isinstance(feed.mapper, SbeEventMapper)
-        return feed.mapper.events(batch, units.ts_recv, snapshot=snapshot)
+    def _select(self, feed: _ChannelInput, snapshots: Snapshots, damaged: NDArray[np.bool_]) -> None:
+        """Keep what can be used: undamaged, of the current epoch, and not after the requested moment."""
+        header = snapshots.header.unit
+        units = snapshots.events.units.take(header)
+        usable = self._is_usable(feed, snapshots.last_epoch, snapshots.last_sequence, units)
+        snapshots.is_complete[:] &= usable & ~damaged[header]
 
-    def _fast_events(self, units: RawUnits, feed: _ChannelInput | None = None) -> Events:
-        if self._fast is None:
-            self._fast = FastDecoder(self._templates)
-        batch = self._fast.decode(units.buffer, units.start, units.end)
-        mapper = feed.mapper if feed and feed.mapper else FastEventMapper(self._fast.layout)
-        assert isinstance(mapper, FastEventMapper)
-        if feed:
-            feed.mapper = mapper
-        events = mapper.events(batch, units.msg_index, units.ts_recv, channel_id=feed and feed.channel.number)
-        events.units.seq_version[:] = units.epoch
+    def _is_usable(
+        self, feed: _ChannelInput, epoch: NDArray[np.int64], sequence: NDArray[np.int64], units: Units
+    ) -> NDArray[np.bool_]:
+        # Before version 15, and in FIX/FAST, nothing states the epoch: what was received before it started is not of it.
+        usable = np.where(epoch == NULL, units.ts_recv >= feed.epoch_start, epoch == feed.channel.epoch)
+        if self._until is not None:
+            usable &= self._until.includes(sequence, units.ts_send)
+        return usable
+
+
+def _only(events: Events, is_included: NDArray[np.bool_]) -> Events:
+    """The events of some units, with only those units."""
+    if is_included.all():
         return events
+    number = np.cumsum(is_included, dtype=np.uint32) - 1
+    kept = events.take({name: is_included[rows.unit] for name, rows in events.families.items()})
+    for rows in kept.families.values():
+        rows.unit = number[rows.unit].astype(np.uint32)
+    units: Units = events.units.take(is_included)
+    return Events(units, kept.families)

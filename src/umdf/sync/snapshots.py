@@ -8,6 +8,7 @@ message.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from umdf.market.families import NULL
 from umdf.market.rows import Events, Rows
 
 STATISTICS = ("statistics", "imbalance", "price_band", "status")  # what totNumStats counts
-CLEAR, BID, ASK = ord("R"), ord("B"), ord("A")
+CLEAR, BID, ASK, LENDING = ord("R"), ord("B"), ord("A"), ord("L")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,14 @@ class Snapshots:
         """lastSequenceVersion; NULL if absent."""
         return self.header.column("last_seq_version")
 
+    @cached_property
+    def is_lending(self) -> NDArray[np.bool_]:
+        """Whether each is a snapshot of a lending book (1500=L)."""
+        book, found = self.events.rows("mbo"), np.zeros(len(self) + 1, np.bool_)
+        rows = np.flatnonzero(book.column("venue") == LENDING)
+        found[_snapshot_of(self.header, book)[rows]] = True
+        return found[:-1]
+
     @property
     def incomplete_from(self) -> int:
         """The unit in which the last snapshot starts, if it is not complete yet; otherwise the number of units."""
@@ -58,6 +67,40 @@ class Snapshots:
                 at = _snapshot_of(self.header, rows)
                 masks[name] = (at >= 0) & is_selected[at]
         return self.events.take(masks)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPhases:
+    """Phases of groups on a snapshot stream. They have no sequence of their own: they are as of some sequence between
+    those of the snapshots before (`after`) and behind (`until`) them, because a snapshot stream never goes back."""
+
+    events: Events  # family status, rows without instrument
+    epoch: NDArray[np.int64]  # of `until`; NULL if unknown
+    after: NDArray[np.int64]
+    until: NDArray[np.int64]
+
+    def take(self, is_selected: NDArray[np.bool_]) -> GroupPhases:
+        events = self.events.take({"status": is_selected})
+        return GroupPhases(events, self.epoch[is_selected], self.after[is_selected], self.until[is_selected])
+
+
+def find_group_phases(snapshots: Snapshots, floor: int) -> tuple[GroupPhases, int]:
+    """The phases of groups in front of a snapshot, and the first unit with one that no snapshot follows yet. `floor` is
+    the sequence of the last snapshot before these events."""
+    rows, header = snapshots.events.rows("status"), snapshots.header
+    of_groups = np.flatnonzero(rows.column("instrument_id") == NULL)
+    units = len(snapshots.events.units)
+    if not len(of_groups):
+        return GroupPhases(snapshots.events.take({}), *[np.empty(0, np.int64)] * 3), units
+    behind = np.searchsorted(header.wire_order, rows.wire_order[of_groups], side="right")
+    is_followed = behind < len(header)
+    chosen, behind_chosen = of_groups[is_followed], behind[is_followed]
+    sequence, epoch = np.concatenate([[floor], snapshots.last_sequence]), snapshots.last_epoch
+    found = GroupPhases(
+        snapshots.events.take({"status": chosen}), epoch[behind_chosen], sequence[behind_chosen], sequence[behind_chosen + 1]
+    )
+    pending = rows.unit[of_groups[~is_followed]]
+    return found, int(pending.min()) if len(pending) else units
 
 
 def find_snapshots(events: Events) -> Snapshots:

@@ -57,7 +57,7 @@ def book(
     """Rebuild order books from captures.
 
     Streams are detected from their content: instruments, snapshots, incrementals, lines A and B of SBE and FAST
-    channels, in any number of files. A stale book is shown with the reason.
+    channels, in any number of files. Each book is healthy, unverified or stale, with the reason.
     """
     from umdf.cli.book_view import instrument_views
     from umdf.cli.replay import expand_captures, replay
@@ -104,17 +104,18 @@ def _print_warnings(printer: Printer, result: ReplayResult) -> None:
     if not result.streams:
         printer.warn("no UMDF packets found")
     for (protocol, number), channel in result.session.channels.items():
-        if channel.gaps:
-            missing = sum(gap.last - gap.first + 1 for gap in channel.gaps)
+        gaps = channel.gaps.opened
+        if gaps:
+            missing = sum(gap.last - gap.first + 1 for gap in gaps) - channel.gaps.filled_count
             unit = "packets" if protocol.name == "SBE" else "messages"
-            lost = f"{missing} {unit} lost in {len(channel.gaps)} gaps"
+            lost = f"{missing} {unit} lost in {len(gaps)} gaps"
             printer.warn(f"channel {number}: {lost}, books were recovered {channel.recovered} times from snapshots")
 
 
 def _print_summary(rows: list[dict[str, Any]]) -> None:
-    columns = "protocol channel symbol state bid_size bid ask ask_size last orders rpt_seq stale".split()
+    columns = "protocol channel symbol state bid_size bid ask ask_size last orders rpt_seq trust stale".split()
     cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
-    print_table(columns, cells, keep=("symbol", "bid_size", "bid", "ask", "ask_size", "stale"))
+    print_table(columns, cells, keep=("symbol", "bid_size", "bid", "ask", "ask_size", "trust"))
 
 
 def _print_book(view: BookView, depth: int, orders: bool) -> None:

@@ -1,0 +1,108 @@
+"""The gaps of a channel's current epoch: which sequences are missing, and whether they were filled later.
+
+Invariant: a sequence is in `missing` as long as nothing has delivered it. A join counts as a gap before the first
+sequence: what was sent before is not known, and a snapshot or an Empty Book answers for it like for any other gap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_GAP = -1
+
+
+class GapCause(StrEnum):
+    LOSS = "loss"  # no line delivered it
+    DAMAGE = "damage"  # it was delivered, but could not be decoded
+    JOIN = "join"  # sent before the first unit that was received
+    EPOCH = "epoch"  # the numbering started again: what the channel knew before does not count (4.2.8)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Consecutive sequences that no line delivered."""
+
+    epoch: int
+    first: int
+    last: int
+    ts_recv: int  # receive time of the first unit after it
+    cause: GapCause = GapCause.LOSS
+
+    def __str__(self) -> str:
+        span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
+        return f"{span} of epoch {self.epoch}"
+
+    @property
+    def reason(self) -> str:
+        """Why a book that has not been heard of since is not certain."""
+        if self.cause == GapCause.JOIN:
+            return f"nothing was received before sequence {self.last + 1}"
+        if self.cause == GapCause.EPOCH:
+            return f"epoch {self.epoch} has started, and neither an update nor a snapshot has shown the book since"
+        verb = "was" if self.first == self.last else "were"
+        return f"{self} {verb} lost and nothing came since that shows whether it was affected"
+
+
+class GapLedger:
+    """The missing sequences of one epoch. Those of earlier epochs are only counted."""
+
+    def __init__(self) -> None:
+        self.opened: list[Gap] = []  # of all epochs
+        self.filled_count = 0  # sequences that arrived after their gap was reported
+        self._first: list[int] = []  # of the intervals that are still missing, sorted
+        self._last: list[int] = []
+        self._gaps: list[Gap] = []  # the gap of each
+        self._ends: NDArray[np.int64] | None = None
+
+    def start_epoch(self) -> None:
+        self._first, self._last, self._gaps, self._ends = [], [], [], None
+
+    def open(self, gap: Gap) -> None:
+        """Report missing sequences; intervals never overlap."""
+        if gap.cause not in (GapCause.JOIN, GapCause.EPOCH):
+            self.opened.append(gap)
+        at = bisect_left(self._first, gap.first)
+        self._insert(at, gap.first, gap.last, gap)
+
+    def fill(self, sequence: int) -> bool:
+        """A missing unit has arrived; returns whether it was missing."""
+        at = bisect_right(self._first, sequence) - 1
+        if at < 0 or self._last[at] < sequence:
+            return False
+        first, last, gap = self._first.pop(at), self._last.pop(at), self._gaps.pop(at)
+        if sequence < last:
+            self._insert(at, sequence + 1, last, gap)
+        if first < sequence:
+            self._insert(at, first, sequence - 1, gap)
+        self._ends = None
+        self.filled_count += 1
+        return True
+
+    def _insert(self, at: int, first: int, last: int, gap: Gap) -> None:
+        self._first.insert(at, first)
+        self._last.insert(at, last)
+        self._gaps.insert(at, gap)
+        self._ends = None
+
+    @property
+    def latest(self) -> int:
+        """The greatest missing sequence."""
+        return self._last[-1] if self._last else NO_GAP
+
+    def latest_before(self, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each sequence, the greatest missing one before it."""
+        if not self._last:
+            return np.full(len(sequence), NO_GAP, np.int64)
+        if self._ends is None:
+            self._ends = np.array([NO_GAP, *self._last], np.int64)
+        return self._ends[np.searchsorted(self._ends[1:], sequence, side="left")]
+
+    def first_after(self, verified: int) -> Gap | None:
+        """The first gap with sequences after this one."""
+        at = bisect_right(self._last, verified)
+        return self._gaps[at] if at < len(self._gaps) else None

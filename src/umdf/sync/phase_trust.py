@@ -1,0 +1,88 @@
+"""Trust in the phases of groups and the states of instruments.
+
+After a gap both are unverified until a message or a snapshot answers. A group's messages have no RptSeq: only its next
+message, or its phase in a snapshot loop that is as of a later sequence, shows what it is (11.4). An instrument's own
+status has a RptSeq in Binary, so its book vouches for it; in FIX/FAST it has none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.market.instruments import Group
+from umdf.market.phases import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, UNKNOWN
+from umdf.market.state import MarketState, read_statuses
+from umdf.sync.gaps import GapCause, GapLedger
+from umdf.sync.snapshots import GroupPhases
+from umdf.sync.trust import HEALTHY, Trust, unverified
+
+# A group in one of these may be told to reset its statistics at the end of the day (11.3), which no RptSeq reveals.
+BEFORE_END_OF_DAY = (CLOSE, PRE_CLOSE, FINAL_CLOSING_CALL, UNKNOWN)
+
+
+class PhaseTrust:
+    def __init__(self, state: MarketState, *, statuses_have_rpt_seq: bool) -> None:
+        self._state, self._statuses_have_rpt_seq = state, statuses_have_rpt_seq
+
+    def apply_snapshot(self, phases: GroupPhases) -> list[Group]:
+        """Apply the phases of groups from a snapshot loop. Returns the groups of which a message was lost."""
+        rows, surprised = phases.events.rows("status"), []
+        for row, status in enumerate(read_statuses(phases.events, "snapshot")):
+            group, after, until = status.group, int(phases.after[row]), int(phases.until[row])
+            phase, known = status.state if status.phase is None else status.phase, self._state.phases
+            if group is None or phase is None:
+                continue
+            if known.sequence_of_group(group) > after:
+                if known.sequence_of_group(group) > until:
+                    known.note_phase(group, until, phase)
+                continue  # otherwise nobody knows whether the message or the snapshot loop is newer
+            before = known.phase_of(group)
+            known.note_phase(group, until, phase)
+            if phase != before:
+                self._state.apply(phases.events.take({"status": np.arange(len(rows)) == row}), "snapshot")
+                if before != UNKNOWN:
+                    surprised.append(group)
+            known.verify_group(group, after)
+        return surprised
+
+    def verify_instrument(self, instrument_id: int, sequence: int) -> None:
+        """A snapshot of this sequence had the state of the instrument."""
+        self._state.phases.verify_instrument(instrument_id, sequence)
+
+    def needs_snapshot(self, instrument_id: int, gaps: GapLedger) -> bool:
+        """Whether only a snapshot can tell what the instrument's own state is."""
+        if not self._state.phases.is_certain(instrument_id):
+            return True
+        if self._statuses_have_rpt_seq or gaps.latest < 0:
+            return False
+        return self._state.phases.sequence_of_instrument(instrument_id) < gaps.latest
+
+    def trust_of(self, instrument_id: int, gaps: GapLedger) -> Trust:
+        """Of an instrument with a healthy book."""
+        phases, group = self._state.phases, self._state.instruments.group_of(instrument_id)
+        if group is not None and (gap := gaps.first_after(phases.sequence_of_group(group))):
+            return unverified(f"its group's phase is not certain: {gap.reason}")
+        if not phases.is_certain(instrument_id):
+            return unverified("messages were lost, and its last status does not tell whether it follows its group")
+        if not self._statuses_have_rpt_seq and (gap := gaps.first_after(phases.sequence_of_instrument(instrument_id))):
+            return unverified(gap.reason)
+        return HEALTHY
+
+    def resets_since(self, instrument_id: int, sequence: int) -> list[tuple[int, int]]:
+        """Sequences and kinds of the messages after a sequence that cleared statistics of the instrument."""
+        phases, group = self._state.phases, self._state.instruments.group_of(instrument_id)
+        return [
+            (when, kind)
+            for when, of_group, of_instrument, kind in phases.statistic_resets
+            if when > sequence and (of_instrument == instrument_id or (of_group is not None and of_group == group))
+        ]
+
+    def end_of_day_doubt(self, instrument_id: int, gaps: GapLedger) -> str | None:
+        """Why the statistics may have been reset by a message that was lost."""
+        group = self._state.instruments.group_of(instrument_id)
+        if group is None or self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
+            return None
+        gap = gaps.first_after(self._state.phases.sequence_of_group(group))
+        if gap is None or gap.cause in (GapCause.JOIN, GapCause.EPOCH):
+            return None
+        return f"its statistics may have been reset: {gap.reason}"

@@ -1,0 +1,27 @@
+"""What an update's RptSeq (83) says about its book, for one update or many, live or from captures."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.kernels import inlined
+
+NULL = -(1 << 63)
+FOLLOWS, ALREADY_KNOWN, MISSED = range(3)
+
+
+@inlined
+def compare_rpt_seq(known, rpt_seq, is_unverified):
+    """`known` is the last RptSeq of the book: 0 if there was none, so that only 1 can follow; NULL after an Empty Book or
+    a channel reset, after which any may.
+
+    If units were lost since (`is_unverified`), a lower number is not an old one: an Empty Book or a channel reset, which
+    restart RptSeq (4.2.9), may be among them.
+    """
+    if known == NULL:
+        return np.int64(MISSED if is_unverified and rpt_seq != 1 else FOLLOWS)
+    if rpt_seq == known + 1:
+        return np.int64(FOLLOWS)
+    if rpt_seq <= known and not is_unverified:
+        return np.int64(ALREADY_KNOWN)
+    return np.int64(MISSED)

@@ -1,0 +1,130 @@
+"""Trust in what a channel shows: one word and, unless it is `healthy`, the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.book.engine import Books
+from umdf.book.outcomes import Outcomes, Stale
+from umdf.book.state_kernel import book_number
+from umdf.buffers import buffer_address
+from umdf.market.families import NULL
+from umdf.market.rows import Rows
+from umdf.sync import update_gate_kernel as k
+from umdf.sync.gaps import Gap
+
+Numbers = NDArray[np.int64]
+
+
+class TrustLevel(StrEnum):
+    HEALTHY = "healthy"  # right
+    UNVERIFIED = "unverified"  # something was lost that may have affected it
+    STALE = "stale"  # something that affected it is missing
+
+
+@dataclass(frozen=True)
+class Trust:
+    level: TrustLevel
+    reason: str | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.level == TrustLevel.HEALTHY
+
+
+HEALTHY = Trust(TrustLevel.HEALTHY)
+
+
+def unverified(reason: str) -> Trust:
+    return Trust(TrustLevel.UNVERIFIED, reason)
+
+
+class BookTrust:
+    """The trust of every book of a channel. Rows are numbered as the books are."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self.states = _new_states(books.arenas.book_capacity)
+        self._arguments = np.zeros(k.GATE_ARGUMENTS, np.int64)
+        self._address = buffer_address(self._arguments)
+
+    def gate(self, rows: Rows, sequence: Numbers, gap_before: Numbers) -> NDArray[np.uint8]:
+        """The decision on each row of the family mbo: APPLY, WAIT, OLD or EMPTIED."""
+        count, arguments = len(rows), self._arguments
+        decisions = np.zeros(count, np.uint8)
+        names = ("instrument_id", "venue", "action", "side", "flags", "rpt_seq")
+        columns = [np.ascontiguousarray(rows.column(name)) for name in names]
+        held = [np.ascontiguousarray(values) for values in (sequence, gap_before)]
+        arguments[k.BOOKS], arguments[k.ROWS], arguments[k.FIRST] = self._books.arenas.address, count, 0
+        arguments[k.SEQUENCE : k.DECISIONS] = [buffer_address(array) for array in (*held, *columns)]
+        arguments[k.DECISIONS], arguments[k.STATES] = buffer_address(decisions), buffer_address(self.states)
+        while (row := k.gate_updates(self._address)) < count:
+            self.number_of(int(columns[0][row]), bool(columns[1][row] == ord("L")), create=True)
+            arguments[k.FIRST], arguments[k.STATES] = row, buffer_address(self.states)
+        return decisions
+
+    def number_of(self, instrument_id: int, lending: bool, *, create: bool = False) -> int:
+        """The number of a book; -1 if there is none."""
+        number = book_number(self._books.arenas.address, instrument_id, int(lending))
+        if number < 0 and create:
+            number = self._books.ensure(instrument_id, lending=lending)
+        missing = self._books.arenas.book_capacity - len(self.states)
+        if missing > 0:
+            self.states = np.concatenate([self.states, _new_states(missing)])
+        return number
+
+    def forget(self, instrument_id: int, lending: bool) -> None:
+        """The instrument is deleted, and its book's number may be given to another."""
+        number = self.number_of(instrument_id, lending)
+        if number >= 0:
+            self.states[number] = _new_states(1)[0]
+
+    def mark_impossible(self, rows: Rows, outcomes: Outcomes) -> Numbers:
+        """The books of rows that were impossible are stale; returns the first such row of each."""
+        failed = outcomes.failed
+        first_rows: dict[int, int] = {}
+        for row in failed.tolist():
+            instrument_id = int(rows.column("instrument_id")[row])
+            if instrument_id == NULL:
+                continue
+            number = self.number_of(instrument_id, bool(rows.column("venue")[row] == ord("L")))
+            if number not in first_rows:
+                first_rows[number] = row
+                header, state = self._books.arenas.headers[number], self.states[number]
+                state[k.S_STALE], state[k.S_INCOMPLETE] = outcomes.codes[row], 1
+                state[k.S_RECEIVED], state[k.S_EXPECTED] = header["got"], header["had"]
+        return np.array(sorted(first_rows.values()), np.int64)
+
+    def set_recovered(self, number: int, rpt_seq: int, sequence: int) -> None:
+        """A snapshot of this sequence has replaced the book."""
+        state = self.states[number]
+        if state[k.S_RPT_SEQ] != rpt_seq:
+            state[k.S_INCOMPLETE] = 1
+        state[k.S_RPT_SEQ], state[k.S_STALE] = rpt_seq, 0
+        state[k.S_VERIFIED], state[k.S_APPLIED] = max(int(state[k.S_VERIFIED]), sequence), sequence
+
+    def verify(self, number: int, sequence: int) -> None:
+        """A snapshot has shown that nothing is missing up to this sequence."""
+        self.states[number, k.S_VERIFIED] = max(int(self.states[number, k.S_VERIFIED]), sequence)
+
+    def retry(self, number: int) -> None:
+        """Missing updates have arrived: what waits may follow now."""
+        if self.states[number, k.S_STALE] == k.k.RPT_SEQ_GAP:
+            self.states[number, k.S_STALE] = 0
+
+    def trust_of(self, number: int, gap: Gap | None) -> Trust:
+        """`gap`: the first one after the sequence up to which the book is verified."""
+        _, stale, _, _, _, received, expected = self.states[number].tolist()
+        if stale:
+            return Trust(TrustLevel.STALE, str(Stale(stale, 0, received, expected)))
+        return HEALTHY if gap is None else unverified(gap.reason)
+
+
+def _new_states(count: int) -> Numbers:
+    states = np.zeros((count, k.STATE_WORDS), np.int64)
+    states[:, k.S_VERIFIED] = states[:, k.S_APPLIED] = k.UNVERIFIED_FROM_START
+    return states

@@ -1,0 +1,150 @@
+"""How the two protocols become units, and units become events.
+
+    codec = SbeUnits(decoder, versions, channel)
+    units = codec.read(buffer, start, end, ts_recv, line, is_looping=False)
+    decoded = codec.decode(units)            # events, and the units that are damaged
+
+Invariant: a damaged packet is never an exception. What shows in its framing is left out before the lines are merged, so
+that another line's copy is used; what shows only when it is decoded is a damaged unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol as Interface
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market.families import NULL
+from umdf.market.fast.events import FastEventMapper
+from umdf.market.rows import Events
+from umdf.market.sbe.events import SbeEventMapper
+from umdf.sync import template_scan_kernel as k
+from umdf.sync.raw_units import DATA, HEARTBEAT, RESET, RawUnits, concat_units, content_keys, empty_units
+from umdf.sync.stream_detection import message_type, peek_templates
+from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
+from umdf.wire.fast.templates import TemplateSet
+from umdf.wire.packet import ChunkParser
+from umdf.wire.reassembly import Limits, Messages, Reassembler
+from umdf.wire.sbe.decode import Decoder as SbeDecoder
+from umdf.wire.sbe.headers import read_packet_headers
+from umdf.wire.sbe.schema import OtherVersions
+
+SEQUENCE_RESET = "4"
+# Snapshot and instrument streams start again with every loop (4.2.6).
+LOOPING_LIMITS = Limits(wait_ms=60_000, restart_distance=4)
+# On the incremental stream a chunk may be overtaken by whole packets of other messages.
+INCREMENTAL_LIMITS = Limits(wait_ms=1_000, restart_distance=1_000)
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedUnits:
+    events: Events
+    damaged: NDArray[np.bool_]  # per unit
+
+
+class UnitCodec(Interface):
+    def read(
+        self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
+    ) -> RawUnits: ...
+
+    def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits: ...
+
+
+class SbeUnits:
+    """Binary: a unit is a packet, with a sequence and a channel number."""
+
+    def __init__(self, decoder: SbeDecoder, versions: OtherVersions, channel: int) -> None:
+        self._decoder, self._versions, self._channel = decoder, versions, channel
+        self._mapper = SbeEventMapper(decoder.layout)
+
+    def read(
+        self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
+    ) -> RawUnits:
+        start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
+        headers = read_packet_headers(buffer, start, end)
+        next_sequence = np.empty(len(start), np.int64)
+        addresses = (array.ctypes.data for array in (buffer, start, end))
+        k.check_framing(*addresses, len(start), next_sequence.ctypes.data)
+        sequence = headers.sequence.astype(np.int64)
+        is_heartbeat = (sequence == 0) & (next_sequence > 0)
+        usable = (headers.channel == self._channel) & (next_sequence >= 0) & ((sequence > 0) | is_heartbeat)
+        if is_looping:
+            usable &= sequence > 0
+        zeros = np.zeros(len(start), np.uint16)
+        units = RawUnits(
+            buffer,
+            start,
+            end,
+            sequence,
+            headers.seq_version.astype(np.int64),
+            ts_recv,
+            zeros,
+            np.full(len(start), line, np.uint16),
+            np.where(is_heartbeat, np.uint8(HEARTBEAT), np.uint8(DATA)),
+            np.where(is_heartbeat, next_sequence, 0),
+            headers.sending_time.view(np.int64),
+        )
+        return units if usable.all() else units.take(usable)
+
+    def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
+        batch = self._decoder.decode(units.buffer, units.start, units.end)
+        self._versions.add(batch.other_versions)
+        events = self._mapper.events(batch, units.ts_recv, snapshot=snapshot)
+        damaged = np.zeros(len(units), np.bool_)
+        for entry in batch.quarantine:
+            damaged[entry.packet] |= not entry.is_skipped
+        return DecodedUnits(events, damaged)
+
+
+class FastUnits:
+    """FIX/FAST: a unit is a message; a packet holds messages or chunks. Nothing states the channel."""
+
+    def __init__(self, decoder: FastDecoder, templates: TemplateSet, channel: int) -> None:
+        self._decoder, self._channel = decoder, channel
+        self._mapper = FastEventMapper(decoder.layout)
+        self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
+        self._chunk_parser = ChunkParser()
+        self._reassemblers: dict[int, Reassembler] = {}
+
+    def read(
+        self, buffer: Bytes, start: Numbers, end: Numbers, ts_recv: Numbers, line: int, *, is_looping: bool
+    ) -> RawUnits:
+        limits = LOOPING_LIMITS if is_looping else INCREMENTAL_LIMITS
+        reassembler = self._reassemblers.setdefault(line, Reassembler(limits))
+        chunks = self._chunk_parser.parse(buffer, np.ascontiguousarray(start), np.ascontiguousarray(end))
+        reassembled = reassembler.add(chunks, np.zeros(len(start), np.uint16), ts_recv)
+        parts = [self._units(found, ts_recv, line) for found in reassembled[:2] if len(found)]
+        if not parts:
+            return empty_units()
+        order = np.argsort(np.concatenate([found.order for found in reassembled[:2]]), kind="stable")
+        units = concat_units(parts).take(order)
+        is_reset = np.isin(peek_templates(units), self._resets)
+        if not is_reset.any():
+            return units
+        if is_looping:
+            return units.take(~is_reset)
+        units.kind[is_reset], units.next_sequence[is_reset] = RESET, 1
+        return units
+
+    def _units(self, messages: Messages, ts_recv: Numbers, line: int) -> RawUnits:
+        count = len(messages)
+        zeros, lines = np.zeros(count, np.int64), np.full(count, line, np.uint16)
+        numbers = messages.msg_seq_num.astype(np.int64), zeros, ts_recv[messages.packet]
+        keys = content_keys(messages.buffer, messages.start, messages.end)
+        kinds = np.full(count, DATA, np.uint8)
+        content = messages.buffer, messages.start, messages.end
+        return RawUnits(*content, *numbers, messages.msg_index, lines, kinds, zeros.copy(), keys)
+
+    def decode(self, units: RawUnits, *, snapshot: bool = False) -> DecodedUnits:
+        batch = self._decoder.decode(units.buffer, units.start, units.end)
+        events = self._mapper.events(batch, units.msg_index, units.ts_recv, channel_id=self._channel)
+        stated = events.units.sequence
+        damaged = (stated != units.sequence) & (stated != NULL)
+        events.units.sequence[:], events.units.seq_version[:] = units.sequence, units.epoch
+        for entry in batch.quarantine:
+            damaged[entry.message] |= entry.is_quarantined
+        return DecodedUnits(events, damaged)

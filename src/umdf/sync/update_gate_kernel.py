@@ -1,0 +1,99 @@
+"""Which updates may be applied to a book: the trust of each book, row by row, in the order of the stream.
+
+Invariant: what is applied to a book that is not stale has the next RptSeq (83) of that book (5.2.2). An update that
+shows that others are missing makes its book stale; it and everything after it waits in the queue, and the book stays
+as it was. Whether a book is unverified is not stored but derived: it is, if the stream has a gap after the sequence up
+to which the book is verified.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umdf.book import memory_layout_kernel as k
+from umdf.book.arena_kernel import find_book
+from umdf.book.memory_layout_kernel import get, put
+from umdf.kernels import inlined, kernel, load_i32, load_i64, load_u8, store_u8
+from umdf.sync.rpt_seq_kernel import FOLLOWS, MISSED, compare_rpt_seq
+
+NULL = -(1 << 63)
+# Arguments of `gate_updates`. FIRST: the row to start with; GAP_BEFORE: for each row the last sequence of the latest
+# gap before it, below zero if there is none.
+(
+    BOOKS, ROWS, FIRST, STATES, SEQUENCE, GAP_BEFORE, INSTRUMENT, VENUE, ACTION, SIDE, FLAGS, RPT_SEQ, DECISIONS,
+) = range(13)  # fmt: skip
+GATE_ARGUMENTS = 13
+# State of a book. RPT_SEQ: the last one applied, NULL if any may follow, 0 if there was none. STALE: 0, or the reason.
+# VERIFIED: nothing is missing up to this sequence. APPLIED: the sequence of the last row or snapshot that was applied.
+# INCOMPLETE: updates, and so perhaps trades, were missed in this session. RECEIVED, EXPECTED: of the reason.
+S_RPT_SEQ, S_STALE, S_VERIFIED, S_APPLIED, S_INCOMPLETE, S_RECEIVED, S_EXPECTED = range(7)
+STATE_WORDS = 7
+UNVERIFIED_FROM_START = -1  # of VERIFIED and APPLIED
+# Decisions. EMPTIED: applied, and what waits for its book is out of date. EMPTIED_IN_DOUBT: the same, but units were
+# lost before it, perhaps a channel reset, which clears statistics too.
+APPLY, WAIT, OLD, EMPTIED, EMPTIED_IN_DOUBT = range(5)
+
+
+@inlined
+def _set_known(s, rpt_seq, sequence):
+    put(s, S_RPT_SEQ, rpt_seq)
+    put(s, S_STALE, 0)
+    put(s, S_VERIFIED, max(get(s, S_VERIFIED), sequence))
+    put(s, S_APPLIED, max(get(s, S_APPLIED), sequence))
+
+
+@inlined
+def _gate_update(t, s, i, sequence):
+    """The decision on an update of a book, and what it means for the book's trust."""
+    rpt_seq = load_i64(get(t, RPT_SEQ), 8 * i)
+    if get(s, S_STALE) != 0:
+        return np.uint8(WAIT)
+    if sequence < get(s, S_APPLIED):  # late, and the book is already beyond it
+        return np.uint8(OLD)
+    if rpt_seq == NULL:
+        put(s, S_APPLIED, sequence)
+        return np.uint8(APPLY)
+    known, gap = get(s, S_RPT_SEQ), load_i64(get(t, GAP_BEFORE), 8 * i)
+    verdict = compare_rpt_seq(known, rpt_seq, gap > get(s, S_VERIFIED))
+    if verdict == FOLLOWS:
+        _set_known(s, rpt_seq, sequence)
+        return np.uint8(APPLY)
+    if verdict == MISSED:
+        put(s, S_STALE, k.RPT_SEQ_GAP)
+        put(s, S_RECEIVED, rpt_seq)
+        put(s, S_EXPECTED, known)
+        put(s, S_INCOMPLETE, 1)
+        return np.uint8(WAIT)
+    return np.uint8(OLD)
+
+
+@kernel
+def gate_updates(t):
+    """Decides on rows from FIRST on; returns the row whose book does not exist yet, or the number of rows."""
+    books, states = get(t, BOOKS), get(t, STATES)
+    for i in range(get(t, FIRST), get(t, ROWS)):
+        instrument, sequence = load_i64(get(t, INSTRUMENT), 8 * i), load_i64(get(t, SEQUENCE), 8 * i)
+        is_clear = load_u8(get(t, ACTION), i) == k.ACTION_CLEAR and load_u8(get(t, SIDE), i) == k.SIDE_NEITHER
+        if instrument == NULL:
+            if is_clear:  # a channel reset: every book is empty, and RptSeq starts again (4.2.9)
+                for number in range(get(books, k.BOOK_HIGH_WATER)):
+                    _set_known(states + 8 * STATE_WORDS * number, np.int64(NULL), sequence)
+            store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED if is_clear else APPLY))
+            continue
+        lending = np.int64(load_u8(get(t, VENUE), i) == k.VENUE_LENDING)
+        number = find_book(books, instrument, lending)
+        if number < 0:
+            return i
+        s = states + 8 * STATE_WORDS * number
+        if is_clear and load_i32(get(t, FLAGS), 4 * i) & k.F_SNAPSHOT == 0:  # an Empty Book
+            if sequence < get(s, S_APPLIED):
+                store_u8(get(t, DECISIONS), i, np.uint8(OLD))
+            else:
+                doubt = get(s, S_STALE) != 0 or load_i64(get(t, GAP_BEFORE), 8 * i) > get(s, S_VERIFIED)
+                if doubt:
+                    put(s, S_INCOMPLETE, 1)
+                _set_known(s, np.int64(NULL), sequence)
+                store_u8(get(t, DECISIONS), i, np.uint8(EMPTIED_IN_DOUBT if doubt else EMPTIED))
+        else:
+            store_u8(get(t, DECISIONS), i, _gate_update(t, s, i, sequence))
+    return get(t, ROWS)

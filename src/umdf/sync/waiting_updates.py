@@ -1,0 +1,122 @@
+"""Updates of stale instruments that wait until a snapshot or a missing unit makes them applicable.
+
+Invariant: memory is bounded by bytes. If it is exceeded, the oldest updates are dropped, and `dropped_until` says up to
+which sequence an instrument's updates are incomplete: only a snapshot of that sequence or later can recover it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umdf.market.families import NULL
+from umdf.market.rows import Events, Rows, merge_events
+
+DEFAULT_BYTES = 64 << 20
+NOTHING_DROPPED = -1
+
+
+@dataclass(eq=False)
+class _Chunk:
+    events: Events
+    instruments: set[int]  # whose updates are still needed
+    nbytes: int
+    last: int  # the last sequence
+
+
+class WaitingUpdates:
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        self.max_bytes, self.nbytes = max_bytes, 0
+        self._chunks: deque[_Chunk] = deque()
+        self._chunks_of: dict[int, list[_Chunk]] = {}
+        self._dropped_until: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """How many instruments have waiting updates."""
+        return len(self._chunks_of)
+
+    def add(self, events: Events) -> None:
+        """Rows of stale instruments, in wire order."""
+        instruments: set[int] = set()
+        for rows in events.families.values():
+            instruments.update(np.unique(rows.column("instrument_id")).tolist())
+        instruments.discard(NULL)
+        if not instruments:
+            return
+        events = _own_units(events)
+        chunk = _Chunk(events, instruments, _size(events), int(events.units.sequence.max()))
+        self._chunks.append(chunk)
+        for instrument_id in instruments:
+            self._chunks_of.setdefault(instrument_id, []).append(chunk)
+        self.nbytes += chunk.nbytes
+        while self.nbytes > self.max_bytes and self._chunks:
+            oldest = self._chunks.popleft()
+            for instrument_id in oldest.instruments:
+                self._dropped_until[instrument_id] = max(oldest.last, self.dropped_until(instrument_id))
+                self._forget_chunk(instrument_id, oldest)
+            self.nbytes -= oldest.nbytes
+
+    def dropped_until(self, instrument_id: int) -> int:
+        return self._dropped_until.get(instrument_id, NOTHING_DROPPED)
+
+    def take(self, instrument_ids: NDArray[np.int64]) -> Events | None:
+        """The updates of these (sorted) instruments, in wire order; they no longer wait."""
+        wanted = [number for number in instrument_ids.tolist() if number in self._chunks_of]
+        if not wanted:
+            return None
+        chunks = {id(chunk): chunk for number in wanted for chunk in self._chunks_of[number]}
+        found = []
+        for chunk in chunks.values():
+            masks = {
+                name: np.isin(rows.column("instrument_id"), instrument_ids)
+                for name, rows in chunk.events.families.items()
+            }
+            found.append(chunk.events.take(masks))
+        self.discard(wanted)
+        return merge_events(found)
+
+    def discard(self, instrument_ids: list[int]) -> None:
+        """These instruments no longer need what waits."""
+        for number in instrument_ids:
+            self._dropped_until.pop(number, None)
+            for chunk in self._chunks_of.pop(number, ()):
+                chunk.instruments.discard(number)
+                if not chunk.instruments:
+                    self._chunks.remove(chunk)
+                    self.nbytes -= chunk.nbytes
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self._chunks_of.clear()
+        self._dropped_until.clear()
+        self.nbytes = 0
+
+    def _forget_chunk(self, instrument_id: int, chunk: _Chunk) -> None:
+        left = [one for one in self._chunks_of[instrument_id] if one is not chunk]
+        if left:
+            self._chunks_of[instrument_id] = left
+        else:
+            del self._chunks_of[instrument_id]
+
+
+def _own_units(events: Events) -> Events:
+    """The same rows with only their own units, so that a few rows do not keep the columns of a large batch."""
+    used = np.unique(np.concatenate([rows.unit for rows in events.families.values()]))
+    families = {}
+    for name, rows in events.families.items():
+        unit = np.searchsorted(used, rows.unit).astype(np.uint32)
+        families[name] = Rows(
+            rows.family, unit, rows.msg_index, rows.entry_index, rows.columns, rows.texts, rows.lists
+        )
+    return Events(events.units.take(used), families)
+
+
+def _size(events: Events) -> int:
+    total = 5 * 8 * len(events.units)
+    for rows in events.families.values():
+        total += 8 * len(rows) + sum(column.nbytes for column in rows.columns.values())
+        total += sum(offsets.nbytes + content.nbytes for offsets, content in rows.texts.values())
+    return total
