@@ -62,7 +62,8 @@ class Channel:
     def apply_gap(self, gap: Gap) -> None:
         """Units were lost: every instrument is unverified until an update or snapshot shows that it is unaffected."""
         self.gaps.append(gap)
-        self.sequence = gap.last  # passed, although not received
+        if gap.epoch != self.epoch or gap.last > self.sequence:
+            self.sequence = gap.last  # passed, although not received
         self._unverified = dict.fromkeys(self.instrument_ids(), gap)
         self.are_phases_unverified = True
         self._recover_waiting()

@@ -13,8 +13,7 @@ recovery.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +21,17 @@ from numpy.typing import NDArray
 from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events, Units
 from umdf.market.sbe.events import SbeEventMapper
-from umdf.sync.arbitration import FOREVER, Gap, LineArbiter
+from umdf.sync.arbitration import FOREVER, ArbitrationResult, Gap, LineArbiter, StepKind
 from umdf.sync.channel import Channel
-from umdf.sync.raw_units import RawUnits, concat_units, empty_units
+from umdf.sync.raw_units import (
+    RawUnits,
+    UnitKind,
+    concat_units,
+    content_keys,
+    data_units,
+    empty_units,
+    heartbeat_numbers,
+)
 from umdf.sync.snapshots import find_snapshots
 from umdf.sync.stream_detection import CapturedPackets, DetectedStream, StreamKind, message_type, peek_templates
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
@@ -47,7 +54,8 @@ class _ChannelInput:
     """One channel and its pending input."""
 
     channel: Channel
-    arbiter: LineArbiter = field(default_factory=LineArbiter)
+    arbiter: LineArbiter
+    gaps: list[Gap] = field(default_factory=list)  # reported, not applied yet
     incremental: list[RawUnits] = field(default_factory=list)
     snapshots: dict[int, list[RawUnits]] = field(default_factory=dict)  # by stream: not decoded yet
     instruments: list[RawUnits] = field(default_factory=list)
@@ -67,14 +75,14 @@ class Session:
         self._templates, self._unit_filter, self._observer = templates, unit_filter, observer
         self._inputs: dict[ChannelKey, _ChannelInput] = {}
         for stream in streams:
-            self._inputs.setdefault((stream.protocol, stream.channel), _ChannelInput(Channel(stream.channel)))
+            arbiter = LineArbiter(has_versions=stream.protocol == Speaks.SBE)
+            self._inputs.setdefault((stream.protocol, stream.channel), _ChannelInput(Channel(stream.channel), arbiter))
         self._sbe, self._versions = SbeDecoder(schema, validity=False), OtherVersions(schema)
         self._fast: FastDecoder | None = None
         self._framer = ChunkParser()
         # The snapshot and instrument streams restart with every loop (4.2.6).
         self._reassembler = Reassembler(Limits(wait_ms=60_000, restart_distance=4))
         self._resets = [n for n, template in templates.by_id.items() if message_type(template) == SEQUENCE_RESET]
-        self._epochs: dict[int, int] = {}  # of FAST streams: start of the epoch (ts_send of the reset)
 
     @property
     def channels(self) -> dict[ChannelKey, Channel]:
@@ -106,16 +114,24 @@ class Session:
     def _sbe_units(self, packets: CapturedPackets, rows: NDArray[np.int64], line: int, role: StreamKind) -> RawUnits:
         start, end = packets.start[rows], packets.end[rows]
         headers = read_packet_headers(packets.buffer, start, end)
-        return RawUnits(
+        sequence = headers.sequence.astype(np.int64)
+        # A heartbeat has sequence 0 and announces the next one.
+        kind = np.where(sequence > 0, np.uint8(UnitKind.DATA), np.uint8(UnitKind.HEARTBEAT))
+        next_sequence = np.where(sequence > 0, 0, heartbeat_numbers(packets.buffer, start, end))
+        units = RawUnits(
             packets.buffer,
             start,
             end,
-            headers.sequence.astype(np.int64),
+            sequence,
             headers.seq_version.astype(np.int64),
             packets.ts_ns[rows],
             np.zeros(len(rows), np.uint16),
             np.full(len(rows), line, np.uint16),
+            kind,
+            next_sequence,
+            headers.sending_time.view(np.int64),
         )
+        return units.take((sequence > 0) | (next_sequence > 0)) if role == StreamKind.INCREMENTAL else units
 
     def _fast_units(self, packets: CapturedPackets, rows: NDArray[np.int64], line: int, role: StreamKind) -> RawUnits:
         frames = self._framer.parse(packets.buffer, packets.start[rows], packets.end[rows])
@@ -127,29 +143,21 @@ class Session:
         order = np.argsort(np.concatenate([found.order for found in reassembled[:2]]), kind="stable")
         units = concat_units(parts).take(order)
         if role == StreamKind.INCREMENTAL:
-            return self._with_epochs(units, line)
+            return self._with_kinds(units)
         return units
 
     def _messages(self, messages: Messages, ts_ns: NDArray[np.int64], line: int) -> RawUnits:
         count = len(messages)
         numbers = messages.msg_seq_num.astype(np.int64), np.zeros(count, np.int64), ts_ns[messages.packet]
         lines = np.full(count, line, np.uint16)
-        return RawUnits(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
+        return data_units(messages.buffer, messages.start, messages.end, *numbers, messages.msg_index, lines)
 
-    def _with_epochs(self, units: RawUnits, line: int) -> RawUnits:
-        """FAST messages do not state their epoch: it is the send time of the last reset (SequenceReset) of their line.
-        The reset itself belongs to none."""
-        resets = np.flatnonzero(np.isin(peek_templates(units), self._resets))
-        epoch = np.full(len(units), self._epochs.get(line, 0), np.int64)
-        if not len(resets):
-            units.epoch[:] = epoch
-            return units
-        for row in resets.tolist():
-            sent = self._fast_events(units.take(np.array([row]))).units.ts_send
-            self._epochs[line] = int(sent[0])
-            epoch[row:] = self._epochs[line]
-        units.epoch[:] = epoch
-        return units.take(np.setdiff1d(np.arange(len(units)), resets))
+    def _with_kinds(self, units: RawUnits) -> RawUnits:
+        """Mark the SequenceResets: the numbers after them start with 1 (36 is always 1)."""
+        is_reset = np.isin(peek_templates(units), self._resets)
+        kind = np.where(is_reset, np.uint8(UnitKind.RESET), np.uint8(UnitKind.DATA))
+        keys = content_keys(units.buffer, units.start, units.end)
+        return replace(units, kind=kind, next_sequence=is_reset.astype(np.int64), content_key=keys)
 
     def advance(self, now_ns: int) -> None:
         """Apply everything that is in order by now."""
@@ -160,6 +168,8 @@ class Session:
         """Call it after the last packet."""
         for key, feed in self._inputs.items():
             self._advance(key, feed, FOREVER, last=True)
+            for gap in feed.gaps if self._unit_filter is None else []:  # no unit came after them
+                feed.channel.apply_gap(gap)
             feed.channel.finish()
 
     def _advance(self, key: ChannelKey, feed: _ChannelInput, now_ns: int, last: bool) -> None:
@@ -168,20 +178,30 @@ class Session:
             feed.instruments.clear()
         new = concat_units(feed.incremental) if feed.incremental else empty_units()
         feed.incremental.clear()
-        # Binary heartbeats have sequence 0 and do not use one up.
-        new = new.take(new.sequence > 0) if key[0] == Speaks.SBE else new
-        merged = feed.arbiter.finish() if last and not len(new) else feed.arbiter.arbitrate(new, now_ns)
-        bounds = [0, *merged.gap_rows, len(merged.units)]
-        for gap, (first, end) in zip([None, *merged.gaps], pairwise(bounds), strict=True):
-            if first < end:  # after a gap there is always a unit
-                self._apply(key, feed, gap, self._events(key, feed, merged.units.take(np.arange(first, end))))
+        new = new.take(np.argsort(new.ts_recv, kind="stable"))
+        self._apply_arbitrated(key, feed, feed.arbiter.arbitrate(new, FOREVER if last else now_ns))
         for parts in feed.snapshots.values():
             self._apply_snapshots(key, feed, parts, last)
 
-    def _apply(self, key: ChannelKey, feed: _ChannelInput, gap: Gap | None, events: Events) -> None:
-        """Apply events, after the gap before them, if there is one."""
-        if gap is not None and self._is_gap_included(gap, events.units):
-            feed.channel.apply_gap(gap)
+    def _apply_arbitrated(self, key: ChannelKey, feed: _ChannelInput, result: ArbitrationResult) -> None:
+        """Apply gaps and the units after them. Late units cannot be applied: snapshots recover what they changed."""
+        first, steps = 0, [step for step in result.steps if step.kind == StepKind.GAP]
+        for row, gap in [
+            *zip((step.before_row for step in steps), result.gaps, strict=True),
+            (len(result.units), None),
+        ]:
+            in_order = first + np.flatnonzero(~result.is_late[first:row])
+            if len(in_order):
+                self._apply(key, feed, self._events(key, feed, result.units.take(in_order)))
+            feed.gaps += [gap] if gap else []
+            first = row
+
+    def _apply(self, key: ChannelKey, feed: _ChannelInput, events: Events) -> None:
+        """Apply events, after the gaps before them."""
+        for gap in feed.gaps:
+            if self._is_gap_included(gap, events.units):
+                feed.channel.apply_gap(gap)
+        feed.gaps.clear()
         counted = self._included_events(events)
         feed.channel.apply_incremental(counted)
         if self._observer is not None:
