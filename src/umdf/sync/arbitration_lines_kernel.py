@@ -6,7 +6,6 @@ restart or a new line continues, so a second such unit close to it confirms both
 
 from __future__ import annotations
 
-
 from umdf.kernels import inlined, outlined
 from umdf.sync.arbitration_delivery_kernel import find_gap, is_remembered, keys_differ, ring_at
 from umdf.sync.arbitration_state_kernel import (
@@ -19,8 +18,6 @@ from umdf.sync.arbitration_state_kernel import (
     EPOCH,
     EXPECTED,
     IS_VERSIONED,
-    LINE_COUNT,
-    LINE_WORDS,
     L_CANDIDATE,
     L_COUNTS,
     L_EPOCH,
@@ -30,13 +27,15 @@ from umdf.sync.arbitration_state_kernel import (
     L_MISALIGNED,
     L_POSITION,
     L_SEEN,
+    LINE_COUNT,
+    LINE_WORDS,
     MAX_LINES,
     NEWEST,
     NONE,
     QUARANTINE,
-    QUARANTINED,
     QUARANTINE_COUNT,
     QUARANTINE_WORDS,
+    QUARANTINED,
     R_EPOCH,
     R_KEY,
     R_KIND,

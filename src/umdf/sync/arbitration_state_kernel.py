@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umdf.kernels import array_kernel, inlined, load_u64, load_u8, outlined, store_u64, store_u8
+from umdf.kernels import array_kernel, inlined, load_u8, load_u64, outlined, store_u8, store_u64
 
 NONE = -1
 FOREVER = np.iinfo(np.int64).max
@@ -31,7 +31,7 @@ ROW_OVERHEAD_BYTES = 256  # counted for each row beside its own bytes
     NEWEST,  # FAST: the last epoch that a line began
     LINE_COUNT, GAP_HEAD, GAP_TAIL, REVEAL_COUNT, PAST_COUNT, CANDIDATE_COUNT, ORDER_HEAD, ORDER_TAIL,
     OUT_CAPACITY, OUT_COUNT, STEPS, STEP_COUNT, QUARANTINE, QUARANTINE_COUNT,
-    BUFFER, BUFFER_SIZE, STORED_BYTES, STORED_USED,  # addresses: of this call's bytes, and of the bytes of rows that are kept
+    BUFFER, BUFFER_SIZE, STORED_BYTES, STORED_USED,  # address and size of this call's bytes, and of the stored ones
     STORED_COUNT,  # how many delivered rows have their bytes there
 ) = range(33)  # fmt: skip
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.sync.raw_units_kernel import gather_bytes, hash_contents, read_heartbeats
+from umdf.sync.raw_units_kernel import gather_bytes, hash_contents
 
 
 class UnitKind(IntEnum):
     DATA = 0  # a numbered unit
     HEARTBEAT = 1  # of Binary (Sequence_2): it uses up no number
     RESET = 2  # a SequenceReset of FAST
+
 
 @dataclass(frozen=True, eq=False)
 class RawUnits:
@@ -93,11 +94,3 @@ def content_keys(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArr
     start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
     hash_contents(buffer.ctypes.data, start.ctypes.data, end.ctypes.data, len(start), keys.ctypes.data)
     return keys
-
-
-def heartbeat_numbers(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """nextSeqNo of each Binary packet that is a heartbeat (Sequence_2), otherwise 0."""
-    numbers = np.empty(len(start), np.int64)
-    start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
-    read_heartbeats(buffer.ctypes.data, start.ctypes.data, end.ctypes.data, len(start), numbers.ctypes.data)
-    return numbers

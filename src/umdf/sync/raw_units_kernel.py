@@ -1,13 +1,10 @@
-"""Copies the bytes of many raw units into one buffer, and reads what is known without decoding them."""
+"""Copies the bytes of many raw units into one buffer, and tells contents apart."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from umdf.kernels import kernel, load_i64, load_u16, load_u32, load_u64, load_u8, store_i64, store_u64, store_u8
-from umdf.wire.sbe.tables_kernel import MESSAGE_HEADER, PACKET_HEADER
-
-HEARTBEAT_TEMPLATE, TEMPLATE_OFFSET = 2, 6  # Sequence_2; templateId behind the framing header
+from umdf.kernels import kernel, load_i64, load_u8, load_u64, store_i64, store_u8, store_u64
 
 
 @kernel
@@ -39,15 +36,3 @@ def hash_contents(source, starts, ends, rows, keys):
             value = (value ^ np.uint64(load_u8(source, start + at))) * np.uint64(0xC4CEB9FE1A85EC53)
             value ^= value >> np.uint64(32)
         store_i64(keys, 8 * row, max(np.int64(value >> np.uint64(1)), np.int64(1)))
-
-
-@kernel
-def read_heartbeats(source, starts, ends, rows, numbers):
-    """numbers[i]: nextSeqNo of a Binary packet with a Sequence_2 (reference 8.2), otherwise 0."""
-    for row in range(rows):
-        start, end, number = load_i64(starts, 8 * row), load_i64(ends, 8 * row), np.int64(0)
-        message = start + PACKET_HEADER
-        if end >= message + MESSAGE_HEADER + 4:
-            if np.int64(load_u16(source, message + TEMPLATE_OFFSET)) == HEARTBEAT_TEMPLATE:
-                number = np.int64(load_u32(source, message + MESSAGE_HEADER))
-        store_i64(numbers, 8 * row, number)
