@@ -203,12 +203,12 @@ def select_entries(t):
                     _write_row(t, family, entry, message, sub, kind, entry_index, own)
 
 
-_A, _B, _C, _M, _N, _R, _T = 65, 66, 67, 77, 78, 82, 84
+_A, _B, _C, _M, _N, _R, _T, _U = 65, 66, 67, 77, 78, 82, 84, 85
 
 
 @inlined
 def _book_action(update, price, size):
-    """279 of a bid or offer. An entry of a snapshot has none: it is new."""
+    """279 of a bid or offer. An entry of a snapshot has none: it is new. Another code than those of 1.3.2 is unknown."""
     if update <= 0:
         return _A
     if update == 1:
@@ -217,7 +217,7 @@ def _book_action(update, price, size):
         return _R
     if update == 5:
         return _C if price == NULL and size == NULL else _M  # 9.7
-    return _C if update == 2 or update == 4 else _N
+    return _C if update == 2 or update == 4 else _U
 
 
 @kernel
