@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from umdf.market.families import FAMILIES, MBO, NEW, NULL, SNAPSHOT
-from umdf.market.rows import Events, Rows, Units
+from umdf.market.rows import Events, RepeatingGroup, Rows, Units
 from umdf.sync.arbitration import Gap
 from umdf.sync.channel import Channel
 from umdf.sync.snapshots import Snapshots, find_snapshots
@@ -159,3 +159,18 @@ def test_books_are_built_from_snapshots_alone():
     channel.apply_snapshots(snapshot(PETR4, 10, 5, 1, 2))
     assert bids(channel, PETR4) == [2, 1]
     assert MBO.name == "mbo" and channel.distrust_reason(PETR4) is None
+
+
+def test_a_lending_book_is_shown_and_goes_with_its_instrument():
+    channel = Channel(61)
+    lent = events(1, (PETR4, 1, 10))
+    lent.rows("mbo").columns["venue"] = np.array([ord("L")], np.uint8)
+    feeds = RepeatingGroup(np.array([0, 1], np.int32), {"channel": np.array([61], np.int16), "depth": np.array([0])})
+    definition = rows("definition", [{"instrument_id": PETR4, "action": ord("A")}])
+    definition.lists["feeds"] = feeds
+    channel.apply_instruments(Events(lent.units, {"definition": definition}))
+    channel.apply_incremental(lent)
+    assert bids(channel, PETR4) == [10] and channel.distrust_reason(PETR4) is None
+    deletion = rows("definition", [{"instrument_id": PETR4, "action": ord("D")}])
+    channel.apply_incremental(Events(events(2, (PETR4, 2, 11)).units, {"definition": deletion}))
+    assert channel.book(PETR4) is None

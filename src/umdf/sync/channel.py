@@ -103,7 +103,7 @@ class Channel:
 
     def book(self, instrument_id: int) -> Book | None:
         """An instrument's book; on a lending channel, the lending book."""
-        return self.books.book(instrument_id) or self.books.book(instrument_id, lending=True)
+        return self.books.shown_book(instrument_id)
 
     def _start_epoch(self) -> None:
         """A new epoch: synchronise as at the start of the day (4.2.8). Instruments are kept."""
@@ -130,7 +130,7 @@ class Channel:
     def _apply_state(self, events: Events, stream: Stream = "incremental") -> None:
         changes = self.state.apply(events, stream)
         for instrument_id in changes.deleted:
-            self.books.delete(instrument_id)
+            self.books.delete_instrument(instrument_id)
             self._unverified.pop(instrument_id, None)
         for instrument_id in (*changes.added, *changes.modified):
             depth = self.state.instruments.depth_of(instrument_id, self.number)
