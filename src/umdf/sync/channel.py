@@ -132,14 +132,12 @@ class Channel:
         return {instrument_id for instrument_id, _ in self.books.instruments()}
 
     def book(self, instrument_id: int) -> Book | None:
-        """An instrument's book; its lending book, if that is the one with orders (9.8)."""
-        return self.books.book(instrument_id, lending=self._shows_lending(instrument_id))
+        """An instrument's book; its lending book, if the ordinary one has no orders (9.8)."""
+        return self.books.shown_book(instrument_id)
 
     def _shows_lending(self, instrument_id: int) -> bool:
-        lending, ordinary = (self.books.book(instrument_id, lending=each) for each in (True, False))
-        if lending is None:
-            return False
-        return ordinary is None or not (len(ordinary.entries) or ordinary.rpt_seq)
+        book = self.books.shown_book(instrument_id)
+        return book is not None and book.lending
 
     def book_trust(self, instrument_id: int) -> Trust:
         """Trust in an instrument's book and statistics."""
@@ -257,7 +255,7 @@ class Channel:
         for instrument_id in changes.deleted:
             for lending in (False, True):
                 self.trust.forget(instrument_id, lending)
-                self.books.delete(instrument_id, lending=lending)
+            self.books.delete_instrument(instrument_id)
             self._waiting.discard([instrument_id])
         for instrument_id in (*changes.added, *changes.modified):
             depth = self.state.instruments.depth_of(instrument_id, self.number)
