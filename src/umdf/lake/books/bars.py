@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from umdf.lake.books.instrument_rows import RowsByBook, event_times
 from umdf.lake.books.levels import NO_LAST_PRICE
-from umdf.lake.books.trust_kernel import UNKNOWN_START
 from umdf.market.calendar import DAY_NS, transitions
 from umdf.market.families import NULL
+from umdf.sync.book_trust_kernel import UNKNOWN_START
 
 Numbers = NDArray[np.int64]
 OTHER_VENUES = [ord(venue) for venue in "XOT"]

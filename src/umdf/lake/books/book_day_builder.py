@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
 from umdf.lake.books import bars
-from umdf.lake.books import trust_kernel as trust
 from umdf.lake.books.day_statistics import PublishedStatistics, day_statistics
 from umdf.lake.books.gap_recovery import Timeline
 from umdf.lake.books.instrument_rows import HINT, Epochs, InstrumentSet, RowsByBook, event_times
@@ -42,6 +41,7 @@ from umdf.lake.parquet.data_files import sort_rows
 from umdf.lake.schemas import table
 from umdf.lake.tasks.id_lookup import distinct_values
 from umdf.market.families import LAST, MAYBE_BAD_BOOK, NULL, SNAPSHOT
+from umdf.sync import book_trust_kernel as trust
 
 MINUTE_NS = 60 * bars.SECOND_NS
 LAST_KEY = (1 << 64) - 1  # the largest key of an epoch

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umdf.errors import UmdfError
-from umdf.lake.books import trust_kernel as trust
 from umdf.market.families import NULL
+from umdf.sync import book_trust_kernel as trust
 
 if TYPE_CHECKING:
     from umdf.lake.books.instrument_rows import Epochs
@@ -96,7 +96,7 @@ class GapLog:
     def add_rows(
         self, epoch: int, book: Numbers, answers: NDArray[np.uint8], first: Numbers, last: Numbers, ts: Numbers
     ) -> None:
-        """Rows by book, in order: the answers of `trust_kernel.track_trust` to the gaps `first` to `last`."""
+        """Rows by book, in order: the answers of `book_trust_kernel.track_trust` to the gaps `first` to `last`."""
         answered, missed = np.flatnonzero(answers & trust.ANSWERED), np.flatnonzero(answers & trust.MISSED)
         self._mark_recovered(epoch, first[answered], last[answered], ts[answered])
         lost = np.stack([book[missed], first[missed], last[missed]], axis=1)

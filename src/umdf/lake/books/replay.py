@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from umdf.book.engine import Books
 from umdf.book.ladders import ladder_dtype
 from umdf.buffers import buffer_address
-from umdf.lake.books import trust_kernel as trust
+from umdf.lake.books import replay_kernel as k
 from umdf.lake.books.gap_recovery import GapLog, Timeline, first_unanswered
 from umdf.lake.books.instrument_rows import RowsByBook, event_times, select_book_columns
 from umdf.lake.books.positions import merge_positions
@@ -27,6 +27,7 @@ from umdf.lake.books.snapshot_rows import BookSnapshots
 from umdf.lake.tasks.id_lookup import distinct_values, take_records
 from umdf.market.families import LAST, NULL, NULL_I32
 from umdf.market.rows import Rows
+from umdf.sync import book_trust_kernel as trust
 
 Numbers = NDArray[np.int64]
 POSITION_BITS = 40  # of a position in `LadderHistory`
@@ -103,13 +104,13 @@ class BookReplay:
         kind = ladder_dtype(self.depth)
         records = np.zeros(2 * len(self.ids), kind)
         ids, lending = np.repeat(self.ids, 2), np.tile(np.array([0, 1], np.int64), len(self.ids))
-        arguments = np.zeros(trust.LADDER_ARGUMENTS, np.int64)
-        arguments[trust.TABLE], arguments[trust.BOOKS] = self.books.arenas.address, len(ids)
-        arguments[trust.IDS], arguments[trust.LENDING] = buffer_address(ids), buffer_address(lending)
-        arguments[trust.DEPTH], arguments[trust.STRIDE] = self.depth, kind.itemsize
-        arguments[trust.OUT] = buffer_address(records) + 24
+        arguments = np.zeros(k.LADDER_ARGUMENTS, np.int64)
+        arguments[k.TABLE], arguments[k.BOOKS] = self.books.arenas.address, len(ids)
+        arguments[k.IDS], arguments[k.LENDING] = buffer_address(ids), buffer_address(lending)
+        arguments[k.DEPTH], arguments[k.STRIDE] = self.depth, kind.itemsize
+        arguments[k.OUT] = buffer_address(records) + 24
         if len(ids):
-            trust.write_ladders(buffer_address(arguments))
+            k.write_ladders(buffer_address(arguments))
         records["instrument_id"] = ids
         return records
 
