@@ -76,7 +76,8 @@ class BookDayBuilder:
         self.has_row = np.zeros(2 * count, np.bool_)
         self.last_epoch = np.zeros(2 * count, np.int32)
         self.events, self.unverified_events, self.loss_counts = np.zeros((3, 2 * count), np.int64)
-        self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date)
+        joined_ns = max(timeline.joined.values(), default=NULL)
+        self.intervals = IntervalTables(instruments.ids, instruments.symbols, table_names, trading_date, joined_ns)
         self.loss_windows: list[Numbers] = []
         self.published = PublishedStatistics(count)
         self.book_events: list[BookState] = []
@@ -267,7 +268,7 @@ class BookDayBuilder:
 
     def _record_resets(self, mbo: RowsByBook, result: ReplayResult) -> None:
         """Record resets and deletions that emptied a book without a row of `mbo`."""
-        if "book_state" not in self.table_names or mbo.is_synthetic is None:
+        if "book_state" not in self.table_names or mbo.is_synthetic is None or not len(mbo):
             return
         units, own = mbo.units, mbo.rows
         for row in np.flatnonzero(mbo.is_synthetic & result.is_emptied).tolist():
@@ -287,7 +288,8 @@ class BookDayBuilder:
         final_before = np.full(instrument_count, final_minute_ns)
         if final_before_ns is not None:  # unverified books may still turn out to be healthy
             unverified = loss_windows[loss_windows[:, L_UNTIL] == NO_END]
-            np.minimum.at(final_before, unverified[:, L_BOOK], unverified[:, L_SINCE] // MINUTE_NS * MINUTE_NS)
+            since = np.maximum(unverified[:, L_SINCE], 0)  # it may be unknown
+            np.minimum.at(final_before, unverified[:, L_BOOK], since // MINUTE_NS * MINUTE_NS)
         tables = self.intervals.finish(loss_windows, final_before)
         if "day_statistics" in self.table_names:
             columns = {"events": self.events, "unverified_events": self.unverified_events, "gaps": self.loss_counts}
@@ -297,9 +299,10 @@ class BookDayBuilder:
             extra_columns |= {"last_phase": self.instruments.last_phase, "last_state": self.instruments.last_state}
             bad = np.zeros(instrument_count, np.bool_)
             bad[loss_windows[:, L_BOOK]] = True
+            flags = bars.trust_flags(bad, np.full(instrument_count, bool(self.timeline.joined)))
             trades = self.intervals.day_bars, self.intervals.busted_counts
             tables["day_statistics"] = day_statistics(
-                *trades, self.published, extra_columns, bad, self.ids, self.instruments.symbols
+                *trades, self.published, extra_columns, flags, self.ids, self.instruments.symbols
             )
         if "book_state" in self.table_names:
             tables["book_state"] = state_table(self.book_events)
@@ -325,6 +328,13 @@ class BookDayBuilder:
         unverified = np.flatnonzero(states[:, trust.S_UNVERIFIED])
         first_gap, ts = states[unverified, trust.S_FIRST_GAP], states[unverified, trust.S_TS]
         since = self.timeline.missing_since(self.replay.epoch, first_gap, ts)
+        # Instruments that were never heard of may have had all their updates in the gaps.
+        unseen = np.flatnonzero((states[:, trust.S_SEEN] == trust.UNSEEN).reshape(-1, 2).all(axis=1)) << 1
+        first_unknown = np.maximum(states[unseen, trust.S_GAPS], int(self.replay.epoch in self.timeline.joined))
+        unseen = unseen[has_gaps := first_unknown < self.timeline.count(self.replay.epoch)]
+        nothing = np.full(len(unseen), NULL)
+        unverified = np.concatenate([unverified, unseen])
+        since = np.append(since, self.timeline.missing_since(self.replay.epoch, first_unknown[has_gaps], nothing))
         open_ones = np.stack([unverified, since, np.full(len(unverified), NO_END)], axis=1)
         loss_windows = np.concatenate([np.empty((0, 3), np.int64), *self.loss_windows, open_ones])
         loss_windows[:, L_BOOK] >>= 1

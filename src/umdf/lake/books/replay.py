@@ -244,8 +244,7 @@ class _BatchReplay:
         bad, lost_from, answers = self._track_trust(chosen, book, outcomes.codes, first_gap, times, some)
         lost = np.flatnonzero(lost_from != NULL)
         if len(lost):
-            since = self.replay.timeline.missing_since(self.replay.epoch, first_gap[lost], lost_from[lost])
-            self.loss_windows.append(np.stack([book[lost], since, times[lost]], axis=1).astype(np.int64))
+            self._add_losses(book[lost], (first_gap[lost], own_gaps[lost]), lost_from[lost], times[lost])
         answering = np.flatnonzero(answers)
         if len(answering):
             sent = self.rows.units.ts_send[chosen.unit[answering]]
@@ -308,7 +307,8 @@ class _BatchReplay:
         known_gaps = replay.states[verified_books, trust.S_GAPS]
         replay.states[verified_books, trust.S_GAPS] = np.maximum(gaps[is_verified], known_gaps)
         if is_recovered.any():
-            self._recover(snapshot_rows[is_recovered], positions[is_recovered], first_unanswered(states[is_recovered]))
+            blamed = first_unanswered(states[is_recovered]), gaps[is_recovered]
+            self._recover(snapshot_rows[is_recovered], positions[is_recovered], blamed)
 
     def _log_answers(self, epoch: int, snapshot_rows: Numbers, states: Numbers, gaps: Numbers) -> None:
         """Log the gaps that snapshots answer. After an Empty Book RptSeq starts again (4.2.9)."""
@@ -322,7 +322,11 @@ class _BatchReplay:
         if len(books):
             replay.gap_log.add_snapshots(epoch, books, snapshots.ts_send[snapshot_rows], answered, touched)
 
-    def _recover(self, snapshot_rows: Numbers, positions: Numbers, first_gap: Numbers) -> None:
+    def _add_losses(self, book: Numbers, gaps: tuple[Numbers, Numbers], since: Numbers, until: Numbers) -> None:
+        replay = self.replay
+        self.loss_windows.append(replay.timeline.loss_windows(replay.epoch, book, gaps, since, until))
+
+    def _recover(self, snapshot_rows: Numbers, positions: Numbers, gaps: tuple[Numbers, Numbers]) -> None:
         replay, snapshots = self.replay, self.snapshots
         rows, offsets = snapshots.rows_of(snapshot_rows)
         books = snapshots.book[snapshot_rows]
@@ -338,9 +342,8 @@ class _BatchReplay:
         missed = known != rpt_seq
         seen = replay.states[books, trust.S_SEEN] != trust.UNSEEN
         begin = np.where(seen, replay.states[books, trust.S_TS], trust.UNKNOWN_START)
-        since = replay.timeline.missing_since(replay.epoch, first_gap, begin)
-        loss_windows = np.stack([books, since, snapshots.ts_send[snapshot_rows]], axis=1).astype(np.int64)
-        self.loss_windows.append(loss_windows[missed])
+        blamed = gaps[0][missed], gaps[1][missed]
+        self._add_losses(books[missed], blamed, begin[missed], snapshots.ts_send[snapshot_rows][missed])
         replay.states[books, trust.S_RPT_SEQ] = rpt_seq
         replay.states[books, trust.S_STALE] = 0
         replay.states[books, trust.S_SEEN] = trust.ACTIVE

@@ -135,12 +135,15 @@ class Planner:
         segments = [part for part in self._segments[channel] if part.date == trading_date]
         protocol = self.stream_lines[segments[0].group].protocol
         planned = ChannelDay(channel, trading_date, protocol, list(LINES[: len(self.groups(channel, "incremental"))]))
+        own = self.segments(planned, "incremental")
         for rank, (epoch, parts) in enumerate(
             sorted(self._segments_by_epoch(planned).items(), key=lambda item: min(part.ts_first for part in item[1]))
         ):
             # An epoch starts with 1; but if the capture starts within the day's first epoch, that is not a gap.
             first = min(part.first for part in parts) if rank == 0 else 1
-            planned.epochs.append((epoch, first, max(part.last for part in parts)))
+            # A heartbeat says what was sent before a silence (4.1.1), even if all of it was lost.
+            announced = [part.announced for part in own if epoch in self.epochs_of(part)]
+            planned.epochs.append((epoch, first, max(*announced, *(part.last for part in parts))))
             planned.epoch_starts.append(min(part.ts_first for part in parts))
         return planned
 

@@ -273,22 +273,28 @@ class _BooksTask:
 def parse_timeline(timeline: Mapping[str, Any]) -> tuple[Epochs, Timeline, list[int]]:
     """The timeline from the channel's plan: epochs in order, gaps, the last sequence and the start of each epoch."""
     epochs, times = Epochs(), []
+    first: dict[int, int] = {}
     last: dict[int, int] = {}
+    joined: dict[int, int] = {}
     for one in timeline.get("epochs") or []:
         rank = epochs.rank(int(one["seq_version"]))
+        first[rank] = int(one.get("first") or 0)
         times.append(int(one.get("ts_recv") or NULL))
         if one.get("last") is not None:
             last[rank] = int(one["last"])
     by_epoch: dict[int, set[tuple[int, int, int]]] = {}
     for gap in timeline.get("gaps") or []:
         gap_fields = int(gap["first"]), int(gap["last"]), int(gap.get("ts_before", NULL))
-        by_epoch.setdefault(epochs.rank(int(gap["seq_version"])), set()).add(gap_fields)
+        rank = epochs.rank(int(gap["seq_version"]))
+        by_epoch.setdefault(rank, set()).add(gap_fields)
+        if gap_fields[1] < first.get(rank, 0):
+            joined[rank] = int(gap["ts_send"])
     gap_columns = {epoch: np.array(sorted(some), np.int64).T.copy() for epoch, some in by_epoch.items()}
     gaps, sent = (
         {epoch: (some[0], some[1]) for epoch, some in gap_columns.items()},
         {e: some[2] for e, some in gap_columns.items()},
     )
-    return epochs, Timeline(gaps, last, dict(enumerate(times)), sent), times
+    return epochs, Timeline(gaps, last, dict(enumerate(times)), sent, joined), times
 
 
 def group_snapshot_statistics(family: StagedFamily, first: int, last: int, ids: Numbers) -> RowsByBook | None:

@@ -107,6 +107,7 @@ class _SpanDecoder:
             quarantined = [*gathered.quarantined, *self.unknown_messages, *own]
             files["quarantine"] = write_quarantine(target, task, gathered.sources, gathered.span.epoch, quarantined)
         first, _ = gathered.first_arrival()
+        arrived = first[gathered.own][first[gathered.own] != NEVER]
         staged = self.staged.close()
         return {
             "channel_id": task["channel_id"],
@@ -118,7 +119,7 @@ class _SpanDecoder:
             "staged": [each.to_json() for each in staged],
             "files": {name: [added.to_json()] for name, added in files.items() if added},
             "missing": _missing_runs(first[gathered.own], span.first, self.ts_send[gathered.own]),
-            "ts_last": int(first[gathered.own][-1]) if span.last >= span.first else None,
+            "ts_last": int(arrived[-1]) if len(arrived) else None,
             "ts_sent": _last_ts_send(self.ts_send[gathered.own]),
             "quality": line_quality(gathered, self.messages, task["lines"]),
             "messages": int(self.messages[gathered.own].sum()),

@@ -30,13 +30,16 @@ SPLIT_FIELDS = ("offset", "end", "number", "header", "damage", "has_checksums") 
 SPLIT_BYTES = 8 << 20  # tasks read whole splits, and those at the edges of a span are read by two
 COPY_BYTES = 1 << 20
 BATCH_PACKETS, CHUNK_BYTES = 1 << 15, 4 << 20  # a batch is also the resolution of `marks`
-SURVEY_FORMAT = 4  # version of stored surveys
+SURVEY_FORMAT = 5  # version of stored surveys
 
 # The packets of one flow, epoch and date in a split. FAST does not state the epoch: it is the last reset seen, if any.
 # `marks` are (sequence, ts_recv), one per batch: by then everything up to that sequence had arrived. `few` are
-# (offset, sequence) of the packets, if there are only one or two. Besides the segments, `refused` lists the packets
-# of the split with damaged headers: flow, offset, sequence and date.
-SEGMENT_FIELDS = ("flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few")
+# (offset, sequence) of the packets, if there are only one or two. `announced` is the highest sequence that a heartbeat
+# says was sent. Besides the segments, `refused` lists the packets of the split with damaged headers: flow, offset,
+# sequence and date.
+SEGMENT_FIELDS = (
+    "flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few", "announced",
+)  # fmt: skip
 
 
 def run_all(task: dict[str, Any], attempt: TaskAttempt) -> dict[str, Any]:
