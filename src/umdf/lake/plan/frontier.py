@@ -180,6 +180,7 @@ def find_frontier(
     until_ns = min(active.values(), default=NULL) - follow.snapshot_delay_ns * patience
     groups_past_day = {part.group for part in planner.later_segments(day)}
     lines = {group for group in planner.groups(day.channel, "incremental") if group in active}
+    lines -= {group for date_, group in planner.lines_set_aside if date_ == day.date}
     found: DayPosition | None = None
     for rank, (epoch, _, last) in enumerate(day.epochs):
         epoch_segments = [part for part in segments if part.first != NULL and epoch in planner.epochs_of(part)]

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from umdf.lake.plan.isolated_packets import exclude_unconfirmed
+from umdf.lake.plan.line_epochs import find_resets, last_sent, set_aside_lone_restarts
 from umdf.lake.plan.segments import (
     LINES,
     ChannelDayKey,
@@ -97,7 +98,11 @@ class Planner:
             self._segments[channel], unconfirmed = exclude_unconfirmed(segments, stream_lines)
             for segment, offset, number in unconfirmed:
                 self._quarantined[_split_key(segment)].append((offset, number, segment.date))
-        self._reset_times = _find_resets(surveys, stream_lines)
+        self._reset_times = find_resets(surveys, stream_lines)
+        self.lines_set_aside = set[tuple[int, MulticastGroup]]()  # restarted alone: date and group
+        for channel, segments in self._segments.items():
+            self._segments[channel], lines = set_aside_lone_restarts(segments, stream_lines, self.epochs_of)
+            self.lines_set_aside |= lines
         self._unnumbered_owners = _find_unnumbered_owners(self._segments, stream_lines)
 
     def groups(self, channel: int, *streams: str) -> list[MulticastGroup]:
@@ -141,9 +146,8 @@ class Planner:
         ):
             # An epoch starts with 1; but if the capture starts within the day's first epoch, that is not a gap.
             first = min(part.first for part in parts) if rank == 0 else 1
-            # A heartbeat says what was sent before a silence (4.1.1), even if all of it was lost.
-            announced = [part.announced for part in own if epoch in self.epochs_of(part)]
-            planned.epochs.append((epoch, first, max(*announced, *(part.last for part in parts))))
+            heartbeats = [part.announced for part in own if part.announced and epoch in self.epochs_of(part)]
+            planned.epochs.append((epoch, first, last_sent(parts, heartbeats)))
             planned.epoch_starts.append(min(part.ts_first for part in parts))
         return planned
 
@@ -355,27 +359,6 @@ def _pack_ranges(sizes: Sequence[int], max_size: int) -> list[tuple[int, int]]:
             first, size = number, 0
         size += each
     return [*groups, (first, len(sizes))] if len(sizes) else []
-
-
-def _find_resets(
-    surveys: Iterable[dict[str, Any]], stream_lines: Mapping[MulticastGroup, StreamLine]
-) -> dict[MulticastGroup, tuple[tuple[int, int], ...]]:
-    """FAST: when each multicast group's epochs started. A line that lost the reset takes the time of the others."""
-    # By channel and epoch, then by multicast group.
-    seen: dict[int, dict[int, dict[MulticastGroup, int]]] = defaultdict(lambda: defaultdict(dict))
-    for survey in surveys:
-        for flow, ts_recv, ts_send in survey.get("resets", []):
-            group: MulticastGroup = tuple(survey["flows"][flow])  # type: ignore[assignment]
-            stream_line = stream_lines.get(group)
-            if stream_line and stream_line.stream == "incremental":
-                of_epoch = seen[stream_line.channel][ts_send]
-                of_epoch[group] = min(of_epoch.get(group, ts_recv), ts_recv)
-    found: dict[MulticastGroup, list[tuple[int, int]]] = defaultdict(list)
-    for group, stream_line in stream_lines.items():
-        if stream_line.stream == "incremental":
-            for epoch, times in seen[stream_line.channel].items():
-                found[group].append((times.get(group, min(times.values())), epoch))
-    return {group: tuple(sorted(times)) for group, times in found.items()}
 
 
 def _find_unnumbered_owners(

@@ -57,7 +57,7 @@ class Segment(NamedTuple):
     ts_last: int
     marks: list[list[int]]  # (sequence, ts_recv)
     few: list[list[int]]  # (offset, sequence), if there are only one or two
-    announced: int  # the highest sequence that a heartbeat says was sent; 0: none
+    announced: tuple[int, int] | None  # what the last heartbeat says was sent: sequence, ts_recv
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -120,7 +120,7 @@ def segments_of(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, St
 
 def foreign_segments(survey: dict[str, Any], stream_lines: Mapping[MulticastGroup, StreamLine]) -> list[Segment]:
     """Packets of a known group with another channel number, or none: they are only accounted for."""
-    nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": [], "announced": 0}
+    nothing = {"epoch": None, "first": NULL, "last": NULL, "marks": [], "few": [], "announced": None}
     return [segment._replace(**nothing) for segment, is_own in _segments(survey, stream_lines) if not is_own]
 
 

@@ -35,6 +35,8 @@ from umdf.sync.raw_units import RawUnits, empty_units
 from umdf.transport.capture import PacketBatch
 
 NEVER = np.iinfo(np.int64).max
+FAR_SEQUENCE = "its number is far from all others"
+LONE_RESTART = "its line restarted the numbering alone"
 OVERLAP = 256  # sequences before and after a span that are read with it
 
 PacketLocations = frozenset[tuple[str, int, int]]  # digest, offset and sequence of unusable copies
@@ -252,7 +254,9 @@ class _Gatherer:
         if source.owns_unnumbered:
             is_far = numbered & ~_is_within(packets, self.known_spans)
             kind[is_far] = UNKNOWN
-            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), "its number is far from all others"))
+            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_far).tolist(), FAR_SEQUENCE))
+            is_lone = is_far & ~np.isin(packets.epoch, [span.epoch for span in self.known_spans])
+            packets.reasons.update(dict.fromkeys(np.flatnonzero(is_lone).tolist(), LONE_RESTART))
             is_own |= ~numbered | is_far
         if packets.is_other_date is not None:
             is_own &= ~packets.is_other_date

@@ -34,8 +34,8 @@ SURVEY_FORMAT = 5  # version of stored surveys
 
 # The packets of one flow, epoch and date in a split. FAST does not state the epoch: it is the last reset seen, if any.
 # `marks` are (sequence, ts_recv), one per batch: by then everything up to that sequence had arrived. `few` are
-# (offset, sequence) of the packets, if there are only one or two. `announced` is the highest sequence that a heartbeat
-# says was sent. Besides the segments, `refused` lists the packets of the split with damaged headers: flow, offset,
+# (offset, sequence) of the packets, if there are only one or two. `announced` is what the last heartbeat says was
+# sent: (sequence, ts_recv). Besides the segments, `refused` lists the packets of the split with damaged headers: flow, offset,
 # sequence and date.
 SEGMENT_FIELDS = (
     "flow", "channel", "epoch", "date", "first", "last", "packets", "ts_first", "ts_last", "marks", "few", "announced",
