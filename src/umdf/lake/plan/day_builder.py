@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from umdf.lake.books.snapshot_rows import epoch_ranks
+from umdf.lake.books.snapshot_rows import EpochStarts, epoch_ranks
 from umdf.lake.parquet.data_files import FileStamp
 from umdf.lake.parquet.file_reader import read_file
 from umdf.lake.plan.day_results import DayResults
@@ -82,6 +82,7 @@ def build_days(
     results = [each for each in results if each not in late]
     for each in results:
         _set_day_end(each)
+        each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
     channel = context.run_step(
         [arguments(each.day) | each.channel_task(context.work) for each in results],
         "umdf.lake.tasks.channel_task:run",
@@ -99,7 +100,6 @@ def build_days(
             results.remove(each)
     book_tasks = []
     for each in results:
-        each.gaps += find_gaps(each.day, each.span_results, each.before.ts_sent if each.before else NULL)
         needed = BOOK_TABLES if not each.gaps else (*BOOK_TABLES, "gaps")  # books know how gaps were recovered
         if each.has_new_rows and any(name in needed for name in tables_by_day[each.day.key]):
             packs = each.packs(context.rows_per_task, context.parallel)
@@ -124,7 +124,8 @@ def has_late_snapshots(results: DayResults) -> bool:
         return False
     version, last, ts_recv = np.array(held, np.int64).T
     versions = [epoch for epoch, _, _ in results.day.epochs]
-    rank = epoch_ranks(version, ts_recv, versions, np.array(results.day.epoch_starts, np.int64))
+    starts = EpochStarts(results.day.epoch_starts, [first for _, first, _ in results.day.epochs])
+    rank = epoch_ranks(version, last, ts_recv, versions, starts)
     return bool(((rank >= 0) & ((rank < since.rank) | ((rank == since.rank) & (last <= since.number)))).any())
 
 
