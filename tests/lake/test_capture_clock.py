@@ -16,6 +16,8 @@ from umdf.errors import UsageError
 from umdf.lake.commit.lake_snapshot import open_snapshot
 from umdf.lake.hashing import logical_hash
 from umdf.lake.recording.capture_clock import MAX_DELAY_NS, MAX_LEAD_NS, ClockSamples, clock_offsets, largest_offset
+from umdf.lake.report.day_report import day_report
+from umdf.lake.report.page import render_page
 from umdf.market.families import BAD_TS_RECV
 from umdf.transport.capture import open_capture
 from umdf.transport.pcap_writer import PcapWriter
@@ -185,3 +187,12 @@ def test_which_clock_is_furthest_off() -> None:
     assert largest_offset([]) is None
     assert largest_offset([None, 5, -3]) == 5
     assert largest_offset([-2 * MAX_LEAD_NS, MAX_DELAY_NS]) == -2 * MAX_LEAD_NS  # the second may be a delay
+
+
+def test_the_report_names_the_clock(lakes: tuple[Path, Path]) -> None:
+    right, slow = (day_report(root) for root in lakes)
+    assert not any("clock" in sentence for sentence in right.summary)
+    [sentence] = [each for each in slow.summary if "clock" in each]
+    assert sentence.startswith("The capture clock of channel 7") and "s behind the exchange's clock" in sentence
+    assert '<span class="pill bad">-16.2' in render_page(slow)
+    assert '<span class="pill bad">-16.2' not in render_page(right)

@@ -12,6 +12,7 @@ from lake.captures import day, files_of, ingest, rows
 from lake.damaged_days import captures_in
 
 from umdf.lake.recording.loop_losses import Loop, LoopTracker, find_losses, join_loops
+from umdf.lake.report.day_report import RECOVERED, day_report
 from umdf.transport.capture import open_capture
 
 pytestmark = pytest.mark.xdist_group("lake-loops")
@@ -165,3 +166,16 @@ def test_every_snapshot_is_compared_or_counted(tmp: Path, tmp_path: Path) -> Non
     gone = whole.rows["book_check"] - result.rows["book_check"]
     assert gone > 0
     assert result.missing_in_loops > 0 and 0 < result.incomplete_snapshots <= gone
+
+
+def test_the_report_names_what_the_loops_lost(tmp: Path, tmp_path: Path) -> None:
+    captured = day(tmp, 4_000, 40, seed=3)
+    shutil.copytree(captured / "capture", tmp_path / "capture")
+    for path in sorted((tmp_path / "capture").glob("*snapshot-A*.pcap")):
+        thin(path, lambda at: at % 5 != 2)
+    result = ingest(tmp_path / "lake", captures_in(tmp_path / "capture"))
+    report = day_report(tmp_path / "lake")
+    phrase = f"The snapshot and instrument streams lost {result.missing_in_loops} sequence numbers"
+    assert f"{phrase}; {result.incomplete_snapshots} snapshots are incomplete." in report.summary
+    assert report.verdict == RECOVERED
+    assert not report.gaps.channels  # nothing of the market is missing

@@ -34,7 +34,7 @@ BTB_ALL_OR_NONE = 1 << 13  # 276=AN
 FLAGS = {
     LAST: "last row of its event",
     SNAPSHOT: "from a snapshot",
-    BAD_TS_RECV: "ts_recv cannot be trusted",
+    BAD_TS_RECV: "ts_recv cannot be trusted: the clock of the capture is off",
     MAYBE_BAD_BOOK: "the book may be wrong: a gap precedes this row",
     IMPLIED: "implied order or trade",
     RECOVERY: "sent again while the exchange recovers",
