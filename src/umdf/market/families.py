@@ -35,7 +35,7 @@ JOINED = 1 << 16  # of bars and days, with MAYBE_BAD_BOOK: the recording begins 
 FLAGS = {
     LAST: "last row of its event",
     SNAPSHOT: "from a snapshot",
-    BAD_TS_RECV: "ts_recv cannot be trusted",
+    BAD_TS_RECV: "ts_recv cannot be trusted: the clock of the capture is off",
     MAYBE_BAD_BOOK: "the book may be wrong: a gap precedes this row",
     IMPLIED: "implied order or trade",
     RECOVERY: "sent again while the exchange recovers",

@@ -151,6 +151,9 @@ def has_late_input(planner: Planner, day: ChannelDay, state: ChannelState) -> bo
     done = state.done
     if done.rank >= 0 and ranks.get(done.epoch) != done.rank:  # an unknown epoch precedes it
         return True
+    groups = planner.groups(day.channel, "incremental", "snapshot", "instruments")
+    if any(planner.files.precedes_known(group, planner.new_digests) for group in groups):
+        return True
     for part in planner.segments(day, "incremental"):
         if part.survey["digest"] not in planner.new_digests:
             continue

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from umdf.lake.plan.isolated_packets import exclude_unconfirmed
 from umdf.lake.plan.line_epochs import find_resets, last_sent, set_aside_lone_restarts
+from umdf.lake.plan.overlapping_files import OverlappingFiles
 from umdf.lake.plan.segments import (
     LINES,
     ChannelDayKey,
@@ -84,6 +85,7 @@ class Planner:
             parallel,
         )
         self.new_digests = frozenset(survey["digest"] for survey in surveys) if new_digests is None else new_digests
+        self.files = OverlappingFiles(surveys, paths)
         self._segments: dict[int, list[Segment]] = defaultdict(list)  # by channel
         for survey in surveys:
             for segment in segments_of(survey, stream_lines):
@@ -235,7 +237,10 @@ class Planner:
                     break
 
     def _line_order(self, segment: Segment) -> tuple[Any, ...]:
-        return self.stream_lines[segment.group].line, *segment.order
+        return self.stream_lines[segment.group].line, *self._file_order(segment)
+
+    def _file_order(self, segment: Segment) -> tuple[Any, ...]:
+        return self.files.order(segment.survey["digest"], segment.group), *segment.order
 
     def _known_spans(self, channel: int) -> list[tuple[int, int, int]]:
         """Epoch, first and last sequence of every day that was surveyed."""
@@ -271,6 +276,7 @@ class Planner:
             "is_fresh": digest in self.new_digests,
             "epochs": list(self._reset_times.get(segment.group, ())),
             "refused": [each[1:] for each in quarantined] + self._quarantined.get(_split_key(segment), []),
+            **self.files.source_fields(digest, segment.split, segment.group),
         }
 
     def _looping_tasks(
@@ -282,7 +288,7 @@ class Planner:
         for segment in segments:
             by_group[segment.group].append(segment)
         for group, parts in sorted(by_group.items(), key=str):
-            ordered = sorted(_merge_by_split(parts), key=lambda part: part.order)
+            ordered = sorted(_merge_by_split(parts), key=self._file_order)
             begin = next(
                 (at for at, part in enumerate(ordered) if self._is_needed(part, day_arguments, since)), len(ordered)
             )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umdf.lake.parquet.data_files import FileStamp
+from umdf.lake.recording.capture_clock import flag_untrusted_times
 from umdf.lake.runtime.spark_tasks import TaskAttempt
 from umdf.lake.tasks import looping_stream_task
 from umdf.lake.tasks.flow_packets import Numbers, SplitSource
@@ -81,6 +82,8 @@ class _SpanDecoder:
             decoded = protocol.decode(units.take(slice(low, high)))
             at = units.sequence[low:high] - span.base
             self.ts_send[at], self.messages[at] = decoded.events.units.ts_send, decoded.messages
+            if gathered.is_clock_off is not None:
+                flag_untrusted_times(decoded.events, gathered.is_clock_off[at])
             if low >= first:
                 for row, reason in decoded.corrupt.items():
                     damaged[packet_location(gathered, low + row)] = _quarantine_entry(gathered, low + row, reason)
@@ -122,6 +125,7 @@ class _SpanDecoder:
             "ts_last": int(arrived[-1]) if len(arrived) else None,
             "ts_sent": _last_ts_send(self.ts_send[gathered.own]),
             "quality": line_quality(gathered, self.messages, task["lines"]),
+            "comparisons": gathered.comparisons,
             "messages": int(self.messages[gathered.own].sum()),
             "not_stored": overflow_count(quarantined),
             "notices": self.notices,

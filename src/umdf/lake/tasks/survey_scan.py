@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umdf.lake.recording.capture_clock import ClockSamples, clock_offsets
 from umdf.lake.tasks.damaged_headers import (
     MAX_LAG_DIFFERENCE_NS,
     MAX_LAG_DIFFERENCE_WITHOUT_CLOCK_NS,
@@ -80,6 +81,11 @@ class SurveyScan:
     def resets(self) -> list[tuple[int, int, int]]:
         """Flow, ts_recv and ts_send of each SequenceReset of FAST."""
         return [(number, *reset) for number, flow in self._fast.items() for reset in flow.resets]
+
+    @property
+    def clock_offsets(self) -> list[tuple[int, int]]:
+        """Flow and offset of its clock (umdf.lake.recording.capture_clock)."""
+        return clock_offsets({number: flow.clock for number, flow in (*self._binary.items(), *self._fast.items())})
 
     def add(self, batch: PacketBatch, names: list[Hashable], split: int, protocol: NDArray[np.uint8]) -> None:
         """`protocol`: the result of `detect_protocols` for each packet."""
@@ -170,6 +176,7 @@ class _BinaryFlow:
         self.number, self.collector, self.packets = number, collector, 0
         self.undecided: Headers | None = None  # all packets so far, while it is unknown whether the flow is Binary
         self.lags: list[float] = []  # samples of send time minus receive time
+        self.clock = ClockSamples()
         self._identity_checker, self._sequence_checker = (
             HeaderChecker(mask_foreign_headers),
             HeaderChecker(mask_wrong_sequences),
@@ -216,6 +223,7 @@ class _BinaryFlow:
             self.collector.add_damaged(self.number, waiting, valid.take(np.zeros(len(waiting.number), np.int64)))
             self._waiting = []
         self._last = valid.take(slice(-1, None))
+        self.clock.add(valid.ts_recv, valid.sent)
         if len(self.lags) < MAX_LISTED_PACKETS and self.packets > MAX_LISTED_PACKETS:
             self.lags.append(float(self._last.sent[0]) - float(self._last.ts_recv[0]))
         numbered = valid.number > 0
@@ -256,6 +264,7 @@ class _FastFlow:
     def __init__(self, number: int, collector: SegmentCollector) -> None:
         self.number, self.collector = number, collector
         self.resets: list[tuple[int, int]] = []
+        self.clock = ClockSamples()
         self._chunk_parser = ChunkParser()
         self._sequence_checker = HeaderChecker(mask_far_sequences)
         self._epoch, self._previous = NULL, 0
@@ -365,7 +374,9 @@ class _FastFlow:
             some = whole[np.unique(np.linspace(0, len(whole) - 1, SAMPLES_PER_BATCH).astype(np.int64))]
             sent = _units(chunks, some).ts_send
             known = sent != NULL
-            self._lags.extend((sent[known].astype(np.float64) - ts_recv[chunks.packet[some[known]]]).tolist())
+            received = ts_recv[chunks.packet[some[known]]]
+            self._lags.extend((sent[known].astype(np.float64) - received).tolist())
+            self.clock.add(received, sent[known])
 
     def _send_times(self, chunks: Chunks, whole: Numbers, ts_recv: Numbers) -> Numbers:
         """Approximate send times; exact ones around midnight."""
