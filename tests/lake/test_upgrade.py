@@ -46,6 +46,11 @@ NEW_NAMES: dict[str, dict[str, str]] = {
     "day_statistics": {"events_in_doubt": "unverified_events", "losses": "gaps"},
 }
 NEW_VALUES = {"book_check": {"verdict": {"in_doubt": "unverified", "older": "outdated"}}}
+# Columns that layout 1 did not have: NULL in an upgraded lake.
+LATER_COLUMNS = {
+    "ledger": {"content_digest", "clock_offset_ns"},
+    "quality": {"clock_offset_ns", "filled", "incomplete_snapshots"},
+}
 REWRITTEN = {*NEW_NAMES, *NEW_VALUES}
 CUT_TABLES = ("mbo", "book_check", "ledger")  # renamed columns, renamed values, only descriptions
 STEPS = ["markers copied", "files rewritten", "files written", "lease checked", "intent created"]
@@ -110,7 +115,7 @@ def delta_tables(root: Path, directory: str) -> dict[str, DeltaTable]:
 
 def rows_of(name: str, found: pa.Table) -> list[str]:
     # In the state of an open day are names of files, and in the ledger names of directories: they differ.
-    left_out = {"channel_state": {"content"}, "ledger": {"path"}}.get(name, set())
+    left_out = {"channel_state": {"content"}, "ledger": {"path"}}.get(name, set()) | LATER_COLUMNS.get(name, set())
     names = sorted(set(found.column_names) - left_out)
     return sorted(repr([row[column] for column in names]) for row in found.select(names).to_pylist())
 

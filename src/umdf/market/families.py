@@ -31,10 +31,11 @@ OUT_OF_RANGE = 1 << 10  # a value did not fit its column and is NULL; the packet
 EXCHANGE_BEST = 1 << 11  # 276=C
 BTB_LIMITED = 1 << 12  # 276=LM
 BTB_ALL_OR_NONE = 1 << 13  # 276=AN
+JOINED = 1 << 16  # of bars and days, with MAYBE_BAD_BOOK: the recording begins within the interval, nothing else
 FLAGS = {
     LAST: "last row of its event",
     SNAPSHOT: "from a snapshot",
-    BAD_TS_RECV: "ts_recv cannot be trusted",
+    BAD_TS_RECV: "ts_recv cannot be trusted: the clock of the capture is off",
     MAYBE_BAD_BOOK: "the book may be wrong: a gap precedes this row",
     IMPLIED: "implied order or trade",
     RECOVERY: "sent again while the exchange recovers",
@@ -42,6 +43,7 @@ FLAGS = {
     EXCHANGE_BEST: "exchange best (276=C)",
     BTB_LIMITED: "lending: limited (276=LM)",
     BTB_ALL_OR_NONE: "lending: all or none (276=AN)",
+    JOINED: "of bars and days: MAYBE_BAD_BOOK only because the recording begins later",
 }
 
 # conditions: one bit set for FAST's words (277), SBE's TradeCondition and ImbalanceCondition sets and its TrdSubType.
