@@ -117,7 +117,7 @@ def wrong_values(channel: Channel, truth: dict[int, View]) -> list[str]:
         if not book_trust.is_healthy:
             continue
         right, seen = truth.get(number, NOTHING), shown(channel, number)
-        is_undefined = number not in channel.state.instruments and seen.state == UNKNOWN  # and says so
+        is_undefined = number not in truth or (number not in channel.state.instruments and seen.state == UNKNOWN)
         ignored = {"state"} if is_undefined or not channel.state_trust(number).is_healthy else set()
         if channel.trades_incomplete(number):
             ignored.add("trades")
