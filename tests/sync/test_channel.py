@@ -6,9 +6,10 @@ import numpy as np
 
 from umdf.market.families import FAMILIES, MBO, NEW, NULL, SNAPSHOT
 from umdf.market.rows import Events, Rows, Units
-from umdf.sync.arbitration import Gap
 from umdf.sync.channel import Channel
+from umdf.sync.gaps import Gap
 from umdf.sync.snapshots import Snapshots, find_snapshots
+from umdf.sync.trust import TrustLevel
 
 PETR4, VALE3 = 5, 6
 TICK = 10_000_000
@@ -65,97 +66,183 @@ def bids(channel: Channel, instrument: int) -> list[int | None]:
     return [order.order_id for level in book.bids for order in level.orders]
 
 
-def test_a_book_whose_first_update_is_known_is_healthy():
+def started(first: int = 1, *orders: tuple[int, int, int]) -> Channel:
+    """A channel whose first unit has this sequence, with these bids."""
     channel = Channel(72)
-    channel.apply_incremental(events(1, (PETR4, 1, 10), (PETR4, 2, 11)))
-    assert channel.distrust_reason(PETR4) is None
+    channel.start_epoch(1, first, 0)
+    channel.apply(events(first, *orders))
+    return channel
+
+
+def trust(channel: Channel, instrument: int) -> tuple[TrustLevel, str | None]:
+    found = channel.book_trust(instrument)
+    return found.level, found.reason
+
+
+def empty_book(sequence: int, instrument: int) -> Events:
+    row = {"action": ord("R"), "side": ord("N"), "instrument_id": instrument, "flags": 128}
+    number = np.array([sequence])
+    return Events(Units(np.array([72], np.int16), number * 0 + 1, number, number, number), {"mbo": rows("mbo", [row])})
+
+
+def channel_reset(sequence: int) -> Events:
+    return empty_book(sequence, NULL)
+
+
+def test_a_book_whose_first_update_is_known_is_healthy():
+    channel = started(1, (PETR4, 1, 10), (PETR4, 2, 11))
+    assert trust(channel, PETR4) == (TrustLevel.HEALTHY, None)
     assert bids(channel, PETR4) == [11, 10]
 
 
 def test_a_book_that_starts_in_the_middle_is_stale_until_a_snapshot_comes():
-    channel = Channel(72)
-    channel.apply_incremental(events(500, (PETR4, 40, 10)))
-    assert "starts at rpt_seq 40" in str(channel.distrust_reason(PETR4))
+    channel = started(500, (PETR4, 40, 10))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE and "starts at rpt_seq 40" in str(trust(channel, PETR4)[1])
     channel.apply_snapshots(snapshot(PETR4, 500, 40, 3, 10))
-    assert channel.distrust_reason(PETR4) is None
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     assert bids(channel, PETR4) == [10, 3]
 
 
-def test_what_came_after_an_older_snapshot_is_applied_again():
-    channel = Channel(72)
-    channel.apply_incremental(events(500, (PETR4, 40, 10), (VALE3, 1, 77), (PETR4, 41, 11)))
+def test_an_instrument_that_was_never_heard_of_since_a_late_start_is_unverified():
+    channel = started(500, (PETR4, 1, 10))
+    assert trust(channel, VALE3) == (TrustLevel.UNVERIFIED, "nothing was received before sequence 500")
+
+
+def test_updates_that_waited_follow_their_snapshot_once():
+    channel = started(500, (PETR4, 40, 10), (VALE3, 1, 77), (PETR4, 41, 11))
+    assert channel.book(PETR4) is None or bids(channel, PETR4) == []
     channel.apply_snapshots(snapshot(PETR4, 499, 39, 3))
-    assert channel.distrust_reason(PETR4) is None
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     assert bids(channel, PETR4) == [11, 10, 3]
     assert bids(channel, VALE3) == [77]
 
 
+def test_a_snapshot_from_before_the_join_leaves_the_hole_between():
+    channel = started(500, (VALE3, 1, 77))
+    channel.apply_snapshots(snapshot(PETR4, 450, 39, 3))
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
+    channel.apply(events(501, (PETR4, 41, 11)))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE  # 40 was in the hole
+    channel.apply_snapshots(snapshot(PETR4, 501, 41, 3, 11))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+
+
 def test_a_snapshot_that_is_ahead_waits_for_its_number():
-    channel = Channel(72)
-    channel.apply_incremental(events(500, (PETR4, 40, 10)))
+    channel = started(500, (PETR4, 40, 10))
     channel.apply_snapshots(snapshot(PETR4, 502, 42, 12))
-    assert channel.distrust_reason(PETR4) is not None
-    channel.apply_incremental(events(501, (PETR4, 41, 11), (PETR4, 42, 12), (PETR4, 43, 13)))
-    assert channel.distrust_reason(PETR4) is None
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply(events(501, (PETR4, 41, 11), (PETR4, 42, 12), (PETR4, 43, 13)))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
     assert bids(channel, PETR4) == [13, 12]
 
 
-def test_after_a_gap_an_instrument_is_in_doubt_until_its_updates_follow_on():
-    channel = Channel(72)
-    channel.apply_incremental(events(1, (PETR4, 1, 10), (VALE3, 1, 20)))
-    channel.apply_gap(Gap(1, 3, 3, 0))
-    assert "sequence 3" in str(channel.distrust_reason(PETR4)) and "sequence 3" in str(channel.distrust_reason(VALE3))
-    channel.apply_incremental(events(4, (PETR4, 2, 11)))
-    assert channel.distrust_reason(PETR4) is None
-    assert channel.distrust_reason(VALE3) is not None
+def test_at_the_end_a_snapshot_that_is_ahead_shows_a_loss():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.apply_snapshots(snapshot(PETR4, 9, 3, 10, 11, 12))
+    channel.finish()
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [12, 11, 10]
+    assert trust(channel, VALE3)[0] == TrustLevel.UNVERIFIED
 
 
-def test_a_gap_that_touched_an_instrument_makes_its_book_stale():
-    channel = Channel(72)
-    channel.apply_incremental(events(1, (PETR4, 1, 10)))
-    channel.apply_gap(Gap(1, 2, 2, 0))
-    channel.apply_incremental(events(3, (PETR4, 3, 12)))
-    assert str(channel.distrust_reason(PETR4)) == "rpt_seq 3 after 1"
+def test_after_a_gap_an_instrument_is_unverified_until_its_updates_follow_on():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.open_gap(Gap(1, 3, 3, 0))
+    assert "sequence 3" in str(trust(channel, PETR4)[1]) and "sequence 3" in str(trust(channel, VALE3)[1])
+    channel.apply(events(4, (PETR4, 2, 11)))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
+    assert trust(channel, VALE3)[0] == TrustLevel.UNVERIFIED
+
+
+def test_a_gap_that_affected_an_instrument_makes_its_book_stale_and_it_stays_as_it_was():
+    channel = started(1, (PETR4, 1, 10))
+    channel.open_gap(Gap(1, 2, 2, 0))
+    channel.apply(events(3, (PETR4, 3, 12)))
+    assert trust(channel, PETR4) == (TrustLevel.STALE, "rpt_seq 3 after 1")
+    assert bids(channel, PETR4) == [10]
     channel.apply_snapshots(snapshot(PETR4, 3, 3, 10, 11, 12))
-    assert channel.distrust_reason(PETR4) is None and channel.recovered == 1
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and channel.recovered == 1
 
 
-def test_a_snapshot_from_before_the_gap_recovers_nothing():
-    channel = Channel(72)
-    channel.apply_incremental(events(1, (PETR4, 1, 10)))
-    channel.apply_gap(Gap(1, 2, 2, 0))
-    channel.apply_snapshots(snapshot(PETR4, 1, 1, 10))
-    assert channel.distrust_reason(PETR4) is not None
-    channel.apply_snapshots(snapshot(PETR4, 2, 1, 10))
-    assert channel.distrust_reason(PETR4) is None
+def test_an_empty_book_lost_in_a_gap_does_not_make_lower_numbers_old():
+    channel = started(1, (PETR4, 1, 10), (PETR4, 2, 11), (PETR4, 3, 12))
+    channel.open_gap(Gap(1, 4, 4, 0))  # J and the first resent order
+    channel.apply(events(5, (PETR4, 2, 30)))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_snapshots(snapshot(PETR4, 5, 2, 29, 30))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [30, 29]
 
 
-def test_snapshots_do_not_touch_a_sound_book():
-    channel = Channel(72)
-    channel.apply_incremental(events(1, (PETR4, 1, 10)))
-    channel.apply_snapshots(snapshot(PETR4, 1, 1, 99))
-    assert bids(channel, PETR4) == [10] and channel.recovered == 0
-
-
-def test_numbering_that_begins_anew_starts_books_from_nothing():
-    channel = Channel(72)
-    channel.apply_incremental(events(1, (PETR4, 1, 10)))
-    channel.apply_incremental(events(1, (PETR4, 1, 30), epoch=2))
+def test_an_empty_book_recovers_the_book_but_not_the_statistics_that_a_lost_reset_may_have_cleared():
+    channel = started(1, (PETR4, 1, 10))
+    channel.open_gap(Gap(1, 2, 2, 0))
+    channel.apply(empty_book(3, PETR4))
+    channel.apply(events(4, (PETR4, 1, 30)))
     assert bids(channel, PETR4) == [30]
-    channel.apply_snapshots(snapshot(VALE3, 1, 9, 50, epoch=1))  # of the numbering before: not to be used
-    assert channel.book(VALE3) is None
+    assert "statistics" in str(trust(channel, PETR4)[1])
+    channel.apply_snapshots(snapshot(PETR4, 4, 1, 30))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY
 
 
-def test_an_incomplete_snapshot_is_not_used():
-    channel = Channel(72)
-    found = snapshot(PETR4, 10, 5, 1)
-    found.is_complete[:] = False
-    channel.apply_snapshots(found)
-    assert channel.book(PETR4) is None
+def test_a_channel_reset_empties_every_book_and_answers_every_gap():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.open_gap(Gap(1, 3, 3, 0))
+    channel.apply(events(4, (VALE3, 9, 21)))
+    channel.apply(channel_reset(5))
+    assert [trust(channel, number)[0] for number in (PETR4, VALE3, 99)] == [TrustLevel.HEALTHY] * 3
+    channel.apply(events(6, (PETR4, 1, 30)))
+    assert bids(channel, PETR4) == [30] and bids(channel, VALE3) == []
 
 
-def test_books_are_built_from_snapshots_alone():
-    channel = Channel(72)
-    channel.apply_snapshots(snapshot(PETR4, 10, 5, 1, 2))
-    assert bids(channel, PETR4) == [2, 1]
-    assert MBO.name == "mbo" and channel.distrust_reason(PETR4) is None
+def test_a_late_unit_heals_what_it_was_missing_from():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.open_gap(Gap(1, 3, 3, 0))
+    channel.apply(events(4, (PETR4, 3, 12), (PETR4, 4, 13)))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_late(events(3, (PETR4, 2, 11)))
+    assert [trust(channel, number)[0] for number in (PETR4, VALE3)] == [TrustLevel.HEALTHY] * 2
+    assert bids(channel, PETR4) == [13, 12, 11, 10]
+
+
+def test_half_of_a_gap_that_comes_late_leaves_the_other_half():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.open_gap(Gap(1, 3, 4, 0))
+    channel.apply(events(5, (PETR4, 4, 13)))
+    channel.apply_late(events(4, (PETR4, 3, 12)))
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE and trust(channel, VALE3)[0] == TrustLevel.UNVERIFIED
+    channel.apply_late(events(3, (PETR4, 2, 11)))
+    assert [trust(channel, number)[0] for number in (PETR4, VALE3)] == [TrustLevel.HEALTHY] * 2
+    assert bids(channel, PETR4) == [13, 12, 11, 10]
+
+
+def test_an_impossible_update_makes_the_book_stale_and_what_follows_waits():
+    channel = started(1, (PETR4, 1, 10))
+    twice = events(2, (PETR4, 2, 10), (PETR4, 3, 11))  # order 10 is already there
+    channel.apply(twice)
+    assert trust(channel, PETR4)[0] == TrustLevel.STALE
+    channel.apply_snapshots(snapshot(PETR4, 2, 2, 9, 10))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [11, 10, 9]
+
+
+def test_a_snapshot_shows_that_a_gap_did_not_affect_an_instrument():
+    channel = started(1, (PETR4, 1, 10))
+    channel.open_gap(Gap(1, 2, 4, 0))
+    channel.apply_snapshots(snapshot(PETR4, 3, 1, 10))
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED  # 4 is not covered
+    channel.apply_snapshots(snapshot(PETR4, 4, 1, 10))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and channel.recovered == 0
+
+
+def test_a_snapshot_older_than_the_book_is_not_used():
+    channel = started(1, (PETR4, 1, 10), (PETR4, 2, 11))
+    channel.open_gap(Gap(1, 3, 3, 0))
+    channel.apply_snapshots(snapshot(PETR4, 1, 1, 10))
+    assert bids(channel, PETR4) == [11, 10] and trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
+
+
+def test_after_a_new_epoch_nothing_of_the_old_one_is_certain():
+    channel = started(1, (PETR4, 1, 10), (VALE3, 1, 20))
+    channel.start_epoch(2, 1, 5)
+    assert trust(channel, PETR4)[0] == TrustLevel.UNVERIFIED
+    channel.apply(events(1, (PETR4, 1, 30), (VALE3, 9, 21), epoch=2))
+    assert trust(channel, PETR4)[0] == TrustLevel.HEALTHY and bids(channel, PETR4) == [30]
+    assert trust(channel, VALE3)[0] == TrustLevel.STALE

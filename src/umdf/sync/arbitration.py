@@ -1,167 +1,278 @@
 """Arbitrates identical lines into one ordered stream without duplicates; what no line delivered is a gap.
 
     arbiter = LineArbiter()
-    arbitrated = arbiter.arbitrate(units, now_ns)     # units of all lines as received
-    arbitrated.units, arbitrated.gaps
+    result = arbiter.arbitrate(units, now_ns)     # units of all lines, in order of arrival
+    result.units, result.is_late, result.steps
 
-Invariant: missing units become a gap only after a waiting time (13.7: 20 ms), so that the slower line can still
-deliver them. Until then the units after them are held. Sequences are compared only within one epoch: a restart of the
-sequence (a new sequence version, or a SequenceReset of FAST) is a new epoch, which ends all waiting in the old one.
+Invariants: a number is delivered at most once per epoch, and in order, except late units of gaps that were reported
+and second copies with other content, both marked `is_late`. The result does not depend on how the units are divided
+among calls. Memory is bounded. The rules:
+
+- Missing units become a gap after a waiting time (13.7: 20 ms) since a unit or heartbeat beyond them came, so that the
+  slower line can still deliver them; until then the units after them are held. A gap stays open: units of it that come
+  later, on any line, are delivered at once.
+- A unit whose epoch or number is not near where a line is believed to be is a candidate, and delivered only if a second
+  one confirms it; otherwise it is quarantined.
+- The channel is in one epoch. A line that moves to another one (a new sequence version; FAST: a SequenceReset, or
+  numbers near 1 again) is set aside until no other live line continues in the channel's epoch.
+- A number that comes with two contents is reported as a gap, and both are delivered; a line that contradicts the others
+  in eight units in a row is set aside until it agrees with them again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.sync.raw_units import RawUnits, concat_units, empty_units
+from umdf.sync import arbitration_kernel as k
+from umdf.sync import arbitration_state_kernel as layout
+from umdf.sync.raw_units import RawUnits, empty_units
 
-WAIT_MS = 20  # 13.7
-FOREVER = np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Consecutive sequences that no line delivered."""
-
-    epoch: int
-    first: int
-    last: int
-    ts_recv: int  # receive time of the first unit after it
-
-    def __str__(self) -> str:
-        span = f"sequence {self.first}" if self.first == self.last else f"sequences {self.first} to {self.last}"
-        return f"{span} of epoch {self.epoch}"
-
-
-@dataclass(frozen=True, eq=False)
-class ArbitrationResult:
-    units: RawUnits  # in order, each sequence once
-    gaps: list[Gap]  # in order
-    gap_rows: list[int]  # per gap, the row of `units` after it
-    duplicates: int
-    late: int  # in a gap that was already reported, or of a finished epoch
-
-
-from enum import IntEnum
+WAIT_MS, LINE_TIMEOUT_MS = 20, 30_000  # 13.7
+FOREVER = layout.FOREVER
+COUNTS = slice(layout.OUT_COUNT, layout.ASIDE + layout.S_KEPT)  # what Python reads after a call
 
 
 class StepKind(IntEnum):
-    EPOCH, GAP, GAP_FILLED, JOIN = range(4)
+    """What happened between two units."""
+
+    EPOCH = 0  # an epoch starts, with this number
+    JOIN = 1  # the first epoch starts above 1: what was before is unknown, but not lost
+    GAP = 2  # these numbers were not received, or one came with two contents
+    GAP_FILLED = 3  # all numbers of this gap came later
 
 
 @dataclass(frozen=True)
 class Step:
-    before_row: int
+    before_row: int  # of the delivered units
     kind: StepKind
     epoch: int
     first: int
     last: int
+    ts_recv: int  # of a gap, when the first unit after it came
+
+
+class QuarantineReason(IntEnum):
+    """Why a unit was not believed (the numbers are those of `arbitration_lines_kernel`)."""
+
+    CONTINUED = 0  # its line continued where it was before
+    UNCONFIRMED = 1  # the next unit was elsewhere again
+    NO_ROOM = 2
+    ENDED = 3  # nothing came after it
+    TOO_MANY_LINES = 4
+
+
+@dataclass(frozen=True)
+class QuarantinedUnit:
+    line: int
+    sequence: int
+    epoch: int
     ts_recv: int
+    reason: QuarantineReason
+
+
+@dataclass(frozen=True)
+class ArbitrationCounts:
+    """Units of one call."""
+
+    duplicates: int = 0
+    late: int = 0  # of a gap that was reported: delivered if it is still open, otherwise dropped
+    quarantined: int = 0
+    set_aside: int = 0
+    conflicts: int = 0  # with other content than the same number had before
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ArbitrationResult:
+    units: RawUnits  # in order of delivery; `epoch` is the channel's
+    is_late: NDArray[np.bool_]
+    steps: list[Step]
+    quarantined: list[QuarantinedUnit]
+    counts: ArbitrationCounts
+    line_counts: dict[int, ArbitrationCounts]  # of lines with any
+
+
+@dataclass(frozen=True)
+class ArbitrationSettings:
+    wait_ms: int = WAIT_MS
+    line_timeout_ms: int = LINE_TIMEOUT_MS  # a line is alive so long after its last unit
+    has_versions: bool = True  # units state their epoch (Binary); otherwise it is counted by SequenceResets (FAST)
+    max_held_bytes: int = 16 << 20  # of units that wait for missing ones; beyond it they are given up early
+    max_aside_bytes: int = 4 << 20  # of lines in another epoch; beyond it the oldest are dropped
+    max_open_gaps: int = 65_536  # beyond it the oldest expire
+
+
+@dataclass(frozen=True, eq=False)
+class ArbiterState:
+    """Everything an arbiter knows, to be stored."""
+
+    settings: ArbitrationSettings
+    header: NDArray[np.int64]
+    ring: NDArray[np.int64]
+    gaps: NDArray[np.int64]
+    order: NDArray[np.int64]
+    held: NDArray[np.int64]
+    aside: NDArray[np.int64]
+    stored_bytes: NDArray[np.uint8]
+
+
+NO_COUNTS = ArbitrationCounts()
+NO_STATE, NO_BYTES = np.zeros(0, np.int64), np.zeros(0, np.uint8)
 
 
 class LineArbiter:
-    def __init__(self):
-        self._old, self._epoch = OldArbiter(), None
+    """Arbitrates the lines of one channel. Units kept between calls are copied."""
 
-    def arbitrate(self, units, now):
-        return self._convert(self._old.arbitrate(units.take(units.kind == 0), now))
-
-    def finish(self):
-        return self._convert(self._old.finish())
-
-    def _convert(self, r):
-        steps = []
-        for row, e in enumerate(r.units.epoch.tolist()):
-            if e != self._epoch:
-                first = self._epoch is None
-                self._epoch = e
-                steps.append(Step(row, StepKind.JOIN if first else StepKind.EPOCH, e, int(r.units.sequence[row]) if first else 1, 0, int(r.units.ts_recv[row])))
-        steps += [Step(row, StepKind.GAP, g.epoch, g.first, g.last, g.ts_recv) for g, row in zip(r.gaps, r.gap_rows)]
-        steps.sort(key=lambda s: (s.before_row, s.kind))
-        r.__dict__["steps"] = steps
-        r.__dict__["is_late"] = np.zeros(len(r.units), bool)
-        return r
-
-
-class OldArbiter:
-    """Arbitrates the lines of one channel. Units held between calls are copied."""
-
-    def __init__(self, wait_ms: int = WAIT_MS) -> None:
-        self._wait_ns = wait_ms * 1_000_000
-        self._ranks: dict[int, int] = {}  # ranks of epochs, in order of first appearance
-        self._rank = -1  # rank of the last released unit
-        self._last = 0
-        self._gaps: list[tuple[int, int]] = []  # of the current epoch: first and last, in order
-        self._waiting: RawUnits | None = None
+    def __init__(self, settings: ArbitrationSettings | None = None, **values: Any) -> None:
+        self.settings = settings or ArbitrationSettings(**values)
+        self._w = _new_state(self.settings)
+        self._o = NO_STATE
+        self._out_capacity = 0
+        self._stored = NO_BYTES
 
     @property
     def waiting_count(self) -> int:
         """How many units wait for missing ones."""
-        return 0 if self._waiting is None else len(self._waiting)
+        return int(self._w[layout.HELD + layout.S_ALIVE])
 
     def arbitrate(self, units: RawUnits, now_ns: int) -> ArbitrationResult:
-        """The units that are in order now. No later unit may have a receive time before `now_ns`."""
-        if self._waiting is not None:
-            units, self._waiting = concat_units([self._waiting, units]), None
-        rank = self._rank_of(units)
-        order = np.lexsort((units.ts_recv, units.sequence, rank))
-        sequence, rank = units.sequence[order], rank[order]
-        is_duplicate = np.zeros(len(order), np.bool_)
-        is_duplicate[1:] = (sequence[1:] == sequence[:-1]) & (rank[1:] == rank[:-1])
-        is_old = (rank < self._rank) | ((rank == self._rank) & (sequence <= self._last))
-        late = self._count_late(sequence[is_old & ~is_duplicate & (rank == self._rank)])
-        is_new = ~(is_duplicate | is_old)
-        counts = len(order) - int(is_new.sum()) - late, late
-        return self._release(units, order[is_new], sequence[is_new], rank[is_new], now_ns, counts)
+        """What can be delivered now. No later unit may have a receive time before `now_ns`; FOREVER: none will come."""
+        self._reserve_output(len(units))
+        self._w[layout.BUFFER], self._w[layout.BUFFER_SIZE] = units.buffer.ctypes.data, len(units.buffer)
+        columns = (units.start, units.end, units.sequence, units.epoch, units.ts_recv, units.msg_index, units.line)
+        columns += (units.kind, units.next_sequence, units.content_key)
+        try:
+            k.arbitrate(now_ns, *columns, self._w, self._o)
+        except TypeError:  # a column is not contiguous, or cannot be written to: nothing was called
+            columns = tuple(np.array(column) for column in columns)
+            k.arbitrate(now_ns, *columns, self._w, self._o)
+        return self._result(units.buffer)
 
     def finish(self) -> ArbitrationResult:
         """No more units will come: everything missing is a gap."""
-        waiting, self._waiting = self._waiting, None
-        return self.arbitrate(empty_units() if waiting is None else waiting, FOREVER)
+        return self.arbitrate(empty_units(), FOREVER)
 
-    def _rank_of(self, units: RawUnits) -> NDArray[np.int64]:
-        found, first, which = np.unique(units.epoch, return_index=True, return_inverse=True)
-        for at in np.argsort(units.ts_recv[first], kind="stable").tolist():
-            self._ranks.setdefault(int(found[at]), len(self._ranks))
-        return np.array([self._ranks[epoch] for epoch in found.tolist()], np.int64)[which]
+    def to_state(self) -> ArbiterState:
+        layout.remove_dead(0, self._w)
+        w = self._w
+        header = w[: layout.HEADER_WORDS].copy()
+        header[[layout.BUFFER, layout.STORED_BYTES]] = 0
+        parts = (w[first : first + size].copy() for first, size in _regions_in_use(w).values())
+        return ArbiterState(self.settings, header, *parts, self._stored[: w[layout.STORED_USED]].copy())
 
-    def _count_late(self, sequence: NDArray[np.int64]) -> int:
-        """How many of these sequences were already reported as lost."""
-        spans = np.array(self._gaps or [(0, -1)], np.int64)
-        at = np.searchsorted(spans[:, 0], sequence, side="right") - 1
-        return int(((at >= 0) & (sequence <= spans[at, 1])).sum())
+    @classmethod
+    def from_state(cls, state: ArbiterState) -> LineArbiter:
+        arbiter = cls(state.settings)
+        arbiter._w[: layout.HEADER_WORDS] = state.header
+        for name, (first, size) in _regions_in_use(arbiter._w).items():
+            arbiter._w[first : first + size] = getattr(state, name)
+        arbiter._stored = state.stored_bytes.copy()
+        arbiter._w[layout.STORED_BYTES] = arbiter._stored.ctypes.data
+        return arbiter
 
-    def _release(
-        self,
-        units: RawUnits,
-        order: NDArray[np.int64],
-        sequence: NDArray[np.int64],
-        rank: NDArray[np.int64],
-        now_ns: int,
-        counts: tuple[int, int],
-    ) -> ArbitrationResult:
-        """Release contiguous units, and those after missing ones whose waiting time is over."""
-        before_rank = np.concatenate([[self._rank], rank])[:-1]
-        before = np.concatenate([[self._last], sequence])[:-1]
-        # An epoch starts with 1; but joining in the middle of the first one is not a gap.
-        begins = np.where(rank == 0, sequence, 1)
-        expected = np.where(rank == before_rank, before + 1, begins)
-        ready, gaps, gap_rows, epochs = len(order), [], [], list(self._ranks)
-        for row in np.flatnonzero(sequence != expected).tolist():
-            ts_recv = int(units.ts_recv[order[row]])
-            if ts_recv > now_ns - self._wait_ns:
-                ready = row
-                break
-            gaps.append(Gap(epochs[int(rank[row])], int(expected[row]), int(sequence[row]) - 1, ts_recv))
-            gap_rows.append(row)
-        if ready:
-            if rank[ready - 1] != self._rank:
-                self._gaps.clear()
-            self._rank, self._last = int(rank[ready - 1]), int(sequence[ready - 1])
-        self._gaps += [(gap.first, gap.last) for gap in gaps if self._ranks[gap.epoch] == self._rank]
-        if ready < len(order):
-            self._waiting = units.take(order[ready:]).compacted()
-        return ArbitrationResult(units.take(order[:ready]), gaps, gap_rows, *counts)
+    def _reserve_output(self, units: int) -> None:
+        w = self._w
+        rows = units + int(w[layout.HELD + layout.S_ALIVE] + w[layout.ASIDE + layout.S_ALIVE])
+        if rows > self._out_capacity or not self._out_capacity:
+            capacity = max(64, 2 * rows)
+            steps = 4 * capacity + layout.MAX_REVEALS + 16  # a unit may fill a gap, contradict, and end an epoch
+            quarantined = capacity + layout.MAX_LINES
+            w[layout.OUT_CAPACITY], w[layout.STEPS] = capacity, layout.OUT_COLUMNS * capacity
+            w[layout.QUARANTINE] = w[layout.STEPS] + layout.STEP_WORDS * steps
+            self._o = np.empty(int(w[layout.QUARANTINE]) + layout.QUARANTINE_WORDS * quarantined, np.int64)
+            self._out_capacity = capacity
+
+    def _result(self, buffer: NDArray[np.uint8]) -> ArbitrationResult:
+        w, o = self._w, self._o
+        words = w[COUNTS].tolist()
+        read = layout.OUT_COUNT
+        rows, step_count = words[0], words[layout.STEP_COUNT - read]
+        quarantine_count, are_stored = words[layout.QUARANTINE_COUNT - read], words[layout.STORED_COUNT - read]
+        if are_stored:
+            capacity = self._out_capacity
+            size = o[layout.O_END * capacity :][:rows] - o[layout.O_START * capacity :][:rows]
+            buffer = np.empty(int(size.sum()), np.uint8)
+            layout.gather_output(buffer.ctypes.data, w, o)
+        if words[layout.HELD + layout.S_ALIVE - read] or words[layout.ASIDE + layout.S_ALIVE - read]:
+            self._keep_bytes()
+        elif words[layout.STORED_USED - read]:
+            w[layout.STORED_USED] = 0
+        columns = o[: layout.OUT_COLUMNS * self._out_capacity].reshape(layout.OUT_COLUMNS, -1)[:, :rows].copy()
+        start, end, sequence, epoch, ts_recv, msg_index, line, content_key, is_late, _ = columns
+        indices = msg_index.astype(np.uint16), line.astype(np.uint16)
+        others = np.zeros(rows, np.uint8), np.zeros(rows, np.int64), content_key
+        units = RawUnits(buffer, start, end, sequence, epoch, ts_recv, *indices, *others)
+        steps, quarantined, counts, line_counts = [], [], NO_COUNTS, {}
+        if step_count:
+            found = o[w[layout.STEPS] :][: layout.STEP_WORDS * step_count].reshape(-1, layout.STEP_WORDS).tolist()
+            steps = [Step(row, StepKind(kind), *rest) for row, kind, *rest in found]
+        if quarantine_count:
+            found = o[w[layout.QUARANTINE] :][: layout.QUARANTINE_WORDS * quarantine_count]
+            rows_found = found.reshape(-1, layout.QUARANTINE_WORDS).tolist()
+            quarantined = [QuarantinedUnit(*rest, QuarantineReason(reason)) for *rest, reason in rows_found]
+        totals = w[layout.TOTALS : layout.TOTALS + layout.COUNT_KINDS].tolist()
+        if any(totals):
+            counts, line_counts = ArbitrationCounts(*totals), self._line_counts()
+        return ArbitrationResult(units, is_late.astype(np.bool_), steps, quarantined, counts, line_counts)
+
+    def _line_counts(self) -> dict[int, ArbitrationCounts]:
+        lines = self._w[layout.LINES : layout.HEADER_WORDS].reshape(-1, layout.LINE_WORDS)
+        found = lines[: self._w[layout.LINE_COUNT]].tolist()
+        counts = {line[layout.L_ID]: line[layout.L_COUNTS :] for line in found}
+        return {line: ArbitrationCounts(*values) for line, values in counts.items() if any(values)}
+
+    def _keep_bytes(self) -> None:
+        """Copy the bytes of units that are kept out of the buffer of this call."""
+        w = self._w
+        new = layout.count_new_bytes(0, w)
+        if new + w[layout.STORED_USED] > len(self._stored):
+            alive = int(w[layout.HELD + layout.S_BYTES] + w[layout.ASIDE + layout.S_BYTES])
+            moved = np.empty(2 * alive, np.uint8)  # so that copying all is rare
+            layout.keep_bytes(moved.ctypes.data, w)
+            self._stored = moved
+        elif new:
+            layout.keep_bytes(self._stored.ctypes.data, w)
+
+
+def _new_state(settings: ArbitrationSettings) -> NDArray[np.int64]:
+    """A state without any line. Memory that is never used costs nothing: the system provides it when it is touched."""
+    held, aside = (2 * (size // layout.ROW_OVERHEAD_BYTES + 1) for size in _limits(settings))
+    sizes = {
+        layout.RING: 2 * layout.REMEMBERED,
+        layout.GAPS: 2 * layout.GAP_WORDS * settings.max_open_gaps,
+        layout.ORDER: held,
+        layout.SCRATCH: max(held, aside),
+        layout.HELD + layout.S_ROWS: held * layout.ROW_WORDS,
+        layout.ASIDE + layout.S_ROWS: aside * layout.ROW_WORDS,
+    }
+    w = np.zeros(layout.HEADER_WORDS + sum(sizes.values()), np.int64)
+    first = layout.HEADER_WORDS
+    for region, size in sizes.items():
+        w[region] = first
+        first += size
+    w[layout.WAIT_NS], w[layout.TIMEOUT_NS] = settings.wait_ms * 1_000_000, settings.line_timeout_ms * 1_000_000
+    w[layout.IS_VERSIONED], w[layout.GAP_LIMIT] = settings.has_versions, settings.max_open_gaps
+    for store, capacity, limit in zip((layout.HELD, layout.ASIDE), (held, aside), _limits(settings), strict=True):
+        w[store + layout.S_CAPACITY], w[store + layout.S_LIMIT] = capacity, limit
+    w[layout.EPOCH] = w[layout.NEWEST] = layout.NONE
+    w[layout.CLOCK] = np.iinfo(np.int64).min
+    return w
+
+
+def _limits(settings: ArbitrationSettings) -> tuple[int, int]:
+    return settings.max_held_bytes, settings.max_aside_bytes
+
+
+def _regions_in_use(w: NDArray[np.int64]) -> dict[str, tuple[int, int]]:
+    """Where the parts of a state are, beside its header, and how many words of each are in use."""
+    return {
+        "ring": (int(w[layout.RING]), 2 * layout.REMEMBERED),
+        "gaps": (int(w[layout.GAPS]), layout.GAP_WORDS * int(w[layout.GAP_TAIL])),
+        "order": (int(w[layout.ORDER]), int(w[layout.ORDER_TAIL])),
+        "held": (int(w[layout.HELD]), layout.ROW_WORDS * int(w[layout.HELD + layout.S_COUNT])),
+        "aside": (int(w[layout.ASIDE]), layout.ROW_WORDS * int(w[layout.ASIDE + layout.S_COUNT])),
+    }

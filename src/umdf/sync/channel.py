@@ -222,7 +222,8 @@ class Channel:
         if len(rows):
             outcomes = self.books.apply(rows)
             if outcomes.codes.min() < 0:
-                self._hold_back(events, rows, self.trust.mark_impossible(rows, outcomes))
+                sequence = events.units.sequence[rows.unit]
+                self._hold_back(events, rows, self.trust.mark_impossible(rows, sequence, outcomes))
         self._apply_state(events, resets=resets)
 
     def _hold_back(self, events: Events, rows: Rows, first_rows: NDArray[np.int64]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from umdf.market.instruments import Group
 from umdf.market.phases import CLOSE, FINAL_CLOSING_CALL, PRE_CLOSE, UNKNOWN
 from umdf.market.state import MarketState, read_statuses
+from umdf.market.statistics_kernel import NEW_SESSION
 from umdf.sync.gaps import GapCause, GapLedger
 from umdf.sync.snapshots import GroupPhases
 from umdf.sync.trust import HEALTHY, Trust, unverified
@@ -60,7 +61,9 @@ class PhaseTrust:
     def trust_of(self, instrument_id: int, gaps: GapLedger) -> Trust:
         """Of an instrument with a healthy book."""
         phases, group = self._state.phases, self._state.instruments.group_of(instrument_id)
-        if group is not None and (gap := gaps.first_after(phases.sequence_of_group(group))):
+        if group is None:
+            return unverified("no definition of it was received, so its group is not known")
+        if gap := gaps.first_after(phases.sequence_of_group(group)):
             return unverified(f"its group's phase is not certain: {gap.reason}")
         if not phases.is_certain(instrument_id):
             return unverified("messages were lost, and its last status does not tell whether it follows its group")
@@ -80,7 +83,10 @@ class PhaseTrust:
     def end_of_day_doubt(self, instrument_id: int, gaps: GapLedger) -> str | None:
         """Why the statistics may have been reset by a message that was lost."""
         group = self._state.instruments.group_of(instrument_id)
-        if group is None or self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
+        if group is None:
+            is_any_reset = any(kind == NEW_SESSION for *_, kind in self._state.phases.statistic_resets)
+            return "its statistics may have been reset with those of its group, which is not known" if is_any_reset else None
+        if self._state.phases.phase_of(group) not in BEFORE_END_OF_DAY:
             return None
         gap = gaps.first_after(self._state.phases.sequence_of_group(group))
         if gap is None or gap.cause in (GapCause.JOIN, GapCause.EPOCH):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umdf.sync.raw_units_kernel import gather_bytes
+from umdf.sync.raw_units_kernel import gather_bytes, hash_contents
 
 
-DATA, HEARTBEAT, RESET = range(3)
-
-
-def content_keys(buffer, start, end):
-    return np.zeros(len(start), np.int64)
+class UnitKind(IntEnum):
+    DATA = 0  # a numbered unit
+    HEARTBEAT = 1  # of Binary (Sequence_2): it uses up no number
+    RESET = 2  # a SequenceReset of FAST
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +30,9 @@ class RawUnits:
     ts_recv: NDArray[np.int64]
     msg_index: NDArray[np.uint16]  # of a FAST message, its index in the packet
     line: NDArray[np.uint16]
-    kind: NDArray[np.uint8]
-    next_sequence: NDArray[np.int64]
-    content_key: NDArray[np.int64]
+    kind: NDArray[np.uint8]  # UnitKind
+    next_sequence: NDArray[np.int64]  # that a heartbeat announces, or the first after a reset; else 0
+    content_key: NDArray[np.int64]  # distinguishes contents of the same number; 0: unknown, equal to everything
 
     def __len__(self) -> int:
         return len(self.start)
@@ -67,6 +67,30 @@ def concat_units(parts: list[RawUnits]) -> RawUnits:
     return RawUnits(buffer, start, end, *rest)
 
 
+def data_units(
+    buffer: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    epoch: NDArray[np.int64],
+    ts_recv: NDArray[np.int64],
+    msg_index: NDArray[np.uint16],
+    line: NDArray[np.uint16],
+) -> RawUnits:
+    """Numbered units, of which no content keys are known."""
+    count = len(start)
+    others = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    return RawUnits(buffer, start, end, sequence, epoch, ts_recv, msg_index, line, *others)
+
+
 def empty_units() -> RawUnits:
     number, short = np.empty(0, np.int64), np.empty(0, np.uint16)
-    return RawUnits(np.empty(0, np.uint8), number, number, number, number, number, short, short, np.empty(0, np.uint8), number, number)
+    return data_units(np.empty(0, np.uint8), number, number, number, number, number, short, short)
+
+
+def content_keys(buffer: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A hash of the bytes of each unit: positive, and never 0."""
+    keys = np.empty(len(start), np.int64)
+    start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
+    hash_contents(buffer.ctypes.data, start.ctypes.data, end.ctypes.data, len(start), keys.ctypes.data)
+    return keys

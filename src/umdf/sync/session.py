@@ -65,7 +65,7 @@ class _ChannelInput:
 
     channel: Channel
     codec: UnitCodec
-    arbiter: LineArbiter = field(default_factory=LineArbiter)
+    arbiter: LineArbiter
     incremental: list[RawUnits] = field(default_factory=list)
     snapshots: dict[int, _SnapshotStream] = field(default_factory=dict)  # by stream
     instruments: list[RawUnits] = field(default_factory=list)
@@ -93,7 +93,8 @@ class Session:
             key = stream.protocol, stream.channel
             if key not in self._inputs:
                 channel = Channel(stream.channel, statuses_have_rpt_seq=stream.protocol == Speaks.SBE)
-                self._inputs[key] = _ChannelInput(channel, self._codec(*key))
+                arbiter = LineArbiter(has_versions=stream.protocol == Speaks.SBE)
+                self._inputs[key] = _ChannelInput(channel, self._codec(*key), arbiter)
 
     def _codec(self, protocol: Speaks, channel: int) -> UnitCodec:
         if protocol == Speaks.SBE:

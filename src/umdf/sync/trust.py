@@ -83,7 +83,7 @@ class BookTrust:
         if number >= 0:
             self.states[number] = _new_states(1)[0]
 
-    def mark_impossible(self, rows: Rows, outcomes: Outcomes) -> Numbers:
+    def mark_impossible(self, rows: Rows, sequence: Numbers, outcomes: Outcomes) -> Numbers:
         """The books of rows that were impossible are stale; returns the first such row of each."""
         failed = outcomes.failed
         first_rows: dict[int, int] = {}
@@ -97,6 +97,7 @@ class BookTrust:
                 header, state = self._books.arenas.headers[number], self.states[number]
                 state[k.S_STALE], state[k.S_INCOMPLETE] = outcomes.codes[row], 1
                 state[k.S_RECEIVED], state[k.S_EXPECTED] = header["got"], header["had"]
+                state[k.S_APPLIED] = sequence[row] - 1  # a snapshot from there on can replace the book
         return np.array(sorted(first_rows.values()), np.int64)
 
     def set_recovered(self, number: int, rpt_seq: int, sequence: int) -> None:

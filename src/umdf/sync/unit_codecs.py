@@ -21,7 +21,7 @@ from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events
 from umdf.market.sbe.events import SbeEventMapper
 from umdf.sync import template_scan_kernel as k
-from umdf.sync.raw_units import DATA, HEARTBEAT, RESET, RawUnits, concat_units, content_keys, empty_units
+from umdf.sync.raw_units import RawUnits, UnitKind, concat_units, content_keys, empty_units
 from umdf.sync.stream_detection import message_type, peek_templates
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
 from umdf.wire.fast.templates import TemplateSet
@@ -84,7 +84,7 @@ class SbeUnits:
             ts_recv,
             zeros,
             np.full(len(start), line, np.uint16),
-            np.where(is_heartbeat, np.uint8(HEARTBEAT), np.uint8(DATA)),
+            np.where(is_heartbeat, np.uint8(UnitKind.HEARTBEAT), np.uint8(UnitKind.DATA)),
             np.where(is_heartbeat, next_sequence, 0),
             headers.sending_time.view(np.int64),
         )
@@ -127,7 +127,7 @@ class FastUnits:
             return units
         if is_looping:
             return units.take(~is_reset)
-        units.kind[is_reset], units.next_sequence[is_reset] = RESET, 1
+        units.kind[is_reset], units.next_sequence[is_reset] = UnitKind.RESET, 1
         return units
 
     def _units(self, messages: Messages, ts_recv: Numbers, line: int) -> RawUnits:
@@ -135,7 +135,7 @@ class FastUnits:
         zeros, lines = np.zeros(count, np.int64), np.full(count, line, np.uint16)
         numbers = messages.msg_seq_num.astype(np.int64), zeros, ts_recv[messages.packet]
         keys = content_keys(messages.buffer, messages.start, messages.end)
-        kinds = np.full(count, DATA, np.uint8)
+        kinds = np.full(count, UnitKind.DATA, np.uint8)
         content = messages.buffer, messages.start, messages.end
         return RawUnits(*content, *numbers, messages.msg_index, lines, kinds, zeros.copy(), keys)
 

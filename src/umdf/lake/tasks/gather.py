@@ -8,7 +8,7 @@ that is read first is kept; if that turns out to be damaged, it is `excluded` an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -343,7 +343,7 @@ def _concat_units(
     shift = np.cumsum([0, *(len(part.buffer) for part, _, _ in parts[:-1])])
     columns = {
         name: np.concatenate([getattr(part, name) for part, _, _ in parts])
-        for name in ("buffer", "sequence", "epoch", "ts_recv", "msg_index", "line")
+        for name in ("buffer", *(column.name for column in fields(RawUnits)[3:]))
     }
     for name in ("start", "end"):
         shifted = [getattr(part[0], name) + at for part, at in zip(parts, shift, strict=True)]

@@ -20,7 +20,7 @@ from umdf.market.families import NULL
 from umdf.market.fast.events import FastEventMapper
 from umdf.market.rows import Events
 from umdf.market.sbe.events import SbeEventMapper
-from umdf.sync.raw_units import RawUnits, concat_units, empty_units
+from umdf.sync.raw_units import RawUnits, concat_units, data_units, empty_units
 from umdf.sync.stream_detection import message_type, peek_templates
 from umdf.transport.capture import PacketBatch
 from umdf.wire.fast.decode.decoder import Decoder as FastDecoder
@@ -80,7 +80,7 @@ class SbeProtocol:
             sent = np.where(is_truncated | is_implausible, NULL, sent)
         numbered = np.flatnonzero(number > 0)
         zeros = np.zeros(len(number), np.uint16)
-        units = RawUnits(batch.buffer, start, end, number, epoch, batch.ts_ns, zeros, zeros)
+        units = data_units(batch.buffer, start, end, number, epoch, batch.ts_ns, zeros, zeros)
         if len(numbered) < len(number):
             units = units.take(numbered)
         message_counts = np.zeros(len(batch), np.int32)
@@ -168,7 +168,7 @@ class FastProtocol:
             lines = np.zeros(len(found), np.uint16)
             received = ts_ns[found.packet]
             columns = (found.start, found.end, numbers, nothing, received, found.msg_index, lines)
-            parts.append(RawUnits(found.buffer, *columns))
+            parts.append(data_units(found.buffer, *columns))
         order = np.argsort(np.concatenate([found.order for found in parts_found]), kind="stable")
         packet = np.concatenate([found.packet for found in parts_found])[order].astype(np.int64)
         return concat_units(parts).take(order), packet, chunks
